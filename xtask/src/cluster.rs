@@ -8,7 +8,7 @@ use anyhow::{Result, bail};
 use crate::setup;
 use nodes::Cluster;
 
-/// What is done with the cluster.
+/// The action on the cluster.
 #[derive(Debug, clap::Args)]
 pub struct Args {
     #[command(subcommand)]
@@ -19,7 +19,7 @@ pub struct Args {
 enum Action {
     /// Install Slurm from the distribution, and start a controller and two nodes
     Up,
-    /// End the cluster, and remove what it has written
+    /// End the cluster, and remove its files
     Down,
     /// Run a campaign on two nodes, kill one in the middle, and compare with a serial run
     Demo,
@@ -43,7 +43,7 @@ fn up(cluster: &Cluster) -> Result<bool> {
     }
     let started = cluster.up();
     if started.is_err() {
-        println!("cluster: `cargo xtask cluster down` ends what was started");
+        println!("cluster: `cargo xtask cluster down` ends the cluster");
     }
     started.map(|()| true)
 }

@@ -71,9 +71,9 @@ pub fn target_directory() -> Result<PathBuf> {
     let mut command = cargo();
     command.args(["metadata", "--no-deps", "--format-version", "1"]);
     let metadata: serde_json::Value = serde_json::from_str(&process::capture(&mut command)?)
-        .context("cargo metadata answered something else than JSON")?;
+        .context("cargo metadata did not print JSON")?;
     let folder = metadata["target_directory"].as_str();
-    folder.map(PathBuf::from).context("cargo metadata names no target_directory")
+    folder.map(PathBuf::from).context("cargo metadata prints no target_directory")
 }
 
 /// Returns the files of the workspace that git tracks or would track, by their paths in it.

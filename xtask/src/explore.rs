@@ -19,7 +19,7 @@ use crate::steps::{self, Context, build, unit};
 use crate::tally::Tally;
 use crate::{process, summary};
 
-/// For how long, and which tests.
+/// The duration and the tests.
 #[derive(Debug, clap::Args)]
 pub struct Args {
     /// Stop starting tests after this many minutes; running ones end first
@@ -28,10 +28,10 @@ pub struct Args {
     /// Only tests whose binary and name contain this
     #[arg(long, value_name = "TEXT")]
     only: Option<String>,
-    /// Tests to run at once [default: one a processor]
+    /// Tests to run at once [default: one per processor]
     #[arg(long)]
     jobs: Option<usize>,
-    /// List the random tests and do nothing
+    /// List the random tests, without running them
     #[arg(long)]
     list: bool,
 }
@@ -161,7 +161,8 @@ fn subject(programs: &Value, binary: &str, name: &str) -> Result<Subject> {
 /// Returns the folder in a package id such as `path+file:///clone/crates/fslab#0.1.0`.
 fn folder_of(package: &str) -> Result<PathBuf> {
     let path = package.strip_prefix("path+file://").and_then(|rest| rest.rsplit_once('#'));
-    let (path, _) = path.with_context(|| format!("{package} is no package of this workspace"))?;
+    let (path, _) =
+        path.with_context(|| format!("{package} is not a package of this workspace"))?;
     Ok(PathBuf::from(path))
 }
 

@@ -10,10 +10,10 @@ use anyhow::{Context as _, Result, ensure};
 use crate::tally::Tally;
 use crate::{environment, process, summary};
 
-/// Which targets, for how long.
+/// The targets and the duration.
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// Minutes a target
+    /// Minutes per target
     #[arg(long, default_value_t = 10)]
     minutes: u64,
     /// Only targets whose names contain this

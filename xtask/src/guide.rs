@@ -29,7 +29,7 @@ pub const STEP: Step = Step {
     run: |context| run(&context.program(), false, None),
 };
 
-/// Which pages and blocks.
+/// The pages and blocks to run.
 #[derive(Debug, clap::Args)]
 pub struct Args {
     /// Leave out the blocks that are marked slow, as CI does, and build without optimisation
@@ -41,7 +41,7 @@ pub struct Args {
     /// Run this `fslab` instead of building one
     #[arg(long, value_name = "FILE")]
     program: Option<PathBuf>,
-    /// List the blocks and do nothing
+    /// List the blocks, without running them
     #[arg(long)]
     list: bool,
 }

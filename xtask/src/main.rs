@@ -46,7 +46,7 @@ struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Install what tests and demo need, or say what is missing
+    /// Install the requirements of tests and demo, or list the missing ones
     Setup(setup::Args),
     /// Run all checks; the last line counts passed, failed and skipped tests
     Test(test::Args),
@@ -62,17 +62,17 @@ enum Command {
     Cluster(cluster::Args),
     /// Compare real file systems in a few minutes and write a report
     Demo(demo::Args),
-    /// Run one outside suite over chosen file systems
+    /// Run one external suite over chosen file systems
     Suite(suite::Args),
-    /// Run the command blocks of README.md and the guide, each page in a home of its own
+    /// Run the command blocks of README.md and the guide, each page in a separate home folder
     Guide(guide::Args),
-    /// Make the Debian package, and try it below a folder
+    /// Make the Debian package, and test it in a folder
     Deb(package::Args),
-    /// Check what compilers don't: sizes, walls between crates, documents against code
+    /// Check rules that compilers don't check: sizes, dependencies, documents against code
     Tidy(tidy::Args),
     /// Count the lines of product code of each crate
     Lines(lines::Args),
-    /// Run one step of `test` in a process of its own, which `test` does by itself
+    /// Run one step of `test` in a separate process; `test` does this itself
     #[command(hide = true)]
     Step(step::Args),
 }

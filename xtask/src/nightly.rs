@@ -1,8 +1,8 @@
 //! `cargo xtask nightly`: the long forms of the checks, for which `cargo xtask test` has no time.
 //!
-//! Each form is a command with a time limit. A form that exceeds its limit is ended and counts as
-//! failed. If a form does not run here, the output says why. The last lines are a table and the
-//! counts.
+//! Each form is a command with a time limit. A form that exceeds its limit is ended and counted as
+//! failed. If a form does not run here, the output has the reason. The last lines are a table and
+//! the counts.
 
 use std::fs::{self, File};
 use std::path::Path;
@@ -15,13 +15,13 @@ use crate::steps::{Context, named};
 use crate::tally::{Skip, Tally};
 use crate::{environment, process, summary};
 
-/// Which forms to run.
+/// The forms to run.
 #[derive(Debug, clap::Args)]
 pub struct Args {
     /// Run only these forms, in their usual order
     #[arg(long, value_name = "FORM", value_delimiter = ',')]
     only: Vec<String>,
-    /// List the forms with their time limits and do nothing
+    /// List the forms with their time limits, without running them
     #[arg(long)]
     list: bool,
 }
@@ -182,7 +182,7 @@ impl Form {
     }
 }
 
-/// Returns the counts of the last line of a form's output. Without such a line it counts as one
+/// Returns the counts of the last line of a form's output. Without such a line it is counted as one
 /// test.
 fn counted(text: &str) -> Tally {
     let last = text.lines().last().unwrap_or_default();

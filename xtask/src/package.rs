@@ -1,5 +1,5 @@
-//! `cargo xtask deb`: makes the Debian package with dpkg-deb and tests it. dpkg installs it below a
-//! folder, it is used from there, and dpkg removes it.
+//! `cargo xtask deb`: makes the Debian package with dpkg-deb and tests it. dpkg installs it in a
+//! folder, the program is used there, and dpkg removes it.
 
 mod layout;
 mod trial;
@@ -17,7 +17,7 @@ use crate::{environment, process};
 /// The step of `cargo xtask test`: packages the program that was built for the tests.
 pub const STEP: Step = Step {
     name: "package",
-    help: "the Debian package is made, installed below a folder, used and removed",
+    help: "the Debian package is made, installed in a folder, used and removed",
     run: |context| {
         let Some(_) = environment::find_tool("dpkg-deb") else {
             return Ok(Tally::skip("package", "dpkg-deb is not installed"));
@@ -27,7 +27,7 @@ pub const STEP: Step = Step {
     },
 };
 
-/// Where the package goes.
+/// The folder of the package, and whether to test it.
 #[derive(Debug, clap::Args)]
 pub struct Args {
     /// Folder for the package [default: the build folder]

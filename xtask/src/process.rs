@@ -21,8 +21,8 @@ use signal_hook::iterator::Signals;
 /// State shared by the signal thread and the running calls.
 struct Running {
     signals: usize,
-    /// Process groups of running programs. The flag says that a program passes signals on itself;
-    /// it is not killed, so that it can.
+    /// Process groups of running programs. The flag is set for a program that passes signals on
+    /// itself. Such a program is not killed, so that it can do this.
     groups: Vec<(Pid, bool)>,
 }
 
@@ -33,7 +33,7 @@ fn running() -> MutexGuard<'static, Running> {
     RUNNING.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Starts to pass signals on. Must be called once, before everything else.
+/// Starts passing on signals. Must be called once, before everything else.
 pub fn forward_signals() -> Result<()> {
     let mut signals = Signals::new([SIGINT, SIGTERM]).context("cannot handle signals")?;
     thread::spawn(move || signals.forever().for_each(|_| pass_on()));
@@ -105,7 +105,7 @@ pub fn run_lines(command: &mut Command, mut line: impl FnMut(&str)) -> Result<Ex
     let mut started = Started::new(command.stdin(Stdio::null()).stdout(Stdio::piped()))?;
     let stdout = started.child.stdout.take().context("the program's output is not a pipe")?;
     for bytes in BufReader::new(stdout).split(b'\n') {
-        let bytes = bytes.with_context(|| format!("reading from {}", line_of(command)))?;
+        let bytes = bytes.with_context(|| format!("cannot read from {}", line_of(command)))?;
         line(&String::from_utf8_lossy(&bytes));
     }
     started.wait()

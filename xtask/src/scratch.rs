@@ -30,8 +30,8 @@ pub struct Scratch {
 }
 
 impl Scratch {
-    /// Makes one. If the tests have to use the machine's temporary folder, says why and returns
-    /// `None`.
+    /// Makes one. If the tests have to use the machine's temporary folder, prints the reason and
+    /// returns `None`.
     pub fn new() -> Result<Option<Self>> {
         if let Some(reason) = environment::why_no_mounts() {
             println!("tests use {}: {reason}", std::env::temp_dir().display());

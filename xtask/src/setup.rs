@@ -18,7 +18,7 @@ mod suite_tools;
 /// The step of `cargo xtask test`.
 pub const STEP: Step = Step {
     name: "setup",
-    help: "packages, suites and toolchain are there",
+    help: "packages, suites and toolchain are installed",
     run: |_context| {
         let missing = install(Purpose::Test)?;
         let mut tally = if missing.is_empty() { Tally::pass() } else { Tally::default() };
@@ -29,10 +29,10 @@ pub const STEP: Step = Step {
     },
 };
 
-/// What to set up for.
+/// The purpose of the setup.
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// What the machine is to be ready for
+    /// The command for which to set up the machine
     #[arg(long = "for", value_enum, default_value_t = Purpose::Test)]
     purpose: Purpose,
 }
@@ -80,7 +80,7 @@ impl Args {
     pub fn run(&self) -> Result<bool> {
         let missing = install(self.purpose)?;
         if missing.is_empty() {
-            println!("setup: everything is there");
+            println!("setup: everything is installed");
         }
         Ok(missing.is_empty())
     }
@@ -111,7 +111,7 @@ pub fn install(purpose: Purpose) -> Result<Vec<Missing>> {
         "mounted tests, pjdfstest, fsx and comparisons of real file systems are skipped";
     missing.extend(
         environment::why_no_mounts()
-            .map(|reason| Missing::new("the right to mount file systems", consequence, reason)),
+            .map(|reason| Missing::new("permission to mount file systems", consequence, reason)),
     );
     missing.iter().for_each(|missing| eprintln!("{}", missing.describe()));
     Ok(missing)

@@ -1,9 +1,9 @@
 //! A mounted file system in which a suite runs, with reliable clean-up.
 //!
-//! The lowest file system is a fresh ext4, or XFS or Btrfs if the target says so. It is on a sparse
-//! image with a loop device. Depending on the target, bindfs or a stack of fslab is mounted over
-//! it. A stack over the ext2 engine has a separate image next to it, which e2fsck must find clean
-//! at the end.
+//! The lowest file system is a fresh ext4, or XFS or Btrfs if the target requires it. It is on a
+//! sparse image with a loop device. Depending on the target, bindfs or a stack of fslab is mounted
+//! over it. A stack over the ext2 engine has a separate image next to it, which e2fsck must find
+//! clean at the end.
 //!
 //! Dropping a stage unmounts and deletes everything, from the top down. [`Stage::close`] does the
 //! same and returns any failure.
@@ -32,7 +32,7 @@ const UNMOUNT_PAUSE: Duration = Duration::from_millis(100);
 /// The file system mounted over the kernel's one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Over {
-    /// Nothing: to see the results without fslab.
+    /// Nothing, to get results without fslab.
     Nothing,
     /// bindfs, for comparison.
     Bindfs,
@@ -46,7 +46,7 @@ enum Over {
 #[derive(Debug, PartialEq, Eq)]
 struct Kind {
     name: &'static str,
-    /// The kernel's file system below everything, and the program that makes one.
+    /// The kernel's file system at the bottom, and the program that makes it.
     ground: &'static str,
     maker: &'static str,
     over: Over,
@@ -107,7 +107,7 @@ impl fmt::Display for Target {
 }
 
 impl Target {
-    /// Returns the program that the target needs, besides those of ext4.
+    /// Returns the program that the target needs in addition to those of ext4.
     pub fn program(&self) -> &'static str {
         match self.kind.over {
             Over::Bindfs => "bindfs",
@@ -189,7 +189,7 @@ impl Stage {
         self.lower.unmount()?;
         let image = self.folder.path().join("image");
         let attached = process::capture(Command::new("losetup").arg("-j").arg(&image))?;
-        ensure!(attached.is_empty(), "a loop device stayed attached: {}", attached.trim());
+        ensure!(attached.is_empty(), "a loop device is still attached: {}", attached.trim());
         let path = self.folder.path().to_path_buf();
         self.folder.close().with_context(|| format!("cannot delete {}", path.display()))
     }
@@ -312,7 +312,7 @@ impl Mount {
                 thread::sleep(UNMOUNT_PAUSE);
             }
         }
-        outcome.with_context(|| format!("{} stays mounted", self.point.display()))
+        outcome.with_context(|| format!("{} is still mounted", self.point.display()))
     }
 }
 

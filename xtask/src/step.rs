@@ -3,7 +3,7 @@
 //! The outer process adopts processes that the step leaves behind, such as the daemon of a mount,
 //! and waits for them. The kernel then adds their processor time to the outer process. So a step's
 //! figure includes the daemons that it tested, but not kernel threads such as those of loop
-//! devices. A process that outlives its step is ended and counts as a failure. The inner process
+//! devices. A process that outlives its step is ended and counted as a failure. The inner process
 //! runs the step.
 
 use std::collections::BTreeMap;
@@ -27,7 +27,7 @@ use crate::{environment, process};
 const GRACE: Duration = Duration::from_secs(20);
 const PAUSE: Duration = Duration::from_millis(20);
 
-/// Which step, and where its result goes.
+/// The step, and the file for its result.
 #[derive(Debug, clap::Args)]
 pub struct Args {
     /// Name of the step
@@ -133,7 +133,7 @@ fn end_the_rest() -> Result<Vec<String>> {
         match wait(WaitOptions::NOHANG) {
             Ok(Some(_)) | Err(rustix::io::Errno::INTR) => {}
             Err(rustix::io::Errno::CHILD) => return Ok(killed.into_values().collect()),
-            Err(errno) => bail!("cannot wait for what the step left: {errno}"),
+            Err(errno) => bail!("cannot wait for the processes that the step left: {errno}"),
             Ok(None) => {
                 if start.elapsed() > GRACE {
                     for (child, line) in children()? {

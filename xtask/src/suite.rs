@@ -9,7 +9,7 @@ use crate::steps::{Context, build, named};
 use crate::suites::{self, Options, SUITES};
 use crate::summary;
 
-/// Which suite, over what, how long.
+/// The suite, its targets and its length.
 #[derive(Debug, clap::Args)]
 pub struct Args {
     /// pjdfstest, fsx, cargo-build or sca-life
@@ -19,10 +19,10 @@ pub struct Args {
     /// [default: every layer, and the ext2 engine]
     #[arg(long = "target")]
     targets: Vec<Target>,
-    /// fsx: operations a seed
+    /// fsx: operations per seed
     #[arg(long, default_value_t = Options::default().operations)]
     operations: u32,
-    /// fsx: how many seeds
+    /// fsx: number of seeds
     #[arg(long, default_value_t = Options::default().seeds)]
     seeds: u32,
     /// fsx: the first seed; the others follow it

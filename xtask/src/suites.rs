@@ -16,12 +16,12 @@ pub mod pjdfstest;
 pub mod sca_life;
 
 /// One stack of each kind, for `cargo xtask test`. In the first, the kernel passes reads and writes
-/// through; in the second they reach the daemon. Then follow a layer that watches, one that
-/// encodes, and the ext2 engine.
+/// through; in the second they reach the daemon. The others have an observing layer, an encoding
+/// layer, and the ext2 engine.
 const KINDS: &[&str] =
     &["fslab:null", "fslab:null:passthrough=off", "fslab:fault", "fslab:zstd", "fslab-ext2"];
 
-/// Stacks that the nightly run adds to those of each registered layer alone.
+/// Stacks that the nightly run adds to the stacks of one registered layer each.
 const MORE: &[&str] = &["fslab:null:passthrough=off", "fslab-ext2"];
 
 /// Tiers. The fsx suite does not run on them: a test of fslab does it, which archives and recalls
@@ -59,7 +59,7 @@ pub struct Suite {
     pub name: &'static str,
     /// The program that must be installed, if any.
     pub program: Option<&'static str>,
-    /// The targets if none are named.
+    /// The targets if none are given.
     pub over: Over,
     /// Length of the suite in `cargo xtask test`.
     pub quick: Options,
@@ -67,12 +67,12 @@ pub struct Suite {
     pub run: fn(&mut Stage, &Target, &Options) -> Result<Tally>,
 }
 
-/// The targets of a suite if none are named.
+/// The targets of a suite if none are given.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Over {
     /// The first of [`KINDS`]: for long suites that find the same in all stacks.
     FirstStack,
-    /// A stack of each kind. In the nightly run: every layer alone, and some more stacks.
+    /// A stack of each kind. In the nightly run: every layer by itself, and some more stacks.
     Stacks,
     /// The same stacks, and tiers.
     StacksAndTiers,

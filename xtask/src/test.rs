@@ -23,16 +23,16 @@ use crate::{environment, process};
 
 use self::budget::Budget;
 
-/// Which steps to run.
+/// The steps to run.
 #[derive(Debug, clap::Args)]
 pub struct Args {
     /// Run only these steps, in their usual order
     #[arg(long, value_name = "STEP", value_delimiter = ',')]
     only: Vec<String>,
-    /// Let steps take any processor time: for runs with more tries than usual
+    /// Do not limit the processor time of steps, for runs with more tries than usual
     #[arg(long)]
     no_budget: bool,
-    /// List the steps and do nothing
+    /// List the steps, without running them
     #[arg(long)]
     list: bool,
 }

@@ -14,7 +14,7 @@ pub struct Step {
     pub name: &'static str,
     /// Short description.
     pub help: &'static str,
-    /// Runs the step. An error means that it could not run, and counts as one failed test.
+    /// Runs the step. An error means that it could not run, and is counted as one failed test.
     pub run: fn(&Context) -> Result<Tally>,
 }
 

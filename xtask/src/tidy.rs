@@ -34,7 +34,7 @@ use tree::Violation;
 /// The step of `cargo xtask test`.
 pub const STEP: Step = Step {
     name: "tidy",
-    help: "sizes, walls between crates, documents against code",
+    help: "sizes, dependencies, documents against code",
     run: |_context: &Context| tally(),
 };
 
@@ -44,27 +44,31 @@ type Check = (&'static str, &'static str, fn(&Tree) -> Vec<Violation>);
 const CHECKS: &[Check] = &[
     ("sizes", "800 lines a file, 100 columns a line, ASCII sources", sizes::run),
     ("leftovers", "no notes to oneself in sources and documents", leftovers::run),
-    ("absences", "no unsafe, clock or printing where they must not be", absences::run),
+    (
+        "absences",
+        "no unsafe code, clock or printing in files that must not use them",
+        absences::run,
+    ),
     ("arrows", "dependencies between crates run one way", arrows::run),
-    ("circles", "files of a crate import each other in no circle", circles::run),
+    ("circles", "files of a crate do not import each other in a circle", circles::run),
     ("clone-paths", "no path of the clone is compiled in", clone_paths::run),
-    ("dead-files", "every Rust file is named by a `mod`", dead_files::run),
-    ("crates", "ARCHITECTURE.md names every crate and stays short", crates::run),
+    ("dead-files", "every Rust file is declared by a `mod`", dead_files::run),
+    ("crates", "ARCHITECTURE.md lists every crate and is short", crates::run),
     ("commands", "README.md or the guide shows every subcommand", commands::run),
     ("exit-codes", "README.md lists the program's exit codes", exit_codes::run),
     ("format-pages", "docs/formats and format.rs change together", format_pages::run),
-    ("semantics", "every promise names a test that exists", semantics::run),
-    ("features", "every feature of FUSE names a test that exists", features::run),
+    ("semantics", "every promise lists tests that exist", semantics::run),
+    ("features", "every feature of FUSE has a test that exists", features::run),
     ("links", "links between documents lead to files and headings", links::run),
-    ("book", "docs/SUMMARY.md names each page, and links stay in the book", book::run),
+    ("book", "docs/SUMMARY.md lists each page, and links lead to pages of the book", book::run),
     ("prose", "no phrase that readers stumble over", prose::run),
-    ("hosts", "no file names a package registry", hosts::run),
+    ("hosts", "no file contains the name of a package registry", hosts::run),
 ];
 
-/// What to do.
+/// The options.
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// List the checks and do nothing
+    /// List the checks, without running them
     #[arg(long)]
     list: bool,
 }
@@ -82,7 +86,7 @@ impl Args {
     }
 }
 
-/// Runs every check on the project; each check counts as one test.
+/// Runs every check on the project; each check is counted as one test.
 fn tally() -> Result<Tally> {
     let tree = Tree::of_workspace()?;
     let mut tally = Tally::default();

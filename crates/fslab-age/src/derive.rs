@@ -1,12 +1,12 @@
 //! Derives a workload from successive snapshots.
 //!
-//! The content of the first snapshot is created at the beginning. Then the differences follow, each
-//! between the times of its two snapshots. Creations and changes happen at the times in the inodes,
-//! removals at random times drawn from the seed, as in the paper. Snapshots do not record times for
-//! directories: new and moved ones are made or moved at the beginning of their interval, removed
-//! ones are removed at its end.
+//! The content of the first snapshot is created at time 0. The differences between successive
+//! snapshots follow, each between the times of its two snapshots. Creations and changes get the
+//! times in the inodes. Removals get random times drawn from the seed, as in the paper. Snapshots
+//! do not record times for directories. Directories are created or moved at the beginning of their
+//! interval and removed at its end.
 //!
-//! Each file gets a unique name in the workload: its own name and its number.
+//! Each file gets a unique name in the workload, which consists of its own name and its number.
 
 mod files;
 mod inode_reuse;
@@ -29,20 +29,20 @@ use crate::workload::{self, Operation, Provenance};
 use inode_reuse::Numbers;
 use tree::TreeChanges;
 
-/// The settings for deriving a workload.
+/// Settings for deriving a workload.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// Seed for the times of removals, and for files that live less than a day.
+    /// Seed for the times of removals and for files that live less than a day.
     pub seed: u64,
     /// Whether every changed file is rewritten, as in the paper. Otherwise a file that grew is
-    /// appended to, and one that shrank is truncated.
+    /// appended to, and a file that shrank is truncated.
     pub rewrite_all: bool,
-    /// Replaces the real directories by one directory for each range of this many inodes, as the
-    /// paper has one for each cylinder group.
+    /// Replaces the real directories by one directory for each range of this many inodes, like the
+    /// paper's directory for each cylinder group.
     pub inodes_per_directory: Option<NonZeroU64>,
-    /// Files that live less than a day, which snapshots do not show.
+    /// Model of files that live less than a day, which snapshots do not contain.
     pub short_lived: Option<ShortLived>,
-    /// Size of the target file system in bytes; 0 for that of the snapshots.
+    /// Size of the target file system in bytes; 0 to use the size in the snapshots.
     pub volume_bytes: u64,
 }
 
@@ -58,11 +58,11 @@ struct Interval {
 pub struct Derived {
     /// Number of operations.
     pub operations: u64,
-    /// Differences between all pairs of snapshots.
+    /// The differences between all pairs of successive snapshots.
     pub summary: Summary,
     /// Number of entries that are neither files, directories nor symbolic links.
     pub left_out: u64,
-    /// Number of entries whose directory is in no snapshot; they go to the root.
+    /// Number of entries whose directory is in no snapshot; they are put into the root.
     pub orphans: u64,
 }
 
@@ -118,16 +118,17 @@ struct Maker<'a> {
     options: &'a Options,
     beside: PathBuf,
     random: Pcg64,
-    /// The time of the first snapshot.
+    /// The time when the first snapshot was taken.
     start_ns: i64,
-    /// From the previous snapshot to the current one.
+    /// The interval from the previous to the current snapshot.
     interval: Interval,
     numbers: Numbers,
     derived: Derived,
 }
 
 impl Maker<'_> {
-    /// Returns the operations up to a snapshot: from nothing (`None`), or from the previous one.
+    /// Returns the operations that lead to a snapshot: from an empty tree (`None`), or from the
+    /// previous snapshot.
     fn interval(&mut self, snapshots: &[PathBuf], pair: Option<usize>) -> Result<Rows> {
         let Some(index) = pair else {
             let after = SnapshotReader::open(&snapshots[0])?;
@@ -141,7 +142,7 @@ impl Maker<'_> {
         let (from, to) = (before.taken().taken_ns, after.taken().taken_ns);
         if to < from {
             let what = format!(
-                "{} was taken before the snapshot named before it",
+                "{} is older than the snapshot before it in the list",
                 snapshots[index].display()
             );
             return Err(Error::parameter(what));
@@ -168,7 +169,7 @@ impl Maker<'_> {
                 tree.add(change);
                 continue;
             }
-            // Directories come first in a snapshot.
+            // In a snapshot, directories come before files.
             if !std::mem::replace(&mut tree_is_done, true) {
                 opened = self.open_tree(path, &mut tree)?;
             }
@@ -191,8 +192,8 @@ impl Maker<'_> {
         let opened = tree.open(&mut self.numbers, self.interval.from_ns);
         let circle = |inode| {
             let what = format!(
-                "the directory with the inode {inode} lies in itself, which no tree can have; \
-                 take the snapshot again"
+                "the directory with the inode {inode} contains itself, which is impossible; take \
+                 the snapshot again"
             );
             Error::unfit(path, what)
         };

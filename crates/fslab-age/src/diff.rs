@@ -1,5 +1,5 @@
-//! The differences between two snapshots. Both are read once, side by side, so that memory does not
-//! grow with their size.
+//! The differences between two snapshots. Both snapshots are read once, in parallel, so the memory
+//! needed does not depend on their size.
 
 use std::cmp::Ordering;
 
@@ -42,8 +42,8 @@ pub struct Differences {
 }
 
 impl Differences {
-    /// Compares an entry with a later one of the same file. For directories only names and
-    /// attributes count.
+    /// Compares an entry with a later one of the same file. For directories, only names and
+    /// attributes are compared.
     #[must_use]
     pub fn between(before: &Entry, after: &Entry) -> Self {
         let is_directory = before.kind == crate::snapshot::EntryKind::Directory;
@@ -72,7 +72,7 @@ pub struct Summary {
     pub created: u64,
     /// Deleted entries.
     pub deleted: u64,
-    /// Written entries of the same size.
+    /// Entries that were written without changing their size.
     pub modified: u64,
     /// Entries that grew.
     pub grown: u64,
@@ -115,7 +115,7 @@ impl Summary {
 pub struct Diff<A: Iterator, B: Iterator> {
     before: Side<A>,
     after: Side<B>,
-    /// The second of two changes that were found at once.
+    /// The second change, if one step found two.
     held: Option<Change>,
     unchanged: u64,
 }
@@ -191,7 +191,7 @@ impl<I: Iterator<Item = Result<Entry>>> Side<I> {
         self.head = self.rows.next().transpose()?;
         let key = self.head.as_ref().map(Entry::key);
         if self.begun && key.is_some() && key <= self.last {
-            let what = format!("a snapshot is not sorted at its entry {}", self.number);
+            let what = format!("entry {} of a snapshot is out of order", self.number);
             return Err(Error::parameter(what));
         }
         (self.last, self.begun) = (key, true);

@@ -1,4 +1,4 @@
-//! The errors of ageing.
+//! The errors of this crate.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -19,7 +19,7 @@ pub enum Error {
         source: io::Error,
     },
     /// A file is not a Parquet file, or it is damaged.
-    #[error("{} is not a file that fslab age made, or is damaged: {source}", path.display())]
+    #[error("{} was not made by fslab age, or is damaged: {source}", path.display())]
     Parquet {
         /// The file.
         path: PathBuf,
@@ -28,23 +28,23 @@ pub enum Error {
         source: parquet::errors::ParquetError,
     },
     /// A file does not have the expected format.
-    #[error("{} is no {format} of fslab age: {what}", path.display())]
+    #[error("{} is not a valid {format} of fslab age: {what}", path.display())]
     Format {
         /// The file.
         path: PathBuf,
         /// The format.
         format: &'static str,
-        /// The flaw.
+        /// A description of the flaw.
         what: &'static str,
     },
     /// A row of a file is invalid.
     #[error("{}, row {row}: {what}", path.display())]
     Row {
-        /// The file.
+        /// The file that contains the row.
         path: PathBuf,
         /// The row, from 0.
         row: u64,
-        /// The flaw.
+        /// A description of the flaw.
         what: &'static str,
     },
     /// A line of an imported text is invalid.
@@ -54,7 +54,7 @@ pub enum Error {
         path: PathBuf,
         /// The line, from 1.
         line: u64,
-        /// The flaw, and the valid values.
+        /// A description of the flaw and the valid values.
         what: String,
     },
     /// A record of an imported binary file is invalid.
@@ -64,30 +64,32 @@ pub enum Error {
         path: PathBuf,
         /// The offset of the record in bytes.
         offset: u64,
-        /// The flaw.
+        /// A description of the flaw.
         what: &'static str,
     },
     /// A parameter is invalid.
     #[error("{what}")]
     Parameter {
-        /// The flaw, and the valid values.
+        /// A description of the flaw and the valid values.
         what: String,
     },
-    /// A file of a workload is in a directory that does not exist, or in itself.
-    #[error("file {file} of the workload lies in no directory that is there")]
+    /// A file of a workload is in a directory that does not exist or that contains itself.
+    #[error(
+        "file {file} of the workload is in a directory that does not exist or that contains itself"
+    )]
     NoPath {
         /// The number of the file in the workload.
         file: u64,
     },
-    /// The operations of a workload contradict each other.
+    /// The operations of a workload are inconsistent.
     #[error("operation {index} of the workload: {what}")]
     Operation {
         /// The index of the operation, from 0.
         index: u64,
-        /// The flaw.
+        /// A description of the flaw.
         what: &'static str,
     },
-    /// The target of a replay returned an error that its policy does not permit.
+    /// The target of a replay returned an error that the replay does not tolerate.
     #[error("operation {index} of the workload, {kind} of file {file}: {source}")]
     Target {
         /// The index of the operation, from 0.
@@ -103,29 +105,29 @@ pub enum Error {
     /// Another request to the target failed.
     #[error("{what}: {source}")]
     Volume {
-        /// The request.
+        /// A description of the failed request.
         what: String,
         /// The error of the target.
         #[source]
         source: fslab_vfs::Error,
     },
     /// The engine's allocation policy failed.
-    #[error("simulating: {0}")]
+    #[error("simulation failed: {0}")]
     Engine(#[from] fslab_ext2::Error),
     /// A file can't be used for its purpose.
     #[error("{}: {what}", path.display())]
     Unfit {
         /// The file.
         path: PathBuf,
-        /// The reason, and a remedy.
+        /// The reason and a remedy.
         what: String,
     },
     /// A required program can't be started.
-    #[error("{program}, which is needed for this, can't be run: {source}")]
+    #[error("can't run {program}, which is required: {source}")]
     NoProgram {
         /// Its name.
         program: &'static str,
-        /// The error of starting it.
+        /// The reason why it could not be started.
         #[source]
         source: io::Error,
     },
@@ -139,8 +141,8 @@ pub enum Error {
     },
 }
 
-/// Escapes text of an untrusted file for a one-line message: control characters are escaped and the
-/// text is cut after 40 characters.
+/// Escapes text of an untrusted file for a one-line message: escapes control characters and
+/// truncates the text to 40 characters.
 pub(crate) fn one_line(text: &str) -> String {
     const CHARACTERS_MAX: usize = 40;
     let mut characters = text.chars();
@@ -150,19 +152,19 @@ pub(crate) fn one_line(text: &str) -> String {
 }
 
 impl Error {
-    /// Returns a function for `map_err` on system errors about a file.
+    /// Returns a function for `map_err` that adds a path to errors of the system.
     pub fn file<E: Into<io::Error>>(path: &Path) -> impl FnOnce(E) -> Self {
         let path = path.to_owned();
         move |source| Self::File { path, source: source.into() }
     }
 
-    /// Returns a function for `map_err` on Parquet errors about a file.
+    /// Returns a function for `map_err` that adds a path to Parquet errors.
     pub(crate) fn parquet(path: &Path) -> impl FnOnce(parquet::errors::ParquetError) -> Self {
         let path = path.to_owned();
         move |source| Self::Parquet { path, source }
     }
 
-    /// Returns a function for `map_err` on errors of a target.
+    /// Returns a function for `map_err` that adds a description to errors of a target.
     pub(crate) fn volume(what: impl Into<String>) -> impl FnOnce(fslab_vfs::Error) -> Self {
         let what = what.into();
         move |source| Self::Volume { what, source }
@@ -175,7 +177,12 @@ impl Error {
 
     /// Makes an error for a file written by a later fslab.
     pub(crate) fn newer_format(path: &Path, found: u32, known: u32) -> Self {
-        Self::unfit(path, format!("its format is {found}, and this fslab knows up to {known}"))
+        Self::unfit(
+            path,
+            format!(
+                "its format version is {found}, but this fslab supports only versions up to {known}"
+            ),
+        )
     }
 
     /// Makes an error for an invalid parameter.

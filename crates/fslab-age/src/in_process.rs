@@ -1,9 +1,9 @@
-//! The benchmarks of the slides on the ext2 engine in this process, over a modelled disk.
+//! Runs the benchmarks of the slides on the ext2 engine in this process, over a modelled disk.
 //!
-//! A workload ages the volume through the engine, under the policy that is then measured. The disk
-//! stores no file content and adds up the time that its requests would take. The engine's requests
-//! are real: its caches, its write order, its metadata. Throughput is modelled and must be labelled
-//! so.
+//! A workload ages the volume through the engine, with the same policy that is measured afterwards.
+//! The disk stores no file content and sums the modelled time of its requests. The requests come
+//! from the real engine, with its caches, write order and metadata. Throughput is modelled and must
+//! be labelled so.
 
 mod disk;
 mod files;
@@ -32,18 +32,18 @@ pub struct EngineVolume {
     replayed: Replayed,
 }
 
-/// The results for files of one size.
+/// The results for all files of one size.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct OfSize {
     /// Size of each file in bytes.
     pub size_bytes: u64,
-    /// Modelled throughput of creating them and writing everything back, in bytes per second.
+    /// Modelled throughput of creating these files and writing all data back, in bytes per second.
     pub modelled_create: f64,
-    /// Modelled throughput of reading them with an empty cache, in bytes per second.
+    /// Modelled throughput of reading these files with an empty cache, in bytes per second.
     pub modelled_read: f64,
 }
 
-/// The results for the hot files: those changed in the last days.
+/// The results for the hot files, which changed in the last days.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct HotFiles {
     /// Number of hot files.
@@ -52,7 +52,7 @@ pub struct HotFiles {
     pub bytes: u64,
     /// Modelled throughput of reading all of them with an empty cache, in bytes per second.
     pub modelled_read: f64,
-    /// Modelled throughput of overwriting all of them and writing everything back, in bytes per
+    /// Modelled throughput of overwriting all of them and writing all data back, in bytes per
     /// second.
     pub modelled_write: f64,
 }
@@ -61,7 +61,7 @@ impl EngineVolume {
     /// Makes a new file system.
     ///
     /// # Errors
-    /// Fails if no such volume is possible, or if there is no such policy.
+    /// Fails if no such volume is possible, or if the policy does not exist.
     pub fn new(settings: &Settings, variant: Variant, disk: &'static Disk) -> Result<Self> {
         let policy = alloc::policy(variant.policy)
             .ok_or_else(|| Error::parameter(format!("there is no policy {}", variant.policy)))?;
@@ -69,7 +69,7 @@ impl EngineVolume {
         let disk = Arc::new(ModelledDisk::new(settings.volume_bytes, disk));
         let options = MkfsOptions {
             block_size: BlockSize::new(settings.block_bytes)
-                .ok_or_else(|| Error::parameter("no such size of a block"))?,
+                .ok_or_else(|| Error::parameter("invalid block size"))?,
             simulation: true,
             inode_size: geometry.inode_size,
             blocks_per_group: Some(geometry.blocks_per_group),
@@ -85,10 +85,10 @@ impl EngineVolume {
     /// Performs the operations of a workload. Operations that do not fit are skipped and counted.
     ///
     /// # Errors
-    /// Errors of the engine, and a workload that contradicts itself.
+    /// Errors of the engine, and inconsistent operations.
     pub fn age(&mut self, operations: impl Iterator<Item = Result<Operation>>) -> Result<()> {
         let engine = self.open()?;
-        // Freed blocks are reusable at once, so that writing back does not change where files are
+        // Freed blocks can be reused at once, so writing back does not affect where files are
         // placed.
         let settings = replay::Settings { when_full: WhenFull::Skip, ..Default::default() };
         let mut replayer = Replayer::new(&engine, settings);
@@ -98,7 +98,7 @@ impl EngineVolume {
         end(&engine)
     }
 
-    /// Returns the counts of ageing.
+    /// Returns the counts of the replay that aged the volume.
     #[must_use]
     pub fn replayed(&self) -> &Replayed {
         &self.replayed
@@ -118,7 +118,7 @@ impl EngineVolume {
         Ok(score)
     }
 
-    /// Creates, reads and removes 32 MiB of files of each size.
+    /// For each size, creates, reads and removes files with a total of 32 MiB.
     ///
     /// # Errors
     /// Errors of the engine, including a lack of space for the files.
@@ -167,8 +167,8 @@ impl EngineVolume {
         Ok(HotFiles { files: paths.len() as u64, bytes, modelled_read, modelled_write })
     }
 
-    /// Opens the volume with an empty cache, runs `work` and writes everything back. Returns the
-    /// bytes of the work and its throughput in bytes per second of modelled time.
+    /// Opens the volume with an empty cache, runs `work` and writes all data back. Returns the
+    /// bytes that `work` processed and its throughput, in bytes per second of modelled time.
     fn rate(&self, work: impl FnOnce(&mut Files<'_>) -> Result<u64>) -> Result<(u64, f64)> {
         let engine = self.open()?;
         let start_us = self.disk.elapsed_us();
@@ -188,5 +188,5 @@ impl EngineVolume {
 }
 
 fn end(engine: &Ext2) -> Result<()> {
-    engine.shutdown().map_err(Error::volume("ending the file system"))
+    engine.shutdown().map_err(Error::volume("can't shut down the file system"))
 }

@@ -9,9 +9,9 @@
 //!                                     layout --> score
 //! ```
 //!
-//! A workload is one file ([`workload`]), whatever its source, and the same workload can age a
-//! simulation or a real mount. This crate reads no clock and no source of randomness; both are
-//! parameters. It prints nothing, and knows no layer and no FUSE.
+//! A workload is one file ([`workload`]), regardless of its source. The same workload can age a
+//! simulation or a mounted file system. This crate reads neither a clock nor a source of
+//! randomness; both are parameters. It prints nothing, and it does not depend on layers or FUSE.
 //!
 //! Start with these types: [`workload::Operation`], [`simulate::Simulator`], [`score::Score`].
 //!

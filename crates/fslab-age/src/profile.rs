@@ -1,8 +1,8 @@
-//! Synthetic workloads from parameters and a seed: years of use, modelled on published facts about
-//! real file systems.
+//! Synthetic workloads from parameters and a seed. They model years of use, based on published
+//! facts about real file systems.
 //!
-//! A profile is one file with a [`Profile`] and one line in [`PROFILES`]. Its numbers are data;
-//! [`Generator`] turns them into operations and reads neither clock nor file.
+//! A profile consists of one file with a [`Profile`] and one line in [`PROFILES`]. Its numbers are
+//! data. [`Generator`] turns them into operations and reads neither a clock nor files.
 
 mod calendar;
 mod definition;
@@ -35,10 +35,10 @@ pub const PROFILES: &[&Profile] =
 /// Returns the profile with a name.
 ///
 /// # Errors
-/// Fails if there is none; the message lists all.
+/// Fails if the profile does not exist; the message lists all profiles.
 pub fn find(name: &str) -> Result<&'static Profile> {
     PROFILES.iter().copied().find(|profile| profile.name == name).ok_or_else(|| {
         let names: Vec<_> = PROFILES.iter().map(|profile| profile.name).collect();
-        Error::parameter(format!("there is no profile '{name}'; there are {}", names.join(", ")))
+        Error::parameter(format!("there is no profile '{name}'; use one of {}", names.join(", ")))
     })
 }

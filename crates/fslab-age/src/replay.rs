@@ -1,15 +1,15 @@
-//! Performs a workload's operations on any [`FileSystem`]: a directory of the host, an engine, a
+//! Performs a workload's operations on any [`FileSystem`]: a directory of the host, an engine or a
 //! stack.
 //!
-//! A workload always has the same effect, also with several threads. Operations on the files of a
-//! directory are performed in order by one thread; operations that change directories wait for all
+//! The result of a workload is always the same, even with several threads. One thread performs the
+//! operations on files of a directory, in order. Operations that change directories wait for all
 //! threads.
 //!
-//! At intervals everything is made durable and a checkpoint is written. A killed replay is resumed
-//! from its checkpoint. Operations after the checkpoint may have been done already. Therefore, as
-//! far as the killed replay can have come, existing or missing files are no error. This is safe
-//! because numbers and names of a workload are never reused. To start again, delete the tree and
-//! give the same checkpoint.
+//! At intervals, the target is synced and a checkpoint is written. A killed replay resumes from its
+//! checkpoint. Operations after the checkpoint may already have been performed. Therefore, for
+//! operations that the killed replay may have reached, existing or missing files are not errors.
+//! This is safe because numbers and names of a workload are never reused. To start from the
+//! beginning, delete the tree and use the same checkpoint.
 
 mod batch;
 mod checkpoint;
@@ -31,9 +31,9 @@ use crate::workload::{Operation, OperationKind, Population};
 use batch::Batch;
 use perform::Performer;
 
-/// Observes a replay.
+/// An observer of a replay.
 pub trait Observer {
-    /// Called after each batch. If it returns `false`, the replay ends after a checkpoint.
+    /// Called after each batch. If it returns `false`, the replay writes a checkpoint and ends.
     ///
     /// # Errors
     /// An error ends the replay.
@@ -41,7 +41,7 @@ pub trait Observer {
         Ok(true)
     }
 
-    /// Called at the end of a day and of the workload, after everything was written back.
+    /// Called at the end of a day and of the workload, after the target was synced.
     ///
     /// # Errors
     /// An error ends the replay.
@@ -60,9 +60,9 @@ pub struct Replayer<'a> {
     performer: Performer<'a>,
     population: Population,
     replayed: Replayed,
-    /// Operations before this one may have been done by a killed replay.
+    /// A killed replay may have performed the operations before this one.
     redo_until: u64,
-    /// Whether to count the tree as soon as no operation can have been done already.
+    /// Whether the tree must be counted once no further operation can be a repetition.
     recounts: bool,
     next_checkpoint: u64,
     next_sync_ns: u64,
@@ -70,7 +70,7 @@ pub struct Replayer<'a> {
 }
 
 impl<'a> Replayer<'a> {
-    /// Makes a replay on a target whose root is empty, or contains the tree of a killed replay.
+    /// Makes a replay. The target's root must be empty or contain the tree of a killed replay.
     #[must_use]
     pub fn new(target: &'a dyn FileSystem, settings: Settings) -> Self {
         let every = u64::from(settings.observe_every_days);
@@ -88,11 +88,11 @@ impl<'a> Replayer<'a> {
         }
     }
 
-    /// Performs all operations, from the checkpoint on if there is one of this workload. Returns
-    /// whether it reached the end.
+    /// Performs all operations. If there is a checkpoint of this workload, starts after it. Returns
+    /// whether it reached the end of the workload.
     ///
     /// # Errors
-    /// Errors of the target and of the observer, and a workload that contradicts itself.
+    /// Errors of the target and of the observer, and inconsistent operations.
     pub fn run(
         &mut self,
         operations: impl Iterator<Item = Result<Operation>>,
@@ -121,30 +121,31 @@ impl<'a> Replayer<'a> {
         self.save()?;
         let last_ns = self.population.last_ns();
         if self.settings.observe_every_days > 0 {
-            // The last day ends with the workload.
+            // The last day ends at the end of the workload.
             observer.day(last_ns / DAY_NS + 1)?;
         }
         observer.progress(&self.replayed, last_ns)?;
         Ok(true)
     }
 
-    /// Skips the operations that are done according to the checkpoint.
+    /// Skips the operations that were performed according to the checkpoint.
     fn resume(&mut self, operations: &mut dyn Iterator<Item = Result<Operation>>) -> Result<()> {
         let Some(path) = self.settings.checkpoint.clone() else { return Ok(()) };
         let Some(checkpoint) = Checkpoint::read(&path)? else {
-            // A replay killed before its first checkpoint must be recognisable too.
+            // The checkpoint also identifies a replay that is killed before its first regular
+            // checkpoint.
             return self.save();
         };
         checkpoint.check(&path, &self.settings)?;
         if count_entries(self.target)? == 0 {
-            // The user or the workload deleted everything; in either case it starts from the
+            // The user or the workload deleted everything; in both cases the replay starts from the
             // beginning.
             return self.save();
         }
         self.replayed = checkpoint.replayed;
         let done = checkpoint.replayed.operations;
         for _ in 0..done {
-            let longer = || Error::unfit(&path, "it is of a longer workload");
+            let longer = || Error::unfit(&path, "it belongs to a longer workload");
             let operation = operations.next().ok_or_else(longer)??;
             self.population.apply(&operation)?;
         }
@@ -160,13 +161,15 @@ impl<'a> Replayer<'a> {
         Ok(())
     }
 
-    /// Whether a mark lies before an operation, which must then wait for the batch.
+    /// Whether a sync or the end of a day is due before an operation; the operation then waits for
+    /// the batch.
     fn passes_a_mark(&self, operation: &Operation) -> bool {
         operation.time_ns >= self.next_sync_ns || self.passes_a_day(operation.time_ns)
     }
 
-    /// Whether an operation moves a directory. A checkpoint is always written before. Otherwise a
-    /// resumed replay could make the directory again at its old path, in addition to the moved one.
+    /// Whether an operation moves a directory. A checkpoint is always written before such an
+    /// operation. Otherwise a resumed replay could create the directory again under its old path,
+    /// in addition to the moved one.
     fn moves_directory(&self, operation: &Operation) -> bool {
         let member = self.population.get(operation.file);
         operation.kind == OperationKind::Rename
@@ -189,8 +192,9 @@ impl<'a> Replayer<'a> {
         if self.replayed.operations >= self.redo_until { self.recount() } else { Ok(()) }
     }
 
-    /// After resuming, checks that nothing was removed by somebody else. While operations may be
-    /// repeated, this cannot be distinguished from removals by the killed replay.
+    /// After resuming, checks that no file was removed by anything but the workload. While
+    /// operations may be repetitions, removals by the killed replay cannot be distinguished from
+    /// these.
     fn recount(&mut self) -> Result<()> {
         if !std::mem::take(&mut self.recounts) {
             return Ok(());
@@ -201,8 +205,8 @@ impl<'a> Replayer<'a> {
             return Ok(());
         }
         let what = format!(
-            "the target holds {found} files and directories, and should hold {expected}: somebody \
-             else changed it; delete all of them to begin anew"
+            "the target has {found} files and directories instead of {expected}: something else \
+             changed it; to start from the beginning, delete all of them"
         );
         Err(Error::unfit(self.settings.checkpoint.as_deref().unwrap_or(Path::new("")), what))
     }
@@ -224,7 +228,7 @@ impl<'a> Replayer<'a> {
         observer.progress(&self.replayed, time_ns)
     }
 
-    /// Makes everything durable and writes the checkpoint.
+    /// Syncs the target and writes the checkpoint.
     fn save(&mut self) -> Result<()> {
         let Some(path) = &self.settings.checkpoint else { return Ok(()) };
         self.performer.sync()?;
@@ -240,7 +244,7 @@ impl<'a> Replayer<'a> {
         &self.replayed
     }
 
-    /// Returns the files and directories that the workload has made so far.
+    /// Returns the files and directories that exist in the workload at this point.
     #[must_use]
     pub fn population(&self) -> &Population {
         &self.population

@@ -1,9 +1,9 @@
-//! Contiguity of files, free space, and distances between files.
+//! Measures contiguity of files, free space, and distances between files.
 //!
-//! One definition serves mounts, images and simulations. The layout score is the share of blocks
-//! that directly follow their predecessor on the device, without the first block of each file. Sums
-//! count blocks, not files. `docs/guide/src/reference/ageing.md` has the rules, including those for
-//! holes and FIEMAP.
+//! The definition is the same for mounts, images and simulations. The layout score is the share of
+//! blocks that directly follow their predecessor on the device. The first block of each file is not
+//! included. Sums are weighted by blocks, not by files. `docs/guide/src/reference/ageing.md`
+//! describes the rules, including those for holes and FIEMAP.
 
 mod chart;
 mod distance;
@@ -30,8 +30,8 @@ pub use tree::{ScoredFile, count_entries, score_files, score_tree, tree_checksum
 pub struct Rules {
     /// Block size in bytes.
     pub block_bytes: u64,
-    /// Group size in bytes; `None` if unknown, and then no file counts as split.
+    /// Group size in bytes; `None` if unknown, in which case no file is counted as split.
     pub group_bytes: Option<u64>,
-    /// Size of the volume in bytes, if a map of it is wanted.
+    /// Size of the volume in bytes, if a map of it was requested.
     pub map_bytes: Option<u64>,
 }

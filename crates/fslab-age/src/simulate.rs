@@ -1,5 +1,5 @@
-//! Ages a file system of placements without data: the engine's policies over bitmaps, with a
-//! virtual clock. Seven months take seconds.
+//! Ages a simulated file system without data: runs the engine's policies on bitmaps, with a virtual
+//! clock. Seven months of use take seconds.
 
 mod block_map_image;
 mod disk;
@@ -34,16 +34,16 @@ pub struct Settings {
     pub group_bytes: u64,
     /// Bytes of the volume per inode.
     pub bytes_per_inode: u32,
-    /// Share of the blocks reserved from use, from 0 to 0.5.
+    /// Share of the blocks that may not be used, from 0 to 0.5.
     pub reserved: f64,
     /// Interval between scores, in days.
     pub score_every_days: u32,
-    /// Files changed in this many last days are hot.
+    /// Files that changed in this many last days are hot.
     pub hot_days: u32,
 }
 
 impl Default for Settings {
-    /// The paper's file system: 1 GB, blocks of 8 KB, cylinder groups of 16 cylinders of the
+    /// The file system of the paper: 1 GB, blocks of 8 KB, cylinder groups of 16 cylinders of the
     /// Fujitsu M2694ES, one inode per 4 KB.
     fn default() -> Self {
         Self {
@@ -65,26 +65,26 @@ impl Settings {
     /// Fails if no such volume is possible.
     pub fn geometry(&self) -> Result<Geometry> {
         let block_size = BlockSize::new(self.block_bytes)
-            .ok_or_else(|| Error::parameter("blocks have 1, 2, 4, 8, 16, 32 or 64 KiB"))?;
+            .ok_or_else(|| Error::parameter("a block must have 1, 2, 4, 8, 16, 32 or 64 KiB"))?;
         let block = u64::from(self.block_bytes);
         let blocks = u32::try_from(self.volume_bytes / block).unwrap_or(u32::MAX);
         let most = block_size.bits().min(65_528);
         let group = (self.group_bytes / block).clamp(256, u64::from(most)) as u32 / 8 * 8;
         if blocks < 256 || blocks == u32::MAX || self.bytes_per_inode < 512 {
             return Err(Error::parameter(
-                "a simulated volume has from 256 to 4 billion blocks, and an inode for 512 bytes \
-                 or more",
+                "a simulated volume must have from 256 to 4 billion blocks, and at least 512 bytes \
+                 for each inode",
             ));
         }
         let first_data_block = u32::from(self.block_bytes == 1024);
-        // A last group too small for its own tables is dropped.
+        // A last group that is too small for its own tables is dropped.
         let groups = ((blocks - first_data_block) / group).max(1);
         let inodes = u64::from(group) * block / u64::from(self.bytes_per_inode);
         let inodes_per_group = (inodes.clamp(8, u64::from(most)) as u32).next_multiple_of(8);
         if groups.checked_mul(inodes_per_group).is_none() {
             return Err(Error::parameter(format!(
-                "a simulated volume of {} bytes has too many inodes, one for {} bytes: choose a \
-                 smaller volume",
+                "a simulated volume of {} bytes with one inode for each {} bytes has too many \
+                 inodes; use a smaller volume",
                 self.volume_bytes, self.bytes_per_inode
             )));
         }
@@ -104,10 +104,10 @@ impl Settings {
     }
 }
 
-/// Returns the bytes that fragments of `fragment_bytes` would save over whole blocks of
-/// `block_bytes`, for the files of a population. The simulated policies have no fragments, unlike
-/// the Fast File System of 1997. For equal utilisation a simulated volume must be larger by this
-/// amount.
+/// Returns the number of bytes that fragments of `fragment_bytes` would save for the files of a
+/// population, compared with blocks of `block_bytes`. Unlike the Fast File System of 1997, the
+/// simulated policies have no fragments. To have equal utilisation, a simulated volume must be
+/// larger by this amount.
 #[must_use]
 pub fn saved_by_fragments(
     population: &Population,
@@ -116,24 +116,24 @@ pub fn saved_by_fragments(
 ) -> u64 {
     let (block, fragment) = (u64::from(block_bytes), u64::from(fragment_bytes.get()));
     let files = population.members().filter(|(_, member)| member.kind == OperationKind::Create);
-    // Only files that the inode maps directly end in fragments.
+    // Only files that the inode maps directly end in a fragment.
     let small = files.filter(|(_, member)| member.size <= u64::from(DIRECT_BLOCKS) * block);
     let saved =
         |size: u64| size.next_multiple_of(block).saturating_sub(size.next_multiple_of(fragment));
     small.map(|(_, member)| saved(member.size)).sum()
 }
 
-/// The variant of a simulation: one row of the table.
+/// A variant of a simulation, which is one row of the results.
 #[derive(Clone, Copy, Debug)]
 pub struct Variant {
-    /// Name of the policy.
+    /// The name of the policy.
     pub policy: &'static str,
-    /// Whether blocks are moved together while they are written.
+    /// Whether scattered blocks are moved together while they are written.
     pub clustering: Clustering,
 }
 
 impl Variant {
-    /// Returns the names of policy and clustering.
+    /// Returns the names of the policy and of the clustering.
     #[must_use]
     pub fn name(&self) -> String {
         format!("{} {}", self.policy, self.clustering.name())

@@ -1,8 +1,8 @@
-//! Snapshots: the content of a tree at one time, as Parquet; `docs/formats/snapshot.md` describes
-//! the format.
+//! Snapshots: the content of a tree at one time, stored as Parquet. See `docs/formats/snapshot.md`
+//! for the format.
 //!
-//! Directories come first, then all other entries, each sorted by inode, so that two snapshots can
-//! be compared in one pass.
+//! Directories come first, then all other entries, each sorted by inode. So two snapshots can be
+//! compared in one pass.
 
 mod anonymise;
 mod capture;
@@ -31,15 +31,16 @@ use crate::table::{Reader, Sorter, Writer, directory_of};
 /// The metadata of a snapshot.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Taken {
-    /// The time, in nanoseconds since 1970.
+    /// The time when the snapshot was taken, in nanoseconds since 1970.
     pub taken_ns: i64,
-    /// The source of the data.
+    /// A description of the data's source.
     pub source: String,
     /// Whether names are replaced by keyed hashes.
     pub anonymised: bool,
     /// Size of the file system in bytes; 0 if unknown.
     pub volume_bytes: u64,
-    /// Used space of the file system in bytes; 0 if unknown, or if the tree is only a part of it.
+    /// Used space of the file system in bytes; 0 if unknown or if the tree is only part of the file
+    /// system.
     pub used_bytes: u64,
 }
 
@@ -91,16 +92,16 @@ pub struct SnapshotWriter {
     path: std::path::PathBuf,
 }
 
-/// Entries that are not yet written.
+/// The entries to write.
 enum Rows {
-    /// Entries in the order of snapshots.
+    /// Entries that arrive in the order of snapshots.
     Ascending(Box<Ascending>),
-    /// Entries in any order.
+    /// Entries that arrive in any order.
     Any(Box<Sorter<Entry, (bool, u64)>>),
 }
 
-/// Writes entries that arrive in the order of snapshots. Keeps only the first of several entries
-/// with one inode (hard links).
+/// Writes entries that arrive in the order of snapshots. If several entries have the same inode
+/// (hard links), keeps only the first.
 struct Ascending {
     writer: Writer<Entry>,
     last: Option<(bool, u64)>,
@@ -114,14 +115,14 @@ impl Ascending {
     fn push(&mut self, entry: &Entry) -> Result<()> {
         let last = self.last.replace(entry.key());
         if last > self.last {
-            return Err(Error::parameter("entries come in another order than was said"));
+            return Err(Error::parameter("entries are not in the order of snapshots"));
         }
         if last == self.last { Ok(()) } else { self.writer.push(entry) }
     }
 }
 
 impl SnapshotWriter {
-    /// Makes a writer of a snapshot at a path.
+    /// Makes a writer for a snapshot at a path.
     #[must_use]
     pub fn new(path: &Path) -> Self {
         let sorter = Sorter::new(directory_of(path), Entry::key);
@@ -140,7 +141,8 @@ impl SnapshotWriter {
     /// Adds an entry.
     ///
     /// # Errors
-    /// Errors of the system, for example when entries do not fit into memory and go to a file.
+    /// Errors of the system, for example if entries do not fit in memory and are written to a
+    /// temporary file.
     pub fn push(&mut self, entry: Entry) -> Result<()> {
         match &mut self.rows {
             Rows::Ascending(ascending) => ascending.push(&entry),
@@ -148,8 +150,8 @@ impl SnapshotWriter {
         }
     }
 
-    /// Writes the file and returns the number of its entries. Keeps only the first of several
-    /// entries with one inode (hard links).
+    /// Writes the file and returns the number of its entries. If several entries have the same
+    /// inode (hard links), keeps only the first.
     ///
     /// # Errors
     /// Errors of the system.

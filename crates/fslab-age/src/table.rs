@@ -1,8 +1,8 @@
-//! Rows as Parquet files: the common part of this crate's formats.
+//! Stores rows in Parquet files: the common part of this crate's formats.
 //!
-//! A format is a [`Row`]: a few columns of numbers and of bytes, none of them ever null. Files are
-//! written and read by row groups, so that memory does not grow with their length. A file appears
-//! under its name only when it is complete.
+//! A format is a [`Row`]: a few columns of numbers and bytes, which are never null. Files are
+//! written and read by row groups, so the memory needed does not depend on their length. A file
+//! appears under its final name only when it is complete.
 
 mod reader;
 mod sort;
@@ -42,10 +42,11 @@ pub struct Column {
     pub name: &'static str,
     /// Its type.
     pub kind: Kind,
-    /// Whether values increase or rarely repeat; such columns store differences instead of a
-    /// dictionary.
+    /// Whether values increase or rarely repeat. Such columns are stored as differences instead of
+    /// with a dictionary.
     pub rising: bool,
-    /// The version of the format that introduced it. Older files lack it and yield 0 or no bytes.
+    /// The format version that introduced the column. Older files lack it; 0 or empty bytes are
+    /// read instead.
     pub since: u32,
 }
 
@@ -75,30 +76,30 @@ impl Kind {
 /// The layout of one format's files.
 #[derive(Debug)]
 pub struct Layout {
-    /// The format's name, which begins the keys of its footer: `fslab.NAME.version`.
+    /// The format's name. Keys of the footer begin with it: `fslab.NAME.version`.
     pub name: &'static str,
-    /// The version that is written. Older versions can be read.
+    /// The version that is written. Older versions can also be read.
     pub version: u32,
     /// The numeric columns, at most [`NUMBERS_MAX`].
     pub numbers: &'static [Column],
-    /// The byte columns, which come last, at most [`TEXTS_MAX`].
+    /// The byte columns, at most [`TEXTS_MAX`]; they come after the numeric columns.
     pub texts: &'static [Column],
     /// Permissions of a new file, before the umask.
     pub mode: u32,
 }
 
-/// A number of a row.
+/// A type of numbers in rows.
 pub trait Number: Copy {
-    /// The type of its column.
+    /// The type of the column.
     const KIND: Kind;
 
-    /// Converts to the value of a column.
+    /// Converts to the stored value.
     fn to_cell(self) -> i64;
 
-    /// Converts from the value of a column.
+    /// Converts from the stored value.
     ///
     /// # Errors
-    /// Returns the flaw of an invalid value.
+    /// Returns a description if the value is invalid.
     fn from_cell(cell: i64) -> std::result::Result<Self, &'static str>;
 }
 
@@ -122,7 +123,7 @@ number!(u32: U32);
 number!(u64: U64);
 number!(i64: I64);
 
-/// Implements a format for a struct: `fit` checks and completes a row that was read.
+/// Implements a format for a struct. `fit` checks and completes each row that is read.
 macro_rules! row {
     (
         $(#[$about:meta])*
@@ -193,7 +194,7 @@ pub trait Row: Clone + Send + 'static {
     /// The layout of its files.
     const LAYOUT: &'static Layout;
 
-    /// Returns its cells.
+    /// Converts to cells.
     fn to_cells(&self) -> (Numbers, Texts);
 
     /// Returns the size of its texts in bytes.
@@ -202,11 +203,11 @@ pub trait Row: Clone + Send + 'static {
     /// Makes a row from its cells.
     ///
     /// # Errors
-    /// Returns the flaw of an invalid row.
+    /// Returns a description if the row is invalid.
     fn from_cells(numbers: &Numbers, texts: Texts) -> std::result::Result<Self, &'static str>;
 }
 
-/// The bytes of a cell, shared with the page of the file from which they were read.
+/// The bytes of a cell, shared with the page of the file that contains them.
 #[derive(Clone, Default)]
 pub struct Text(Option<ByteArray>);
 
@@ -246,14 +247,14 @@ impl std::fmt::Debug for Text {
     }
 }
 
-/// Returns the directory of a file to be made.
+/// Returns the parent directory of a path.
 #[must_use]
 pub fn directory_of(path: &Path) -> &Path {
     let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
     parent.unwrap_or(Path::new("."))
 }
 
-/// Rows stored by columns.
+/// Rows stored as columns.
 struct Batch {
     rows: usize,
     numbers: Vec<Vec<i64>>,

@@ -1,7 +1,7 @@
-//! Checks that must hold for any input, shared by fuzz targets and tests.
+//! Checks that must succeed for any input, shared by fuzz targets and tests.
 //!
-//! The bytes are read as each kind of file that this crate reads. Random bytes are almost never a
-//! Parquet file. So they are also interpreted as rows of one: see `rows`.
+//! Each check reads the bytes as one of the kinds of files that this crate reads. Random bytes are
+//! almost never a valid Parquet file. Therefore they are also interpreted as rows; see `rows`.
 
 mod rows;
 
@@ -18,20 +18,21 @@ use crate::{Error, Result};
 
 pub use rows::{check_entries, check_operations};
 
-/// Separates the three distribution files of Geriatrix in one input.
+/// Separates the three distribution files of Geriatrix in an input.
 const SEPARATOR: u8 = b'=';
 
-/// Maximum number of operations taken from a generator.
+/// Maximum number of operations that are read from a generator.
 const OPERATIONS: usize = 20_000;
 
-/// Maximum size of a text used as a history, in bytes: each of its commits may become a snapshot.
+/// Maximum size of a text used as a git log, in bytes; the limit is needed because each commit may
+/// become a snapshot.
 const LOG_BYTES_MAX: usize = 8 << 10;
 
-/// Reads bytes as a trace of a Plan 9 file server. The result must be a one-line error, or readable
+/// Reads bytes as a trace of a Plan 9 file server. The result must be a one-line error or readable
 /// snapshots.
 ///
 /// # Panics
-/// Panics if it is neither.
+/// Panics if the result is neither.
 pub fn check_p9trace(bytes: &[u8]) {
     within(bytes, |file, scratch| {
         let dumps = P9Dumps::read(&[file.to_owned()], scratch)?;
@@ -45,7 +46,7 @@ pub fn check_p9trace(bytes: &[u8]) {
 /// Reads bytes as the distributions of Geriatrix; `=` separates the files.
 ///
 /// # Panics
-/// Panics if an error is not one line, or if operations contradict each other.
+/// Panics if an error is not one line, or if operations are inconsistent.
 pub fn check_geriatrix(bytes: &[u8]) {
     within(&[], |_file, scratch| {
         let names = ["age_distribution.txt", "size_distribution.txt", "dir_distribution.txt"];
@@ -117,8 +118,8 @@ pub fn check_image(bytes: &[u8]) {
     });
 }
 
-/// Reads a snapshot in every possible way. Deriving a workload may fail, because directories of a
-/// damaged snapshot can contain themselves.
+/// Reads a snapshot in every possible way. Deriving a workload may fail, because a damaged snapshot
+/// may have directories that contain themselves.
 fn snapshot(path: &Path) -> Result<()> {
     let open = || SnapshotReader::open(path);
     let mut diff = Diff::new(open()?, open()?);

@@ -1,5 +1,5 @@
-//! Compares an aged volume with a real one: two snapshots as populations, not file by file, and the
-//! scores of both over time.
+//! Compares an aged volume with a real one: two snapshots as populations instead of file by file,
+//! and both layout scores over time.
 
 use std::collections::BTreeMap;
 
@@ -9,14 +9,14 @@ use crate::error::Result;
 use crate::score::Sums;
 use crate::snapshot::{Entry, EntryKind, SnapshotReader};
 
-/// The permitted distances.
+/// The maximum permitted distances.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
-    /// For counts and bytes: a share of the reference.
+    /// For counts and bytes, as a share of the reference value.
     pub share: f64,
-    /// For the distribution of sizes: the largest distance between the cumulative shares.
+    /// For the distribution of sizes, the largest distance between the cumulative shares.
     pub sizes: f64,
-    /// For utilisation and layout scores: a difference.
+    /// For utilisation and layout scores, an absolute difference.
     pub difference: f64,
 }
 
@@ -26,7 +26,7 @@ impl Default for Limits {
     }
 }
 
-/// One comparison.
+/// The comparison of one quantity.
 #[derive(Clone, Debug, Serialize)]
 pub struct Finding {
     /// The compared quantity.
@@ -42,7 +42,7 @@ pub struct Finding {
 }
 
 impl Finding {
-    /// Whether the distance is within the limit.
+    /// Whether the distance does not exceed the limit.
     #[must_use]
     pub fn holds(&self) -> bool {
         self.distance <= self.limit
@@ -104,8 +104,8 @@ pub struct Moment {
     pub score: f64,
 }
 
-/// Returns the scores of a real file system, from its snapshots in chronological order. Snapshots
-/// without layout are skipped.
+/// Returns the layout scores of a real file system, from its snapshots in chronological order.
+/// Snapshots without layout information are skipped.
 ///
 /// # Errors
 /// Fails if an entry can't be read.
@@ -122,9 +122,9 @@ pub fn moments(snapshots: impl Iterator<Item = Result<SnapshotReader>>) -> Resul
     Ok(moments)
 }
 
-/// Compares scores over time at the day of their largest distance. It considers the days of the
-/// reference on which the aged score is known or can be interpolated. `None` if there is no such
-/// day.
+/// Compares scores over time, on the day with their largest distance. Only days of the reference
+/// are considered for which the aged score is known or can be interpolated. `None` if there is no
+/// such day.
 #[must_use]
 pub fn over_time(reference: &[Moment], aged: &[Moment], limits: Limits) -> Option<Finding> {
     let pairs = reference.iter().filter_map(|at| Some((at, score_on(aged, at.day)?)));
@@ -160,7 +160,7 @@ impl Census {
     fn of(snapshot: SnapshotReader) -> Result<Self> {
         let mut census = Self::default();
         let taken = snapshot.taken();
-        // For a part of a file system, its share of the used space is unknown.
+        // For a snapshot of a part of a file system, the share of used space is unknown.
         if taken.volume_bytes > 0 && taken.used_bytes > 0 {
             census.used = Some(taken.used_bytes as f64 / taken.volume_bytes as f64);
         }
@@ -172,7 +172,7 @@ impl Census {
 
     fn add(&mut self, entry: &Entry) {
         match entry.kind {
-            // The directory made by mkfs is not part of a population.
+            // The directory `lost+found` that mkfs creates is not part of a population.
             EntryKind::Directory if entry.name.bytes() == b"lost+found" => {}
             EntryKind::Directory => self.directories += 1,
             EntryKind::File => {
@@ -192,8 +192,8 @@ impl Census {
         }
     }
 
-    /// Returns the Kolmogorov-Smirnov distance between the sizes of two populations, by powers of
-    /// two, and the medians.
+    /// Returns the Kolmogorov-Smirnov distance between the sizes of two populations, with classes
+    /// by powers of two, and the medians.
     fn sizes_against(&self, aged: &Self, limit: f64) -> Finding {
         let (mut here, mut there, mut distance) = (0, 0, 0.0_f64);
         for class in 0..64 {
@@ -233,7 +233,7 @@ mod tests {
         };
         assert_eq!(apart(&[(10.0, 0.9), (15.0, 0.85), (30.0, 0.7)]), Some(0.0));
         assert_eq!(apart(&[(10.0, 0.89), (25.0, 0.65)]), Some(0.1));
-        // Before the first and after the last day nothing is known.
+        // Scores before the first and after the last day are unknown.
         assert_eq!(apart(&[(5.0, 0.1), (31.0, 0.1), (20.0, 0.82)]), Some(0.02));
         assert_eq!(apart(&[(5.0, 0.1)]), None);
     }

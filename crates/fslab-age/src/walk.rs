@@ -1,5 +1,5 @@
-//! Walks a directory tree of this machine with several threads: each takes a waiting directory and
-//! finds more.
+//! Walks through a directory tree of the host with several threads. Each takes a waiting directory
+//! and adds its subdirectories.
 
 use std::path::{Path, PathBuf};
 
@@ -7,18 +7,18 @@ use parking_lot::{Condvar, Mutex};
 
 use crate::error::Result;
 
-/// The waiting directories, and the number of threads that may still find some.
+/// The waiting directories, and the number of threads that may add more.
 struct Line {
     waiting: Vec<PathBuf>,
     busy: usize,
     failed: bool,
 }
 
-/// Calls `visit` for the root and for every directory that it returns. Returns the data collected
-/// by each thread.
+/// Calls `visit` for the root and for every directory that a call returns. Returns the data that
+/// each thread collected.
 ///
 /// # Errors
-/// The first error of `visit`; the other threads then stop.
+/// The first error of `visit`; the other threads then end.
 pub(crate) fn walk<T: Send>(
     root: &Path,
     threads: usize,
@@ -48,7 +48,7 @@ pub(crate) fn walk<T: Send>(
     })
 }
 
-/// Returns the next directory; `None` when no more can follow.
+/// Returns the next directory; `None` if no more can be added.
 fn next(line: &Mutex<Line>, came: &Condvar) -> Option<PathBuf> {
     let mut line = line.lock();
     came.wait_while(&mut line, |line| line.waiting.is_empty() && line.busy > 0 && !line.failed);
@@ -57,7 +57,7 @@ fn next(line: &Mutex<Line>, came: &Condvar) -> Option<PathBuf> {
     Some(path)
 }
 
-/// Turns a missing file into `None`: a file that disappears during a walk is no error.
+/// Turns the error for a missing file into `None`: files may be removed during a walk.
 pub(crate) fn present<T>(answer: std::io::Result<T>) -> std::io::Result<Option<T>> {
     match answer {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),

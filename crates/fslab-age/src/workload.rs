@@ -16,9 +16,9 @@ use crate::table::{Reader, Row, Writer};
 /// The metadata of a workload.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Provenance {
-    /// Its source: the profile with its parameters, or the snapshots.
+    /// Its source: a profile with its parameters, or snapshots.
     pub source: String,
-    /// The seed of everything random.
+    /// The seed for all random choices.
     pub seed: u64,
     /// Size of the target file system in bytes; 0 if unknown.
     pub volume_bytes: u64,
@@ -29,7 +29,7 @@ pub struct Provenance {
 /// The text between a profile's name and its values in a source.
 const VALUES: &str = ": Profile {";
 
-/// Returns a short form of a workload's source: only the name of a profile, without its values.
+/// Returns a short form of a workload's source: for a profile, only its name without the values.
 #[must_use]
 pub fn brief_source(source: &str) -> &str {
     source.split_once(VALUES).map_or(source, |(name, _values)| name)
@@ -63,7 +63,7 @@ impl WorkloadReader {
         &self.provenance
     }
 
-    /// Returns the number of operations that the file claims.
+    /// Returns the number of operations according to the file.
     #[must_use]
     pub fn total(&self) -> u64 {
         self.rows.total()
@@ -101,9 +101,9 @@ pub fn write(
     Ok(rows)
 }
 
-/// Returns the identity of a workload: the BLAKE3 hash of its operations, in hexadecimal. It does
-/// not depend on how a file stores them, on the program that wrote it, or on its footer.
-/// `docs/formats/workload.md` describes the hashed bytes.
+/// Returns the identity of a workload: the BLAKE3 hash of its operations, in hexadecimal. The
+/// identity does not depend on the storage in a file, on the program that wrote it, or on the
+/// footer. `docs/formats/workload.md` describes the hashed bytes.
 ///
 /// # Errors
 /// Errors of the operations.
@@ -125,7 +125,8 @@ pub fn identity(operations: impl Iterator<Item = Result<Operation>>) -> Result<S
     Ok(hasher.finalize().to_hex().to_string())
 }
 
-/// Number of bytes that [`identity`] gathers, because large pieces are hashed faster.
+/// Number of bytes that [`identity`] collects before hashing, because large pieces are hashed
+/// faster.
 const HASHED_AT_ONCE: usize = 1 << 16;
 
 /// Returns the identity of the workload in a file.

@@ -26,7 +26,7 @@ pub struct Freeze<'a> {
     pub plan: &'a Plan,
     /// The seed of all random choices.
     pub seed: u64,
-    /// How many times a block is repeated because of interference.
+    /// Maximum number of times that a block is repeated because of interference.
     pub reruns_max: u32,
     /// The program that creates the campaign.
     pub program: Program,
@@ -38,9 +38,9 @@ impl Campaign {
     /// Creates a campaign in a directory that is empty or does not exist.
     ///
     /// # Errors
-    /// Fails if the plan names a device by a path or a file in a stack, if an input of the plan is
-    /// missing, or if the directory can't be written. After an error no part of the campaign
-    /// remains.
+    /// Fails if the plan contains the path of a device or a file in a stack. Also fails if an input
+    /// of the plan is missing, or if the directory can't be written. After an error no part of the
+    /// campaign remains.
     pub fn create(directory: &Path, freeze: Freeze<'_>) -> Result<Self> {
         let Freeze { plan, seed, reruns_max, program, now } = freeze;
         erasable::check_roles(plan)?;

@@ -1,10 +1,10 @@
 //! The devices of this host that campaigns may erase, listed in `/etc/fslab/erasable`.
 //!
 //! A campaign's plan comes from another machine, where the same path may be a different disk. So a
-//! plan names a *role*, and only this list, which root keeps on each host, maps a role to a device.
-//! A line is `ROLE DEVICE [SERIAL]`; `#` begins a comment. The safety checks of `fslab compare`
-//! also apply to the device. A device with a serial number is erased whatever it holds, as with
-//! `--erase`: a killed run leaves a file system on it.
+//! plan contains a *role*, and only this list, which root keeps on each host, maps a role to a
+//! device. A line is `ROLE DEVICE [SERIAL]`; `#` begins a comment. The safety checks of `fslab
+//! compare` also apply to the device. A device with a serial number is erased whatever it contains,
+//! as with `--erase`: a killed run leaves a file system on it.
 
 use std::fs::{self, File};
 use std::io::{ErrorKind, Read};
@@ -53,7 +53,7 @@ impl Erasable {
             let wrong = |reason| Error::BadList { path: list.to_owned(), line: index + 1, reason };
             let Some((role, device)) = entry(line).map_err(wrong)? else { continue };
             if devices.iter().any(|(known, _)| *known == role) {
-                return Err(wrong("the role has a device already"));
+                return Err(wrong("the role already has a device"));
             }
             devices.push((role, device));
         }
@@ -78,7 +78,7 @@ impl Erasable {
     }
 }
 
-/// Refuses a plan that names a device by anything other than a role.
+/// Refuses a plan that gives a device by anything other than a role.
 pub(crate) fn check_roles(plan: &Plan) -> Result<()> {
     let mut plan = plan.clone();
     for (target, device) in plan.devices_mut() {
@@ -101,11 +101,11 @@ fn is_role(name: &str) -> bool {
 fn check_owner(path: &Path, found: &fs::Metadata) -> Result<()> {
     let own = rustix::process::geteuid().as_raw();
     let reason = if !found.is_file() {
-        "it is no regular file"
+        "it is not a regular file"
     } else if found.uid() != 0 && found.uid() != own {
         "another user owns it"
     } else if found.mode() & WRITABLE_BY_OTHERS != 0 {
-        "its mode lets others write it (chmod go-w)"
+        "other users can write to it; run chmod go-w"
     } else {
         return Ok(());
     };
@@ -120,13 +120,13 @@ fn entry(line: &str) -> std::result::Result<Option<(String, DevicePlan)>, &'stat
         [] => return Ok(None),
         [role, path] => (role, path, None),
         [role, path, serial] => (role, path, Some(serial)),
-        _ => return Err("a line is `ROLE /dev/disk/by-id/NAME [SERIAL]`"),
+        _ => return Err("a line must have the form `ROLE /dev/disk/by-id/NAME [SERIAL]`"),
     };
     if !is_role(role) {
-        return Err("roles are named by a-z, 0-9, `-` and `_`");
+        return Err("a role can contain only a-z, 0-9, `-` and `_`");
     }
     if Path::new(path).parent() != Some(Path::new(BY_ID)) {
-        return Err("devices are named /dev/disk/by-id/NAME, because other names change");
+        return Err("a device must be given as /dev/disk/by-id/NAME, because other names change");
     }
     let erase = serial.map(str::to_owned).into_iter().collect();
     Ok(Some((role.to_owned(), DevicePlan { path: path.into(), erase })))

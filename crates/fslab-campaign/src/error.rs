@@ -27,15 +27,15 @@ pub enum Error {
         source: io::Error,
     },
     /// The directory of a new campaign is not empty.
-    #[error("{}: it is not empty; name a new directory for the campaign", path.display())]
+    #[error("{}: it is not empty; choose a new directory for the campaign", path.display())]
     NotEmpty {
         /// The directory.
         path: PathBuf,
     },
     /// A directory is not a campaign.
     #[error(
-        "{}: no campaign, because it has no campaign.json; make one with \
-         `fslab campaign new PLAN {}`",
+        "{}: not a campaign, because it has no campaign.json; make one with `fslab campaign new \
+         PLAN {}`",
         path.display(),
         path.display()
     )]
@@ -54,7 +54,7 @@ pub enum Error {
     },
     /// A later version of fslab made the campaign.
     #[error(
-        "{}: the campaign has format {format}, this fslab knows up to {}",
+        "{}: the campaign has format {format}, but this fslab supports only formats up to {}",
         path.display(),
         crate::format::FORMAT
     )]
@@ -65,7 +65,10 @@ pub enum Error {
         format: u32,
     },
     /// The record or the plan of a campaign differs from the one that `campaign new` wrote.
-    #[error("{}: the campaign's {what} does not fit its plan; make a new campaign", path.display())]
+    #[error(
+        "{}: the campaign's {what} does not match its plan; make a new campaign",
+        path.display()
+    )]
     Inconsistent {
         /// The directory.
         path: PathBuf,
@@ -73,22 +76,25 @@ pub enum Error {
         what: &'static str,
     },
     /// The record could not be turned into JSON.
-    #[error("writing a record: {0}")]
+    #[error("can't write a record: {0}")]
     Encode(#[source] serde_json::Error),
     /// An input of the plan does not exist.
-    #[error("{}: the plan reads it, and it is not there", path.display())]
+    #[error("{}: the plan reads this path, but it does not exist", path.display())]
     NoInput {
         /// The file or directory.
         path: PathBuf,
     },
     /// An input of the plan is not a file, directory or symbolic link.
-    #[error("{}: the plan reads it, and it is no file, directory or symbolic link", path.display())]
+    #[error(
+        "{}: the plan reads this path, but it is not a file, directory or symbolic link",
+        path.display()
+    )]
     OddInput {
         /// The path of the input.
         path: PathBuf,
     },
-    /// A path is not UTF-8, so the record can't hold it.
-    #[error("{}: its path is no UTF-8; rename it", path.display())]
+    /// A path is not UTF-8, so the record can't contain it.
+    #[error("{}: its path is not UTF-8; rename it", path.display())]
     NotUtf8 {
         /// The path.
         path: PathBuf,
@@ -109,7 +115,7 @@ pub enum Error {
     },
     /// Another build of fslab made the campaign.
     #[error(
-        "the campaign was made by {frozen}, and this is {found}; run that build, or allow this one \
+        "the campaign was made by {frozen}, but this is {found}; run that build, or allow this one \
          with --other-build"
     )]
     OtherBuild {
@@ -119,39 +125,42 @@ pub enum Error {
         frozen: Program,
     },
     /// A share of a campaign is running on this host.
-    #[error("{}: a campaign runs on this host; wait for its end with --wait", path.display())]
+    #[error(
+        "{}: a campaign is running on this host; use --wait to wait for its end",
+        path.display()
+    )]
     HostInUse {
         /// The lock.
         path: PathBuf,
     },
     /// The host has no directory for its lock.
     #[error(
-        "this host has no place for the lock that all its campaigns share ({tried}); as root make \
-         /run/lock, or name a file that all users of this host can read with --lock"
+        "this host has no directory for the lock that all its campaigns share ({tried}); create \
+         /run/lock as root, or set --lock to a file that all users of this host can read"
     )]
     NoLockPlace {
         /// The paths that were tried, with the errors of the operating system.
         tried: String,
     },
     /// The path of the host's lock is not a regular file.
-    #[error("{}: it is no regular file, so it is not used as the host's lock", path.display())]
+    #[error("{}: it is not a regular file, so it is not used as the host's lock", path.display())]
     OddLock {
         /// The path.
         path: PathBuf,
     },
-    /// A plan names a device by a path.
+    /// A plan contains the path of a device.
     #[error(
-        "target `{target}`: `device` is a path; in a campaign it is the name of a role, which each \
-         host maps to its own device in /etc/fslab/erasable"
+        "target `{target}`: `device` is a path, but in a campaign it must be the name of a role, \
+         which each host maps to its own device in /etc/fslab/erasable"
     )]
     DeviceByPath {
         /// The target.
         target: String,
     },
-    /// An in-process stack names a file, whose contents can't be frozen.
+    /// An in-process stack uses a file, whose contents can't be frozen.
     #[error(
-        "target `{target}`: `in_process` names {named}, whose contents a campaign can't freeze; \
-         give an image to a target with `aged`"
+        "target `{target}`: `in_process` uses {named}, whose contents a campaign can't freeze; set \
+         `aged` in a target to use an image"
     )]
     PathInStack {
         /// The target.
@@ -161,7 +170,7 @@ pub enum Error {
     },
     /// The name of a role has characters that are not allowed.
     #[error(
-        "target `{target}`: `device` is `{role}`, but roles are named by a-z, 0-9, `-` and `_`"
+        "target `{target}`: `device` is `{role}`, but a role can contain only a-z, 0-9, `-` and `_`"
     )]
     OddRole {
         /// The target.
@@ -171,7 +180,7 @@ pub enum Error {
     },
     /// This host has no device for a role.
     #[error(
-        "target `{target}`: {} gives no device for the role `{role}` on this host; add the line \
+        "target `{target}`: {} has no device for the role `{role}` on this host; add the line \
          `{role} /dev/disk/by-id/NAME` there, for a device that may be erased",
         list.display()
     )]
@@ -184,7 +193,7 @@ pub enum Error {
         list: PathBuf,
     },
     /// A user other than root can change the list of devices.
-    #[error("{}: only root may be able to write it: {reason}", path.display())]
+    #[error("{}: must be writable only by root: {reason}", path.display())]
     UnsafeList {
         /// The list.
         path: PathBuf,
@@ -202,7 +211,7 @@ pub enum Error {
         reason: &'static str,
     },
     /// A samples file belongs to another plan or seed.
-    #[error("{}: these samples are not of this campaign: their {what} differs", path.display())]
+    #[error("{}: these samples belong to another campaign: their {what} differs", path.display())]
     Foreign {
         /// The file.
         path: PathBuf,
@@ -215,8 +224,8 @@ pub enum Error {
         /// The directory.
         path: PathBuf,
     },
-    /// A batch script can't hold a text.
-    #[error("{what} {text:?}: a batch script can't hold control characters or quotes")]
+    /// A batch script can't contain a text.
+    #[error("{what} {text:?}: a batch script can't contain control characters or quotes")]
     OddText {
         /// The kind of text.
         what: &'static str,

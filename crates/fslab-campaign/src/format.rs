@@ -1,6 +1,6 @@
 //! The record of a campaign, `campaign.json`; `docs/formats/campaign.md` describes the directory.
 //!
-//! Fields may be added: readers leave unknown ones alone. Any other change raises [`FORMAT`].
+//! Fields may be added: readers ignore unknown ones. Any other change increases [`FORMAT`].
 
 use std::path::PathBuf;
 
@@ -19,30 +19,30 @@ pub(crate) const PLAN: &str = "plan.toml";
 /// The directory with the samples of each attempt at a share.
 pub(crate) const ATTEMPTS: &str = "attempts";
 
-/// What a campaign runs, as it was frozen.
+/// The content of a campaign, as it was frozen.
 #[derive(Clone, Debug, Serialize, Deserialize, PartialEq)]
 pub struct Frozen {
     /// Version of this record.
     pub format: u32,
     /// Title of the plan.
     pub name: String,
-    /// When it was frozen (RFC 3339, UTC).
+    /// Time of the freeze (RFC 3339, UTC).
     pub created: String,
     /// BLAKE3 of the plan's text.
     pub plan_blake3: String,
-    /// In which form the plan is read.
+    /// The form in which the plan is read.
     pub form: Form,
-    /// The seed everything random comes from.
+    /// The seed of everything random.
     pub seed: u64,
     /// Rounds of each workload.
     pub rounds: u32,
-    /// How often a block is repeated because of interference.
+    /// Maximum number of times that a block is repeated because of interference.
     pub reruns_max: u32,
     /// The program that runs it.
     pub program: Program,
-    /// What runs read beside the plan.
+    /// Files and directories that the runs read, in addition to the plan.
     pub inputs: Vec<Input>,
-    /// Names of the targets, and of the second copy of the baseline where one is run.
+    /// Names of the targets, and of the second copy of the baseline if one is run.
     pub targets: Vec<String>,
     /// The blocks, in the order of the plan: each is run on all targets, one after another.
     pub blocks: Vec<Block>,
@@ -60,11 +60,11 @@ pub struct Program {
 /// A file or directory that runs read.
 #[derive(Clone, Debug, Serialize, Deserialize, PartialEq, Eq)]
 pub struct Input {
-    /// As the plan names it.
+    /// The path as written in the plan.
     pub named: PathBuf,
-    /// Where it is, on every host.
+    /// The path on every host.
     pub path: PathBuf,
-    /// What it is.
+    /// The kind of input.
     pub kind: InputKind,
     /// Bytes of the file, or of all files below the directory.
     pub bytes: u64,
@@ -72,17 +72,17 @@ pub struct Input {
     pub blake3: String,
 }
 
-/// What an input is.
+/// The kind of an input.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize, PartialEq, Eq)]
 #[serde(rename_all = "snake_case")]
 pub enum InputKind {
     /// A regular file.
     File,
-    /// A directory with all that is below it.
+    /// A directory with everything in it.
     Directory,
 }
 
-/// One workload of one round: the unit that is run whole or again.
+/// One workload of one round: the unit that is run and repeated as a whole.
 #[derive(Clone, Debug, Serialize, Deserialize, PartialEq, Eq)]
 pub struct Block {
     /// The workload's label.

@@ -1,8 +1,8 @@
 //! The lock that lets each host run one share at a time, because two would disturb each other.
 //!
 //! The lock is flock(2) on a file in `/run/lock`, or in `/var/lock` if that is missing. The kernel
-//! drops it when its holder ends for any reason. Every user can open the file and so hold the lock:
-//! it keeps measurements apart and is not a security boundary.
+//! drops it when its holder ends for any reason. Every user can open the file and acquire the lock.
+//! So the lock only keeps measurements apart; it is not a security boundary.
 
 use std::fs::{self, File, OpenOptions, Permissions, TryLockError};
 use std::io::{self, ErrorKind};
@@ -35,12 +35,12 @@ pub struct HostLock {
 }
 
 impl HostLock {
-    /// Takes the lock `named`, or the lock of this host. With `wait`, waits for the lock until that
-    /// interrupt is raised.
+    /// Acquires the lock `named`, or the lock of this host. With `wait`, waits for the lock until
+    /// that interrupt is raised.
     ///
     /// # Errors
-    /// Fails if another process holds the lock and `wait` is `None`, if the wait is interrupted, if
-    /// no directory for the lock exists, or if the path is not a regular file.
+    /// Fails if another process holds the lock and `wait` is `None`, or if the wait is interrupted.
+    /// Also fails if no directory for the lock exists, or if the path is not a regular file.
     pub fn take(named: Option<&Path>, wait: Option<&Interrupt>) -> Result<Self> {
         let path = named.map_or_else(place, |named| Ok(named.to_owned()))?;
         loop {

@@ -8,7 +8,8 @@ use crate::error::{Error, Result};
 use crate::state::{CellState, State, is_failure_of};
 
 impl State<'_> {
-    /// Returns all records that count, attempt by attempt, as if each attempt were a finished run.
+    /// Returns all records that are used, attempt by attempt, as if each attempt were a finished
+    /// run.
     ///
     /// # Errors
     /// Fails if no block is done yet.
@@ -27,7 +28,7 @@ impl State<'_> {
         Ok(records)
     }
 
-    /// Returns the blocks that a samples file counts for: workload, round, and number of the
+    /// Returns the blocks for which a samples file is used: workload, round, and number of the
     /// attempt.
     fn counted_of(&self, file: usize) -> HashSet<(&str, u32, u32)> {
         let of_file = self.blocks.iter().filter_map(|state| {
@@ -65,7 +66,7 @@ impl State<'_> {
         records.push(Record::End(End { reason, rounds, elapsed_seconds: seconds.round() as u64 }));
     }
 
-    /// Returns whether a failure note belongs to a cell that counts as failed.
+    /// Returns whether a failure note belongs to a cell that is recorded as failed.
     fn is_true(&self, note: &Note, file: usize) -> bool {
         let of_file = self
             .blocks

@@ -36,7 +36,7 @@ pub struct ShareRun<'a> {
     pub allow_other_build: bool,
     /// The path of this host's list of devices.
     pub erasable: PathBuf,
-    /// The lock of this host, already taken.
+    /// The lock of this host, already acquired.
     pub lock: &'a HostLock,
     /// The command that repeats the run, for the report.
     pub command: String,
@@ -63,13 +63,13 @@ pub enum Done {
 }
 
 impl ShareRun<'_> {
-    /// Runs the remaining blocks of the share, into a new samples file. Running it again is safe,
-    /// and so is killing it: every complete block in the file counts.
+    /// Runs the remaining blocks of the share, into a new samples file. It is safe to kill it and
+    /// to run it again: every complete block in the file is used.
     ///
     /// # Errors
     /// Fails before the first measurement for another build, changed inputs, and roles without a
     /// device on this host. Fails later if the comparison fails or samples can't be made durable;
-    /// the blocks that were done by then count.
+    /// the blocks that were done by then are used.
     pub fn run(mut self, observer: &mut dyn Observer) -> Result<Done> {
         if self.allow_other_build && self.program != self.campaign.frozen().program {
             let Program { version, blake3 } = &self.program;

@@ -1,8 +1,8 @@
 //! The progress of a campaign, computed only from its samples files.
 //!
-//! A block counts once, however often it was run. The attempt with the fewest failed cells counts,
-//! then the one with the fewest disturbed cells, then the earliest. So the choice does not depend
-//! on the measured values. An attempt at a block that was killed never counts.
+//! One attempt at each block is used, however often the block was run. It is the attempt with the
+//! fewest failed cells, then with the fewest disturbed cells, then the earliest. So the choice does
+//! not depend on the measured values. A killed attempt at a block is never used.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -32,18 +32,18 @@ pub struct State<'a> {
 pub struct BlockState {
     /// The block.
     pub block: Block,
-    /// The attempt that counts, if the block is done.
+    /// The attempt that is used, if the block is done.
     pub(crate) counted: Option<Counted>,
     /// The cells, in the order of the targets.
     pub cells: Vec<Cell>,
 }
 
-/// The attempt that counts for a block.
+/// The attempt that is used for a block.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Counted {
     /// The index of the samples file among the attempts.
     pub file: usize,
-    /// The number of the file's attempt at the block.
+    /// The number of the attempt at the block, counted within the file.
     pub attempt: u32,
     /// The duration of the attempt.
     seconds: f64,
@@ -60,7 +60,7 @@ pub struct Cell {
     pub target: String,
     /// The state of the cell.
     pub state: CellState,
-    /// The host of the attempt that counts. For a missing cell, the host that began it last.
+    /// The host of the attempt that is used. For a missing cell, the host that began it last.
     pub host: Option<String>,
     /// The reason for the failure, or the interference.
     pub reason: Option<String>,
@@ -87,7 +87,7 @@ pub struct HostState {
     pub host: String,
     /// The kernel, as in the last attempt.
     pub kernel: String,
-    /// The number of cells that count.
+    /// The number of cells that are used.
     pub cells: usize,
     /// The number of attempts at shares.
     pub attempts: usize,

@@ -46,7 +46,8 @@ impl Drawing {
         self.raw("</g>");
     }
 
-    /// Sets the title of the open group. Pointers that rest on it show it; screen readers read it.
+    /// Sets the title of the open group. It is shown when a pointer rests on the group, and screen
+    /// readers read it.
     pub fn title(&mut self, text: &str) {
         self.raw(&format!("<title>{}</title>", escape(text)));
     }
@@ -167,7 +168,7 @@ impl Drawing {
         ));
     }
 
-    /// Draws a text at a place, anchored at its `start`, `middle` or `end`.
+    /// Draws a text at a position, anchored at its `start`, `middle` or `end`.
     pub fn text(&mut self, class: &str, anchor: &str, (x, y): (f64, f64), text: &str) {
         let text = escape(text);
         self.raw(&format!(

@@ -1,7 +1,7 @@
 //! Charts as SVG.
 //!
-//! A [`Scale`] maps values to places, and a [`Drawing`] collects marks. [`standalone`] makes a file
-//! of the drawing, with colours for light and dark pages. [`heat_map()`] shades cells;
+//! A [`Scale`] maps values to positions, and a [`Drawing`] collects marks. [`standalone`] makes a
+//! file of the drawing, with colours for light and dark pages. [`heat_map()`] shades cells;
 //! [`stripes()`] draws coloured parts of rows.
 //!
 //! ```

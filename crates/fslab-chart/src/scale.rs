@@ -1,4 +1,4 @@
-//! Maps values to places on an axis, and chooses the values to mark.
+//! Maps values to positions on an axis, and chooses the values to mark.
 
 /// An axis from `low` to `high`, `length` pixels long from `start`.
 #[derive(Clone, Copy, Debug)]
@@ -14,13 +14,13 @@ pub struct Scale {
 }
 
 impl Scale {
-    /// Makes a linear axis from 0 that holds all values.
+    /// Makes a linear axis from 0 that contains all values.
     pub fn linear(values: &[f64], start: f64, length: f64) -> Self {
         let (_, high) = range(values);
         Self::between((0.0, high * 1.05), start, length)
     }
 
-    /// Makes a linear axis that holds 0 and all values, which may be negative.
+    /// Makes a linear axis that contains 0 and all values, which may be negative.
     pub fn spanning(values: &[f64], start: f64, length: f64) -> Self {
         let (low, high) = range(values);
         let high = if high > 0.0 { high * 1.05 } else { 0.0 };
@@ -40,21 +40,21 @@ impl Scale {
         low > 0.0 && high / low > 30.0
     }
 
-    /// Makes a logarithmic axis that holds all values.
+    /// Makes a logarithmic axis that contains all values.
     pub fn logarithmic(values: &[f64], start: f64, length: f64) -> Self {
         let (low, high) = range(values);
         let low = if low > 0.0 { low } else { high / 1e3 };
         Self { low: low / 1.06, high: high * 1.06, logarithmic: true, start, length }
     }
 
-    /// Makes a logarithmic axis of ratios that holds all values and 1, with some room around 1.
+    /// Makes a logarithmic axis of ratios that contains all values and 1, with some room around 1.
     pub fn of_ratios(values: &[f64], start: f64, length: f64) -> Self {
         let (low, high) = range(values);
         let (low, high) = ((low / 1.04).min(0.9), (high * 1.04).max(1.0 / 0.9));
         Self { low, high, logarithmic: true, start, length }
     }
 
-    /// Returns the place of a value, in pixels. Values beyond the axis lie at its ends.
+    /// Returns the position of a value, in pixels. Values beyond the axis lie at its ends.
     #[must_use]
     pub fn place(&self, value: f64) -> f64 {
         let share = if self.logarithmic {
@@ -87,8 +87,7 @@ impl Scale {
     }
 
     fn logarithmic_ticks(&self) -> Vec<f64> {
-        // From the set with the most marks to the one with the fewest: the first that is not
-        // crowded.
+        // Tries the sets from the most to the fewest marks, and uses the first that is not crowded.
         let fine: &[f64] =
             &[1.0, 1.1, 1.2, 1.4, 1.6, 1.8, 2.0, 2.5, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0, 9.0];
         let sets = [fine, &[1.0, 1.2, 1.5, 2.0, 3.0, 5.0, 7.0], &[1.0, 2.0, 5.0], &[1.0]];

@@ -14,9 +14,9 @@ const HEAD: u32 = 20;
 pub struct Stripe {
     /// The row, from 0.
     pub row: u32,
-    /// Where the stripe begins, as a share of the row's width from 0 to 1.
+    /// The start of the stripe, as a share of the row's width from 0 to 1.
     pub from: f64,
-    /// Where the stripe ends, as a share of the row's width from 0 to 1.
+    /// The end of the stripe, as a share of the row's width from 0 to 1.
     pub to: f64,
     /// A CSS colour.
     pub colour: String,

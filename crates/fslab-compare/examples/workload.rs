@@ -18,7 +18,7 @@ use fslab_sys::signals::Interrupt;
 use fslab_vfs::{FileSystem, MemFs};
 
 /// The parameter that a plan may set.
-const FILES: Parameter = Parameter::count("files", "files in all", 1000);
+const FILES: Parameter = Parameter::count("files", "total number of files", 1000);
 
 /// The declaration. In the project a workload has its own file and one line in `WORKLOADS`.
 pub const SPEC: Spec = Spec {
@@ -56,7 +56,7 @@ impl Touch {
             file.close()
         })?;
         timed.count(self.files, 10 * self.files);
-        // Written data count when they are on the device.
+        // The phase ends when the data are on the device.
         timed.flush()
     }
 
@@ -90,7 +90,7 @@ impl Observer for Silent {
     fn note(&mut self, _note: &Note) {}
 }
 
-/// Runs the workload in memory, as a plan that names it would.
+/// Runs the workload in memory, as a plan with this workload would.
 fn samples() -> Result<Vec<Sample>, Box<dyn Error>> {
     let text = "name = \"example\"\nrounds = 2\n\
                 [[target]]\nname = \"memory\"\nin_process = \"mem:\"\n\

@@ -46,20 +46,20 @@ pub enum Error {
         reason: &'static str,
     },
     /// A record could not be encoded as JSON.
-    #[error("writing a record: {0}")]
+    #[error("can't write a record: {0}")]
     Encode(#[source] serde_json::Error),
     /// A block device must not be erased.
     #[error("{}: {refusal}", path.display())]
     Device {
-        /// The device, as the plan names it.
+        /// The device, as written in the plan.
         path: PathBuf,
         /// The reason.
         refusal: crate::refusal::Refusal,
     },
     /// The image of a target does not fit into the work directory.
     #[error(
-        "{}: {free} bytes are free, and an image of {needed} bytes must fit; \
-         choose another --work-dir or a smaller image_size",
+        "{}: {free} bytes are free, but an image of {needed} bytes must fit; choose another \
+         --work-dir or a smaller image_size",
         directory.display()
     )]
     NoSpace {
@@ -124,7 +124,7 @@ pub enum Error {
     /// Two programs are to be compared, but fslab mounts none of the plan's targets.
     #[error(
         "plan {plan}: no target is mounted by fslab (`layers`, `engine`, or a `mount_command` with \
-         {{fslab}}), so there is nothing in which two programs could differ"
+         {{fslab}}), so two programs can't be compared"
     )]
     NoServedTarget {
         /// The plan's name.
@@ -192,8 +192,8 @@ pub enum Error {
     Trace(#[from] fslab_trace::Error),
     /// The given data are too short.
     #[error(
-        "{}: {found} bytes of data, and {needed} are needed; \
-         give a longer file, a directory with more files, or smaller sizes",
+        "{}: {found} bytes of data, but {needed} are needed; use a longer file, a directory with \
+         more files, or smaller sizes",
         path.display()
     )]
     TooLittleData {
@@ -206,7 +206,7 @@ pub enum Error {
     },
     /// A workload runs programs or hands files to the kernel, but the target has no directory.
     #[error(
-        "{what} needs a directory that the kernel and other processes can reach, and this target \
+        "{what} needs a directory that the kernel and other processes can reach, but this target \
          has no directory"
     )]
     NeedsDirectory {
@@ -214,7 +214,7 @@ pub enum Error {
         what: &'static str,
     },
     /// Worker processes were requested, but this program can't start any.
-    #[error("this programme has no worker processes; ask for threads")]
+    #[error("this program can't start worker processes; use threads")]
     NoWorkers,
     /// A worker process ended without a result.
     #[error("a worker process failed: {message}")]
@@ -223,14 +223,14 @@ pub enum Error {
         message: String,
     },
     /// A worker's message does not parse.
-    #[error("a worker process was not understood: {0}")]
+    #[error("can't parse a message of a worker process: {0}")]
     WorkerMessage(#[source] serde_json::Error),
     /// This build of fslab lacks something that a target needs.
     #[error("missing: {needs}: {source}")]
     Missing {
-        /// The needed thing, as the plan names it.
+        /// The requirement, as written in the plan.
         needs: String,
-        /// The error that names the unknown part.
+        /// The error that states the unknown part.
         #[source]
         source: HostError,
     },
@@ -256,7 +256,7 @@ impl Error {
     }
 
     /// Whether the machine lacks something (a tool, a privilege, a kernel feature, a device). Such
-    /// a target is skipped and does not count as failed.
+    /// a target is skipped and is not reported as failed.
     #[must_use]
     pub fn is_missing_prerequisite(&self) -> bool {
         match self {

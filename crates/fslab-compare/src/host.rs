@@ -1,4 +1,4 @@
-//! The interface to the program that knows layers by name; this crate does not.
+//! The interface to the program that provides the layers. This crate does not know their names.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -13,7 +13,7 @@ pub type HostError = Box<dyn std::error::Error + Send + Sync>;
 pub struct Unpacked {
     /// The hash of the workload that aged it, in hexadecimal.
     pub workload: String,
-    /// The policy that placed its files, and how it was used. `None` if that is unknown.
+    /// The allocation policy that placed its files, and how it was used. `None` if that is unknown.
     pub policy: Option<String>,
     /// Other known facts, in one line.
     pub description: String,
@@ -62,7 +62,7 @@ pub trait Host: Sync {
     /// Checks layer specifications without mounting them.
     ///
     /// # Errors
-    /// If a specification names no layer or its options are wrong.
+    /// If a specification is not that of a layer, or its options are wrong.
     fn check_layers(&self, _layers: &[String]) -> Result<(), HostError> {
         Ok(())
     }
@@ -93,6 +93,6 @@ pub trait Host: Sync {
     /// mem:`.
     ///
     /// # Errors
-    /// If the specification names no file system.
+    /// If the specification is not that of a file system.
     fn file_system(&self, specification: &str) -> Result<Box<dyn FileSystem>, HostError>;
 }

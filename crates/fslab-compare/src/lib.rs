@@ -1,6 +1,6 @@
 //! Comparing file systems: plans, targets, workloads and the runner that writes samples.
 //!
-//! A run appends each sample as a JSON line, and every report is computed from those lines alone
+//! A run appends each sample as a JSON line, and every report is computed only from those lines
 //! (`fslab-report`). Nothing in this crate knows a layer by name: a [`Host`] mounts and constructs
 //! layers. Nothing in this crate prints.
 //!

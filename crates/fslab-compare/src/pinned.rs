@@ -1,4 +1,5 @@
-//! Pins a comparison to given processors. Moves between processors would measure the scheduler.
+//! Pins a comparison to given processors. Otherwise, the scheduler's moves between processors would
+//! affect the measurement.
 
 use std::io;
 
@@ -53,7 +54,7 @@ impl Drop for Pinned {
         if let Some(before) = &self.before
             && let Err(error) = sched_setaffinity(None, before)
         {
-            tracing::warn!(%error, "staying on the plan's processors");
+            tracing::warn!(%error, "can't undo the restriction to the plan's processors");
         }
     }
 }

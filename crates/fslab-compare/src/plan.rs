@@ -1,6 +1,6 @@
 //! Plans: targets, workloads and the number of rounds of a comparison.
 //!
-//! A plan is read from TOML once and checked as a whole, so every [`Plan`] can be run. Errors name
+//! A plan is read from TOML once and checked as a whole, so every [`Plan`] can be run. Errors state
 //! file, line, column and key.
 
 mod checks;
@@ -78,7 +78,7 @@ pub struct TargetPlan {
     pub kind: TargetKind,
     /// Limit of the run's memory in bytes, including the page cache.
     pub memory: Option<u64>,
-    /// The thing it needs that this build of fslab may lack, as the plan names it.
+    /// A requirement that this build of fslab may lack, as written in the plan.
     pub needs: Option<String>,
     /// The program that mounts it; `None` for this one. It may be another build of fslab.
     pub program: Option<PathBuf>,
@@ -93,8 +93,8 @@ pub struct TargetPlan {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[expect(clippy::large_enum_variant, reason = "nearly all targets are images, the largest")]
 pub enum TargetKind {
-    /// A file system on a new or recorded image, on a device or in memory, perhaps with something
-    /// mounted over it.
+    /// A file system on a new or recorded image, on a device or in memory, optionally with
+    /// something mounted over it.
     Image {
         /// The file system.
         base: ImagePlan,
@@ -131,7 +131,7 @@ impl TargetPlan {
 }
 
 impl TargetKind {
-    /// Returns the plan of the file system made for it; `None` if it has its own.
+    /// Returns the plan of the file system that is made for the target; `None` if none is made.
     #[must_use]
     pub fn image(&self) -> Option<&ImagePlan> {
         match self {
@@ -146,7 +146,7 @@ impl TargetKind {
 pub struct ImagePlan {
     /// The kind of file system.
     pub kind: Base,
-    /// The block device to make it on, instead of an image.
+    /// The block device on which it is made, instead of an image.
     pub device: Option<DevicePlan>,
     /// Options of mkfs.
     pub mkfs: Vec<String>,
@@ -165,9 +165,9 @@ pub struct ImagePlan {
 /// A block device that a target is made on. All data on it are lost.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct DevicePlan {
-    /// Its path below /dev/disk/by-id, where names belong to the device and not to a port.
+    /// Its path in /dev/disk/by-id. Names there identify the device, not its port.
     pub path: PathBuf,
-    /// Serial numbers that the user typed. Devices with these may be erased, even if they hold
+    /// Serial numbers that the user typed. Devices with these may be erased, even if they contain
     /// data. They come from the command line, never from a plan.
     pub erase: Vec<String>,
 }
@@ -227,10 +227,10 @@ pub enum Over {
     Layers(Vec<String>),
     /// A file system mounted by another program's command.
     Command(ForeignMount),
-    /// The kernel's overlay with an empty upper directory; the value holds its mount options.
+    /// The kernel's overlay with an empty upper directory; the value contains its mount options.
     Overlay(String),
-    /// Nothing: the host's own engine serves the file system instead of the kernel. The value holds
-    /// the engine's options, written as after the `?` of a leaf.
+    /// Nothing: the host's own engine serves the file system instead of the kernel. The value
+    /// contains the engine's options, written as after the `?` of a leaf.
     Engine(String),
 }
 
@@ -272,7 +272,7 @@ impl Plan {
     /// Checks that the plan contains all targets and workloads of a choice of cells.
     ///
     /// # Errors
-    /// Names the first missing one and the most similar existing name.
+    /// Reports the first missing target or workload, and the most similar existing name.
     pub fn check_cells(&self, cells: &Cells) -> Result<()> {
         let targets: Vec<_> = self.targets.iter().map(|target| &*target.name).collect();
         let workloads: Vec<_> = self.workloads.iter().map(|workload| &*workload.label).collect();
@@ -392,7 +392,7 @@ impl Plan {
         })
     }
 
-    /// Returns the margins of its rows.
+    /// Returns the margins of the plan's rows.
     #[must_use]
     pub fn margins(&self) -> Margins {
         let workloads = self.workloads.iter();
@@ -407,7 +407,7 @@ impl Plan {
     /// Parses a plan. Errors use `file` as the name of the file.
     ///
     /// # Errors
-    /// Names file, line, column and key of the first error.
+    /// Returns the first error, with its file, line, column and key.
     pub fn parse(file: &str, text: &str, form: Form) -> std::result::Result<Self, PlanError> {
         raw::parse(&source::Source { file, text }, form)
     }

@@ -81,14 +81,14 @@ fn memory_kib() -> Option<u64> {
     field("/proc/meminfo", "MemTotal")?.split_whitespace().next()?.parse().ok()
 }
 
-/// Returns the file system that holds a directory: that of the longest mount point above it.
+/// Returns the file system that contains a directory: that of the longest mount point above it.
 fn file_system_of(directory: &Path) -> Option<String> {
     let mounts = mounts::list().ok()?;
     let above = mounts.into_iter().filter(|mount| directory.starts_with(&mount.target));
     above.max_by_key(|mount| mount.target.as_os_str().len()).map(|mount| mount.file_system)
 }
 
-/// Returns the version line of each tool. A missing tool is left out; the notes name it.
+/// Returns the version line of each tool. A missing tool is left out; the notes report it.
 fn tools(plan: &Plan) -> BTreeMap<String, String> {
     let mut versions = BTreeMap::new();
     for target in &plan.targets {

@@ -3,11 +3,11 @@
 /// A reason why a block device is not erased.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Refusal {
-    /// Its name is not below `/dev/disk/by-id`.
-    #[error("devices are named by /dev/disk/by-id, because other names change")]
+    /// Its name is not in `/dev/disk/by-id`.
+    #[error("a device must be given by its name in /dev/disk/by-id, because other names change")]
     NotById,
     /// It is not a block device.
-    #[error("is no block device")]
+    #[error("is not a block device")]
     NotBlock,
     /// It is mounted.
     #[error("{0} is mounted")]
@@ -19,15 +19,15 @@ pub enum Refusal {
     #[error("{0} is held by {1}")]
     Held(String, String),
     /// It is a member of a RAID array, a volume group or another larger device.
-    #[error("{0} is part of {1}; wipe it yourself if it is no longer")]
+    #[error("{0} is part of {1}; if it no longer is, wipe it yourself")]
     Member(String, &'static str),
     /// Another program has it open exclusively.
     #[error("is in use")]
     Busy,
-    /// It holds data.
+    /// It contains data.
     #[error(
-        "holds {what}, which would be lost; to erase the device with serial number {serial}, type \
-         --erase {serial}"
+        "contains {what}, which would be lost; to erase the device with serial number {serial}, \
+         use --erase {serial}"
     )]
     Holds {
         /// The kind of data.

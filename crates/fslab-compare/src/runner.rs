@@ -4,8 +4,8 @@
 //! A *round* runs every workload once on every target. Within a round, a workload's targets
 //! directly follow each other, in an order drawn from the seed. Slow changes of the machine then
 //! affect all of them alike, and the ratios of one round can be paired. One workload of one round
-//! is a *block*. A block that was cut short or met interference may be repeated as a whole. All its
-//! samples are kept, and the last attempt counts.
+//! is a *block*. A block that was cut short or met interference may be repeated as a whole. The
+//! samples of all attempts are kept; reports use only the last attempt.
 
 mod host_memory;
 mod journal;
@@ -57,8 +57,8 @@ pub struct RunOptions<'a> {
     pub plan: &'a Plan,
     /// The seed of everything random.
     pub seed: u64,
-    /// The cells of the plan to run, the number of repetitions of a disturbed block, and the places
-    /// of files.
+    /// The cells of the plan to run, the number of repetitions of a disturbed block, and the work
+    /// directory.
     pub choice: Choice,
     /// The samples file. It must not exist, unless the run is resumed.
     pub samples: &'a Path,
@@ -154,11 +154,13 @@ fn open(options: &RunOptions<'_>) -> Result<(Writer, Past)> {
     let records = sample::read(path)?;
     let first = sample::sessions(&records).next();
     let reason = match first {
-        Some(first) if first.seed != options.seed => Some("its seed is another"),
-        Some(first) if first.plan != options.plan.text => Some("its plan is another"),
-        Some(first) if first.format < 2 => Some("an older fslab wrote it, without its blocks"),
+        Some(first) if first.seed != options.seed => Some("its seed differs"),
+        Some(first) if first.plan != options.plan.text => Some("its plan differs"),
+        Some(first) if first.format < 2 => {
+            Some("it was written by an older fslab that recorded no blocks")
+        }
         Some(first) if several_runs(&records, &first.run) => {
-            Some("it holds several runs; resume each where it was made")
+            Some("it contains several runs; resume each of them in its own file")
         }
         _ => Choice::of(&records).and_then(|begun| options.choice.differs(begun)),
     };
@@ -179,7 +181,7 @@ fn several_runs(records: &[Record], run: &str) -> bool {
     records.iter().any(|record| matches!(record, Record::Provenance(found) if found.run != run))
 }
 
-/// Returns the disk that holds a directory; `None` if it is not on a disk.
+/// Returns the disk that contains a directory; `None` if it is not on a disk.
 fn backing_device(directory: &Path) -> Option<DeviceNumber> {
     let number = std::fs::metadata(directory).ok()?.st_dev();
     let device =
@@ -298,20 +300,21 @@ impl Runner<'_> {
         let remark = match &plan.kind {
             TargetKind::Image { .. } => return Ok(()),
             TargetKind::Directory { cold: true, .. } if target::drops_names() => {
-                "a given directory is never remounted: before cold phases the pages of its files \
-                 are dropped, and names and inodes of the whole machine; blocks of its \
-                 directories may stay in memory"
+                "an existing directory is never remounted: before cold phases, the cached pages of \
+                 its files are dropped, with the names and inodes of the whole machine; blocks of \
+                 its directories may remain in memory"
             }
             TargetKind::Directory { cold: true, .. } => {
-                "a given directory is never remounted: before cold phases the pages of its files \
-                 are dropped; names and inodes stay in memory, because only root may drop them"
+                "an existing directory is never remounted: before cold phases, the cached pages of \
+                 its files are dropped; names and inodes remain in memory, because only root may \
+                 drop them"
             }
             TargetKind::Directory { .. } => {
-                "a given directory is never remounted: nothing about it was cold"
+                "an existing directory is never remounted: none of its phases was cold"
             }
             TargetKind::InProcess { .. } => {
-                "measured in process, without mount or kernel: nothing about it was cold, and \
-                 its times do not compare with those of mounted targets"
+                "measured in process, without mount or kernel: none of its phases was cold, and \
+                 its times can't be compared with those of mounted targets"
             }
         };
         self.journal.note(NoteKind::Remark, Some(&plan.name), None, remark.to_owned())
@@ -481,7 +484,7 @@ impl Runner<'_> {
     }
 
     /// Returns the samples, or the target's failure. Samples of a failed run are written but not
-    /// returned. The outer error is one of the comparison itself.
+    /// returned. The outer error means that the comparison itself failed.
     fn measure(
         &mut self,
         cell: &Cell<'_>,
@@ -509,7 +512,7 @@ impl Runner<'_> {
             ..Sample::default()
         };
         let watch = self.watch(interrupt.clone())?;
-        // Work within this process may not concern any disk.
+        // Work within this process need not use any disk.
         let in_process = matches!(plan.kind, TargetKind::InProcess { .. });
         let mut session = Session::new(&mut *target.target, template, interrupt);
         session.backing = self.backing.filter(|_| !in_process);

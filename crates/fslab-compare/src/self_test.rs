@@ -3,8 +3,8 @@
 //!
 //! Three copies of one target are compared. The first is compared with the second, which is equal
 //! (A/A), and with the third, whose operations each take 5 % longer. The rounds are divided into
-//! comparisons. The ratios of the first two copies are the noise from which 1,000 further
-//! comparisons of equal targets are drawn.
+//! comparisons. The ratios of the first two copies are the noise from which 1,000 more comparisons
+//! of equal targets are drawn.
 
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64;
@@ -79,7 +79,7 @@ pub struct Found {
 /// Returns the plan: three copies of a target. The first is the baseline and the third is slowed.
 ///
 /// # Errors
-/// None, unless the plan's own text is wrong.
+/// Fails only if the plan's own text is wrong.
 pub fn plan(target: &TargetPlan, image_size: u64) -> Result<Plan> {
     let text = format!(
         "name = \"self-test\"\nnoise_floor = false\n[[target]]\nname = \"first\"\n\
@@ -213,7 +213,7 @@ impl Found {
             ),
             (
                 self.delays_found < self.delays_found_least,
-                "the delay is not found: quieten the machine, or give more --rounds",
+                "the delay is not found; reduce other work on the machine, or increase --rounds",
             ),
         ];
         limits.into_iter().filter(|(missed, _)| *missed).map(|(_, what)| what).collect()
@@ -221,8 +221,8 @@ impl Found {
 }
 
 /// Returns the number of simulated comparisons of equal targets that show a difference. Their
-/// rounds are drawn from the measured ones. The order of the two copies is also drawn, so that both
-/// are equal.
+/// rounds are drawn from the measured ones. The order of the two copies is also drawn, so that
+/// neither is favoured.
 fn simulate(ratios: &[f64], rounds: usize, seed: u64) -> usize {
     let mut random = Pcg64::seed_from_u64(seed);
     let mut one = |number: u64| {
@@ -259,8 +259,8 @@ mod tests {
         Found::of("t", 12, 7, second, slowed).unwrap().missed()
     }
 
-    /// A sound harness passes. Four faults are named: a copy is favoured, the delay is lost, it is
-    /// called faster, or noise hides it.
+    /// A sound harness passes. Four faults are reported: a copy is favoured, the delay is lost, it
+    /// is called faster, or noise hides it.
     #[test]
     fn missed_limits_are_named() {
         let (second, slowed) = (noisy(1.0, 0.02, 1), noisy(1.05, 0.02, 2));

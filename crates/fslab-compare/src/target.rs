@@ -1,6 +1,6 @@
 //! Targets: made for one run of a comparison and removed after it.
 //!
-//! Guards hold everything that a target attaches or mounts. Every exit path therefore undoes it, in
+//! Guards own everything that a target attaches or mounts. Every exit path therefore undoes it, in
 //! reverse order.
 
 mod device;
@@ -46,7 +46,7 @@ pub(crate) struct MadeTarget {
 }
 
 impl MadeTarget {
-    /// Removes the target and returns notes about what did not go as expected.
+    /// Removes the target and returns notes about unexpected events.
     pub fn tear_down(self) -> Result<Vec<String>> {
         let notes = self.target.tear_down()?;
         self.bound.map_or(Ok(()), MemoryBound::leave)?;
@@ -83,7 +83,7 @@ pub(crate) fn make(plan: &TargetPlan, shop: Workshop<'_>) -> Result<(MadeTarget,
     Ok((MadeTarget { target, bound }, record))
 }
 
-/// Fails if an image is missing that the plan allows to be missing.
+/// Fails with [`Error::Missing`] if an image is missing and the plan allows that.
 fn check_recorded(plan: &TargetPlan, base: &ImagePlan) -> Result<()> {
     if let (Some(recorded), Some(_)) = (&base.recorded, &plan.needs)
         && let Err(source) = std::fs::metadata(recorded)
@@ -94,8 +94,8 @@ fn check_recorded(plan: &TargetPlan, base: &ImagePlan) -> Result<()> {
     Ok(())
 }
 
-/// Returns the error for an unknown specification. It counts as missing if the plan allows that,
-/// otherwise as wrong.
+/// Returns the error for an unknown specification. The error is a missing requirement if the plan
+/// allows that, otherwise a mistake.
 fn unknown(plan: &TargetPlan, specification: &str, source: HostError) -> Error {
     match &plan.needs {
         Some(needs) => Error::Missing { needs: needs.clone(), source },

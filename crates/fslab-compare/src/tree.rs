@@ -118,7 +118,7 @@ fn write_whole(data: &[u8], write: impl Fn(u64, &[u8]) -> Result<usize>) -> Resu
     let mut done = 0;
     while done < data.len() {
         match write(done as u64, &data[done..])? {
-            0 => return Err(Error::Failed("a write stored no byte".to_owned())),
+            0 => return Err(Error::Failed("a write stored no bytes".to_owned())),
             count => done += count,
         }
     }

@@ -1,4 +1,5 @@
-//! Worker processes: this program again, doing one part of a workload on a mounted target.
+//! Worker processes. Each runs this program again and does one part of a workload on a mounted
+//! target.
 //!
 //! The caller passes a task as JSON in an argument. The worker prepares, prints `ready`, waits for
 //! a line on its standard input, works and prints its measurements. These lines carry a mark, so
@@ -121,7 +122,7 @@ impl Worker {
                 Ok((done, time(user_ns), time(system_ns)))
             }
             Message::Failed(message) => Err(Error::Worker { message }),
-            Message::Ready => Err(Error::Worker { message: "ready twice".to_owned() }),
+            Message::Ready => Err(Error::Worker { message: "it sent `ready` twice".to_owned() }),
         }
     }
 
@@ -129,7 +130,7 @@ impl Worker {
         loop {
             let mut line = String::new();
             if self.output.read_line(&mut line).map_err(gone)? == 0 {
-                return Err(Error::Worker { message: "it ended without a word".to_owned() });
+                return Err(Error::Worker { message: "it ended without a message".to_owned() });
             }
             // A test program prints its own text first, without ending the line.
             if let Some((_, message)) = line.split_once(MARK) {
@@ -141,11 +142,11 @@ impl Worker {
 
 impl Drop for Worker {
     fn drop(&mut self) {
-        // A waiting worker ends when its input is closed. A working one does not notice; it is
+        // A waiting worker ends when its input is closed. A running one does not notice; it is
         // killed.
         drop(self.input.take());
         if let Err(error) = self.child.kill().and_then(|()| self.child.wait().map(|_| ())) {
-            tracing::warn!("ending a worker process: {error}");
+            tracing::warn!("can't end a worker process: {error}");
         }
     }
 }

@@ -1,5 +1,5 @@
-//! Shows how to write an allocation policy: first fit. The walk-through is
-//! docs/guide/src/how-to/write-an-allocator.md.
+//! Shows how to write an allocation policy, with first fit as the example. See
+//! docs/guide/src/how-to/write-an-allocator.md for a walk-through.
 //!
 //! `cargo run -p fslab-ext2 --example allocator`
 
@@ -10,14 +10,15 @@ use fslab_ext2::alloc::{
 };
 use fslab_ext2::{BlockSize, Geometry, GroupNo, InodeNo, Result};
 
-/// The policy's declaration. In the project a policy has its own file and one line in `POLICIES`.
+/// The declaration of the policy. In the project, each policy has a separate file and one line in
+/// `POLICIES`.
 pub const SPEC: PolicySpec = PolicySpec {
     name: "first-fit",
-    help: "the first free blocks of the file system, whatever the file",
+    help: "uses the first free blocks of the file system for every file",
     build: |_geometry, _seed| Box::new(FirstFit),
 };
 
-/// First fit keeps no state.
+/// The first-fit policy, which needs no state.
 struct FirstFit;
 
 impl Policy for FirstFit {
@@ -53,7 +54,7 @@ impl Policy for FirstFit {
         Ok(None)
     }
 
-    /// Clustering may move a file to the first place where it fits, from the first group on.
+    /// A cluster may be moved to the first free run in the file system that is long enough.
     fn preference(&self, _space: &dyn Space, _request: &BlockRequest) -> Preference {
         Preference { group: GroupNo(0), block: None }
     }
@@ -76,7 +77,7 @@ fn geometry() -> Option<Geometry> {
     })
 }
 
-/// Grows two files by turns; returns the number of pieces of the first one.
+/// Alternately appends to two files; returns the number of pieces of the first file.
 fn pieces(spec: &PolicySpec, geometry: Geometry) -> Result<usize> {
     let space = MemorySpace::new(geometry, geometry.overhead(GroupNo(1)), 11);
     let mut volume = Volume::new(space, (spec.build)(&geometry, 1), Clustering::Dumb);

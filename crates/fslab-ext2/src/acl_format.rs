@@ -1,4 +1,4 @@
-//! Conversion of access control lists between the form of xattrs and the form that ext2 stores.
+//! Converts access control lists between the form of xattrs and the on-disk form of ext2.
 //!
 //! ```text
 //! xattr   version 2 u32, then tag u16 | permissions u16 | id u32 for every entry
@@ -15,7 +15,7 @@ fn names_somebody(tag: [u8; 2]) -> bool {
     matches!(u16::from_le_bytes(tag), USER | GROUP)
 }
 
-/// Converts from the form of an xattr; `None` if the value is not a list.
+/// Converts an xattr value to the on-disk form; `None` if the value is not a list.
 pub(crate) fn to_disk(value: &[u8]) -> Option<Vec<u8>> {
     let (version, entries) = value.split_first_chunk::<4>()?;
     if *version != XATTR_VERSION.to_le_bytes() || !entries.len().is_multiple_of(8) {
@@ -29,7 +29,7 @@ pub(crate) fn to_disk(value: &[u8]) -> Option<Vec<u8>> {
     Some(disk)
 }
 
-/// Converts to the form of an xattr; `None` if the value is not a list.
+/// Converts the on-disk form to an xattr value; `None` if the value is not a list.
 pub(crate) fn from_disk(disk: &[u8]) -> Option<Vec<u8>> {
     let (version, mut rest) = disk.split_first_chunk::<4>()?;
     if *version != DISK_VERSION.to_le_bytes() {

@@ -1,9 +1,9 @@
-//! Allocation policies: which blocks and inodes a file gets.
+//! Allocation policies, which choose the blocks and inodes of files.
 //!
-//! A [`Policy`] is asked for one placement at a time and returns a value. It sees the free space
-//! ([`Space`]) and the request's description of the file. It does no I/O of its own and changes
-//! only its own memory. The caller marks the returned blocks as in use before it asks again. The
-//! state of a policy for one file is a [`FileState`], which lives with the open file.
+//! A [`Policy`] chooses blocks or an inode for one request at a time. It sees the free space
+//! ([`Space`]) and the description of the file in the request. It does no I/O and changes only its
+//! own state. The caller marks the returned blocks as in use before the next request. The state of
+//! a policy for one file is a [`FileState`], which exists while the file is open.
 //!
 //! ```text
 //! engine            policy
@@ -12,8 +12,8 @@
 //!   marks them, gives the first to missing indirect blocks, the rest to the file
 //! ```
 //!
-//! [`POLICIES`] lists the policies, one file each. [`cluster`] works with any of them: it moves
-//! badly placed blocks together while they are still being written.
+//! [`POLICIES`] lists the policies; each has a separate file. [`cluster`] works with all of them:
+//! it moves scattered blocks together while they are still being written.
 
 pub mod bitmap;
 pub mod cluster;
@@ -36,7 +36,7 @@ pub use policy::{
 };
 pub use space::{Counts, MemorySpace, Run, Space};
 
-/// All policies, in the order in which they are shown.
+/// All policies, in the order in which they are listed.
 pub const POLICIES: &[PolicySpec] = &[ext2::SPEC, ffs::SPEC, ffs_noswitch::SPEC];
 
 /// Returns the policy with a name.

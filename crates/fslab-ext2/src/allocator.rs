@@ -1,8 +1,8 @@
-//! The allocation policy of a volume, its view of the volume, and its state.
+//! The allocation policy of a volume, its view of the volume, and its state for each file.
 //!
-//! The policy sees bitmaps in a form of their own, [`Bitmaps`]. They are made when a group is first
-//! used, and kept in addition to those in the cache. In them, freed blocks that are not yet usable
-//! are still marked as in use.
+//! The policy uses bitmaps in a separate form, [`Bitmaps`]. They are built when a group is first
+//! used, and exist in addition to the bitmap blocks in the cache. In them, freed blocks that cannot
+//! be reused yet are still marked as in use.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -15,7 +15,7 @@ use crate::geometry::Geometry;
 use crate::group::Group;
 use crate::types::{BlockNo, GroupNo, InodeNo};
 
-/// A policy and its state of open files.
+/// A policy and its state for open files.
 pub(crate) struct Placement {
     pub policy: Box<dyn Policy>,
     pub bitmaps: Bitmaps,
@@ -85,8 +85,8 @@ impl GroupBitmaps {
         }
     }
 
-    /// Records that bits were marked as in use; returns `false` if the group's bitmap says they
-    /// already were.
+    /// Records that bits were marked as in use; returns `false` if the group's bitmap contradicts
+    /// this.
     pub fn taken(&mut self, group: GroupNo, bits: Range<u32>) -> bool {
         self.0.get_mut(&group).is_none_or(|bitmap| bitmap.take(bits))
     }
@@ -95,7 +95,7 @@ impl GroupBitmaps {
     pub fn released(&mut self, group: GroupNo, index: u32) {
         let is_right = |bitmap: &mut Bitmap| bitmap.release(index..index + 1);
         if !self.0.get_mut(&group).is_none_or(is_right) {
-            // The bitmap disagrees; it is read again at the next use.
+            // The bitmap is inconsistent; it is read again at the next use.
             self.0.remove(&group);
         }
     }

@@ -40,8 +40,9 @@ impl Volume {
         }
     }
 
-    /// Applies changes in the order size, owner, permissions, times, so that a later one wins. A
-    /// new size sets times and may clear set-id bits; a new owner may clear them too.
+    /// Applies changes in the order size, owner, permissions, times; later changes override effects
+    /// of earlier ones. A new size sets times and may clear set-id bits; a new owner may also clear
+    /// set-id bits.
     pub(crate) fn set_attributes(
         &mut self,
         request: &Request,
@@ -55,8 +56,8 @@ impl Volume {
             self.resize(request, &mut inode, size, changes.kill_set_id)?;
         }
         if changes.uid.is_some() || changes.gid.is_some() {
-            // A new owner does not get the set-id bits of the old one. Directories keep theirs,
-            // which mean inheritance.
+            // The new owner must not inherit the set-id bits of the old one. Directories keep
+            // theirs, because they only control inheritance.
             if inode.kind != FileKind::Directory {
                 self.drop_privileges(&mut inode, request, false)?;
                 let before = inode.permissions;
@@ -86,7 +87,7 @@ impl Volume {
     ) -> Result<()> {
         check_regular(inode)?;
         let answer = self.truncate(inode, size);
-        // Blocks freed before a failure must not stay in the map.
+        // Blocks that were freed before a failure must be removed from the stored map.
         self.store_inode(inode)?;
         answer?;
         self.drop_privileges(inode, request, kill_set_id)?;
@@ -94,8 +95,8 @@ impl Volume {
         Ok(())
     }
 
-    /// Changes the permission bits. The sender of requests, who knows all groups of the caller, has
-    /// checked whether the set-group-id bit is allowed.
+    /// Changes the permission bits. The sender of the request knows all groups of the caller and
+    /// has checked whether the set-group-id bit is allowed.
     fn change_permissions(&mut self, inode: &mut Inode, permissions: Permissions) -> Result<()> {
         if inode.kind == FileKind::Symlink {
             return Err(Errno::OPNOTSUPP.into());
@@ -112,8 +113,8 @@ impl Volume {
         Ok(())
     }
 
-    /// Removes the privileges that a change of content invalidates. File capabilities are always
-    /// removed, set-id bits unless the caller may keep them.
+    /// Removes the privileges that a change of the content invalidates. File capabilities are
+    /// always removed. Set-id bits are removed unless the caller may keep them.
     pub(crate) fn drop_privileges(
         &mut self,
         inode: &mut Inode,
@@ -151,7 +152,7 @@ impl Volume {
         let mut inode = self.inode(no)?;
         check_changeable(&inode)?;
         namespace.check_kind(inode.kind)?;
-        // Lists that are empty or equal the permission bits are not stored.
+        // An access control list is not stored if it is empty or equivalent to the permission bits.
         let stored = match namespace {
             Namespace::AccessAcl => {
                 let (permissions, stored) = acl::set_access(inode.permissions, value)?;
@@ -194,14 +195,14 @@ impl Volume {
         self.store_inode(&inode)
     }
 
-    /// Records an access if possible; a failure does not affect the data that was read.
+    /// Updates the access time if possible. On failure, the data that was read is still returned.
     pub(crate) fn touch_access(&mut self, no: InodeNo, request: &Request) {
         if self.options.read_only {
             return;
         }
         let answer = self.store_access(no, request);
         if let Err(error) = self.trouble.clone().see(answer) {
-            tracing::warn!("the time at which inode {no} was read is not recorded: {error}");
+            tracing::warn!("can't record the access time of inode {no}: {error}");
         }
     }
 
@@ -220,7 +221,7 @@ impl Volume {
     }
 }
 
-/// Refuses inodes without file content, with the errno for reading or writing them.
+/// Returns an error for an inode without file content, with the errno of `read` or `write`.
 pub(crate) fn check_regular(inode: &Inode) -> Result<()> {
     match inode.kind {
         FileKind::Regular => Ok(()),

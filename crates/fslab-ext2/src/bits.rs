@@ -1,4 +1,4 @@
-//! Bitmaps in the format's layout: bit 0 is the lowest bit of the first byte.
+//! Bitmaps in on-disk layout: bit 0 is the lowest bit of the first byte.
 
 use std::ops::Range;
 
@@ -31,7 +31,7 @@ pub(crate) fn set_range(bits: &mut [u8], range: Range<u32>) {
     (whole.end..range.end).for_each(|index| set(bits, index));
 }
 
-/// Returns a bitmap block whose first `used` bits and whose padding from `end` on are set.
+/// Returns a bitmap block in which the first `used` bits and the padding from `end` on are set.
 pub(crate) fn bitmap(block_size: BlockSize, used: u32, end: u32) -> Vec<u8> {
     let mut bits = vec![0; block_size.bytes()];
     set_range(&mut bits, 0..used);

@@ -1,9 +1,9 @@
-//! The block map: from blocks of a file to blocks of the device.
+//! The block map: maps blocks of a file to blocks of the device.
 //!
 //! An inode has 12 direct pointers and one pointer each to a tree of one, two and three levels of
-//! indirect blocks. A pointer of 0 is a hole, and so is everything below it. Pointers come from an
-//! untrusted image: each is checked before it is followed, and a walk ends after as many blocks as
-//! the file system has.
+//! indirect blocks. A pointer of 0 is a hole; if it is in place of an indirect block, the hole
+//! covers that block's whole range. Pointers come from an untrusted image, so each is checked
+//! before it is followed. A walk is limited to the number of blocks in the file system.
 
 use std::ops::Range;
 
@@ -35,11 +35,11 @@ pub(crate) struct Run {
     pub length: u32,
 }
 
-/// The device block to which a file block was mapped for writing.
+/// The device block that a file block was mapped to for writing.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Mapped {
     pub block: BlockNo,
-    /// It was a hole before, so the device's old content does not belong to the file.
+    /// Whether it was a hole before; then the device's old content does not belong to the file.
     pub fresh: bool,
 }
 
@@ -75,7 +75,8 @@ impl Volume {
         self.checked(inode.no, self.slot(inode, reached.slot)?)
     }
 
-    /// Returns the run of up to `most` blocks that starts at `first`: contiguous blocks or a hole.
+    /// Returns the run of up to `most` blocks that starts at `first`: either contiguous blocks or a
+    /// hole.
     pub(crate) fn map_run(&self, inode: &Inode, first: FileBlock, most: u32) -> Result<Run> {
         let path = self.path(first)?;
         let Reached { depth, slot } = self.follow(inode, &path)?;
@@ -106,7 +107,7 @@ impl Volume {
         Ok(Run { physical: first, length })
     }
 
-    /// Maps a block of a file for writing, and allocates a block for a hole. If there is no space
+    /// Maps a block of a file for writing; allocates a block if it is a hole. If there is no space
     /// for it and the indirect blocks on its path, nothing is allocated.
     pub(crate) fn map_for_writing(
         &mut self,
@@ -127,8 +128,8 @@ impl Volume {
         Ok(Mapped { block, fresh: true })
     }
 
-    /// Allocates the missing blocks of a path, indirect blocks first. They are attached to the file
-    /// only after all have been allocated.
+    /// Allocates the missing blocks of a path, indirect blocks first. The file refers to them only
+    /// after all have been allocated.
     fn fill_gap(
         &mut self,
         inode: &mut Inode,
@@ -160,8 +161,8 @@ impl Volume {
         taken.last().copied().ok_or_else(|| Errno::NOSPC.into())
     }
 
-    /// Builds the request for a block to be mapped, after some of the missing blocks of its path
-    /// have been allocated.
+    /// Builds the request for the next missing block on a path, given the blocks already `taken`
+    /// for it.
     fn block_request(
         &self,
         inode: &Inode,
@@ -199,7 +200,7 @@ impl Volume {
         })
     }
 
-    /// Returns the nearest pointer to the left in the same array.
+    /// Returns the last nonzero pointer before a slot in the same array.
     fn nearest(&self, inode: &Inode, slot: Slot) -> Result<Option<BlockNo>> {
         let pointers = |get: &dyn Fn(u32) -> u32, index: u32| {
             (0..index).rev().map(get).find(|pointer| *pointer != 0).map(BlockNo)
@@ -212,7 +213,7 @@ impl Volume {
         }
     }
 
-    /// Allocates a block outside the map, near the inode, and fills it with zeros.
+    /// Allocates a block that the map does not refer to, near the inode, and fills it with zeros.
     pub(crate) fn take_lone_block(&mut self, no: InodeNo) -> Result<BlockNo> {
         let home = self.geometry().group_of_inode(no);
         let request = BlockRequest { home, wanted: 1, ..BlockRequest::default() };
@@ -242,9 +243,9 @@ impl Volume {
         Ok(())
     }
 
-    /// Flushes if needed before indirect blocks lose some of their pointers. In a directory, the
-    /// device may need the pointers that such a block gained: names may exist nowhere else yet. For
-    /// a file nothing has been promised.
+    /// Flushes if necessary before indirect blocks lose some of their pointers. In a directory, the
+    /// device may need the pointers that such a block has just gained: some names may exist only in
+    /// these blocks. For a file this is unnecessary: its new blocks are not promised to be durable.
     fn settle_tables(&mut self, inode: &Inode, range: &Range<u64>) -> Result<()> {
         if inode.kind != FileKind::Directory {
             return Ok(());
@@ -279,8 +280,8 @@ impl Volume {
         walk(&map, block_size, range, &mut Unmapping { volume: self, inode })
     }
 
-    /// Visits every device block of a file, including indirect blocks, in map order. Fails with
-    /// damage if there are more than the file system has.
+    /// Visits every device block of a file, including indirect blocks, in map order. Returns an
+    /// error for damage if there are more blocks than the file system has.
     pub(crate) fn walk(
         &self,
         inode: &Inode,
@@ -289,8 +290,8 @@ impl Volume {
         self.walk_to(inode, 0, visit)
     }
 
-    /// Does the same as [`walk`](Self::walk), but does not read indirect blocks of level `lowest`
-    /// or below.
+    /// Does the same as [`walk`](Self::walk), but does not read indirect blocks at or below level
+    /// `lowest`.
     pub(crate) fn walk_to(
         &self,
         inode: &Inode,
@@ -347,7 +348,7 @@ impl Unmapping<'_> {
     }
 }
 
-/// How far a path could be followed.
+/// The end of the part of a path that exists.
 struct Reached {
     /// Number of indirect blocks passed.
     depth: usize,
@@ -355,10 +356,10 @@ struct Reached {
     slot: Slot,
 }
 
-/// Returns how many of the first `most` pointers refer to contiguous blocks, or are all holes.
+/// Returns how many of the first `most` pointers refer to contiguous blocks, or how many are holes.
 fn run_length(pointers: impl Fn(u32) -> u32, first: Option<BlockNo>, most: u32) -> u32 {
     let follows = |distance: u32| {
-        // No block follows the highest block number.
+        // No block can follow the highest possible block number.
         let expected = first.map_or(Some(0), |block| block.0.checked_add(distance));
         Some(pointers(distance)) == expected
     };

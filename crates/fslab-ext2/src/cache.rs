@@ -1,10 +1,9 @@
-//! A cache of metadata blocks: all changed blocks, and some of the blocks that were read.
+//! A cache of metadata blocks: all changed blocks and some unchanged ones.
 //!
-//! A changed block stays in memory until it is written, and it is written only in the turn that its
-//! [`Role`] gives it. The order in which blocks reach the device is what keeps a file system
-//! without a journal consistent. A written block stays until its slot is needed for another changed
-//! block. Unchanged blocks are kept as long as there is room. File content does not pass through
-//! this cache.
+//! A changed block is kept in memory until it is written, in the turn that its [`Role`] determines.
+//! This order of writes keeps a file system without a journal consistent. A written block is kept
+//! until its slot is needed for another changed block. Unchanged blocks are kept while there is
+//! room. File content does not pass through this cache.
 
 mod arena;
 mod table;
@@ -33,15 +32,15 @@ const RUN_BYTES_MAX: usize = 1 << 20;
 /// The purpose of a changed block; roles are in the order in which they are written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Role {
-    /// New blocks of all kinds, indirect blocks that gain pointers, and extended attributes.
-    /// Nothing on the device refers to them yet, or only pointers that remain right.
+    /// New blocks of all kinds, indirect blocks that gain pointers, and extended attributes. The
+    /// device does not refer to them yet, or only through pointers that are still correct.
     Map,
-    /// Blocks of inodes.
+    /// Blocks of the inode table.
     Inodes,
     /// Directory blocks that gain names.
     Directory,
-    /// Directory blocks that lose names after these were added elsewhere, to a block of the
-    /// previous step at the latest.
+    /// Directory blocks that lose names. The names were added to other blocks first, at the latest
+    /// in the previous step.
     DirectoryLate(Step),
     /// Indirect blocks that lose pointers. The device needs the old pointers until their
     /// replacement is written.
@@ -53,23 +52,23 @@ pub(crate) enum Role {
 /// A step among directory blocks that wait for each other, from 1 to [`STEPS_MAX`].
 pub(crate) type Step = u8;
 
-/// Maximum number of steps in which directory blocks are written; each costs a barrier.
+/// Maximum number of steps in which directory blocks are written; each step costs a barrier.
 pub(crate) const STEPS_MAX: Step = 6;
 
-/// The cache. It has no lock of its own: reading takes `&self`, changing takes `&mut self`.
+/// The cache. It has no internal lock: reading needs `&self`, changing needs `&mut self`.
 pub(crate) struct BlockCache {
     device: Arc<dyn BlockDevice>,
     block_size: BlockSize,
-    /// Blocks that were read.
+    /// Unchanged blocks that were read.
     clean: Cache<BlockNo, Block, UnitWeighter, Hashing>,
     arena: Arena,
-    /// Blocks in the arena: changed blocks, and blocks that have been written since.
+    /// Blocks in the arena: changed blocks, and blocks written since their last change.
     held: Table<Held>,
-    /// Soft limit: more blocks are held only if all of them are changed.
+    /// Soft limit on held blocks; exceeded only while all held blocks are changed.
     held_max: usize,
-    /// The held blocks that must be written.
+    /// The held blocks that still must be written.
     changed: HashSet<BlockNo, Hashing>,
-    /// For each slot, the block that is or was there.
+    /// For each slot, the block that it contains or contained last.
     holders: Vec<BlockNo>,
     /// The slot after which the search for an unchanged block continues.
     hand: usize,
@@ -79,16 +78,16 @@ pub(crate) struct BlockCache {
 #[derive(Clone, Copy)]
 struct Held {
     slot: Slot,
-    /// `None` if it is the same as on the device.
+    /// `None` if the device has the same bytes.
     change: Option<Change>,
 }
 
-/// The changes of a block that remain after a write.
+/// The changes of a block that a write left out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Left {
-    /// None: the device has the block as it is in memory.
+    /// None: the device has the same bytes as memory.
     Nothing,
-    /// Some names were left out; the block is written again in its turn.
+    /// Some names were left out; the block will be written again in its turn.
     Names,
 }
 
@@ -99,13 +98,13 @@ pub(crate) type Written = Vec<(BlockNo, Left)>;
 #[derive(Clone, Copy)]
 struct Change {
     role: Role,
-    /// Nothing on the device refers to this block.
+    /// The device does not refer to this block.
     fresh: bool,
-    /// Must be written even if it is freed first.
+    /// The block must be written even if it is freed first.
     pinned: bool,
 }
 
-/// Returns the role of a block that is changed again.
+/// Returns the role of a block that is changed again before it is written.
 fn joined(before: Role, role: Role) -> Role {
     match (before, role) {
         (Role::DirectoryLate(_), Role::Directory) => before,
@@ -114,9 +113,8 @@ fn joined(before: Role, role: Role) -> Role {
 }
 
 impl BlockCache {
-    /// Makes a cache of up to `clean_bytes` of blocks that were read and up to `held_bytes` of
-    /// blocks that were changed, written or not. Changed blocks exceed this limit only until they
-    /// can be written.
+    /// Makes a cache of up to `clean_bytes` of read blocks and up to `held_bytes` of changed
+    /// blocks, written or not. Changed blocks exceed this limit only until they can be written.
     pub fn new(
         device: Arc<dyn BlockDevice>,
         block_size: BlockSize,
@@ -142,7 +140,7 @@ impl BlockCache {
         &*self.device
     }
 
-    /// Returns the device, for callers that bypass the cache.
+    /// Returns the device, for accesses that bypass the cache.
     pub fn shared_device(&self) -> Arc<dyn BlockDevice> {
         Arc::clone(&self.device)
     }
@@ -152,7 +150,7 @@ impl BlockCache {
         self.changed.len() * self.block_size.bytes()
     }
 
-    /// Passes a block's bytes to `look` without returning a copy.
+    /// Passes the bytes of a block to `look`, without copying a held block.
     pub fn look<R>(&self, block: BlockNo, look: impl FnOnce(&[u8]) -> R) -> Result<R> {
         match self.held.get(block) {
             Some(held) => Ok(look(self.arena.get(held.slot))),
@@ -183,7 +181,7 @@ impl BlockCache {
         Ok(bytes)
     }
 
-    /// Returns a block of zeros, allocated without copying a vector.
+    /// Allocates a block of zeros without copying a vector.
     fn zeros(&self) -> Block {
         std::iter::repeat_n(0, self.block_size.bytes()).collect()
     }
@@ -215,7 +213,7 @@ impl BlockCache {
         Ok(change(self.arena.get_mut(slot)))
     }
 
-    /// Holds a block that was not held, as a changed one.
+    /// Loads a block into the arena and marks it as changed.
     fn fetch(&mut self, block: BlockNo, role: Role) -> Result<Slot> {
         let at = self.offset(block);
         let slot = self.take_slot();
@@ -250,8 +248,8 @@ impl BlockCache {
         self.arena.take()
     }
 
-    /// Moves the next unchanged held block, of which there must be one, to the clean blocks. Blocks
-    /// that are changed often are rarely unchanged when the hand reaches them.
+    /// Moves the next unchanged held block to the clean blocks; there must be one. Blocks that
+    /// change often are rarely unchanged when the hand reaches them.
     fn put_one_aside(&mut self) {
         loop {
             self.hand = (self.hand + 1) % self.holders.len();
@@ -276,7 +274,7 @@ impl BlockCache {
     }
 
     /// Delays a directory block, which is about to be changed, until the blocks of earlier steps
-    /// are written. A new block is nevertheless written in the first turn.
+    /// are written. A new block is still written in the first turn.
     pub fn delay(&mut self, block: BlockNo, step: Step) -> Result<()> {
         self.modify(block, Role::Directory, |_| {})?;
         if self.role(block).is_some_and(|role| role >= Role::Directory) {
@@ -311,20 +309,20 @@ impl BlockCache {
         self.change(block).map(|change| change.role)
     }
 
-    /// Whether a changed block must be written before it drops a pointer that the device still
-    /// needs.
+    /// Whether a changed block must be written before a pointer is removed from it that the device
+    /// still needs.
     pub fn must_settle(&self, block: BlockNo) -> bool {
         self.change(block).is_some_and(|change| change.role == Role::Map && !change.fresh)
     }
 
-    /// Drops a block that its file no longer uses, although the device still refers to it.
+    /// Drops a block that its file no longer uses, even if the device still refers to it.
     pub fn release(&mut self, block: BlockNo) {
         if self.change(block).is_none_or(|change| !change.pinned) {
             self.forget(block);
         }
     }
 
-    /// Drops a block that nothing refers to.
+    /// Drops a block that is no longer referenced.
     pub fn forget(&mut self, block: BlockNo) {
         if let Some(held) = self.held.remove(block) {
             self.changed.remove(&block);
@@ -338,7 +336,7 @@ impl BlockCache {
         self.changed.iter().any(|block| self.role(*block) == Some(role))
     }
 
-    /// Writes all changed blocks of a role. Blocks that could not be written stay changed.
+    /// Writes all changed blocks with a role. Blocks that could not be written remain changed.
     pub fn write_out(&mut self, role: Role) -> Result<()> {
         let all = self.changed.iter().copied();
         let blocks = all.filter(|block| self.role(*block) == Some(role)).collect();
@@ -348,7 +346,8 @@ impl BlockCache {
         answer
     }
 
-    /// Writes these changed blocks. Blocks missing from `written` afterwards stay changed.
+    /// Writes these changed blocks. Blocks that are missing from `written` afterwards remain
+    /// changed.
     pub fn put_blocks(&self, mut blocks: Vec<BlockNo>, written: &mut Written) -> Result<()> {
         blocks.sort_unstable();
         let run_max = (RUN_BYTES_MAX / self.block_size.bytes()).max(1);
@@ -397,7 +396,7 @@ impl BlockCache {
     }
 
     /// Writes a directory block, after `leave` has removed some of its changes. If it removed any,
-    /// the block stays changed and is written again in its turn.
+    /// the block remains changed and is written again in its turn.
     pub fn put_changed(&self, block: BlockNo, leave: impl FnOnce(&mut [u8])) -> Result<Left> {
         let whole = self.read(block)?;
         let mut bytes = whole.to_vec();
@@ -406,8 +405,8 @@ impl BlockCache {
         Ok(if *bytes == *whole { Left::Nothing } else { Left::Names })
     }
 
-    /// Writes some ranges of a changed block; the rest stays as on the device. Returns whether the
-    /// device had different bytes in these ranges.
+    /// Writes some ranges of a changed block; the other bytes on the device are not changed.
+    /// Returns whether the device had different bytes in these ranges.
     pub fn put_ranges(
         &self,
         block: BlockNo,

@@ -1,16 +1,17 @@
-//! Checks a file system as `e2fsck -fn` does and reports each problem with its place, in words.
+//! Checks a file system like `e2fsck -fn` and describes each problem with its location.
 //!
 //! As in e2fsck, there are five passes: inodes and their blocks; directories; the parent of each
-//! directory; link counts; bitmaps and group counts. Nothing is written. The work is bounded by the
-//! size of the image. Memory holds a bit per block and the block list of each directory. It also
-//! holds some bytes for each inode, each indirect block and each name of one directory.
+//! directory; link counts; bitmaps and group counts. Nothing is written. The work is limited by the
+//! size of the image. The memory needed is a bit per block, the block list of each directory, and
+//! some bytes for each inode and each indirect block. Also needed are some bytes for each name of
+//! one directory at a time.
 //!
 //! The verdict equals that of e2fsck for the features that this crate knows. Two problems that
-//! e2fsck overlooks are reported too, and marked. One is a pair of names with one hash in two
-//! leaves of an index, where the kernel would not find them. The other is a name that occurs in two
-//! blocks of a directory.
+//! e2fsck overlooks are also reported, and marked. One is that names with the same hash are in two
+//! leaves of an index, and the kernel would not find those in the second. The other is a name that
+//! occurs in two blocks of a directory.
 //!
-//! Not checked: copies of the superblock, contents of files.
+//! Copies of the superblock and contents of files are not checked.
 
 mod counts;
 mod finding;
@@ -43,8 +44,8 @@ pub fn check(device: Arc<dyn BlockDevice>) -> Result<Report> {
     Ok(examine(device, FINDINGS_MAX)?.0)
 }
 
-/// Checks, and also returns the image with all that was learnt about it, if it could be read at
-/// all.
+/// Checks a file system. Also returns the image with the results of all passes, if it could be
+/// read.
 fn examine(device: Arc<dyn BlockDevice>, findings_max: usize) -> Result<(Report, Option<Image>)> {
     let mut image = match Image::open(device) {
         Ok(image) => image,

@@ -1,24 +1,25 @@
-//! Directories: maps from names to inodes, as a plain list of records or indexed by the names'
-//! hashes.
+//! Directories: maps from names to inodes, stored as an unsorted list of records or indexed by the
+//! names' hashes.
 //!
-//! A directory is a sequence of blocks ([`DirectoryBlocks`]). In the *linear* form they hold
+//! A directory is a sequence of blocks ([`DirectoryBlocks`]). In the *linear* form, blocks contain
 //! unordered records ([`entry`]). In the *indexed* form (HTree, Phillips 2001) block 0 is the root
 //! of a tree of at most three levels ([`index`]). Its leaves are linear blocks, each with the names
 //! of one hash range.
 //!
-//! Searching and changing are two steps, so that a create searches only once. [`find()`] returns
-//! the place of a name or a place where it could go; [`insert()`], [`remove()`] or [`replace`]
-//! continue from there. The directory must not change between the two steps: the caller holds its
-//! lock. If the second step finds a different state, it reports damage instead of overwriting it.
+//! Searching and changing are separate steps, so that creating a name needs only one search.
+//! [`find()`] returns the position of a name, or a position where it can be inserted. [`insert()`],
+//! [`remove()`] and [`replace`] use that position. The directory must not change between the two
+//! steps; the caller holds its lock. If the position no longer matches in the second step, it
+//! reports damage instead of overwriting data.
 //!
-//! Blocks are changed in such an order that every name is present after each single change. A new
-//! leaf is written before the index entry that points to it, and the index before the old leaf
-//! drops its names.
+//! Blocks are changed in an order that keeps every name present after each single change. A new
+//! leaf is written before the index entry that points to it. The index is written before names are
+//! removed from the old leaf.
 //!
 //! Unlike the kernel, this code merges leaves and shrinks directories in place.
 //!
-//! This module knows nothing of inodes, caches, permissions, or the meaning of an entry's inode
-//! number.
+//! This module does not depend on inodes, caches or permissions; inode numbers in entries are
+//! opaque to it.
 
 pub mod entry;
 mod find;
@@ -54,7 +55,7 @@ use index::{Table, TableMut};
 /// # Errors
 /// `read` returns errors of its store, and [`Error::Damaged`] for a hole.
 pub trait DirectoryBlocks {
-    /// Returns the directory's inode, for reports of damage.
+    /// Returns the directory's inode number, for reports of damage.
     fn inode(&self) -> InodeNo;
 
     /// Returns the rules for directories of this file system.
@@ -66,10 +67,10 @@ pub trait DirectoryBlocks {
     /// Returns the number of blocks.
     fn count(&self) -> u32;
 
-    /// Whether the inode says that block 0 is the root of an index.
+    /// Whether the inode's flags mark block 0 as the root of an index.
     fn is_indexed(&self) -> bool;
 
-    /// Records that the index is damaged and will be ignored.
+    /// Records that the index is damaged and is not used.
     fn distrust_index(&self, _flaw: Flaw) {}
 
     /// Passes a block to `look`; its number must be below `count`.
@@ -79,26 +80,28 @@ pub trait DirectoryBlocks {
 /// Write access to the blocks of one directory.
 ///
 /// # Errors
-/// Errors of the store; `ENOSPC` if no block is left to grow by. A failed operation changes
-/// nothing.
+/// Errors of the store; `ENOSPC` if the directory cannot grow. A failed operation does not change
+/// the directory.
 pub trait DirectoryBlocksMut: DirectoryBlocks {
-    /// Passes a block to `change` for changing; its number must be below `count`.
+    /// Passes a block to `change`, which may modify it; its number must be below `count`.
     fn write<R>(&mut self, block: FileBlock, change: impl FnOnce(&mut [u8]) -> R) -> Result<R>;
 
-    /// Announces that names from another block of the directory will be moved into this one. A
-    /// store that is written in pieces must write them here before it removes them there.
+    /// Announces that names of another block of the directory will be moved to this block. A store
+    /// that writes blocks separately must write this block before the names are removed from the
+    /// other.
     fn expect_names(&mut self, _block: FileBlock) -> Result<()> {
         Ok(())
     }
 
-    /// Announces that the names of two blocks will be merged into one, and returns which.
-    /// Afterwards they are removed from the other, as with [`expect_names`](Self::expect_names).
+    /// Announces that the names of two blocks will be merged into one of them, and returns which.
+    /// Afterwards the names are removed from the other block, as with
+    /// [`expect_names`](Self::expect_names).
     fn join(&mut self, one: FileBlock, other: FileBlock) -> Result<FileBlock> {
         Ok(one.min(other))
     }
 
-    /// Overwrites a block, whose own names have been moved, with a copy of the last block. The last
-    /// block will be cut off next.
+    /// Overwrites a block with a copy of the last block. Its own names have been moved before. The
+    /// caller removes the last block next.
     fn fill_with_last(&mut self, block: FileBlock, last: FileBlock) -> Result<()> {
         let bytes = self.read(last, <[u8]>::to_vec)?;
         self.write(block, |target| target.copy_from_slice(&bytes))
@@ -117,9 +120,10 @@ pub trait DirectoryBlocksMut: DirectoryBlocks {
 /// The rules for directories of a file system.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rules {
-    /// Hashes names, with the function that newly indexed directories use.
+    /// Hashes names with the function for newly indexed directories.
     pub hasher: Hasher,
-    /// The form of a directory that outgrows its first block. An indexed directory stays indexed.
+    /// The form of a directory that grows beyond its first block. A directory that is already
+    /// indexed keeps its index.
     pub form: Form,
     /// Number of index levels, including the root, that the file system's features allow.
     pub levels: u8,
@@ -135,17 +139,17 @@ impl Rules {
     /// Maximum number of levels with `large_dir`.
     pub const LEVELS_LARGE: u8 = 3;
 
-    /// Returns the kind as entries of this file system store it.
+    /// Returns the kind to store in entries of this file system.
     #[must_use]
     pub fn told(&self, kind: EntryKind) -> EntryKind {
         if self.kinds { kind } else { EntryKind::UNKNOWN }
     }
 }
 
-/// The form of a directory of more than one block.
+/// The form of a directory with more than one block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Form {
-    /// Records in no order.
+    /// Unordered records.
     Linear,
     /// A tree ordered by the names' hashes.
     Indexed,
@@ -182,7 +186,7 @@ pub fn set_parent<B: DirectoryBlocksMut>(blocks: &mut B, parent: InodeNo) -> Res
 /// Points a name to another inode.
 ///
 /// # Errors
-/// Damage if the name is no longer at the place where it was found.
+/// [`Error::Damaged`] if the name is no longer at the position where it was found.
 pub fn replace<B: DirectoryBlocksMut>(
     blocks: &mut B,
     found: &Found,
@@ -201,7 +205,7 @@ pub fn replace<B: DirectoryBlocksMut>(
     placed(blocks, found.block, answer)
 }
 
-/// Whether the directory has no names besides `.` and `..`.
+/// Whether the directory has no names except `.` and `..`.
 ///
 /// # Errors
 /// Damage if a record is damaged before another name is found.
@@ -219,9 +223,9 @@ pub fn is_empty<B: DirectoryBlocks>(blocks: &B) -> Result<bool> {
     Ok(true)
 }
 
-/// Whether a directory is searched and listed by its index. If the root of the index is damaged,
-/// the directory is read linearly, as the kernel does. A linear reader still finds every name of an
-/// intact directory, because it sees index blocks as free space.
+/// Whether a directory is searched and listed through its index. If the root of the index is
+/// damaged, the directory is read linearly, as in the kernel. Even then every name in undamaged
+/// blocks is found, because index blocks look like free space.
 pub(crate) fn has_usable_index<B: DirectoryBlocks>(blocks: &B) -> Result<bool> {
     if !blocks.is_indexed() {
         return Ok(false);
@@ -237,8 +241,8 @@ pub(crate) fn has_usable_index<B: DirectoryBlocks>(blocks: &B) -> Result<bool> {
     Ok(flaw.is_none())
 }
 
-/// Turns a directory whose index was not used into a linear one. Call it before changing names,
-/// which may then overwrite the index.
+/// Turns a directory into a linear one if its index was not used. Call it before changing names,
+/// because that may overwrite the index.
 pub(crate) fn drop_unused_index<B: DirectoryBlocksMut>(
     blocks: &mut B,
     was_used: bool,
@@ -246,7 +250,7 @@ pub(crate) fn drop_unused_index<B: DirectoryBlocksMut>(
     if was_used || !blocks.is_indexed() { Ok(()) } else { blocks.set_indexed(false) }
 }
 
-/// Returns the records of a block that name files, except `.` and `..`.
+/// Returns the live records of a block, except `.` and `..`.
 pub(crate) fn names(block: FileBlock, bytes: &[u8]) -> impl Iterator<Item = Checked<Entry<'_>>> {
     let dots_end = if block.0 == 0 { entry::RECORD_MIN + 1 } else { 0 };
     Entries::of(bytes).filter(move |entry| match entry {
@@ -255,7 +259,7 @@ pub(crate) fn names(block: FileBlock, bytes: &[u8]) -> impl Iterator<Item = Chec
     })
 }
 
-/// Returns the inodes of `.` and `..`, with which every directory starts.
+/// Returns the inodes of `.` and `..`, the first entries of every directory.
 pub(crate) fn dots(block: &[u8]) -> Checked<[InodeNo; 2]> {
     let own = entry::entry_at(block, 0)?;
     let parent = entry::entry_at(block, entry::RECORD_MIN)?;
@@ -269,7 +273,7 @@ pub(crate) fn dots(block: &[u8]) -> Checked<[InodeNo; 2]> {
     }
 }
 
-/// Adds the place of a flaw to an error.
+/// Adds the directory and the block to a flaw.
 pub(crate) fn placed<T, B: DirectoryBlocks>(
     blocks: &B,
     block: FileBlock,
@@ -308,7 +312,7 @@ pub(crate) fn write_checked<B: DirectoryBlocksMut, R>(
     placed(blocks, block, answer)
 }
 
-/// Changes the table of an index root (level 0) or of a node.
+/// Changes the index table in a root (level 0) or another node.
 pub(crate) fn change_table<B: DirectoryBlocksMut, R>(
     blocks: &mut B,
     block: FileBlock,

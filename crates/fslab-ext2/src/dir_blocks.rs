@@ -14,16 +14,16 @@ use crate::inode::Inode;
 use crate::types::{BlockNo, BlockSize, FileBlock, InodeNo};
 use crate::volume::Volume;
 
-/// A directory of a volume, for reading or changing.
+/// A directory of a volume.
 pub(crate) struct Directory<V> {
     volume: V,
     pub inode: Inode,
 }
 
-/// A directory for reading.
+/// A directory that can be read.
 pub(crate) type DirectoryView<'a> = Directory<&'a Volume>;
 
-/// A directory for changing. Changes of the inode are stored at once.
+/// A directory that can be read and changed. Changes of its inode are stored immediately.
 pub(crate) type DirectoryEdit<'a> = Directory<&'a mut Volume>;
 
 impl Volume {
@@ -37,7 +37,8 @@ impl Volume {
         Ok(Directory { inode: self.directory_inode(no)?, volume: self })
     }
 
-    /// Returns the inode of a directory; `ENOTDIR` for other kinds, damage for an impossible size.
+    /// Returns the inode of a directory; `ENOTDIR` for other kinds, an error for damage if the size
+    /// is invalid.
     fn directory_inode(&self, no: InodeNo) -> Result<Inode> {
         let inode = self.inode(no)?;
         if inode.kind != FileKind::Directory {
@@ -90,7 +91,7 @@ impl<V: Deref<Target = Volume>> DirectoryBlocks for Directory<V> {
 
     fn distrust_index(&self, flaw: Flaw) {
         let trouble = &self.volume.trouble;
-        // Logged only once: each search finds the damage again.
+        // Logged only once, because each search finds the damage again.
         if !trouble.is_noted() {
             let damage = Error::damaged(Place::Directory(self.inode.no, FileBlock(0)), flaw);
             trouble.log("a directory is read without its index", &damage);
@@ -114,7 +115,8 @@ impl DirectoryBlocksMut for DirectoryEdit<'_> {
     }
 
     fn join(&mut self, one: FileBlock, other: FileBlock) -> Result<FileBlock> {
-        // Between equals, keep the block farther from the end: gaps are filled from the end.
+        // If both could keep the names, keep the block nearer to the directory's beginning, because
+        // gaps are filled from the end.
         let (near, far) = (one.min(other), one.max(other));
         let blocks = (self.physical(near)?, self.physical(far)?);
         if self.volume.keeps_names(blocks.0, blocks.1) {

@@ -1,4 +1,4 @@
-//! The errors of an ext2 file system, and the errno that the caller of an operation gets.
+//! The errors of an ext2 file system, and their errno for the caller of an operation.
 
 use std::fmt;
 
@@ -14,43 +14,44 @@ pub type Result<T> = std::result::Result<T, Error>;
 /// The reason why an operation on an image failed.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The errno that POSIX names for this case, or an error of the device.
+    /// An errno that POSIX specifies for this case, or an error of the device.
     #[error(transparent)]
     Vfs(#[from] fslab_vfs::Error),
-    /// The image contradicts itself or its format.
+    /// The image is inconsistent or violates the format.
     #[error("{0}")]
     Damaged(#[from] Damage),
-    /// The device does not hold an ext2 file system.
+    /// The device does not contain an ext2 file system.
     #[error("not an ext2 file system: {0}")]
     NotExt2(&'static str),
-    /// The file system uses features that this crate does not know and that forbid the operation.
+    /// The file system uses features that this crate does not know, which forbid the operation.
     #[error("{0}")]
     UnknownFeatures(ForeignFeatures),
-    /// A file system with these parameters can't exist.
-    #[error("no such file system can be made: {0}")]
+    /// The parameters are invalid, or the file system cannot have them.
+    #[error("can't make or change the file system: {0}")]
     BadParameters(&'static str),
 }
 
-/// One flaw found in an image, and its place.
+/// One flaw in an image, with its location.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{place}: {what}")]
 pub struct Damage {
-    /// The place.
+    /// The location.
     pub place: Place,
     /// The flaw.
     pub what: Flaw,
 }
 
-/// A place within an image.
+/// A part of an image.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Place {
     /// The superblock.
     Superblock,
     /// A group's descriptor or bitmaps.
     Group(GroupNo),
-    /// An inode itself.
+    /// An inode.
     Inode(InodeNo),
-    /// A block that holds metadata of an inode: an indirect block, a directory, attributes.
+    /// A block that contains metadata of an inode: an indirect block, directory block or attribute
+    /// block.
     Block(InodeNo, BlockNo),
     /// A block of a directory, by its index in the directory.
     Directory(InodeNo, FileBlock),
@@ -71,13 +72,13 @@ impl fmt::Display for Place {
 }
 
 impl Error {
-    /// Makes an error of a flaw at a place.
+    /// Makes an error from a flaw and its place.
     #[must_use]
     pub fn damaged(place: Place, what: Flaw) -> Self {
         Self::Damaged(Damage { place, what })
     }
 
-    /// Whether the caller would see this errno, and the cause is not damage.
+    /// Whether the error has this errno and is not damage.
     #[must_use]
     pub fn is(&self, errno: Errno) -> bool {
         matches!(self, Self::Vfs(error) if error.errno() == errno)
@@ -90,8 +91,8 @@ impl From<Errno> for Error {
     }
 }
 
-/// Converts to the error that the caller of an operation gets. Damage is logged here, once, where
-/// it leaves the crate: an errno does not identify the damaged place.
+/// Converts to the error that the caller of an operation gets. Damage is logged here, once, because
+/// an errno does not identify the damaged place.
 impl From<Error> for fslab_vfs::Error {
     fn from(error: Error) -> Self {
         match error {

@@ -1,12 +1,13 @@
-//! Whether the file system needs a check: damage was found, or a change could be made only in part.
-//! The image is then no longer marked clean, and the superblock records that a check is due.
+//! Records whether the file system needs a check, because damage was found or a change was made
+//! only in part. The image is then no longer marked clean, and the superblock records that errors
+//! were found.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::error::{Error, Result};
 
-/// A mark that is never removed while the volume is in use. All clones share it.
+/// A mark that is not removed while the volume is in use. All clones share it.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct ErrorState(Arc<AtomicBool>);
 
@@ -20,7 +21,7 @@ impl ErrorState {
         self.0.store(true, Ordering::Relaxed);
     }
 
-    /// Passes a result on and records damage.
+    /// Returns the result unchanged, and records damage.
     pub fn see<T>(&self, answer: Result<T>) -> Result<T> {
         if let Err(Error::Damaged(_)) = &answer {
             self.note();
@@ -28,10 +29,10 @@ impl ErrorState {
         answer
     }
 
-    /// Records and logs an error after the first change of an operation, when the caller is not
-    /// informed or can't undo the change.
+    /// Records and logs an error that occurred after the first change of an operation. Used if the
+    /// caller does not get the error or can't undo the change.
     pub fn log(&self, what: &str, error: &Error) {
         self.note();
-        tracing::error!("{what}, a check of the file system is due: {error}");
+        tracing::error!("{what}; check the file system: {error}");
     }
 }

@@ -1,9 +1,9 @@
 //! File content: reading, writing, truncating, punching holes, preallocating, seeking.
 //!
-//! Content is written directly to the device; only its block map is cached. A block that was a hole
-//! is written whole, so that no old content of another file is ever read. This holds after a power
-//! cut too, when a pointer may be on the device before the new size. Bytes past the end of a file
-//! are zeroed when the file grows over them.
+//! Content is written directly to the device; only its block map is cached. A newly mapped block is
+//! written completely, so that old content of another file is never read. This also holds after a
+//! power cut, when a pointer may be on the device before the new size. When a file grows, bytes
+//! past its old end are zeroed.
 
 use std::ops::Range;
 
@@ -17,7 +17,7 @@ use crate::inode::Inode;
 use crate::types::FileBlock;
 use crate::volume::Volume;
 
-/// The part of a range within one block of a file.
+/// The part of a byte range that is in one block of a file.
 struct Piece {
     block: FileBlock,
     /// Offset within the block.
@@ -25,7 +25,7 @@ struct Piece {
     length: usize,
 }
 
-/// Splits a range at block boundaries. The range must end where a file can.
+/// Splits a range at block boundaries. The range must end at or before the maximum file size.
 fn pieces(block_bytes: u64, range: Range<u64>) -> impl Iterator<Item = Piece> {
     let mut next = range.start;
     std::iter::from_fn(move || {
@@ -42,7 +42,8 @@ impl Volume {
         self.block_size().bytes_u64()
     }
 
-    /// Reads file content from `offset` on; returns the number of bytes, 0 at the end of the file.
+    /// Reads file content from `offset` on. Returns the number of bytes read; 0 at the end of the
+    /// file.
     pub(crate) fn read_data(&self, inode: &Inode, offset: u64, buffer: &mut [u8]) -> Result<usize> {
         let length = inode.size.saturating_sub(offset).min(buffer.len() as u64) as usize;
         let mut done = 0;
@@ -70,13 +71,13 @@ impl Volume {
         Ok(length)
     }
 
-    /// Returns the file block that contains a byte; `None` if no pointer reaches it.
+    /// Returns the file block that contains a byte; `None` if pointers cannot reach it.
     fn block_at(&self, offset: u64) -> Option<FileBlock> {
         let reach = self.geometry().size_max();
         (offset < reach).then(|| FileBlock((offset / self.block_bytes()) as u32))
     }
 
-    /// Writes as much as fits, at least one byte. The inode is changed but not stored.
+    /// Writes as many bytes as fit, at least one. The inode is changed but not stored.
     pub(crate) fn write_data(
         &mut self,
         inode: &mut Inode,
@@ -102,22 +103,22 @@ impl Volume {
                 Ok(length)
             }
             Err(error) => {
-                // The newly mapped blocks hold old content of other files.
+                // The newly mapped blocks still contain old content of other files.
                 self.unmap_each(inode, batch.taken)?;
                 Err(error)
             }
         }
     }
 
-    /// Maps the blocks for a write; returns the number of bytes that they hold.
+    /// Maps the blocks for a write. Returns the number of bytes that fit in them.
     fn map_all(&mut self, inode: &mut Inode, offset: u64, batch: &mut Batch<'_>) -> Result<usize> {
         let clusters = self.options.clustering == Clustering::Smart;
         let block_bytes = self.block_size().bytes();
         let mut done = 0;
         for piece in pieces(self.block_bytes(), offset..offset + batch.data.len() as u64) {
-            // If all remaining free blocks wait to become usable, mapping the next block flushes.
-            // The flush writes pointers to the blocks mapped before, so their bytes must be on the
-            // device.
+            // If only blocks are free that cannot be reused yet, mapping the next block flushes.
+            // That flush writes pointers to the blocks mapped before, so their content must already
+            // be on the device.
             if !self.space.has_blocks_now(PATH_BLOCKS_MAX) {
                 self.write_batch(batch)?;
             }
@@ -163,10 +164,10 @@ impl Volume {
         blocks.into_iter().try_for_each(|block| self.unmap(inode, block..block + 1))
     }
 
-    /// Zeroes a range where the file has blocks; holes stay. The range may extend past the file's
-    /// size.
+    /// Zeroes the mapped blocks in a range; holes are left. The range may extend past the end of
+    /// the file.
     fn zero_mapped(&mut self, inode: &Inode, range: Range<u64>) -> Result<()> {
-        // Only the block with the old end can hold data; everything after it is a hole.
+        // Only the block with the old end can be mapped; everything after it is a hole.
         let block_end = range.start.next_multiple_of(self.block_bytes());
         let range = range.start..range.end.min(block_end);
         self.zero_range_mapped(inode, range)
@@ -182,7 +183,7 @@ impl Volume {
         Ok(())
     }
 
-    /// Sets the size and frees the blocks after it. The inode is changed but not stored.
+    /// Sets the size and frees the blocks past it. The inode is changed but not stored.
     pub(crate) fn truncate(&mut self, inode: &mut Inode, size: u64) -> Result<()> {
         if size > self.geometry().size_max() {
             return Err(Errno::FBIG.into());
@@ -197,7 +198,7 @@ impl Volume {
         Ok(())
     }
 
-    /// Unmaps the whole blocks of a range and zeroes the rest.
+    /// Unmaps the blocks that are completely in a range and zeroes the rest of the range.
     pub(crate) fn punch(&mut self, inode: &mut Inode, range: Range<u64>) -> Result<()> {
         let bytes = self.block_bytes();
         let end = range.end.min(inode.size.next_multiple_of(bytes));
@@ -211,7 +212,7 @@ impl Volume {
         self.zero_range_mapped(inode, last * bytes..end)
     }
 
-    /// Fills the holes of a range with blocks of zeros: all of them or none.
+    /// Fills the holes in a range with blocks of zeros. On failure, no hole is filled.
     pub(crate) fn fill_holes(&mut self, inode: &mut Inode, range: Range<u64>) -> Result<()> {
         let bytes = self.block_bytes();
         if range.is_empty() {
@@ -252,7 +253,7 @@ impl Volume {
         Ok(holes)
     }
 
-    /// Zeroes a range and fills its holes within the file.
+    /// Zeroes a range and fills its holes, within the file.
     pub(crate) fn zero(&mut self, inode: &mut Inode, range: Range<u64>) -> Result<()> {
         self.fill_holes(inode, range.clone())?;
         self.zero_range_mapped(inode, range)
@@ -264,7 +265,7 @@ impl Volume {
             return Err(Errno::NXIO.into());
         }
         let mut at = offset;
-        // Each data block is counted once: more than the file system has means a cycle.
+        // Each data block is counted once; more blocks than the file system has mean a cycle.
         let mut budget = u64::from(self.geometry().blocks);
         while at < inode.size {
             let Some(first) = self.block_at(at) else { break };
@@ -285,12 +286,12 @@ impl Volume {
     }
 }
 
-/// The part of a write that has not been written to the device yet.
+/// The unwritten part of a write.
 struct Batch<'a> {
     data: &'a [u8],
     /// Device offsets and ranges of the data; adjacent parts are merged.
     parts: Vec<(u64, Range<usize>)>,
-    /// The file blocks that were holes.
+    /// The file blocks that were holes before the write.
     taken: Vec<u64>,
 }
 

@@ -1,7 +1,7 @@
-//! What an ext2 file system looks like on disk: fixed structures, little-endian, named as in the
-//! kernel. Nothing here is checked: see `superblock`, `group` and `inode` for the valid types.
+//! The on-disk format of ext2: fixed little-endian structures with the kernel's field names. These
+//! structures are unchecked; see `superblock`, `group` and `inode` for validated types.
 //!
-//! A file system is a row of block groups of equal size (the last may be shorter):
+//! A file system is a sequence of block groups of equal size; the last group may be shorter:
 //!
 //! ```text
 //! 1024 bytes | [superblock | descriptors] | block bitmap | inode bitmap | inode table | data ...
@@ -11,34 +11,36 @@
 use zerocopy::byteorder::little_endian::{U16, U32};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-/// Where the superblock starts on the device, in bytes, whatever the block size.
+/// Offset of the superblock on the device in bytes, for all block sizes.
 pub const SUPERBLOCK_OFFSET: u64 = 1024;
-/// The size of a superblock, in bytes.
+/// Size of a superblock in bytes.
 pub const SUPERBLOCK_BYTES: usize = 1024;
 /// `s_magic`.
 pub const MAGIC: u16 = 0xef53;
-/// `s_rev_level` of a file system with features and inodes of any size.
+/// `s_rev_level` of a file system with feature flags and a variable inode size.
 pub const REVISION_DYNAMIC: u32 = 1;
-/// `s_state`: unmounted in order.
+/// `s_state`: cleanly unmounted.
 pub const STATE_CLEAN: u16 = 1;
-/// `s_state`: contradictions were seen.
+/// `s_state`: errors were detected.
 pub const STATE_ERRORS: u16 = 2;
-/// `s_errors`: go on after a contradiction.
+/// `s_errors`: continue after an error.
 pub const ERRORS_CONTINUE: u16 = 1;
 /// `s_flags`: names are hashed as signed characters.
 pub const FLAG_SIGNED_HASH: u32 = 1;
 /// `s_flags`: names are hashed as unsigned characters.
 pub const FLAG_UNSIGNED_HASH: u32 = 2;
 
-/// `s_feature_compat`: an implementation that does not know these may still write.
+/// `s_feature_compat`: an implementation that does not know these features may still write.
 pub mod compat {
-    /// Kernels may take several blocks for a directory at once; nothing stored depends on it.
+    /// Kernels may preallocate several blocks for a directory; the stored format does not depend on
+    /// it.
     pub const DIR_PREALLOC: u32 = 0x1;
-    /// There is a journal. Without `incompat::RECOVER` it holds nothing that a reader needs.
+    /// The file system has a journal. Without `incompat::RECOVER`, the journal contains nothing
+    /// that a reader needs.
     pub const HAS_JOURNAL: u32 = 0x4;
     /// Extended attributes are used.
     pub const EXT_ATTR: u32 = 0x8;
-    /// Blocks are kept for more descriptors, by an inode of their own.
+    /// Blocks are reserved for more group descriptors; a special inode owns them.
     pub const RESIZE_INODE: u32 = 0x10;
     /// Directories may have an index.
     pub const DIR_INDEX: u32 = 0x20;
@@ -46,23 +48,23 @@ pub mod compat {
     pub const SPARSE_SUPER2: u32 = 0x200;
 }
 
-/// `s_feature_incompat`: an implementation that does not know these must not mount.
+/// `s_feature_incompat`: an implementation that does not know these features must not mount.
 pub mod incompat {
-    /// Directory entries tell the kind of their inode.
+    /// Directory entries contain the kind of their inode.
     pub const FILETYPE: u32 = 0x2;
-    /// The journal holds changes that must be replayed first.
+    /// The journal contains changes that must be replayed first.
     pub const RECOVER: u32 = 0x4;
-    /// Directories may have three levels of index and more than 2 GiB.
+    /// Directories may have three index levels and may exceed 2 GiB.
     pub const LARGE_DIR: u32 = 0x4000;
 }
 
-/// `s_feature_ro_compat`: an implementation that does not know these must not write.
+/// `s_feature_ro_compat`: an implementation that does not know these features must not write.
 pub mod ro_compat {
-    /// Only some groups keep backups of superblock and descriptors.
+    /// Only some groups have backups of superblock and descriptors.
     pub const SPARSE_SUPER: u32 = 0x1;
     /// There may be files of 2 GiB and more.
     pub const LARGE_FILE: u32 = 0x2;
-    /// Once meant for directories as trees; never used, and allowed by all.
+    /// Intended for directories as trees, but never used; all implementations accept it.
     pub const BTREE_DIR: u32 = 0x4;
 }
 
@@ -153,11 +155,11 @@ pub struct RawGroup {
     pub bg_reserved: [U32; 3],
 }
 
-/// The size of a group descriptor, in bytes.
+/// Size of a group descriptor in bytes.
 pub const GROUP_BYTES: usize = 32;
 const _: () = assert!(size_of::<RawGroup>() == GROUP_BYTES);
 
-/// The part of an inode that all have.
+/// The part of an inode that exists for all inode sizes.
 #[derive(Clone, Debug, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
 #[allow(missing_docs, reason = "the kernel's names; docs/formats/ext2.md tells what they mean")]
@@ -187,11 +189,11 @@ pub struct RawInode {
     pub i_reserved: U16,
 }
 
-/// The size of the part of an inode that all have, in bytes; the smallest inode.
+/// Size of this part in bytes, which is the smallest inode size.
 pub const INODE_BYTES: usize = 128;
 const _: () = assert!(size_of::<RawInode>() == INODE_BYTES);
 
-/// What an inode of 256 bytes or more has behind that.
+/// The additional fields of an inode of 256 bytes or more.
 #[derive(Clone, Debug, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
 #[allow(missing_docs, reason = "the kernel's names; docs/formats/ext2.md tells what they mean")]
@@ -207,36 +209,37 @@ pub struct RawInodeExtra {
     pub i_projid: U32,
 }
 
-/// `i_extra_isize` of the inodes this crate makes: all of [`RawInodeExtra`].
+/// `i_extra_isize` of inodes that this crate creates; covers all of [`RawInodeExtra`].
 pub const INODE_EXTRA_BYTES: usize = 32;
 const _: () = assert!(size_of::<RawInodeExtra>() == INODE_EXTRA_BYTES);
 
 /// `i_flags`: writes are synchronous (`chattr +S`).
 pub const INODE_SYNC: u32 = 0x8;
-/// `i_flags`: dump(8) leaves the file out (`chattr +d`).
+/// `i_flags`: dump(8) skips the file (`chattr +d`).
 pub const INODE_NO_DUMP: u32 = 0x40;
-/// `i_flags`: reading changes no access time (`chattr +A`).
+/// `i_flags`: reading does not update the access time (`chattr +A`).
 pub const INODE_NO_ACCESS_TIME: u32 = 0x80;
 /// `i_flags`: changes of a directory are synchronous (`chattr +D`).
 pub const INODE_DIRECTORY_SYNC: u32 = 0x1_0000;
-/// `i_flags`: nothing may be changed.
+/// `i_flags`: the file is immutable.
 pub const INODE_IMMUTABLE: u32 = 0x10;
-/// `i_flags`: bytes may only be added at the end.
+/// `i_flags`: the file can only be appended to.
 pub const INODE_APPEND: u32 = 0x20;
 /// `i_flags`: a directory's block 0 is the root of an index.
 pub const INODE_INDEX: u32 = 0x1000;
-/// `i_flags`: directories made here are to be spread over the device (`chattr +T`).
+/// `i_flags`: subdirectories are spread over the device (`chattr +T`).
 pub const INODE_TOP_DIRECTORY: u32 = 0x2_0000;
-/// `i_flags`: what changes how an inode is to be read: extents, inline data, encryption, folded
-/// case. Flags of other features mean nothing without these, as e2fsck sees it too.
+/// `i_flags`: flags that change how an inode must be read: extents, inline data, encryption, case
+/// folding. Flags of other features have no effect without these; e2fsck treats them in the same
+/// way.
 pub const INODE_FOREIGN: u32 = 0x5008_0800;
 
-/// Pointers of an inode that lead to data.
+/// Number of direct pointers in an inode.
 pub const DIRECT_BLOCKS: usize = 12;
-/// All pointers of an inode: direct, then single, double and triple indirect.
+/// Number of all pointers in an inode: direct, then single, double and triple indirect.
 pub const MAP_ENTRIES: usize = 15;
 
-/// The start of a region of extended attributes, in a block of its own.
+/// The header of a separate block of extended attributes.
 #[derive(Clone, Debug, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
 #[allow(missing_docs, reason = "the kernel's names; docs/formats/ext2.md tells what they mean")]
@@ -249,13 +252,14 @@ pub struct RawXattrHeader {
     pub h_reserved: [U32; 3],
 }
 
-/// `h_magic`, and the four bytes before the attributes within an inode.
+/// `h_magic`; also the four bytes before the attributes inside an inode.
 pub const XATTR_MAGIC: u32 = 0xea02_0000;
-/// The size of the header of a block of attributes, in bytes.
+/// Size of the header of an attribute block in bytes.
 pub const XATTR_HEADER_BYTES: usize = 32;
 const _: () = assert!(size_of::<RawXattrHeader>() == XATTR_HEADER_BYTES);
 
-/// An extended attribute; its name follows, and the whole is rounded up to four bytes.
+/// The entry of an extended attribute. Its name follows, and the total length is rounded up to four
+/// bytes.
 #[derive(Clone, Debug, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
 #[allow(missing_docs, reason = "the kernel's names; docs/formats/ext2.md tells what they mean")]
@@ -268,6 +272,6 @@ pub struct RawXattrEntry {
     pub e_hash: U32,
 }
 
-/// The size of an attribute's entry without its name, in bytes.
+/// Size of an attribute's entry without its name, in bytes.
 pub const XATTR_ENTRY_BYTES: usize = 16;
 const _: () = assert!(size_of::<RawXattrEntry>() == XATTR_ENTRY_BYTES);

@@ -1,8 +1,9 @@
-//! Free blocks and inodes: counts in memory, bits in the cache.
+//! Free blocks and inodes: counts are in memory, bitmaps in the cache.
 //!
-//! A freed block or inode must not be reused before the device records it as free; otherwise a
-//! power cut could leave two files sharing a block. Until then it waits in [`Freed`] with its bit
-//! set. [`Space::settle`] clears the bits once every reference to it is overwritten.
+//! A freed block or inode must not be reused before the device records it as free. Otherwise a
+//! power cut could leave two files sharing a block. Until then it is recorded in [`Freed`], and its
+//! bit remains set. [`Space::settle`] clears the bits once the device no longer refers to these
+//! blocks and inodes.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -22,13 +23,13 @@ use crate::geometry::Geometry;
 use crate::group::Group;
 use crate::types::{BlockNo, GroupNo, InodeNo};
 
-/// When freed blocks and inodes may be used again.
+/// The time at which freed blocks and inodes may be reused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum Reuse {
     /// After the device has recorded them as free. Safe against power cuts.
     #[default]
     AfterFlush,
-    /// At once, as in the kernel's ext2. For simulating its layout.
+    /// Immediately, as in the kernel's ext2. For simulating the kernel's layout.
     AtOnce,
 }
 
@@ -44,13 +45,13 @@ pub(crate) struct Space {
     waiting_blocks: u64,
     waiting_inodes: u64,
     reuse: Reuse,
-    /// An exclusive borrow of the space needs no locking.
+    /// Locked only by shared borrowers; an exclusive borrow needs no locking.
     placement: Mutex<Placement>,
     /// Whether group descriptors differ from those on the device.
     pub changed: bool,
 }
 
-/// Freed blocks and inodes of a group that are not yet usable.
+/// Blocks and inodes of a group that were freed but cannot be reused yet.
 struct Freed {
     blocks: FreedBits,
     inodes: FreedBits,
@@ -80,8 +81,8 @@ impl Freed {
     fn clear_bits(&self, cache: &mut BlockCache, group: &Group) -> Result<()> {
         let parts = [(group.block_bitmap, &self.blocks), (group.inode_bitmap, &self.inodes)];
         let parts = parts.into_iter().filter(|(_, freed)| freed.count > 0);
-        // Steps that can fail come before the first change: a bitmap that was not used for long is
-        // read again.
+        // The steps that can fail come before the first change, such as reading a bitmap that is
+        // not in the cache.
         for (bitmap, _) in parts.clone() {
             cache.modify(bitmap, Role::Bitmap, |_| {})?;
         }
@@ -94,7 +95,7 @@ impl Freed {
     }
 }
 
-/// Counts of a whole volume.
+/// Totals of a volume.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Totals {
     pub free_blocks: u64,
@@ -139,12 +140,12 @@ impl Space {
         &self.groups
     }
 
-    /// Whether any freed block or inode is not yet usable.
+    /// Whether any freed block or inode cannot be reused yet.
     pub fn is_waiting(&self) -> bool {
         !self.freed.is_empty()
     }
 
-    /// Returns the totals of free blocks and inodes, including those not yet usable.
+    /// Returns the totals of free blocks and inodes, including those that cannot be reused yet.
     pub fn totals(&self) -> Totals {
         Totals {
             free_blocks: self.free_blocks + self.waiting_blocks,
@@ -176,7 +177,7 @@ impl Space {
         index >= self.geometry.head_blocks(no) && !group.keeps(&self.geometry, block)
     }
 
-    /// Allocates free blocks for a file where the policy chooses: at least one.
+    /// Allocates at least one free block for a file; the policy chooses where.
     pub fn take_blocks(
         &mut self,
         cache: &mut BlockCache,
@@ -187,7 +188,7 @@ impl Space {
         let mut passing = FileState::default();
         let state = match request.regular {
             true => files.entry(no).or_default(),
-            // Only regular files are written through handles, whose release discards the state.
+            // Only regular files are written through handles, which discard the state on release.
             false => &mut passing,
         };
         let run = policy.place_blocks(&mut seen, state, request)?.ok_or(Errno::NOSPC)?;
@@ -195,8 +196,8 @@ impl Space {
         Ok(run)
     }
 
-    /// Allocates a contiguous run as the new place of a file's cluster; `None` if the cluster has
-    /// to stay. `old` holds its first and last block.
+    /// Allocates a contiguous run for a file's cluster, which will be moved there; `None` to leave
+    /// it where it is. `old` contains the cluster's first and last block.
     pub fn take_cluster(
         &mut self,
         cache: &mut BlockCache,
@@ -209,7 +210,7 @@ impl Space {
         run.map(|run| self.mark_blocks(cache, run).map(|()| run)).transpose()
     }
 
-    /// Returns the cluster that is being written in a file.
+    /// Returns the cluster of a file that is being written.
     pub fn cluster_mut(&mut self, no: InodeNo) -> &mut Cluster {
         &mut self.placement.get_mut().files.entry(no).or_default().cluster
     }
@@ -250,7 +251,7 @@ impl Space {
         Ok(())
     }
 
-    /// Returns a block that was allocated but not yet referenced.
+    /// Frees a block that was allocated but is not referenced yet.
     pub fn untake_block(&mut self, cache: &mut BlockCache, block: BlockNo) -> Result<()> {
         let Some((no, index)) = self.geometry.place_of_block(block) else { return Ok(()) };
         let group = &mut self.groups[no.0 as usize];
@@ -270,7 +271,7 @@ impl Space {
         }
     }
 
-    /// Returns the number of files that the policy has state for.
+    /// Returns the number of files for which state of the policy exists.
     #[cfg(test)]
     pub fn files_known(&self) -> usize {
         self.placement.lock().files.len()
@@ -316,7 +317,7 @@ impl Space {
         })
     }
 
-    /// Allocates a free inode where the policy chooses.
+    /// Allocates a free inode; the policy chooses which.
     pub fn take_inode(
         &mut self,
         cache: &mut BlockCache,
@@ -369,8 +370,8 @@ impl Space {
         if self.reuse == Reuse::AtOnce { self.settle(cache) } else { Ok(()) }
     }
 
-    /// Makes freed blocks and inodes usable; nothing on the device refers to them any more. A group
-    /// whose bitmaps cannot be read keeps waiting.
+    /// Allows reuse of freed blocks and inodes, which the device must no longer refer to. A group
+    /// whose bitmaps cannot be read is kept for the next call.
     pub fn settle(&mut self, cache: &mut BlockCache) -> Result<()> {
         while let Some((no, freed)) = self.freed.pop_first() {
             if let Err(error) = freed.clear_bits(cache, &self.groups[no.0 as usize]) {

@@ -78,17 +78,17 @@ fn flush_device(volume: RwLockWriteGuard<'_, Volume>) -> Result<RwLockWriteGuard
 /// An ext2 file system on a device.
 ///
 /// File content is written to the device at once. Metadata is written by [`sync`](Self::sync),
-/// `fsync`, `syncfs` and `shutdown`, and when much of it has gathered. If the options say so,
-/// closing a written file writes it too. For earlier writing, call `sync` at intervals. Between
-/// these writes the image on the device is consistent.
+/// `fsync`, `syncfs` and `shutdown`, and when too much changed metadata is in memory. If the
+/// options ask for it, closing a written file writes metadata too. For earlier writing, call `sync`
+/// at intervals. Between these writes the image on the device is consistent.
 ///
-/// Reserving space past the end of a file without extending the file fails with `EOPNOTSUPP`: the
-/// format cannot tell such space from damage.
+/// Reserving space past the end of a file without extending the file fails with `EOPNOTSUPP`: a
+/// checker could not distinguish such blocks from damage.
 pub struct Ext2 {
     volume: RwLock<Volume>,
     handles: RwLock<Handles>,
     sync_on_close: bool,
-    /// The volume's error state, because readers may find damage too.
+    /// The volume's error state. It is outside the lock because readers may find damage too.
     trouble: ErrorState,
 }
 
@@ -96,7 +96,7 @@ impl Ext2 {
     /// Opens the file system on a device.
     ///
     /// # Errors
-    /// Fails if the device has no file system, or none that can be used with these options.
+    /// Fails if the device has no ext2 file system, or if these options do not allow its use.
     pub fn open(device: Arc<dyn BlockDevice>, options: VolumeOptions) -> Result<Self> {
         let sync_on_close = options.sync_on_close;
         let volume = Volume::open(device, options)?;
@@ -110,11 +110,11 @@ impl Ext2 {
         self.volume.read()
     }
 
-    /// Makes everything durable that was acknowledged before the call. Afterwards the image is
+    /// Makes all changes durable whose calls returned before this call. Afterwards the image is
     /// marked clean, unless removed files are still open.
     ///
     /// # Errors
-    /// Errors of the device. Blocks that could not be written are tried again by the next call.
+    /// Errors of the device. The next call retries blocks that could not be written.
     pub fn sync(&self) -> Result<()> {
         self.see(self.flush_beside_readers(self.volume.write()))
     }
@@ -153,7 +153,7 @@ impl Ext2 {
         Ok(())
     }
 
-    /// Does the same as [`Volume::flush`], but readers do not wait for the device.
+    /// Does the same as [`Volume::flush`], but lets readers continue during device writes.
     fn flush_beside_readers(&self, mut volume: RwLockWriteGuard<'_, Volume>) -> Result<()> {
         for step in volume.flush_steps() {
             volume.flush_step(step)?;
@@ -161,11 +161,11 @@ impl Ext2 {
         }
         volume = flush_device(volume)?;
         volume.say_in_order()?;
-        // The mark that a check is due must become durable.
+        // The superblock's mark that a check is due must become durable.
         if volume.says_clean { Ok(()) } else { flush_device(volume).map(drop) }
     }
 
-    /// Returns the superblock as it was read at opening, with the counts of later changes.
+    /// Returns the superblock as read when the file system was opened, with current counts.
     #[must_use]
     pub fn superblock(&self) -> Superblock {
         self.volume.read().superblock.clone()
@@ -183,7 +183,7 @@ impl Ext2 {
         (self.volume.read().known.lock().len(), self.handles.read().len())
     }
 
-    /// Passes a result on. If it reports damage, the image is no longer marked clean.
+    /// Returns the result unchanged. If it reports damage, the image is no longer marked clean.
     fn see<T>(&self, answer: Result<T>) -> Result<T> {
         self.trouble.see(answer)
     }
@@ -200,8 +200,8 @@ impl Ext2 {
         Ok(Entry { attr: volume.attr(to_ino(no), &inode), generation })
     }
 
-    /// Builds the entry of an inode that was reached by its number instead of a name, and counts a
-    /// lookup. A free inode is not damage here: the number may be stale.
+    /// Builds the entry of an inode found by number instead of by name, and counts a lookup. A free
+    /// inode is not damage here: the number may be stale.
     fn enter_found(&self, no: InodeNo) -> VfsResult<Entry> {
         let volume = self.volume.read();
         let is_file = volume.geometry().is_usable(no)
@@ -240,7 +240,8 @@ impl Ext2 {
     }
 }
 
-/// Converts to the inode number of the image. The number 2 is stale, because the root is 1.
+/// Converts to the inode number of the image. The number 2 is stale, because the trait uses 1 for
+/// the root.
 pub(crate) fn to_no(ino: Ino) -> VfsResult<InodeNo> {
     if ino == Ino::ROOT {
         return Ok(InodeNo::ROOT);
@@ -268,12 +269,12 @@ impl FileSystem for Ext2 {
         unnamed.retain(|_| !volume.options.read_only);
         let deleted: Vec<_> =
             unnamed.into_iter().map(|no| self.see(volume.delete_inode(no))).collect();
-        // A file that cannot be deleted does not keep the rest from being written.
+        // If a file cannot be deleted, everything else is still written.
         self.see(volume.flush())?;
         Ok(deleted.into_iter().collect::<Result<()>>()?)
     }
 
-    /// Every inode with a name is below the root.
+    /// Every inode with a name can be reached from the root.
     fn can_resolve(&self) -> bool {
         true
     }
@@ -305,7 +306,7 @@ impl FileSystem for Ext2 {
         let Ok(no) = to_no(ino) else { return };
         let is_unused = self.volume.read().known.lock().forget(no, lookups);
         if let Err(error) = self.delete_if(is_unused, no) {
-            // No caller waits for this error; it has already been recorded that a check is due.
+            // No caller waits for this error; the need for a check has already been recorded.
             tracing::error!("inode {no} could not be deleted: {error}");
         }
     }
@@ -379,7 +380,7 @@ impl FileSystem for Ext2 {
     }
 
     fn mkdir(&self, request: &Request, parent: Ino, name: Name<'_>, mode: u32) -> VfsResult<Entry> {
-        // Linux takes the sticky bit from the caller; the set-id bits are only inherited.
+        // Linux sets the sticky bit as the caller asks; the set-id bits are only inherited.
         let new = New::of_kind(FileKind::Directory, mode & 0o1777);
         self.create_entry(request, parent, name, &new)
     }

@@ -1,5 +1,5 @@
-//! Arithmetic on a file system's fixed sizes. They were checked when the superblock was read or
-//! made, so that nothing here can overflow.
+//! Arithmetic on the fixed sizes of a file system. The sizes are checked when a superblock is read
+//! or made, so nothing here can overflow.
 
 use crate::format::GROUP_BYTES;
 use crate::types::{BlockNo, BlockSize, GroupNo, InodeNo};
@@ -13,7 +13,7 @@ pub struct Geometry {
     pub blocks: u32,
     /// The first block of group 0: 1 with 1 KiB blocks, else 0.
     pub first_data_block: u32,
-    /// Number of blocks in every group but the last.
+    /// Number of blocks in every group except the last.
     pub blocks_per_group: u32,
     /// Number of inodes in every group.
     pub inodes_per_group: u32,
@@ -23,11 +23,11 @@ pub struct Geometry {
     pub first_inode: InodeNo,
     /// Number of groups.
     pub groups: u32,
-    /// Only some groups have a backup of the superblock.
+    /// Whether only some groups have a backup of the superblock.
     pub sparse_super: bool,
-    /// At most two groups have a backup, which a reader need not know (`sparse_super2`).
+    /// Whether at most two groups have a backup (`sparse_super2`); readers can ignore this.
     pub sparse_super2: bool,
-    /// Number of blocks reserved after the descriptors for more of them.
+    /// Number of blocks reserved for more descriptors, after the descriptors.
     pub reserved_descriptor_blocks: u32,
 }
 
@@ -61,7 +61,7 @@ impl Geometry {
         (self.blocks - self.first_block(group).0).min(self.blocks_per_group)
     }
 
-    /// Returns the group of a block and the position in it; `None` for a block outside all groups.
+    /// Returns the group of a block and the position in it; `None` if no group contains the block.
     #[must_use]
     pub fn place_of_block(&self, block: BlockNo) -> Option<(GroupNo, u32)> {
         let offset = block.0.checked_sub(self.first_data_block)?;
@@ -83,7 +83,7 @@ impl Geometry {
         InodeNo(group.0 * self.inodes_per_group + index + 1)
     }
 
-    /// Whether an inode may belong to a user: it is the root or not reserved.
+    /// Whether an inode may be used for a file: it is the root or not reserved.
     #[must_use]
     pub fn is_usable(&self, inode: InodeNo) -> bool {
         inode == InodeNo::ROOT || (inode >= self.first_inode && inode.0 <= self.inodes())
@@ -116,7 +116,7 @@ impl Geometry {
     }
 
     /// Whether a group has a superblock and descriptors. With `sparse_super2`, which is supported
-    /// only for reading, this is known only for the first group.
+    /// only for reading, the answer is known only for the first group.
     #[must_use]
     pub fn has_superblock(&self, group: GroupNo) -> bool {
         if self.sparse_super2 {
@@ -132,8 +132,8 @@ impl Geometry {
         !self.sparse_super || group.0 <= 1 || [3, 5, 7].into_iter().any(is_power_of)
     }
 
-    /// Returns the number of blocks at the start of a group for superblock and descriptors,
-    /// including reserved blocks.
+    /// Returns the number of blocks at the start of a group for the superblock and descriptors,
+    /// including blocks reserved for more descriptors.
     #[must_use]
     pub fn head_blocks(&self, group: GroupNo) -> u32 {
         match self.has_superblock(group) {
@@ -160,8 +160,8 @@ impl Geometry {
     pub fn size_max(&self) -> u64 {
         let pointers = u64::from(self.block_size.pointers());
         let reach = 12 + pointers + pointers.pow(2) + pointers.pow(3);
-        // An upper bound, slightly too high, of the indirect blocks of a file with this many
-        // sectors. Files with 32-bit block numbers end before.
+        // A slightly too high estimate of the number of indirect blocks in a file with this many
+        // sectors. The 32-bit block numbers limit files to a smaller size.
         let sectors = u64::from(u32::MAX);
         let countable = sectors * 512 / self.block_size.bytes_u64();
         let indirect = 1 + pointers + 1 + countable.div_ceil(pointers);

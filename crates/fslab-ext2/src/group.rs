@@ -1,4 +1,4 @@
-//! Block groups: the places of a group's bitmaps and inodes, and its counts.
+//! Block groups: the addresses of a group's bitmaps and inode table, and its counts.
 
 use zerocopy::{FromBytes, IntoBytes};
 
@@ -31,7 +31,7 @@ impl Group {
     /// Reads and checks all descriptors.
     ///
     /// # Errors
-    /// Damage, at the first invalid descriptor; errors of the device.
+    /// [`Error::Damaged`] at the first invalid descriptor; errors of the device.
     pub fn read_all(device: &dyn BlockDevice, geometry: &Geometry) -> Result<Vec<Self>> {
         let mut bytes = vec![0; geometry.groups as usize * GROUP_BYTES];
         let table = geometry.descriptors_of(GroupNo(0));
@@ -59,7 +59,7 @@ impl Group {
     }
 
     fn contradiction(&self, geometry: &Geometry, no: GroupNo) -> Option<Flaw> {
-        // The last group may be shorter than its metadata, near the greatest block number.
+        // Near the highest block number, the last group may be shorter than its metadata.
         let start = geometry.first_block(no).0.saturating_add(geometry.head_blocks(no));
         let end = geometry.first_block(no).0 + geometry.blocks_in(no);
         let within = |block: BlockNo, length: u32| {
@@ -86,7 +86,8 @@ impl Group {
         }
     }
 
-    /// Returns the block and offset of an inode's bytes; `None` for an invalid number.
+    /// Returns the block and the offset of an inode in the inode table; `None` for an invalid
+    /// number.
     pub(crate) fn place_of_inode(
         groups: &[Self],
         geometry: &Geometry,
@@ -114,7 +115,7 @@ impl Group {
         }
     }
 
-    /// Whether a block of the group holds its bitmaps or inode table.
+    /// Whether a block of the group contains its bitmaps or inode table.
     #[must_use]
     pub fn keeps(&self, geometry: &Geometry, block: BlockNo) -> bool {
         let table_end = self.inode_table.0 + geometry.inode_table_blocks();
@@ -135,7 +136,8 @@ mod tests {
     use super::*;
     use crate::types::{BlockSize, InodeNo};
 
-    /// The last group has 255 blocks, fewer than its descriptors take, at the end of 2^32 blocks.
+    /// The last group has 255 blocks, which is less than its descriptors need, at the end of 2^32
+    /// blocks.
     #[test]
     fn group_metadata_past_the_largest_block_number_is_damage() {
         let geometry = Geometry {

@@ -1,6 +1,6 @@
-//! Growing an unmounted file system to the size of its device.
+//! Grows an unmounted file system to the size of its device.
 //!
-//! Groups are added and the last group is filled up. New metadata is written first and the
+//! Groups are added, and the last existing group is extended. New metadata is written first and the
 //! superblock last, so a power cut leaves the old file system. A checker may then find bitmap
 //! padding that is not all ones.
 
@@ -15,7 +15,7 @@ use crate::mkfs::{cut_last_group, new_group};
 use crate::superblock::Superblock;
 use crate::types::{BlockNo, GroupNo};
 
-/// Number of bytes of an inode table that are zeroed in one write.
+/// Number of bytes of an inode table that one write zeroes.
 const PIECE_BYTES: u64 = 1 << 20;
 
 /// The sizes before and after resizing, in blocks.
@@ -23,15 +23,15 @@ const PIECE_BYTES: u64 = 1 << 20;
 pub struct Resized {
     /// The size before.
     pub from: u32,
-    /// The size after; equal to `from` if nothing could be gained.
+    /// The size after; equal to `from` if the file system could not grow.
     pub to: u32,
 }
 
 /// Grows the file system to the end of its device.
 ///
 /// # Errors
-/// [`Error::BadParameters`] if the file system is not clean, or if its descriptor blocks cannot
-/// hold all descriptors. Also the errors of [`Superblock::read`] and of the device.
+/// [`Error::BadParameters`] if the file system is not clean, or if its descriptor blocks have no
+/// room for all descriptors. Also the errors of [`Superblock::read`] and of the device.
 pub fn grow(device: &dyn BlockDevice) -> Result<Resized> {
     let superblock = Superblock::read(device)?;
     superblock.check_in_order()?;
@@ -45,7 +45,8 @@ pub fn grow(device: &dyn BlockDevice) -> Result<Resized> {
         && (before.groups..after.groups).any(|no| after.has_superblock(GroupNo(no)))
     {
         return Err(Error::BadParameters(
-            "more copies of blocks kept for descriptors (resize_inode) are needed: use resize2fs",
+            "a new group would need a copy of the blocks reserved for descriptors (resize_inode); \
+             use resize2fs",
         ));
     }
     Growth { device, before, after, groups }.write(superblock)?;
@@ -65,7 +66,7 @@ fn larger(before: &Geometry, device_bytes: u64) -> Result<Geometry> {
     }
     if after.descriptor_blocks() > before.descriptor_blocks() {
         return Err(Error::BadParameters(
-            "the blocks of group descriptors are full: make a larger file system and copy",
+            "the descriptor blocks are full; make a larger file system and copy the files",
         ));
     }
     Ok(after)
@@ -97,7 +98,7 @@ impl Growth<'_> {
         Ok(self.device.write_at(self.after.offset_of(block), bytes)?)
     }
 
-    /// Marks the blocks that the last group gains as free.
+    /// Marks the blocks that are added to the last group as free.
     fn fill_up_last(&mut self) -> Result<()> {
         let no = GroupNo(self.before.groups - 1);
         let (old, new) = (self.before.blocks_in(no), self.after.blocks_in(no));
@@ -117,7 +118,7 @@ impl Growth<'_> {
         self.write_at(group.block_bitmap, &blocks)?;
         let inodes = bits::bitmap(block_size, 0, geometry.inodes_per_group);
         self.write_at(group.inode_bitmap, &inodes)?;
-        // The device may hold anything there.
+        // The device may contain arbitrary bytes there.
         let start = geometry.offset_of(group.inode_table);
         let end =
             start + u64::from(geometry.inode_table_blocks()) * geometry.block_size.bytes_u64();

@@ -11,8 +11,8 @@ use crate::format::{
 };
 use crate::types::{BlockNo, InodeNo};
 
-/// Maximum length of a symbolic link's target that is stored in place of the map, in bytes. One
-/// more byte would leave no room for the zero byte that the kernel writes.
+/// Maximum length of a symbolic link's target that is stored in the inode instead of the map, in
+/// bytes. One more byte would leave no room for the NUL byte that the kernel writes.
 pub const FAST_TARGET_MAX: usize = MAP_ENTRIES * 4 - 1;
 
 /// An inode in use.
@@ -30,7 +30,7 @@ pub struct Inode {
     pub gid: u32,
     /// Logical size in bytes.
     pub size: u64,
-    /// Number of names; 0 if it was removed but is still open.
+    /// Number of names; 0 for a removed inode that is still open.
     pub links: u32,
     /// Allocated space in units of 512 bytes, including indirect and attribute blocks.
     pub sectors: u32,
@@ -38,9 +38,9 @@ pub struct Inode {
     pub flags: u32,
     /// Distinguishes successive uses of one inode number.
     pub generation: u32,
-    /// The block of its extended attributes.
+    /// The block with its extended attributes.
     pub xattr_block: Option<BlockNo>,
-    /// The pointers, or the target of a fast symbolic link, or a device number.
+    /// Block pointers, the target of a fast symbolic link, or a device number.
     pub map: [u32; MAP_ENTRIES],
     /// Time of the last read.
     pub accessed: Timestamp,
@@ -50,7 +50,7 @@ pub struct Inode {
     pub changed: Timestamp,
     /// Time of creation, if the inode has room for it.
     pub created: Option<Timestamp>,
-    /// `i_dtime`: for an inode without names, the next inode in the list of orphans.
+    /// `i_dtime`: for an inode without names, the next inode in the orphan list.
     pub deleted: u32,
 }
 
@@ -88,7 +88,7 @@ impl Inode {
     /// Parses an inode from its bytes in the table; `None` if it is not in use.
     ///
     /// # Errors
-    /// Damage.
+    /// [`Error::Damaged`] if a field is invalid.
     pub fn parse(no: InodeNo, bytes: &[u8]) -> Result<Option<Self>> {
         let damaged = |what| Error::damaged(Place::Inode(no), what);
         let (raw, _) = RawInode::ref_from_prefix(bytes)
@@ -128,7 +128,7 @@ impl Inode {
         }))
     }
 
-    /// Writes the inode over its bytes in the table; unknown fields keep their value.
+    /// Writes the inode over its bytes in the table; fields that this type lacks keep their values.
     pub fn store(&self, bytes: &mut [u8]) {
         let has_extra = extra_of(bytes).flatten().is_some();
         if let Some(extra) = has_extra.then(|| extra_mut(bytes)).flatten() {
@@ -169,9 +169,9 @@ impl Inode {
         }
     }
 
-    /// Overwrites the bytes of a table entry with a deleted inode. The generation stays, so that
-    /// the next use of the number gets another one. The kind, size and map of `was` stay too:
-    /// `undelete` can recover its content until the blocks are reused.
+    /// Overwrites the bytes of a table entry with a deleted inode. The generation is kept, so that
+    /// the next use of the number gets another generation. The kind, size and map of `was` are kept
+    /// too, so that `undelete` can recover the content until the blocks are reused.
     pub fn bury(bytes: &mut [u8], now: Timestamp, was: Option<&Self>) {
         let Ok((raw, _)) = RawInode::mut_from_prefix(bytes) else { return };
         let generation = raw.i_generation;
@@ -193,14 +193,14 @@ impl Inode {
         RawInode::ref_from_prefix(bytes).map_or(0, |(raw, _)| raw.i_generation.get())
     }
 
-    /// Returns the extended attribute region within an inode; empty if it has none.
+    /// Returns the region for extended attributes within the inode; empty if there is none.
     #[must_use]
     pub fn xattr_region(bytes: &[u8]) -> &[u8] {
         let start = |extra: &RawInodeExtra| INODE_BYTES + usize::from(extra.i_extra_isize.get());
         extra_of(bytes).flatten().and_then(|extra| bytes.get(start(extra)..)).unwrap_or_default()
     }
 
-    /// Whether `map` holds block pointers.
+    /// Whether `map` contains block pointers.
     #[must_use]
     pub fn has_map(&self, block_sectors: u32) -> bool {
         match self.kind {
@@ -240,21 +240,21 @@ impl Inode {
         }
     }
 
-    /// Stores a device number: in the first word if it fits 16 bits, else in the second.
+    /// Stores a device number: in the first word if it fits in 16 bits, else in the second.
     pub fn set_device(&mut self, device: u32) {
         self.map[usize::from(device > 0xffff)] = device;
     }
 }
 
-/// Values of `i_dtime` below this are inode numbers in the list of orphans.
+/// Smaller values of `i_dtime` are inode numbers in the orphan list.
 const PAST_MIN: u32 = 1 << 28;
 
-/// Whether `i_dtime` is a time of deletion. A small number is the next orphan; 0 ends the list.
+/// Whether `i_dtime` is a deletion time. A smaller number is the next orphan; 0 ends the list.
 fn is_past(deleted: u32) -> bool {
     deleted >= PAST_MIN
 }
 
-/// Returns the size. Its high half is valid for regular files and directories only.
+/// Returns the size. Its high half is valid only for regular files and directories.
 fn size_of(raw: &RawInode, kind: FileKind) -> u64 {
     let high = match kind {
         FileKind::Regular | FileKind::Directory => raw.i_size_high.get(),
@@ -263,8 +263,8 @@ fn size_of(raw: &RawInode, kind: FileKind) -> u64 {
     u64::from(raw.i_size_lo.get()) | u64::from(high) << 32
 }
 
-/// Returns the fields after the first 128 bytes, if they include the creation time; the outer
-/// `None` means an impossible size.
+/// Returns the fields after the first 128 bytes, if they include the creation time. The outer
+/// `None` means that their stored size is invalid.
 fn extra_of(bytes: &[u8]) -> Option<Option<&RawInodeExtra>> {
     let behind = &bytes[INODE_BYTES.min(bytes.len())..];
     let Ok((extra, _)) = RawInodeExtra::ref_from_prefix(behind) else { return Some(None) };
@@ -272,7 +272,7 @@ fn extra_of(bytes: &[u8]) -> Option<Option<&RawInodeExtra>> {
     if size > behind.len() || !size.is_multiple_of(4) {
         return None;
     }
-    // Up to and including i_crtime_extra.
+    // The size up to and including `i_crtime_extra`.
     const WHOLE: usize = 24;
     Some((size >= WHOLE).then_some(extra))
 }
@@ -282,14 +282,14 @@ fn extra_mut(bytes: &mut [u8]) -> Option<&mut RawInodeExtra> {
     RawInodeExtra::mut_from_prefix(behind).ok().map(|(extra, _)| extra)
 }
 
-/// Decodes a time. Seconds since 1970 are signed 32 bits. The two lowest bits of the extra word add
-/// rounds of 2^32 seconds; the rest are nanoseconds.
+/// Decodes a time. Seconds since 1970 are signed 32 bits. The two lowest bits of the extra word are
+/// multiples of 2^32 seconds; the other bits are nanoseconds.
 fn decode_time(seconds: u32, extra: u32) -> Timestamp {
     let seconds = i64::from(seconds.cast_signed()) + (i64::from(extra & 3) << 32);
     Timestamp { seconds, nanoseconds: (extra >> 2).min(999_999_999) }
 }
 
-/// The first and last second that can be stored.
+/// The first and last seconds that an inode can store.
 const SECONDS_MIN: i64 = i32::MIN as i64;
 const SECONDS_MAX: i64 = i32::MAX as i64;
 const SECONDS_MAX_EXTRA: i64 = SECONDS_MAX + (3 << 32);

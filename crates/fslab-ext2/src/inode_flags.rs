@@ -1,8 +1,8 @@
-//! Inode flags: showing (`lsattr`), changing (`chattr`), inheriting and enforcing them.
+//! Inode flags: shows (`lsattr`), changes (`chattr`), inherits and enforces them.
 //!
-//! Changes of immutable (`+i`) and append-only (`+a`) files fail with `EPERM`, for root too. The
-//! kernel checks this only for its own file systems; it does not know the flags of files in FUSE
-//! mounts.
+//! Changes of immutable (`+i`) and append-only (`+a`) files fail with `EPERM`, even for root. The
+//! kernel checks these flags only for its own file systems; it does not see the flags of files in
+//! FUSE mounts.
 
 use fslab_vfs::{Errno, FallocateMode, FileAttr, FileAttrForm, FileKind, OpenMode, Request};
 
@@ -18,7 +18,7 @@ use crate::volume::Volume;
 /// Flags that `lsattr` shows; the kernel's `EXT2_FL_USER_VISIBLE`.
 const VISIBLE: u32 = 0x3_dfff;
 /// Flags that `chattr` may change. These are the kernel's `EXT2_FL_USER_MODIFIABLE` without the
-/// flags for synchronous writes, which the engine does not make.
+/// flags for synchronous writes, which the engine does not support.
 const CHANGEABLE: u32 = 0x3_80ff & !(INODE_SYNC | INODE_DIRECTORY_SYNC);
 /// Flags that a new inode inherits from its directory; the kernel's `EXT2_FL_INHERITED`.
 const INHERITED: u32 = 0x1_c6cf;
@@ -28,7 +28,7 @@ pub(crate) fn inherited(flags: u32, kind: FileKind) -> u32 {
     flags & INHERITED & possible(kind)
 }
 
-/// Returns the flags that an inode of this kind may have.
+/// Returns the flags that are allowed for an inode of this kind.
 fn possible(kind: FileKind) -> u32 {
     match kind {
         FileKind::Directory => u32::MAX,
@@ -47,8 +47,8 @@ impl Volume {
 
     /// Sets the user-changeable flags of a file or directory.
     ///
-    /// Fails with `EOPNOTSUPP` if other flags would change, and for hints and projects, which ext2
-    /// does not have.
+    /// Fails with `EOPNOTSUPP` if other flags would change, or if hints or projects are set, which
+    /// ext2 does not support.
     pub(crate) fn set_file_attr(
         &mut self,
         request: &Request,
@@ -58,7 +58,7 @@ impl Volume {
         self.begin(request)?;
         let mut inode = self.inode(no)?;
         check_has_flags(&inode)?;
-        // Flags that this form cannot express stay unchanged.
+        // Flags that this form cannot express are not changed.
         let expressed = FileAttr::from_flags(u32::MAX, attr.form()).flags() & VISIBLE;
         let changed = (inode.flags ^ attr.flags()) & expressed;
         let asks_for_more = match attr {
@@ -86,12 +86,13 @@ pub(crate) fn check_changeable(inode: &Inode) -> Result<()> {
     refuse(inode, INODE_IMMUTABLE | INODE_APPEND)
 }
 
-/// Fails for an immutable directory; an append-only directory may get new names.
+/// Fails if the directory is immutable; names may be added to an append-only directory.
 pub(crate) fn check_gains_name(directory: &Inode) -> Result<()> {
     refuse(directory, INODE_IMMUTABLE)
 }
 
-/// Checks that an append-only file is opened for writing only at its end, and is not truncated.
+/// Checks that an append-only file is opened for writing only with `O_APPEND`, and not with
+/// truncation.
 pub(crate) fn check_opening(inode: &Inode, mode: OpenMode) -> Result<()> {
     let empties = mode.contains(OpenMode::TRUNCATE);
     match mode.writes() || empties {
@@ -101,7 +102,7 @@ pub(crate) fn check_opening(inode: &Inode, mode: OpenMode) -> Result<()> {
     }
 }
 
-/// Checks that an append-only file only gains space.
+/// Checks that an allocation only adds space to an append-only file.
 pub(crate) fn check_allocation(inode: &Inode, mode: FallocateMode) -> Result<()> {
     let only_adds = FallocateMode::KEEP_SIZE.contains(mode);
     refuse(inode, if only_adds { INODE_IMMUTABLE } else { INODE_IMMUTABLE | INODE_APPEND })
@@ -118,8 +119,8 @@ impl Volume {
         check_changeable(&self.named_inode(no)?)
     }
 
-    /// Checks that a name may be moved between directories; `target` is the inode that has the new
-    /// name now.
+    /// Checks that a name may be moved between directories; `target` is the inode that the new name
+    /// refers to before.
     pub(crate) fn check_moves_name(
         &self,
         (from, source): (InodeNo, InodeNo),

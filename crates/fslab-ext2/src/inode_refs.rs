@@ -14,9 +14,9 @@ pub(crate) struct Known {
 struct Uses {
     lookups: u64,
     opens: u64,
-    /// Has lost its last name; is deleted when the last use ends.
+    /// Whether it has lost its last name; it is deleted when its last use ends.
     unnamed: bool,
-    /// Was created without a name and may get one.
+    /// Whether it was created without a name and may get one.
     linkable: bool,
 }
 
@@ -31,7 +31,7 @@ impl Known {
         self.uses.entry(no).or_default().lookups += 1;
     }
 
-    /// Counts one more lookup of an inode in use; returns `false` if it is not in use.
+    /// Counts another lookup of an inode in use; returns `false` if it is not in use.
     pub fn hold(&mut self, no: InodeNo) -> bool {
         let uses = self.uses.get_mut(&no).filter(|uses| uses.is_used());
         uses.map(|uses| uses.lookups += 1).is_some()
@@ -46,7 +46,7 @@ impl Known {
         self.end(no, |uses| uses.lookups = uses.lookups.saturating_sub(lookups))
     }
 
-    /// Ends one opening; returns whether the inode must be deleted.
+    /// Ends one use by an open handle; returns whether the inode must be deleted.
     pub fn close(&mut self, no: InodeNo) -> bool {
         self.end(no, |uses| uses.opens = uses.opens.saturating_sub(1))
     }
@@ -94,7 +94,7 @@ impl Known {
         }
     }
 
-    /// Returns the inodes in use that have no name.
+    /// Returns the inodes without a name that are still in use.
     pub fn all_unnamed(&self) -> Vec<InodeNo> {
         self.uses.iter().filter(|(_, uses)| uses.unnamed).map(|(no, _)| *no).collect()
     }

@@ -1,8 +1,8 @@
-//! Features that the superblock names from their first use on.
+//! Features that the superblock declares when they are first used.
 //!
-//! A feature in use must be named, or other programs see damage: e2fsck clears an inode's attribute
-//! block if the superblock does not name the feature. As in the kernel, copies of the superblock
-//! are not updated.
+//! A feature in use must be declared, or other programs treat it as damage. For example, e2fsck
+//! clears an inode's attribute block if the superblock does not declare the feature. As in the
+//! kernel, copies of the superblock are not updated.
 
 use std::fmt;
 
@@ -20,17 +20,17 @@ use crate::volume::Volume;
 /// Minimum size of a file that needs [`Feature::LargeFile`], in bytes.
 const LARGE_FILE_BYTES: u64 = 1 << 31;
 
-/// A feature that is named at its first use.
+/// A feature that is declared when it is first used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Feature {
     /// Inodes have extended attribute blocks.
     ExtAttr,
-    /// Files have 2 GiB or more.
+    /// Files may have 2 GiB or more.
     LargeFile,
 }
 
 impl Feature {
-    /// All such features.
+    /// All of these features.
     pub(crate) const ALL: [Self; 2] = [Self::ExtAttr, Self::LargeFile];
 
     /// Whether an inode uses the feature.
@@ -41,7 +41,7 @@ impl Feature {
         }
     }
 
-    /// Whether a superblock names the feature.
+    /// Whether a superblock declares the feature.
     pub(crate) fn is_named_by(self, superblock: &Superblock) -> bool {
         let raw = superblock.raw();
         match self {
@@ -50,8 +50,8 @@ impl Feature {
         }
     }
 
-    /// Names the feature in a superblock. A superblock of revision 0 has no features. It is
-    /// converted to revision 1, with the sizes that are implied in revision 0.
+    /// Declares the feature in a superblock. A superblock of revision 0 has no feature flags. It is
+    /// converted to revision 1, with the sizes that revision 0 implies.
     pub(crate) fn name_in(self, superblock: &mut Superblock) {
         let Geometry { first_inode, .. } = *superblock.geometry();
         let raw = superblock.raw_mut();
@@ -77,8 +77,8 @@ impl fmt::Display for Feature {
 }
 
 impl Volume {
-    /// Names the features that an inode uses before the inode is written: the next flush begins
-    /// with a barrier.
+    /// Declares the features that an inode uses. This happens before the inode is written, because
+    /// the next flush begins with a barrier.
     pub(crate) fn name_features_of(&mut self, inode: &Inode) -> Result<()> {
         let is_missing =
             |feature: &Feature| feature.is_used_by(inode) && !feature.is_named_by(&self.superblock);
@@ -88,7 +88,7 @@ impl Volume {
         }
         let mut named = self.superblock.clone();
         missing.iter().for_each(|feature| feature.name_in(&mut named));
-        // Nothing else on the device has changed, so the clean mark stays.
+        // Nothing else on the device has changed, so the clean mark is kept.
         let state = named.raw().s_state.get() & !STATE_CLEAN;
         let clean = if self.says_clean { STATE_CLEAN } else { 0 };
         named.raw_mut().s_state = (state | clean).into();

@@ -1,13 +1,12 @@
 //! An ext2 file system (revision 1) over any [`fslab_vfs::BlockDevice`]: make, read, write, check.
 //!
-//! The directory index and the allocation policy are chosen per image or per mount. Images with
-//! blocks of up to 4 KiB are valid for Linux and e2fsprogs; larger blocks exist for simulation
-//! only.
+//! The directory index and the allocation policy can be chosen per image or per mount. Images with
+//! blocks of up to 4 KiB are valid for Linux and e2fsprogs. Larger blocks are only for simulation.
 //!
-//! This crate knows neither FUSE nor host paths, and it prints nothing. It reads no clock and no
-//! random source: times come with each request, seeds with the options. An image is untrusted.
-//! Every value read from it is checked before use, the work on it is bounded, and damage is
-//! reported as an error.
+//! This crate does not depend on FUSE or host paths, and it prints nothing. It reads neither a
+//! clock nor a source of randomness: requests contain times, and options contain seeds. Images are
+//! untrusted. Every value from an image is checked before use, the work on it is limited, and
+//! damage is reported as an error.
 //!
 //! Start with these types: [`Ext2`], [`MkfsOptions`], [`VolumeOptions`].
 //!

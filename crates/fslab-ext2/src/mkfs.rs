@@ -1,7 +1,6 @@
-//! Making a file system. Equal options and sizes give equal bytes.
+//! Makes a file system. Equal options and sizes give equal bytes.
 //!
-//! The device is discarded first; then only blocks with nonzero bytes are written, so an image
-//! stays sparse.
+//! The device is discarded first; then only nonzero blocks are written, so an image is sparse.
 
 use fslab_vfs::{BlockDevice, FileKind, Permissions, Timestamp};
 use zerocopy::FromZeros;
@@ -19,9 +18,9 @@ use crate::inode::Inode;
 use crate::superblock::Superblock;
 use crate::types::{BlockNo, BlockSize, GroupNo, InodeNo};
 
-/// Minimum number of blocks for files in the last group, else it is left out; as in mke2fs.
+/// Minimum number of blocks for files in the last group, as in mke2fs; a smaller group is left out.
 const LAST_GROUP_MIN: u32 = 50;
-/// Maximum number of inodes in a group, whose counters have 16 bits.
+/// Maximum number of inodes in a group, because its counters have 16 bits.
 const GROUP_COUNT_MAX: u32 = 65_528;
 /// The reserved inodes and `lost+found`.
 const FIRST_INODES: u32 = 11;
@@ -36,7 +35,7 @@ pub struct MkfsOptions {
     pub simulation: bool,
     /// Inode size in bytes: 128, or a power of two up to the block size.
     pub inode_size: u32,
-    /// Blocks per group; `None` for as many as a bitmap has bits.
+    /// Blocks per group; `None` for the number of bits in a bitmap block.
     pub blocks_per_group: Option<u32>,
     /// Bytes of the device per inode.
     pub bytes_per_inode: u32,
@@ -44,11 +43,11 @@ pub struct MkfsOptions {
     pub reserved_percent: u8,
     /// Volume name of at most 16 bytes.
     pub label: Vec<u8>,
-    /// The UUID; not all zeros.
+    /// The UUID, which must not be all zeros.
     pub uuid: [u8; 16],
     /// Whether directories may have an index, and its hash function.
     pub index: Option<HashVersion>,
-    /// Names are hashed as signed characters, the convention of most machines.
+    /// Whether names are hashed as signed characters, the convention of most machines.
     pub signed_hash: bool,
     /// Seed of the hash.
     pub hash_seed: [u32; 4],
@@ -85,8 +84,8 @@ impl Default for MkfsOptions {
 /// Makes a file system that fills the device.
 ///
 /// # Errors
-/// [`Error::BadParameters`] if the parameters contradict each other or do not fit the device;
-/// errors of the device.
+/// [`Error::BadParameters`] if the parameters are inconsistent or do not fit the device; errors of
+/// the device.
 pub fn mkfs(device: &dyn BlockDevice, options: &MkfsOptions) -> Result<()> {
     options.check()?;
     let geometry = options.plan(device.size())?;
@@ -111,21 +110,24 @@ impl MkfsOptions {
             |holds: bool, what| if holds { Ok(()) } else { Err(Error::BadParameters(what)) };
         refuse(
             self.simulation || self.block_size <= BlockSize::KERNEL_MAX,
-            "blocks above 4 KiB are for simulation only and must be asked for as that",
+            "block sizes above 4 KiB are only for simulation, which must be requested",
         )?;
         let fits = (INODE_BYTES as u32..=self.block_size.bytes_u32()).contains(&self.inode_size);
         refuse(
             fits && self.inode_size.is_power_of_two(),
             "the inode size must be a power of two from 128 to the block size",
         )?;
-        refuse(self.reserved_percent <= 50, "at most 50 percent can be reserved")?;
-        refuse(self.label.len() <= 16, "a label has at most 16 bytes")?;
-        refuse(!self.label.contains(&0), "a label has no zero byte")?;
+        refuse(self.reserved_percent <= 50, "at most 50 percent of the blocks can be reserved")?;
+        refuse(self.label.len() <= 16, "a label must have at most 16 bytes")?;
+        refuse(!self.label.contains(&0), "a label must not contain a NUL byte")?;
         refuse(self.uuid != [0; 16], "the UUID must not be zero")?;
-        refuse(self.bytes_per_inode >= 1024, "there can't be an inode for less than 1024 bytes")?;
+        refuse(
+            self.bytes_per_inode >= 1024,
+            "the number of bytes for each inode must be at least 1024",
+        )?;
         refuse(
             self.index.is_some() || !self.large_directories,
-            "large directories are indexed directories",
+            "large directories need directory indexes",
         )
     }
 
@@ -135,7 +137,8 @@ impl MkfsOptions {
         let blocks_per_group = self.blocks_per_group.unwrap_or(most);
         if !(256..=most).contains(&blocks_per_group) || !blocks_per_group.is_multiple_of(8) {
             return Err(Error::BadParameters(
-                "blocks a group must be a multiple of 8 from 256 to 8 times the block size",
+                "the number of blocks in a group must be a multiple of 8 from 256 to 8 times the \
+                 block size",
             ));
         }
         let blocks = u32::try_from(device_bytes / block_size.bytes_u64())
@@ -158,7 +161,7 @@ impl MkfsOptions {
         cut_last_group(&mut geometry);
         if geometry.groups.checked_mul(geometry.inodes_per_group).is_none() {
             return Err(Error::BadParameters(
-                "there would be too many inodes: ask for more bytes an inode (-i)",
+                "too many inodes; set more bytes for each inode (-i)",
             ));
         }
         let first = geometry.overhead(GroupNo(0)) + lost_and_found_blocks(block_size) + 1;
@@ -168,7 +171,7 @@ impl MkfsOptions {
         Ok(geometry)
     }
 
-    /// Sets the same number of inodes for every group; they fill whole blocks and whole bytes of
+    /// Sets the number of inodes in each group, so that they fill whole blocks and whole bytes of
     /// the bitmap.
     fn set_inodes(&self, geometry: &mut Geometry) -> Result<()> {
         if geometry.groups == 0 {
@@ -197,7 +200,8 @@ pub(crate) fn cut_last_group(geometry: &mut Geometry) {
     }
 }
 
-/// Returns the size of `lost+found`: 16 KiB, but two to twelve blocks, as in mke2fs.
+/// Returns the number of blocks in `lost+found`: 16 KiB, but at least two and at most twelve
+/// blocks, as in mke2fs.
 fn lost_and_found_blocks(block_size: BlockSize) -> u32 {
     (16_384 / block_size.bytes_u32()).clamp(2, 12)
 }
@@ -239,7 +243,7 @@ impl Maker<'_> {
         self.write_directories()?;
         let mut superblock = self.superblock();
         superblock.write_copies(self.device, &self.geometry, &self.groups)?;
-        // Last, so that an interrupted run leaves a device without a file system.
+        // Written last, so that an interrupted run leaves a device without a file system.
         superblock.write_first(self.device, &self.groups)
     }
 
@@ -350,7 +354,7 @@ impl Maker<'_> {
     }
 
     fn set_features(&self, raw: &mut RawSuperblock) {
-        /// `s_default_mount_opts`: enables user xattrs and access control lists.
+        /// `s_default_mount_opts`: enables user xattrs and POSIX access control lists.
         const XATTRS_AND_LISTS: u32 = 0xc;
         let options = self.options;
         let index = if options.index.is_some() { compat::DIR_INDEX } else { 0 };

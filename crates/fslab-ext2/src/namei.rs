@@ -1,6 +1,6 @@
-//! Names and their inodes: creating, linking, removing.
+//! Creates, links and removes names and their inodes.
 //!
-//! All checks come before the first change; steps that fail for lack of space are undone.
+//! All checks come before the first change. Steps that fail for lack of space are undone.
 
 pub(crate) mod rename;
 
@@ -38,7 +38,7 @@ impl New<'_> {
     }
 }
 
-/// A name in a directory.
+/// A name and its directory.
 #[derive(Clone, Copy)]
 pub(crate) struct NamePlace<'a> {
     pub parent: InodeNo,
@@ -70,7 +70,7 @@ impl Volume {
         Err(Error::damaged(Place::Inode(parent), Flaw::NamesNoFile))
     }
 
-    /// Returns a place for a name that does not exist yet.
+    /// Returns the position for a name that does not exist yet.
     pub(crate) fn vacancy(&self, at: NamePlace<'_>) -> Result<Vacancy> {
         match self.search(at)? {
             Search::Found(_) => Err(Errno::EXIST.into()),
@@ -78,7 +78,7 @@ impl Volume {
         }
     }
 
-    /// Returns a directory that may get a new name.
+    /// Returns a directory after checking that a name may be added to it.
     fn gaining_directory(&self, no: InodeNo) -> Result<Inode> {
         let directory = self.directory(no)?.inode;
         if directory.links == 0 {
@@ -100,7 +100,7 @@ impl Volume {
         self.create_at(request, at, new, &vacancy)
     }
 
-    /// Creates an inode under a new name, at the place that a search returned. Call
+    /// Creates an inode under a new name, at the position that a search returned. Call
     /// [`begin`](Self::begin) first.
     pub(crate) fn create_at(
         &mut self,
@@ -140,7 +140,7 @@ impl Volume {
         Ok(no)
     }
 
-    /// Allocates and fills an inode. If that fails, nothing stays allocated.
+    /// Allocates and fills an inode. On failure everything is freed again.
     pub(crate) fn make_inode(
         &mut self,
         request: &Request,
@@ -244,12 +244,12 @@ impl Volume {
             self.store_inode(&inode)
         });
         if let Err(error) = unnamed.and_then(|()| self.delete_inode(no)) {
-            // The caller gets the first error, the reason why the inode is not used.
-            self.trouble.log(&format!("inode {no} has no name and stays"), &error);
+            // The caller returns the first error, which is the reason why the inode is not used.
+            self.trouble.log(&format!("inode {no} has no name and could not be freed"), &error);
         }
     }
 
-    /// Adds a name at the place that a search returned.
+    /// Adds a name at the position that a search returned.
     pub(crate) fn add_name(
         &mut self,
         at: NamePlace<'_>,
@@ -261,13 +261,14 @@ impl Volume {
         dir::insert(&mut edit, vacancy, at.name.as_bytes(), no, kind.into())
     }
 
-    /// Removes a name. On failure the name remains; a later failure is left to a check.
+    /// Removes a name. On failure the name still exists. Failing to shrink the directory is only
+    /// logged, and a check is due.
     pub(crate) fn remove_name(&mut self, at: NamePlace<'_>) -> Result<()> {
         let found = self.found(at)?;
         let mut edit = self.directory_mut(at.parent)?;
         let removed = dir::remove(&mut edit, &found)?;
         if let Err(error) = dir::give_back(&mut edit, &found, removed) {
-            let what = format!("directory {} could not be made smaller", at.parent);
+            let what = format!("can't shrink directory {}", at.parent);
             self.trouble.log(&what, &error);
         }
         self.order.pending.name_removed(at.parent, at.name.as_bytes());
@@ -285,13 +286,14 @@ impl Volume {
         dir::replace(&mut self.directory_mut(at.parent)?, &found, no, kind.into())
     }
 
-    /// Returns the device block that holds a name.
+    /// Returns the device block that contains a name.
     pub(crate) fn block_of_name(&self, at: NamePlace<'_>) -> Result<Option<BlockNo>> {
         let Search::Found(found) = self.search(at)? else { return Ok(None) };
         self.directory(at.parent)?.physical(found.block).map(Some)
     }
 
-    /// Records a change of a directory's names, and of its number of subdirectories.
+    /// Updates a directory's times after a change of its names, and its link count by
+    /// `subdirectories`.
     pub(crate) fn touch_directory(&mut self, no: InodeNo, subdirectories: i32) -> Result<()> {
         let mut inode = self.inode(no)?;
         inode.links = inode.links.saturating_add_signed(subdirectories);
@@ -315,16 +317,16 @@ impl Volume {
             _ if inode.links >= rules::LINKS_MAX => return Err(Errno::MLINK.into()),
             _ => {}
         }
-        // A name must not refer to an inode of which the device has only an older state.
+        // A name must not reach the device while it has an older state of the inode.
         self.make_early(no)?;
         self.add_name(at, &vacancy, no, inode.kind)?;
         self.order.pending.renamed(no);
         let counted = self.count_link(&mut inode, at.parent);
-        counted.inspect_err(|error| self.trouble.log("a name is not counted", error))?;
+        counted.inspect_err(|error| self.trouble.log("can't count a new name", error))?;
         self.order_link(no, at)
     }
 
-    /// Counts a new name of an inode.
+    /// Increments the link count of an inode for a new name.
     fn count_link(&mut self, inode: &mut Inode, parent: InodeNo) -> Result<()> {
         self.remove_orphan(inode.no)?;
         self.known.lock().named(inode.no);
@@ -335,7 +337,7 @@ impl Volume {
         self.touch_directory(parent, 0)
     }
 
-    /// Removes a name that is not a directory's.
+    /// Removes a name of an inode that is not a directory.
     pub(crate) fn unlink(&mut self, request: &Request, at: NamePlace<'_>) -> Result<()> {
         self.begin(request)?;
         let no = self.child(at)?;
@@ -361,7 +363,9 @@ impl Volume {
         self.remove_name(at)?;
         let touched = self.touch_directory(at.parent, subdirectories);
         let answer = touched.and_then(|()| self.drop_link(no));
-        answer.inspect_err(|error| self.trouble.log(&format!("inode {no} lost a name"), error))
+        answer.inspect_err(|error| {
+            self.trouble.log(&format!("can't update the links of inode {no}"), error)
+        })
     }
 
     /// Fails with `ENOTDIR` unless the inode is a directory, and with `ENOTEMPTY` if it has names.
@@ -370,8 +374,8 @@ impl Volume {
         if dir::is_empty(&self.directory(no)?)? { Ok(()) } else { Err(Errno::NOTEMPTY.into()) }
     }
 
-    /// Counts the loss of a name; a directory has only one. An inode without names is deleted, or
-    /// put on the list of orphans while it is in use.
+    /// Decrements the link count for a removed name; a directory has only one name. An inode
+    /// without names is deleted, or put on the orphan list while it is in use.
     pub(crate) fn drop_link(&mut self, no: InodeNo) -> Result<()> {
         let mut inode = self.inode(no)?;
         let is_directory = inode.kind == FileKind::Directory;

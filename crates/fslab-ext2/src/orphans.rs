@@ -1,30 +1,31 @@
-//! The list of orphans: inodes without a name that are still open. After a crash, the next mount
-//! frees them.
+//! The orphan list: inodes without a name that are still open. After a crash, the next mount frees
+//! them.
 //!
-//! The superblock names the newest orphan; `i_dtime` of each orphan names the one added before it.
+//! The superblock contains the newest orphan; `i_dtime` of each orphan is the orphan that was added
+//! before it.
 
 use std::collections::{BTreeMap, HashMap};
 
 use crate::types::InodeNo;
 
-/// The list as it is, or will be, on the device.
+/// The orphan list, as it is on the device or will be after the next flush.
 #[derive(Debug, Default)]
 pub(crate) struct Orphans {
     by_age: BTreeMap<u64, InodeNo>,
     ages: HashMap<InodeNo, u64>,
     next_age: u64,
-    /// Orphans with a lower age are on the device, each linked to the one before it.
+    /// Orphans with a lower age are on the device, each linked to its predecessor.
     settled_age: u64,
 }
 
 impl Orphans {
-    /// Returns the orphan that the superblock names; 0 for none.
+    /// Returns the newest orphan, for the superblock; 0 for none.
     pub fn head(&self) -> u32 {
         self.by_age.last_key_value().map_or(0, |(_, no)| no.0)
     }
 
-    /// Returns the newest orphan that is on the device. The superblock may name it before inodes
-    /// are written: in any state of those writes it links to an orphan.
+    /// Returns the newest orphan that is on the device. The superblock may refer to it before
+    /// inodes are written, because it is an orphan on the device at each point of those writes.
     pub fn settled_head(&self) -> u32 {
         self.by_age.range(..self.settled_age).next_back().map_or(0, |(_, no)| no.0)
     }
@@ -54,8 +55,8 @@ impl Orphans {
         }
     }
 
-    /// Returns the neighbours of an orphan: the one added before it (0 for none) and the one added
-    /// after it. `None` for an inode that is not on the list.
+    /// Returns the orphan added before an orphan (0 for none) and the one added after it. `None` if
+    /// the inode is not in the list.
     pub fn around(&self, no: InodeNo) -> Option<(u32, Option<InodeNo>)> {
         let age = *self.ages.get(&no)?;
         let before = self.by_age.range(..age).next_back().map_or(0, |(_, no)| no.0);

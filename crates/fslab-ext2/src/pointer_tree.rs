@@ -1,7 +1,7 @@
-//! The tree of pointers from an inode to the blocks of its file: the path to one block, and the
-//! walk through all of them.
+//! The tree of pointers from an inode to the blocks of its file. Finds the path to one block, or
+//! walks through all blocks.
 //!
-//! Nothing here reads a block or trusts a pointer; the caller does both.
+//! This module neither reads blocks nor checks pointers; the caller does both.
 
 use std::ops::Range;
 
@@ -10,13 +10,13 @@ use crate::error::Result;
 use crate::format::{DIRECT_BLOCKS, MAP_ENTRIES};
 use crate::types::{BlockNo, BlockSize, FileBlock};
 
-/// Number of an inode's pointers to data.
+/// Number of direct pointers in an inode.
 const DIRECT: u32 = DIRECT_BLOCKS as u32;
 
-/// The blocks of a file of any length.
+/// The range of all blocks of a file, regardless of its length.
 pub(crate) const WHOLE_FILE: Range<u64> = 0..u64::MAX;
 
-/// The place of a pointer.
+/// The location of a pointer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Slot {
     /// In the inode, at this index.
@@ -43,7 +43,7 @@ impl Slot {
     }
 }
 
-/// Returns a pointer of an indirect block; 0 past its end.
+/// Returns a pointer of an indirect block; 0 for an index past its end.
 pub(crate) fn pointer(bytes: &[u8], index: u32) -> u32 {
     bytes.as_chunks::<4>().0.get(index as usize).map_or(0, |word| u32::from_le_bytes(*word))
 }
@@ -60,13 +60,13 @@ pub(crate) struct PointerPath {
     /// Number of indirect blocks on the path.
     levels: usize,
     logical: FileBlock,
-    /// The block's index among the blocks below the inode's pointer.
+    /// Index of the block within the tree under the inode's pointer.
     within: u64,
     fan: u64,
 }
 
 impl PointerPath {
-    /// Returns the path to a block of a file; `None` if no pointer reaches it.
+    /// Returns the path to a block of a file; `None` if pointers cannot reach it.
     pub fn to(block_size: BlockSize, logical: FileBlock) -> Option<Self> {
         let fan = u64::from(block_size.pointers());
         let Some(mut within) = logical.0.checked_sub(DIRECT).map(u64::from) else {
@@ -118,44 +118,44 @@ impl PointerPath {
         length - self.index()
     }
 
-    /// Returns the first file block below the path's indirect block of a level. Level 1 is the
-    /// indirect block whose pointers refer to data.
+    /// Returns the first file block that the path's indirect block of a level maps. Pointers in an
+    /// indirect block of level 1 refer to data.
     pub fn first_below(&self, level: usize) -> u32 {
         self.logical.0 - (self.within % self.fan.pow(level as u32)) as u32
     }
 
-    /// Returns the end of the file blocks below the path's indirect block of a level.
+    /// Returns the end of the range of file blocks that the path's indirect block of a level maps.
     pub fn end_below(&self, level: usize) -> u64 {
         u64::from(self.first_below(level)) + self.fan.pow(level as u32)
     }
 }
 
-/// Returns the first file block below the inode's pointer to a tree of `levels` levels.
+/// Returns the first file block that the inode's tree of `levels` levels maps.
 pub(crate) fn first_of_tree(block_size: BlockSize, levels: u32) -> u64 {
     let fan = u64::from(block_size.pointers());
     u64::from(DIRECT) + (1..levels).map(|level| fan.pow(level)).sum::<u64>()
 }
 
-/// A stored pointer that is not 0.
+/// A stored nonzero pointer.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Pointer {
-    /// Its place.
+    /// The location of the pointer.
     pub slot: Slot,
     /// The block that it refers to.
     pub block: BlockNo,
-    /// 0 for a pointer to data.
+    /// The level: 0 for a pointer to data.
     pub level: u32,
-    /// The first file block below it.
+    /// The first file block that it maps.
     pub first: u64,
 }
 
 /// Handles the pointers of a [`walk`].
 pub(crate) trait Visitor {
-    /// Visits a pointer before those below it. Returns the bytes of an indirect block to walk
-    /// through it.
+    /// Visits a pointer before the pointers under it. Returns the bytes of an indirect block to
+    /// visit its pointers too.
     fn enter(&mut self, at: &Pointer) -> Result<Option<Block>>;
 
-    /// Called after the walk through an indirect block.
+    /// Called after all pointers of an indirect block were visited.
     fn leave(&mut self, _at: &Pointer) -> Result<()> {
         Ok(())
     }
@@ -167,7 +167,7 @@ impl<F: FnMut(&Pointer) -> Result<Option<Block>>> Visitor for F {
     }
 }
 
-/// Walks through the pointers to a range of a file's blocks, in file order.
+/// Visits the pointers to a range of a file's blocks, in file order.
 pub(crate) fn walk(
     map: &[u32; MAP_ENTRIES],
     block_size: BlockSize,
@@ -243,7 +243,7 @@ mod tests {
         assert_eq!(path.end_below(1), u64::from(double) + 512);
     }
 
-    /// The walk reaches each block of a range once, through the slots of its path.
+    /// The walk visits each block of a range once, through the slots of its path.
     #[test]
     fn walk_and_path_agree() {
         let mut map = [0; MAP_ENTRIES];

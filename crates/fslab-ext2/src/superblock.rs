@@ -1,4 +1,4 @@
-//! The superblock as a validated type: read once, checked, and written back with new counts.
+//! The superblock as a validated type, which is read and checked once and written with new counts.
 
 use zerocopy::{FromBytes, IntoBytes};
 
@@ -17,7 +17,7 @@ use crate::group::{Group, descriptor_table};
 use crate::types::{BlockSize, GroupNo, InodeNo};
 use crate::unknown_features::ForeignFeatures;
 
-/// Maximum number of groups; their descriptors take 64 MiB of memory.
+/// Maximum number of groups; their descriptors need 64 MiB of memory.
 const GROUPS_MAX: u32 = 1 << 21;
 /// Minimum number of blocks in a group other than the last.
 const BLOCKS_PER_GROUP_MIN: u32 = 256;
@@ -34,7 +34,7 @@ impl Superblock {
     ///
     /// # Errors
     /// [`Error::NotExt2`] if there is none, [`Error::UnknownFeatures`] if it has unknown `incompat`
-    /// features, damage, and errors of the device.
+    /// features, [`Error::Damaged`], and errors of the device.
     pub fn read(device: &dyn BlockDevice) -> Result<Self> {
         let mut bytes = [0; SUPERBLOCK_BYTES];
         if device.size() < SUPERBLOCK_OFFSET + SUPERBLOCK_BYTES as u64 {
@@ -49,8 +49,8 @@ impl Superblock {
         Ok(superblock)
     }
 
-    /// Returns a short form of the volume's UUID. It distinguishes inodes of this file system from
-    /// those of another one, for example after a new mkfs.
+    /// Returns a short tag computed from the volume's UUID. The tag distinguishes inodes of this
+    /// file system from inodes of another one, for example after a new mkfs.
     #[must_use]
     pub fn uuid_tag(&self) -> u32 {
         let words = self.raw.s_uuid.as_chunks().0.iter();
@@ -73,7 +73,7 @@ impl Superblock {
         let foreign = ForeignFeatures::of(&raw);
         refuse(foreign.forbidding_reads())?;
         let geometry = geometry(&raw).or_else(|error| {
-            // A contradiction may be valid with an unknown feature, so unknown features are
+            // An inconsistency may be valid with an unknown feature, so unknown features are
             // reported first.
             refuse(foreign)?;
             Err(error)
@@ -113,9 +113,10 @@ impl Superblock {
         self.raw.s_state.get() & (STATE_CLEAN | STATE_ERRORS) == STATE_CLEAN
     }
 
-    /// Refuses a file system with any unknown feature, of any set: it must be neither changed nor
-    /// judged. A kernel may write despite an unknown `compat` feature. But a checker must know it,
-    /// and a writer that leaves a journal behind damages the next replay.
+    /// Returns an error if the file system has an unknown feature in any of the three sets. Such a
+    /// file system must be neither changed nor checked. A kernel may write despite an unknown
+    /// `compat` feature. But a checker must know the feature, and a writer that ignores a journal
+    /// makes the next replay cause damage.
     ///
     /// # Errors
     /// [`Error::UnknownFeatures`].
@@ -123,7 +124,7 @@ impl Superblock {
         refuse(ForeignFeatures::of(&self.raw))
     }
 
-    /// Checks that the file system may be changed as a whole.
+    /// Checks that the file system is supported and clean, so that it may be resized or tuned.
     ///
     /// # Errors
     /// The same as [`check_writable`](Self::check_writable), and [`Error::BadParameters`] if it is
@@ -133,11 +134,11 @@ impl Superblock {
         if self.is_clean() && self.raw.s_last_orphan.get() == 0 {
             return Ok(());
         }
-        Err(Error::BadParameters("it was not unmounted in order: repair it first"))
+        Err(Error::BadParameters("it was not unmounted cleanly; repair it first"))
     }
 
     /// Whether the superblock refers to a journal. If it also has the journal feature,
-    /// [`check_writable`](Self::check_writable) refuses it.
+    /// [`check_writable`](Self::check_writable) fails.
     pub(crate) fn has_stray_journal(&self) -> bool {
         let raw = &self.raw;
         raw.s_journal_inum.get() != 0
@@ -176,22 +177,22 @@ impl Superblock {
         self.raw.s_hash_seed.map(zerocopy::little_endian::U32::get)
     }
 
-    /// Returns the hash function of newly indexed directories; half-MD4 if the stored number is
+    /// Returns the hash function for newly indexed directories; half-MD4 if the stored number is
     /// unknown.
     #[must_use]
     pub fn hash_version(&self) -> HashVersion {
         HashVersion::from_code(self.raw.s_def_hash_version).unwrap_or(HashVersion::HalfMd4)
     }
 
-    /// Whether names are hashed as signed characters. Without a flag they are, because nearly all
-    /// images come from machines with signed characters.
+    /// Whether names are hashed as signed characters. They are if no flag is set, because nearly
+    /// all images come from machines with signed characters.
     #[must_use]
     pub fn hash_is_signed(&self) -> bool {
         let flags = self.raw.s_flags.get();
         flags & FLAG_SIGNED_HASH != 0 || flags & FLAG_UNSIGNED_HASH == 0
     }
 
-    /// Returns the rules for directories according to the features.
+    /// Returns the rules for directories that follow from the features.
     pub(crate) fn directory_rules(&self) -> Rules {
         let is_indexed = self.has_compat(compat::DIR_INDEX);
         let has_large = self.has_incompat(incompat::LARGE_DIR);
@@ -204,8 +205,8 @@ impl Superblock {
         }
     }
 
-    /// Sets the sizes of a file system that grew or shrank. The percentage of reserved blocks
-    /// stays.
+    /// Sets the sizes of a file system that grew or shrank. The percentage of reserved blocks does
+    /// not change.
     pub(crate) fn set_sizes(&mut self, after: &Geometry) {
         let reserved = u64::from(self.reserved_blocks()) * u64::from(after.blocks)
             / u64::from(self.geometry.blocks);
@@ -222,7 +223,7 @@ impl Superblock {
         self.raw.s_free_inodes_count = inodes.into();
     }
 
-    /// Writes the copies of superblock and descriptors, which are in groups other than the first.
+    /// Writes the backup copies of superblock and descriptors, which are in later groups.
     pub(crate) fn write_copies(
         &mut self,
         device: &dyn BlockDevice,
@@ -239,8 +240,8 @@ impl Superblock {
         Ok(())
     }
 
-    /// Writes the descriptors and the superblock of the first group. This puts all changes into
-    /// effect, so the superblock is written when everything else is durable.
+    /// Writes the descriptors and the superblock of the first group. The new state takes effect
+    /// with the superblock, which is written after everything else is durable.
     pub(crate) fn write_first(&self, device: &dyn BlockDevice, groups: &[Group]) -> Result<()> {
         let table = self.geometry.offset_of(self.geometry.descriptors_of(GroupNo(0)));
         device.write_at(table, &descriptor_table(groups))?;
@@ -270,7 +271,7 @@ fn ensure(holds: bool, what: Flaw) -> Result<()> {
     if holds { Ok(()) } else { Err(damaged(what)) }
 }
 
-/// Reads and checks the sizes; afterwards plain arithmetic on them is safe.
+/// Reads and checks the sizes. Afterwards, plain arithmetic on them cannot overflow.
 fn geometry(raw: &RawSuperblock) -> Result<Geometry> {
     let block_size = BlockSize::from_log(raw.s_log_block_size.get())
         .ok_or_else(|| damaged(Flaw::BadBlockSize))?;

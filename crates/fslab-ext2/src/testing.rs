@@ -1,4 +1,4 @@
-//! Code shared by tests and by the fuzz target for damaged images.
+//! Code that tests share with the fuzz target for damaged images.
 
 use std::sync::{Arc, OnceLock};
 
@@ -12,13 +12,13 @@ use crate::{BlockSize, Ext2, MkfsOptions, VolumeOptions, mkfs};
 
 /// Maximum number of files visited in one image; damage can make the tree cyclic.
 const VISITS_MAX: u32 = 400;
-/// Maximum number of changes that one fuzz input makes.
+/// Maximum number of changes by one fuzz input.
 const DAMAGES_MAX: usize = 40;
 const SAMPLE_BYTES: u64 = 2 << 20;
-/// Damage is applied in pieces of this many bytes that are not all zeros.
+/// Damage is done to pieces of this many bytes that are not all zeros.
 const PIECE_BYTES: usize = 64;
 
-/// Reads everything in an image and changes some of it; errors are allowed.
+/// Reads all files of an image and changes some; errors are permitted.
 pub fn use_image(device: Arc<dyn BlockDevice>) {
     let Ok(ext2) = Ext2::open(device, VolumeOptions::default()) else { return };
     let client = Client::new(&ext2);
@@ -43,7 +43,7 @@ pub fn use_image(device: Arc<dyn BlockDevice>) {
     drop(ext2.shutdown());
 }
 
-/// Reads a file in all ways and changes it; errors are allowed.
+/// Reads a file in all possible ways and changes it; errors are permitted.
 pub fn look_at(client: &Client<'_>, ino: Ino) {
     drop(client.readlink(ino));
     drop(client.listxattr(ino));
@@ -66,7 +66,7 @@ fn change(client: &Client<'_>, directory: Ino) {
     drop(client.rmdir(directory, "new directory"));
 }
 
-/// An image with some of everything, and the offsets of its pieces that are not zeros.
+/// An image that contains files of all kinds, and the offsets of its nonzero pieces.
 struct Sample {
     bytes: Vec<u8>,
     used: Vec<usize>,
@@ -88,8 +88,8 @@ impl Sample {
         Ok(Self { used: used.map(|(index, _)| index * PIECE_BYTES).collect(), bytes })
     }
 
-    /// Returns the image with damage: eight bytes of the input give the place and the value of four
-    /// bytes.
+    /// Returns the image with damage. Each eight bytes of the input give the position and the value
+    /// of four bytes.
     fn damaged(&self, input: &[u8]) -> Arc<MemoryDevice> {
         let mut bytes = self.bytes.clone();
         for [a, b, c, within, value @ ..] in input.as_chunks::<8>().0.iter().take(DAMAGES_MAX) {
@@ -98,7 +98,7 @@ impl Sample {
             bytes[at..at + 4].copy_from_slice(value);
         }
         let device = MemoryDevice::new(SAMPLE_BYTES);
-        // The data has the size of the device, so it fits.
+        // The image has the size of the device, so this cannot fail.
         drop(device.write_at(0, &bytes));
         Arc::new(device)
     }
@@ -124,7 +124,7 @@ fn furnish(client: &Client<'_>) -> fslab_vfs::Result<()> {
     file.close()
 }
 
-/// Damages an image by arbitrary bytes and uses it; every operation must end.
+/// Damages an image according to the input, and uses it. Every operation must end.
 ///
 /// # Errors
 /// Fails if the sample image can't be made.

@@ -1,4 +1,4 @@
-//! Changing the label, UUID and reserved percentage of an unmounted file system.
+//! Changes the label, UUID and reserved percentage of an unmounted file system.
 
 use fslab_vfs::BlockDevice;
 use zerocopy::{FromBytes, IntoBytes};
@@ -13,9 +13,9 @@ const LABEL_BYTES: usize = 16;
 /// The values to change; `None` keeps the current value.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Tuning {
-    /// Label of at most 16 bytes without zeros.
+    /// A label of at most 16 bytes, without NUL bytes.
     pub label: Option<Vec<u8>>,
-    /// UUID; not all zeros.
+    /// A UUID, which must not be all zeros.
     pub uuid: Option<[u8; 16]>,
     /// Percentage of blocks reserved for the superuser, at most 50.
     pub reserved_percent: Option<u8>,
@@ -39,7 +39,7 @@ pub fn tune(device: &dyn BlockDevice, tuning: &Tuning) -> Result<()> {
     Ok(device.flush()?)
 }
 
-/// Changes the superblock at an offset. A damaged copy is left for repair.
+/// Changes the superblock at an offset. A damaged copy is left unchanged, for a later repair.
 fn change(device: &dyn BlockDevice, offset: u64, tuning: &Tuning) -> Result<()> {
     let mut bytes = [0; SUPERBLOCK_BYTES];
     device.read_at(offset, &mut bytes)?;
@@ -63,13 +63,13 @@ impl Tuning {
     fn check(&self) -> Result<()> {
         let fits = |label: &Vec<u8>| label.len() <= LABEL_BYTES && !label.contains(&0);
         if !self.label.as_ref().is_none_or(fits) {
-            return Err(Error::BadParameters("a label has at most 16 bytes, and no zero byte"));
+            return Err(Error::BadParameters("a label must have at most 16 bytes and no NUL byte"));
         }
         if self.uuid == Some([0; 16]) {
             return Err(Error::BadParameters("the UUID must not be zero"));
         }
         if self.reserved_percent.is_some_and(|percent| percent > 50) {
-            return Err(Error::BadParameters("at most 50 percent can be reserved"));
+            return Err(Error::BadParameters("at most 50 percent of the blocks can be reserved"));
         }
         Ok(())
     }

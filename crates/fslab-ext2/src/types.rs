@@ -1,11 +1,11 @@
-//! The numbers of an ext2 file system as distinct types, so that a block can't be passed for a
-//! group.
+//! The numbers of an ext2 file system as distinct types, so that, for example, a block number can't
+//! be passed as a group number.
 
 use std::fmt;
 
-/// A block number: counts units of the block size from the start of the device.
+/// A block number, in units of the block size from the start of the device.
 ///
-/// Block 0 never holds file data, so that 0 means "none" wherever the format stores a block number.
+/// Block 0 never contains file data, so 0 means "none" wherever the format stores a block number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct BlockNo(pub u32);
 
@@ -13,7 +13,7 @@ pub struct BlockNo(pub u32);
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct GroupNo(pub u32);
 
-/// The index of a block in a file, from 0; the block map translates it to a [`BlockNo`].
+/// The index of a block in a file, from 0. The block map translates it to a [`BlockNo`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct FileBlock(pub u32);
 
@@ -24,7 +24,7 @@ pub struct InodeNo(pub u32);
 impl InodeNo {
     /// The root directory.
     pub const ROOT: Self = Self(2);
-    /// The first inode that is not reserved; by convention it is `lost+found`.
+    /// The first inode that is not reserved, by convention that of `lost+found`.
     pub const FIRST_FREE: Self = Self(11);
 }
 
@@ -45,14 +45,14 @@ display_as_number!(BlockNo, GroupNo, FileBlock, InodeNo);
 pub struct BlockSize(u32);
 
 impl BlockSize {
-    /// The smallest block size.
+    /// Minimum block size.
     pub const MIN: Self = Self(1024);
-    /// The largest block size that the kernel mounts on every machine.
+    /// Maximum block size that the kernel mounts on all machines.
     pub const KERNEL_MAX: Self = Self(4096);
-    /// The largest block size.
+    /// Maximum block size.
     pub const MAX: Self = Self(65_536);
 
-    /// Makes a block size from bytes; `None` if no ext2 file system can have it.
+    /// Makes a block size from bytes; `None` if it is not a valid block size of ext2.
     #[must_use]
     pub fn new(bytes: u32) -> Option<Self> {
         let fits = bytes.is_power_of_two() && (Self::MIN.0..=Self::MAX.0).contains(&bytes);
@@ -95,13 +95,14 @@ impl BlockSize {
         self.0 / 512
     }
 
-    /// Returns how many block numbers fit into a block: the fan-out of an indirect block.
+    /// Returns how many block numbers fit in a block: the fan-out of an indirect block.
     #[must_use]
     pub fn pointers(self) -> u32 {
         self.0 / 4
     }
 
-    /// Returns the number of bits in a bitmap block: the maximum of blocks or inodes in a group.
+    /// Returns the number of bits in a bitmap block: the maximum number of blocks or inodes in a
+    /// group.
     #[must_use]
     pub fn bits(self) -> u32 {
         self.0 * 8

@@ -1,8 +1,8 @@
-//! Finding deleted files whose content is still on the device.
+//! Finds deleted files whose content is still on the device.
 //!
-//! The engine leaves size and pointers in a deleted inode, as Linux did before it had journals. The
-//! file can therefore be recovered until its blocks are reused. The kernel clears these fields, so
-//! files that it deleted can't be found.
+//! The engine keeps the size and pointers in a deleted inode, like Linux before it had journals. So
+//! the file can be recovered until its blocks are reused. The kernel clears these fields, so files
+//! deleted by the kernel can't be found.
 
 use fslab_vfs::{FileKind, Timestamp};
 use zerocopy::FromBytes;
@@ -24,15 +24,15 @@ pub struct Deleted {
     pub size: u64,
     /// The time of deletion.
     pub time: Timestamp,
-    /// Number of blocks it had, including indirect blocks.
+    /// Number of its blocks, including indirect blocks.
     pub blocks: u64,
     /// Number of these blocks that are free now.
     pub free: u64,
 }
 
 impl Deleted {
-    /// Whether none of its blocks belongs to another file now. A block that was reused and freed
-    /// again in between is not detected.
+    /// Whether none of its blocks belongs to another file at present. A block that was reused and
+    /// then freed again is not detected.
     #[must_use]
     pub fn is_whole(&self) -> bool {
         self.free == self.blocks
@@ -40,7 +40,7 @@ impl Deleted {
 }
 
 impl Ext2 {
-    /// Returns the regular files whose deleted inodes still have their pointers, in inode order.
+    /// Returns the regular files whose deleted inodes still contain pointers, in inode order.
     ///
     /// # Errors
     /// Errors of the device; invalid inodes are skipped.
@@ -56,7 +56,7 @@ impl Ext2 {
         Ok(found)
     }
 
-    /// Reads from a deleted file; returns the number of bytes, 0 past its end.
+    /// Reads from a deleted file. Returns the number of bytes read; 0 past its end.
     ///
     /// # Errors
     /// `ENOENT` if the inode is not a deleted file; errors of reading.
@@ -76,7 +76,7 @@ impl Ext2 {
 }
 
 impl Volume {
-    /// Returns a deleted regular file with pointers, as it was before.
+    /// Returns a deleted regular file that still has pointers, as it was before its deletion.
     fn buried(&self, no: InodeNo) -> Result<Option<Inode>> {
         if !self.geometry().is_usable(no) {
             return Ok(None);
@@ -88,7 +88,7 @@ impl Volume {
                 FileKind::from_mode(raw.i_mode.get().into()) == Some(FileKind::Regular);
             let has_map = raw.i_block.iter().any(|pointer| pointer.get() != 0);
             let deleted = raw.i_dtime.get();
-            // Parse it as an inode with one name; otherwise it would count as unused.
+            // Parse it as an inode with one name; otherwise it would be treated as unused.
             raw.i_links_count = 1.into();
             is_deleted
                 && is_regular

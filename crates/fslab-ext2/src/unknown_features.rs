@@ -1,10 +1,10 @@
-//! Features of ext3 and ext4 that this crate does not know: their names and their consequences.
+//! Features of ext3 and ext4 that this crate does not support: their names and consequences.
 
 use std::fmt;
 
 use crate::format::{RawSuperblock, compat, incompat, ro_compat};
 
-/// The unknown features of a file system, as bits of the superblock's three sets.
+/// The unknown features of a file system, as bits of the three sets in the superblock.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ForeignFeatures {
     /// Bits of `s_feature_compat`.
@@ -15,7 +15,7 @@ pub struct ForeignFeatures {
     pub ro_compat: u32,
 }
 
-/// Names as e2fsprogs prints them.
+/// Names of features in e2fsprogs.
 const COMPAT: &[(u32, &str)] = &[
     (0x2, "imagic_inodes"),
     (compat::HAS_JOURNAL, "has_journal"),
@@ -72,7 +72,7 @@ impl ForeignFeatures {
         }
     }
 
-    /// Returns the features that forbid even reading.
+    /// Returns the features that forbid reading the file system.
     pub(crate) fn forbidding_reads(self) -> Self {
         Self { incompat: self.incompat, ..Self::default() }
     }
@@ -91,7 +91,7 @@ impl ForeignFeatures {
         for (bits, letter, known) in sets {
             for number in (0..u32::BITS).filter(|number| bits >> number & 1 == 1) {
                 let name = known.iter().find(|(bit, _)| *bit == 1 << number);
-                // The way in which e2fsprogs prints a feature without a name.
+                // e2fsprogs prints unnamed features in this form.
                 names.push(name.map_or_else(
                     || format!("FEATURE_{letter}{number}"),
                     |(_, name)| (*name).to_owned(),
@@ -104,14 +104,14 @@ impl ForeignFeatures {
     fn advice(&self) -> &'static str {
         match *self {
             Self { incompat: incompat::RECOVER, .. } => {
-                "its journal was not replayed: run e2fsck on it first"
+                "run e2fsck first, because its journal was not replayed"
             }
             Self { incompat: 1.., .. } => "mount it with the kernel's driver",
             Self { compat: compat::HAS_JOURNAL, ro_compat: 0, .. } => {
-                "fslab only reads it: use e2fsck, tune2fs and resize2fs, or remove the journal \
+                "fslab can only read it; use e2fsck, tune2fs and resize2fs, or remove the journal \
                  with 'tune2fs -O ^has_journal'"
             }
-            _ => "fslab only reads it: use e2fsck, tune2fs and resize2fs",
+            _ => "fslab can only read it; use e2fsck, tune2fs and resize2fs",
         }
     }
 }
@@ -140,16 +140,15 @@ mod tests {
         };
         assert_eq!(
             told(4, 0, 0),
-            "the file system has the unsupported feature has_journal; fslab only reads it: use \
+            "the file system has the unsupported feature has_journal; fslab can only read it; use \
              e2fsck, tune2fs and resize2fs, or remove the journal with 'tune2fs -O ^has_journal'"
         );
         assert_eq!(
             told(0x4000_0204, 0, 0x408),
-            "the file system has the unsupported features has_journal, sparse_super2, \
-             FEATURE_C30, huge_file, metadata_csum; fslab only reads it: use e2fsck, tune2fs and \
-             resize2fs"
+            "the file system has the unsupported features has_journal, sparse_super2, FEATURE_C30, \
+             huge_file, metadata_csum; fslab can only read it; use e2fsck, tune2fs and resize2fs"
         );
-        assert!(told(0, 4, 0).ends_with("run e2fsck on it first"));
+        assert!(told(0, 4, 0).contains("; run e2fsck first, because"));
         assert!(told(0, 0x44, 0).ends_with("mount it with the kernel's driver"));
     }
 }

@@ -1,7 +1,7 @@
 //! A file system in use: its superblock, caches and free space, and its inodes by number.
 //!
-//! Reading takes `&self`, changing takes `&mut self`; the owner of a shared volume locks it.
-//! Nothing here knows names, handles or requests; the module `fs` does.
+//! Reading needs `&self`, changing needs `&mut self`; the owner of a shared volume locks it. Names
+//! are in `namei`; handles and requests are handled in the module `fs`.
 
 use std::sync::Arc;
 
@@ -26,30 +26,30 @@ use crate::superblock::Superblock;
 use crate::types::{BlockNo, BlockSize, InodeNo};
 use crate::write_order::order::Order;
 
-/// How a file system is used.
+/// Options for using a file system.
 #[derive(Clone, Debug)]
 pub struct VolumeOptions {
-    /// Refuses every change with `EROFS`; nothing is written.
+    /// Every change fails with `EROFS`, and nothing is written.
     pub read_only: bool,
-    /// Which accesses update the access time.
+    /// Determines which accesses update the access time.
     pub access_times: AccessTimes,
-    /// When freed blocks and inodes may be used again.
+    /// Determines when freed blocks and inodes may be reused.
     pub reuse: Reuse,
-    /// The form of directories larger than a block; `None` to choose by the feature flags.
+    /// The form of directories larger than one block; `None` to follow the feature flags.
     pub form: Option<Form>,
-    /// Whether directories free blocks that become empty.
+    /// Whether directories free blocks that became empty.
     pub shrink_directories: bool,
     /// The allocation policy; one of [`crate::alloc::POLICIES`].
     pub policy: &'static PolicySpec,
-    /// Whether a file's scattered blocks are moved together while they are written.
+    /// Whether scattered blocks of a file are moved together while it is written.
     pub clustering: Clustering,
     /// Seed for the random choices of the policy.
     pub seed: u64,
     /// Lists directories in the order of their inode numbers.
     pub list_by_inode: bool,
-    /// Closing a file that was open for writing makes everything durable that was done before.
+    /// Whether closing a file that was open for writing makes all earlier changes durable.
     pub sync_on_close: bool,
-    /// Maximum number of bytes of changed metadata that wait to be written.
+    /// Maximum number of bytes of changed metadata in memory; more triggers a flush.
     pub dirty_bytes_max: usize,
     /// Maximum number of bytes of unchanged metadata in the cache.
     pub clean_bytes_max: usize,
@@ -88,24 +88,24 @@ pub(crate) struct Volume {
     pub(crate) now: Timestamp,
     /// Whether the caller of this request may use the blocks reserved for the superuser.
     pub(crate) privileged: bool,
-    /// Whether the superblock on the device marks the file system as clean, and whether it did when
-    /// it was opened.
+    /// Whether the superblock on the device marks the file system as clean, and whether it did at
+    /// opening.
     pub(crate) says_clean: bool,
     pub(crate) was_clean: bool,
-    /// The errors that forbid marking it as clean again.
+    /// Records errors that forbid marking the file system as clean again.
     pub(crate) trouble: ErrorState,
     /// Whether file content was written since the last barrier.
     pub(crate) data_written: bool,
-    /// Freed blocks and inodes have been marked usable, but no barrier has yet made the
-    /// removal of their old references durable.
+    /// Freed blocks and inodes were made reusable, but no barrier has yet made the removal of their
+    /// old references durable.
     pub(crate) reuse_waits: bool,
 }
 
 impl Volume {
-    /// Reads the metadata needed to use the file system on a device.
+    /// Reads the metadata that is needed to use the file system on a device.
     ///
     /// # Errors
-    /// Fails if the device has no file system, or none that can be used with these options.
+    /// Fails if the device has no ext2 file system, or if these options do not allow its use.
     pub fn open(device: Arc<dyn BlockDevice>, options: VolumeOptions) -> Result<Self> {
         let superblock = Superblock::read(&*device)?;
         if !options.read_only {
@@ -155,8 +155,8 @@ impl Volume {
         self.block_size().sectors()
     }
 
-    /// Begins a change. Fails on a read-only volume; flushes first when too much metadata waits to
-    /// be written.
+    /// Begins a change: records the time and privileges of its caller. Fails on a read-only volume.
+    /// Flushes first if too much changed metadata is in memory.
     pub fn begin(&mut self, request: &Request) -> Result<()> {
         if self.options.read_only {
             return Err(Errno::ROFS.into());
@@ -182,7 +182,7 @@ impl Volume {
         Ok(())
     }
 
-    /// Returns the block and offset of an inode's bytes.
+    /// Returns the block and the offset of an inode in the inode table.
     pub(crate) fn place_of_bytes(&self, no: InodeNo) -> Result<(BlockNo, usize)> {
         let geometry = self.geometry();
         let usable = Some(no).filter(|no| geometry.is_usable(*no));
@@ -198,7 +198,7 @@ impl Volume {
         self.cache.look(block, |bytes| look(&bytes[offset..end]))
     }
 
-    /// Passes an inode's bytes to `change` for changing.
+    /// Passes an inode's bytes to `change`, which may modify them.
     pub fn change_inode<R>(
         &mut self,
         no: InodeNo,
@@ -260,10 +260,10 @@ impl Volume {
     }
 
     /// Frees an inode without names or open handles, with all its blocks. If that fails, a check is
-    /// due: the inode may no longer be on any list and still own blocks.
+    /// due: the inode may be on no list but still have blocks.
     pub fn delete_inode(&mut self, no: InodeNo) -> Result<()> {
         let answer = self.free_with_blocks(no);
-        answer.inspect_err(|error| self.trouble.log(&format!("inode {no} is not freed"), error))
+        answer.inspect_err(|error| self.trouble.log(&format!("can't free inode {no}"), error))
     }
 
     fn free_with_blocks(&mut self, no: InodeNo) -> Result<()> {
@@ -274,7 +274,7 @@ impl Volume {
         let was = Some(inode.clone());
         if self.has_map(&inode) {
             let answer = self.unmap(&mut inode, 0..u64::MAX);
-            // Blocks freed before a failure no longer belong to the inode.
+            // The inode no longer owns the blocks that were freed before a failure.
             self.store_inode(&inode)?;
             answer?;
         }
@@ -292,7 +292,7 @@ impl Volume {
 }
 
 impl Volume {
-    /// Adds an inode to the list of orphans: inodes without a name that are still open.
+    /// Adds an inode to the orphan list, which contains inodes without a name that are still open.
     pub(crate) fn add_orphan(&mut self, no: InodeNo) -> Result<()> {
         if self.orphans.contains(no) {
             return Ok(());
@@ -303,7 +303,7 @@ impl Volume {
         Ok(())
     }
 
-    /// Removes an inode from the list of orphans if it is there.
+    /// Removes an inode from the orphan list, if it is there.
     pub(crate) fn remove_orphan(&mut self, no: InodeNo) -> Result<()> {
         let Some((before, after)) = self.orphans.around(no) else { return Ok(()) };
         if let Some(after) = after {
@@ -315,22 +315,22 @@ impl Volume {
         Ok(())
     }
 
-    /// Links an orphan to the one that was added before it.
+    /// Links an orphan to the one before it in the list.
     fn lead_orphan(&mut self, no: InodeNo, before: u32) -> Result<()> {
         let mut inode = self.inode(no)?;
         inode.deleted = before;
         self.store_inode(&inode)
     }
 
-    /// Frees the orphans that a crash left on the list. Orphans that cannot be freed are skipped: a
-    /// check will find them, and all other files remain usable.
+    /// Frees the orphans that a crash left in the list. Orphans that cannot be freed are skipped: a
+    /// check will find them, and all other files are usable.
     pub(crate) fn release_orphans(&mut self) {
         let mut next = InodeNo(self.superblock.raw().s_last_orphan.get());
         if next.0 == 0 {
             return;
         }
         self.now.seconds = i64::from(self.superblock.raw().s_wtime.get());
-        // Ensures that the superblock is written without the list.
+        // Ensures that the superblock is written with an empty list.
         self.space.changed = true;
         for _ in 0..self.geometry().inodes() {
             if next.0 == 0 {
@@ -339,7 +339,7 @@ impl Volume {
             next = self.release_orphan(next);
         }
         let endless = Error::damaged(Place::Inode(next), Flaw::EndlessOrphans);
-        self.trouble.log("some orphans stay", &endless);
+        self.trouble.log("some orphans could not be freed", &endless);
     }
 
     /// Frees one orphan. Returns the next one, or 0 if the list cannot be followed.
@@ -347,14 +347,14 @@ impl Volume {
         let inode = match self.inode(no) {
             Ok(inode) => inode,
             Err(error) => {
-                self.trouble.log(&format!("the list of orphans ends at inode {no}"), &error);
+                self.trouble.log(&format!("can't read the orphan {no}"), &error);
                 return InodeNo(0);
             }
         };
         if inode.links == 0
             && let Err(error) = self.delete_inode(no)
         {
-            self.trouble.log(&format!("the orphan {no} stays"), &error);
+            self.trouble.log(&format!("can't free the orphan {no}"), &error);
         }
         InodeNo(inode.deleted)
     }
@@ -362,7 +362,7 @@ impl Volume {
 
 fn rules(superblock: &Superblock, options: &VolumeOptions) -> dir::Rules {
     let by_features = superblock.directory_rules();
-    // Other implementations would not keep an index consistent without the feature flag.
+    // Without the feature flag, other implementations would not keep an index consistent.
     let form = options.form.filter(|_| by_features.form == Form::Indexed);
     let form = form.unwrap_or(by_features.form);
     dir::Rules { form, shrink: options.shrink_directories, ..by_features }

@@ -1,4 +1,4 @@
-//! Extended attributes of inodes: stored in the inode while there is room, else in a block.
+//! Extended attributes of inodes, stored in the inode if there is room, else in a block.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -25,7 +25,7 @@ const PREFIXES: [(u8, &str); 6] = [
     (7, "system."),
 ];
 
-/// A name in stored form.
+/// A name as stored: the code of its prefix and the rest.
 struct StoredName<'a> {
     index: u8,
     rest: &'a [u8],
@@ -36,7 +36,7 @@ impl<'a> StoredName<'a> {
         let bytes = name.as_bytes();
         let found = PREFIXES.iter().find_map(|(index, prefix)| {
             let rest = bytes.strip_prefix(prefix.as_bytes())?;
-            // The two full names take no suffix.
+            // The two names without a final dot are complete; they allow no suffix.
             (prefix.ends_with('.') || rest.is_empty()).then_some(Self { index: *index, rest })
         });
         Ok(found.ok_or(Errno::OPNOTSUPP)?)
@@ -82,7 +82,7 @@ impl Volume {
         }
     }
 
-    /// Returns the names of all attributes, each terminated by a zero byte.
+    /// Returns the names of all attributes, each terminated by a NUL byte.
     pub(crate) fn xattr_names(&self, inode: &Inode) -> Result<Vec<u8>> {
         let attributes = self.attributes(inode)?;
         let mut names = Vec::new();
@@ -120,7 +120,7 @@ impl Volume {
         attributes.remove(&name);
         let new = Attribute { index: name.index, name: name.rest.to_vec(), value };
         let is_in_block = self.place_attribute(inode.no, &mut attributes, new, was_in_block)?;
-        // The block is written before the inode, so the device could lack the attribute in between.
+        // The block is written before the inode; in between, the device could lack the attribute.
         self.store_attributes(inode, attributes, was_in_block && !is_in_block)
     }
 
@@ -136,7 +136,7 @@ impl Volume {
         Ok(true)
     }
 
-    /// Whether an inode may have attributes, found without parsing them.
+    /// Whether an inode may have attributes; does not parse them.
     pub(crate) fn may_have_xattrs(&self, inode: &Inode) -> Result<bool> {
         let in_inode = self.inode_bytes(inode.no, |bytes| {
             Inode::xattr_region(bytes).first_chunk().is_some_and(|magic| *magic != [0; 4])
@@ -144,8 +144,8 @@ impl Volume {
         Ok(in_inode || inode.xattr_block.is_some())
     }
 
-    /// Puts a new attribute into the inode or, without room there, into the block. If it was in the
-    /// block, the block is tried first. Returns whether it is in the block.
+    /// Adds a new attribute to the inode or, if it does not fit there, to the block. If it was in
+    /// the block, the block is tried first. Returns whether it is in the block.
     fn place_attribute(
         &self,
         no: InodeNo,
@@ -179,7 +179,7 @@ impl Volume {
                 Region::Block.parse(&bytes).map_err(damaged)?
             }
         };
-        // A region too small for a first entry is empty.
+        // A region that is too small for a first entry is treated as empty.
         Ok(Attributes { inode: parsed.map_err(damaged)?, block })
     }
 
@@ -189,9 +189,9 @@ impl Volume {
         is_data.then_some(block).ok_or(Error::damaged(place, Flaw::XattrOutside))
     }
 
-    /// Stores attributes that are known to fit. The block is stored first, because only that can
-    /// fail. If an attribute `moved` from the block to the inode, the remaining ones go to a new
-    /// block, which takes effect together with the inode.
+    /// Stores attributes that have been checked to fit. The block is stored first, because only
+    /// this can fail. If an attribute `moved` from the block to the inode, the remaining ones are
+    /// written to a new block. It becomes valid together with the inode.
     fn store_attributes(
         &mut self,
         inode: &mut Inode,
@@ -207,7 +207,7 @@ impl Volume {
         }
         self.change_inode(inode.no, |bytes| {
             let start = bytes.len() - Inode::xattr_region(bytes).len();
-            // A region too small for a first entry stays empty.
+            // A region that is too small for a first entry remains empty.
             if bytes.len() - start >= 4 {
                 Region::Inode.write(&mut bytes[start..], &mut attributes.inode);
             }
@@ -215,7 +215,8 @@ impl Volume {
         self.store_inode(inode)
     }
 
-    /// Returns an attribute block that only this inode uses; allocates one if needed or if `new`.
+    /// Returns an attribute block that only this inode uses; allocates one if necessary or if `new`
+    /// is set.
     fn own_xattr_block(&mut self, inode: &mut Inode, new: bool) -> Result<BlockNo> {
         if let Some(block) = inode.xattr_block.filter(|_| !new) {
             let block = self.checked_xattr_block(inode.no, block)?;
@@ -235,10 +236,11 @@ impl Volume {
     pub(crate) fn drop_xattr_block(&mut self, inode: &mut Inode) -> Result<()> {
         let Some(block) = inode.xattr_block else { return Ok(()) };
         match self.release_xattr_block(inode.no, block) {
-            // The block may belong to another file, so it is not changed; the inode is detached
-            // from it.
+            // The block may belong to another file. Therefore it is not changed, and only the
+            // reference to it is removed.
             Err(error @ Error::Damaged(_)) => {
-                let what = format!("inode {} leaves a block of attributes", inode.no);
+                let what =
+                    format!("inode {} was detached from a damaged attribute block", inode.no);
                 self.trouble.log(&what, &error);
             }
             answer => answer?,

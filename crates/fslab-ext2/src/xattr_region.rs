@@ -1,4 +1,4 @@
-//! A region of extended attributes: entries from its start, values from its end.
+//! A region of extended attributes, with entries from its start and values from its end.
 //!
 //! ```text
 //! inode   magic u32 | entry ... entry | 0 u32 |  ... value value   offsets from the first entry
@@ -15,15 +15,15 @@ use crate::format::{
 /// Length of the four zero bytes that end the entries.
 const END_BYTES: usize = 4;
 const MAGIC_BYTES: usize = 4;
-/// Offset of the value offset in an entry.
+/// Offset of the field with the value's offset, within an entry.
 const VALUE_OFFSET: usize = std::mem::offset_of!(RawXattrEntry, e_value_offs);
 
 /// A stored attribute.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Attribute {
-    /// The code of the name's prefix.
+    /// The code for the name's prefix.
     pub index: u8,
-    /// The rest of the name.
+    /// The name without its prefix.
     pub name: Vec<u8>,
     pub value: Vec<u8>,
 }
@@ -37,17 +37,18 @@ impl Attribute {
         self.entry_bytes() + self.value.len().next_multiple_of(4)
     }
 
-    /// Returns the sort key by which the kernel searches a block.
+    /// Returns the key by which the kernel sorts and searches the entries of a block.
     fn key(&self) -> (u8, usize, &[u8]) {
         (self.index, self.name.len(), &self.name)
     }
 
-    /// Returns the entry's hash, by which the kernel finds equal blocks. Characters are signed.
+    /// Returns the hash of the entry, which the kernel uses to find equal blocks. Characters are
+    /// treated as signed.
     fn hash(&self) -> u32 {
         self.hash_with(|byte| i32::from(byte.cast_signed()).cast_unsigned())
     }
 
-    /// Whether a hash is this entry's; some kernels used unsigned characters.
+    /// Whether a hash belongs to this entry; some kernels treated characters as unsigned.
     fn has_hash(&self, hash: u32) -> bool {
         hash == self.hash() || hash == self.hash_with(u32::from)
     }
@@ -62,12 +63,12 @@ impl Attribute {
     }
 }
 
-/// The kind of region.
+/// The kinds of regions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Region {
-    /// After the fields of an inode.
+    /// In an inode, after its fields.
     Inode,
-    /// A block of its own.
+    /// In a separate block.
     Block,
 }
 
@@ -89,17 +90,17 @@ impl Region {
     /// Parses a region.
     ///
     /// # Errors
-    /// Returns the flaw of a damaged region.
+    /// Returns the flaw if the region is damaged.
     pub fn parse(self, region: &[u8]) -> Checked<Vec<Attribute>> {
         let entries = self.entries(region)?;
         Ok(entries.into_iter().map(|(_hash, attribute)| attribute).collect())
     }
 
-    /// Checks a region as e2fsck does. Hashes must be right too, although inodes may omit them. No
-    /// byte may belong to two values, or to a value and an entry.
+    /// Checks a region in the same way as e2fsck. Hashes must also be correct, although inodes may
+    /// omit them. No byte may belong to two values, or to a value and an entry.
     ///
     /// # Errors
-    /// Returns the flaw of a damaged region.
+    /// Returns the flaw if the region is damaged.
     pub fn verify(self, region: &[u8]) -> Checked<()> {
         let entries = self.entries(region)?;
         if !self.is_disjoint(region, &entries) {
@@ -170,8 +171,8 @@ impl Region {
         Ok((raw.e_hash.get(), Attribute { index: raw.e_name_index, name, value }))
     }
 
-    /// Writes attributes into a region in which they [`fit`](Self::fits). The reference count of a
-    /// block becomes 1.
+    /// Writes attributes into a region, in which they must [`fit`](Self::fits). For a block, sets
+    /// the reference count to 1.
     pub fn write(self, region: &mut [u8], attributes: &mut [Attribute]) {
         region.fill(0);
         if attributes.is_empty() {
@@ -222,7 +223,7 @@ impl Region {
 /// Checks the header of an attribute block.
 ///
 /// # Errors
-/// Returns the flaw of a damaged header.
+/// Returns the flaw if the header is damaged.
 pub(crate) fn check_block(block: &[u8]) -> Checked<()> {
     match RawXattrHeader::ref_from_prefix(block) {
         Ok((header, _)) if header.h_magic.get() == XATTR_MAGIC => match header.h_blocks.get() {

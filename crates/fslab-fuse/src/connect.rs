@@ -25,11 +25,11 @@ use crate::protocol::{MAJOR, MINOR_MAX, MINOR_MIN};
 use crate::request_timeout::Limits;
 use crate::transport::{Received, Transport};
 
-const NO_URING: &str = "the kernel offers no FUSE over io_uring: it needs Linux 6.14 and Y in \
+const NO_URING: &str = "the kernel does not offer FUSE over io_uring: it needs Linux 6.14 and Y in \
                         /sys/module/fuse/parameters/enable_uring";
 
-const NO_RESEND: &str = "the kernel does not send requests again that a daemon left unanswered, \
-                         which -o keep needs: Linux 6.9 does";
+const NO_RESEND: &str = "the kernel does not resend the unanswered requests of a dead daemon, \
+                         which -o keep needs (Linux 6.9)";
 
 /// Smallest buffer for which the kernel delivers a request.
 const FIRST_BUFFER_BYTES: usize = 8192 + 4096;
@@ -69,7 +69,7 @@ fn mount_by_helper(mount_point: &Path, options: &MountOptions) -> io::Result<Own
         .env("_FUSE_COMMFD", helpers.as_raw_fd().to_string())
         .output()
         .map_err(|error| {
-            io::Error::new(error.kind(), format!("fusermount3 (Debian: fuse3): {error}"))
+            io::Error::new(error.kind(), format!("can't run fusermount3 (Debian: fuse3): {error}"))
         })?;
     drop(helpers);
     if output.status.success() {
@@ -77,7 +77,7 @@ fn mount_by_helper(mount_point: &Path, options: &MountOptions) -> io::Result<Own
     } else {
         let message = String::from_utf8_lossy(&output.stderr).trim().to_owned();
         if ["Permission denied", "not permitted"].iter().any(|denied| message.contains(denied)) {
-            let advice = "`fslab doctor` shows what this user lacks";
+            let advice = "run `fslab doctor` for the missing requirements";
             return Err(io::Error::new(
                 io::ErrorKind::PermissionDenied,
                 format!("{message}; {advice}"),
@@ -142,7 +142,7 @@ pub(crate) fn greet(transport: &dyn Transport, options: &MountOptions) -> io::Re
 fn refusal(offer: &InitIn) -> Option<String> {
     let (major, minor) = (offer.major, offer.minor);
     (major < MAJOR || minor < MINOR_MIN).then(|| {
-        format!("the kernel speaks FUSE {major}.{minor}, which is too old: fslab needs Linux 6.1")
+        format!("the kernel's FUSE protocol {major}.{minor} is too old: fslab needs Linux 6.1")
     })
 }
 

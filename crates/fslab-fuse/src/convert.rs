@@ -88,7 +88,7 @@ pub(crate) fn to_open_mode(flags: u32, writeback: bool) -> OpenMode {
 ///
 /// For some operations the kernel applies an `ENOSYS` to the whole connection. That is right for
 /// the operations listed here: it then returns `EOPNOTSUPP` itself or uses its own fallback. For
-/// all others `ENOSYS` must not be sent, above all for fsync, where the kernel would take it as
+/// all others `ENOSYS` must not be sent, above all for fsync, where the kernel would treat it as
 /// success.
 ///
 /// Numbers from 512 on are internal to the kernel, but lower file systems sometimes return them.

@@ -23,7 +23,7 @@ pub enum Error {
         source: io::Error,
     },
     /// The state left by an earlier daemon is incomplete.
-    #[error("can't go on to serve {}: what its daemon left is incomplete", mount_point.display())]
+    #[error("can't continue to serve {}: its daemon's state is incomplete", mount_point.display())]
     NotKept {
         /// The mount point.
         mount_point: PathBuf,

@@ -52,7 +52,7 @@ fn add_labels(
 
 fn take_groups(record: &mut Pieces<'_>) -> Result<Vec<u32>, Malformed> {
     let groups: SuppGroups = record.take()?;
-    // Takes at most as many as there are bytes, whatever the count says.
+    // Reads at most as many groups as there are bytes, whatever the count is.
     (0..groups.nr_groups).map(|_| record.take::<u32>()).collect()
 }
 

@@ -15,8 +15,8 @@ use parking_lot::Mutex;
 use crate::notifications;
 use crate::transport::Transport;
 
-/// Bytes that must be freed below before writes to a failed inode are accepted again: about what
-/// the kernel writes back at once.
+/// Bytes that must be freed in the lower file system before writes to a failed inode are accepted
+/// again. This is about the amount that the kernel writes back at once.
 const FREED_BYTES_MIN: u64 = 1 << 20;
 
 /// Inodes with a failed write-back, and the state needed to refuse writes to them.
@@ -30,7 +30,7 @@ pub(crate) struct FailedWrites {
 #[derive(Clone, Copy, Debug)]
 struct Failure {
     errno: Errno,
-    /// Number of free bytes below at the failure; `None` if unknown.
+    /// Number of free bytes in the lower file system at the failure; `None` if unknown.
     free_bytes: Option<u64>,
 }
 
@@ -63,7 +63,7 @@ impl FailedWrites {
             tracing::warn!(
                 inode = ino.0,
                 error = %errno,
-                "bytes that write(2) took could not be written: fsync or close reports it, and \
+                "accepted writes could not be written back: fsync or close reports it, and \
                  write-only descriptors are refused until space is freed, an fsync succeeds, or \
                  the file is truncated"
             );
@@ -83,7 +83,7 @@ impl FailedWrites {
 
     fn forget_attributes(&self, ino: Ino) {
         if let Err(error) = notifications::invalidate_attributes(&*self.transport, ino) {
-            tracing::warn!(%error, "the kernel may take writes that can't be written");
+            tracing::warn!(%error, "the kernel may accept writes that can't be written back");
         }
     }
 

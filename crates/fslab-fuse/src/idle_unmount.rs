@@ -33,7 +33,7 @@ pub(crate) fn unmount_when_idle(
                 match unmounter.unmount_if_unused() {
                     Ok(true) => return,
                     Ok(false) => {}
-                    Err(error) => tracing::warn!(%error, "idle, and can't be unmounted"),
+                    Err(error) => tracing::warn!(%error, "can't unmount an idle mount"),
                 }
             }
         }

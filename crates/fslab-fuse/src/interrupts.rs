@@ -14,11 +14,11 @@ const KEPT_MAX: usize = 64;
 /// Numbers of requests that are cancelled as soon as they begin.
 #[derive(Debug)]
 pub(crate) struct EarlyInterrupts {
-    /// 0 marks a free place.
+    /// 0 marks a free slot.
     uniques: [AtomicU64; KEPT_MAX],
     /// Number of kept interrupts; while it is zero, a request costs only one load.
     kept: AtomicUsize,
-    /// The place for the next interrupt.
+    /// The slot for the next interrupt.
     next: AtomicUsize,
 }
 
@@ -30,7 +30,7 @@ impl Default for EarlyInterrupts {
 }
 
 impl EarlyInterrupts {
-    /// Keeps the number of a request, replacing the oldest if there is no free place.
+    /// Keeps the number of a request, replacing the oldest if there is no free slot.
     pub fn keep(&self, unique: u64) {
         let place = self.next.fetch_add(1, Ordering::SeqCst) % KEPT_MAX;
         if self.uniques[place].swap(unique, Ordering::SeqCst) == 0 {

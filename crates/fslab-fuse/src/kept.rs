@@ -1,7 +1,7 @@
 //! Kept mounts: state that a daemon records so that the next one can replace it.
 //!
 //! The supervisor holds the descriptors (see [`fslab_sys::supervise`]). Shared memory (`state`)
-//! holds all other state that the kernel relies on: the granted features, the open files
+//! contains all other state that the kernel relies on: the granted features, the open files
 //! (`handles`), and a record for each non-idempotent request (`records`). `again` repeats a request
 //! that an earlier daemon may have performed.
 
@@ -22,7 +22,7 @@ pub(crate) use records::{Before, Record, Records, Stage};
 pub(crate) use state::Connection;
 pub use state::KeptState;
 
-/// Flag that the kernel sets in the number of a request that it sends again.
+/// Flag that the kernel sets in the number of a request that it resends.
 pub(crate) const SENT_AGAIN: u64 = 1 << 63;
 
 /// A kept mount, as seen by its daemon.

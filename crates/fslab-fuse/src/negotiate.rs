@@ -149,7 +149,7 @@ fn to_reply(offer: &InitIn, features: InitFlags, request_timeout: u16) -> InitOu
 }
 
 /// Pages of the largest request, for a kernel with this page size. With more, the kernel would send
-/// larger reads than the server answers. It would then take a short reply for the end of the file.
+/// larger reads than the server answers, and treat a short reply as the end of the file.
 fn pages_max(page_bytes: usize) -> u16 {
     u16::try_from(WRITE_BYTES_MAX as usize / page_bytes).unwrap_or(u16::MAX).max(1)
 }

@@ -1,7 +1,7 @@
 //! Notifies the kernel of changes that were not made through the mount, from a separate thread.
 //!
-//! The kernel may need locks for a notification that an in-flight request holds, so no request may
-//! wait for the delivery.
+//! To handle a notification, the kernel may need locks that an in-flight request holds. So no
+//! request may wait for the delivery.
 
 use std::ffi::{OsStr, OsString};
 use std::ops::Range;
@@ -25,9 +25,9 @@ enum Notice {
 
 /// The sending end of the queue, for file systems.
 ///
-/// The queue is unbounded. The kernel may need a request answered before it accepts the next
-/// notification, so no request may wait here for room. Its length is limited by the changes that
-/// file systems make without a request from the kernel.
+/// The queue is unbounded. The kernel may wait for the reply to a request before it accepts the
+/// next notification. So no request may wait here for room. Its length is limited by the changes
+/// that file systems make without a request from the kernel.
 #[derive(Clone, Debug)]
 pub(crate) struct Notices {
     queue: Sender<Notice>,
@@ -46,7 +46,7 @@ pub(crate) fn queue() -> (Notices, Pending) {
 impl Notices {
     fn send(&self, notice: Notice) {
         if self.queue.send(notice).is_err() {
-            tracing::debug!("a notice came after the end of the mount");
+            tracing::debug!("a notification was sent after the end of the mount");
         }
     }
 }
@@ -74,7 +74,7 @@ impl Pending {
         std::thread::Builder::new().name("fslab-notices".to_owned()).spawn(move || {
             for notice in self.0 {
                 if let Err(error) = deliver(&*transport, notice, entry_flags) {
-                    tracing::warn!(%error, "the kernel refused a notice");
+                    tracing::warn!(%error, "the kernel refused a notification");
                 }
             }
         })?;

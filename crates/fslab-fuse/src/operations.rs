@@ -19,7 +19,7 @@ use crate::protocol::opcode::Opcode;
 use crate::server::Server;
 
 impl Server {
-    /// Stores the umask and extensions of a creating request, whose names were taken before.
+    /// Stores the umask and extensions of a creating request, whose names have already been parsed.
     fn note_creation(&self, job: &mut Job<'_>, umask: u32) -> Result<()> {
         job.request.umask = umask;
         job.request.creation = extension::parse(self.records_of(job))?;
@@ -31,7 +31,7 @@ impl Server {
     }
 
     /// The extension records of a creating request. Kernels with labels (Linux 5.17) send no length
-    /// before Linux 6.3, and before 6.1.110 among the maintained versions.
+    /// before Linux 6.3 (6.1.110 among the maintained versions).
     fn records_of<'a>(&self, job: &Job<'a>) -> &'a [u8] {
         let tells_length = !job.incoming.extensions.is_empty();
         if tells_length || !self.granted.has(InitFlags::SECURITY_CTX) {
@@ -60,7 +60,7 @@ impl Server {
                 None => self.file_system.releasedir(&job.request, open.ino, handle),
             };
             if let Err(error) = closed {
-                tracing::warn!(%error, "closing a handle that has no number");
+                tracing::warn!(%error, "can't close a file without a number");
             }
         })
     }

@@ -28,7 +28,7 @@ pub struct MountOptions {
     /// The access time option shown by `mount`. The file system implements it.
     pub access_times: AccessTimes,
     /// Which changes are durable when an operation returns. The file system syncs names and
-    /// attributes, the kernel writes.
+    /// attributes, and the kernel syncs writes.
     pub synchronous: Option<Synchronous>,
     /// Honour set-id bits of programs.
     pub set_id: bool,
@@ -44,7 +44,7 @@ pub struct MountOptions {
     /// Allow id-mapped mounts of it. The kernel then identifies the caller only in creating
     /// requests.
     pub id_maps: bool,
-    /// Support file handles, as for NFS, if the file system finds inodes by number.
+    /// Support file handles, for example for NFS, if the file system finds inodes by number.
     pub file_handles: bool,
     /// How long the kernel may cache a name; 0 to request it each time.
     pub entry_timeout: Duration,
@@ -142,7 +142,7 @@ impl MountOptions {
     }
 }
 
-/// Escapes a value: fusermount3 takes options separated by commas, with a backslash as escape.
+/// Escapes a value: fusermount3 accepts options separated by commas, with a backslash as escape.
 fn escape(value: &str) -> String {
     let mut escaped = String::with_capacity(value.len());
     for character in value.chars() {

@@ -40,7 +40,7 @@ struct OpenInode {
     direct: Vec<Handle>,
     /// Opens so far that may use the kernel's cache.
     cached_opens: u64,
-    /// The number of such opens when all pages were dropped, with none of them left.
+    /// The value of `cached_opens` when all pages were dropped while no such open existed.
     cached_opens_at_drop: u64,
 }
 
@@ -119,7 +119,7 @@ impl BackingFiles {
         let open = self.open.lock();
         for id in ids.iter().filter(|id| !open.values().any(|inode| inode.backing == Some(**id))) {
             if let Err(error) = self.transport.release_backing(*id) {
-                tracing::warn!(%error, id, "the kernel keeps a backing file");
+                tracing::warn!(%error, id, "can't release a backing file");
             }
         }
     }
@@ -128,7 +128,7 @@ impl BackingFiles {
     /// times without the kernel noticing.
     fn forget_attributes(&self, ino: Ino) {
         if let Err(error) = notifications::invalidate_attributes(&*self.transport, ino) {
-            tracing::warn!(%error, "times of a file may be shown late");
+            tracing::warn!(%error, "a file may be shown with outdated times");
         }
     }
 
@@ -140,7 +140,7 @@ impl BackingFiles {
         self.open.lock().get(&ino).is_some_and(is_written_below)
     }
 
-    /// Whether the kernel may hold dirty bytes of an inode. This does not depend on writeback mode,
+    /// Whether the kernel may have dirty bytes of an inode. This does not depend on writeback mode,
     /// because shared mappings are always written later.
     pub fn may_be_dirty(&self, ino: Ino) -> bool {
         let is_written_later =
@@ -181,12 +181,12 @@ impl BackingFiles {
 
     fn say_refused(&self, error: Errno) {
         if self.was_refused.swap(true, Ordering::Relaxed) {
-            tracing::debug!(%error, "no passthrough for one more file");
+            tracing::debug!(%error, "another file can't use passthrough");
             return;
         }
         tracing::warn!(
             %error,
-            "the kernel refuses passthrough for a file (ELOOP: too many mounts above each other); \
+            "the kernel refuses passthrough for a file (ELOOP: too many stacked file systems); \
              such files are read and written through the daemon"
         );
     }
@@ -204,7 +204,7 @@ impl BackingFiles {
         let backing = open.remove(&ino).and_then(|inode| inode.backing);
         let released = backing.map(|id| self.transport.release_backing(id));
         if let Some(Err(error)) = released {
-            tracing::error!(%error, "the kernel keeps a backing file");
+            tracing::error!(%error, "can't release a backing file");
         }
     }
 }

@@ -17,7 +17,7 @@ pub(crate) fn raise(mount_point: &Path) {
         });
     match written {
         Ok(()) => tracing::debug!(kib = READ_AHEAD_KIB, "read-ahead raised"),
-        Err(error) => tracing::info!(%error, "read-ahead stays at the kernel's 128 KiB"),
+        Err(error) => tracing::info!(%error, "the read-ahead remains at the kernel's 128 KiB"),
     }
 }
 

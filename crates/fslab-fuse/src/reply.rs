@@ -16,7 +16,7 @@ pub(crate) fn send(transport: &dyn Transport, unique: u64, answer: Result<&[u8],
     match sent {
         // The request was aborted meanwhile: no caller waits for the reply.
         Ok(()) | Err(Errno::NOENT) => {}
-        Err(error) => tracing::error!(%error, unique, "the kernel refused an answer"),
+        Err(error) => tracing::error!(%error, unique, "the kernel refused a reply"),
     }
     sent.is_ok()
 }

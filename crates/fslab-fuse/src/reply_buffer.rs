@@ -67,7 +67,7 @@ impl ReplyBuffer {
         self.handed_over.push(what);
     }
 
-    /// Returns and forgets the references given by the reply, the last first.
+    /// Removes and returns the references given by the reply, the last first.
     pub fn take_back(&mut self) -> impl Iterator<Item = HandedOver> {
         self.handed_over.drain(..).rev()
     }

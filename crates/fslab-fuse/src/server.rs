@@ -125,7 +125,7 @@ impl Server {
 
     /// Refuses requests from now on, and cancels those in flight.
     pub fn cut_off(&self) {
-        // Before checking for busy threads: requests that begin later see the flag.
+        // Set before checking for busy threads, so that requests that begin later see the flag.
         self.refuses.store(true, Ordering::SeqCst);
         self.all_workers().for_each(Workers::cut_off);
         self.deferred.iter().for_each(|deferred| deferred.cut_off());
@@ -172,7 +172,7 @@ impl Server {
         if let Err(error) = started
             && !has_failed_before
         {
-            tracing::warn!(%error, "can't start one more thread; requests wait until it works");
+            tracing::warn!(%error, "can't start another thread; requests wait until this succeeds");
         }
     }
 
@@ -224,7 +224,7 @@ impl Server {
                 Ok(incoming) => {
                     self.serve(worker, &next, incoming, &mut output, &mut history);
                 }
-                Err(error) => tracing::error!(%error, next.length, "left unanswered"),
+                Err(error) => tracing::error!(%error, next.length, "a request is not answered"),
             }
         }
     }
@@ -320,7 +320,7 @@ impl Server {
         }
     }
 
-    /// The reply to a request that an earlier daemon performed, or that is not tried again.
+    /// Returns the reply to a request that an earlier daemon performed, or that is given up.
     fn known_answer(
         &self,
         header: &InHeader,
@@ -335,7 +335,7 @@ impl Server {
                 Answer::Now
             })),
             Stage::GivenUp => {
-                tracing::error!(?header, "two daemons died over this request: it fails with EIO");
+                tracing::error!(?header, "two daemons died during this request: it fails with EIO");
                 Some(Err(Errno::IO))
             }
         }
@@ -374,7 +374,7 @@ impl Server {
         busy_for: impl Fn() -> Duration,
     ) -> Result<Answer, Errno> {
         let respond = || match self.is_cut_off() {
-            // The same error as after the death of a daemon.
+            // The error that users get after the death of a daemon.
             true => Err(Errno::NOTCONN.into()),
             false => self.respond(opcode, incoming, cancellation, route, output),
         };
@@ -435,7 +435,10 @@ impl Server {
         if !arrived {
             let request = to_request(header, Cancellation::default());
             if catch_unwind(AssertUnwindSafe(|| self.take_back(&request, output))).is_err() {
-                tracing::error!(?header, "the file system panicked; it keeps what nobody has");
+                tracing::error!(
+                    ?header,
+                    "the file system panicked while releasing an unsent reply"
+                );
             }
         }
     }
@@ -447,7 +450,7 @@ impl Server {
         if errno != Errno::INTR || !self.cancel_after.is_some_and(is_too_long) {
             return errno;
         }
-        tracing::warn!(?header, "given up: this machine lets no request of a mount wait longer");
+        tracing::warn!(?header, "given up: the request reached this machine's time limit");
         Errno::TIMEDOUT
     }
 

@@ -40,7 +40,7 @@ pub struct Breaker(Arc<Server>);
 /// Mounts a file system and starts serving it. The mount works when this returns.
 ///
 /// # Errors
-/// The error names the mount point and the error of the kernel or the mount helper.
+/// The error contains the mount point and the error of the kernel or the mount helper.
 pub fn mount(
     file_system: Arc<dyn FileSystem>,
     mount_point: &Path,
@@ -113,12 +113,12 @@ pub fn take_over(
     );
     server.restore(&restored);
     let server = Arc::new(server);
-    // The kernel takes back requests read from descriptors that are still open. So this precedes
-    // closing them and the first read. If the file system was unmounted meanwhile, the threads will
-    // notice.
+    // The kernel requeues requests that were read from descriptors that are still open. So this
+    // precedes closing them and the first read. If the file system was unmounted meanwhile, the
+    // threads will notice.
     transport.notify(NOTIFY_RESEND, &[]).map_err(|errno| serve_error(errno.into()))?;
-    // From here on the copy is the connection. After an earlier failure, the next daemon can still
-    // take over.
+    // From here on, the copied descriptor is the recorded connection. After a failure before this,
+    // the next daemon can still take over.
     if let Some(device) = transport.device() {
         state.begin(device, &server.granted.to_connection(device.as_raw_fd(), unmounter.device));
     }
@@ -172,7 +172,7 @@ fn start(
     if granted.passthrough()
         && let Err(error) = try_passthrough(&*transport)
     {
-        // As for every ordinary user; the daemon performs all I/O.
+        // Ordinary users never have passthrough. The daemon then performs all I/O.
         tracing::info!(
             %error,
             "no passthrough for this process: reads and writes go through the daemon"
@@ -198,10 +198,10 @@ fn start(
 
 fn warn_of_limit(limit: &Duration) {
     tracing::warn!(
-        "this machine aborts a mount one of whose requests takes {} s (see \
-         /proc/sys/fs/fuse/max_request_timeout and default_request_timeout): a request that waits \
-         for {} s is given up with ETIMEDOUT so that the mount stays; set both to 0 before \
-         mounting to wait as long as it takes",
+        "this machine aborts a mount if a request takes {} s (see \
+         /proc/sys/fs/fuse/max_request_timeout and default_request_timeout). To prevent this, \
+         requests fail with ETIMEDOUT after {} s; set both to 0 before mounting to wait without \
+         a limit",
         limit.as_secs(),
         cancel_after(*limit).as_secs()
     );
@@ -209,7 +209,7 @@ fn warn_of_limit(limit: &Duration) {
 
 fn detach_or_say(unmounter: &Unmounter) {
     if let Err(error) = unmounter.detach() {
-        tracing::error!(%error, "a mount is left behind");
+        tracing::error!(%error, "can't remove a mount without a server");
     }
 }
 

@@ -9,8 +9,9 @@
 //! - when readers repeatedly find requests waiting (`widen`), up to one reader for each processor;
 //!   readers that repeatedly find an empty queue leave (`narrow`).
 //!
-//! One thread must always read, if only to receive interrupts: a request can wait for a tape. So if
-//! all threads of a mount wait, more are added (`has_room`), which end as soon as others are idle.
+//! One thread must always read, at least to receive interrupts: a request can wait for a tape. So
+//! if all threads of a mount wait, more are added (`has_room`), which end as soon as others are
+//! idle.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -20,11 +21,11 @@ use parking_lot::{Condvar, Mutex};
 
 use crate::workers::{Worker, Workers};
 
-/// Consecutive reads that found a request waiting, after which one more reader is added.
+/// One more reader is added after this many consecutive reads that found a waiting request.
 const WIDEN_AFTER: u32 = 16;
-/// Consecutive reads that had to wait, after which an extra reader leaves.
+/// An extra reader leaves after this many consecutive reads that had to wait.
 const NARROW_AFTER: u32 = 64;
-/// A read that took less time found its request waiting.
+/// A read that took less time than this found a waiting request.
 const WAITING_MAX: Duration = Duration::from_micros(5);
 /// Time for which most threads must have been busy before a surplus thread is added.
 const STALLED_MIN: Duration = Duration::from_millis(100);
@@ -44,7 +45,7 @@ pub(crate) struct ThreadPool {
     state: Mutex<State>,
     /// The state of its threads that other threads need.
     workers: Arc<Workers>,
-    /// A place for a reader is free, or the mount has ended.
+    /// Signalled when another reader is needed or the mount has ended.
     place_free: Condvar,
     threads_max: usize,
     readers_max: usize,
@@ -57,7 +58,7 @@ struct State {
     /// Target number of readers.
     wanted: usize,
     parked: usize,
-    /// Number of threads that are starting and will take a place as soon as they run.
+    /// Number of threads that are starting and will become readers as soon as they run.
     starting: usize,
     over: bool,
 }
@@ -111,8 +112,8 @@ impl ThreadPool {
     fn has_room(&self) -> bool {
         let count = self.workers.count();
         let are_stuck = || count - self.workers.count_busy(STUCK_MIN) < self.threads_max;
-        // The more threads are waiting, the more likely it is that they wait and do not work. Then
-        // threads may be added faster than one at a time.
+        // If nearly all threads have been busy for a while, they probably wait and do not work.
+        // Then threads may be added faster than one at a time.
         let are_stalled = || {
             let moving = count - self.workers.count_busy(STALLED_MIN);
             moving * SURPLUS_PER_MOVING <= count - self.threads_max
@@ -149,8 +150,8 @@ impl ThreadPool {
         }
     }
 
-    /// Gives the place of a busy reader to another thread; returns `true` if a new thread must be
-    /// started for it.
+    /// Lets another thread read in place of a busy reader; returns `true` if a new thread must be
+    /// started for this.
     pub fn hand_off(&self, worker: &Worker) -> bool {
         let mut state = self.state.lock();
         let can_go_on = state.parked > 0 || self.has_room();
@@ -198,7 +199,7 @@ impl ThreadPool {
         }
     }
 
-    /// Gives the places of readers that have been busy for too long to other threads. Returns how
+    /// Lets other threads read in place of readers that have been busy for too long. Returns how
     /// many threads must be started, including those that failed to start before.
     pub fn replace_busy(&self, busy_max: Duration) -> usize {
         for worker in self.workers.all() {
@@ -225,7 +226,7 @@ impl ThreadPool {
 }
 
 impl State {
-    /// Number of free places for which no thread is starting.
+    /// Number of missing readers for which no thread is starting.
     fn missing(&self) -> usize {
         self.wanted.saturating_sub(self.readers + self.parked + self.starting)
     }

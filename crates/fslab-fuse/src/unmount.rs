@@ -46,7 +46,7 @@ impl Unmounter {
     }
 
     /// Unmounts the file system if it is not in use; returns `false` if it is. A file system that
-    /// is no longer mounted counts as unmounted.
+    /// is no longer mounted is treated as unmounted.
     ///
     /// # Errors
     /// Other errors of the kernel.
@@ -115,7 +115,7 @@ fn unmount_by_helper(place: &Path, flags: UnmountFlags) -> Result<()> {
         Ok(output) if output.status.success() => return Ok(()),
         Ok(output) => output,
         Err(error) => {
-            tracing::warn!(%error, "fusermount3 (Debian: fuse3)");
+            tracing::warn!(%error, "can't run fusermount3 (Debian: fuse3)");
             return Err(unmount_error(place, Errno::PERM));
         }
     };

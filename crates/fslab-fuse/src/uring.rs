@@ -53,7 +53,7 @@ pub(crate) fn check(device: &OwnedFd) -> io::Result<()> {
     if !processors::may_run_on_all()? {
         return Err(io::Error::new(
             io::ErrorKind::PermissionDenied,
-            "io_uring: this process may not run on every processor",
+            "io_uring: this process is not allowed to run on every processor",
         ));
     }
     let ring = FuseRing::new(Arc::new(device.try_clone()?), 0, 4096);
@@ -122,12 +122,12 @@ impl RingThread {
             (Ok(ring), Some(sender)) => sender.send(Ok(())).is_ok().then_some(ring),
             (Err(error), Some(sender)) => {
                 if sender.send(Err(error)).is_err() {
-                    tracing::debug!("nobody waits for the queues any more");
+                    tracing::debug!("the start of the queues was given up");
                 }
                 None
             }
             (Err(error), None) => {
-                tracing::warn!(%error, "can't serve one more request at a time");
+                tracing::warn!(%error, "can't add a thread to a queue");
                 None
             }
         };
@@ -147,9 +147,9 @@ impl RingThread {
                 Ok(Taken::Request) => {}
                 Ok(Taken::Gone) => return self.queues.workers.end(),
                 Err(error) => {
-                    tracing::error!(%error, "the kernel refused an answer");
+                    tracing::error!(%error, "the kernel refused a reply");
                     if let Err(error) = ring.register() {
-                        tracing::error!(%error, "a thread of the mount ends");
+                        tracing::error!(%error, "can't register a queue entry; its thread ends");
                         return;
                     }
                     continue;
@@ -181,7 +181,7 @@ impl RingThread {
         if let Err(error) = started
             && !has_failed_before
         {
-            tracing::warn!(%error, "can't start one more thread; requests wait until it works");
+            tracing::warn!(%error, "can't start another thread; requests wait until this succeeds");
         }
     }
 
@@ -202,7 +202,7 @@ impl RingThread {
             Err(errno) => ring.answer(-errno.raw_os_error(), &[]),
         };
         if let Err(error) = answered {
-            tracing::error!(%error, "an answer could not be sent");
+            tracing::error!(%error, "can't send a reply");
         }
         self.worker.finish();
     }

@@ -195,7 +195,7 @@ impl Worker {
         Self { is_surplus, ..Self::default() }
     }
 
-    /// Records the beginning of a request and returns the place of its cancellation.
+    /// Records the beginning of a request and returns the word that cancels it.
     pub fn begin(&self, unique: u64, arrived: Instant, workers: &Workers) -> Arc<AtomicU64> {
         self.unique.store(unique, Ordering::SeqCst);
         self.busy_since_ns.store(workers.clock_ns(arrived), Ordering::SeqCst);
@@ -245,7 +245,7 @@ mod tests {
         assert_eq!(other.load(Ordering::SeqCst), 0);
     }
 
-    /// In either order, neither side may miss the other.
+    /// In either order, the interrupt must reach the request.
     #[test]
     fn no_interrupt_is_lost_between_reading_and_beginning() {
         let (workers, [worker]) = with_threads();

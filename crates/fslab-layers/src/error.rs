@@ -44,7 +44,7 @@ pub enum Error {
         expected: String,
     },
     /// An option without `=value`, or given twice.
-    #[error("layer '{layer}': '{text}' should be one key=value each")]
+    #[error("layer '{layer}': '{text}' must be key=value, each key once")]
     BadOption {
         /// The layer.
         layer: &'static str,
@@ -115,8 +115,8 @@ pub enum Error {
     },
     /// Another mount or tool uses stored files there.
     #[error(
-        "layer '{layer}': the lower directory is in use by another fslab mount or tool, or one is \
-         used around it; end that first"
+        "layer '{layer}': the lower directory, or one around it, is in use by another fslab \
+         mount or tool; end that first"
     )]
     InUse {
         /// The layer.

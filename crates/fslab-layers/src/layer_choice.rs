@@ -1,4 +1,4 @@
-//! One layer as a user names it: `NAME[:key=value,...]`.
+//! One layer in its command-line form: `NAME[:key=value,...]`.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -26,7 +26,7 @@ impl LayerChoice {
     /// defaults.
     ///
     /// # Errors
-    /// The error names the nearest existing layer, option or value.
+    /// The error contains the nearest existing layer, option or value.
     pub fn of<'a>(
         foreign: &'static [LayerSpec],
         name: &str,
@@ -117,7 +117,7 @@ impl LayerChoice {
     /// Parses `NAME[:key=value,...]`; the layer may be from `foreign`.
     ///
     /// # Errors
-    /// The error names the unknown layer, option or value.
+    /// The error contains the unknown layer, option or value.
     pub fn parse(text: &str, foreign: &'static [LayerSpec]) -> Result<Self> {
         let (name, options) = text.split_once(':').unwrap_or((text, ""));
         let bare = Self::of(foreign, name, [])?;
@@ -183,10 +183,10 @@ mod tests {
         );
         let choice = LayerChoice::parse("trace:to=/x,save_every=2s,when-full=wait", &[]).unwrap();
         assert_eq!(choice.to_string(), "trace:to=/x,when-full=wait,save-every=2s");
-        refuses("null:passthrough", "layer 'null': 'passthrough' should be one key=value each");
+        refuses("null:passthrough", "layer 'null': 'passthrough' must be key=value, each key once");
         refuses(
             "null:passthrough=on,passthrough=off",
-            "layer 'null': 'passthrough=off' should be one key=value each",
+            "layer 'null': 'passthrough=off' must be key=value, each key once",
         );
     }
 }

@@ -18,7 +18,7 @@ pub const LEAVES: &[LeafSpec] = &[DIRECTORY, MEMORY];
 
 const DIRECTORY: LeafSpec = LeafSpec {
     name: "dir:PATH",
-    help: "a directory of the host; PATH alone means the same",
+    help: "a directory of the host; PATH without dir: means the same",
     stability: Stability::Beta,
 };
 

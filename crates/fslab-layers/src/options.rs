@@ -49,7 +49,7 @@ pub enum ValueKind {
     Text,
     /// A path; empty if none is used.
     Path,
-    /// A path that the layer writes to. It must be given, and lie outside the mount: a layer that
+    /// A path that the layer writes to. It must be given and be outside the mount: a layer that
     /// writes through itself would deadlock.
     Place,
 }
@@ -69,7 +69,7 @@ impl ValueKind {
             Self::Choice(words) => format!("one of {}", words.join(", ")),
             Self::Text => "a text".to_owned(),
             Self::Path => "a path".to_owned(),
-            Self::Place => "a path outside the mount and what is mounted".to_owned(),
+            Self::Place => "a path outside the mount and the lower directory".to_owned(),
         }
     }
 
@@ -208,7 +208,7 @@ impl Options {
     pub fn place(&self, name: &'static str) -> Result<&Path> {
         self.path(name).ok_or_else(|| Error::Unfit {
             layer: self.layer,
-            what: format!("needs {name}=PATH, a place to write to"),
+            what: format!("needs {name}=PATH, a path to write to"),
         })
     }
 

@@ -1,7 +1,7 @@
 //! Reports of layers: counters, and latencies of operations.
 //!
-//! Layers know no mount and no socket. They publish a [`Reporter`]; the code that built the stack
-//! calls it and passes the [`Report`]s on.
+//! Layers have no access to the mount or its socket. They publish a [`Reporter`]; the code that
+//! built the stack calls it and passes the [`Report`]s on.
 
 use std::collections::BTreeMap;
 
@@ -16,7 +16,7 @@ pub trait Reporter: Send + Sync {
 /// The report of one layer.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Report {
-    /// Its place in the stack; 1 is the top.
+    /// Its position in the stack; 1 is the top.
     pub position: usize,
     /// The layer in its command-line form.
     pub layer: String,

@@ -104,8 +104,8 @@ impl Stack {
                 unfit("can be in a stack only once".to_owned())
             }
             Some(below) => unfit(format!(
-                "needs files as they are in the directory, and '{}' changes them: the other order, \
-                 -l {} -l {}, is possible",
+                "needs the unchanged files of the directory, but '{}' changes them; use the \
+                 other order: -l {} -l {}",
                 below.name, below.name, layer.name
             )),
             None => Ok(()),
@@ -122,7 +122,7 @@ impl Stack {
     /// Parses `LAYER / LAYER / LEAF`; layers and leaf may be from `foreign`.
     ///
     /// # Errors
-    /// The error names the unknown layer, option or value.
+    /// The error contains the unknown layer, option or value.
     pub fn parse(text: &str, foreign: Foreign) -> Result<Self> {
         let mut parts: Vec<_> = text.split(SEPARATOR).map(str::trim).collect();
         let leaf = Leaf::parse(parts.pop().unwrap_or_default(), foreign.leaves);
@@ -134,7 +134,7 @@ impl Stack {
     /// Reads the layers of a stack from a TOML file, top first; they may be from `foreign`.
     ///
     /// # Errors
-    /// The error names file, line and key.
+    /// The error contains file, line and key.
     pub fn read_layers(path: &Path, foreign: &'static [LayerSpec]) -> Result<Vec<LayerChoice>> {
         let text = std::fs::read_to_string(path)
             .map_err(|source| Error::UnreadableFile { path: path.to_owned(), source })?;
@@ -248,7 +248,7 @@ mod tests {
         };
         assert_eq!(told("change / null / ground / null / mem:"), Ok(()));
         let other = told("ground / null / change / mem:").unwrap_err();
-        assert!(other.ends_with("the other order, -l change -l ground, is possible"), "{other}");
+        assert!(other.ends_with("use the other order: -l change -l ground"), "{other}");
         let once = "layer 'ground' can be in a stack only once".to_owned();
         assert_eq!(told("ground / null / ground / mem:"), Err(once));
     }

@@ -1,5 +1,5 @@
-//! The services that the builder of a stack provides to layers: a clock, random numbers, and a
-//! place to publish reports. Layers must not obtain these themselves.
+//! The services that the builder of a stack provides to layers: a clock, random numbers, and a way
+//! to publish reports. Layers must not obtain these themselves.
 
 use std::fmt;
 use std::sync::Arc;

@@ -9,8 +9,8 @@ use fslab_vfs_testing::conformance::{Allowed, run_all};
 
 use crate::{LayerSpec, OptionSpec, Stack, ValueKind};
 
-/// Layers with their defaults, and with each other value of each switch and choice for which
-/// `is_tried` returns true, as written on a command line. Paths that a layer writes to are created
+/// Returns layers in command-line form: with their defaults, and with each other value of each
+/// switch and choice for which `is_tried` returns true. Paths that a layer writes to are created
 /// below `scratch`.
 ///
 /// # Panics

@@ -102,7 +102,7 @@ fn as_two_fields<S: Serializer>(
 /// A jump among times.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct Jump {
-    /// The `x` of the first point of those that stand out.
+    /// The `x` of the first point that stands out.
     pub at: u64,
     /// The additional time in ticks of the cycle counter.
     pub ticks: f64,
@@ -178,7 +178,7 @@ fn conclude(methods: &[Method]) -> Result<(Value, Confidence), String> {
     };
     match found.iter().find(|(_, other)| other != value) {
         Some((other_name, other)) => {
-            Err(format!("the methods disagree: {name} says {value}, {other_name} says {other}"))
+            Err(format!("the methods disagree: {name} gives {value}, {other_name} gives {other}"))
         }
         None if found.len() > 1 => Ok(((*value).clone(), Confidence::Agreed)),
         None => Ok(((*value).clone(), Confidence::Single)),
@@ -210,7 +210,7 @@ mod tests {
         let finding = Finding::conclude(vec![found("a", 4096), found("b", 1024)]);
         assert_eq!(
             finding.answer,
-            Err("the methods disagree: a says 4096 bytes, b says 1024 bytes".to_owned())
+            Err("the methods disagree: a gives 4096 bytes, b gives 1024 bytes".to_owned())
         );
     }
 

@@ -1,4 +1,4 @@
-//! The place that is probed: a temporary directory on the file system.
+//! The temporary directory on the file system, in which the prober works.
 
 use std::cell::{Cell, OnceCell};
 use std::fs::{self, File, OpenOptions};
@@ -25,12 +25,12 @@ pub(super) const PIECE: u64 = 1 << 20;
 /// The permissions of the prober.
 #[derive(Clone, Copy, Debug)]
 pub struct Options {
-    /// Maximum number of bytes that its files may take at one time.
+    /// Maximum number of bytes that its files may use at one time.
     pub budget: u64,
     /// Skips attributes that need many files, many writes or many device flushes.
     pub gentle: bool,
-    /// Whether the prober may temporarily move this process into a memory control group. Everything
-    /// that the process does then counts.
+    /// Whether the prober may temporarily move this process into a memory control group. All memory
+    /// use of the process is then charged to the group.
     pub bound_memory: bool,
 }
 
@@ -53,9 +53,9 @@ pub struct Ground {
 }
 
 impl Ground {
-    /// Makes the directory below `path`, which is a directory on the file system to probe.
+    /// Makes the temporary directory in `path`, a directory on the file system to probe.
     ///
-    /// # Errors
+    /// Fails if nothing can be created there.
     /// Fails if nothing can be made there.
     pub fn prepare(path: &Path, options: Options) -> Result<Self> {
         let directory = tempfile::Builder::new()
@@ -256,7 +256,7 @@ impl Drop for Scratch {
         // The directory is removed at the end anyway; this keeps the prober within its budget until
         // then.
         if let Err(error) = fs::remove_file(&self.path) {
-            tracing::debug!(path = %self.path.display(), %error, "a file of the prober stays");
+            tracing::debug!(path = %self.path.display(), %error, "can't remove a temporary file");
         }
     }
 }

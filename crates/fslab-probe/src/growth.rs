@@ -37,7 +37,10 @@ pub struct Growth {
 /// underneath.
 pub fn growth(ground: &Ground, block_bytes: u64) -> io::Result<Growth> {
     let device = ground.device.ok_or_else(|| {
-        io::Error::new(io::ErrorKind::Unsupported, "there is no one block device below")
+        io::Error::new(
+            io::ErrorKind::Unsupported,
+            "the file system is not on a single block device",
+        )
     })?;
     let mut counts = vec![Vec::new(); BLOCKS as usize];
     for _ in 0..FILES {

@@ -42,7 +42,7 @@ enum Base {
     Memory,
 }
 
-/// The file system that is probed on it. The names of layers and leaves belong to the host.
+/// The file system that is probed on top of it. The host defines the names of layers and leaves.
 #[derive(Clone, Debug)]
 enum Top {
     /// The file system itself.
@@ -133,7 +133,7 @@ impl Cell {
         let stage = Stage::make(self, directory, how.host)?;
         let truths = self.truths(&stage, how.options.bound_memory)?;
         let options = Options {
-            // A limit is found with a file that exceeds it, of half the budget.
+            // To find a limit, a file of half the budget must exceed it.
             budget: self.memory_mib.map_or(Options::default().budget, |mib| (4 * mib) << 20),
             ..how.options
         };

@@ -40,9 +40,9 @@ pub struct OnFileSystem {
     pub growth: Result<Growth>,
 }
 
-/// Probes the four attributes on each file system, made for the purpose. The prober has its default
-/// options instead of those in `how`. A file system that can't be made or mounted, for lack of
-/// privileges or tools, yields an error in its place.
+/// Makes each file system and probes the four attributes on it. The prober has its default options
+/// instead of those in `how`. A file system that can't be made or mounted, for lack of privileges
+/// or tools, yields an error instead of results.
 ///
 /// # Errors
 /// Only interruption.

@@ -27,7 +27,7 @@ pub(super) fn first_true(
     Ok(Some(yes))
 }
 
-/// Returns the count that more than half of the counts equal.
+/// Returns the value that more than half of the counts have.
 pub(super) fn most_common(counts: impl IntoIterator<Item = u64>) -> Option<u64> {
     let mut counts: Vec<u64> = counts.into_iter().collect();
     counts.sort_unstable();

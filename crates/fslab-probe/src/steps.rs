@@ -1,16 +1,16 @@
 //! Finds a step in times, or refuses to.
 //!
-//! Noise only ever adds to times. A point is therefore measured several times, and its least time
-//! counts. The sequence of logarithms is cut into pieces of one level each. The best cut into one,
+//! Noise only ever adds to times. A point is therefore measured several times, and its minimum is
+//! used. The sequence of logarithms is cut into pieces of one level each. The best cut into one,
 //! two, three and more pieces is found exactly, by dynamic programming over the sum of absolute
 //! deviations from each piece's median. Schwarz's criterion for errors with a Laplace distribution
 //! chooses the number of pieces. Neighbouring pieces whose levels differ by less than a factor of
 //! 1.3 are merged.
 //!
-//! The result is accepted only under three conditions. It is a single step. Random orders hardly
-//! ever show such a clear one (a permutation test). Resampling the measurements of each point (a
-//! bootstrap) leaves the step in place. Everything here is a pure function; random draws come from
-//! a seed.
+//! The result is accepted only under three conditions. It is a single step. Few random orders show
+//! an equally clear step (a permutation test). Resampling the measurements of each point (a
+//! bootstrap) does not move the step. Everything here is a pure function; random draws come from a
+//! seed.
 
 use std::fmt;
 
@@ -77,10 +77,13 @@ impl fmt::Display for Refusal {
             Self::Flat => write!(formatter, "no step: levels differ by less than {RATIO_LEAST}"),
             Self::Several(at) => write!(formatter, "{} steps, not one", at.len()),
             Self::Chance { p_value } => {
-                write!(formatter, "no clear step: chance shows as much (p = {p_value:.3})")
+                write!(
+                    formatter,
+                    "no clear step: random orders show one as clear (p = {p_value:.3})"
+                )
             }
             Self::Blurred { interval: (first, last) } => {
-                write!(formatter, "a step, but anywhere from point {first} to {last}")
+                write!(formatter, "a step, but its position is uncertain: point {first} to {last}")
             }
         }
     }
@@ -89,7 +92,7 @@ impl fmt::Display for Refusal {
 /// Finds the single step in times of points, each measured several times.
 ///
 /// # Errors
-/// A [`Refusal`] if it is not clear that there is exactly one step, or where it is.
+/// A [`Refusal`] if it is not clear that there is exactly one step, or if its position is not.
 pub fn one_step(times: &[Vec<f64>], seed: u64) -> Result<Step, Refusal> {
     let levels: Vec<f64> = times.iter().map(|point| log_least(point)).collect();
     if levels.len() < POINTS_LEAST || levels.iter().any(|level| !level.is_finite()) {
@@ -280,7 +283,7 @@ impl fmt::Display for NoPeriod {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter.write_str(match self {
             Self::Even => "all points are about equally fast",
-            Self::Irregular => "slow points do not return regularly",
+            Self::Irregular => "slow points do not recur regularly",
         })
     }
 }
@@ -312,7 +315,8 @@ pub fn period(times: &[Vec<f64>]) -> Result<Period, NoPeriod> {
     let gaps: Vec<usize> = slow.windows(2).map(|pair| pair[1] - pair[0]).collect();
     let Some(length) = gaps.last().copied() else { return Err(NoPeriod::Irregular) };
     let repeats = gaps.iter().rev().take_while(|gap| **gap == length).count();
-    // The last window has nothing after it to be read ahead.
+    // Nothing is read ahead in the last window, so up to two periods may follow the last slow
+    // point.
     let to_the_end = slow.last().is_some_and(|last| levels.len() - last <= 2 * length);
     let covered = (repeats * length) as f64 / levels.len() as f64;
     if repeats < PERIODS_LEAST || covered < SHARE_LEAST || !to_the_end {

@@ -2,9 +2,9 @@
 //!
 //! Hu and Bursum timed reads and writes with the processor's cycle counter and looked for jumps.
 //! Here the counter is validated first ([`validation`]), and the thread stays on one processor.
-//! Points are measured in turns and in both directions, and the least time of each counts. A jump
-//! is accepted only under the conditions of `steps`. If time cannot decide on a machine, the method
-//! refuses; counting has no noise and still works.
+//! Points are measured in turns and in both directions, and the minimum time of each is used. A
+//! jump is accepted only under the conditions of `steps`. If time cannot decide on a machine, the
+//! method refuses; counting has no noise and still works.
 
 mod block_size;
 mod cache_size;

@@ -1,5 +1,5 @@
-//! The true values of a file system, from superblocks, sysfs and statx. They are read by other
-//! means than the prober's and serve to judge its answers.
+//! The true values of a file system, from superblocks, sysfs and statx. They are read without the
+//! prober's methods, and its answers are compared with them.
 
 use std::collections::BTreeMap;
 use std::os::unix::fs::MetadataExt;
@@ -18,7 +18,7 @@ use super::ground::mount_of;
 pub enum Truth {
     /// Exactly this value.
     Is(Value),
-    /// A number of bytes in this range; only trying could find it exactly.
+    /// A number of bytes in this range; only an experiment could find it exactly.
     Within {
         /// Inclusive lower bound.
         low: u64,
@@ -99,7 +99,7 @@ fn of_any(directory: &Path) -> io::Result<Truths> {
     Ok(truths)
 }
 
-/// Attributes that remain visible through any mount over a file system that does not change files.
+/// Attributes that remain visible through a mount over the file system that does not change files.
 const THROUGH: [&str; 10] = [
     "block-size",
     "sparse-granularity",
@@ -113,7 +113,7 @@ const THROUGH: [&str; 10] = [
     "timestamp-granularity",
 ];
 
-/// Attributes that only the device or FIEMAP could show; requests to user space do not carry them.
+/// Attributes that only the device or FIEMAP could show; FUSE requests do not carry them.
 const NOT_THROUGH: [&str; 5] =
     ["extents-in-inode", "extents-a-block", "delayed-allocation", "sync-flushes", "journal"];
 
@@ -148,7 +148,7 @@ pub fn of_layers(directory: &Path, below: &Path, transparent: bool) -> io::Resul
     Ok(truths)
 }
 
-/// Sets the range operations that requests to user space can't carry, whatever is underneath.
+/// Sets the range operations that FUSE requests can't carry, whatever the lower file system is.
 fn no_ranges(truths: &mut Truths) {
     for name in ["supports-collapse", "supports-insert"] {
         word(truths, name, "no");
@@ -171,7 +171,7 @@ pub fn of_image(directory: &Path, image: &Path) -> io::Result<Truths> {
     Ok(truths)
 }
 
-/// Returns the known values under a memory limit. A part of the limit goes to other things than
+/// Returns the known values under a memory limit. A part of the limit is used for other things than
 /// file pages, and no interface shows how much.
 #[must_use]
 pub fn of_memory(limit: u64) -> Truths {
@@ -271,7 +271,7 @@ fn ext_superblock(truths: &mut Truths, device: &Path, delays: bool, options: &st
 
 /// Returns the size of inline data: 60 bytes in place of the block pointers, and an attribute in
 /// the inode after byte 160. The magic number, the end mark and the attribute's entry with its
-/// four-letter name take their part.
+/// four-letter name use a part of that space.
 fn inline_data(inode_size: u64) -> u64 {
     const POINTERS: u64 = 60;
     const BEFORE_ATTRIBUTES: u64 = 160;

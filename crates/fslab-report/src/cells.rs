@@ -1,7 +1,7 @@
 //! The choice of cells of a plan's grid to run here. A campaign can be spread over processes,
 //! machines and days; its samples files are merged when they are read.
 //!
-//! A cell is one target, one workload and one round. Its seed and its place in the round's order
+//! A cell is one target, one workload and one round. Its seed and its position in the round's order
 //! follow only from the plan and the seed, so a cell is the same wherever it is run.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -24,13 +24,13 @@ pub struct Cells {
     pub workloads: Vec<String>,
     /// Only these rounds, counted from 1; all if `None`.
     pub rounds: Option<RangeInclusive<u32>>,
-    /// Only these blocks: of each workload, by its label, rounds counted from 0.
+    /// Only these blocks: the rounds of each workload, by its label. Rounds are counted from 0.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub blocks: Option<BTreeMap<String, BTreeSet<u32>>>,
 }
 
-/// One of several equal shares of all blocks. A block contains all its targets, so pairs stay
-/// together.
+/// One of several equal shares of all blocks. A block contains all its targets, so pairs are not
+/// split.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize, PartialEq, Eq)]
 pub struct Share {
     /// The number of this share, from 1.
@@ -61,7 +61,7 @@ impl Cells {
     /// Checks that all chosen targets and workloads exist in a plan.
     ///
     /// # Errors
-    /// Names the first unknown one and the most similar names.
+    /// Reports the first unknown name and the most similar names.
     pub fn check(&self, targets: &[&str], workloads: &[&str]) -> Result<()> {
         known("target", &self.targets, targets)?;
         known("workload", &self.workloads, workloads)

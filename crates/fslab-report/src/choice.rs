@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use crate::cells::Cells;
 use crate::sample::{self, Record};
 
-/// The cells of a plan to run, the number of reruns, and the place.
+/// The cells of a plan to run, the number of reruns, and the work directory.
 #[derive(Clone, Debug, Default, Serialize, Deserialize, PartialEq, Eq)]
 #[serde(default)]
 pub struct Choice {
@@ -50,11 +50,11 @@ impl Choice {
     #[must_use]
     pub fn differs(&self, begun: &Self) -> Option<&'static str> {
         if self.cells != begun.cells {
-            Some("its choice of cells is another")
+            Some("its choice of cells differs")
         } else if self.reruns_max != begun.reruns_max {
-            Some("its number of reruns is another")
+            Some("its number of reruns differs")
         } else if self.work_parent != begun.work_parent {
-            Some("its work directory is another")
+            Some("its work directory differs")
         } else {
             None
         }

@@ -9,7 +9,7 @@ use crate::error::Result;
 /// The entry in the registry of renderers.
 pub(super) const SPEC: Renderer = Renderer {
     name: "csv",
-    help: "the samples, one a line, for spreadsheets",
+    help: "the samples, one per line, for spreadsheets",
     render: |report| Ok(render(report)?.into_bytes()),
 };
 

@@ -40,14 +40,17 @@ pub enum Error {
         source: serde_json::Error,
     },
     /// A samples file does not begin with a provenance.
-    #[error("{}: the first line is no provenance; is this a file of samples?", path.display())]
+    #[error(
+        "{}: the first line is not a provenance record; is this a samples file?",
+        path.display()
+    )]
     NoProvenance {
         /// The samples file.
         path: PathBuf,
     },
     /// A samples file was written by a later fslab.
     #[error(
-        "{}: its records have format {format}, this fslab knows up to {}",
+        "{}: its records have format {format}, but this fslab supports only formats up to {}",
         path.display(),
         crate::sample::FORMAT
     )]
@@ -58,7 +61,10 @@ pub enum Error {
         format: u32,
     },
     /// Another run appends to a samples file.
-    #[error("{}: another comparison is writing to it; wait for its end, or end it", path.display())]
+    #[error(
+        "{}: another comparison is writing to it; wait for its end, or stop it",
+        path.display()
+    )]
     SamplesInUse {
         /// The samples file.
         path: PathBuf,
@@ -83,13 +89,13 @@ pub enum Error {
     },
     /// The Parquet file could not be made.
     #[cfg(feature = "parquet")]
-    #[error("making the Parquet file: {0}")]
+    #[error("can't make the Parquet file: {0}")]
     Parquet(#[source] parquet::errors::ParquetError),
     /// The HTML page could not be made.
-    #[error("making the page: {0}")]
+    #[error("can't make the page: {0}")]
     Page(#[from] askama::Error),
     /// A record can't be converted to JSON.
-    #[error("writing a record: {0}")]
+    #[error("can't write a record: {0}")]
     Encode(#[source] serde_json::Error),
 }
 

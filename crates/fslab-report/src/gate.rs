@@ -1,7 +1,7 @@
 //! Gates: conditions that fail a run if a target is shown to be worse than permitted.
 //!
-//! A gate names a metric and a limit: `create.elapsed slower 5 %`. It fails for a target whose
-//! ratio to the baseline is shown to be beyond the limit. The t-test and the interval of the
+//! A gate consists of a metric and a limit: `create.elapsed slower 5 %`. It fails for a target
+//! whose ratio to the baseline is shown to be beyond the limit. The t-test and the interval of the
 //! rounds' ratios are applied to the limit, with Holm's correction over all rows that the gates
 //! judge. A row whose interval contains the limit is not decided.
 
@@ -57,8 +57,8 @@ impl FromStr for Gate {
     fn from_str(text: &str) -> std::result::Result<Self, Self::Err> {
         let wrong = || {
             format!(
-                "{text:?} is no gate: write METRIC, PHASE.METRIC or WORKLOAD.PHASE.METRIC, \
-                 perhaps \"on TARGET\", then slower, more, less or worse, and a share, such as \
+                "{text:?} is not a gate: write METRIC, PHASE.METRIC or WORKLOAD.PHASE.METRIC, \
+                 optionally \"on TARGET\", then slower, more, less or worse, and a share, such as \
                  \"create.elapsed slower 5%\""
             )
         };
@@ -67,7 +67,7 @@ impl FromStr for Gate {
         let (rest, number) = rest.rsplit_once(char::is_whitespace).ok_or_else(wrong)?;
         let percent: f64 = number.parse().ok().ok_or_else(wrong)?;
         if !(0.0..=1000.0).contains(&percent) {
-            return Err(format!("{text:?}: the share is from 0 % to 1000 %"));
+            return Err(format!("{text:?}: the share must be from 0 % to 1000 %"));
         }
         let (rows, word) = rest.trim_end().rsplit_once(char::is_whitespace).ok_or_else(wrong)?;
         let way = WAYS.iter().find(|(name, _)| *name == word).ok_or_else(wrong)?.1;
@@ -122,7 +122,7 @@ pub enum Outcome {
     Passed,
     /// The row is shown to be beyond the limit.
     Failed,
-    /// The interval contains the limit, or is beyond it but perhaps by chance.
+    /// The interval contains the limit, or is beyond it but possibly by chance.
     NotDecided,
     /// There are too few rounds, or figures are 0.
     NotMeasured,
@@ -258,8 +258,8 @@ impl Report {
         Candidate { judgement, is_upper, to_limit: self.to_limit(row, against, limit) }
     }
 
-    /// Returns a row's ratio relative to a limit: the interval shows on which side of the limit it
-    /// is.
+    /// Returns a row's ratio relative to a limit. Its interval shows on which side of the limit the
+    /// ratio is.
     fn to_limit(&self, row: &Row, against: &Against, limit: f64) -> Option<RatioInterval> {
         against.ratio?;
         let of_machine = |machine: usize| -> Vec<(f64, f64)> {

@@ -1,7 +1,7 @@
 //! The history of a plan over many runs: a series per row, and the points where its level changes.
 //!
-//! Targets are followed by their ratio to the baseline of the same run, which is independent of
-//! changes of the whole machine. The baseline is followed by its seconds.
+//! The series of a target consists of its ratios to the baseline of the same run, which do not
+//! depend on changes of the whole machine. The series of the baseline consists of its seconds.
 
 use serde::Serialize;
 
@@ -140,7 +140,7 @@ fn figure(report: &Report, row: &Row) -> Option<f64> {
     }
 }
 
-/// Formats the history as text: the changes, and how many rows were examined.
+/// Formats the history as text: the changes, and the number of examined rows.
 #[must_use]
 pub fn text(history: &History) -> String {
     let rows = &history.rows;
@@ -151,7 +151,7 @@ pub fn text(history: &History) -> String {
     let changed = rows.iter().filter(|series| !series.changes.is_empty()).count();
     lines.push(format!(
         "{} runs, {} rows: {changed} with a change of level (2 % or more, and p of at most 0.05 \
-         after correction over all rows and places)",
+         after correction over all rows and positions)",
         history.runs.len(),
         rows.len()
     ));

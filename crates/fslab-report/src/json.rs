@@ -6,7 +6,7 @@ use crate::error::{Error, Result};
 /// The entry in the registry of renderers.
 pub(super) const SPEC: Renderer = Renderer {
     name: "json",
-    help: "the computed figures, for programmes",
+    help: "the computed figures, for programs",
     render: |report| Ok(render(report)?.into_bytes()),
 };
 

@@ -1,6 +1,6 @@
-//! Merges the records of one or several samples files into the samples that count.
+//! Merges the records of one or several samples files into the samples that a report uses.
 //!
-//! For a block that was run again, the last attempt counts. Duplicate samples count once.
+//! For a block that was run again, the last attempt is used. Duplicate samples are used once.
 //! Differences between the runs are reported, not judged.
 
 use std::collections::{HashMap, HashSet};
@@ -58,7 +58,7 @@ impl<'a> Merged<'a> {
         let once = without_twins(&samples);
         let twins = samples.len() - once.len();
         if twins > 0 {
-            merged.remark(format!("{twins} samples were given twice; they count once"));
+            merged.remark(format!("{twins} samples were given twice; each is used once"));
         }
         let samples = last_attempts(&once);
         merged.superseded = once.len() - samples.len();
@@ -155,12 +155,14 @@ impl<'a> Merged<'a> {
     }
 
     fn remark_on_differences(&mut self, session: &Provenance) {
-        let what =
-            if session.run == self.provenance.run { "it was resumed" } else { "another run" };
+        let what = if session.run == self.provenance.run {
+            "in a later session"
+        } else {
+            "in another run"
+        };
         for (name, own, others) in self.provenance.differences(session) {
             self.remark(format!(
-                "the {name} of the first session is {own:?}, and {others:?} where {what}, \
-                 {}",
+                "the {name} is {own:?} in the first session and {others:?} {what}, started {}",
                 session.started
             ));
         }
@@ -180,8 +182,8 @@ impl<'a> Merged<'a> {
                 kind: NoteKind::Remark,
                 target: Some(target.name.clone()),
                 workload: None,
-                text: "its device has other settings in some of the runs: direct I/O, read-ahead \
-                       or scheduler"
+                text: "its device has different settings in some of the runs (direct I/O, \
+                       read-ahead or scheduler)"
                     .to_owned(),
             };
             add(&mut self.notes, &note);
@@ -219,8 +221,8 @@ fn last_attempts<'a>(samples: &[&'a Sample]) -> Vec<&'a Sample> {
     samples.iter().filter(counts).copied().collect()
 }
 
-/// Returns how everything ended: `None` if the last session of a run has no end. With several runs,
-/// the least complete end counts.
+/// Returns the end of the comparison: `None` if the last session of a run has no end record. With
+/// several runs, the least complete end is used.
 fn end(records: &[Record]) -> Option<End> {
     let mut ends: Vec<(&str, Option<&End>)> = Vec::new();
     let mut current = None;

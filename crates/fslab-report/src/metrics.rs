@@ -8,7 +8,7 @@ use super::pairing;
 use crate::sample::{Better, Device, OwnMetric, Sample};
 use fslab_stats::{Latency, Summary};
 
-/// A metric: its name, its unit, and the place of its figure in a sample.
+/// A metric: its name, its unit, and the source of its figure in a sample.
 pub(super) struct Metric {
     pub name: String,
     unit: String,
@@ -16,7 +16,7 @@ pub(super) struct Metric {
     figure: Figure,
 }
 
-/// The place of a figure in a sample.
+/// The source of a figure in a sample.
 enum Figure {
     /// A counter of the phase.
     Counter(Counter),

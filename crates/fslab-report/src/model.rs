@@ -21,7 +21,7 @@ pub struct Report {
     /// The way to combine the ratios of these machines.
     #[serde(skip_serializing_if = "Pooling::is_strata")]
     pub pooling: Pooling,
-    /// The groups of machines that count as one when their ratios are combined.
+    /// The groups of machines that are treated as one when their ratios are combined.
     #[serde(skip)]
     pub(crate) kernels: Vec<Vec<usize>>,
     /// Names of all targets, in the plan's order.
@@ -38,13 +38,13 @@ pub struct Report {
     pub groups: Vec<Group>,
     /// The geometric means of the targets' ratios, by baseline and then by target.
     pub overall: Vec<Vec<Option<GeometricMean>>>,
-    /// Number of samples that count.
+    /// Number of samples that the report uses.
     pub samples: usize,
     /// Number of these that were taken during interference.
     pub contaminated: usize,
-    /// Number of these that are outliers; they count too.
+    /// Number of these that are outliers; they are used too.
     pub outliers: usize,
-    /// Number of samples of superseded attempts; they are stored but do not count.
+    /// Number of samples of superseded attempts; they are stored but not used.
     pub superseded: usize,
     /// The least steady row that wrote to its device; `None` if all were steady.
     pub least_steady: Option<Unsteady>,
@@ -54,7 +54,7 @@ pub struct Report {
     /// Returns a description of a workload for the page; empty by default.
     #[serde(skip)]
     pub workload_help: fn(&str) -> &'static str,
-    /// The samples that count, as measured.
+    /// The samples that the report uses, as measured.
     #[serde(skip)]
     pub raw: Vec<Sample>,
 }
@@ -86,7 +86,7 @@ pub struct Group {
 pub struct NoiseFloor {
     /// The ratio of the times of the same rounds.
     pub ratio: RatioInterval,
-    /// The ratios of metrics, where both copies have them.
+    /// The ratios of metrics, if both copies have them.
     pub metrics: Vec<MetricFloor>,
 }
 
@@ -203,8 +203,9 @@ pub struct Against {
     pub margin: Option<Margin>,
     /// The ratio of the figures of the same rounds.
     pub ratio: Option<RatioInterval>,
-    /// Its p-value after Holm's correction over all phases, targets and baselines of the report
-    /// (for a sweep's points: over the points of the sweep; for metrics: over all metrics).
+    /// Its p-value after Holm's correction over all phases, targets and baselines of the report.
+    /// For a sweep's points, the correction is over the points of the sweep; for metrics, over all
+    /// metrics.
     pub p_adjusted: Option<f64>,
     /// Whether the ratio lies within the interval of the noise floor.
     pub within_noise_floor: bool,

@@ -1,7 +1,7 @@
 //! The noise floor: the difference between the baseline and a hidden second copy of it.
 //!
 //! Both copies are made in the same way and run in the same rounds. Any difference between them is
-//! noise: of the machine, of the order of runs, of block placement.
+//! noise from the machine, the order of runs or block placement.
 
 use super::merge::Merged;
 use super::metrics::Metric;

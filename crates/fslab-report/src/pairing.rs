@@ -60,9 +60,9 @@ fn partner<'a>(sample: &Sample, base: &[&'a Sample], merged: &Merged<'_>) -> Opt
 /// of all phases against all baselines, the points of each sweep, and all metrics. A separate
 /// family for each baseline would double the false alarms with two baselines.
 ///
-/// Differences are corrected by Holm's method. Verdicts on margins are not corrected: "every row is
-/// within its margin" requires all of them, and is wrong at most as often as one of them (an
-/// intersection-union test, Berger 1982).
+/// Differences are corrected by Holm's method. Verdicts on margins are not corrected. The statement
+/// that every row is within its margin requires all of them, so it is wrong at most as often as one
+/// of them (an intersection-union test, Berger 1982).
 pub(super) fn judge(groups: &mut [Group]) {
     let mut families: BTreeMap<Family, Vec<&mut Against>> = BTreeMap::new();
     for group in groups {

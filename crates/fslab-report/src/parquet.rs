@@ -92,7 +92,7 @@ mod tests {
     use super::{columns, flatten, write};
     use crate::sample::{Device, Sample};
 
-    /// The library's own reader reads back what was written; empty cells stay empty.
+    /// The library's own reader returns the written values; empty cells remain empty.
     #[test]
     fn parquet_round_trips_samples() {
         let device = Some(Device { sectors_read: 8, ..Device::default() });

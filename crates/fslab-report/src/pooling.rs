@@ -8,15 +8,15 @@ use crate::names::distinct;
 use crate::provenance::Provenance;
 use fslab_stats::{RatioInterval, clustered_ratio, stratified_ratio};
 
-/// How the ratios of several machines are combined.
+/// The way to combine the ratios of several machines.
 #[derive(Clone, Copy, Debug, Default, Serialize, PartialEq, Eq)]
 #[serde(rename_all = "snake_case")]
 pub enum Pooling {
-    /// Each machine is a stratum: the interval holds for these machines.
+    /// Each machine is a stratum: the interval is valid for these machines.
     #[default]
     Strata,
-    /// Each machine is a cluster, drawn from many: the interval holds for machines like these.
-    /// Machines with the same boot ID count as one.
+    /// Each machine is a cluster, drawn from many: the interval is valid for machines like these.
+    /// Machines with the same boot ID are treated as one.
     Clusters,
 }
 
@@ -116,8 +116,9 @@ fn shared_kernels(sessions: &[(&str, &Provenance)]) -> Option<String> {
     };
     (!shared.is_empty()).then(|| {
         format!(
-            "{} nodes, {count}: nodes with the same boot ID run on one machine ({}) and count as \
-             one machine in the interval over all; their ratios are not independent",
+            "{} nodes, {count}: nodes with the same boot ID run on one machine ({}) and are \
+             treated as one machine in the interval over all machines; their ratios are not \
+             independent",
             machines.len(),
             shared.join("; ")
         )

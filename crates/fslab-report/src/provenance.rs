@@ -152,7 +152,7 @@ impl Provenance {
             ("kernel", self.kernel.clone()),
             ("processor", format!("{} \u{d7} {}", self.processors, self.processor)),
             ("memory", format!("{} KiB", self.memory_kib)),
-            ("kept to processors", format!("{:?}", self.kept_to_processors)),
+            ("allowed processors", format!("{:?}", self.kept_to_processors)),
             ("frequency governor", optional(&self.frequency_governor)),
             ("clock source", optional(&self.clock_source)),
             ("dirty ratios", optional(&self.dirty_ratios)),

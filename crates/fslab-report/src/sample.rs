@@ -2,7 +2,7 @@
 //! comparison.
 //!
 //! The first line is the provenance. A file truncated by an interruption is valid: every complete
-//! line counts. Files of one campaign can be joined by concatenation, or by passing all of them to
+//! line is used. Files of one campaign can be joined by concatenation, or by passing all of them to
 //! a reader.
 
 mod format;

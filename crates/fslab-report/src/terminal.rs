@@ -10,7 +10,7 @@ use fslab_stats::GeometricMean;
 /// The entry in the registry of renderers.
 pub(super) const SPEC: Renderer = Renderer {
     name: "terminal",
-    help: "tables for a terminal, after the manner of benchstat",
+    help: "tables for a terminal, in the style of benchstat",
     render: |report| Ok(render(report).into_bytes()),
 };
 
@@ -35,8 +35,8 @@ pub(super) fn render(report: &Report) -> String {
             lines.push(format!("\nratios to {baseline}\n{}", matrix(report, index)));
         }
         lines.push(format!(
-            "{rows} rows are too many for a terminal: times, intervals and counters are in the \
-             page, and with --csv or --json."
+            "{rows} rows are too many for a terminal; times, intervals and counters are on the \
+             page and in the output of --csv and --json."
         ));
     } else {
         lines.extend(workload_tables(report));
@@ -224,7 +224,7 @@ fn foot(report: &Report) -> Vec<String> {
     lines.extend(words::on_samples(report).into_iter().map(|line| format!("{line}.")));
     lines.extend(words::doubts(report).into_iter().map(|line| format!("{line}.")));
     if report.groups.iter().any(|group| group.size_bytes.is_some()) {
-        lines.push("Sizes one by one are in the page and in --json.".to_owned());
+        lines.push("The figures of each size are on the page and in --json.".to_owned());
     }
     lines.extend(made_anew(report));
     lines.iter().map(|line| wrapped(line)).collect()
@@ -242,7 +242,7 @@ fn made_anew(report: &Report) -> Option<String> {
         (true, false) => "on devices".to_owned(),
         (false, false) => format!("on images of {size} and on devices"),
     };
-    Some(format!("File systems were made anew for every run, {places}."))
+    Some(format!("Each run used a new file system, {places}."))
 }
 
 /// Breaks a text between words into lines of at most [`COLUMNS`].

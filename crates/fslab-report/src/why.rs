@@ -75,7 +75,8 @@ fn line(counter: &Counter, row: &Row, baseline: &Row, slower: bool) -> Option<St
 fn requests_line(row: &Row, baseline: &Row) -> Option<String> {
     let requests = row.means.fuse_requests.filter(|_| baseline.means.fuse_requests.is_none())?;
     let each = requests / row.operations.max(1) as f64;
-    (requests >= 16.0).then(|| format!("{} requests to its daemon an operation", significant(each)))
+    (requests >= 16.0)
+        .then(|| format!("{} requests to its daemon per operation", significant(each)))
 }
 
 /// Reports a daemon's share of the elapsed time if it is large.

@@ -12,7 +12,7 @@ use fslab_stats::{RatioInterval, STEADY_WINDOW, Steadiness};
 /// Describes how the comparison ended.
 pub(super) fn ending(report: &Report) -> String {
     let Some(end) = &report.end else {
-        return "the run did not end: samples up to where it was cut".to_owned();
+        return "the run did not end; the report covers the samples until then".to_owned();
     };
     let rounds = format!("{} of {} rounds", end.rounds, report.provenance.rounds);
     let how = match end.reason {
@@ -101,7 +101,7 @@ pub(super) fn verdict(against: &Against) -> String {
         (Verdict::Baseline, _) => "baseline",
         (Verdict::TooFew, _) => "too few rounds",
         (Verdict::NotShown, _) => "no difference shown",
-        (Verdict::Alone, _) => "by chance, perhaps",
+        (Verdict::Alone, _) => "possibly by chance",
         (Verdict::Faster, _) => "faster",
         (Verdict::Slower, _) => "slower",
         (Verdict::Equal | Verdict::AtMostSlower | Verdict::NotDecided, None) => "",
@@ -245,7 +245,7 @@ pub(super) fn cache(group: &Group, row: &Row) -> String {
     }
 }
 
-/// Maximum number of places that are named before the rest is only counted.
+/// Maximum number of cells that a remark lists; the others are only counted.
 const PLACES_MOST: usize = 6;
 
 /// Describes the unproven cache states: a sentence for each reason.
@@ -270,7 +270,7 @@ pub(super) fn doubts(report: &Report) -> Vec<String> {
     doubted.iter().map(sentence).collect()
 }
 
-/// Names the places of samples, each once.
+/// Lists the cells of samples (workload, phase, size and target), each once.
 fn places(samples: &[&Sample]) -> String {
     let place = |sample: &&Sample| {
         let size = sample.size_bytes.map(|size| format!(" {}", bytes(size))).unwrap_or_default();
@@ -288,8 +288,8 @@ fn places(samples: &[&Sample]) -> String {
 pub(super) fn on_samples(report: &Report) -> Vec<String> {
     let all = report.samples;
     let contaminated = format!(
-        "{} of {all} samples were taken while the machine did other things; \
-         they are kept and marked",
+        "{} of {all} samples met interference from other work on the machine; they are kept and \
+         marked",
         report.contaminated
     );
     let outliers = format!(
@@ -299,8 +299,8 @@ pub(super) fn on_samples(report: &Report) -> Vec<String> {
         fslab_stats::MODIFIED_Z_MOST
     );
     let superseded = format!(
-        "{} of the samples in the file do not count: they are of runs that were disturbed or cut \
-         short, and were repeated",
+        "{} of the samples in the file are not used: their runs were disturbed or cut short, and \
+         were repeated",
         report.superseded
     );
     let unsteady = report.least_steady.as_ref();
@@ -320,8 +320,8 @@ fn on_steadiness(unsteady: &Unsteady) -> String {
     let Steadiness { range, drift } = unsteady.steadiness;
     format!(
         "{} rows wrote to a device that was not steady over their last {STEADY_WINDOW} rounds \
-         (range above 20 % or drift above 10 % of the mean, as SNIA's test specification counts); \
-         the worst, {}, ranged over {:.0} % and drifted by {:+.0} %",
+         (range above 20 % or drift above 10 % of the mean, by SNIA's test specification); the \
+         worst, {}, ranged over {:.0} % and drifted by {:+.0} %",
         unsteady.rows,
         unsteady.worst,
         range * 100.0,
@@ -355,7 +355,10 @@ fn on_machines(report: &Report) -> String {
     let left_out = match (short, report.pooling) {
         (0, _) => String::new(),
         (short, Pooling::Strata) => {
-            format!(" In {short} rows a machine has fewer than two rounds of both and is left out.")
+            format!(
+                " In {short} rows a machine has fewer than two rounds of both targets and is \
+                left out."
+            )
         }
         (short, Pooling::Clusters) => {
             format!(" In {short} rows a machine has too few rounds for an interval of its own.")
@@ -364,14 +367,14 @@ fn on_machines(report: &Report) -> String {
     let pooled = match report.pooling {
         Pooling::Strata => "",
         Pooling::Clusters => {
-            " The interval over all machines is the bootstrap's over whole machines: it holds for \
-             machines like these, and is wide where their ratios differ or where they are few."
+            " The interval over all machines is a bootstrap over whole machines. It is valid for \
+             machines like these. It is wide if their ratios differ or if they are few."
         }
     };
     format!(
-        "The samples are of {} machines ({}). Ratios are formed within each machine, and each \
-         machine counts once, whatever its number of rounds; times and counters of different \
-         machines are not put together.{pooled}{left_out}",
+        "The samples are of {} machines ({}). Ratios are computed within each machine. Each \
+         machine has the same weight, whatever its number of rounds. Times and counters of \
+         different machines are not combined.{pooled}{left_out}",
         report.machines.len(),
         report.machines.join(", ")
     )
@@ -381,26 +384,26 @@ fn on_noise_floor(report: &Report) -> String {
     let floors: Vec<_> = report.phases().filter_map(|group| group.noise_floor.as_ref()).collect();
     let apart = floors.iter().filter(|floor| floor.ratio.shows_difference()).count();
     format!(
-        "\u{2020} the difference is no larger than the noise floor, the ratio of a hidden second \
-         copy of {} to it, with its 95 % interval. By chance about one of these intervals in \
-         twenty leaves out 1, here {apart} of {}.",
+        "\u{2020} the difference is no larger than the noise floor: the ratio of a hidden second \
+         copy of {} to the original, with its 95 % interval. By chance, about one in twenty of \
+         these intervals excludes 1; here {apart} of {}.",
         report.provenance.baseline,
         floors.len()
     )
 }
 
 const LEGEND_PLAIN: [&str; 2] = [
-    "~ no difference shown: the 95 % interval of the ratio holds 1; this does not show that both \
-     are equal.",
-    "? the interval leaves out 1, which among so many comparisons some do by chance (p after \
-     Holm's correction is 0.05 or more).",
+    "~ no difference shown: the 95 % interval of the ratio contains 1; this does not show that \
+     both are equal.",
+    "? possibly by chance: the interval excludes 1, but among this many comparisons some do by \
+     chance (p after Holm's correction is 0.05 or more).",
 ];
 
 const LEGEND_MARGIN: [&str; 4] = [
     "= equal: the whole 95 % interval of the ratio is within the margin.",
-    "\u{2264} at most so much slower: the whole interval is below the margin.",
+    "\u{2264} at most this much slower: the whole interval is below the margin.",
     "? not decided: the interval crosses the margin, and no difference is shown after Holm's \
      correction.",
-    "Each of these verdicts is wrong at most one time in twenty, and so is that all rows are \
-     within their margins; they are not corrected.",
+    "Each verdict is wrong with a probability of at most 5 %. So is the joint verdict that all \
+     rows are within their margins. No correction for several rows is applied.",
 ];

@@ -150,12 +150,12 @@ fn judge(published: &Published, figure: &Figure) -> Agreement {
 /// Maximum quotient of an interval's ends: a wider interval contradicts too few other numbers.
 const WIDE: f64 = 2.0;
 
-/// Maximum number of places that a sentence names; it only counts the others.
+/// Maximum number of points that a sentence lists; it only counts the others.
 const PLACES_MOST: usize = 6;
 
 fn of_one(published: &Published, figure: &Figure, agreement: Agreement) -> String {
     match agreement {
-        Agreement::Agrees => "Agrees with what was published.".to_owned(),
+        Agreement::Agrees => "Agrees with the published figure.".to_owned(),
         Agreement::SameDirection => {
             format!("Same direction as published, and {}.", side(published, figure))
         }
@@ -163,8 +163,7 @@ fn of_one(published: &Published, figure: &Figure, agreement: Agreement) -> Strin
             "Not decided: one round has no interval.".to_owned()
         }
         Agreement::NotDecided => {
-            "Not decided: the interval is too wide; it takes more rounds or larger sizes."
-                .to_owned()
+            "Not decided: the interval is too wide; run more rounds or larger sizes.".to_owned()
         }
         _ => format!("Differs: {}.", side(published, figure)),
     }
@@ -202,7 +201,7 @@ fn side(published: &Published, figure: &Figure) -> String {
     let (side, end) = if is_larger { ("larger", high) } else { ("smaller", low) };
     if published.unit.scale == Scale::Exact && end > 0.0 && figure.value > 0.0 {
         let times = published.middle().map_or(figure.value / end, |one| figure.value / one);
-        return format!("{side}, {} times what was published", significant(times));
+        return format!("{side}, {} times the published figure", significant(times));
     }
     side.to_owned()
 }
@@ -253,7 +252,7 @@ mod tests {
         check("% more", (14.4, 14.4), (1.20, 1.30), SameDirection);
         check("% more", (14.4, 14.4), (0.95, 1.05), Differs);
         check("% more", (14.4, 14.4), (0.80, 0.90), Differs);
-        // The interval contains the number and also no effect, or half and double of the number.
+        // The interval contains the number, but also 1 (no effect), or half and double the number.
         check("% more", (14.4, 14.4), (0.95, 1.20), NotDecided);
         check("times", (77.0, 77.0), (40.0, 160.0), NotDecided);
         check("bytes", (4096.0, 4096.0), (1024.0, 1024.0), Differs);
@@ -268,7 +267,7 @@ mod tests {
         check("times", (1.0, OPEN), (0.9, 1.2), NotDecided);
         check("times", (1.0, OPEN), (1.1, 1.2), Agrees);
         check("times", (1.0, OPEN), (0.8, 0.9), Differs);
-        // Equal does not count as faster.
+        // Equal is not treated as faster.
         check("times", (1.0, OPEN), (1.0, 1.0), Differs);
         check("times", (-OPEN, 1.0), (1.0, 1.0), Differs);
         check("times", (1.0, OPEN), (1.0, 1.2), NotDecided);

@@ -1,4 +1,4 @@
-//! Answers of fslab's commands as JSON, and how claims read figures from them.
+//! The JSON output of fslab's commands, and how claims read figures from it.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -8,10 +8,10 @@ use serde_json::Value;
 
 use super::figure::{At, AtUnit, Figure, Outcome};
 
-/// Answers of commands by the commands' names, or the reason why there is no answer.
+/// Outputs of commands by the commands' names, or the reason why there is no output.
 pub type Answers = BTreeMap<String, std::result::Result<Value, String>>;
 
-/// A command of fslab whose answer claims read.
+/// A command of fslab whose output claims read.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Command {
@@ -21,7 +21,7 @@ pub struct Command {
     pub run: Vec<String>,
 }
 
-/// The value that a claim reads from a command's answer.
+/// The value that a claim reads from a command's output.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Reading {
@@ -83,13 +83,13 @@ impl TryFrom<String> for Way {
         let mut rest = text.as_str();
         while !rest.is_empty() {
             let (step, after) = Step::first(rest).ok_or_else(|| {
-                format!("`{text}` is no way into an answer: it stops at `{rest}`")
+                format!("`{text}` is not a path into the output; can't parse `{rest}`")
             })?;
             steps.push(step);
             rest = after.strip_prefix('.').unwrap_or(after);
         }
         if steps.is_empty() {
-            Err("a way has at least one key".to_owned())
+            Err("a path needs at least one key".to_owned())
         } else {
             Ok(Self { text, steps })
         }
@@ -152,7 +152,7 @@ impl Way {
 }
 
 impl Reading {
-    /// Returns the figures in the command's answer, or the reason why there are none.
+    /// Returns the figures in the command's output, or the reason why there are none.
     #[must_use]
     pub fn outcome(&self, answers: &Answers) -> Outcome {
         let answer = match answers.get(&self.from) {
@@ -172,11 +172,11 @@ impl Reading {
     }
 
     fn found(&self, answer: &Value, at: &Way) -> Outcome {
-        let missing = || format!("the answer of `{}` has no figure at {at}", self.from);
+        let missing = || format!("the output of `{}` has no figure at {at}", self.from);
         match at.follow(answer) {
             None => {
                 let reason = self.reason.as_ref().and_then(|way| way.follow(answer)?.as_str());
-                let nothing = || format!("the answer of `{}` has nothing at {at}", self.from);
+                let nothing = || format!("the output of `{}` has no value at {at}", self.from);
                 Outcome::Missing(reason.map_or_else(nothing, str::to_owned))
             }
             Some(value) => self.told(value).unwrap_or_else(|| Outcome::Missing(missing())),
@@ -205,9 +205,9 @@ impl Reading {
         Some(Figure { at: Some(At { value, unit: each.unit }), ..figure })
     }
 
-    /// Reads a figure in one of three forms: an exact number; a range with `low` and `high`, and
-    /// perhaps a `value` in between; or only a `value`, which is the result of one run and would
-    /// differ in another.
+    /// Reads a figure in one of three forms: an exact number; a range with `low` and `high`,
+    /// optionally with a `value` in between; or only a `value`. The last is the result of one run
+    /// and would differ in another.
     fn figure(&self, value: &Value) -> Option<Figure> {
         let number = |value: &Value| value.as_f64().map(|number| number * self.factor);
         if let Some(value) = number(value) {

@@ -1,5 +1,4 @@
-//! A paper's claims. They are read from TOML once and checked as a whole against the plans they
-//! name.
+//! A paper's claims. They are read from TOML once and checked as a whole against their plans.
 //!
 //! `docs/reproduce/README.md` describes the keys.
 
@@ -20,7 +19,7 @@ pub use chart::{Axis, Chart, Form, Line};
 /// A paper and its claims.
 #[derive(Clone, Debug, Serialize)]
 pub struct Paper {
-    /// Short name: of its file, and on the command line.
+    /// Short name, used for its file and on the command line.
     pub name: String,
     /// Its title.
     pub title: String,
@@ -34,7 +33,7 @@ pub struct Paper {
     pub settings: Vec<Setting>,
     /// Files that plans need before they run.
     pub preparations: Vec<Preparation>,
-    /// Commands whose answers claims and charts read.
+    /// Commands whose output claims and charts read.
     pub commands: Vec<Command>,
     /// Its claims; ids are unique.
     pub claims: Vec<Claim>,
@@ -54,7 +53,7 @@ pub struct Setting {
     pub here: String,
 }
 
-/// A file that plans name and a command of fslab makes.
+/// A file that plans use and a command of fslab makes.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Preparation {
@@ -64,8 +63,8 @@ pub struct Preparation {
     pub run: Vec<String>,
     /// Arguments in the quick form, if it makes less.
     pub quick: Option<Vec<String>>,
-    /// For an aged image, the file of the workload that must have made it. An image of another
-    /// workload is not measured in its place.
+    /// For an aged image, the file of the workload that must have made it. An image aged by another
+    /// workload is not measured instead.
     pub workload: Option<String>,
 }
 
@@ -110,11 +109,11 @@ pub enum Kind {
 pub enum Basis {
     /// Cells of a plan.
     Plan(Box<Query>),
-    /// The answer of a command.
+    /// The output of a command.
     Command(Box<Reading>),
-    /// No part of fslab can measure it yet; the text says what is needed.
+    /// No part of fslab can measure it yet; the text states what is needed.
     Missing(String),
-    /// It is not measured on purpose; the text says why.
+    /// It is not measured on purpose; the text states why.
     NotReproduced(String),
 }
 
@@ -133,7 +132,8 @@ pub struct Query {
     pub files: Vec<u64>,
     /// Smallest size of the sweep that is used.
     pub from_size: Option<u64>,
-    /// Which end of the figures the claim is about, if it is about one of them.
+    /// The end of the figures (smallest or largest) that the claim is about; `None` for all
+    /// figures.
     pub take: Option<Extreme>,
     /// The quantity of the samples.
     pub quantity: Quantity,
@@ -298,10 +298,12 @@ impl Query {
     fn contradiction(&self) -> Option<&'static str> {
         let compares = matches!(self.statistic, Statistic::Ratio | Statistic::Speedup);
         if compares != self.against.is_some() {
-            return Some("`measure`: a ratio or speed-up needs `against`, a value or rate none");
+            return Some(
+                "`measure`: a ratio or speed-up needs `against`; a value or rate can't have it",
+            );
         }
         if self.each.is_some() && !self.files.is_empty() {
-            return Some("`measure`: `each` and `files` don't go together");
+            return Some("`measure`: `each` and `files` can't be used together");
         }
         if (self.from_size.is_some() || self.take.is_some()) && self.each != Some(EachOf::Size) {
             return Some("`measure`: `from_size` and `take` need `each = \"size\"`");

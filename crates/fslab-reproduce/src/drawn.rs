@@ -69,7 +69,7 @@ impl Drawn {
         self.names().iter().position(|known| Some(*known) == name).unwrap_or_default()
     }
 
-    /// Returns why series have no figures, each reason once.
+    /// Returns the reasons why series have no figures, each once.
     #[must_use]
     pub fn reasons(&self) -> Vec<String> {
         let reason = |outcome: &Outcome| match outcome {

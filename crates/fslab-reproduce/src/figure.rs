@@ -79,8 +79,8 @@ pub enum Outcome {
     Figures(Vec<Figure>),
     /// A text instead of a number.
     Words(String),
-    /// No figure, because it could not be measured; the text says why.
+    /// No figure, because it could not be measured; the text states the reason.
     Missing(String),
-    /// No figure on purpose; the text says why.
+    /// No figure on purpose; the text states the reason.
     NotReproduced(String),
 }

@@ -37,7 +37,7 @@ pub struct Planned {
     pub name: String,
     /// Path of its own report, relative to the page; `None` if there is no report.
     pub page: Option<String>,
-    /// Why it was not run, or not completely.
+    /// The reason why it was not run, or not run completely.
     pub reason: Option<String>,
     /// Whether it has samples.
     pub ran: bool,
@@ -48,7 +48,7 @@ impl Planned {
     #[must_use]
     pub fn trouble(&self) -> Option<String> {
         let reason = self.reason.as_ref()?;
-        Some(format!("{}: {reason}", if self.ran { "broke off" } else { "not run" }))
+        Some(format!("{}: {reason}", if self.ran { "aborted" } else { "not run" }))
     }
 }
 
@@ -69,9 +69,10 @@ pub struct Row {
     pub published: String,
     /// The figure found here, in words and in the same unit.
     pub measured: String,
-    /// Where the figure is read from.
+    /// The source of the figure.
     pub from: String,
-    /// Remarks that readers need: the pair failed later, or the run of the plan was aborted.
+    /// Remarks that readers need: the pair of target and workload failed later, or the run of the
+    /// plan was aborted.
     pub marks: Vec<String>,
 }
 

@@ -1,10 +1,11 @@
 //! Compares published results with measured ones.
 //!
-//! A *paper* is a file of claims. It lists the statements and their places, the published figures,
-//! and how this project measures the same. A claim refers to cells of a plan, or to the output of a
-//! command. The plan runs like any other comparison. The measured figures are read from the report
-//! of that comparison, or from that output. If something can't be measured, the claim says why.
-//! Charts are drawn from the same figures. This crate runs, mounts and prints nothing.
+//! A *paper* is a file of claims. It lists the statements and their places in the paper, the
+//! published figures, and how this project measures the same. A claim refers to cells of a plan, or
+//! to the output of a command. The plan runs like any other comparison. The measured figures are
+//! read from the report of that comparison, or from that output. If something can't be measured,
+//! the claim states the reason. Charts are drawn from the same figures. This crate runs, mounts and
+//! prints nothing.
 //!
 //! The main types: [`Paper`], [`Claim`], [`Findings`].
 //!

@@ -1,4 +1,4 @@
-//! Looks up the figures of claims in the reports of the plans that they name.
+//! Looks up the figures of claims in the reports of their plans.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -181,7 +181,7 @@ fn figure(report: &Report, query: &Query, size: Option<u64>) -> Option<Figure> {
 /// Bytes of a block, the unit in which the space of files is counted.
 const BLOCK_BYTES: f64 = 4096.0;
 
-/// Widens the interval of a ratio of stored bytes. A block is counted whole, but its contents are
+/// Widens the interval of a ratio of stored bytes. A block is counted in full, but its contents are
 /// between 1 byte and the full block. So two files of one block each may differ by a lot.
 fn widened_by_blocks((low, high): (f64, f64), pairs: &[(f64, f64)]) -> (f64, f64) {
     let least = |side: fn(&(f64, f64)) -> f64| {
@@ -263,7 +263,7 @@ fn row<'a>(report: &'a Report, place: &Place, phase: &str, size: Option<u64>) ->
     group.rows.iter().find(|row| row.target == place.target)
 }
 
-/// Says why a place of a report has no figure.
+/// Returns the reason why a place in a report has no figure.
 fn why_not(report: &Report, query: &Query, form: Form) -> String {
     let lacking = query.places().find(|place: &Place| {
         let lacks = |phase: &String| row(report, place, phase, place.size_bytes).is_none();
@@ -282,18 +282,18 @@ fn why_not(report: &Report, query: &Query, form: Form) -> String {
     }
     let what = format!("{}, {} on {}", place.workload, place.phases.join(" + "), place.target);
     match form {
-        Form::Quick => format!("the quick form of the plan leaves it out: {what}"),
+        Form::Quick => format!("the quick form of the plan skips {what}"),
         Form::Full => format!("no samples of {what}"),
     }
 }
 
-/// Says why there is no figure although every place has samples.
+/// Returns the reason why there is no figure although every place has samples.
 fn without_pairs(report: &Report, query: &Query) -> String {
     let rounds = pairs(report, query, None).map_or(0, |pairs| pairs.len());
     match (&query.against, rounds) {
         (_, 0) => "the two sides were never measured in the same round".to_owned(),
-        (Some(_), _) => format!("one side is 0 in each of {rounds} rounds: that has no ratio"),
-        (None, _) => format!("it is 0 in each of {rounds} rounds: that has no geometric mean"),
+        (Some(_), _) => format!("one side is 0 in each of {rounds} rounds, so there is no ratio"),
+        (None, _) => format!("it is 0 in each of {rounds} rounds, so there is no geometric mean"),
     }
 }
 

@@ -1,5 +1,5 @@
-//! Remarks on figures that need caution. The pair of target and workload failed, perhaps because
-//! the data read was not the data written, or the run was aborted.
+//! Remarks on figures that need caution. Either the pair of target and workload failed, for example
+//! because the data read differs from the data written, or the run was aborted.
 
 use super::claims::{Basis, Place, Query};
 use super::figure::Outcome;
@@ -12,12 +12,13 @@ pub(super) fn marks(runs: &Runs, basis: &Basis, outcome: &Outcome) -> Vec<String
     let (Basis::Plan(query), Outcome::Figures(_)) = (basis, outcome) else { return Vec::new() };
     let Some((measured, report)) = runs.measured(query) else { return Vec::new() };
     let broken = measured.broken.iter();
-    let broken = broken.map(|reason| format!("the run of plan {} broke off: {reason}", query.plan));
+    let broken =
+        broken.map(|reason| format!("the run of plan {} was aborted: {reason}", query.plan));
     distinct(failures(report, query).into_iter().chain(broken))
 }
 
 /// Returns the failures of the places that a query reads. Samples from before a failure are kept
-/// and count.
+/// and used.
 fn failures(report: &Report, query: &Query) -> Vec<String> {
     let of_place = |place: Place| -> Vec<String> {
         let failed = report.notes.iter().filter(|note| {

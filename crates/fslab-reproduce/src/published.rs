@@ -4,7 +4,7 @@ use serde::Serialize;
 
 use fslab_report::significant;
 
-/// What the figures of a unit can be compared with.
+/// The kind of comparison that the figures of a unit allow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Scale {
     /// Figures of any machine, around 1: the quotient of two values.
@@ -15,13 +15,13 @@ pub enum Scale {
     Machine,
 }
 
-/// A unit that claims may name. A value in the base is the unit's value times `factor`, plus
+/// A unit that claims may use. A value in the base is the unit's value times `factor`, plus
 /// `origin`.
 #[derive(Debug)]
 pub struct Unit {
     /// Name as written after a number.
     pub name: &'static str,
-    /// What its figures can be compared with.
+    /// The kind of comparison that its figures allow.
     pub scale: Scale,
     /// Base value of the figure 0: `0 % more` is a ratio of 1.
     origin: f64,
@@ -119,13 +119,13 @@ impl Published {
         self.low.is_some() && self.low == self.high && self.margin.is_none()
     }
 
-    /// Whether it says that two things are equal: a ratio of 1.
+    /// Whether it states that two things are equal: a ratio of 1.
     #[must_use]
     pub fn is_equality(&self) -> bool {
         self.unit.scale == Scale::Ratio && self.middle() == Some(1.0)
     }
 
-    /// Whether rounding alone makes a ratio a wide range: "2 times" is 1.5 to 2.5.
+    /// Whether rounding makes a ratio a wide range: "2 times" is 1.5 to 2.5.
     #[must_use]
     pub fn is_vague(&self) -> bool {
         let (low, high) = self.range();

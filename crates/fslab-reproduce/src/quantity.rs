@@ -16,7 +16,7 @@ pub enum Quantity {
     System,
     /// All processor time, including the daemon's.
     Processor,
-    /// Bytes that the written data takes on the device.
+    /// Bytes that the written data occupies on the device.
     Stored,
     /// Growth of the cost of one operation during the phase: the cost in the last tenth divided by
     /// the cost in the first. About 1 if the total cost is linear.

@@ -43,17 +43,18 @@ impl Location {
     /// Returns a message if the location is wrong.
     pub fn parse(location: &OsStr) -> Result<Self, String> {
         let wrong = |what: &str| format!("{what}; the form is {FORM}");
-        let text = location.to_str().ok_or_else(|| wrong("it is no UTF-8"))?;
+        let text = location.to_str().ok_or_else(|| wrong("it is not UTF-8"))?;
         let text = text.strip_prefix("//").ok_or_else(|| wrong("// must follow the scheme"))?;
         let (place, options) = text.split_once(';').unwrap_or((text, ""));
         let (bucket, prefix) = place.split_once('/').ok_or_else(|| wrong("it has no prefix"))?;
         let prefix = prefix.strip_suffix('/').unwrap_or(prefix);
         if !is_bucket(bucket) {
-            return Err(wrong("a bucket is 3 to 63 of a-z, 0-9, . and -"));
+            return Err(wrong("a bucket name has 3 to 63 of a-z, 0-9, . and -"));
         }
         if !is_prefix(prefix) {
             return Err(wrong(
-                "a prefix is one or more names of A-Z, a-z, 0-9, . _ and -, with / between them",
+                "a prefix consists of one or more names of A-Z, a-z, 0-9, . _ and -, separated by \
+                 /",
             ));
         }
         let mut parsed = Self {
@@ -79,7 +80,7 @@ impl Location {
             ("stall", value) => self.stall = seconds(name, value)?,
             _ => {
                 return Err(format!(
-                    "the option '{option}' is not known; known: profile=NAME, plain-http=yes, \
+                    "unknown option '{option}'; known options: profile=NAME, plain-http=yes, \
                      lease=SECONDS, stall=SECONDS"
                 ));
             }
@@ -90,7 +91,7 @@ impl Location {
 
 fn seconds(name: &str, value: &str) -> Result<Duration, String> {
     let seconds = value.parse().ok().filter(|value| (2..=LEASE_SECONDS_MAX).contains(value));
-    let wrong = || format!("{name} is a number of seconds, 2 to {LEASE_SECONDS_MAX}");
+    let wrong = || format!("{name} must be a number of seconds from 2 to {LEASE_SECONDS_MAX}");
     seconds.map(Duration::from_secs).ok_or_else(wrong)
 }
 
@@ -131,16 +132,16 @@ mod tests {
         for (location, expected) in [
             ("bucket/p", "// must follow"),
             ("//bucket", "no prefix"),
-            ("//bucket/", "a prefix is"),
-            ("//bucket/a//b", "a prefix is"),
-            ("//bucket/../b", "a prefix is"),
-            ("//bucket/a b", "a prefix is"),
-            ("//Bucket/p", "a bucket is"),
-            ("//b/p", "a bucket is"),
-            ("//bucket/p;lease=1", "lease is a number"),
-            ("//bucket/p;lease=99999999999999999999", "lease is a number"),
-            ("//bucket/p;plain-http=no", "is not known"),
-            ("//bucket/p;key=secret", "is not known"),
+            ("//bucket/", "a prefix consists of"),
+            ("//bucket/a//b", "a prefix consists of"),
+            ("//bucket/../b", "a prefix consists of"),
+            ("//bucket/a b", "a prefix consists of"),
+            ("//Bucket/p", "a bucket name has"),
+            ("//b/p", "a bucket name has"),
+            ("//bucket/p;lease=1", "lease must be a number"),
+            ("//bucket/p;lease=99999999999999999999", "lease must be a number"),
+            ("//bucket/p;plain-http=no", "unknown option"),
+            ("//bucket/p;key=secret", "unknown option"),
         ] {
             let error = parse(location).unwrap_err();
             assert!(error.contains(expected), "{location}: {error}");

@@ -138,8 +138,8 @@ mod tests {
         }
     }
 
-    /// An answer that is not a list must not pass for an empty list: all containers would count as
-    /// missing.
+    /// An answer that is not a list must not be taken for an empty list: all containers would
+    /// appear to be missing.
     #[test]
     fn answers_that_are_not_lists_are_refused() {
         for other in [

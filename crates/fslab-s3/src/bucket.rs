@@ -1,4 +1,4 @@
-//! Requests on the objects below one prefix of one bucket.
+//! Requests for the objects under one prefix of a bucket.
 
 use std::sync::Arc;
 
@@ -10,7 +10,8 @@ use crate::answers::{BegunUpload, ListedUpload, ObjectsPage, UploadsPage, error,
 use crate::runtime::Pending;
 use crate::transport::{Answer, Call, Cause, Counter, Failure, Range, Transport};
 
-/// The maximum size in bytes of an object that is read whole. This crate writes far smaller ones.
+/// The maximum size in bytes of an object that is read in one request. This crate writes far
+/// smaller ones.
 const WHOLE_BYTES_MAX: usize = 64 << 10;
 /// The maximum size in bytes of a page of a list. Stores return at most 1000 entries.
 const PAGE_BYTES_MAX: usize = 8 << 20;
@@ -39,7 +40,7 @@ pub enum When<'a> {
     Matches(&'a Tag),
 }
 
-/// An object that was read whole.
+/// An object that was read completely.
 #[derive(Debug)]
 pub struct Object {
     /// The contents.
@@ -55,7 +56,7 @@ pub struct SentPart {
     tag: Tag,
 }
 
-/// The objects below one prefix.
+/// The objects under one prefix.
 pub struct Bucket {
     transport: Arc<Transport>,
     bucket: String,
@@ -63,7 +64,7 @@ pub struct Bucket {
 }
 
 impl Bucket {
-    /// Creates a view of the objects below a prefix without a slash at the end.
+    /// Creates a view of the objects under a prefix without a slash at the end.
     pub fn new(transport: Arc<Transport>, bucket: String, prefix: String) -> Self {
         Self { transport, bucket, prefix }
     }
@@ -86,7 +87,7 @@ impl Bucket {
         }
     }
 
-    /// Reads a small object whole.
+    /// Reads a small object completely.
     ///
     /// # Errors
     /// Fails with [`Cause::NotFound`] if the object does not exist.
@@ -97,7 +98,7 @@ impl Bucket {
         Ok(Object { bytes: answer.body, tag })
     }
 
-    /// Reads a small object whole. Returns `None` if the object does not exist.
+    /// Reads a small object completely. Returns `None` if the object does not exist.
     ///
     /// # Errors
     /// Fails if the request fails for another reason.
@@ -146,7 +147,7 @@ impl Bucket {
             Err(failure) if failure.cause == Cause::NotFound => Ok(()),
             Err(failure) => Err(failure),
             Ok(answer) if error(&answer.body).is_some() => {
-                Err(Failure::wrong("the store answers success and an error at once"))
+                Err(Failure::wrong("the store reports success and an error in the same reply"))
             }
             Ok(_) => Ok(()),
         }
@@ -203,12 +204,12 @@ impl Bucket {
         let mut call = self.call(Counter::List, Method::GET, "");
         call.path = format!("/{}", self.bucket);
         let answer = self.transport.send(Call { query, answer_max: PAGE_BYTES_MAX, ..call });
-        // A list always exists, so "not found" for a list must not be read as a missing object.
+        // A list always exists, so "not found" for a list must not be taken as a missing object.
         let answer = answer.map_err(|failure| match failure.cause {
             Cause::NotFound => Failure::wrong(failure.to_string()),
             _ => failure,
         })?;
-        parse(&answer.body, name).ok_or_else(|| Failure::wrong("the store answers no list"))
+        parse(&answer.body, name).ok_or_else(|| Failure::wrong("the store's reply is not a list"))
     }
 
     /// Returns the key of an object relative to the prefix, or `None` for an object that was not
@@ -228,7 +229,9 @@ impl Bucket {
         let answer = self.transport.send(call)?;
         let begun: Option<BegunUpload> = parse(&answer.body, "InitiateMultipartUploadResult");
         let begun = begun.filter(|begun| !begun.upload_id.is_empty());
-        Ok(begun.ok_or_else(|| Failure::wrong("the store names no upload"))?.upload_id)
+        Ok(begun
+            .ok_or_else(|| Failure::wrong("the store's reply contains no upload ID"))?
+            .upload_id)
     }
 
     /// Starts sending a part. Parts are numbered from 1.
@@ -275,7 +278,8 @@ impl Bucket {
         if is(&answer.body, "CompleteMultipartUploadResult") {
             return Ok(());
         }
-        let told = error(&answer.body).map_or_else(|| "no outcome".to_owned(), |told| told.code);
+        let told = error(&answer.body)
+            .map_or_else(|| "no result in the reply".to_owned(), |told| told.code);
         let told: String = told.chars().take(80).collect();
         // The store may have completed the upload nevertheless.
         Err(Failure::wrong(format!("the store can't join the parts: {told}")).after(2))
@@ -294,7 +298,7 @@ impl Bucket {
         }
     }
 
-    /// Returns the keys and identifiers of unfinished multipart uploads below the prefix.
+    /// Returns the keys and identifiers of unfinished multipart uploads under the prefix.
     ///
     /// # Errors
     /// Fails with [`Cause::Unsupported`] if the store has no such list, or if a request fails.
@@ -326,13 +330,13 @@ impl Bucket {
 }
 
 fn endless() -> Failure {
-    Failure::wrong("the store answers a list that does not end")
+    Failure::wrong("the store returns an endless list")
 }
 
 fn tag_of(answer: &Answer) -> Result<Tag> {
     let tag = answer.headers.get(ETAG).filter(|tag| !tag.is_empty()).cloned();
     let tag = tag.filter(|tag| tag.to_str().is_ok());
-    tag.map(Tag).ok_or_else(|| Failure::wrong("the store answers no ETag"))
+    tag.map(Tag).ok_or_else(|| Failure::wrong("the store's reply contains no ETag"))
 }
 
 fn text(value: &str) -> Result<HeaderValue> {

@@ -70,7 +70,7 @@ impl Access {
         };
         for value in [Some(&key_id), Some(&secret_key), token.as_ref()].into_iter().flatten() {
             if !value.bytes().all(|byte| byte.is_ascii_graphic()) {
-                return Err("a key or token holds characters that no key has".to_owned());
+                return Err("a key or token contains invalid characters".to_owned());
             }
         }
         let region = region.or(profile.region);
@@ -86,7 +86,7 @@ impl Access {
         };
         let region = region.unwrap_or_else(|| USUAL_REGION.to_owned());
         if !region.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-') {
-            return Err("the region holds characters that no region has".to_owned());
+            return Err("the region contains invalid characters".to_owned());
         }
         let endpoint = checked_endpoint(&endpoint, location.plain_http)?;
         Ok(Self { credential: AwsCredential { key_id, secret_key, token }, region, endpoint })
@@ -111,21 +111,21 @@ impl Access {
 /// shown.
 fn checked_endpoint(text: &str, plain_http: bool) -> Result<Url, Lacking> {
     let wrong = |what: &str| format!("the endpoint {what}: set AWS_ENDPOINT_URL to https://HOST");
-    let url: Url = text.parse().map_err(|error| wrong(&format!("is no URL ({error})")))?;
+    let url: Url = text.parse().map_err(|error| wrong(&format!("is not a URL ({error})")))?;
     let has_more = !url.username().is_empty()
         || url.password().is_some()
         || url.path() != "/"
         || url.query().is_some()
         || url.fragment().is_some();
     if has_more || url.host_str().is_none() {
-        return Err(wrong("must be a scheme and a host, and a port where it has one"));
+        return Err(wrong("must consist of a scheme, a host and optionally a port"));
     }
     match url.scheme() {
         "https" => Ok(url),
         "http" if plain_http || is_loopback(&url) => Ok(url),
         "http" => Err(format!(
-            "the endpoint {url} has no TLS: anybody on the way may read and change what is sent; \
-             to use it all the same, add ;plain-http=yes to the address"
+            "the endpoint {url} has no TLS: anybody on the network path can read and change the \
+             data; to use it anyway, add ;plain-http=yes to the address"
         )),
         _ => Err(wrong("must begin with https://")),
     }
@@ -144,7 +144,7 @@ fn forbid_core_dumps() {
     let maximum = limit.maximum;
     if let Err(error) = setrlimit(Resource::Core, Rlimit { current: Some(1), maximum }) {
         // If the hard limit is zero, at least dumps to files are disabled.
-        tracing::debug!(%error, "core dumps are not forbidden");
+        tracing::debug!(%error, "can't disable core dumps");
     }
 }
 

@@ -1,4 +1,4 @@
-//! The names of objects below an archive's prefix. `docs/formats/s3.md` explains them.
+//! The names of objects under an archive's prefix. `docs/formats/s3.md` explains them.
 
 use std::fmt;
 use std::str::FromStr;
@@ -10,45 +10,46 @@ use fslab_tier::archive::{Container, ContainerKind};
 pub const DESCRIPTION: &str = "archive.toml";
 /// The lease of its writer.
 pub const LEASE: &str = "lease";
-/// Below this, the epochs that were claimed.
+/// The prefix of the claimed epochs.
 pub const EPOCHS: &str = "epochs/";
-/// Below this, marks of objects that are to be deleted.
+/// The prefix of marks of objects that are to be deleted.
 pub const DELETED: &str = "deleted/";
-/// Below this, what a probe wrote.
+/// The prefix of objects that a probe writes.
 pub const PROBES: &str = "probe/";
-/// Below these, containers.
+/// The prefixes of containers.
 pub const CONTAINERS: [&str; 2] = ["files/", "trees/"];
 
-/// A writer's session: no two share one, since an epoch is claimed once, and the nonce tells apart
-/// who claims it.
+/// A writer's session. No two sessions are equal: an epoch is claimed once, and the nonce
+/// distinguishes the processes that try to claim it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Session {
-    /// Counts openings of the archive for writing.
+    /// The number of this opening of the archive for writing.
     pub epoch: u64,
     /// A random number.
     pub nonce: u64,
 }
 
-/// The name of an object with a container. It is never used twice.
+/// The key of an object with a container. It is never used twice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct ContainerKey {
     /// The container.
     pub container: Container,
-    /// The writer.
+    /// The session of the writer.
     pub session: Session,
-    /// Counts what the session wrote.
+    /// The number of this object in the session.
     pub number: u64,
 }
 
 impl ContainerKey {
-    /// Of two objects with one container, the earlier one counts: a new one takes its place only
-    /// once it was read back whole and the earlier one was deleted.
+    /// The order of two objects with one container: the one with the lower rank is valid. A new
+    /// object replaces it only after the new one was read back completely and the earlier one was
+    /// deleted.
     pub fn rank(&self) -> (u64, u64, u64) {
         (self.session.epoch, self.number, self.session.nonce)
     }
 }
 
-/// What the names of all objects with a container begin with.
+/// Returns the common beginning of the keys of all objects with a container.
 pub fn begin_of((kind, id): Container) -> String {
     match kind {
         ContainerKind::Files => format!("{}{:02x}/{id}.", folder(kind), id.0[0]),
@@ -56,7 +57,7 @@ pub fn begin_of((kind, id): Container) -> String {
     }
 }
 
-/// What the names of all containers of a kind begin with.
+/// Returns the common beginning of the keys of all containers of a kind.
 pub fn folder(kind: ContainerKind) -> &'static str {
     match kind {
         ContainerKind::Files => CONTAINERS[0],
@@ -89,7 +90,7 @@ impl fmt::Display for ContainerKey {
 impl FromStr for ContainerKey {
     type Err = ();
 
-    /// Anything that would not be written so is the name of something else.
+    /// Any text that differs from the formatted key is the name of another object.
     fn from_str(text: &str) -> Result<Self, ()> {
         let (kind, rest) = [ContainerKind::Files, ContainerKind::Tree]
             .into_iter()
@@ -104,17 +105,18 @@ impl FromStr for ContainerKey {
     }
 }
 
-/// The name of an epoch.
+/// Returns the key of an epoch.
 pub fn epoch_key(epoch: u64) -> String {
     format!("{EPOCHS}{epoch:016x}")
 }
 
-/// The name under which an epoch says that its writer began: all marks of earlier ones are settled.
+/// Returns the key that records that an epoch's writer began: all marks of earlier writers are
+/// resolved.
 pub fn begun_key(epoch: u64) -> String {
     format!("{}.begun", epoch_key(epoch))
 }
 
-/// The epoch of a name, and whether it says that its writer began.
+/// Returns the epoch of a key, and whether the key records that its writer began.
 pub fn epoch_of(key: &str) -> Option<(u64, bool)> {
     let name = key.strip_prefix(EPOCHS)?;
     let (digits, has_begun) = match name.strip_suffix(".begun") {
@@ -124,18 +126,18 @@ pub fn epoch_of(key: &str) -> Option<(u64, bool)> {
     number(digits).ok().map(|epoch| (epoch, has_begun))
 }
 
-/// The name of the mark of an object that a session is about to delete.
+/// Returns the key of the mark of an object that a session is about to delete.
 pub fn mark_key(session: Session, object: &ContainerKey) -> String {
     format!("{DELETED}{session}/{object}")
 }
 
-/// The session and the object of a mark.
+/// Returns the session and the object of a mark.
 pub fn mark_of(key: &str) -> Option<(Session, ContainerKey)> {
     let (session, object) = key.strip_prefix(DELETED)?.split_once('/')?;
     Some((session.parse().ok()?, object.parse().ok()?))
 }
 
-/// 16 hexadecimal digits in lower case.
+/// Parses 16 hexadecimal digits in lower case.
 fn number(digits: &str) -> Result<u64, ()> {
     let is_digit = |byte: u8| matches!(byte, b'0'..=b'9' | b'a'..=b'f');
     let is_number = digits.len() == 16 && digits.bytes().all(is_digit);

@@ -109,15 +109,17 @@ impl Store {
         let found = self.bucket.find(DESCRIPTION).map_err(|failure| self.failed(failure))?;
         // The description of an archive whose creation was undone is empty.
         let found = found.filter(|found| !found.bytes.is_empty());
-        let found = found
-            .ok_or_else(|| self.no_archive(format!("is no archive: it has no {DESCRIPTION}")))?;
+        let found = found.ok_or_else(|| {
+            self.no_archive(format!("is not an archive: it has no {DESCRIPTION}"))
+        })?;
         let text = std::str::from_utf8(&found.bytes);
         let text = text.map_err(|error| self.no_archive(format!("{DESCRIPTION}: {error}")))?;
         let description: ArchiveDescription = toml::from_str(text)
             .map_err(|error| self.no_archive(format!("{DESCRIPTION}: {}", error.message())))?;
         match description.version {
             VERSION => Ok(description),
-            version => Err(self.no_archive(format!("is of version {version}"))),
+            version => Err(self
+                .no_archive(format!("has version {version}, which this fslab does not support"))),
         }
     }
 
@@ -156,7 +158,7 @@ impl Store {
         };
         for folder in CONTAINERS {
             if self.bucket.has_any(folder).map_err(|failure| self.failed(failure))? {
-                let what = "is not empty; an archive wants a prefix of its own";
+                let what = "is not empty; an archive needs its own prefix";
                 return Err(self.no_archive(what));
             }
         }
@@ -176,13 +178,13 @@ impl Store {
         Ok(Cleanup::by(move || {
             let emptied = bucket.put(DESCRIPTION, Bytes::new(), When::Matches(&tag));
             if let Err(failure) = emptied {
-                tracing::warn!("{label}: was made, and can't be taken back: {failure}");
+                tracing::warn!("{label}: can't remove the new archive after a failure: {failure}");
             }
         }))
     }
 
     fn taken(&self) -> Error {
-        self.no_archive("is an archive already; attach it with `fslab tier attach`")
+        self.no_archive("is already an archive; attach it with `fslab tier attach`")
     }
 
     /// Opens the archive.
@@ -205,8 +207,8 @@ impl Store {
         Ok(marks.objects())
     }
 
-    /// Determines the rights of a tree. The right to write takes the lease and resolves the
-    /// leftovers of earlier writers.
+    /// Determines whether a tree may write or only read. The right to write takes the lease and
+    /// resolves the leftovers of earlier writers.
     fn right(
         &self,
         archive: Id,
@@ -214,7 +216,7 @@ impl Store {
     ) -> Result<(Right, HashSet<ContainerKey>)> {
         let conditions = probe(&self.bucket).map_err(|failure| self.failed(failure))?;
         let refusal = match conditions.refusal() {
-            Some(why) => Some(format!("is only read: {why}")),
+            Some(why) => Some(format!("is opened read-only: {why}")),
             None => self.refusal(archive, writer)?,
         };
         if let Some(refusal) = refusal {
@@ -263,10 +265,11 @@ impl Store {
     fn drop_unfinished(&self, lease: &Lease) -> std::result::Result<(), Failure> {
         let begun = match self.bucket.begun_parts() {
             Ok(begun) => begun,
-            // Listing uploads needs a permission of its own.
+            // Listing uploads needs a separate permission.
             Err(failure) if [Cause::Unsupported, Cause::Denied].contains(&failure.cause) => {
                 tracing::warn!(
-                    "{}: unfinished uploads stay, since the store does not list them: {failure}",
+                    "{}: can't remove unfinished uploads, because the store does not list them: \
+                     {failure}",
                     self.label
                 );
                 return Ok(());
@@ -281,7 +284,7 @@ impl Store {
                 continue;
             }
             if let Err(failure) = self.bucket.drop_parts(&key, &upload) {
-                tracing::warn!("{}: an unfinished upload stays: {failure}", self.label);
+                tracing::warn!("{}: can't remove an unfinished upload: {failure}", self.label);
             }
         }
         Ok(())
@@ -319,7 +322,7 @@ impl Store {
         let record = |_: FoundRecord| {
             WriterRecord::of_take_over(writer, description.id).map(Some).map_err(Refused::Tree)
         };
-        // The lease is released immediately. The tree takes it again when it is used.
+        // The lease is released immediately. The tree acquires it again when it is used.
         self.take_lease(&record).map(drop).map_err(|refused| self.refused(refused))
     }
 
@@ -329,7 +332,7 @@ impl Store {
         Ok(match found.writer(&self.bucket).map_err(failed)? {
             FoundRecord::Tree(known) => known.holder(),
             FoundRecord::Nothing | FoundRecord::Damaged => {
-                "does not say which tree writes to it".to_owned()
+                "has no record of the tree that writes to it".to_owned()
             }
         })
     }

@@ -3,8 +3,8 @@
 //! A writer claims the next *epoch* by creating an object that only one process can create. It then
 //! writes the lease on the condition that the lease has not changed since it was read. From then on
 //! every conditional write of the previous writer fails. Some results must not come from a former
-//! writer. Before such a result counts, the writer renews the lease (`fence`); if that succeeds, no
-//! other writer had taken over.
+//! writer. Before such a result is used, the writer renews the lease (`fence`); if that succeeds,
+//! no other writer had taken over.
 //!
 //! Clocks only decide how long a new writer waits for a writer that does not renew its lease. The
 //! lease and all other objects with fixed keys are never deleted. So a delayed request can't delete
@@ -36,7 +36,7 @@ const RENEWALS: u32 = 4;
 /// The number of times a waiting process reads a held lease within its duration.
 const LOOKS: u32 = 12;
 
-/// The number of attempts to take the lease while other processes try to take it.
+/// The number of attempts to acquire the lease while other processes try to acquire it.
 const ROUNDS: u32 = 5;
 
 /// The contents of the lease object.
@@ -142,7 +142,7 @@ impl Epochs {
     }
 }
 
-/// A request of a writer for the lease.
+/// A writer's request for the lease.
 pub struct Wish<'a> {
     /// The duration of the lease.
     pub lease: Duration,
@@ -183,7 +183,7 @@ pub struct Lease {
     state: Mutex<State>,
     /// The reason for the loss of the lease. Reading it does not wait for a renewal.
     lost: OnceLock<String>,
-    /// Tells the renewal thread to end.
+    /// Signals the renewal thread to end.
     ended: Arc<(Mutex<bool>, Condvar)>,
 }
 
@@ -242,7 +242,9 @@ impl Lease {
                 return Ok(lease);
             }
         }
-        Err(Refused::Held("is being taken by others at this moment; try again".to_owned()))
+        Err(Refused::Held(
+            "is being acquired by another process at this moment; try again".to_owned(),
+        ))
     }
 
     fn begin(
@@ -262,7 +264,8 @@ impl Lease {
         let (weak, ended) = (Arc::downgrade(&lease), Arc::clone(&lease.ended));
         let thread = std::thread::Builder::new().name("fslab-s3-lease".to_owned());
         if let Err(error) = thread.spawn(move || keep_renewing(&weak, &ended, duration)) {
-            tracing::warn!(%error, "the lease is renewed only while something is written");
+            tracing::warn!(%error, "can't start the thread that renews the lease; only writes \
+                renew it");
         }
         lease
     }
@@ -273,7 +276,7 @@ impl Lease {
     }
 
     /// Records that the leftovers of all earlier writers are resolved. From then on their marks and
-    /// epochs no longer count.
+    /// epochs are ignored.
     ///
     /// # Errors
     /// Fails if a request fails.
@@ -290,7 +293,7 @@ impl Lease {
             |key: &&String| epoch_of(key).is_some_and(|(epoch, _)| epoch < self.session.epoch);
         for key in epochs.keys.iter().filter(is_earlier) {
             if let Err(failure) = self.bucket.delete(key) {
-                tracing::debug!("{key} stays for now: {failure}");
+                tracing::debug!("can't delete {key} for now: {failure}");
             }
         }
         Ok(())
@@ -315,8 +318,8 @@ impl Lease {
         if own < state.covered {
             return Ok(());
         }
-        // A renewal can take minutes if the store is silent, so callers that waited for it start no
-        // other.
+        // A renewal can take minutes if the store is silent, so callers that waited for it do not
+        // start another one.
         if own < state.failed.0 {
             return Err(lost(&state.failed.1));
         }
@@ -378,7 +381,7 @@ impl Drop for Lease {
         if let Err(error) = self.renew(&mut state, false) {
             let seconds = self.duration.as_secs();
             tracing::warn!(
-                "the lease of an archive is not given back and ends in {seconds} s: {error}"
+                "can't release the lease of an archive; it expires in {seconds} s: {error}"
             );
         }
     }
@@ -400,7 +403,7 @@ fn keep_renewing(lease: &Weak<Lease>, ended: &(Mutex<bool>, Condvar), duration: 
         drop(has_ended);
         let Some(lease) = lease.upgrade() else { return };
         if let Err(error) = lease.fence() {
-            tracing::warn!("the lease of an archive is not renewed: {error}");
+            tracing::warn!("can't renew the lease of an archive: {error}");
             if lease.why_lost().is_some() {
                 return;
             }
@@ -451,7 +454,7 @@ fn holder(found: &FoundLease) -> Option<LeaseText> {
 /// Claims the epoch after the last one. Returns `None` if another process claimed it.
 fn claim(bucket: &Bucket, last: u64) -> Result<Option<Session>, Refused> {
     let epoch = last.checked_add(1);
-    let epoch = epoch.ok_or_else(|| Failure::wrong("the archive's last epoch is no epoch"))?;
+    let epoch = epoch.ok_or_else(|| Failure::wrong("the archive's last epoch is too large"))?;
     let session = Session { epoch, nonce: random() };
     let text = format!("{session} {}\n", process::name());
     match bucket.put(&epoch_key(epoch), text.clone().into(), When::Absent) {

@@ -3,7 +3,7 @@
 //! - `address`: parses locations. `credentials`: keys, region and endpoint, from the environment
 //!   and from profile files.
 //! - `transport`: signs, sends, retries and classifies. **Every request passes through it.**
-//!   `bucket`: the requests, on keys below the prefix. `answers`: their XML.
+//!   `bucket`: the requests, for keys under the prefix. `answers`: their XML.
 //! - `keys`: the names of objects. `lease`: the right to write. `marks`: objects to be deleted.
 //!   `probe`: whether the store honours conditions.
 //! - `objects`, `upload`, `archive`: containers as objects. `kind`: the archive kind.

@@ -5,8 +5,8 @@
 //! renewal succeeds, every later writer finds the mark and never refers to the object. If the
 //! renewal fails, the writer deletes nothing.
 //!
-//! The marks of a session count for later sessions, until one of them has resolved all marks that
-//! it found and records this in its epoch. A mark that appears after that belongs to a former
+//! The marks of a session are valid for later sessions, until one of them has resolved all marks
+//! that it found. It records this in its epoch. A mark that appears after that belongs to a former
 //! writer whose renewal failed.
 
 use std::collections::HashSet;
@@ -25,12 +25,12 @@ const MARKS_MAX: usize = 1_000_000;
 #[derive(Debug, Default)]
 pub struct Marks {
     found: Vec<(Session, ContainerKey)>,
-    /// The marks that do not count.
+    /// The marks that are no longer valid.
     stale: Vec<(Session, ContainerKey)>,
 }
 
 impl Marks {
-    /// Reads the marks that count.
+    /// Reads the marks, and separates the valid ones from those that are no longer valid.
     ///
     /// # Errors
     /// Fails if a request fails or there are too many marks.
@@ -63,7 +63,7 @@ impl Marks {
     ///
     /// # Errors
     /// Fails if a stale mark can't be deleted or an object can't be marked again. Objects that
-    /// can't be deleted stay marked.
+    /// can't be deleted remain marked.
     pub fn settle(self, bucket: &Bucket, lease: &Lease) -> Result<HashSet<ContainerKey>, Failure> {
         for (session, object) in &self.stale {
             bucket.delete(&mark_key(*session, object))?;
@@ -74,8 +74,10 @@ impl Marks {
             match deleted.and_then(|()| bucket.delete(&mark_key(session, &object))) {
                 Ok(()) => {}
                 Err(failure) => {
-                    tracing::warn!("an object of an archive is deleted later: {failure}");
-                    // A mark of this session counts for later sessions.
+                    tracing::warn!(
+                        "can't delete an object of an archive now; it is deleted later: {failure}"
+                    );
+                    // A mark of this session is valid for later sessions.
                     mark(bucket, lease.session(), &object)?;
                     left.insert(object);
                 }

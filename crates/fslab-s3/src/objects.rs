@@ -18,7 +18,7 @@ use crate::transport::{Cause, Failure};
 /// The number of containers whose object is cached.
 const REMEMBERED: usize = 1 << 16;
 
-/// The maximum number of objects of a container. There is more than one only while a damaged object
+/// The maximum number of objects of a container. It has more than one only while a damaged object
 /// is replaced.
 const VERSIONS_MAX: usize = 1000;
 
@@ -30,16 +30,16 @@ pub struct Objects {
     pub label: String,
     /// The description of the archive.
     pub description: ArchiveDescription,
-    /// The rights on the archive.
+    /// Whether the archive may be written.
     pub right: Right,
     /// The number of keys that this session has created.
     named: AtomicU64,
     known: Cache<Container, Arc<Place>>,
-    /// Marked objects that may still exist. They no longer count.
+    /// Marked objects that may still exist. They are ignored.
     deleted: RwLock<HashSet<ContainerKey>>,
 }
 
-/// The rights on an archive.
+/// The right to write to an archive, or the reason why it is read-only.
 pub enum Right {
     /// Write, while the lease is held.
     Write(Arc<Lease>),
@@ -59,8 +59,8 @@ pub struct Place {
 }
 
 impl Objects {
-    /// Creates the objects of an archive from its description. `deleted` are marked objects that no
-    /// longer count.
+    /// Creates the objects of an archive from its description. `deleted` are marked objects, which
+    /// are ignored.
     pub fn new(
         bucket: Arc<Bucket>,
         label: String,
@@ -84,7 +84,7 @@ impl Objects {
                 Some(why) => Err(io::Error::new(ErrorKind::NotConnected, why)),
             },
             Right::Read => {
-                let what = "the archive is opened to read";
+                let what = "the archive is opened read-only";
                 Err(io::Error::new(ErrorKind::ReadOnlyFilesystem, what))
             }
             Right::Refused(why) => Err(io::Error::new(ErrorKind::ReadOnlyFilesystem, why.clone())),
@@ -169,11 +169,11 @@ impl Objects {
         }
     }
 
-    /// Marks objects, if this process is still the writer. From then on they no longer count, even
-    /// if they can't be deleted.
+    /// Marks objects, if this process is still the writer. From then on they are ignored, even if
+    /// they can't be deleted.
     ///
     /// # Errors
-    /// Fails if a request fails. All objects then still count in this session.
+    /// Fails if a request fails. All objects are then still valid in this session.
     pub fn mark(&self, objects: &[Place]) -> io::Result<()> {
         let lease = self.lease()?;
         for place in objects {
@@ -189,15 +189,15 @@ impl Objects {
     /// Deletes marked objects.
     ///
     /// # Errors
-    /// Fails if a request fails. Some objects may then be deleted; the next writer deletes the
-    /// others.
+    /// Fails if a request fails. Some objects may already be deleted then; the next writer deletes
+    /// the others.
     pub fn delete_marked(&self, objects: &[Place]) -> io::Result<()> {
         let lease = self.lease()?;
         for place in objects {
             self.bucket.delete(&place.key.to_string()).map_err(Failure::into_io)?;
             let mark = mark_key(lease.session(), &place.key);
             if let Err(failure) = self.bucket.delete(&mark) {
-                tracing::debug!("{mark} stays for now: {failure}");
+                tracing::debug!("can't delete {mark} for now: {failure}");
             }
         }
         Ok(())
@@ -206,13 +206,13 @@ impl Objects {
     /// Deletes objects, if this process is still the writer.
     ///
     /// # Errors
-    /// Fails if a request fails. Some objects may then be deleted.
+    /// Fails if a request fails. Some objects may already be deleted then.
     pub fn delete(&self, objects: &[Place]) -> io::Result<()> {
         self.mark(objects)?;
         self.delete_marked(objects)
     }
 
-    /// Checks that the location still holds the same archive.
+    /// Checks that the location still contains the same archive.
     ///
     /// # Errors
     /// Fails with `NotConnected` if it does not, or if the request fails.
@@ -223,8 +223,8 @@ impl Objects {
         let text = std::str::from_utf8(&found.bytes).unwrap_or_default();
         match toml::from_str::<ArchiveDescription>(text) {
             Ok(found) if found.id == self.description.id => Ok(()),
-            Ok(found) => Err(gone(format!("{} has archive {} now", self.label, found.id))),
-            Err(_) => Err(gone(format!("{} has another {DESCRIPTION} now", self.label))),
+            Ok(found) => Err(gone(format!("{} now contains archive {}", self.label, found.id))),
+            Err(_) => Err(gone(format!("{} now has another {DESCRIPTION}", self.label))),
         }
     }
 }

@@ -38,7 +38,7 @@ pub fn probe(bucket: &Bucket) -> Result<Found, Failure> {
     let key = format!("{PROBES}{:016x}", random());
     let found = try_conditions(bucket, &key);
     if let Err(failure) = bucket.delete(&key) {
-        tracing::debug!("{key} is left behind: {failure}");
+        tracing::debug!("can't delete {key}: {failure}");
     }
     found
 }
@@ -57,14 +57,14 @@ fn try_conditions(bucket: &Bucket, key: &str) -> Result<Found, Failure> {
         None => bucket.get(key)?.tag,
     };
     if second == first {
-        return Ok(Found::Ignored("what an object holds in its ETag"));
+        return Ok(Found::Ignored("changed content when it computes ETags"));
     }
     if write(bucket, key, "4", When::Matches(&first))?.is_some() {
         return Ok(Found::Ignored("the condition If-Match"));
     }
     let held = bucket.get(key)?;
     if held.tag != second || held.bytes != "3" {
-        return Ok(Found::Ignored("what was written last"));
+        return Ok(Found::Ignored("the last write"));
     }
     Ok(Found::Honoured)
 }

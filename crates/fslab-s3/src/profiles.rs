@@ -65,8 +65,9 @@ impl Profile {
         match (&self.key_id, &self.secret_key, self.unsupported) {
             (Some(id), Some(secret), _) => Ok((id.clone(), secret.clone(), self.token.clone())),
             (_, _, Some(key)) => Err(format!(
-                "profile {name} gets its keys by {key}, which fslab does not know: set them in the \
-                 environment, as `aws configure export-credentials --format env` prints them"
+                "profile {name} gets its keys through {key}, which fslab does not support: set \
+                 them in the environment, as `aws configure export-credentials --format env` \
+                 prints them"
             )),
             _ => Err(format!(
                 "no credentials: set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or write \
@@ -115,7 +116,7 @@ pub fn read(name: &str, must_be_there: bool) -> Result<Profile, Lacking> {
         let (text, file) = (text, file.unwrap_or_default());
         let sections = sections_of(&text).map_err(|error| {
             // The message of the library may contain a part of the line.
-            format!("{}, line {}: is no profile file", file.display(), error.line)
+            format!("{}, line {}: not in the format of a profile file", file.display(), error.line)
         })?;
         for found in sections.section_all(Some(section)) {
             is_there = true;
@@ -176,7 +177,7 @@ fn read_file(path: &Path) -> io::Result<String> {
     let found = file.metadata()?;
     let wrong = |what: &str| io::Error::new(ErrorKind::InvalidData, what);
     if !found.is_file() {
-        return Err(wrong("is no regular file"));
+        return Err(wrong("is not a regular file"));
     }
     let mut text = String::new();
     file.take(FILE_BYTES_MAX + 1).read_to_string(&mut text)?;
@@ -199,10 +200,10 @@ mod tests {
         let long = folder.path().join("long");
         std::fs::write(&long, "#".repeat(2 << 20)).unwrap();
         for (path, expected) in [
-            (fifo.as_path(), "is no regular file"),
+            (fifo.as_path(), "is not a regular file"),
             (long.as_path(), "longer than 1 MiB"),
-            (Path::new("/dev/zero"), "is no regular file"),
-            (folder.path(), "is no regular file"),
+            (Path::new("/dev/zero"), "is not a regular file"),
+            (folder.path(), "is not a regular file"),
         ] {
             let error = text_of(path).unwrap_err();
             assert!(error.contains(expected), "{error}");

@@ -1,5 +1,5 @@
-//! The async runtime. It has two workers, is created for the first request and lives until the
-//! program ends, so it is never dropped on one of its own workers.
+//! The async runtime. It has two workers, is created for the first request and exists until the
+//! program ends. So it is never dropped on one of its own workers.
 
 use std::io;
 use std::sync::OnceLock;
@@ -27,7 +27,8 @@ pub fn begin<T: Send + 'static>(
         builder.build().map_err(|error| error.to_string())
     };
     let runtime = RUNTIME.get_or_init(make).as_ref();
-    let runtime = runtime.map_err(|why| io::Error::other(format!("no async runtime: {why}")))?;
+    let runtime =
+        runtime.map_err(|why| io::Error::other(format!("can't start the async runtime: {why}")))?;
     let (sender, receiver) = sync_channel(1);
     runtime.spawn(async move {
         // The send fails if the receiver was dropped, which is not an error.

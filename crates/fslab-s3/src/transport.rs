@@ -1,7 +1,7 @@
 //! The only path to the store: signs requests, sends them, retries, and classifies the answers.
 //!
 //! Timeouts depend on progress: a request may take any time while bytes move. Redirects are not
-//! followed and no proxy is used, so signed requests reach only the named host.
+//! followed and no proxy is used, so signed requests reach only the given host.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -57,7 +57,7 @@ pub struct Call {
     pub body: Bytes,
     /// The maximum size of the answer's body.
     pub answer_max: usize,
-    /// The range that must come back, if a part of an object is requested.
+    /// The range that must be returned, if a part of an object is requested.
     pub range: Option<Range>,
 }
 
@@ -85,7 +85,7 @@ pub struct Answer {
 pub struct Transport {
     client: reqwest::Client,
     access: Access,
-    /// How long a request may make no progress.
+    /// The time after which a request without progress fails.
     stall: Duration,
     /// Whether the last request was answered.
     answers: AtomicBool,
@@ -232,7 +232,7 @@ impl Transport {
             pace.moved(piece.len());
             let room = max.saturating_sub(body.len());
             if piece.len() > room && excess == Excess::IsWrong {
-                let what = format!("the store answers more than {max} bytes");
+                let what = format!("the store returned more than {max} bytes");
                 return Err(Failure::wrong(what).transient());
             }
             body.extend_from_slice(&piece[..piece.len().min(room)]);
@@ -253,7 +253,7 @@ impl Transport {
         let Range { start, length, whole } = range;
         let wrong = |what: String| Err(Failure::wrong(what).transient());
         if body.len() as u64 != length {
-            return wrong(format!("the store answers {} of {length} bytes", body.len()));
+            return wrong(format!("the store returned {} of {length} bytes", body.len()));
         }
         if status != StatusCode::PARTIAL_CONTENT {
             let is_whole = start == 0 && length == whole;
@@ -267,7 +267,7 @@ impl Transport {
             return Ok(());
         }
         let answered: String = answered.chars().take(80).collect();
-        wrong(format!("the store answers the range '{answered}' for '{wanted}'"))
+        wrong(format!("the store returned the range '{answered}' instead of '{wanted}'"))
     }
 }
 
@@ -278,7 +278,7 @@ enum Excess {
     IsCut,
 }
 
-/// Returns a body that reports each piece that the connection takes.
+/// Returns a body that reports each piece that the connection accepts.
 fn paced(body: Bytes, pace: &Arc<Pace>) -> reqwest::Body {
     let pace = Arc::clone(pace);
     let pieces = (0..body.len().div_ceil(PIECE_BYTES)).map(move |number| {

@@ -100,18 +100,18 @@ impl S3Upload {
         let place = Place { key: self.key, length: self.length };
         match read_back(&self.objects.bucket, place) {
             Ok(found) if found == hash.finalize().as_slice() => {
-                // The older objects count until they are marked.
+                // The older objects are valid until they are marked.
                 self.objects.mark(&self.older)?;
                 if let Err(error) = self.objects.delete_marked(&self.older) {
-                    tracing::warn!("a replaced object stays for now: {error}");
+                    tracing::warn!("can't delete a replaced object for now: {error}");
                 }
                 Ok(())
             }
             found => {
                 if let Err(error) = self.objects.delete(&[place]) {
-                    tracing::warn!("an object that is not whole stays for now: {error}");
+                    tracing::warn!("can't delete a damaged object for now: {error}");
                 }
-                let what = "what was written is not what is read back";
+                let what = "the data read back differs from the written data";
                 let differs = io::Error::new(ErrorKind::InvalidData, what);
                 Err(found.map_or_else(Failure::into_io, |_| differs))
             }
@@ -169,7 +169,7 @@ fn part_bytes(number: u32) -> Option<usize> {
 }
 
 fn too_long() -> io::Error {
-    io::Error::new(ErrorKind::FileTooLarge, "an object of an S3 archive has at most 828 GiB")
+    io::Error::new(ErrorKind::FileTooLarge, "an object of an S3 archive can have at most 828 GiB")
 }
 
 impl Parts {
@@ -231,14 +231,16 @@ impl Drop for Parts {
         if !self.bucket.answers() {
             return;
         }
-        // Parts that arrive after the abort would stay.
+        // Parts that arrive after the abort would remain.
         while !self.sending.is_empty() {
             if let Err(failure) = self.wait_for_one() {
-                tracing::debug!("a part of an unfinished container: {failure}");
+                tracing::debug!("can't send a part of an unfinished container: {failure}");
             }
         }
         if let Err(failure) = self.bucket.drop_parts(&self.key, &self.upload) {
-            tracing::warn!("parts of an unfinished container stay until the next start: {failure}");
+            tracing::warn!(
+                "can't remove parts of an unfinished container before the next start: {failure}"
+            );
         }
     }
 }

@@ -4,10 +4,11 @@
 
 use fslab_sca::{CODECS, CodecError, CodecSpec, Levels};
 
-/// The codec whose container is used: it stores frames as they are, for no other tool.
+/// The codec whose container is used. Its frames are not wrapped for ordinary tools.
 const COPY: &CodecSpec = CODECS[0];
 
-/// The declaration of the codec. In the project it is a file of its own, plus one line in `CODECS`.
+/// The declaration of the codec. In the project, a codec is a file of its own, plus one line in
+/// `CODECS`.
 pub const SPEC: CodecSpec = CodecSpec {
     number: 200,
     name: "runs",

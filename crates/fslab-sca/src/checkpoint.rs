@@ -15,7 +15,7 @@ use super::log::Log;
 use super::superblock::{Slot, write_slot};
 
 impl Log {
-    /// Makes the slot for the last checkpoint. `is_packed` says whether packing made it.
+    /// Makes the slot for the last checkpoint. `is_packed` is set if packing wrote the checkpoint.
     pub fn slot_of_checkpoint(&self, is_packed: bool) -> Slot {
         self.commits.slot((self.journal.sequence(), self.size()), is_packed)
     }
@@ -27,8 +27,8 @@ impl Log {
         Ok(())
     }
 
-    /// Appends the changed index pages and a checkpoint, if any frame lies behind the last
-    /// checkpoint. The replaced pages are dead once a slot leads to the new one (see
+    /// Appends the changed index pages and a checkpoint, if any frame follows the last checkpoint.
+    /// The replaced pages are dead once a slot leads to the new one (see
     /// [`super::dead_frames::Garbage`]).
     pub fn write_checkpoint(&mut self, io: Io<'_>) -> Result<()> {
         self.encode_long_tails(io)?;
@@ -44,12 +44,10 @@ impl Log {
         let payload = self.checkpoint_payload(root);
         let new = self.metadata(Kind::Checkpoint, 0, self.size(), &payload);
         let checkpoint = batch.add(self.identity(), new).reference;
-        if let Err(error) = self.journal.write(io, &batch, WriteOptions::default()) {
+        // Applying frames of the index can't fail.
+        if let Err(error) = self.append(io, &batch, WriteOptions::default()) {
             self.map.unwrite_pages();
             return Err(error);
-        }
-        for (frame, _) in &batch.frames {
-            self.apply(io, frame, &[])?;
         }
         self.commits.note_checkpoint(checkpoint);
         self.garbage.add_superseded(retired);
@@ -58,7 +56,7 @@ impl Log {
 
     /// Encodes tails until a checkpoint can list the remaining pieces. A writer leaves no more
     /// pieces than that. But a crash may tear the frame that was to replace pieces, and leave the
-    /// pieces behind it.
+    /// later pieces.
     fn encode_long_tails(&mut self, io: Io<'_>) -> Result<()> {
         let mut count = self.map.segment_count();
         if count <= SEGMENTS_MAX {
@@ -77,7 +75,7 @@ impl Log {
                 continue;
             }
             match self.encode_tail(io, chunk) {
-                // A damaged tail stays in pieces if encoding the others makes enough room.
+                // A damaged tail may remain in pieces, if encoding the others makes enough room.
                 Err(error) if error.errno() == Errno::IO && !self.commits.sync_has_failed() => {}
                 encoded => {
                     encoded?;
@@ -107,7 +105,7 @@ impl Log {
         [record.as_bytes(), segments.as_bytes()].concat()
     }
 
-    /// Takes over the contents of a checkpoint, whose frame is `frame`.
+    /// Loads the contents of a checkpoint, whose frame is `frame`.
     pub fn adopt(&mut self, frame: &Frame, payload: &[u8]) -> Option<()> {
         let (record, rest) = CheckpointRecord::read_from_prefix(payload).ok()?;
         let segments = <[SegmentRecord]>::ref_from_bytes(rest).ok()?;
@@ -128,7 +126,7 @@ mod tests {
     use super::super::frame::{Identity, append};
     use super::*;
 
-    /// A log of size `size`, from a checkpoint whose content ends at `content_end`.
+    /// Returns a log of size `size`, from a checkpoint whose content ends at `content_end`.
     fn adopted(content_end: u64, size: u64) -> Log {
         let identity = Identity::from_stored(1, 12, 7).unwrap();
         let mut record = CheckpointRecord::new_zeroed();
@@ -142,7 +140,7 @@ mod tests {
         found
     }
 
-    /// Older versions recorded content in order for files that were cut.
+    /// Older versions marked content as in order even for truncated files.
     #[test]
     fn content_past_the_end_of_file_is_not_in_order() {
         let in_order = |content_end, size| adopted(content_end, size).map.is_in_order();

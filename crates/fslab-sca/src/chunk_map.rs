@@ -1,9 +1,9 @@
-//! The chunk map: which frames hold the content of which chunks.
+//! The chunk map, which maps each chunk to the frames with its content.
 //!
-//! It changes in only two ways: by a frame appended behind all others ([`ChunkMap::apply`]), and by
-//! a checkpoint that was found ([`ChunkMap::adopt`]). `apply` is the only place that interprets a
-//! frame, for the writer and for recovery. The map writes nothing. It returns frames that are no
-//! longer needed to its caller.
+//! It changes in only two ways: by an appended frame ([`ChunkMap::apply`]), and by a checkpoint
+//! that was found ([`ChunkMap::adopt`]). Only `apply` interprets frames, for the writer and for
+//! recovery. The map does not write to the file. It returns frames that are no longer needed to its
+//! caller.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -21,19 +21,19 @@ use super::frame::{Entry, Frame, Identity, Reference};
 use super::frame_reader;
 use super::index::{Index, WritePage, leads_at_most_to};
 
-/// The logical size of a stored file, and the frames that hold the content of each chunk.
+/// The logical size of a stored file, and the frames with the content of each chunk.
 pub struct ChunkMap {
     identity: Identity,
     /// Logical size.
     size: u64,
     index: Mutex<Index>,
-    /// A page of the index could not be read; the content must be found by the frames.
+    /// An index page could not be read; the map must be rebuilt from the frames.
     is_damaged: AtomicBool,
-    /// Raw pieces that follow the indexed content of a chunk, in the order of their appending.
+    /// Raw pieces that were appended to the indexed content of a chunk, the oldest first.
     segments: BTreeMap<u64, Vec<Entry>>,
     /// End of the content of the last data frame, in the logical file.
     content_end: u64,
-    /// Whether the data frames are in logical order and fully valid.
+    /// Whether the data frames are in logical order and all of their content is valid.
     in_order: bool,
     /// Bytes of frames with live content.
     live_bytes: u64,
@@ -84,18 +84,18 @@ impl ChunkMap {
         self.in_order
     }
 
-    /// Whether the last content in order reaches behind the end of the file, because the file was
-    /// cut.
+    /// Whether the last content in order ends past the end of the file, because the file was
+    /// truncated.
     pub fn is_cut(&self) -> bool {
         self.content_end > self.size
     }
 
-    /// Whether the content is in order up to the end of the file.
+    /// Whether the content is in logical order up to the end of the file.
     pub fn is_complete(&self) -> bool {
         self.in_order && self.content_end == self.size
     }
 
-    /// Records that the frames contain something that tools can't decode.
+    /// Records that the frames contain something that ordinary tools can't decode.
     pub fn note_disorder(&mut self) {
         self.in_order = false;
     }
@@ -172,7 +172,7 @@ impl ChunkMap {
         Ok(self.entry(io, chunk)?.into_iter().chain(self.segments(chunk).iter().copied()).collect())
     }
 
-    /// Returns the first chunk at or behind `chunk` with content.
+    /// Returns the first chunk at or after `chunk` with content.
     pub fn next_present(&self, io: Io<'_>, chunk: u64) -> Result<Option<u64>> {
         let load = |page, level, first| self.load_page(io, page, (level, first));
         let indexed = self.index.lock().next_present(chunk, &load)?.map(|(chunk, _)| chunk);
@@ -215,7 +215,7 @@ impl ChunkMap {
         }
     }
 
-    /// Number of changed index pages, which must stay in memory.
+    /// Returns the number of changed index pages, which must be kept in memory.
     pub fn changed_pages(&self) -> usize {
         self.index.lock().changed_pages()
     }
@@ -247,13 +247,13 @@ impl ChunkMap {
     ) -> Result<Vec<u8>> {
         let (frame, body) = frame_reader::frame(io, &self.identity, page)?;
         if frame.kind != Kind::Index || frame.position != first {
-            return Err(io.damaged(page.offset, "an index page that is another"));
+            return Err(io.damaged(page.offset, "another frame instead of an index page"));
         }
         let chunk_max = SIZE_MAX >> self.identity.chunk_log2;
         (self.identity.codec.container.unpack)(&body)
             .filter(|payload| payload.len() == frame.length as usize)
             .filter(|payload| leads_at_most_to(payload, level, first, chunk_max))
-            .ok_or_else(|| io.damaged(page.offset, "an index page that makes no sense"))
+            .ok_or_else(|| io.damaged(page.offset, "an invalid index page"))
     }
 
     /// Loads every index page that applying a frame will need, so that applying it can't fail.
@@ -268,7 +268,7 @@ impl ChunkMap {
         }
     }
 
-    /// Applies a frame that lies behind all others. `payload` is that of metadata.
+    /// Applies a frame that follows all others. `payload` is the payload of a metadata frame.
     ///
     /// # Errors
     /// Errors of loading index pages; then nothing was changed.
@@ -299,7 +299,7 @@ impl ChunkMap {
         Ok(retired)
     }
 
-    /// Counts a frame of content, and checks whether the content is still in order.
+    /// Adds a frame of content to the totals, and checks whether the content is still in order.
     fn follow(&mut self, frame: &Frame) {
         self.live_bytes = self.live_bytes.saturating_add(u64::from(frame.reference.stored_length));
         let start = frame.position * self.chunk_bytes() + u64::from(frame.from);
@@ -319,9 +319,9 @@ impl ChunkMap {
         Ok(())
     }
 
-    /// Sets the flag for content in order. A frame still contains the content that was cut off, and
-    /// ordinary tools decode it. From then on the content is not in order, whatever size the file
-    /// gets.
+    /// Updates the flag for content in order. If content is cut off, its frame still contains it,
+    /// and ordinary tools decode it. From then on the content is not in order, whatever the later
+    /// sizes.
     fn note_size(&mut self, size: u64) {
         self.in_order &= self.content_end <= size;
     }
@@ -410,7 +410,7 @@ impl ChunkMap {
         segments
     }
 
-    /// Takes over the part of a checkpoint about content; `None` if it is invalid.
+    /// Loads the part of a checkpoint about content; returns `None` if it is invalid.
     pub fn adopt(
         &mut self,
         record: &CheckpointRecord,
@@ -436,7 +436,7 @@ impl ChunkMap {
         self.index = Mutex::new(Index::stored(record.levels, root));
         self.in_order = record.flags & FLAG_IN_ORDER != 0;
         self.content_end = record.content_end.get();
-        // Not every writer of this version kept this rule.
+        // Some earlier writers of this format version did not apply this rule.
         self.note_size(size);
         self.live_bytes = record.live_bytes.get().min(SIZE_MAX);
         self.size = size;

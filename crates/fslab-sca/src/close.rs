@@ -1,4 +1,4 @@
-//! Leaves a stored file in order when its writers close it.
+//! Prepares a stored file for a fast open when its writers close it.
 
 use std::cell::RefCell;
 
@@ -13,12 +13,12 @@ use super::log::Log;
 use super::recovery::reads_of_walk;
 use super::slices::{visit, visit_in_steps};
 
-/// Reads that may lie between the last checkpoint and the end of a settled file. The next open
+/// Maximum number of reads from the last checkpoint to the end of a settled file. The next open
 /// walks over the frames in between.
 const WALK_READS_MAX: u64 = 2;
 
-/// Frames that may lie there. Each costs every open some 0.1 us. A file that is reopened for each
-/// small append would pay for all of them each time.
+/// Maximum number of frames there. Each frame costs every open about 0.1 us. A file that is
+/// reopened for each small append would pay for all of them each time.
 const WALK_FRAMES_MAX: u64 = 256;
 
 /// The seek table is written if it is at most this fraction of the bytes appended since the last
@@ -26,9 +26,9 @@ const WALK_FRAMES_MAX: u64 = 256;
 const CLOSING_PART: u64 = 16;
 
 impl Log {
-    /// Ends a file with a checkpoint if the walk to its last frame is long. A tail stays raw:
-    /// encoding it would turn its pieces into garbage that only packing removes. On a full disk,
-    /// the file stays as it is, which is also valid.
+    /// Ends a file with a checkpoint if the walk to its last frame is long. A tail is not encoded,
+    /// because that would turn its pieces into garbage that only packing removes. On a full disk,
+    /// the file is left unchanged, which is also valid.
     pub fn settle(&mut self, io: Io<'_>) -> Result<()> {
         self.map.cool_down();
         if !self.journal.is_end_clear() || !self.is_long_to_walk() {
@@ -48,27 +48,29 @@ impl Log {
         frames > WALK_FRAMES_MAX || reads_of_walk(frames, bytes) > WALK_READS_MAX
     }
 
-    /// Returns how to make the end of a packed file, if its format has one that it lacks.
+    /// Returns the function that makes the end of a packed file, if the format has such an end and
+    /// the file lacks it.
     pub fn missing_closing(&self) -> Option<Closing> {
         let closing = self.identity().codec.container.closing?;
         let is_ready = self.is_packed() && self.journal.is_end_clear();
         if !is_ready || self.journal.closing_bytes() > 0 {
             return None;
         }
-        // A table helps to seek to a chunk, and would triple the calls to write a small file.
+        // A table helps to seek to a chunk, but would triple the number of calls for writing a
+        // small file.
         let chunks = self.size().div_ceil(self.map.chunk_bytes());
         let estimate = chunks * 16;
         let is_small = estimate <= 4096.max(self.journal.bytes_since_closing() / CLOSING_PART);
         (chunks > 1 && is_small).then_some(closing)
     }
 
-    /// Writes the end of a packed file, if it is not full below.
+    /// Writes the end of a packed file, unless the disk is full.
     pub fn write_closing(&mut self, io: Io<'_>, table: &[u8]) -> Result<()> {
         let write = || self.journal.write_closing(io, table);
         unless_full(io.lower.keeping_all(io.request, write))
     }
 
-    /// The end of a packed file that nobody changes.
+    /// Returns the end of a packed file that nobody changes.
     pub fn closing(&self, io: Io<'_>, closing: Closing) -> Result<Vec<u8>> {
         let mut contents = Contents::default();
         visit(io, self, |io, log, chunk| contents.add(io, log, chunk))?;
@@ -89,7 +91,7 @@ pub fn closing_in_steps(file: &impl Steps) -> Stepped<Option<(Vec<u8>, u64)>> {
     visit_in_steps(file, add, end).map(Some)
 }
 
-/// Accepts that the disk is full.
+/// Ignores the error of a full disk.
 fn unless_full(written: Result<()>) -> Result<()> {
     match written {
         Err(error) if is_full(&error) => Ok(()),
@@ -97,7 +99,7 @@ fn unless_full(written: Result<()>) -> Result<()> {
     }
 }
 
-/// Encoded and decoded lengths of everything in a stored file, as the tools see it.
+/// Encoded and decoded lengths of everything in a stored file, as ordinary tools see it.
 #[derive(Default)]
 struct Contents {
     lengths: Vec<(u32, u32)>,

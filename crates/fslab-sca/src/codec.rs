@@ -1,4 +1,4 @@
-//! Codecs and their containers: one file each with a [`CodecSpec`], listed in [`CODECS`].
+//! Codecs and their containers. Each has one file with a [`CodecSpec`]; [`CODECS`] lists them.
 //!
 //! A container wraps frames for the ordinary tools. Tools skip frame headers, index pages and other
 //! metadata, and decode the content of data frames.
@@ -60,7 +60,7 @@ pub struct Levels {
 }
 
 impl Levels {
-    /// For a codec without levels.
+    /// The levels of a codec that has none.
     pub const NONE: Self = Self { range: 0..=0, usual: "0" };
 
     /// Whether the codec has no levels.
@@ -73,12 +73,12 @@ impl Levels {
 /// Makes the end of a packed file from the encoded and decoded lengths of everything before it.
 pub type Closing = fn(&[(u32, u32)]) -> Vec<u8>;
 
-/// How frames are wrapped so that the ordinary tools take them.
+/// The wrapping of frames, which makes ordinary tools accept them.
 #[derive(Clone, Copy, Debug)]
 pub struct Container {
     /// Bytes before the body of each frame: the wrapped record.
     pub header_bytes: usize,
-    /// Makes the header of a frame whose body holds content, or metadata of the given length.
+    /// Makes the header of a frame whose body contains content, or metadata of the given length.
     pub wrap: fn(&RecordBytes, Body) -> Vec<u8>,
     /// Returns the record in a header of [`Self::header_bytes`] bytes.
     pub unwrap: fn(&[u8]) -> Option<RecordBytes>,
@@ -94,7 +94,7 @@ pub struct Container {
     pub closing: Option<Closing>,
 }
 
-/// What the body of a frame holds.
+/// The type of data in the body of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Body {
     /// Content, which the ordinary tools decode.
@@ -114,7 +114,7 @@ pub struct CodecError {
 }
 
 impl CodecSpec {
-    /// The codec with this number.
+    /// Returns the codec with this number.
     #[must_use]
     pub fn by_number(number: u8) -> Option<&'static Self> {
         CODECS.iter().copied().find(|codec| codec.number == number)
@@ -134,7 +134,7 @@ impl CodecSpec {
     }
 }
 
-/// The record that lies behind `prefix` bytes of a header.
+/// Returns the record that follows the first `prefix` bytes of a header.
 fn record_behind(header: &[u8], prefix: usize) -> Option<RecordBytes> {
     header.get(prefix..)?.first_chunk().copied()
 }

@@ -1,4 +1,4 @@
-//! Makes a stored file durable. This is the only place that syncs.
+//! Makes a stored file durable. A stored file is synced only through [`Steps::sync_below`].
 //!
 //! A commit is prepared and published under the file's lock. In between, it is made durable without
 //! the lock, so only callers of fsync wait for the device. The order matters. Frames and a
@@ -26,7 +26,7 @@ pub trait Steps {
     /// Reads the file in parallel with its readers.
     ///
     /// # Errors
-    /// As [`Self::step`].
+    /// As for [`Self::step`].
     fn look<T>(&self, work: impl FnOnce(Io<'_>, &Log) -> Result<T>) -> Stepped<T>;
 
     /// Changes the file under its lock. Times, set-id bits and capabilities are preserved.
@@ -35,13 +35,14 @@ pub trait Steps {
     /// [`Stop::Gone`] if it is no longer the same stored file.
     fn step<T>(&self, work: impl FnOnce(Io<'_>, &mut Log) -> Result<T>) -> Stepped<T>;
 
-    /// Reads the file and changes its state in memory, under the lock. It writes nothing below.
+    /// Reads the file and changes its state in memory, under the lock. It does not write to the
+    /// lower file.
     ///
     /// # Errors
-    /// As [`Self::step`].
+    /// As for [`Self::step`].
     fn look_and_note<T>(&self, work: impl FnOnce(Io<'_>, &mut Log) -> Result<T>) -> Stepped<T>;
 
-    /// Syncs the lower file without the lock. The file remembers a failure.
+    /// Syncs the lower file without the lock. The file records a failure.
     fn sync_below(&self, data_only: bool) -> Stepped<()>;
 }
 
@@ -73,18 +74,17 @@ pub fn unless_gone<T>(stepped: Stepped<T>) -> Result<Option<T>> {
 
 /// A prepared commit.
 pub struct PreparedCommit {
-    /// `None` if there was no room for a checkpoint. The frames alone are then enough to find
-    /// everything.
+    /// `None` if there was no room for a checkpoint. The frames are then enough to find everything.
     slot: Option<Slot>,
     /// Frames that are not needed once this commit is durable, such as the previous checkpoint.
     garbage: ToGiveBack,
-    /// Frames that end at or before this place may be joined.
+    /// Frames that end at or before this offset may be joined.
     joinable: u64,
     writes: u64,
 }
 
 /// Makes all earlier writes durable, and quick to find after a crash. Returns whether a slot leads
-/// to a checkpoint of all of them. The slot itself becomes durable with the next commit.
+/// to a checkpoint that covers all of them. The slot itself becomes durable with the next commit.
 ///
 /// # Errors
 /// Errors of the lower file. After a failed sync it is unknown which writes are durable, so `EIO`
@@ -106,16 +106,16 @@ pub fn commit(file: &impl Steps, data_only: bool) -> Stepped<bool> {
     file.step(|io, log| log.publish(io, prepared))
 }
 
-/// Commits until the slot that leads to everything is durable itself; returns whether there is one.
-/// On a full disk there is none: the slot written last leads to an older checkpoint.
+/// Commits until the slot that leads to everything is itself durable. Returns whether there is such
+/// a slot. On a full disk there is none: the slot written last leads to an older checkpoint.
 pub fn commit_with_slot(file: &impl Steps) -> Stepped<bool> {
     let is_led_to = commit(file, true)?;
     commit(file, true)?;
     Ok(is_led_to)
 }
 
-/// Clears the place of the next frame. It removes superseded content from before packing,
-/// quarantines bytes that are not a frame, and commits frames that recovery left out.
+/// Clears the end of the file for the next frame. It removes superseded content from before
+/// packing, quarantines bytes that are not a frame, and commits frames that recovery left out.
 pub fn clear_end(file: &impl Steps) -> Stepped<()> {
     if file.look(|_, log| Ok(log.journal.is_end_clear()))? {
         return Ok(());
@@ -125,7 +125,7 @@ pub fn clear_end(file: &impl Steps) -> Stepped<()> {
     }
     keep_aside(file)?;
     if file.look_and_note(|_, log| Ok(log.journal.take_left_out()))? {
-        // Recovery must not decide again with other frames behind the left-out ones.
+        // If other frames followed the left-out ones, the next recovery could decide differently.
         commit(file, true)?;
     }
     Ok(())
@@ -139,14 +139,14 @@ pub fn cut_off_superseded(file: &impl Steps) -> Stepped<()> {
     file.sync_below(false)?;
     file.look_and_note(|_, log| {
         log.journal.note_behind(Behind::Nothing);
-        // The next slot must no longer say that there is superseded content.
+        // The next slot must no longer have the flag for superseded content.
         log.commits.outdate();
         Ok(())
     })?;
     commit(file, true).map(drop)
 }
 
-/// Copies bytes behind the end into durable frames before their space becomes a gap.
+/// Copies bytes past the end into durable frames before their space becomes a gap.
 fn keep_aside(file: &impl Steps) -> Stepped<()> {
     let behind = file.look(|_, log| Ok(log.journal.behind().clone()))?;
     let Behind::Unknown(leftover) = behind else { return Ok(()) };

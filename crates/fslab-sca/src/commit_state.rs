@@ -8,7 +8,7 @@ use super::superblock::Slot;
 /// Checkpoints and syncs of one file. Only commits (see `commit`) and checkpoints change this
 /// state.
 pub struct CommitState {
-    /// The last checkpoint: its ordinal number and its place.
+    /// The last checkpoint: its ordinal number and its reference.
     ordinal: u64,
     checkpoint: Reference,
     /// The checkpoint of the slot written last, and that slot's number.
@@ -18,16 +18,16 @@ pub struct CommitState {
     frames_since: u64,
     /// End of the file at the last commit.
     end: u64,
-    /// Number of writes below when everything was last durable.
+    /// Number of writes to the lower file when everything was last durable.
     durable_writes: u64,
     /// Whether a commit is due because of the amount written since the last one.
     is_due: bool,
-    /// Whether a sync of the file below has failed.
+    /// Whether a sync of the lower file has failed.
     sync_has_failed: bool,
 }
 
 impl CommitState {
-    /// The state of a file without frames.
+    /// Makes the state of a file without frames.
     pub fn new() -> Self {
         Self {
             ordinal: 0,
@@ -42,19 +42,20 @@ impl CommitState {
         }
     }
 
-    /// The state of a packed copy: its checkpoint must not use the slot that was written last.
+    /// Makes the state of a packed copy. Its checkpoint must not use the slot that was written
+    /// last.
     pub fn of_copy(&self) -> Self {
         let Self { ordinal, slotted, slot_ordinal, .. } = *self;
         Self { ordinal, slotted, slot_ordinal, ..Self::new() }
     }
 
-    /// The state at a checkpoint that was found by a slot.
+    /// Makes the state at a checkpoint that was found through a slot.
     pub fn at_checkpoint(ordinal: u64, checkpoint: Reference) -> Self {
         let (slotted, slot_ordinal, end) = (checkpoint, ordinal, checkpoint.end());
         Self { ordinal, checkpoint, slotted, slot_ordinal, end, ..Self::new() }
     }
 
-    /// Replaces the slot by the newest one, if any, because the checkpoint was not found by it.
+    /// Replaces the slot by the newest one, if any. The checkpoint was not found through it.
     pub fn with_slot(self, slot: Option<&Slot>) -> Self {
         let slotted = slot.map_or(Reference::NONE, |slot| slot.checkpoint);
         let slot_ordinal = slot.map_or(0, |slot| slot.ordinal);
@@ -62,8 +63,9 @@ impl CommitState {
         Self { slotted, slot_ordinal, end, ordinal: self.ordinal.max(slot_ordinal), ..self }
     }
 
-    /// The state of a log that replaces this one and knows no slot. Its next checkpoint is newer
-    /// than all others and does not use the slot written last. A failed sync is kept.
+    /// Makes the state of a log that replaces this one and was found without slots. Its next
+    /// checkpoint is newer than all others and does not use the slot written last. A failed sync is
+    /// kept.
     pub fn anew(&self, found: Self) -> Self {
         let ordinal = self.ordinal_behind(self.ordinal.max(found.ordinal)) - 1;
         Self { ordinal, sync_has_failed: self.sync_has_failed, ..found }
@@ -94,17 +96,17 @@ impl CommitState {
         self.is_due
     }
 
-    /// Makes a commit due.
+    /// Marks a commit as due.
     pub fn ask(&mut self) {
         self.is_due = true;
     }
 
-    /// Whether a sync of the file below has failed.
+    /// Whether a sync of the lower file has failed.
     pub fn sync_has_failed(&self) -> bool {
         self.sync_has_failed
     }
 
-    /// Records a failed sync of the file below: it is unknown which writes are durable.
+    /// Records a failed sync of the lower file: it is unknown which writes are durable.
     pub fn note_failed_sync(&mut self) {
         self.sync_has_failed = true;
     }
@@ -119,7 +121,7 @@ impl CommitState {
         self.durable_writes = self.durable_writes.max(writes);
     }
 
-    /// Whether a slot leads to all of the first `writes` writes, which are durable.
+    /// Whether the first `writes` writes are durable and a slot leads to all of them.
     pub fn is_committed(&self, writes: u64) -> bool {
         let is_led_to = self.frames_since == 0 && self.slotted == self.checkpoint;
         is_led_to && !self.is_unsynced(writes) && !self.sync_has_failed
@@ -134,7 +136,7 @@ impl CommitState {
         }
     }
 
-    /// Marks the last checkpoint as incomplete: a frame lies behind it, or its slot is out of date.
+    /// Marks the last checkpoint as incomplete: a frame follows it, or its slot is out of date.
     pub fn outdate(&mut self) {
         self.frames_since += 1;
     }
@@ -144,12 +146,12 @@ impl CommitState {
         self.frames_since == 0 && !self.checkpoint.is_none()
     }
 
-    /// Records a checkpoint that lies behind all other frames.
+    /// Records a checkpoint that follows all other frames.
     pub fn note_checkpoint(&mut self, checkpoint: Reference) {
         (self.ordinal, self.checkpoint, self.frames_since) = (self.next_ordinal(), checkpoint, 0);
     }
 
-    /// Records a checkpoint found on a walk. Frames may lie behind it.
+    /// Records a checkpoint found on a walk. Frames may follow it.
     pub fn note_found(&mut self, ordinal: u64, checkpoint: Reference) {
         (self.ordinal, self.checkpoint) = (self.ordinal.max(ordinal), checkpoint);
     }
@@ -159,7 +161,7 @@ impl CommitState {
         (self.slotted, self.slot_ordinal) = (slot.checkpoint, slot.ordinal);
     }
 
-    /// The slot for the last checkpoint, of a file with this last sequence and this size.
+    /// Returns the slot for the last checkpoint of a file with this last sequence and size.
     pub fn slot(&self, (sequence, file_size): (u64, u64), is_packed: bool) -> Slot {
         let (ordinal, checkpoint) = (self.ordinal, self.checkpoint);
         Slot { ordinal, checkpoint, sequence, file_size, is_packed }
@@ -170,7 +172,7 @@ impl CommitState {
         self.ordinal
     }
 
-    /// The number of the next checkpoint, whose slot must not be the one written last.
+    /// Returns the number of the next checkpoint. Its slot must not be the one written last.
     pub fn next_ordinal(&self) -> u64 {
         self.ordinal_behind(self.ordinal)
     }

@@ -2,14 +2,14 @@
 
 use std::sync::Arc;
 
-/// A chunk's content, kept in memory.
+/// The content of a chunk, kept in memory.
 #[derive(Clone, Debug)]
 pub struct Hot {
     pub chunk: u64,
     pub content: Content,
 }
 
-/// The content of a chunk: bytes from an offset on, with zeros before and behind them.
+/// The content of a chunk: bytes from an offset on, with zeros before and after them.
 #[derive(Clone, Debug, Default)]
 pub struct Content {
     pub from: u32,
@@ -17,7 +17,7 @@ pub struct Content {
 }
 
 impl Content {
-    /// The end of the bytes within the chunk.
+    /// Returns the end of the bytes within the chunk.
     pub fn to(&self) -> u32 {
         self.from + self.bytes.len() as u32
     }
@@ -28,7 +28,7 @@ impl Content {
         self.overlay(start, buffer);
     }
 
-    /// Copies the content at `start` over a buffer; where there are no bytes, the buffer stays.
+    /// Copies the content at `start` over a buffer. The rest of the buffer is left unchanged.
     pub fn overlay(&self, start: u32, buffer: &mut [u8]) {
         let end = start + buffer.len() as u32;
         let (from, to) = (self.from.max(start), self.to().min(end));
@@ -38,8 +38,8 @@ impl Content {
         }
     }
 
-    /// The content with zeros from `from` to `to`, which must lie within; `None` if nothing is
-    /// left.
+    /// Returns the content with zeros from `from` to `to`, which must lie within it. Returns `None`
+    /// if nothing is left.
     pub fn without(&self, from: u32, to: u32) -> Option<Self> {
         let (start, end) = (self.from, self.to());
         let at = |place: u32| (place - start) as usize;

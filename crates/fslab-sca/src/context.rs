@@ -1,4 +1,4 @@
-//! The context of an operation on a stored file: the file below, the request, the settings.
+//! The context of an operation on a stored file: the lower file, the request, the settings.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -37,7 +37,7 @@ pub struct Settings {
     pub chunk_log2: u8,
     /// Whether appended bytes may stay raw for a while.
     pub tails: bool,
-    /// Least share of the content that encoding must save to be worthwhile.
+    /// Minimum share of the content that encoding must save to be worthwhile.
     pub least_gain: f64,
     /// Whether checksums of content are checked on reading.
     pub verify: bool,
@@ -62,8 +62,8 @@ pub struct Settings {
     pub packing: WhenToPack,
     /// The session of this mount; see the xattr of the tree.
     pub session: Session,
-    /// Whether incomplete content at the end of a file without a mark may be left out as lost in a
-    /// crash. Otherwise the file is refused.
+    /// Whether incomplete content at the end of a file without a mark may be treated as lost in a
+    /// crash and left out. Otherwise the file is refused.
     pub may_leave_out: bool,
     /// The key that seals the ids of new files, if a conversion is encoding.
     pub run_key: Option<u64>,
@@ -100,7 +100,7 @@ impl Session {
         self.durable_from == 0
     }
 
-    /// Whether the files that a session wrote are still as it left them.
+    /// Whether the marks that a session wrote are trusted.
     pub fn trusts(&self, session: u64) -> bool {
         session != 0
             && (session == self.number || (self.durable_from..=self.durable).contains(&session))
@@ -109,13 +109,13 @@ impl Session {
 
 impl Settings {
     /// The encoding of new files.
-    pub fn shape(&self) -> Encoding {
+    pub fn encoding(&self) -> Encoding {
         Encoding { codec: self.codec, chunk_bytes: 1 << self.chunk_log2 }
     }
 
-    /// Returns an id that is unique and can't be predicted. So no user can write content that
-    /// passes for frames of a future file. It mixes a random number with the time of the request,
-    /// the inode below and a counter.
+    /// Returns an id that is unique and can't be predicted. So no user can write content that would
+    /// be taken for frames of a future file. The id mixes a random number with the time of the
+    /// request, the lower inode and a counter.
     pub fn new_file_id(&self, request: &Request, ino: Ino) -> u64 {
         let count = self.files_made.fetch_add(1, Ordering::Relaxed);
         let parts = [
@@ -149,12 +149,12 @@ pub fn mix(number: u64) -> u64 {
 }
 
 impl<'a> Io<'a> {
-    /// An operation on a whole file.
+    /// Makes the context of an operation on a whole file.
     pub fn new(lower: &'a LowerFile, request: &'a Request, settings: &'a Settings) -> Self {
         Self { lower, request, settings, chunk: None, ahead: None }
     }
 
-    /// The same operation, restricted to one chunk.
+    /// Returns the context of the same operation, restricted to one chunk.
     pub fn of_chunk(self, chunk: u64) -> Self {
         Self { chunk: Some(chunk), ..self }
     }
@@ -167,7 +167,7 @@ impl<'a> Io<'a> {
     }
 }
 
-/// A request of the daemon itself, without a caller.
+/// Returns a request of the daemon itself, without a caller.
 pub fn own_request() -> Request {
     Request::default()
 }
@@ -177,7 +177,7 @@ pub fn is_full(error: &Error) -> bool {
     matches!(error.errno(), Errno::NOSPC | Errno::DQUOT)
 }
 
-/// The error for exceeding the maximum file size.
+/// Returns the error for exceeding the maximum file size.
 pub fn too_large() -> Error {
     Errno::FBIG.into()
 }

@@ -1,12 +1,12 @@
 //! Encodes and decodes whole trees in place while nothing is mounted over them.
 //!
-//! Each file is copied through a layer to a temporary name beside it. The copy is compared with the
-//! original, receives all its attributes, is made durable, and exchanges names with it. Only then
-//! is the original removed. So a complete file has the name at any moment. The next run removes
-//! what an interrupted run left and continues from there.
+//! Each file is copied through a layer to a temporary name in the same directory. The copy is
+//! compared with the original, receives all its attributes, is made durable, and exchanges names
+//! with it. Only then is the original removed. So the name refers to a complete file at any moment.
+//! The next run removes what an interrupted run left and continues from there.
 //!
 //! A file that is being written is not converted. A lease detects writers until after the exchange
-//! of the names, when the exchange can still be undone.
+//! of the names, which can still be undone then.
 
 mod contents;
 mod estimate;
@@ -46,7 +46,7 @@ pub use scope::DecodedFiles;
 use scope::{PartOfPlainTree, Rule, Scope};
 use times::Times;
 
-/// Prefix of temporary copies; the inode number follows, in 16 hexadecimal digits.
+/// Prefix of temporary names; the inode number follows, in 16 hexadecimal digits.
 const COPY_NAME: &str = ".fslab-convert-";
 
 /// Permission of the owner to write.
@@ -61,14 +61,14 @@ pub enum Direction {
     Decode,
 }
 
-/// Result for one file.
+/// The result for one file.
 #[derive(Debug)]
 pub enum Outcome {
     /// It was converted.
     Converted {
-        /// Space it took before, in bytes.
+        /// Space that it took before, in bytes.
         before_bytes: u64,
-        /// Space it takes now, in bytes.
+        /// Space that it takes now, in bytes.
         after_bytes: u64,
     },
     /// It already has the wanted form.
@@ -79,14 +79,14 @@ pub enum Outcome {
     Kept(Why),
 }
 
-/// Why a file was not converted.
+/// The reason why a file was not converted.
 #[derive(Debug, thiserror::Error)]
 pub enum Why {
     /// A process has it open for writing.
-    #[error("somebody is writing to it")]
+    #[error("a process has it open for writing")]
     InUse,
     /// It changed while it was copied.
-    #[error("it changed meanwhile")]
+    #[error("it was changed during the conversion")]
     Changed,
     /// It has names outside the tree.
     #[error("{outside} of its {links} names are outside the tree")]
@@ -107,21 +107,24 @@ pub enum Why {
     #[error("it has several names and another owner, and trusted xattrs can't be set")]
     NotMarkable,
     /// A process wrote to it after the exchange of the names, and undoing the exchange failed.
-    #[error("somebody wrote to it, and what counts is {name:?} beside it: {source}")]
+    #[error(
+        "a process wrote to it, and the original can't get its name back; the newest data is in \
+         {name:?} in the same directory: {source}"
+    )]
     Stranded {
         /// Name of the original.
         name: OsString,
-        /// Why the original could not get its name back.
+        /// The reason why the original could not get its name back.
         source: fslab_vfs::Error,
     },
     /// Its content is itself a stored file, which the next run would decode too.
-    #[error("what it holds is a stored file itself, and no xattr can be set to say so: {0}")]
+    #[error("its content is a stored file, and no xattr can be set to record this: {0}")]
     Nested(#[source] fslab_vfs::Error),
     /// It looks like a stored file, and the tree has no xattr to record whether it is one.
-    #[error("it looks like a stored file, and no xattr of the tree can record whether it is one")]
+    #[error("it looks like a stored file, and the tree has no xattr to record whether it is one")]
     Unrecorded,
     /// It belongs to another user or group.
-    #[error("it belongs to user {uid} and group {gid}, and only root can give them the new file")]
+    #[error("it belongs to user {uid} and group {gid}, and only root can give a copy this owner")]
     OtherOwner {
         /// The owner.
         uid: u32,
@@ -138,8 +141,8 @@ pub enum Why {
     },
     /// An original left by an interrupted run, without a matching copy.
     #[error(
-        "an interrupted run left it, and nothing beside it is the same: give it its name back, \
-         or remove it"
+        "an interrupted run left this original, and no file in its directory has the same content: \
+         give it its name back, or remove it"
     )]
     Original,
     /// A call failed.
@@ -149,7 +152,7 @@ pub enum Why {
 
 type Kept<T> = std::result::Result<T, Why>;
 
-/// Takes a path in the tree, and the converted share of the file.
+/// Receives a path in the tree, and the converted share of the file.
 type ReportShare = dyn Fn(&Path, f64) + Send + Sync;
 
 /// A tree that is being converted. No other process can mount or convert it.
@@ -172,7 +175,7 @@ pub struct Conversion {
     report_share: Box<ReportShare>,
 }
 
-/// One name of a file: its directory, its path below the root, and its inode.
+/// One name of a file: its directory, its path relative to the root, and its inode.
 struct Place<'a> {
     parent: Ino,
     path: &'a Path,
@@ -185,7 +188,7 @@ impl Place<'_> {
     }
 }
 
-/// A copy beside its original, complete and durable.
+/// A complete and durable copy, in the directory of its original.
 struct Copy {
     name: OsString,
     ino: Ino,
@@ -313,7 +316,7 @@ impl Conversion {
         converted
     }
 
-    /// The outcome of a converted file, whatever fails from now on.
+    /// Returns the outcome of a converted file. An error in this call does not change the outcome.
     fn converted(&self, before: &Attr, copy: Ino) -> Outcome {
         let after = self.lower.getattr(&self.request, copy, None);
         let after_blocks = after.as_ref().map_or(before.blocks, |attr| attr.blocks);
@@ -322,10 +325,10 @@ impl Conversion {
         Outcome::Converted { before_bytes, after_bytes }
     }
 
-    /// Returns the attributes below of a file to be converted, or the outcome of any other file.
+    /// Returns the attributes of the lower file if it is to be converted, or else its outcome.
     ///
-    /// When a layer inspects a stored file without a mark, it sets one. That must not count as a
-    /// change by another process, so the file is inspected here first.
+    /// When a layer inspects a stored file without a mark, it sets one. This must not be taken for
+    /// a change by another process, so the file is inspected here first.
     fn expect_other_kind(&self, ino: Ino) -> Kept<std::result::Result<Attr, Outcome>> {
         let attr = self.lower.getattr(&self.request, ino, None)?;
         if attr.size == 0 {
@@ -359,7 +362,7 @@ impl Conversion {
         let Some(path) = self.lower.path_below(attr.ino) else { return Ok(None) };
         let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
         // The kernel's path contains no symbolic links. Without this flag, an attacker could add
-        // one to have any file opened, even a device.
+        // one and thus have any file opened, even a device.
         let file = match openat2(CWD, &path, flags, Mode::empty(), ResolveFlags::NO_SYMLINKS) {
             Ok(file) => File::from(file),
             Err(rustix::io::Errno::NOSYS) => return Ok(None),
@@ -380,7 +383,7 @@ impl Conversion {
         }
     }
 
-    /// Makes a converted copy beside a file, with all its attributes.
+    /// Makes a converted copy in the directory of a file, with all its attributes.
     fn copy(&self, place: &Place<'_>, attr: &Attr) -> Kept<Copy> {
         let name = copy_name(attr.ino);
         self.remove(place.parent, &name)?;
@@ -420,8 +423,8 @@ impl Conversion {
             self.set_on_copy(copy, name, value)?;
         }
         self.keep_own_xattrs(attr.ino, copy)?;
-        // Last, because an ordinary user can't set xattrs of a file without the right to write to
-        // it.
+        // Permissions are set last, because an ordinary user can set xattrs only on a writable
+        // file.
         let permissions = Some(attr.permissions);
         lower.setattr(request, copy, None, &SetAttr { permissions, ..SetAttr::default() })?;
         let times = SetAttr {
@@ -454,8 +457,8 @@ impl Conversion {
         done
     }
 
-    /// Sets an xattr of a copy. If there is no room, the size xattr is removed first: the layer
-    /// determines the size without it.
+    /// Sets an xattr of a copy. If there is no room, the size xattr is removed first; the layer can
+    /// determine the size without it.
     fn set_on_copy(&self, copy: Ino, name: &OsStr, value: &[u8]) -> Kept<()> {
         let (lower, request) = (&*self.lower, &self.request);
         let set = || lower.setxattr(request, copy, name, value, XattrMode::empty());
@@ -472,7 +475,7 @@ impl Conversion {
         answer.map_err(|source| Why::Xattr { name: name.to_owned(), source })
     }
 
-    /// The xattrs that a copy takes from its original.
+    /// Returns the xattrs that a copy receives from its original.
     fn kept_xattrs(&self, ino: Ino) -> Result<BTreeMap<OsString, Vec<u8>>> {
         let names = match self.lower.listxattr(&self.request, ino) {
             Err(error) if crate::lower::is_absence(error.errno()) => Vec::new(),
@@ -493,7 +496,7 @@ impl Conversion {
         lease: Option<&Lease>,
     ) -> Kept<()> {
         self.give_name(place, attr, copy, lease).inspect_err(|_| {
-            // If this name already belongs to the original, the name stays.
+            // After the exchange the name refers to the original, and must not be removed.
             self.tidied(self.remove_if(place.parent, &copy.name, copy.ino));
         })
     }
@@ -575,14 +578,14 @@ fn other_owner(attr: &Attr) -> Why {
     Why::OtherOwner { uid: attr.uid, gid: attr.gid }
 }
 
-/// A request with the credentials of this process and the current time.
+/// Returns a request with the credentials of this process and the current time.
 fn request_of_this_process() -> Request {
     let uid = rustix::process::geteuid().as_raw();
     let gid = rustix::process::getegid().as_raw();
     Request { credentials: Credentials { uid, gid }, ..own_request() }
 }
 
-/// A key that no earlier run had.
+/// Returns a key that no earlier run had.
 fn new_key(context: &StackContext) -> u64 {
     let now = context.clock().now_ns();
     mix(mix(context.draws().draw()) ^ now)
@@ -592,7 +595,7 @@ fn copy_name(ino: Ino) -> OsString {
     format!("{COPY_NAME}{:016x}", ino.0).into()
 }
 
-/// Whether a name has the form of those of temporary copies.
+/// Whether a name has the form of a temporary name.
 fn is_copy_name(name: &OsStr) -> bool {
     let digits = name.to_str().and_then(|name| name.strip_prefix(COPY_NAME));
     digits.is_some_and(|digits| {

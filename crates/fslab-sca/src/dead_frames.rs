@@ -1,34 +1,26 @@
 //! Frees the space of dead frames.
 //!
-//! Headers stay, so that the walk over all frames always works: only whole blocks of bodies are
-//! punched out. A run of small dead frames gets a single header, that of a gap, which overwrites
-//! the first frame's header. No walk after a crash may need the overwritten header. So only frames
-//! before the last durable checkpoint take part.
+//! Headers are kept, so that the walk over all frames always works: only whole blocks of bodies are
+//! punched out. A run of small dead frames is joined into a gap, whose header overwrites that of
+//! the first frame. No walk after a crash may need the overwritten header. So only frames before
+//! the last durable checkpoint are joined.
 
-use std::ops::{Range, RangeInclusive};
+use std::ops::Range;
 
-use fslab_vfs::{Errno, Result, WriteOptions};
+use fslab_vfs::{Errno, Result};
 
 use super::context::Io;
-use super::frame::{self, Frame, Identity, Reference};
+use super::frame::{Identity, Reference};
 use super::frame_reader;
+use super::gap::{BLOCK_BYTES, Gap, make_gap, punch};
 
-/// Unit in which the file system below frees space.
-const BLOCK_BYTES: u64 = 4096;
-
-/// Unit that the file system below writes atomically.
+/// Unit that the lower file system writes atomically.
 const SECTOR_BYTES: u64 = 512;
 
-/// Maximum number of frames remembered for joining with their neighbours.
+/// Maximum number of frames kept in memory for joining with their neighbours.
 const FRAGMENTS_MAX: usize = 4096;
 
-/// A section of the stored file without meaning, and the sequences of the frames it replaces.
-pub struct Gap {
-    pub range: Range<u64>,
-    pub sequences: RangeInclusive<u64>,
-}
-
-/// Dead frames whose space was not freed yet.
+/// Dead frames whose space has not been freed yet.
 #[derive(Default)]
 pub struct Garbage {
     dead: Vec<Reference>,
@@ -41,7 +33,7 @@ pub struct Garbage {
     dead_bytes: u64,
     /// Fragments before this offset have been joined as far as possible.
     joined: u64,
-    /// Offsets where the gaps of a running move will end: the header there must stay.
+    /// Offsets at which the gaps of a running move will end. The header there must be kept.
     borders: Vec<u64>,
 }
 
@@ -69,13 +61,13 @@ impl Garbage {
         self.dead_bytes
     }
 
-    /// Number of known dead frames.
+    /// Number of dead frames in memory.
     #[cfg(test)]
     pub fn dead_count(&self) -> usize {
         self.dead.len()
     }
 
-    /// Keeps at most this many dead frames; the space of the others is freed by packing.
+    /// Keeps at most this many dead frames in memory; packing frees the space of the others.
     pub fn keep_at_most(&mut self, frames: usize) {
         if self.dead.len() > frames {
             // This runs after each frame of a walk, so the kept frames are not counted again.
@@ -88,7 +80,7 @@ impl Garbage {
         self.borders.push(border);
     }
 
-    /// Forgets everything before an offset, which has been replaced by gaps.
+    /// Drops all frames before an offset, because gaps have replaced them.
     pub fn forget_before(&mut self, border: u64) {
         self.borders.retain(|other| *other > border);
         for frames in [&mut self.fragments, &mut self.dead, &mut self.superseded] {
@@ -119,13 +111,13 @@ impl Garbage {
         frames: ToGiveBack,
         joinable: u64,
     ) {
-        // The other slot still leads to these; the next commit frees them.
+        // The other slot still leads to these frames; the next commit frees them.
         self.add(frames.superseded);
         if let Err(error) = self.try_to_give_back(io, identity, frames.dead, joinable) {
             match error.errno() {
-                // The file system below has no holes: packing frees the space.
+                // The lower file system does not support holes. Packing frees the space.
                 Errno::OPNOTSUPP => {}
-                _ => tracing::warn!(%error, file = %io.lower.name(), "could not give space back"),
+                _ => tracing::warn!(%error, file = %io.lower.name(), "can't free dead frames"),
             }
         }
     }
@@ -174,39 +166,15 @@ fn bytes_of(frames: &[Reference]) -> u64 {
     frames.iter().map(|frame| u64::from(frame.stored_length)).sum()
 }
 
-/// Frees the space of a frame's body.
-pub fn punch(io: Io<'_>, identity: &Identity, frame: Reference) -> Result<()> {
-    let Range { start, end } = blocks_of(identity, frame);
-    if start < end { io.lower.punch(io.request, start, end - start) } else { Ok(()) }
-}
-
-/// The whole blocks in a frame's body, which are punched once it is dead.
-pub fn blocks_of(identity: &Identity, frame: Reference) -> Range<u64> {
-    let body = frame.offset + identity.header_bytes() as u64;
-    body.next_multiple_of(BLOCK_BYTES)..frame.end() / BLOCK_BYTES * BLOCK_BYTES
-}
-
-/// Makes one gap of adjacent frames.
+/// Joins adjacent frames into one gap.
 fn join(io: Io<'_>, identity: &Identity, run: &[Reference]) -> Result<Reference> {
     let (first, last) = (run[0], run[run.len() - 1]);
     let begin = frame_reader::header(io, identity, first.offset)?;
     let end = frame_reader::header(io, identity, last.offset)?;
     let sequences = begin.sequence..=end.last_sequence();
     let gap = Gap { range: first.offset..last.end(), sequences };
-    // A walk that passes the gap finds the size after its last frame.
+    // A walk that passes over the gap must find the file size that the last joined frame set.
     make_gap(io, identity, &gap, end.file_size)
-}
-
-/// Writes the header of a gap, and frees its space.
-pub fn make_gap(io: Io<'_>, identity: &Identity, gap: &Gap, file_size: u64) -> Result<Reference> {
-    let offset = gap.range.start;
-    let stored_length = (gap.range.end - offset) as u32;
-    let frame = Frame::gap(&gap.sequences, file_size);
-    let header = frame::gap(identity, frame, offset, stored_length);
-    io.lower.write(io.request, offset, &header, WriteOptions::default())?;
-    let made = Reference { offset, stored_length, header_crc: 0 };
-    punch(io, identity, made)?;
-    Ok(made)
 }
 
 /// Removes the frames in some ranges. Both lists are sorted, because each may be very long.
@@ -218,9 +186,9 @@ fn leave_out(fragments: &mut Vec<Reference>, ranges: &[Range<u64>]) {
     });
 }
 
-/// Groups sorted, adjacent frames into runs worth joining, all before `joinable` and on one side of
-/// each border. The header of the first frame, which is overwritten, must lie in one sector, so
-/// that no crash leaves half of it.
+/// Groups adjacent frames, sorted by offset, into runs that are worth joining. A run ends before
+/// `joinable` and does not cross a border. The header of the first frame is overwritten. It must
+/// lie within one sector, so that no crash leaves half of it.
 fn runs(
     fragments: &[Reference],
     joinable: u64,
@@ -321,7 +289,7 @@ mod tests {
         assert!(begin.elapsed().as_secs() < 20, "{:?}", begin.elapsed());
     }
 
-    /// A file with interleaved streams may die in millions of short runs.
+    /// The frames of a file with interleaved streams may die in millions of short runs.
     #[test]
     fn leave_out_is_fast_for_many_ranges() {
         let mut frames: Vec<Reference> =

@@ -7,8 +7,8 @@ use quick_cache::sync::Cache;
 
 use super::frame::Reference;
 
-/// Key of a frame among those of all files: the file's id and the frame's reference. After packing,
-/// the same offset of a file may hold another frame.
+/// Key of a frame in the cache: the file's id and the frame's reference. After packing, another
+/// frame may be at the same offset of a file.
 pub type FrameKey = (u64, Reference);
 
 /// Content of frames. A frame never changes, so no entry becomes stale.

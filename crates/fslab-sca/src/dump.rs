@@ -1,4 +1,5 @@
-//! Dumps a stored file as lines of text, byte for byte. Any input is accepted without a panic.
+//! Dumps a stored file as lines of text, which account for every byte. Any input is accepted
+//! without a panic.
 
 use std::io::{self, Write};
 
@@ -22,7 +23,7 @@ pub enum Stretch {
 /// Divides a file into sections without gaps. The walk starts at the first frame and ignores slots.
 ///
 /// # Errors
-/// Errors of reading the file below.
+/// Errors of reading the lower file.
 pub fn stretches(io: Io<'_>, identity: &Identity, length: u64) -> fslab_vfs::Result<Vec<Stretch>> {
     let mut stretches = vec![Stretch::Head { length: length.min(HEAD_BYTES) }];
     let mut walk = Walk::new(io, length, true);
@@ -40,7 +41,7 @@ pub fn stretches(io: Io<'_>, identity: &Identity, length: u64) -> fslab_vfs::Res
 /// Writes a line for each section.
 ///
 /// # Errors
-/// Errors of reading the file below or of writing the text.
+/// Errors of reading the lower file or of writing the text.
 pub fn dump(
     io: Io<'_>,
     identity: &Identity,
@@ -88,7 +89,7 @@ fn line(stretch: &Stretch, out: &mut dyn Write) -> io::Result<()> {
     match stretch {
         Stretch::Head { length } => writeln!(out, "{:>12} {length:>9}  head", 0),
         Stretch::Rest { offset, length } => {
-            writeln!(out, "{offset:>12} {length:>9}  no frame")
+            writeln!(out, "{offset:>12} {length:>9}  not a frame")
         }
         Stretch::Frame(frame) => {
             let (offset, stored) = (frame.reference.offset, frame.reference.stored_length);

@@ -5,20 +5,20 @@ use fslab_vfs::{Errno, Result};
 use super::codec::CodecSpec;
 use super::context::Settings;
 
-/// A body, and whether it holds the content raw.
+/// A body, and whether its content is raw.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Encoded {
     pub raw: bool,
     pub body: Vec<u8>,
 }
 
-/// Shorter content is encoded without sampling it first.
+/// Content shorter than this is encoded without sampling it first.
 const SAMPLED_BYTES_MIN: usize = 16 << 10;
 /// Number of samples, and bytes in each.
 const SAMPLES: usize = 16;
 const SAMPLE_BYTES: usize = 256;
-/// Entropy in bits per byte above which content counts as random. Random data shows 7.95 in a
-/// sample of 4 KiB; text stays below 6, programs below 7.
+/// Entropy in bits per byte above which content is treated as random. In a sample of 4 KiB, random
+/// data has 7.95, text less than 6, programs less than 7.
 const RANDOM_BITS_A_BYTE: f64 = 7.85;
 
 /// Encodes several chunks, in parallel if that is worthwhile.
@@ -35,13 +35,13 @@ pub fn encode_all(
     settings.workers.side_by_side(&mut contents, &encode).into_iter().collect()
 }
 
-/// Encodes one chunk, or stores it raw if encoding gains too little.
+/// Encodes one chunk, or stores it raw if encoding saves too little.
 pub fn encode(settings: &Settings, codec: &'static CodecSpec, content: &[u8]) -> Result<Encoded> {
     if codec.compresses && looks_random(content) {
         return Ok(Encoded { raw: true, body: (codec.store)(content) });
     }
     let body = (codec.encode)(content, settings.level).map_err(|error| {
-        tracing::error!(%error, "a chunk could not be encoded");
+        tracing::error!(%error, "can't encode a chunk");
         Errno::NOMEM
     })?;
     let worth_it = (content.len() as f64 * (1.0 - settings.least_gain)) as usize;

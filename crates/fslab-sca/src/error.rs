@@ -5,13 +5,13 @@ use std::path::PathBuf;
 /// The result of a tool.
 pub type Result<T> = std::result::Result<T, Error>;
 
-/// Why a tool refuses a stored file or a tree of stored files, in one line.
+/// The reason why a tool refuses a stored file or a tree of stored files, in one line.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The layer of a conversion can't be built.
     #[error(transparent)]
     Layers(#[from] fslab_layers::Error),
-    /// A stored file was shown only in part, because something is missing.
+    /// A stored file was read only in part, because something is missing.
     #[error("{}: offset {offset}: {what}; see `fslab sca repair`", path.display())]
     Incomplete {
         /// The file.
@@ -37,8 +37,8 @@ pub enum Error {
     },
     /// A tree lies inside another tree whose files are all plain.
     #[error(
-        "{} was decoded, or is being encoded, as a whole: encode or decode that, or remove its \
-         xattr user.fslab.sca.tree", path.display()
+        "the whole tree {} was decoded or is being encoded: encode or decode that tree, or remove \
+         its xattr user.fslab.sca.tree", path.display()
     )]
     PartOfPlainTree {
         /// The surrounding tree.

@@ -1,9 +1,9 @@
-//! Remembers the files whose frames were searched in vain for the content of a damaged index.
+//! Records the files with a damaged index that could not be rebuilt from the frames.
 
 use fslab_vfs::{Errno, Ino, Result, Timestamp};
 use parking_lot::Mutex;
 
-/// Most files that are remembered, in 40 KiB.
+/// Maximum number of recorded files, in 40 KiB.
 const FILES_MAX: usize = 1024;
 
 /// A file as it was when it was searched. A changed file is searched again.
@@ -21,7 +21,8 @@ pub struct Searched {
 pub struct FailedSearches(Mutex<Vec<Searched>>);
 
 impl FailedSearches {
-    /// Runs `search` unless it failed before, and remembers if it fails or finds nothing.
+    /// Runs `search` unless it failed before. Records the file if the search fails or finds
+    /// nothing.
     ///
     /// # Errors
     /// Errors of the search.
@@ -34,7 +35,7 @@ impl FailedSearches {
             return Ok(None);
         }
         let found = search();
-        // Other errors, such as of a caller that no longer waits, may not occur again.
+        // Other errors, such as the cancellation by a caller, may not occur again.
         let has_failed = match &found {
             Ok(found) => found.is_none(),
             Err(error) => error.errno() == Errno::IO,

@@ -1,67 +1,69 @@
 //! The stored file, version 1: its records, byte for byte. `docs/formats/sca.md` describes it.
 //!
 //! Everything is little-endian. Records are read through [`zerocopy`] and checked once, here or in
-//! the reader; what a record says about lengths is bounded before it is used.
+//! the reader. Lengths in a record are bounded before they are used.
 
 use zerocopy::little_endian::{I64, U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-/// Bytes of the head: identity and root slots, in two sectors.
+/// Bytes of the head, which contains the identity and the root slots in two sectors.
 pub const HEAD_BYTES: u64 = 1024;
-/// Where the identity lies in the head.
+/// Offset of the identity in the head.
 pub const IDENTITY_OFFSET: usize = 64;
-/// Where the two root slots lie in the head: each in a sector of its own.
+/// Offsets of the two root slots in the head; each has its own sector.
 pub const SLOT_OFFSETS: [usize; 2] = [128, 640];
 
 /// Smallest and largest chunk, as powers of two: 4 KiB to 1 MiB.
 pub const CHUNK_LOG2: std::ops::RangeInclusive<u8> = 12..=20;
-/// Chunks that one leaf page of the index covers, and pages that an inner one does.
+/// Number of chunks that a leaf page of the index covers, and of pages that an inner page covers.
 pub const FAN_OUT: u64 = 128;
-/// Levels of an index over every chunk a file can have.
+/// Maximum number of index levels, which cover every chunk of the largest file.
 pub const LEVELS_MAX: u8 = 8;
-/// Tail segments a file may have.
+/// Maximum number of tail segments in a file.
 pub const SEGMENTS_MAX: usize = 768;
-/// Bytes of the payload of any frame but data: what fits into a gzip header field.
+/// Maximum payload of a metadata frame in bytes; it must fit into a gzip header field.
 pub const METADATA_BYTES_MAX: usize = 32 << 10;
-/// The largest logical file: offsets are signed numbers in the kernel.
+/// Maximum size of a logical file: offsets are signed numbers in the kernel.
 pub const SIZE_MAX: u64 = i64::MAX as u64;
-/// The largest frame: a chunk of 1 MiB, uuencoded, has 1.42 MB.
+/// Maximum length of a frame. A uuencoded chunk of 1 MiB has 1.42 MB.
 pub const FRAME_BYTES_MAX: u64 = 2 << 20;
 
-/// Begins the identity.
+/// Magic number of the identity.
 pub const IDENTITY_MAGIC: [u8; 8] = *b"fslabSCA";
-/// Begins a frame header.
+/// Magic number of a frame header.
 pub const FRAME_MAGIC: [u8; 4] = *b"FSf1";
-/// Begins a root slot.
+/// Magic number of a root slot.
 pub const SLOT_MAGIC: [u8; 4] = *b"FSr1";
-/// Version of everything here.
+/// Version of all records.
 pub const VERSION: u8 = 1;
 
-/// What a frame is.
+/// The kind of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// A chunk from its first stored byte to its last; replaces what the chunk held.
+    /// The content of a chunk, from its first stored byte to its last. It replaces the earlier
+    /// content.
     Data = 1,
-    /// Raw bytes added behind what the chunk holds: a piece of a fast tail.
+    /// Raw bytes appended to the content of a chunk: a piece of a fast tail.
     Segment = 2,
-    /// A new logical size; bytes behind it were removed.
+    /// A new logical size; the content past it is removed.
     Size = 3,
-    /// Chunks that became holes. Payload: their number, u64.
+    /// Chunks that become holes. The payload is their number, a u64.
     Hole = 4,
     /// A page of the index.
     Index = 5,
-    /// Where the index, the tail and the previous checkpoint are.
+    /// References to the index, the tail and the previous checkpoint.
     Checkpoint = 6,
     /// Bytes without meaning, up to the next frame.
     Gap = 7,
-    /// A copy of bytes that made no frame, kept aside by recovery. Position: where they lay.
+    /// A copy of bytes that are not a frame, which recovery quarantined. The position is their
+    /// offset.
     Kept = 8,
-    /// Reserved: never written so far, and of no effect.
+    /// Reserved. It is not written so far, and has no effect.
     Intent = 9,
 }
 
 impl Kind {
-    /// The kind with this number.
+    /// Returns the kind with this number.
     #[must_use]
     pub fn from_number(number: u8) -> Option<Self> {
         use Kind::{Checkpoint, Data, Gap, Hole, Index, Intent, Kept, Segment, Size};
@@ -69,17 +71,17 @@ impl Kind {
         all.into_iter().find(|kind| *kind as u8 == number)
     }
 
-    /// Whether its body is encoded content, to be decoded by the ordinary tools.
+    /// Whether the body is encoded content, which the ordinary tools decode.
     #[must_use]
     pub fn has_content(self) -> bool {
         matches!(self, Self::Data | Self::Segment)
     }
 }
 
-/// Flag of a frame: the content is stored as it is, in the codec's own form for that.
+/// Flag of a frame: the content is stored raw, in the codec's form for raw content.
 pub const FLAG_RAW: u8 = 1;
 
-/// Begins every frame, wrapped as the container demands.
+/// The header of every frame, wrapped as the container requires.
 #[derive(
     Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned,
 )]
@@ -90,31 +92,31 @@ pub struct FrameRecord {
     pub codec: u8,
     pub chunk_log2: u8,
     pub flags: u8,
-    /// The file this frame belongs to.
+    /// The id of the file that this frame belongs to.
     pub file_id: U64,
-    /// Where the frame begins in the stored file.
+    /// Offset of the frame in the stored file.
     pub offset: U64,
-    /// Rises with each frame of a file.
+    /// A number that increases with each frame of a file.
     pub sequence: U64,
-    /// Data, segment, hole, index: the first chunk. Kept: where the bytes lay. Gap: how many more
-    /// sequences than its own it stands for.
+    /// Data, segment, hole, index: the first chunk. Kept: the original offset of the bytes. Gap:
+    /// the number of sequences that it stands for in addition to its own.
     pub position: U64,
-    /// The logical size of the file once this frame counts.
+    /// The logical size of the file after this frame.
     pub file_size: U64,
-    /// Bytes of the whole frame: the next one begins behind them.
+    /// Length of the whole frame in bytes. The next frame follows directly.
     pub stored_length: U32,
-    /// Data, segment: where in the chunk the content begins.
+    /// Data, segment: start of the content within the chunk.
     pub from: U32,
-    /// Bytes of the content, or of the payload, decoded.
+    /// Decoded length of the content or of the payload, in bytes.
     pub length: U32,
     /// CRC32C of the body as stored.
     pub body_crc: U32,
     pub zero: U32,
-    /// CRC32C of everything before.
+    /// CRC32C of all fields before.
     pub crc: U32,
 }
 
-/// Says what file this is; once, in the head.
+/// The identity of the file, stored once, in the head.
 #[derive(
     Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned,
 )]
@@ -128,11 +130,11 @@ pub struct IdentityRecord {
     pub head_bytes: U32,
     pub file_id: U64,
     pub zero: [u8; 20],
-    /// CRC32C of everything before.
+    /// CRC32C of all fields before.
     pub crc: U32,
 }
 
-/// Points to a checkpoint; there are two, written in turns.
+/// A root slot, which points to a checkpoint. The two slots are written in turn.
 #[derive(
     Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned,
 )]
@@ -142,21 +144,22 @@ pub struct SlotRecord {
     pub version: u8,
     pub codec: u8,
     pub chunk_log2: u8,
-    /// Bit 0: written by packing. What lies behind the checkpoint and is no frame that follows it
-    /// is the file as it was before.
+    /// Bit 0: written by packing. Data after the checkpoint that is not a following frame is then
+    /// the content from before packing.
     pub flags: u8,
     pub file_id: U64,
-    /// Rises with each checkpoint; slot `ordinal % 2` holds it.
+    /// A number that increases with each checkpoint; the slot is `ordinal % 2`.
     pub ordinal: U64,
     pub checkpoint: ReferenceRecord,
     pub sequence: U64,
     pub file_size: U64,
     pub zero: [u8; 36],
-    /// CRC32C of everything before.
+    /// CRC32C of all fields before.
     pub crc: U32,
 }
 
-/// Where a frame lies, and the checksum of its header: it can't be taken for another.
+/// A reference to a frame: its offset and the checksum of its header, so that no other frame
+/// matches.
 #[derive(
     Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned,
 )]
@@ -167,57 +170,58 @@ pub struct ReferenceRecord {
     pub header_crc: U32,
 }
 
-/// What a leaf page of the index says of a chunk.
+/// The entry of a chunk in a leaf page of the index.
 #[derive(
     Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned,
 )]
 #[repr(C)]
 pub struct EntryRecord {
-    /// Offset 0 stands for content that is known to be lost.
+    /// Offset 0 means that the content is lost.
     pub frame: ReferenceRecord,
-    /// Where in the chunk the content begins; before it are zeros.
+    /// Start of the content within the chunk; the bytes before it are zeros.
     pub from: U32,
-    /// Where it ends; behind it are zeros. Never more than the frame has.
+    /// End of the content, at most that of the frame; the bytes after it are zeros.
     pub to: U32,
 }
 
-/// Begins the payload of an index page; behind it the entries of the bits set, in order.
+/// The beginning of an index page's payload. The entries of the set bits follow, in ascending
+/// order.
 #[derive(
     Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned,
 )]
 #[repr(C)]
 pub struct PageRecord {
-    /// 0 for a leaf, whose entries are [`EntryRecord`]; else they are [`ReferenceRecord`].
+    /// 0 for a leaf, whose entries are [`EntryRecord`]; other entries are [`ReferenceRecord`].
     pub level: u8,
     pub zero: [u8; 7],
-    /// Which of the [`FAN_OUT`] entries are there.
+    /// A bitmap that shows which of the [`FAN_OUT`] entries exist.
     pub present: [u8; 16],
 }
 
-/// Begins the payload of a checkpoint; behind it the segments of the tail.
+/// The beginning of a checkpoint's payload. The segments of the tail follow.
 #[derive(
     Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned,
 )]
 #[repr(C)]
 pub struct CheckpointRecord {
     pub ordinal: U64,
-    /// The checkpoint before this one; offset 0 for none.
+    /// The previous checkpoint; offset 0 if there is none.
     pub previous: ReferenceRecord,
-    /// The root page of the index; offset 0 where no chunk is stored.
+    /// The root page of the index; offset 0 if no chunk is stored.
     pub root: ReferenceRecord,
-    /// Levels of the index; 0 where no chunk is stored.
+    /// Levels of the index; 0 if no chunk is stored.
     pub levels: u8,
-    /// Bit 0: data frames are in order, without gaps: the form is packed.
+    /// Bit 0: the data frames are in logical order, without gaps, as in a packed file.
     pub flags: u8,
     pub segments: U16,
     pub zero: U32,
-    /// Where the content of the last data frame in order ends, in the logical file.
+    /// End of the content of the last data frame in order, in the logical file.
     pub content_end: U64,
-    /// Bytes of frames that hold content which is still of use.
+    /// Bytes of frames with live content.
     pub live_bytes: U64,
 }
 
-/// A tail segment, in a checkpoint.
+/// A tail segment, as listed in a checkpoint.
 #[derive(
     Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned,
 )]
@@ -233,17 +237,18 @@ pub const FLAG_PACKED: u8 = 1;
 /// Flag of a checkpoint: see [`CheckpointRecord::flags`].
 pub const FLAG_IN_ORDER: u8 = 1;
 
-/// The size xattr: what `stat` needs, without opening the file.
+/// The size xattr, from which `stat` gets the size without opening the file.
 #[derive(
     Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned,
 )]
 #[repr(C)]
 pub struct MarkRecord {
     pub version: u8,
-    /// 1: a stored file. 2: a foreign one, whatever its bytes look like.
+    /// 1: a stored file. 2: a foreign file, whatever its bytes look like.
     pub kind: u8,
-    /// 0: being written, believe nothing. 1: right unless the machine stopped. 2: right.
-    /// Of a foreign file: 1 or 2 where a conversion marked it; with 2, the earlier xattr follows.
+    /// For a stored file: 0 while it is being written, when the mark is not trusted. 1 if the mark
+    /// is right, unless the machine has crashed since. 2 if it is right. For a foreign file: 1 or 2
+    /// if a conversion marked it; with 2, the earlier xattr follows.
     pub state: u8,
     pub zero: u8,
     /// CRC32C of the record with this field zero.
@@ -255,24 +260,24 @@ pub struct MarkRecord {
     pub session: U64,
 }
 
-/// The xattr of the lower root: what is known of the whole tree.
+/// The xattr of the lower root, which describes the whole tree.
 #[derive(
     Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned,
 )]
 #[repr(C)]
 pub struct TreeRecord {
     pub version: u8,
-    /// Bit 0: the tree was empty at first: what looks like nothing is no foreign file.
-    /// Bit 1: see [`FLAG_PLAIN`].
+    /// Bit 0: the tree was empty at its first use, so a file of lost writes is not taken for a
+    /// foreign file. Bit 1: see [`FLAG_PLAIN`].
     pub flags: u8,
     pub zero: [u8; 2],
     /// CRC32C of the record with this field zero.
     pub crc: U32,
-    /// The last session: one mount, from start to end.
+    /// The last session. A session is one mount, from start to end.
     pub session: U64,
-    /// The first session of those since then that all ended with everything durable.
+    /// The first of an unbroken series of sessions that ended with everything durable.
     pub durable_from: U64,
-    /// The last session that ended with everything durable.
+    /// The last session of that series.
     pub durable: U64,
 }
 
@@ -282,23 +287,23 @@ pub const FLAG_PURE: u8 = 1;
 /// encoded.
 pub const FLAG_PLAIN: u8 = 2;
 
-/// The xattr of the root while a tree is being encoded: which stored files this run made.
+/// The xattr of the root while a tree is being encoded. It identifies the stored files of this run.
 #[derive(
     Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned,
 )]
 #[repr(C)]
 pub struct RunRecord {
     pub version: u8,
-    /// 1 once every file that looks like a stored file is marked as a foreign one.
+    /// 1 once every file that looks like a stored file is marked as foreign.
     pub surveyed: u8,
     pub zero: [u8; 2],
     /// CRC32C of the record with this field zero.
     pub crc: U32,
-    /// The key of the file ids that the run gives.
+    /// The key that seals the file ids of the run.
     pub key: U64,
 }
 
-/// The xattr of an encoded file whose original looked like a stored file or had xattrs of ours. The
+/// The xattr of an encoded file whose original looked like a stored file or had fslab xattrs. The
 /// original's size xattr follows, and then its xattr of this kind.
 #[derive(
     Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned,
@@ -319,7 +324,8 @@ pub struct KeptRecord {
     pub zero: U32,
 }
 
-/// The xattr of a directory in which files are being converted: its times before.
+/// The xattr of a directory in which files are being converted. It keeps the directory's earlier
+/// times.
 #[derive(
     Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned,
 )]
@@ -363,7 +369,7 @@ const _: () = {
     assert!(SEGMENTS_MAX * size_of::<SegmentRecord>() + 64 <= METADATA_BYTES_MAX);
 };
 
-/// CRC32C of everything but the last four bytes of a record.
+/// Returns the CRC32C of a record except its last four bytes.
 #[must_use]
 pub fn crc_of(record: &(impl IntoBytes + Immutable)) -> u32 {
     let bytes = record.as_bytes();

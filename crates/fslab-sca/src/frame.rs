@@ -22,7 +22,7 @@ pub struct Identity {
 }
 
 impl Identity {
-    /// Makes an identity from stored numbers; `None` if this version does not know them.
+    /// Makes an identity from stored numbers; `None` if this version does not support them.
     pub fn from_stored(codec: u8, chunk_log2: u8, file_id: u64) -> Option<Self> {
         let codec = CodecSpec::by_number(codec)?;
         CHUNK_LOG2.contains(&chunk_log2).then_some(Self { codec, chunk_log2, file_id })
@@ -47,10 +47,10 @@ impl PartialEq for Identity {
     }
 }
 
-/// The place of a frame, and the checksum that identifies it.
+/// The offset and length of a frame, and the checksum that identifies it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Reference {
-    /// Offset in the stored file. 0 stands for no frame, or for a frame that is known to be lost.
+    /// Offset in the stored file. 0 means no frame, or a lost frame.
     pub offset: u64,
     /// Length of the whole frame.
     pub stored_length: u32,
@@ -62,12 +62,12 @@ impl Reference {
     /// No frame.
     pub const NONE: Self = Self { offset: 0, stored_length: 0, header_crc: 0 };
 
-    /// Whether the reference leads to no frame.
+    /// Whether the reference refers to no frame.
     pub fn is_none(self) -> bool {
         self.offset == 0
     }
 
-    /// Whether the offset is possible for a frame.
+    /// Whether a frame can have this offset.
     pub fn is_sound(self) -> bool {
         self.offset <= SIZE_MAX
     }
@@ -134,7 +134,7 @@ pub struct Frame {
 }
 
 impl Frame {
-    /// A frame with the fields that the writer decides; the others are set later.
+    /// Makes a frame with the fields that the writer chooses; the others are set later.
     pub fn new(kind: Kind, position: u64, file_size: u64) -> Self {
         Self {
             kind,
@@ -149,7 +149,7 @@ impl Frame {
         }
     }
 
-    /// A gap that stands for the sequences of a range.
+    /// Makes a gap that stands for the sequences of a range.
     pub fn gap(sequences: &RangeInclusive<u64>, file_size: u64) -> Self {
         let (first, last) = (*sequences.start(), *sequences.end());
         Self { sequence: first, ..Self::new(Kind::Gap, last - first, file_size) }
@@ -160,7 +160,8 @@ impl Frame {
         Entry { frame: self.reference, from: self.from, to: self.from + self.length }
     }
 
-    /// The sequence before that of the next frame: a gap may stand for several.
+    /// The last sequence of the frame; a gap may stand for several. The next frame has the next
+    /// sequence.
     pub fn last_sequence(&self) -> u64 {
         if self.kind == Kind::Gap { self.sequence + self.position } else { self.sequence }
     }
@@ -171,9 +172,9 @@ impl Frame {
     }
 }
 
-/// A frame to be written: its header, as far as the writer decides it, and its body.
+/// A frame to be written: the header fields that the writer chooses, and the body.
 pub struct NewFrame {
-    /// The header; sequence, place and checksums are set later.
+    /// The header; sequence, offset and checksums are set later.
     pub frame: Frame,
     pub body: Vec<u8>,
     /// The unpacked payload of metadata.
@@ -181,7 +182,7 @@ pub struct NewFrame {
 }
 
 /// Appends a frame to a buffer that will be written at `base` in the stored file. Returns the frame
-/// with its place and checksums.
+/// with its offset and checksums.
 pub fn append(
     out: &mut Vec<u8>,
     base: u64,
@@ -198,12 +199,12 @@ pub fn append(
     sealed
 }
 
-/// Makes the header of a gap at a place; the bytes that follow become its body.
+/// Makes the header of a gap at an offset; the bytes that follow become its body.
 pub fn gap(identity: &Identity, gap: Frame, offset: u64, stored_length: u32) -> Vec<u8> {
     header(identity, &seal(identity, gap, offset, stored_length))
 }
 
-/// Makes the header of a frame exactly as it was written.
+/// Makes the header of a frame, byte for byte as it was written.
 pub fn header(identity: &Identity, frame: &Frame) -> Vec<u8> {
     let is_wrapped_as_content = frame.kind.has_content() || frame.kind == Kind::Gap;
     let body = match is_wrapped_as_content {
@@ -261,16 +262,16 @@ pub fn parse_any(
     header: &[u8],
     offset: u64,
 ) -> Result<(Identity, Frame), &'static str> {
-    let bytes = (codec.container.unwrap)(header).ok_or("no frame header")?;
-    let record = FrameRecord::read_from_bytes(&bytes).or(Err("no frame header"))?;
+    let bytes = (codec.container.unwrap)(header).ok_or("not a frame header")?;
+    let record = FrameRecord::read_from_bytes(&bytes).or(Err("not a frame header"))?;
     if record.magic != FRAME_MAGIC {
-        return Err("no frame header");
+        return Err("not a frame header");
     }
     if record.crc.get() != crc_of(&record) {
         return Err("a frame header with a wrong checksum");
     }
     if record.offset.get() != offset {
-        return Err("a frame that belongs elsewhere");
+        return Err("a frame that was written at another offset");
     }
     let identity = Identity::from_stored(record.codec, record.chunk_log2, record.file_id.get())
         .filter(|identity| identity.codec.number == codec.number)
@@ -280,8 +281,8 @@ pub fn parse_any(
 
 /// Checks the bounds of all header fields, so that later arithmetic can't overflow.
 fn checked(identity: &Identity, record: &FrameRecord) -> Result<Frame, &'static str> {
-    const WRONG: Result<Frame, &str> = Err("a frame header that makes no sense");
-    let kind = Kind::from_number(record.kind).ok_or("a frame of unknown kind")?;
+    const WRONG: Result<Frame, &str> = Err("an invalid frame header");
+    let kind = Kind::from_number(record.kind).ok_or("a frame of an unknown kind")?;
     let stored_length = record.stored_length.get();
     let longest = if kind == Kind::Gap { u64::from(u32::MAX) } else { FRAME_BYTES_MAX };
     let (from, length) = (u64::from(record.from.get()), u64::from(record.length.get()));
@@ -314,15 +315,15 @@ fn checked(identity: &Identity, record: &FrameRecord) -> Result<Frame, &'static 
     })
 }
 
-/// Whether a walk may reach an arbitrary sequence by a frame of this kind. Enough numbers must then
-/// remain for later frames.
+/// Whether a frame of this kind may raise the sequence by an arbitrary number. Enough numbers must
+/// then remain for later frames.
 fn leaps(kind: Kind) -> bool {
     matches!(kind, Kind::Gap | Kind::Checkpoint)
 }
 
 /// Like [`parse`], but repairs one wrong byte: a single flipped bit must not end the walk over the
-/// frames. It tries every byte with every value. Identity, offset and checksum rule out a wrong
-/// guess.
+/// frames. It tries every byte with every value. The identity, the offset and the checksum exclude
+/// a wrong guess.
 pub fn parse_mending(
     identity: &Identity,
     header: &[u8],
@@ -363,6 +364,13 @@ fn mended<T>(bytes: &[u8], fits: impl Fn(&[u8]) -> Option<T>) -> Option<T> {
 pub struct Encoding {
     pub codec: &'static CodecSpec,
     pub chunk_bytes: u64,
+}
+
+impl PartialEq for Encoding {
+    fn eq(&self, other: &Self) -> bool {
+        let parts = |encoding: &Self| (encoding.codec.number, encoding.chunk_bytes);
+        parts(self) == parts(other)
+    }
 }
 
 impl From<&Identity> for Encoding {

@@ -29,22 +29,23 @@ impl Deref for Body {
 pub fn frame(io: Io<'_>, identity: &Identity, reference: Reference) -> Result<(Frame, Body)> {
     let (offset, header_bytes) = (reference.offset, identity.header_bytes());
     if reference.is_none() {
-        return Err(io.damaged(offset, "content that was lost"));
+        return Err(io.damaged(offset, "lost content"));
     }
     let length = reference.stored_length as usize;
     if length as u64 > FRAME_BYTES_MAX || length < header_bytes {
-        return Err(io.damaged(offset, "a frame of impossible length"));
+        return Err(io.damaged(offset, "a reference to a frame with an invalid length"));
     }
     let bytes = io.lower.read(io.request, offset, length)?;
     if bytes.len() < length {
-        return Err(io.damaged(offset, "the end of the stored file instead of a frame"));
+        return Err(io.damaged(offset, "a frame past the end of the stored file"));
     }
     let body = Body { bytes, header_bytes };
-    // Repairs one byte as the walk does: what the walk accepts must be accepted everywhere.
+    // Repairs one byte as the walk does, because a header that the walk accepts must be accepted
+    // everywhere.
     let frame = parse_mending(identity, &body.bytes[..header_bytes], offset)
         .map_err(|what| io.damaged(offset, what))?;
     if frame.reference != reference {
-        return Err(io.damaged(offset, "another frame than the index says"));
+        return Err(io.damaged(offset, "a frame that does not match its reference"));
     }
     if io.settings.verify && crc32c::crc32c(&body) != frame.body_crc {
         return Err(io.damaged(offset, "a frame with a wrong checksum"));
@@ -74,5 +75,5 @@ pub fn metadata(io: Io<'_>, identity: &Identity, reference: Reference) -> Result
     (identity.codec.container.unpack)(&body)
         .filter(|payload| payload.len() == found.length as usize)
         .map(|payload| (found, payload))
-        .ok_or_else(|| io.damaged(reference.offset, "metadata that make no sense"))
+        .ok_or_else(|| io.damaged(reference.offset, "invalid metadata"))
 }

@@ -1,35 +1,31 @@
 //! Garbage collection: live content is appended again, and everything before it becomes one gap.
 //!
 //! The space of single dead frames is freed by punching, but only in whole blocks. A file that is
-//! rewritten in small pieces would grow without limit. So once a file holds more garbage than
-//! content (and than `garbage` allows), every chunk is appended once more, like any other write.
-//! Then the space before is freed as a whole. After a crash in between, each chunk is found in the
-//! old or in the new place, with the same content.
+//! rewritten in small pieces would grow without limit. So once a file has more garbage than content
+//! (and than `garbage` allows), every chunk is appended again, like any other write. Then all space
+//! before these copies is freed at once. After a crash in between, each chunk is found at the old
+//! or at the new offset, with the same content.
 //!
-//! This is not packing (see `pack`): the stored file stays in log form. Its length grows, but its
+//! This is not packing (see `pack`): the stored file remains in log form. Its length grows, but its
 //! allocated space does not.
-
-use std::ops::Range;
 
 use fslab_vfs::{Errno, Result, WriteOptions};
 
 use super::commit::{Stepped, Steps, Stop, clear_end, commit, commit_with_slot};
 use super::context::{Io, is_full};
-use super::dead_frames::{Gap, make_gap};
 use super::format::{HEAD_BYTES, Kind};
 use super::frame::{Frame, NewFrame};
 use super::frame_reader;
+use super::gap::{Gap, end_of, gaps};
 use super::log::Log;
 use super::reclaim_policy::{MOVED_BYTES, free_bytes};
 
-/// Limits of bytes and frames moved with one write. Each frame may need its own page of the index.
+/// Maximum numbers of bytes and frames moved with one write. Each frame may need its own page of
+/// the index.
 const BATCH_BYTES: usize = 1 << 20;
 pub const BATCH_FRAMES: usize = 512;
 
-/// Maximum length of a gap in bytes.
-pub const GAP_BYTES_MAX: u64 = 1 << 31;
-
-/// A running move of content behind a border.
+/// A running move of content past a border.
 pub struct Move {
     /// End of the file when the move began.
     border: u64,
@@ -42,9 +38,8 @@ pub struct Move {
     is_everything: bool,
 }
 
-/// Commits the file and collects its garbage, as far as each is due. A disk without room for the
-/// collection is not an error. After success and failure alike, the next attempt waits for further
-/// writes.
+/// Commits the file and collects its garbage, if either is due. A disk without room for the
+/// collection is not an error. After success or failure, the next attempt waits for more writes.
 pub fn tend(file: &impl Steps) -> Stepped<()> {
     let committed = commit_where_due(file);
     file.look_and_note(|io, log| {
@@ -77,7 +72,7 @@ fn clean_where_due(file: &impl Steps) -> Stepped<()> {
     if !file.look(|io, log| log.wants_cleaning(io))? {
         return Ok(());
     }
-    // Punching may free enough.
+    // The punching of this commit may free enough.
     commit(file, true)?;
     if file.look(|io, log| Ok(log.wants_cleaning(io)? && log.has_room_to_clean(io)?))? {
         clean(file)?;
@@ -85,7 +80,7 @@ fn clean_where_due(file: &impl Steps) -> Stepped<()> {
     Ok(())
 }
 
-/// Moves all content behind the end, and frees the space before it.
+/// Moves all content past the end, and frees the space before it.
 pub fn clean(file: &impl Steps) -> Stepped<()> {
     let mut moving = file.step(|_, log| Ok(log.begin_move()))?;
     while move_some(file, &mut moving)? {}
@@ -103,8 +98,8 @@ pub fn move_some(file: &impl Steps, moving: &mut Move) -> Stepped<bool> {
     Ok(has_more)
 }
 
-/// Turns everything before the border into gaps, if no live content is left there. Returns whether
-/// it did.
+/// Turns everything before the border into gaps. Returns `false` if anything before the border is
+/// still needed; the file is then left unchanged.
 pub fn end_move(file: &impl Steps, moving: &Move) -> Stepped<bool> {
     let is_led_to = commit_with_slot(file)?;
     let gaps = file.step(|io, log| {
@@ -129,7 +124,7 @@ pub fn end_move(file: &impl Steps, moving: &Move) -> Stepped<bool> {
 }
 
 impl Log {
-    /// Starts moving everything behind the current end.
+    /// Starts moving everything past the current end.
     pub fn begin_move(&mut self) -> Move {
         let (border, sequence) = (self.end(), self.journal.sequence());
         self.garbage.keep_apart(border);
@@ -149,7 +144,7 @@ impl Log {
                     batch_bytes += frame.body.len();
                     batch.push(frame);
                 }
-                // Unreadable content stays in its place, because it may be repaired later.
+                // Unreadable content is not moved, because it may be repaired later.
                 Err(error) if error.errno() == Errno::IO => moving.is_everything = false,
                 Err(error) => return Err(error),
             }
@@ -160,8 +155,8 @@ impl Log {
         Ok(!is_last)
     }
 
-    /// Makes one new frame for a chunk's whole content. It reuses the old body if that is all of
-    /// it.
+    /// Makes one new frame for a chunk's whole content. It reuses the old body if that contains
+    /// exactly this content.
     pub fn moved(&self, io: Io<'_>, chunk: u64) -> Result<NewFrame> {
         let has_tail = !self.map.segments(chunk).is_empty();
         if let Some(entry) = self.map.entry(io, chunk)?.filter(|_| !has_tail) {
@@ -175,8 +170,8 @@ impl Log {
         self.encoded(io, chunk, &self.map.chunk_content(io, chunk)?)
     }
 
-    /// Returns the gaps that replace everything before a move's border, where no live frame is
-    /// left. Returns none if they exist already.
+    /// Returns the gaps that replace everything before a move's border. No live frame may be left
+    /// there. The list is empty if the gaps exist already.
     fn gaps_before(&self, io: Io<'_>, moving: &Move) -> Result<Vec<Gap>> {
         // Another move, which began later, may have ended first.
         if end_of(&self.leading_gaps(io)?) >= moving.border {
@@ -186,30 +181,6 @@ impl Log {
         let made = gaps(HEAD_BYTES..moving.border, first.sequence, moving.sequence);
         Ok(made.unwrap_or_default())
     }
-
-    /// Writes gaps, the last one first.
-    fn make_gaps(&self, io: Io<'_>, gaps: &[Gap]) -> Result<()> {
-        let make = |gap| make_gap(io, self.identity(), gap, self.size()).map(drop);
-        gaps.iter().rev().try_for_each(make)
-    }
-}
-
-/// Returns gaps that fill a range and stand for the sequences from `first` to `last`. Returns
-/// `None` if there are fewer sequences than gaps.
-fn gaps(range: Range<u64>, first: u64, last: u64) -> Option<Vec<Gap>> {
-    let step = usize::try_from(GAP_BYTES_MAX).ok()?;
-    let starts = range.clone().step_by(step).zip(first..);
-    let gap = |(start, sequence)| {
-        let end = range.end.min(start + GAP_BYTES_MAX);
-        let last = if end == range.end { last } else { sequence };
-        (sequence <= last).then_some(Gap { range: start..end, sequences: sequence..=last })
-    };
-    starts.map(gap).collect()
-}
-
-/// End of the gaps at the beginning of the file.
-pub fn end_of(gaps: &[Frame]) -> u64 {
-    gaps.last().map_or(HEAD_BYTES, |gap| gap.reference.end())
 }
 
 #[cfg(test)]

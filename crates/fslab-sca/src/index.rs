@@ -1,7 +1,7 @@
-//! The index maps a chunk to the frame that holds it. It is a tree whose pages load on demand.
+//! The index, which maps each chunk to its frame. It is a tree whose pages are loaded on demand.
 //!
 //! The tree is a radix tree with fan-out [`FAN_OUT`]. The next checkpoint writes changed pages and
-//! the pages above them to new places; a page on disk is never changed. Clean pages are dropped
+//! the pages above them to new offsets. A page on disk is never changed. Clean pages are dropped
 //! when many are loaded.
 
 use fslab_vfs::Result;
@@ -10,7 +10,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 use super::format::{FAN_OUT, LEVELS_MAX, PageRecord, ReferenceRecord};
 use super::frame::{Entry, Reference};
 
-/// Number of clean pages kept in memory: half a megabyte.
+/// Maximum number of clean pages kept in memory, in half a megabyte.
 pub const CLEAN_PAGES_MAX: usize = 128;
 
 /// Loads the payload of a page, given its reference, level and first chunk.
@@ -38,7 +38,8 @@ enum Link {
 
 #[derive(Debug)]
 struct Page {
-    /// Where the page was loaded from or last written. A dirty page differs from this copy.
+    /// The copy on disk that the page was loaded from or last written to. A dirty page differs from
+    /// it.
     stored: Option<Reference>,
     dirty: bool,
     slots: Slots,
@@ -69,15 +70,14 @@ fn slot(chunk: u64, level: u8) -> usize {
     (chunk >> (FAN_OUT.trailing_zeros() * u32::from(level)) & (FAN_OUT - 1)) as usize
 }
 
-/// Whether a page refers to no chunk behind `chunk_max`. A truncated payload does not count as a
-/// page.
+/// Whether a page refers to no chunk after `chunk_max`. Returns `false` for a truncated payload.
 pub fn leads_at_most_to(payload: &[u8], level: u8, first: u64, chunk_max: u64) -> bool {
     let Ok((page, _)) = PageRecord::read_from_prefix(payload) else { return false };
     let last = u128::from_le_bytes(page.present).checked_ilog2();
     last.is_none_or(|last| first.saturating_add(u64::from(last) * span(level)) <= chunk_max)
 }
 
-/// Number of chunks below one slot of a page at `level`.
+/// Number of chunks that one slot of a page at `level` covers.
 fn span(level: u8) -> u64 {
     1 << (FAN_OUT.trailing_zeros() * u32::from(level))
 }
@@ -90,7 +90,7 @@ impl Index {
         Self { levels, root, loaded: 0, changed: 0 }
     }
 
-    /// Number of changed pages, which must stay in memory until they are written.
+    /// Returns the number of changed pages, which must be kept in memory until they are written.
     pub fn changed_pages(&self) -> usize {
         self.changed
     }
@@ -137,7 +137,7 @@ impl Index {
         if entry.is_none() && !self.covers(chunk) {
             return Ok(None);
         }
-        // The path is loaded first, because a failure must leave the tree as it was.
+        // The path is loaded first, so that a failure leaves the tree unchanged.
         let before = self.get(chunk, load)?;
         if before == entry {
             return Ok(before);
@@ -179,7 +179,7 @@ impl Index {
         }
     }
 
-    /// Returns the first chunk at or behind `chunk` with an entry.
+    /// Returns the first chunk at or after `chunk` with an entry.
     pub fn next_present(
         &mut self,
         chunk: u64,
@@ -326,7 +326,7 @@ impl Link {
         }
     }
 
-    /// Replaces clean pages below by their references; returns whether this one is clean.
+    /// Replaces clean child pages by their references; returns whether this page is clean.
     fn drop_clean(&mut self, loaded: &mut usize) {
         let Self::Loaded(page) = self else { return };
         if let Slots::Inner(links) = &mut page.slots {
@@ -386,8 +386,9 @@ impl Slots {
     }
 }
 
-/// The occupied slots of a page, in order. A page with one entry does not reserve room for all. A
-/// crafted file could otherwise use much memory with one small frame for each page.
+/// The occupied slots of a page, in ascending order. A page with one entry does not reserve memory
+/// for all slots. Otherwise a crafted file with one small frame for each page could use much
+/// memory.
 #[derive(Debug)]
 struct Sparse<T> {
     present: u128,
@@ -434,7 +435,8 @@ impl<T> Sparse<T> {
 
     fn get_or_insert(&mut self, index: usize, item: T) -> &mut T {
         let place = self.place(index).unwrap_or_else(|place| {
-            // Most pages of a crafted file hold one item; otherwise the capacity doubles.
+            // Most pages of a crafted file have one item. From the second item on, the capacity
+            // doubles.
             if self.items.len() == self.items.capacity() {
                 self.items.reserve_exact(self.items.len().max(1));
             }
@@ -457,7 +459,7 @@ impl<T> Sparse<T> {
         }
     }
 
-    /// The items from slot `start` on.
+    /// Returns the items from slot `start` on.
     fn iter_mut_from(&mut self, start: usize) -> impl Iterator<Item = (usize, &mut T)> {
         let (Ok(place) | Err(place)) = self.place(start);
         let present = self.present;

@@ -1,7 +1,7 @@
-//! The journal: the only writer of frames. It appends each frame behind all others.
+//! The journal, the only writer of frames. It appends each frame after all others.
 //!
-//! A failed write changes nothing: the written part is cut off again. If that fails too, the next
-//! write quarantines it (see `quarantine`).
+//! A failed write leaves the file unchanged: the written part is cut off again. If that fails too,
+//! the next write quarantines it (see `quarantine`).
 
 use std::ops::Range;
 
@@ -17,7 +17,7 @@ pub struct Journal {
     identity: Identity,
     /// Sequence of the last frame.
     sequence: u64,
-    /// Where the next frame goes.
+    /// Offset of the next frame.
     end: u64,
     head: Head,
     behind: Behind,
@@ -26,13 +26,13 @@ pub struct Journal {
     /// Frames must end before this offset, because the file is being packed into a gap of its old
     /// content.
     limit: Option<u64>,
-    /// Number of writes to the file below.
+    /// Number of writes to the lower file.
     writes: u64,
     /// Bytes of frames since the seek table was last written.
     bytes_since_closing: u64,
 }
 
-/// State of the head of the file below.
+/// State of the head of the lower file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Head {
     Missing,
@@ -41,7 +41,7 @@ pub enum Head {
     Whole,
 }
 
-/// What lies behind the last frame.
+/// The data after the last frame.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Behind {
     Nothing,
@@ -49,7 +49,7 @@ pub enum Behind {
     SeekTable(u64),
     /// Bytes that are not a frame.
     Unknown(Range<u64>),
-    /// The content of the file from before it was packed.
+    /// The content of the file from before packing.
     Superseded,
 }
 
@@ -59,12 +59,12 @@ pub struct Batch {
     bytes: Vec<u8>,
     /// Sequence of the last frame in or before the batch.
     sequence: u64,
-    /// Frames; those of metadata with their payload.
-    pub frames: Vec<(Frame, Vec<u8>)>,
+    /// The frames; those of metadata with their payload.
+    frames: Vec<(Frame, Vec<u8>)>,
 }
 
 impl Batch {
-    /// Starts a batch at offset `base`, behind the frame with `sequence`.
+    /// Starts a batch at offset `base`, which follows the frame with `sequence`.
     pub fn new(base: u64, sequence: u64) -> Self {
         Self { base, bytes: Vec::new(), sequence, frames: Vec::new() }
     }
@@ -78,13 +78,18 @@ impl Batch {
         sealed
     }
 
+    /// Returns the frames, and the payload of each frame of metadata.
+    pub fn frames(&self) -> impl Iterator<Item = (&Frame, &[u8])> {
+        self.frames.iter().map(|(frame, payload)| (frame, payload.as_slice()))
+    }
+
     pub fn write(&self, io: Io<'_>) -> Result<()> {
         io.lower.write(io.request, self.base, &self.bytes, WriteOptions::default())
     }
 }
 
 impl Journal {
-    /// The journal of a file without frames, whose head is not written yet.
+    /// Makes the journal of a file without frames, whose head is not written yet.
     pub fn new(identity: Identity) -> Self {
         Self {
             identity,
@@ -99,7 +104,7 @@ impl Journal {
         }
     }
 
-    /// The journal of a packed copy within a gap that ends before `limit`.
+    /// Makes the journal of a packed copy within a gap that ends before `limit`.
     pub fn of_copy(identity: Identity, end: u64, sequence: u64, limit: u64) -> Self {
         let (head, limit) = (Head::Whole, Some(limit));
         Self { end, sequence, head, limit, ..Self::new(identity) }
@@ -110,12 +115,12 @@ impl Journal {
         self.sequence
     }
 
-    /// Where the next frame goes.
+    /// Offset of the next frame.
     pub fn end(&self) -> u64 {
         self.end
     }
 
-    /// Number of writes to the file below.
+    /// Number of writes to the lower file.
     pub fn writes(&self) -> u64 {
         self.writes
     }
@@ -138,7 +143,7 @@ impl Journal {
         &self.behind
     }
 
-    /// Sets what recovery found behind the last frame.
+    /// Records the data that recovery found after the last frame.
     pub fn note_behind(&mut self, behind: Behind) {
         self.behind = behind;
     }
@@ -148,12 +153,12 @@ impl Journal {
         if let Behind::SeekTable(bytes) = self.behind { bytes } else { 0 }
     }
 
-    /// Whether the content from before packing is still there.
+    /// Whether the file still contains the content from before packing.
     pub fn is_superseding(&self) -> bool {
         self.behind == Behind::Superseded
     }
 
-    /// Whether the file consists of frames and at most a seek table.
+    /// Whether the file consists only of frames, optionally with a seek table at the end.
     pub fn ends_well(&self) -> bool {
         matches!(self.behind, Behind::Nothing | Behind::SeekTable(_))
     }
@@ -173,7 +178,7 @@ impl Journal {
         std::mem::take(&mut self.has_left_out)
     }
 
-    /// Whether the next frame can be written right behind the last one. If not, call
+    /// Whether the next frame can be written directly after the last one. If not, call
     /// `commit::clear_end` first.
     pub fn is_end_clear(&self) -> bool {
         self.ends_well() && !self.has_left_out
@@ -184,7 +189,7 @@ impl Journal {
         self.limit.is_some()
     }
 
-    /// Makes the copy the file; the old content lies behind it.
+    /// Replaces the file by its packed copy; the old content follows the copy.
     pub fn become_file(&mut self) {
         (self.limit, self.behind) = (None, Behind::Superseded);
     }
@@ -196,12 +201,12 @@ impl Journal {
         self.bytes_since_closing += u64::from(frame.reference.stored_length);
     }
 
-    /// Moves the end to an offset behind a frame with `sequence`.
+    /// Moves the end to an offset; the frame before it has `sequence`.
     pub fn go_on_at(&mut self, end: u64, sequence: u64) {
         (self.end, self.sequence) = (end, sequence);
     }
 
-    /// Records a write to the file below that may not be durable.
+    /// Records a write to the lower file that may not be durable.
     pub fn note_write(&mut self) {
         self.writes += 1;
     }
@@ -212,8 +217,8 @@ impl Journal {
     /// `EIO` if the end is not clear.
     pub fn prepare_end(&mut self, io: Io<'_>) -> Result<()> {
         if !self.is_end_clear() {
-            // Callers clear the end first, by `commit::clear_end`.
-            return Err(io.damaged(self.end, "bytes where the next frame goes"));
+            // Callers must clear the end first, with `commit::clear_end`.
+            return Err(io.damaged(self.end, "bytes at the offset of the next frame"));
         }
         if self.head == Head::Damaged {
             mend_head(io, &self.identity)?;
@@ -249,23 +254,9 @@ impl Journal {
 
     /// Writes a batch, or leaves the file as it was. The caller must then apply its frames.
     pub fn write(&mut self, io: Io<'_>, batch: &Batch, options: WriteOptions) -> Result<()> {
-        self.write_bytes(io, batch.base, &batch.bytes, options)
-    }
-
-    /// Writes the header of a gap at the end of the file.
-    pub fn write_gap(&mut self, io: Io<'_>, header: &[u8]) -> Result<()> {
-        self.write_bytes(io, self.end, header, WriteOptions::default())
-    }
-
-    fn write_bytes(
-        &mut self,
-        io: Io<'_>,
-        base: u64,
-        bytes: &[u8],
-        options: WriteOptions,
-    ) -> Result<()> {
+        let (base, bytes) = (batch.base, &batch.bytes);
         if let Some(limit) = self.limit {
-            // The written part lies in a gap, where it has no meaning.
+            // The part that is already written lies in a gap, where it has no meaning.
             if base + bytes.len() as u64 > limit {
                 return Err(Errno::NOSPC.into());
             }
@@ -280,18 +271,24 @@ impl Journal {
         Ok(())
     }
 
+    /// Writes the header of a gap at the end of the file.
+    pub fn write_gap(&mut self, io: Io<'_>, header: Vec<u8>) -> Result<()> {
+        let batch = Batch { bytes: header, ..Batch::new(self.end, self.sequence) };
+        self.write(io, &batch, WriteOptions::default())
+    }
+
     /// Cuts off a write that failed.
     fn cut_off(&mut self, io: Io<'_>, base: u64) {
         let Err(error) = io.lower.truncate(io.request, base) else { return };
-        tracing::warn!(%error, "could not cut off a write that failed");
-        // A partly written head is written anew with the next frame.
+        tracing::warn!(%error, "can't remove the bytes of a failed write");
+        // A partly written head is written again with the next frame.
         let length = io.lower.length(io.request).unwrap_or(0);
         if length > self.end {
             self.behind = Behind::Unknown(self.end..length);
         }
     }
 
-    /// Writes a seek table behind the last frame.
+    /// Writes a seek table after the last frame.
     pub fn write_closing(&mut self, io: Io<'_>, table: &[u8]) -> Result<()> {
         if let Err(error) = io.lower.write(io.request, self.end, table, WriteOptions::default()) {
             io.lower.truncate(io.request, self.end)?;

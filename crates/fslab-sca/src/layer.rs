@@ -1,4 +1,4 @@
-//! The layer: a file system whose regular files are stored files of the file system below.
+//! The layer: a file system whose regular files are stored files of the lower file system.
 //!
 //! It is a transformer: it implements every operation itself and refuses the others (see
 //! [`fslab_vfs::FileSystem::fallback`]).
@@ -23,7 +23,7 @@ use super::reclaimer::Reclaimer;
 use super::size_xattr::{self, Mark};
 use super::stored_file::{OpenBelow, Place, StoredFile};
 
-/// Largest number of bytes that one copy moves; the caller copies the rest with further calls.
+/// Maximum number of bytes that one call copies; the caller repeats the call for the rest.
 const COPY_BYTES_MAX: u64 = 16 << 20;
 
 /// A size-changing layer over a file system.
@@ -43,7 +43,7 @@ struct OpenFile {
     ahead: ReadAhead,
 }
 
-/// A use of a file without a handle of the mount; ended by [`Sca::leave`].
+/// A use of a file without a handle of the mount; [`Sca::leave`] ends it.
 type Use = Arc<StoredFile>;
 
 impl Sca {
@@ -65,14 +65,15 @@ impl Sca {
         self.access.enter_emptied(request, ino, kill_set_id)
     }
 
-    /// Ends a use of a file. The last user settles the file and closes it below.
+    /// Ends a use of a file. The last user settles the file and closes the lower file.
     fn leave(&self, request: &Request, ino: Ino, file: &StoredFile) -> Result<()> {
         self.access.files.leave(request, ino)?;
         self.reclaimer.offer(ino, file);
         Ok(())
     }
 
-    /// Runs the maintenance that the last changes of a file made due, or asks the reclaimer to.
+    /// Runs the maintenance that the last changes of a file made due, or requests it from the
+    /// reclaimer.
     fn attend(&self, request: &Request, ino: Ino, file: &StoredFile) {
         match file.due() {
             Due::Nothing => {}
@@ -81,15 +82,15 @@ impl Sca {
         }
     }
 
-    /// Calls `ask` for the file below, with its handle if it is open.
+    /// Calls `ask` for the lower file, with its handle if it is open.
     fn through_handle<T>(&self, ino: Ino, ask: impl Fn(Option<Handle>) -> Result<T>) -> Result<T> {
         let through =
             self.access.files.get(ino).and_then(|file| file.while_open(|handle| ask(Some(handle))));
         through.unwrap_or_else(|| ask(None))
     }
 
-    /// Changes attributes that packing preserves, but not during one of its steps. A step would
-    /// restore the values that it read when it started.
+    /// Changes attributes that packing preserves, but never during a step of packing. Such a step
+    /// would restore the values that it read at its start.
     fn between_steps<T>(
         &self,
         request: &Request,
@@ -131,9 +132,9 @@ impl Sca {
         Opened { keep_cache: true, no_flush: !mode.writes(), ..Opened::new(handle) }
     }
 
-    /// Attributes as the mount shows them, made from those of the file below. If the logical size
-    /// can't be determined, the size below is shown. A user who can't read the file can then still
-    /// rename and remove it.
+    /// Returns the attributes that the mount shows, based on those of the lower file. If the
+    /// logical size can't be determined, the size of the lower file is shown. A user who can't read
+    /// the file can then still rename and remove it.
     fn shown(&self, request: &Request, attr: Attr) -> Result<Attr> {
         if attr.kind != FileKind::Regular {
             return Ok(attr);
@@ -205,8 +206,8 @@ impl Sca {
         }
     }
 
-    /// Prepares for a new owner or new permissions. With them the mark may no longer be voidable,
-    /// although users who have the file open can still write.
+    /// Prepares for a new owner or new permissions. After that it may be impossible to void the
+    /// mark, although users who have the file open can still write.
     fn expect_other_rights(&self, request: &Request, ino: Ino) -> Result<()> {
         let files = &self.access.files;
         let Some(file) = files.enter_used(request, ino)? else { return Ok(()) };
@@ -222,7 +223,7 @@ impl Sca {
         Ok(())
     }
 
-    /// Makes a handle of a file that was opened below, whether it existed or was just created.
+    /// Makes a handle from an open lower file, whether it existed or was just created.
     fn enter_created(
         &self,
         request: &Request,
@@ -289,7 +290,7 @@ impl Sca {
     }
 }
 
-/// Whether an xattr grants rights. Writing to a file may change such xattrs.
+/// Whether an xattr grants rights. Writing to the file may remove or change such xattrs.
 fn is_of_rights(name: &OsStr) -> bool {
     name == CAPABILITY || name == acl::ACCESS
 }
@@ -298,7 +299,7 @@ fn is_of_rights(name: &OsStr) -> bool {
 fn first_error(answers: Vec<Result<()>>) -> Result<()> {
     let mut errors = answers.into_iter().filter_map(Result::err);
     let first = errors.next();
-    errors.for_each(|error| tracing::warn!(%error, "a layer could not end in order"));
+    errors.for_each(|error| tracing::warn!(%error, "can't end a layer cleanly"));
     first.map_or(Ok(()), Err)
 }
 
@@ -307,7 +308,8 @@ impl FileSystem for Sca {
         Some(&*self.lower)
     }
 
-    /// Leases are refused: files of this layer are open below through several handles at once.
+    /// Leases are refused, because the layer has the lower file open through several handles at
+    /// once.
     fn take_lease(&self, _ino: Ino, _handle: Handle) -> Result<()> {
         Err(Errno::OPNOTSUPP.into())
     }
@@ -323,7 +325,7 @@ impl FileSystem for Sca {
         Err(Errno::OPNOTSUPP.into())
     }
 
-    /// Continues after errors. A file that can't be settled has a mark that says so, so the next
+    /// Continues after errors. A file that can't be settled has no valid size mark, so the next
     /// mount need not inspect all files.
     fn shutdown(&self) -> Result<()> {
         let request = own_request();
@@ -339,7 +341,10 @@ impl FileSystem for Sca {
             && let Err(error) =
                 size_xattr::end_session(&self.lower, &request, &self.settings.session)
         {
-            tracing::warn!(%error, "the next mount will look at each file to know its size");
+            tracing::warn!(
+                %error,
+                "can't record the end of the session; the next mount must open every file"
+            );
         }
         answers.extend([synced, self.lower.shutdown()]);
         first_error(answers)

@@ -1,33 +1,35 @@
-//! SCA layers: size-changing algorithms (compression, text encoding) between a mount and the
-//! directory below it.
+//! SCA layers: size-changing algorithms (compression, text encoding) between a mount and its lower
+//! directory.
 //!
-//! Each logical file is stored as one *stored file* of the same name below. A stored file consists
-//! of *frames*: one for each *chunk* of the logical file, and others that record size changes,
-//! holes and the index. Frames are only ever appended. `docs/formats/sca.md` describes the format
-//! and explains why a crash at any moment loses no durable data.
+//! Each logical file is stored as one *stored file* of the same name in the lower directory. A
+//! stored file consists of *frames*: one for each *chunk* of the logical file, and others that
+//! record size changes, holes and the index. Changes append frames and never overwrite live ones.
+//! `docs/formats/sca.md` describes the format and explains why a crash at any moment loses no
+//! durable data.
 //!
 //! From the bottom to the top:
 //!
 //! - `format`: records, byte for byte. `codec`: encodings and containers, one file each.
 //! - `frame`, `superblock`, `index`, `size_xattr`: frames, the head with its two slots, the tree of
 //!   pages, the xattrs.
-//! - `log`: a stored file in memory. Its four parts have private state: `chunk_map` maps chunks to
-//!   frames, `journal` is the only writer of frames, `commit_state` records what is durable, and
-//!   `dead_frames` frees the space of unreferenced frames.
+//! - `log`: a stored file in memory. Its four parts have private state. `chunk_map` maps chunks to
+//!   frames, `journal` is the only writer of frames, `commit_state` records which writes are
+//!   durable, and `dead_frames` frees the space of unreferenced frames.
 //! - Operations on a stored file: `reader`, `writer`, `punch_hole`, `close`; `recovery` and
-//!   `quarantine` after a crash; `commit` (the only one that syncs), `checkpoint`,
-//!   `garbage_collection` and `pack`, which run in steps.
-//! - `reclaim_policy`: decides when space is freed; `reclaimer`: the thread that frees it.
-//! - `slices` visits all chunks of a file in use; `failed_searches` remembers damaged files.
+//!   `quarantine` after a crash; `commit` (which syncs), `checkpoint`, `garbage_collection` and
+//!   `pack`, which run in steps.
+//! - `reclaim_policy` decides when space is freed; `reclaimer` is the thread that frees it.
+//! - `slices` visits all chunks of a file in use; `failed_searches` records damaged files that
+//!   can't be rebuilt.
 //! - `pre_encode` encodes chunks before the file's lock is taken; `read_ahead` decodes chunks
 //!   before they are read.
-//! - `stored_file`: an open file; `open_files`: all open files; `opening`: opens files below.
+//! - `stored_file`: an open file; `open_files`: all open files; `opening`: opens lower files.
 //! - `layer`: the file system.
 //! - `dump`, `tools`: dump, check, read and pack stored files while nothing is mounted; `convert`:
 //!   encode and decode whole trees.
 //!
 //! Start with these types: [`CodecSpec`], [`Tool`] (a stored file while nothing is mounted), and
-//! [`LAYERS`], which a stack takes.
+//! [`LAYERS`], the layers for a stack.
 //!
 //! ```
 //! use std::sync::Arc;
@@ -62,6 +64,7 @@ mod failed_searches;
 mod format;
 mod frame;
 mod frame_reader;
+mod gap;
 mod garbage_collection;
 mod index;
 mod journal;

@@ -1,5 +1,5 @@
 //! A stored file in memory. It has four parts with private state. The chunk map locates content,
-//! the journal writes frames, commits make them durable, and garbage is space to be freed.
+//! the journal writes frames, commits make them durable, and garbage records the space to be freed.
 
 use fslab_vfs::Result;
 
@@ -9,23 +9,7 @@ use super::context::Io;
 use super::dead_frames::Garbage;
 use super::frame::{Frame, Identity};
 use super::journal::Journal;
-
-/// Dead bytes that are worth a commit. A shorter file never has enough of them.
-pub const DEAD_BYTES_MIN: u64 = 1 << 20;
-
-/// Lengths of the file at which it is examined again.
-pub struct Looks {
-    /// When to check whether dead frames are worth a commit.
-    pub commit: u64,
-    /// When to check whether to collect garbage.
-    pub clean: u64,
-}
-
-impl Default for Looks {
-    fn default() -> Self {
-        Self { commit: DEAD_BYTES_MIN, clean: 0 }
-    }
-}
+use super::reclaim_policy::Looks;
 
 /// A stored file.
 pub struct Log {
@@ -57,7 +41,7 @@ impl Log {
         self.map.size()
     }
 
-    /// Where the next frame goes.
+    /// Returns the offset of the next frame.
     pub fn end(&self) -> u64 {
         self.journal.end()
     }
@@ -78,8 +62,8 @@ impl Log {
         is_clear && !self.commits.sync_has_failed()
     }
 
-    /// Applies a frame that lies behind all others, whether it was just written or was found by
-    /// recovery. `payload` is that of metadata.
+    /// Applies a frame that follows all others, whether it was just written or found by recovery.
+    /// `payload` is the payload of a metadata frame.
     ///
     /// # Errors
     /// Errors of loading index pages; then nothing was changed.

@@ -1,4 +1,4 @@
-//! The file below: an open file of the lower file system, with complete reads and writes.
+//! The lower file: an open file of the lower file system, with complete reads and writes.
 
 use std::ffi::OsStr;
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use fslab_vfs::{
     SetTime, WriteOptions, XattrMode,
 };
 
-/// An open file of the file system below.
+/// An open file of the lower file system.
 #[derive(Clone)]
 pub struct LowerFile {
     pub fs: Arc<dyn FileSystem>,
@@ -60,7 +60,8 @@ impl LowerFile {
     /// Drops the page cache of a range, including pages shared with the range before it.
     ///
     /// The kernel reads ahead in folios larger than a frame, and drops only folios that lie
-    /// entirely in the range. So an earlier range that is no longer being read is dropped again.
+    /// entirely in the range. So each call also drops an earlier range again, which is no longer
+    /// being read.
     pub fn drop_pages(&self, offset: u64, length: u64) {
         const PAGE_BYTES: u64 = 4096;
         const AT_WORK_BYTES: u64 = 2 << 20;
@@ -74,7 +75,7 @@ impl LowerFile {
         }
     }
 
-    /// Drops the page cache before `end`, including what earlier readers left.
+    /// Drops the page cache before `end`, including pages left by earlier readers.
     pub fn drop_pages_before(&self, end: u64) {
         const BYTES: u64 = 8 << 20;
         self.fs.drop_pages(self.ino, self.handle, end.saturating_sub(BYTES)..end);
@@ -88,12 +89,12 @@ impl LowerFile {
         self.change(request, &SetAttr { size: Some(length), ..SetAttr::default() })
     }
 
-    /// Empties the file; a sync makes it durable.
+    /// Truncates the file to zero; a sync makes this durable.
     pub fn empty(&self, request: &Request, kill_set_id: bool) -> Result<()> {
         self.change(request, &SetAttr { size: Some(0), kill_set_id, ..SetAttr::default() })
     }
 
-    /// Frees space. The bytes then read as zeros or keep their old values; nothing uses them.
+    /// Frees space. The bytes then read as zeros or keep their old values, but they are not used.
     pub fn punch(&self, request: &Request, offset: u64, length: u64) -> Result<()> {
         let mode = FallocateMode::PUNCH_HOLE | FallocateMode::KEEP_SIZE;
         self.fs.fallocate(request, self.ino, self.handle, offset, length, mode)
@@ -103,7 +104,7 @@ impl LowerFile {
         self.fs.setattr(request, self.ino, Some(self.handle), changes).map(drop)
     }
 
-    /// Updates the times after a logical change that changed no byte below.
+    /// Updates the times after a logical change that did not change the lower file.
     pub fn touch(&self, request: &Request, kill_set_id: bool) -> Result<()> {
         if kill_set_id {
             let attr = self.attr(request)?;
@@ -115,7 +116,7 @@ impl LowerFile {
         self.change(request, &SetAttr { modified, ..SetAttr::default() })
     }
 
-    /// Runs `work`, which changes the file below but not its logical content. The modification
+    /// Runs `work`, which changes the lower file but not its logical content. The modification
     /// time, set-id bits and capabilities are restored, because any write changes them.
     pub fn keeping_all<T>(&self, request: &Request, work: impl FnOnce() -> Result<T>) -> Result<T> {
         let (before, capabilities) = (self.attr(request)?, self.capabilities(request)?);
@@ -123,9 +124,13 @@ impl LowerFile {
         let modified = Some(SetTime::To(before.modified));
         self.change(request, &SetAttr { modified, ..SetAttr::default() })?;
         match self.give_back(request, before.permissions, capabilities) {
-            // The work is done; an ordinary user can't restore what only root may set.
+            // The work is done. An ordinary user can't restore attributes that only root may set.
             Err(error) if matches!(error.errno(), Errno::PERM | Errno::ACCESS) => {
-                tracing::warn!(%error, file = %self.name(), "set-id bits or capabilities are lost");
+                tracing::warn!(
+                    %error,
+                    file = %self.name(),
+                    "can't restore set-id bits or capabilities: they are lost"
+                );
             }
             given => given?,
         }
@@ -142,7 +147,8 @@ impl LowerFile {
         }
     }
 
-    /// Restores what writing removed. Other permissions stay, because a user may have set them.
+    /// Restores set-id bits and capabilities that writing removed. Other permissions are kept,
+    /// because a user may have set them.
     fn give_back(
         &self,
         request: &Request,

@@ -1,4 +1,4 @@
-//! Records which files are in use, and by how many users. The first user opens a file below.
+//! Records which files are in use, and by how many users. The first user opens the lower file.
 //!
 //! Opening may need recovery, a walk over a whole stored file, and closing writes. Invariant: only
 //! users of the same file wait for that. The lock over all files is held only briefly.
@@ -25,7 +25,7 @@ struct OpenCount {
     uses: u64,
 }
 
-/// A file, once it is open below. Its lock is held while it is being opened.
+/// A file, once its lower file is open. The lock is held while it is being opened.
 type Opening = Mutex<Option<Arc<StoredFile>>>;
 
 impl OpenCount {
@@ -72,8 +72,8 @@ impl OpenFiles {
         Ok(file)
     }
 
-    /// Ends a use of a file. The last user settles the file and closes it below. Later users reopen
-    /// it.
+    /// Ends a use of a file. The last user settles the file and closes the lower file. Later users
+    /// reopen it.
     pub fn leave(&self, request: &Request, ino: Ino) -> Result<()> {
         let (mut settled, mut settled_at) = (Ok(()), None);
         let opening = loop {
@@ -118,14 +118,14 @@ impl OpenFiles {
         closed
     }
 
-    /// The file, if it is in use.
+    /// Returns the file, if it is in use.
     pub fn get(&self, ino: Ino) -> Option<Arc<StoredFile>> {
         let opening = Arc::clone(&self.files.lock().get(&ino)?.opening);
         let file = opening.lock();
         file.clone()
     }
 
-    /// Every file in use.
+    /// Returns every file in use.
     pub fn all(&self) -> Vec<Arc<StoredFile>> {
         let files = self.files.lock();
         let openings: Vec<_> = files.values().map(|known| Arc::clone(&known.opening)).collect();
@@ -176,7 +176,7 @@ mod tests {
     use super::super::{codec, options};
     use super::*;
 
-    /// Two users who leave at once each see the other and leave the settling to it.
+    /// If two users leave at once, each sees the other and leaves the settling to it.
     #[test]
     fn last_of_two_concurrent_closes_settles_the_file() {
         let fs: Arc<dyn FileSystem> = Arc::new(MemFs::default());
@@ -189,7 +189,7 @@ mod tests {
         let file = files.enter(&request, lower.ino, open).unwrap();
         files.enter(&request, lower.ino, open).unwrap();
         // Two chunks: a file of one has no seek table.
-        let data = vec![7; settings.shape().chunk_bytes as usize + 1];
+        let data = vec![7; settings.encoding().chunk_bytes as usize + 1];
         file.write(&request, Place::At(0), &data, WriteOptions::default()).unwrap();
         let before = lower.attr(&request).unwrap().size;
         files.leave(&request, lower.ino).unwrap();
@@ -221,8 +221,8 @@ mod tests {
         }
     }
 
-    /// A close that frees garbage waits for the disk, and two who leave at once settle the file
-    /// only as the last user.
+    /// A close that frees garbage waits for the disk. If two users leave at once, only the last of
+    /// them settles the file.
     #[test]
     fn nobody_waits_while_the_last_user_settles_a_file() {
         let gated = Arc::new(Gated::default());

@@ -1,4 +1,4 @@
-//! Starts and ends uses of files: the first user opens a file below, the last one closes it.
+//! Starts and ends uses of files: the first user opens the lower file, the last one closes it.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use super::pack::Packed;
 use super::size_xattr;
 use super::stored_file::{OpenBelow, StoredFile};
 
-/// Opens and closes files below, for requests and for the reclaimer.
+/// Opens and closes lower files, for requests and for the reclaimer.
 pub struct Access {
     lower: Arc<dyn FileSystem>,
     settings: Arc<Settings>,
@@ -26,7 +26,7 @@ impl Access {
         &self.settings
     }
 
-    /// Starts a use of a file; opens it below with `mode` if it is not in use.
+    /// Starts a use of a file; opens the lower file with `mode` if the file is not in use.
     pub fn enter(&self, request: &Request, ino: Ino, mode: OpenMode) -> Result<Arc<StoredFile>> {
         let writes = mode.writes();
         let file = self.files.enter(request, ino, || {
@@ -68,7 +68,7 @@ impl Access {
         Ok(file)
     }
 
-    /// Takes over a file that was opened below; closes it if that fails.
+    /// Takes over an open lower file; closes it on failure.
     pub fn take_over(&self, request: &Request, opened: OpenBelow) -> Result<StoredFile> {
         self.or_closed(request, opened, |fs, settings| {
             StoredFile::open(fs, settings, request, opened)

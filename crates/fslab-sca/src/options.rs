@@ -19,7 +19,7 @@ const MIB: u64 = 1 << 20;
 
 pub const CHUNK: OptionSpec = OptionSpec {
     name: "chunk",
-    help: "bytes encoded on their own, a power of two, for new files",
+    help: "bytes that are encoded together in new files; a power of two",
     default: "128KiB",
     value: ValueKind::Bytes { least: 4 * KIB, most: MIB },
 };
@@ -33,7 +33,7 @@ pub const TAILS: OptionSpec = OptionSpec {
 
 pub const THREADS: OptionSpec = OptionSpec {
     name: "threads",
-    help: "threads that encode and decode; 0 for one a processor",
+    help: "threads that encode and decode; 0 for one per processor",
     default: "0",
     value: ValueKind::Count { least: 0, most: 256 },
 };
@@ -47,14 +47,15 @@ pub const CACHE: OptionSpec = OptionSpec {
 
 pub const MIN_RATIO: OptionSpec = OptionSpec {
     name: "min-ratio",
-    help: "share of a chunk that encoding must leave off, else it is stored raw",
+    help: "share of a chunk that encoding must save; otherwise the chunk is stored raw",
     default: "0.03",
     value: ValueKind::Share,
 };
 
 pub const VERIFY: OptionSpec = OptionSpec {
     name: "verify",
-    help: "check checksums on reading; off is for measurements only and voids promise 3",
+    help: "verify checksums when reading; off is only for measurements and disables promise 3 \
+           (never wrong bytes)",
     default: "on",
     value: ValueKind::Switch,
 };
@@ -75,29 +76,29 @@ pub const GARBAGE: OptionSpec = OptionSpec {
 
 pub const PACK: OptionSpec = OptionSpec {
     name: "pack",
-    help: "when to pack files: idle (while nothing is asked for, and at the end), close, or off",
+    help: "when to pack files: idle (while the mount is idle, and at unmount), close, or off",
     default: "idle",
     value: ValueKind::Choice(&["idle", "close", "off"]),
 };
 
 pub const PACK_AFTER: OptionSpec = OptionSpec {
     name: "pack-after",
-    help: "how long nobody must have asked for anything before files are packed",
+    help: "how long the mount must be idle before files are packed",
     default: "5s",
     value: ValueKind::Duration,
 };
 
 pub const PACK_RATE: OptionSpec = OptionSpec {
     name: "pack-rate",
-    help: "bytes a second that packing may write while nothing else is asked for",
+    help: "bytes per second that packing may write while the mount is idle",
     default: "64MiB",
     value: ValueKind::Bytes { least: 64 * KIB, most: 1 << 40 },
 };
 
-/// Settings of a layer over a file system.
+/// Returns the settings of a layer over a file system.
 ///
 /// # Errors
-/// A chunk size that is not a power of two; errors of beginning a session.
+/// The chunk size is not a power of two, the tree is in use, or the session can't be begun.
 pub fn settings(
     codec: &'static CodecSpec,
     fs: &Arc<dyn FileSystem>,
@@ -122,7 +123,7 @@ pub fn settings(
     };
     let size_xattr = options.is_on("size-xattr");
     if size_xattr && !has_xattrs {
-        tracing::warn!("sizes can't be kept in xattrs here: listings will open every file");
+        tracing::warn!("can't keep sizes in xattrs here: listings will open every file");
     }
     if !options.is_on("verify") {
         tracing::warn!("verify=off: damaged content will be served; for measurements only");
@@ -152,7 +153,7 @@ pub fn settings(
 /// Locks a tree for one layer.
 ///
 /// # Errors
-/// `InUse` if another process holds the lock.
+/// `InUse` if another process has locked the tree.
 pub fn lock_tree(codec: &'static CodecSpec, fs: &dyn FileSystem, mode: LockMode) -> Result<()> {
     fs.lock_tree(mode).map_err(|source| match source.errno() {
         Errno::BUSY => Error::InUse { layer: codec.name },
@@ -187,7 +188,7 @@ fn cache(bytes: u64) -> DecodedCache {
     Cache::with_weighter(chunks, bytes, BytesOfContent)
 }
 
-/// Settings for inspecting stored files: nothing is written or cached.
+/// Returns settings for inspecting stored files, without writing or caching.
 ///
 /// # Errors
 /// No thread can be started.
@@ -216,7 +217,7 @@ pub fn of_tools() -> fslab_vfs::Result<Settings> {
     })
 }
 
-/// Settings for packing stored files of a codec while nothing is mounted over them.
+/// Returns settings for packing stored files of a codec while nothing is mounted over them.
 ///
 /// # Errors
 /// No thread can be started.
@@ -225,7 +226,7 @@ pub fn of_packing(codec: &'static CodecSpec, size_xattr: bool) -> fslab_vfs::Res
     Ok(Settings { codec, level, least_gain: 0.03, size_xattr, ..of_tools()? })
 }
 
-/// Settings for encoding samples as a layer with these options would.
+/// Returns settings for encoding samples as a layer with these options would.
 ///
 /// # Errors
 /// No thread can be started.

@@ -1,13 +1,14 @@
 //! Packing: rewrites the content within the same stored file, in logical order and without garbage.
 //!
-//! Names, links and open handles need no care, because no second file is made. First, garbage
-//! collection moves all content behind the end, so that the file begins with gaps. The bytes within
-//! a gap have no meaning, so ordered frames and an index are written there. Once they are durable,
-//! a slot is written that leads to them. This one write makes the packed copy the file. Then the
-//! gap before the copy is shortened, and the old content behind it is cut off.
+//! Names, links and open handles are not affected, because no second file is created. First,
+//! garbage collection moves all content past the end, so that the file begins with gaps. The bytes
+//! within a gap have no meaning, so ordered frames and an index are written there. Once they are
+//! durable, a slot that leads to them is written. With this write, the packed copy replaces the old
+//! content. Then the gap before the copy is shortened, and the old content after it is cut off.
 //!
 //! Packing proceeds one mebibyte at a time; between two steps others may use the file. If they
-//! change the file while it is being copied into the gap, the copy is given up without any loss.
+//! change the file while it is being copied into the gap, the copy is abandoned, and no data is
+//! lost.
 
 use std::cell::RefCell;
 use std::ops::Range;
@@ -18,11 +19,10 @@ use fslab_vfs::{Errno, Result, WriteOptions};
 use super::commit::{Stepped, Steps, Stop, clear_end, commit_with_slot, cut_off_superseded};
 use super::content::Content;
 use super::context::{Io, Settings};
-use super::dead_frames::{Gap, make_gap, punch};
-use super::format::{HEAD_BYTES, Kind};
-use super::frame::{self, Frame, NewFrame};
-use super::frame_reader;
-use super::garbage_collection::{BATCH_FRAMES, GAP_BYTES_MAX, Move, end_move, end_of, move_some};
+use super::format::HEAD_BYTES;
+use super::frame::{Frame, NewFrame};
+use super::gap::end_of;
+use super::garbage_collection::{BATCH_FRAMES, Move, end_move, move_some};
 use super::journal::Journal;
 use super::log::Log;
 use super::reclaim_policy::{MOVED_BYTES, SPARE_BYTES, free_bytes};
@@ -42,7 +42,7 @@ struct Packing {
 }
 
 enum Stage {
-    /// Content is being moved behind the end.
+    /// Content is being moved past the end.
     Moving(Move),
     /// Content is being copied, in order, into the gaps at the beginning of the file.
     Copying(Box<Copying>),
@@ -50,11 +50,11 @@ enum Stage {
 
 struct Copying {
     packed: Log,
-    /// The last sequence of the copied file, which must not change.
+    /// Sequence of the last frame when copying began. If it changes, the copy is abandoned.
     sequence: u64,
-    /// The gaps before copying began.
+    /// The gaps at the beginning of the file when copying began.
     gaps: Vec<Frame>,
-    /// The next chunk; `fills` says whether the hole before it becomes zeros.
+    /// The next chunk. If `fills` is set, the hole before it is written as zeros.
     next: u64,
     fills: bool,
     /// Frames to be written before those of the next chunk.
@@ -64,7 +64,7 @@ struct Copying {
 /// State of packing after a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Progress {
-    /// This many more bytes were written below.
+    /// This many more bytes were written to the lower file.
     Going(u64),
     /// The file is packed.
     Done,
@@ -79,7 +79,7 @@ pub enum Packed {
     Already,
     /// It was packed.
     Now,
-    /// It was given up: the file changed, a part can't be read, or `goes_on` stopped it.
+    /// Packing was abandoned: the file changed, a part can't be read, or `goes_on` stopped it.
     GivenUp,
 }
 
@@ -92,9 +92,9 @@ struct Shape {
     /// Whether the frames are in the order of the chunks.
     is_ascending: bool,
     has_small_holes: bool,
-    /// End of the content that was looked at.
+    /// End of the content visited so far.
     content_end: u64,
-    /// Offset of the last frame that was looked at.
+    /// Offset of the last frame visited so far.
     last_frame: u64,
 }
 
@@ -133,7 +133,7 @@ impl Shape {
     }
 }
 
-/// Looks at the layout of a file, in slices.
+/// Returns the layout of a file, read in slices.
 ///
 /// # Errors
 /// [`Stop::Gone`] if the file is changed meanwhile.
@@ -162,7 +162,7 @@ pub fn gains_by_packing(file: &impl Steps) -> Stepped<bool> {
 /// to continue. The file is not locked during this call.
 ///
 /// # Errors
-/// `ENOSPC` if the file system below has no room for a copy of the live content.
+/// `ENOSPC` if the lower file system has no room for a copy of the live content.
 pub fn pack(file: &impl Steps, goes_on: &mut dyn FnMut(u64) -> bool) -> Stepped<Packed> {
     let mut packing = in_turn(file, || begin(file))?;
     loop {
@@ -230,7 +230,8 @@ fn begin_copying(file: &impl Steps, room_end: u64) -> Stepped<Box<Copying>> {
     file.step(|io, log| log.begin_copying(io, room_end))
 }
 
-/// Copies about a mebibyte. Returns `Done` once a slot leads to the copy, which then is the file.
+/// Copies about a mebibyte. Returns `Done` once a slot leads to the copy, which then replaces the
+/// old content.
 fn copy_some(file: &impl Steps, copying: &mut Copying) -> Stepped<Progress> {
     let copied = file.step(|io, log| log.copy_some(io, copying))?;
     if copied != Progress::Done {
@@ -253,7 +254,11 @@ fn give_up(file: &impl Steps, packing: &Packing) -> Stepped<()> {
     let Stage::Copying(copying) = &packing.stage else { return Ok(()) };
     file.step(|io, log| {
         if let Err(error) = log.empty_gaps(io, &copying.gaps) {
-            tracing::warn!(%error, file = %io.lower.name(), "could not give up packing in order");
+            tracing::warn!(
+                %error,
+                file = %io.lower.name(),
+                "can't free the space of an abandoned packing"
+            );
         }
         Ok(())
     })
@@ -281,7 +286,8 @@ impl Log {
         !self.is_packed() && is_other
     }
 
-    /// Whether the file is packed except for its holes: tools then write less than the content.
+    /// Whether the file is packed except for its holes. Ordinary tools then omit the holes, so
+    /// their output is shorter than the content.
     pub fn is_packed_but_for_holes(&self, io: Io<'_>) -> Result<bool> {
         let few = self.garbage_in_all() <= self.garbage_left_unpacked(io.settings);
         let is_whole = self.journal.ends_well() && !self.map.is_cut();
@@ -298,7 +304,7 @@ impl Log {
     /// Minimum end of the gaps before a packed copy.
     ///
     /// # Errors
-    /// `ENOSPC` if the file system below has no room for a copy of the live content.
+    /// `ENOSPC` if the lower file system has no room for a copy of the live content.
     fn room_for_a_copy(&self, io: Io<'_>, shape: &Shape) -> Result<u64> {
         let live = self.map.live_bytes().min(self.end());
         if free_bytes(io)? < live + 2 * MOVED_BYTES.min(live) + SPARE_BYTES {
@@ -308,21 +314,7 @@ impl Log {
         Ok(HEAD_BYTES + live + live / 8 + shape.chunks * 64 + zeros + (256 << 10))
     }
 
-    /// Empties the given gaps, if the file still begins with them.
-    fn empty_gaps(&self, io: Io<'_>, gaps: &[Frame]) -> Result<()> {
-        let now = self.leading_gaps(io)?;
-        if now.first() != gaps.first() {
-            return Ok(());
-        }
-        for gap in gaps {
-            let (header, offset) = (frame::header(self.identity(), gap), gap.reference.offset);
-            io.lower.write(io.request, offset, &header, WriteOptions::default())?;
-            punch(io, self.identity(), gap.reference)?;
-        }
-        Ok(())
-    }
-
-    /// Returns the hole behind the content of a chunk, or the one at the beginning; may be empty.
+    /// Returns the hole after the content of a chunk, or the one at the beginning. It may be empty.
     fn hole_behind(&self, io: Io<'_>, chunk: Option<u64>) -> Result<Range<u64>> {
         let extent = chunk.map_or(Ok(None), |chunk| self.map.extent(io, chunk))?;
         let start = extent.map_or(0, |(_, end)| end);
@@ -333,7 +325,8 @@ impl Log {
         Ok(start..end.max(start))
     }
 
-    /// Whether a hole becomes zeros: only if ordinary tools can then decode the file.
+    /// Whether packing writes a hole as zeros, which it does only if ordinary tools can then decode
+    /// the file.
     fn is_filled(&self, hole: &Range<u64>) -> bool {
         let length = hole.end - hole.start;
         self.identity().codec.compresses && (1..=SMALL_HOLE_BYTES).contains(&length)
@@ -345,37 +338,6 @@ impl Log {
         let is_last = hole.end == self.size();
         let end = if is_last { hole.end.div_ceil(chunk) } else { hole.end / chunk };
         hole.start.div_ceil(chunk)..end
-    }
-
-    /// The gaps at the beginning of the file.
-    pub fn leading_gaps(&self, io: Io<'_>) -> Result<Vec<Frame>> {
-        let (mut gaps, mut place) = (Vec::new(), HEAD_BYTES);
-        while place < self.end() {
-            match frame_reader::header(io, self.identity(), place) {
-                Ok(frame) if frame.kind == Kind::Gap && frame.reference.end() <= self.end() => {
-                    place = frame.reference.end();
-                    gaps.push(frame);
-                }
-                Ok(_) => break,
-                Err(error) if error.errno() == Errno::IO => break,
-                Err(error) => return Err(error),
-            }
-        }
-        Ok(gaps)
-    }
-
-    /// Appends empty gaps so that the moved content begins at `room_end`.
-    fn add_room(&mut self, io: Io<'_>, room_end: u64) -> Result<()> {
-        let header_bytes = self.identity().header_bytes() as u64;
-        while self.end() < room_end {
-            let (end, next) = (self.end(), self.journal.sequence() + 1);
-            let length = (room_end - end).clamp(header_bytes, GAP_BYTES_MAX) as u32;
-            let gap = Frame::gap(&(next..=next), self.size());
-            self.journal.write_gap(io, &frame::gap(self.identity(), gap, end, length))?;
-            let made = frame_reader::header(io, self.identity(), end)?;
-            self.apply(io, &made, &[])?;
-        }
-        Ok(())
     }
 
     fn begin_copying(&mut self, io: Io<'_>, room_end: u64) -> Result<Box<Copying>> {
@@ -426,7 +388,8 @@ impl Log {
         if is_last { self.finish_copy(io, copying) } else { Ok(going(copying, before)) }
     }
 
-    /// Encodes the whole content of a chunk in one frame, with zeros before and behind on request.
+    /// Encodes the whole content of a chunk in one frame, on request with the zeros before or after
+    /// it.
     fn filled(&self, io: Io<'_>, chunk: u64, (before, behind): (bool, bool)) -> Result<NewFrame> {
         let base = chunk * self.map.chunk_bytes();
         let end = self.map.chunk_bytes().min(self.size().saturating_sub(base)) as u32;
@@ -456,7 +419,7 @@ impl Log {
     /// Ends the copy with a checkpoint.
     fn finish_copy(&self, io: Io<'_>, copying: &mut Copying) -> Result<Progress> {
         copying.packed.write_checkpoint(io)?;
-        // A stale frame of an abandoned packing must not follow the last one.
+        // A stale frame of an abandoned packing must not follow the last frame of the copy.
         let blank = vec![0; self.identity().header_bytes()];
         io.lower.write(io.request, copying.packed.end(), &blank, WriteOptions::default())?;
         Ok(Progress::Done)
@@ -467,8 +430,8 @@ impl Log {
         copying.sequence != self.journal.sequence() || self.commits.sync_has_failed()
     }
 
-    /// Writes the slot that leads to the durable copy, and makes the copy the file. Anyone who
-    /// opens the file from now on finds the copy.
+    /// Writes the slot that leads to the durable copy, and replaces the log by that of the copy.
+    /// From now on, opening the file finds the copy.
     fn point_to_copy(&mut self, io: Io<'_>, copying: &mut Copying) -> Result<Progress> {
         if self.has_changed_since(copying) {
             self.empty_gaps(io, &copying.gaps)?;
@@ -476,31 +439,13 @@ impl Log {
         }
         let slot = copying.packed.slot_of_checkpoint(true);
         copying.packed.write_slot(io, &slot)?;
-        // Removed frames need no place in the cache.
+        // Cached content of the removed frames is no longer needed.
         let identity = *self.identity();
         io.settings.cache.retain(|(file, _), _| *file != identity.file_id);
         *self = std::mem::replace(&mut copying.packed, Log::new(identity));
         self.journal.become_file();
         tracing::debug!(file = %io.lower.name(), bytes = self.end(), "packed a stored file");
         Ok(Progress::Done)
-    }
-
-    /// Shortens the first gap so that it ends at the first frame and a walk can pass all frames. If
-    /// gap and frame are not as packing leaves them, only the slot leads to the frames.
-    pub fn shorten_first_gap(&self, io: Io<'_>) -> Result<()> {
-        let nothing = (self.identity().codec.store)(&[]).len();
-        let end = HEAD_BYTES + (self.identity().header_bytes() + nothing) as u64;
-        let header = |place| frame_reader::header(io, self.identity(), place);
-        let headers = header(HEAD_BYTES).and_then(|gap| Ok((gap, header(end)?)));
-        match headers {
-            Ok((gap, first)) if gap.kind == Kind::Gap && first.sequence > 1 => {
-                let gap = Gap { range: HEAD_BYTES..end, sequences: 1..=first.sequence - 1 };
-                make_gap(io, self.identity(), &gap, self.size()).map(drop)
-            }
-            Ok(_) => Ok(()),
-            Err(error) if error.errno() == Errno::IO => Ok(()),
-            Err(error) => Err(error),
-        }
     }
 }
 

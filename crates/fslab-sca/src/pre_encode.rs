@@ -8,38 +8,43 @@ use super::encoder::{Encoded, encode_all};
 use super::frame::Encoding;
 use super::reader::{Piece, pieces};
 
-/// Encoded bodies of the whole chunks in one write.
+/// Encoded bodies of the complete chunks in one write.
 #[derive(Default)]
 pub struct PreEncoded {
-    shape: Option<Encoding>,
+    encoding: Option<Encoding>,
+    /// Offset of the write.
+    offset: u64,
     bodies: Vec<(u64, Encoded)>,
 }
 
 impl PreEncoded {
-    /// Encodes the whole chunks in a write at `offset`.
+    /// Encodes the complete chunks in a write at `offset`.
     ///
     /// # Errors
     /// `ENOMEM` if encoding fails.
-    pub fn new(settings: &Settings, shape: Encoding, offset: u64, data: &[u8]) -> Result<Self> {
-        let Encoding { codec, chunk_bytes } = shape;
+    pub fn new(settings: &Settings, encoding: Encoding, offset: u64, data: &[u8]) -> Result<Self> {
+        let Encoding { codec, chunk_bytes } = encoding;
         if !codec.compresses {
             return Ok(Self::default());
         }
         let is_whole = |piece: &Piece| u64::from(piece.end - piece.start) == chunk_bytes;
         let whole = pieces(chunk_bytes, offset, data.len() as u64).filter(is_whole);
-        let (chunks, contents): (Vec<u64>, Vec<&[u8]>) = whole
-            .map(|piece| (piece.chunk, &data[piece.at..piece.at + chunk_bytes as usize]))
-            .unzip();
+        let (chunks, contents): (Vec<u64>, Vec<&[u8]>) =
+            whole.map(|piece| (piece.chunk, piece.of(data))).unzip();
         let encoded = encode_all(settings, codec, &contents)?;
-        Ok(Self { shape: Some(shape), bodies: chunks.into_iter().zip(encoded).collect() })
+        let bodies = chunks.into_iter().zip(encoded).collect();
+        Ok(Self { encoding: Some(encoding), offset, bodies })
     }
 
-    /// Returns the body of a chunk, if the file still has the encoding that was used.
-    pub fn take(&mut self, shape: Encoding, chunk: u64) -> Option<Encoded> {
-        let is_same = |prepared: &Encoding| {
-            std::ptr::eq(prepared.codec, shape.codec) && prepared.chunk_bytes == shape.chunk_bytes
-        };
-        self.shape.as_ref().filter(|prepared| is_same(prepared))?;
+    /// Drops the bodies if the write has another offset or encoding than expected.
+    pub fn keep_if(&mut self, encoding: Encoding, offset: u64) {
+        if self.encoding != Some(encoding) || self.offset != offset {
+            self.bodies.clear();
+        }
+    }
+
+    /// Returns the body of a chunk.
+    pub fn take(&mut self, chunk: u64) -> Option<Encoded> {
         let at = self.bodies.iter().position(|(known, _)| *known == chunk)?;
         Some(self.bodies.swap_remove(at).1)
     }

@@ -1,4 +1,4 @@
-//! Makes ranges read as zeros: whole chunks become holes, partial chunks are rewritten.
+//! Makes ranges read as zeros: complete chunks become holes, partly covered chunks are rewritten.
 
 use fslab_vfs::{Result, WriteOptions};
 
@@ -21,7 +21,7 @@ impl Log {
             return Ok(());
         }
         let chunk_bytes = self.map.chunk_bytes();
-        // The part behind the end reads as zeros already, so the last chunk counts as whole.
+        // The part past the end reads as zeros already, so the last chunk is treated as complete.
         let whole_end =
             if end == self.size() { end.div_ceil(chunk_bytes) } else { end / chunk_bytes };
         let whole = offset.div_ceil(chunk_bytes)..whole_end;
@@ -35,12 +35,12 @@ impl Log {
             let rest = self.drop_but_for_the_rest(io, whole.clone(), options)?;
             frames.push(self.hole(rest..whole.end));
         }
-        // All frames are written with one call, so a full disk changes nothing.
+        // All frames are written with one call, so a full disk leaves the file unchanged.
         self.map.cool_down();
         self.append_frames(io, frames, options)
     }
 
-    /// The parts of a range in partly zeroed chunks: at most two.
+    /// Returns the parts of a range in partly zeroed chunks; at most two.
     fn edges(&self, offset: u64, end: u64, whole: &std::ops::Range<u64>) -> Vec<Piece> {
         let chunk_bytes = self.map.chunk_bytes();
         if whole.is_empty() {

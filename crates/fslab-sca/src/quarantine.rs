@@ -1,7 +1,7 @@
-//! Quarantine: handles bytes behind the last whole frame, left by a crash or another program.
+//! Quarantine of bytes after the last complete frame, left by a crash or another program.
 //!
 //! This version does not recognise them as a frame, but they may be valuable data. Before their
-//! space is used, they are copied into frames behind them, which are made durable.
+//! space is used, they are copied into frames that follow them, which are made durable.
 
 use std::ops::Range;
 
@@ -13,7 +13,7 @@ use super::frame::{Frame, Identity, gap};
 use super::journal::{Batch, Behind};
 use super::log::Log;
 
-/// Copies of bytes behind the end, and the gap that will replace the bytes.
+/// Copies of bytes past the end, and the gap that will replace the bytes.
 pub struct Aside {
     gap: Frame,
     length: u32,
@@ -21,7 +21,7 @@ pub struct Aside {
 }
 
 impl Log {
-    /// Copies the bytes behind the end into frames that follow them.
+    /// Copies the bytes past the end into frames that follow them.
     pub fn copy_aside(&mut self, io: Io<'_>, leftover: &Range<u64>) -> Result<Aside> {
         self.journal.write_head(io)?;
         let header_bytes = self.identity().header_bytes() as u64;
@@ -41,7 +41,7 @@ impl Log {
             file = %io.lower.name(),
             offset = leftover.start,
             bytes = leftover.end - leftover.start,
-            "bytes that are no frame were kept aside; see `fslab sca dump`"
+            "bytes that are not a frame were quarantined; see `fslab sca dump`"
         );
         self.journal.note_behind(Behind::Nothing);
         self.journal.note_write();
@@ -50,9 +50,9 @@ impl Log {
         aside.kept.iter().try_for_each(|frame| self.apply(io, frame, &[]))
     }
 
-    /// The gap of a leftover. It stands for more sequences than the leftover can hold frames,
-    /// because the leftover may contain headers of incomplete frames. If the gap does not survive
-    /// the next crash, a walk over these headers must not continue into the copies.
+    /// Makes the gap for a leftover. It stands for more sequences than the leftover can contain
+    /// frames, because the leftover may contain headers of incomplete frames. If the gap does not
+    /// survive the next crash, a walk over these headers must not continue into the copies.
     fn gap_for(&self, leftover: &Range<u64>) -> Frame {
         let header_bytes = self.identity().header_bytes() as u64;
         let first = self.journal.sequence() + 1;
@@ -88,7 +88,7 @@ impl Log {
 }
 
 /// Overwrites the remains of a header with zeros. Otherwise a crash could leave half of a gap's
-/// header over half of an old header. Together they could form a valid header: that of the torn
+/// header and half of an old header. Together they could form a valid header: that of the torn
 /// frame that recovery had left out.
 pub fn blank_header(io: Io<'_>, identity: &Identity, offset: u64) -> Result<()> {
     let blank = vec![0; identity.header_bytes()];

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-/// Ranges that neither overlap nor touch; their number does not depend on the number of insertions.
+/// Ranges that neither overlap nor touch, so that repeated insertions do not add ranges.
 #[derive(Debug, Default)]
 pub struct Ranges {
     /// The end of each range, by its start.

@@ -12,7 +12,7 @@ use parking_lot::Mutex;
 
 use super::decoded_cache::FrameKey;
 
-/// Sequential reads after which another one is expected.
+/// Number of sequential reads after which another one is expected.
 const STREAK_MIN: u32 = 2;
 
 /// Prediction of the next reads through one handle.
@@ -32,15 +32,15 @@ struct State {
     slots: VecDeque<(u64, Arc<Slot>)>,
 }
 
-/// A place for the content of a chunk. The decoding thread holds it until it is done. If it is
-/// empty then, the reader decodes the chunk itself.
+/// A slot for the content of a chunk. The decoding thread has it locked until it is done. If the
+/// slot is empty then, the reader decodes the chunk itself.
 #[derive(Default)]
 pub struct Slot(OnceLock<Option<Ready>>);
 
 /// Decoded content of a frame.
 pub struct Ready {
     /// The file's id and the frame. They are compared because the chunk may have been rewritten,
-    /// and packing may have put another frame in the same place.
+    /// and packing may have written another frame at the same offset.
     pub key: FrameKey,
     pub content: Arc<Vec<u8>>,
 }
@@ -54,7 +54,7 @@ impl Slot {
 
 impl ReadAhead {
     /// Records a read and returns the chunks to decode in advance, so that `chunks_max` chunks
-    /// behind it are decoded or in progress. The kernel may send two requests at a time, in either
+    /// after it are decoded or in progress. The kernel may send two requests at a time, in either
     /// order.
     pub fn note(
         &self,
@@ -85,7 +85,7 @@ impl ReadAhead {
         self.state.lock().slots.iter().any(|(known, _)| *known == chunk)
     }
 
-    /// Hands over the content of a frame once; waits for the thread that decodes it.
+    /// Returns the content of a frame, only once; waits for the thread that decodes it.
     pub fn take(&self, chunk: u64, key: FrameKey) -> Option<Arc<Vec<u8>>> {
         let slot = {
             let slots = &mut self.state.lock().slots;
@@ -98,7 +98,7 @@ impl ReadAhead {
 }
 
 impl State {
-    /// Whether a read continues the sequence; if so, it becomes part of it.
+    /// Whether a read continues the sequence; if so, adds it to the sequence.
     fn goes_on(&mut self, read: &Range<u64>) -> bool {
         let length = read.end - read.start;
         if read.start == self.end {

@@ -1,4 +1,4 @@
-//! Reads a stored file: the content of chunks, and the position of data and holes.
+//! Reads a stored file: the content of chunks, and the positions of data and holes.
 
 use std::sync::Arc;
 
@@ -26,6 +26,13 @@ pub struct Piece {
     pub at: usize,
 }
 
+impl Piece {
+    /// Returns the part of the range's data that belongs to this piece.
+    pub fn of(self, data: &[u8]) -> &[u8] {
+        &data[self.at..self.at + (self.end - self.start) as usize]
+    }
+}
+
 /// Splits a range at the borders of chunks.
 pub fn pieces(chunk_bytes: u64, offset: u64, length: u64) -> impl Iterator<Item = Piece> {
     let mut done = 0;
@@ -45,9 +52,9 @@ pub fn pieces(chunk_bytes: u64, offset: u64, length: u64) -> impl Iterator<Item 
 }
 
 impl ChunkMap {
-    /// Reads from `offset` up to the end of the file; returns the number of bytes read. The result
-    /// is never shorter, even if only a part is damaged. The kernel would take a short read for the
-    /// end of the file and show zeros behind it.
+    /// Reads from `offset` up to the end of the file; returns the number of bytes read. If any part
+    /// is damaged, the whole read fails. The kernel would take a short read for the end of the
+    /// file, and show zeros after it.
     pub fn read(&self, io: Io<'_>, offset: u64, buffer: &mut [u8]) -> Result<usize> {
         let length = self.size().saturating_sub(offset).min(buffer.len() as u64);
         let mut rest = &mut buffer[..length as usize];
@@ -90,8 +97,9 @@ impl ChunkMap {
         Ok(())
     }
 
-    /// Reads the content of a chunk's indexed frame, with zeros around it. A reader of the whole
-    /// chunk will not need it again soon, so it is decoded directly into the target.
+    /// Reads the content of a chunk's indexed frame, with zeros around it. If the reader needs the
+    /// whole chunk, the content is decoded directly into the target. It is not cached, because it
+    /// will not be needed again soon.
     fn read_entry(&self, io: Io<'_>, piece: Piece, entry: Entry, target: &mut [u8]) -> Result<()> {
         let is_whole = piece.start <= entry.from && entry.to <= piece.end;
         let key = (self.identity().file_id, entry.frame);
@@ -111,7 +119,7 @@ impl ChunkMap {
         Ok(())
     }
 
-    /// The whole content of a chunk.
+    /// Returns the whole content of a chunk.
     pub fn chunk_content(&self, io: Io<'_>, chunk: u64) -> Result<Content> {
         if let Some(content) = self.hot(chunk) {
             return Ok(content.clone());
@@ -127,7 +135,7 @@ impl ChunkMap {
         Ok(content)
     }
 
-    /// The valid part of a frame's content of a chunk.
+    /// Returns the valid part of a frame's content of a chunk.
     fn content_of(&self, io: Io<'_>, chunk: u64, entry: Entry, keep: bool) -> Result<Content> {
         let key = (self.identity().file_id, entry.frame);
         let whole = match io.settings.cache.get(&key) {
@@ -152,7 +160,7 @@ impl ChunkMap {
                 Ok(Content { from: entry.from, bytes: Arc::new(whole[..count].to_vec()) })
             }
             _ => {
-                let what = "a frame with less content than said";
+                let what = "a frame with less content than its index entry";
                 Err(io.of_chunk(chunk).damaged(entry.frame.offset, what))
             }
         }
@@ -192,12 +200,12 @@ impl ChunkMap {
         Some(Ready { key: (self.identity().file_id, entry.frame), content })
     }
 
-    /// Reads the frame that holds content of a chunk.
+    /// Reads a frame with content of a chunk.
     fn frame_of(&self, io: Io<'_>, chunk: u64, entry: Entry) -> Result<(Frame, Body)> {
         let (io, offset) = (io.of_chunk(chunk), entry.frame.offset);
         let (frame, body) = frame_reader::frame(io, self.identity(), entry.frame)?;
         if !frame.kind.has_content() || frame.position != chunk || frame.from != entry.from {
-            return Err(io.damaged(offset, "content of another place"));
+            return Err(io.damaged(offset, "content of another chunk or offset"));
         }
         Ok((frame, body))
     }
@@ -207,7 +215,7 @@ impl ChunkMap {
         self.decode(io, chunk, entry).map(drop)
     }
 
-    /// Returns the next data or hole at or behind `offset`.
+    /// Returns the next data or hole at or after `offset`.
     pub fn seek(&self, io: Io<'_>, offset: u64, to: SeekTo) -> Result<u64> {
         if offset >= self.size() {
             return Err(Errno::NXIO.into());
@@ -247,7 +255,7 @@ impl ChunkMap {
         Ok(self.size())
     }
 
-    /// Start and end of a chunk's content in the logical file.
+    /// Returns the start and end of a chunk's content in the logical file.
     pub fn extent(&self, io: Io<'_>, chunk: u64) -> Result<Option<(u64, u64)>> {
         let base = chunk * self.chunk_bytes();
         let entries = self.entries(io, chunk)?;

@@ -1,13 +1,17 @@
-//! Decides when space is freed: a policy that reads numbers and changes nothing.
+//! Decides when space is freed. The policy only reads numbers; it changes no state.
 //!
-//! A commit frees the space of dead frames. Garbage collection frees that of a file full of holes
-//! and headers (see `garbage_collection`). Packing frees all of it (see `pack`).
+//! A commit frees the space of dead frames. Garbage collection frees the space of a file that
+//! consists mostly of holes and headers (see `garbage_collection`). Packing frees all unused space
+//! (see `pack`).
 
 use fslab_vfs::Result;
 
 use super::context::{Io, Settings};
 use super::format::HEAD_BYTES;
-use super::log::{DEAD_BYTES_MIN, Log};
+use super::log::Log;
+
+/// Minimum number of dead bytes that are worth a commit. A shorter file never has enough of them.
+const DEAD_BYTES_MIN: u64 = 1 << 20;
 
 /// Uncommitted bytes at which the writer itself commits, because the background thread is too slow.
 const UNCOMMITTED_BYTES_MAX: u64 = 256 << 20;
@@ -27,23 +31,24 @@ const LOOK_BYTES_MIN: u64 = 64 << 10;
 /// twice its live bytes by this much.
 const LOOK_BYTES: u64 = 8 << 20;
 
-/// Packing is worthwhile above this fraction of garbage plus this many bytes (or `garbage`, if
-/// less).
+/// Packing is worthwhile if the garbage exceeds this fraction of the live bytes, plus this many
+/// bytes (or `garbage`, if less).
 const PACKED_PART: u64 = 4;
 const PACKED_BYTES: u64 = 64 << 10;
 
-/// Length up to which a raw tail is tolerated, in addition to the same fraction of all content.
+/// Length up to which a raw tail is tolerated, in addition to the same fraction of the live bytes.
 const TAIL_BYTES: u64 = 4 << 10;
 
-/// At close, garbage is freed with a sync from `garbage` bytes on, if it is also this fraction of
+/// At close, garbage is freed with a sync if it is at least `garbage` bytes and this fraction of
 /// the live bytes.
 const CLOSED_PART: u64 = 4;
 
-/// Bytes of content that are moved before their old space is freed: the temporary extra space that
-/// garbage collection takes.
+/// Bytes of content that are moved before their old space is freed. Garbage collection temporarily
+/// needs this much extra space.
 pub const MOVED_BYTES: u64 = 8 << 20;
 
-/// Space that must stay free below, in addition to what is moved at a time.
+/// Space that must stay free in the lower file system, in addition to twice the bytes moved at a
+/// time.
 pub const SPARE_BYTES: u64 = 8 << 20;
 
 /// When a file needs maintenance.
@@ -56,8 +61,22 @@ pub enum Due {
     Now,
 }
 
+/// Lengths of the file at which it is examined again.
+pub struct Looks {
+    /// When to check whether dead frames are worth a commit.
+    commit: u64,
+    /// When to check whether to collect garbage.
+    clean: u64,
+}
+
+impl Default for Looks {
+    fn default() -> Self {
+        Self { commit: DEAD_BYTES_MIN, clean: 0 }
+    }
+}
+
 impl Log {
-    /// Maintenance that the last changes made due, judged by what is in memory.
+    /// Returns the maintenance that the last changes made due, judged only by state in memory.
     pub fn due(&self, settings: &Settings) -> Due {
         if self.commits.sync_has_failed() {
             return Due::Nothing;
@@ -99,8 +118,8 @@ impl Log {
         Ok(self.may_want_commit() && (dead >= much || dead >= free_bytes(io)? / ROOM_TIMES))
     }
 
-    /// Postpones the next check for a commit until enough further frames may be dead, or enough of
-    /// the free space may be used.
+    /// Postpones the next check for a commit until enough more frames may be dead, or enough of the
+    /// free space may be used.
     pub fn put_off_commit(&mut self, free_bytes: u64) {
         let much = DEAD_BYTES_MIN.max(self.size() / DEAD_PART).min(free_bytes / ROOM_TIMES);
         let more = much.saturating_sub(self.garbage.bytes()).max(LOOK_BYTES_MIN);
@@ -119,40 +138,40 @@ impl Log {
         self.looks.clean = self.end() + (self.garbage_bytes_max(settings) / 2).min(LOOK_BYTES);
     }
 
-    /// Garbage that is tolerated before it is collected.
+    /// Returns the garbage that is tolerated before it is collected, in bytes.
     fn garbage_bytes_max(&self, settings: &Settings) -> u64 {
         settings.garbage_bytes_max.max(self.map.live_bytes())
     }
 
-    /// Whether there is enough space to move content without taking it from other writers.
+    /// Whether there is enough free space to move content and leave space for other writers.
     pub fn has_room_to_clean(&self, io: Io<'_>) -> Result<bool> {
         Ok(free_bytes(io)? >= 2 * self.map.live_bytes().min(MOVED_BYTES) + SPARE_BYTES)
     }
 
     /// Whether the file has enough garbage, or a tail long enough, to be packed when the mount is
-    /// idle. Judged by what is in memory.
+    /// idle. Judged only by state in memory.
     pub fn wants_packing(&self, settings: &Settings) -> bool {
         self.is_whole() && self.has_much_to_pack(settings)
     }
 
-    /// The same for a file that is not in order.
+    /// Like [`Self::wants_packing`], for a file that may not be whole (see [`Log::is_whole`]).
     pub fn has_much_to_pack(&self, settings: &Settings) -> bool {
         self.garbage_in_all() > self.garbage_left_unpacked(settings) || self.has_long_tail()
     }
 
     /// Whether a large part of a file consists of small appended pieces, which are raw. A file of
-    /// less than a chunk may consist of nothing else.
+    /// less than a chunk may consist only of such pieces.
     fn has_long_tail(&self) -> bool {
         self.identity().codec.compresses
             && self.map.segment_bytes() > TAIL_BYTES + self.map.live_bytes() / PACKED_PART
     }
 
-    /// Everything except the head and live content. Freed space is still counted.
+    /// Returns the bytes of everything except the head and live content. Freed space is included.
     pub fn garbage_in_all(&self) -> u64 {
         (self.end() - HEAD_BYTES).saturating_sub(self.map.live_bytes())
     }
 
-    /// Garbage up to which a file is not packed.
+    /// Returns the bytes of garbage up to which a file is not packed.
     pub fn garbage_left_unpacked(&self, settings: &Settings) -> u64 {
         let least = PACKED_BYTES.min(settings.garbage_bytes_max);
         (self.map.live_bytes() / PACKED_PART).saturating_add(least)
@@ -165,7 +184,7 @@ impl Log {
     }
 }
 
-/// Free space below, in bytes.
+/// Returns the free space of the lower file system, in bytes.
 pub fn free_bytes(io: Io<'_>) -> Result<u64> {
     let below = io.lower.fs.statfs(io.request, io.lower.ino)?;
     Ok(below.blocks_available.saturating_mul(u64::from(below.fragment_size)))

@@ -1,10 +1,10 @@
 //! Frees space in a background thread, so that no writer waits for it.
 //!
 //! A file whose changes made maintenance due (see `reclaim_policy`) is committed or collected at
-//! once, in parallel with its writers. Files that hold garbage when a user closes them are packed
-//! once no request has arrived for a while, at most at the configured rate. The thread pauses as
-//! soon as requests arrive again. At unmount the remaining files are packed for at most `END_MAX`,
-//! because the next mount does not know them.
+//! once, in parallel with its writers. A file with garbage is offered for packing when a user
+//! closes it. It is packed once no request has arrived for a while, at most at the configured rate.
+//! The thread pauses as soon as requests arrive again. At unmount the remaining files are packed
+//! for at most `END_MAX`, because the next mount starts with an empty queue.
 
 use std::collections::{HashSet, VecDeque};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -21,8 +21,8 @@ use super::opening::Access;
 use super::pack::Packed;
 use super::stored_file::StoredFile;
 
-/// Maximum number of remembered files, in less than 4 MiB. Other files are offered again when they
-/// are used again.
+/// Maximum length of a queue, in less than 4 MiB. A file that does not fit is offered again after
+/// its next use.
 const OFFERED_MAX: usize = 1 << 16;
 
 /// Maximum time for packing files at unmount.
@@ -152,7 +152,7 @@ impl Reclaimer {
         let work = move || Run { access: &access, shared: &shared, pace }.run();
         match std::thread::Builder::new().name("reclaimer".to_owned()).spawn(work) {
             Ok(begun) => *thread = Some(begun),
-            Err(error) => tracing::warn!(%error, "no thread can be had to give space back"),
+            Err(error) => tracing::warn!(%error, "can't start the thread that frees space"),
         }
         thread.is_some()
     }
@@ -164,7 +164,7 @@ impl Reclaimer {
         if let Some(thread) = self.thread.lock().take()
             && thread.join().is_err()
         {
-            tracing::error!("the thread that gives space back has failed");
+            tracing::error!("the thread that frees space has panicked");
         }
     }
 
@@ -183,7 +183,7 @@ impl Reclaimer {
         }
         let left = self.shared.queue.lock().packed.order.len();
         if left > 0 {
-            tracing::info!("{left} files are left to be compacted; `fslab sca compact` does so");
+            tracing::info!("{left} files were not compacted; run `fslab sca compact`");
         }
     }
 }
@@ -203,8 +203,8 @@ struct Run<'a> {
 
 impl Run<'_> {
     fn run(&self) {
-        // Number of requests seen by the last packing: there is no new wait while it stays the
-        // same.
+        // Number of requests seen by the last packing: if it has not changed, the thread does not
+        // wait again.
         let mut seen = None;
         while let Some(job) = self.shared.next() {
             match job {
@@ -268,12 +268,12 @@ impl Run<'_> {
 
 /// Commits a file or collects its garbage if that is due and the file is in use.
 fn tend(access: &Access, ino: Ino) {
-    caught(ino, "committing or cleaning", || access.tend(&own_request(), ino));
+    caught(ino, "commit or clean", || access.tend(&own_request(), ino));
 }
 
 /// Packs a file; returns `None` on failure.
 fn pack(access: &Access, ino: Ino, goes_on: &mut dyn FnMut(u64) -> bool) -> Option<Packed> {
-    let packed = caught(ino, "packing", || access.pack(&own_request(), ino, goes_on));
+    let packed = caught(ino, "pack", || access.pack(&own_request(), ino, goes_on));
     packed.inspect(|packed| tracing::debug!(ino = ino.0, ?packed, "packing"))
 }
 
@@ -283,13 +283,13 @@ fn caught<T>(ino: Ino, what: &str, work: impl FnOnce() -> Result<T>) -> Option<T
         Ok(Ok(done)) => Some(done),
         // The file may have been removed, or its disk may be full or read-only.
         Ok(Err(error)) => {
-            tracing::debug!(%error, ino = ino.0, "{what} a file failed");
+            tracing::debug!(%error, ino = ino.0, "can't {what} a file");
             None
         }
-        // A bug with one file must not stop the thread. The file stays in use, because settling it
-        // would trust a state that may be wrong.
+        // A bug with one file must not stop the thread. The file is kept in use, because settling
+        // it would trust a state that may be wrong.
         Err(_) => {
-            tracing::error!(ino = ino.0, "{what} a file went wrong: this is a bug");
+            tracing::error!(ino = ino.0, "a bug: the attempt to {what} a file panicked");
             None
         }
     }

@@ -1,8 +1,8 @@
-//! Opens a stored file: finds the last valid checkpoint and walks over the frames behind it.
+//! Opens a stored file: finds the last valid checkpoint and walks over the frames after it.
 //!
 //! The walk goes from header to header and never searches the content of frames, so a stored file
-//! inside a stored file can't confuse it. A crash may leave incomplete frames behind a checkpoint.
-//! A frame with an incomplete body is left out, and the chunk keeps its earlier content.
+//! inside a stored file can't confuse it. A crash may leave incomplete frames after a checkpoint. A
+//! frame with an incomplete body is left out, and the chunk keeps its earlier content.
 
 use fslab_vfs::Result;
 use zerocopy::FromBytes;
@@ -23,7 +23,7 @@ use super::superblock::{self, Slot};
 const WINDOW_BYTES: usize = 256 << 10;
 const HEADER_WINDOW_BYTES: usize = 4 << 10;
 
-/// Bytes read ahead behind a frame of less than [`SMALL_FRAME_BYTES`], when only headers are read.
+/// Bytes read ahead after a frame of less than [`SMALL_FRAME_BYTES`], when only headers are read.
 const SMALL_WINDOW_BYTES: usize = 64 << 10;
 const SMALL_FRAME_BYTES: u64 = 16 << 10;
 
@@ -36,7 +36,7 @@ pub fn reads_of_walk(frames: u64, bytes: u64) -> u64 {
     }
 }
 
-/// Opens a stored file of `length` bytes. `mark` is given if it is trusted.
+/// Opens a stored file of `length` bytes. `mark` is the file's mark, if it is trusted.
 ///
 /// # Errors
 /// Damage that redundancy can't repair.
@@ -61,7 +61,7 @@ pub fn open(
     }
     let found = (log.size(), log.journal.sequence());
     if mark.is_some_and(|mark| (mark.file_size, mark.sequence) != found) {
-        return Err(io.damaged(log.end(), "a frame header; frames behind it can't be found"));
+        return Err(io.damaged(log.end(), "a damaged header, which hides the frames after it"));
     }
     Ok(log)
 }
@@ -77,11 +77,11 @@ fn walk_on(io: Io<'_>, mut log: Log, length: u64, is_left_well: bool) -> Result<
     Ok(log)
 }
 
-/// Opens a stored file by its frames alone, without slots and index: walks over every header and
+/// Opens a stored file only by its frames, without slots and index: walks over every header and
 /// checks every body.
 ///
 /// # Errors
-/// Errors of reading the file below; `EINTR` if the caller no longer waits.
+/// Errors of reading the lower file; `EINTR` if the caller no longer waits.
 pub fn by_frames(io: Io<'_>, identity: Identity, length: u64) -> Result<Log> {
     Search::begin(io, identity, length)?.end(length)
 }
@@ -96,7 +96,7 @@ impl<'a> Search<'a> {
     /// Walks over the frames of a file of `length` bytes.
     ///
     /// # Errors
-    /// As [`by_frames`].
+    /// As for [`by_frames`].
     pub fn begin(io: Io<'a>, identity: Identity, length: u64) -> Result<Self> {
         let mut found = Log::new(identity);
         found.journal.note_head(Head::Whole);
@@ -118,7 +118,7 @@ impl<'a> Search<'a> {
     /// Walks over the frames that were appended meanwhile; `length` is the present one.
     ///
     /// # Errors
-    /// As [`by_frames`].
+    /// As for [`by_frames`].
     pub fn end(self, length: u64) -> Result<Log> {
         let Self { walk, mut found } = self;
         let io = walk.io;
@@ -129,20 +129,20 @@ impl<'a> Search<'a> {
     }
 }
 
-/// Takes over what a search found in place of a log with a damaged index, unless it found fewer
-/// frames.
+/// Returns the log that a search found, to replace a log with a damaged index. Returns `None` if
+/// the search found fewer frames.
 pub fn in_place_of(log: &Log, mut found: Log, io: Io<'_>) -> Option<Log> {
     if found.end() < log.end() || found.journal.sequence() < log.journal.sequence() {
         return None;
     }
-    tracing::warn!(file = %io.lower.name(), "an index is damaged; the frames tell what it told");
+    tracing::warn!(file = %io.lower.name(), "a damaged index was rebuilt from the frames");
     found.commits = log.commits.anew(found.commits);
     found.journal.note_head(log.journal.head());
     Some(found)
 }
 
-/// Rebuilds a log with a damaged index from the frames, if these are not fewer than before. Returns
-/// `None` if the index is intact, or the file was searched in vain before.
+/// Rebuilds a log with a damaged index from the frames, unless there are fewer frames than before.
+/// Returns `None` if the index is intact, or an earlier search of the file failed.
 fn without_index(io: Io<'_>, log: &Log, length: u64) -> Result<Option<Log>> {
     if !log.map.is_damaged() {
         return Ok(None);
@@ -151,17 +151,17 @@ fn without_index(io: Io<'_>, log: &Log, length: u64) -> Result<Option<Log>> {
     io.settings.failed_searches.search(searched(io)?, search)
 }
 
-/// The state of a file, for [`super::failed_searches::FailedSearches`].
+/// Returns the state of a file, for [`super::failed_searches::FailedSearches`].
 ///
 /// # Errors
-/// Errors of reading the attributes of the file below.
+/// Errors of reading the attributes of the lower file.
 pub fn searched(io: Io<'_>) -> Result<Searched> {
     let attr = io.lower.attr(io.request)?;
     Ok(Searched { ino: io.lower.ino, length: attr.size, changed: attr.changed })
 }
 
-/// Returns the state at the newest valid checkpoint of a slot, or that of an empty file; and
-/// whether packing made it.
+/// Returns the state at the newest valid checkpoint of a slot, or that of an empty file. Also
+/// returns whether packing wrote that slot.
 fn from_slots(io: Io<'_>, identity: Identity, slots: &[Slot]) -> (Log, bool) {
     for slot in slots {
         let mut log = Log::new(identity);
@@ -175,7 +175,8 @@ fn from_slots(io: Io<'_>, identity: Identity, slots: &[Slot]) -> (Log, bool) {
     (Log::new(identity), false)
 }
 
-/// Returns the state at the checkpoint in a mark, if it is valid: it may have no slot.
+/// Returns the state at the checkpoint in a mark, if it is valid. Such a checkpoint may have no
+/// slot.
 fn from_mark(io: Io<'_>, identity: Identity, slots: &[Slot], mark: &Clean) -> Option<Log> {
     let slot = slots.first();
     if mark.checkpoint.is_none() || slot.is_some_and(|slot| slot.is_packed) {
@@ -197,16 +198,15 @@ fn from_mark(io: Io<'_>, identity: Identity, slots: &[Slot], mark: &Clean) -> Op
 fn adopt(io: Io<'_>, log: &mut Log, slot: &Slot) -> Result<()> {
     let offset = slot.checkpoint.offset;
     let (frame, payload) = frame_reader::metadata(io, log.identity(), slot.checkpoint)?;
-    // A slot whose number differs from its checkpoint's would be ordered wrongly against the next
-    // slot.
+    // If a slot's number differed from its checkpoint's, the next slot would be sorted wrongly.
     let is_right = frame.kind == Kind::Checkpoint
         && frame.sequence == slot.sequence
         && log.adopt(&frame, &payload).is_some()
         && log.commits.ordinal() == slot.ordinal;
-    if is_right { Ok(()) } else { Err(io.damaged(offset, "a checkpoint that makes no sense")) }
+    if is_right { Ok(()) } else { Err(io.damaged(offset, "an invalid checkpoint")) }
 }
 
-/// Records the data behind the last frame: nothing, a seek table, or unknown bytes.
+/// Records the data after the last frame: nothing, a seek table, or unknown bytes.
 fn look_behind(io: Io<'_>, log: &mut Log, length: u64) -> Result<()> {
     let behind = length.saturating_sub(log.end());
     if behind == 0 {
@@ -220,12 +220,12 @@ fn look_behind(io: Io<'_>, log: &mut Log, length: u64) -> Result<()> {
     Ok(())
 }
 
-/// Whether an incomplete frame of content or a hole lies behind all complete frames. A crash or
-/// damage leaves such a frame. Checkpoints and index pages do not count, because the frames before
+/// Whether an incomplete frame of content or of a hole follows all complete frames. A crash or
+/// damage leaves such a frame. Checkpoints and index pages are ignored, because the frames before
 /// them contain the same information.
 ///
 /// # Errors
-/// Errors of reading the file below.
+/// Errors of reading the lower file.
 pub fn ends_torn(io: Io<'_>, log: &Log, length: u64) -> Result<bool> {
     if !matches!(log.journal.behind(), Behind::Unknown(_)) {
         return Ok(false);
@@ -254,15 +254,15 @@ pub fn is_closing(io: Io<'_>, offset: u64, length: u64) -> Result<bool> {
     Ok(begin.starts_with(&BEGIN) && end == END && said.map(u64::from) == Some(length - 8))
 }
 
-/// Maximum number of index pages that a walk changes: those of 16 TiB in chunks of 128 KiB. A
+/// Maximum number of index pages that a walk changes. They cover 16 TiB in chunks of 128 KiB. A
 /// writer changes far fewer between two checkpoints, but a crafted file may have no checkpoints.
 const PAGES_MAX: usize = 1 << 20;
 
-/// Maximum number of dead frames that a walk remembers: 16 MiB.
+/// Maximum number of dead frames that a walk keeps in memory, in 16 MiB.
 const DEAD_MAX: usize = 1 << 20;
 
-/// Twice the maximum number of raw pieces in a walk. A writer joins 768 pieces into a frame;
-/// without such a frame, 64 MiB hold at most this many.
+/// Twice the maximum number of raw pieces in a walk. A writer joins 768 pieces into a frame. Even
+/// without joining, 64 MiB contain less than half this number of pieces.
 const SEGMENTS_MAX: usize = 2 << 20;
 
 /// A walk over frames.
@@ -279,12 +279,13 @@ pub struct Walk<'a> {
     emptied: Ranges,
     /// Upper bound of the number of raw pieces.
     segments: usize,
-    /// Limits of what stays in memory: changed index pages, dead frames, and twice the raw pieces.
+    /// Limits of the items kept in memory: changed index pages, dead frames, and twice the raw
+    /// pieces.
     pub pages_max: usize,
     pub dead_max: usize,
     pub segments_max: usize,
-    /// Whether a signal of the caller ends it. It does not end the opening of a file, because a
-    /// caller with frequent signals would never open one.
+    /// Whether a signal to the caller ends the walk. A signal does not end the opening of a file: a
+    /// caller with frequent signals could never open one.
     is_interruptible: bool,
 }
 
@@ -332,8 +333,8 @@ impl<'a> Walk<'a> {
         Ok(())
     }
 
-    /// Marks all frames from a place up to `until` as lost. A crafted file may contain millions, so
-    /// their headers are read again and not kept.
+    /// Marks all frames from an offset up to `until` as lost. A crafted file may contain millions,
+    /// so their headers are read again and not kept.
     fn lose_all(&mut self, log: &mut Log, from: (u64, u64), until: u64) -> Result<()> {
         let mut headers = Walk::new(self.io, until, true);
         let (mut end, mut sequence) = from;
@@ -345,15 +346,15 @@ impl<'a> Walk<'a> {
         Ok(())
     }
 
-    /// Limits the memory that a crafted file can use. The space of forgotten dead frames is freed
-    /// by packing.
+    /// Limits the memory that a crafted file can use. Packing frees the space of the dead frames
+    /// that are dropped here.
     fn keep_bounded(&mut self, log: &mut Log) -> Result<()> {
         log.garbage.keep_at_most(self.dead_max);
         if self.has_too_many_segments(log) {
-            return Err(self.io.damaged(log.end(), "more raw pieces than there can be"));
+            return Err(self.io.damaged(log.end(), "too many raw pieces"));
         }
         if log.map.changed_pages() > self.pages_max {
-            return Err(self.io.damaged(log.end(), "frames too far apart to do without an index"));
+            return Err(self.io.damaged(log.end(), "frames too far apart to rebuild the index"));
         }
         Ok(())
     }
@@ -371,7 +372,7 @@ impl<'a> Walk<'a> {
     /// Returns the frame at an offset, if its header is valid and it fits into the file.
     ///
     /// # Errors
-    /// Errors of reading the file below; `EINTR` if the walk is interruptible and the caller no
+    /// Errors of reading the lower file; `EINTR` if the walk is interruptible and the caller no
     /// longer waits.
     pub fn next(&mut self, identity: &Identity, at: u64, sequence: u64) -> Result<Option<Frame>> {
         if self.is_interruptible {
@@ -412,7 +413,8 @@ impl<'a> Walk<'a> {
 
     fn take(&mut self, log: &mut Log, frame: &Frame, payload: &[u8]) -> Result<()> {
         match frame.kind {
-            // These pages belong to a checkpoint that no slot leads to; they are built again.
+            // These pages belong to a checkpoint that no slot leads to. The walk rebuilds them, so
+            // they are dead.
             Kind::Index => log.garbage.add(vec![frame.reference]),
             Kind::Segment => self.segments += 1,
             Kind::Checkpoint => {
@@ -447,12 +449,12 @@ impl<'a> Walk<'a> {
             file = %self.io.lower.name(),
             chunk = frame.position,
             offset = frame.reference.offset,
-            "a frame is not whole and was left out"
+            "an incomplete frame was left out"
         );
         log.map.note_disorder();
         log.journal.note_left_out();
-        // Its piece lay behind the end, where there were zeros. The earlier content of the chunk
-        // may have been synced, and must not become unreadable with it.
+        // The lost piece was appended past the end, where there were only zeros. The earlier
+        // content of the chunk may have been synced, and must stay readable.
         if frame.kind == Kind::Segment {
             return Ok(());
         }

@@ -17,7 +17,7 @@ use super::format::{
 use super::frame::Reference;
 use super::lower::is_absence;
 
-/// The kind of a file below according to its xattr.
+/// The kind of a lower file according to its xattr.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mark {
     /// A stored file that was being written.
@@ -37,8 +37,8 @@ pub struct Clean {
     /// Whether everything was durable when the mark was written.
     pub durable: bool,
     pub session: u64,
-    /// The last checkpoint; few reads lead from it to the last frame. Older versions did not record
-    /// it.
+    /// The last checkpoint; the last frame is a few reads away from it. Older versions did not
+    /// record it.
     pub checkpoint: Reference,
 }
 
@@ -52,8 +52,8 @@ impl Clean {
 const STORED: u8 = 1;
 const FOREIGN: u8 = 2;
 
-/// States of a mark of kind [`FOREIGN`] that a conversion set: on a file without this xattr, and on
-/// a file whose earlier value follows.
+/// States of a mark of kind [`FOREIGN`] that a conversion set. The file had no such xattr before,
+/// or its earlier value follows.
 const CONTENT: u8 = 1;
 const CONTENT_WITH_XATTR: u8 = 2;
 
@@ -128,7 +128,7 @@ pub fn before_content(value: &[u8]) -> Option<(Option<Vec<u8>>, Fingerprint)> {
     Some((before, Fingerprint { size: record.file_size.get(), beginning_crc }))
 }
 
-/// Place of the checksum in a mark.
+/// Bytes of the checksum in a mark.
 const CRC_RANGE: std::ops::Range<usize> = 4..8;
 
 fn blank() -> MarkRecord {
@@ -169,7 +169,7 @@ fn encode(mark: &Mark) -> Vec<u8> {
     sealed(&record, &checkpoint)
 }
 
-/// Joins a mark and the data behind it, and adds the checksum of both.
+/// Joins a mark and the data that follows it, and adds the checksum of both.
 fn sealed(record: &MarkRecord, rest: &[u8]) -> Vec<u8> {
     let mut value = [record.as_bytes(), rest].concat();
     let crc = crc32c::crc32c(&value);
@@ -196,7 +196,7 @@ pub fn decode(value: &[u8]) -> Option<Mark> {
             durable: state == 2,
             session: record.session.get(),
             checkpoint: match rest {
-                // Versions before marks had checkpoints wrote no reference.
+                // Versions whose marks had no checkpoint wrote no reference.
                 [] => Reference::NONE,
                 rest => {
                     let record = ReferenceRecord::read_from_bytes(rest).ok()?;
@@ -208,16 +208,16 @@ pub fn decode(value: &[u8]) -> Option<Mark> {
     }
 }
 
-/// The error for a file with the mark of a stored file but without a known head.
+/// Returns the error for a file with the mark of a stored file but without a valid head.
 pub fn headless(ino: Ino) -> Error {
-    let what = "a stored file whose head is damaged, or of a later version";
+    let what = "a stored file with a damaged head, or of a later version";
     Error::Damaged { ino, offset: 0, what }
 }
 
 /// Begins a session over a tree, and returns whether xattrs are usable.
 ///
 /// A tree that is empty at its first use is marked as pure. A file in it is foreign only if a user
-/// adds it behind the mount. Only a conversion keeps a tree plain.
+/// adds it without the mount. Only a conversion keeps a tree plain.
 pub fn begin_session(
     fs: &Arc<dyn FileSystem>,
     request: &Request,
@@ -274,7 +274,7 @@ pub fn set_plain(fs: &dyn FileSystem, request: &Request, plain: bool) -> Result<
     sync_root(fs, request)
 }
 
-/// The session after another one, whether or not that one ended properly.
+/// Returns the session after another one, whether or not that one ended properly.
 fn session_after(known: Session) -> Session {
     let number = known.number + 1;
     // If a session did not end properly, its marks and earlier ones are no longer trusted.
@@ -283,15 +283,15 @@ fn session_after(known: Session) -> Session {
     Session { number, durable_from, ..known }
 }
 
-/// The marks that the next mount of a file's tree will trust, found by the file's path. No marks
-/// are trusted if that is unknown.
+/// Returns the sessions whose marks the next mount of a file's tree will trust. The tree is found
+/// by the file's path. If the tree is unknown, no marks are trusted.
 pub fn session_above(path: &Path) -> Session {
     let known = tree_above(path).map(|(_, session)| session);
-    // That session has not begun, so it has made no marks yet.
+    // That session has not begun, so no file has a mark of it.
     known.map(|known| Session { number: 0, ..session_after(known) }).unwrap_or_default()
 }
 
-/// The tree that contains a file or directory, and its last session.
+/// Returns the tree that contains a file or directory, and its last session.
 pub fn tree_above(path: &Path) -> Option<(PathBuf, Session)> {
     let mut value = [0; size_of::<TreeRecord>()];
     path.ancestors().skip(1).find_map(|directory| {
@@ -308,8 +308,8 @@ pub fn end_session(fs: &Arc<dyn FileSystem>, request: &Request, session: &Sessio
     write_tree(&**fs, request, &Session { durable: session.number, ..*session })
 }
 
-/// Prepares a tree for plain files that stay. A file that begins with zeros is then not necessarily
-/// a lost stored file. This is durable before the first plain file is.
+/// Prepares a tree for plain files that are kept. From then on, a file that begins with zeros may
+/// be a plain file, not a lost stored file. This is durable before the first plain file is.
 pub fn expect_foreign_files(fs: &dyn FileSystem, request: &Request) -> Result<()> {
     let Tree::Known(session) = tree(fs, request)? else { return Ok(()) };
     if !session.pure {
@@ -370,7 +370,7 @@ fn is_empty(fs: &dyn FileSystem, request: &Request) -> Result<bool> {
     listed.map(|()| empty)
 }
 
-/// Open flags for the lower file of a stored file.
+/// Returns the open flags for the lower file of a stored file.
 pub fn lower_mode(writes: bool) -> OpenMode {
     if writes { OpenMode::READ_WRITE } else { OpenMode::empty() }
 }

@@ -6,7 +6,7 @@ use super::commit::{Stepped, Steps, Stop};
 use super::context::Io;
 use super::log::Log;
 
-/// Chunks of a slice: those of four index pages.
+/// Number of chunks in a slice, those of four index pages.
 const SLICE_CHUNKS: usize = 512;
 
 /// Visits each chunk with content, in ascending order, and then calls `end`.

@@ -28,7 +28,7 @@ const fn level(codec: &'static CodecSpec, help: &'static str) -> OptionSpec {
 }
 
 const GZIP_OPTIONS: &[OptionSpec] = &[
-    level(&gzip::SPEC, "from 1, fast, to 12, small"),
+    level(&gzip::SPEC, "from 1 (fast) to 12 (small)"),
     CHUNK,
     TAILS,
     THREADS,
@@ -43,7 +43,7 @@ const GZIP_OPTIONS: &[OptionSpec] = &[
 ];
 
 const ZSTD_OPTIONS: &[OptionSpec] = &[
-    level(&zstd::SPEC, "from 1, fast, to 19, small"),
+    level(&zstd::SPEC, "from 1 (fast) to 19 (small)"),
     CHUNK,
     TAILS,
     THREADS,

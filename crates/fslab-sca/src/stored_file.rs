@@ -1,10 +1,11 @@
-//! A file of the mount (empty, foreign or stored), with its open file below.
+//! A file of the mount (empty, foreign or stored), with its open lower file.
 //!
 //! There is one [`StoredFile`] for each inode in use, however many handles exist. Readers share it;
-//! writers have it exclusively.
+//! a writer uses it exclusively.
 
 mod classify;
 mod heal;
+mod mark;
 mod steps;
 
 use std::ops::Range;
@@ -32,10 +33,11 @@ use super::reclaim_policy::Due;
 use super::size_xattr::{self, Clean, Mark};
 use super::ticket::TicketQueue;
 use super::writer::check_range;
-use classify::{classify, mark_state};
+use classify::classify;
+use mark::MarkState;
 use steps::InSteps;
 
-/// Largest number of bytes taken from one write: the part that is encoded in parallel.
+/// Maximum number of bytes that one write accepts. They are encoded in parallel.
 const WRITE_BYTES_MAX: usize = 8 << 20;
 
 /// A file in use.
@@ -50,11 +52,11 @@ pub struct StoredFile {
     maintenance: Mutex<()>,
     /// Held from the start to the end of packing: two threads must not pack the same file.
     packing: Mutex<()>,
-    /// Whether the next read must also read the file below, so that its access time is updated.
+    /// Whether the next read must also read the lower file, so that its access time is updated.
     access_is_due: AtomicBool,
 }
 
-/// A file that was opened below.
+/// An open file of the lower file system.
 #[derive(Clone, Copy)]
 pub struct OpenBelow {
     pub ino: Ino,
@@ -71,7 +73,7 @@ struct State {
     mark: MarkState,
     /// Whether the next request for the size will trust the mark.
     is_believed: bool,
-    /// The last user has closed the file below; the handle's number may be in use again.
+    /// The last user has closed the lower file; the handle may already have been reused.
     is_closed: bool,
     /// The handle used before the file was opened for writing. A running sync may still use it.
     handle_before: Option<Handle>,
@@ -80,20 +82,9 @@ struct State {
     kind: Kind,
 }
 
-/// State of the size xattr.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum MarkState {
-    /// The xattr is missing or marks the file as dirty.
-    Void,
-    /// The xattr contains a size.
-    Given,
-    /// The xattr marks the file as foreign.
-    Foreign,
-}
-
 enum Kind {
-    /// An empty file. It becomes a stored file with the first write. The emptying need not be
-    /// durable before: later data survives a crash only if the emptying does.
+    /// An empty file. The first write makes it a stored file. The truncation need not be durable
+    /// before that write: later data survives a crash only if the truncation does.
     Empty,
     /// The content is not a stored file; it is served as it is.
     Foreign,
@@ -103,15 +94,25 @@ enum Kind {
     Stored(Box<Log>),
 }
 
-/// Where a write goes.
+/// The position of a write: an offset, or the end of the file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Place {
     At(u64),
     End,
 }
 
+impl Place {
+    /// Returns the offset in a file of this size.
+    fn offset(self, size: u64) -> u64 {
+        match self {
+            Self::At(offset) => offset,
+            Self::End => size,
+        }
+    }
+}
+
 impl StoredFile {
-    /// Empties an open file below, whatever it contains. [`Self::close`] closes it.
+    /// Truncates an open lower file, whatever it contains. [`Self::close`] closes it.
     pub fn open_emptied(
         fs: &Arc<dyn FileSystem>,
         settings: &Arc<Settings>,
@@ -120,13 +121,12 @@ impl StoredFile {
         kill_set_id: bool,
     ) -> Result<Self> {
         let found = size_xattr::read(&**fs, request, opened.ino)?;
-        let file =
-            Self::of(fs, settings, opened, (Kind::Foreign, mark_state(found.as_ref()), false));
+        let file = Self::of(fs, settings, opened, (Kind::Foreign, found.as_ref().into(), false));
         file.state.write().empty_below(request, kill_set_id)?;
         Ok(file)
     }
 
-    /// Determines the kind of an open file below. [`Self::close`] closes it.
+    /// Determines the kind of an open lower file. [`Self::close`] closes it.
     pub fn open(
         fs: &Arc<dyn FileSystem>,
         settings: &Arc<Settings>,
@@ -139,8 +139,8 @@ impl StoredFile {
         let OpenBelow { ino, handle, .. } = opened;
         let lower = LowerFile { fs: Arc::clone(fs), ino, handle };
         let io = Io::new(&lower, request, settings);
-        // Read even if this mount keeps no sizes: a mark of another mount must not outlive a
-        // change.
+        // The xattr is read even if this mount keeps no sizes, because a mark of another mount must
+        // not outlive a change.
         let found = size_xattr::read(&**fs, request, ino)?;
         if let Some(Mark::Clean(clean)) = &found
             && opened.is_writable
@@ -193,9 +193,9 @@ impl StoredFile {
         }
     }
 
-    /// Makes sure that the file below is open for writing.
+    /// Makes sure that the lower file is open for writing.
     pub fn make_writable(&self, request: &Request) -> Result<()> {
-        // A waiting writer would hold up all readers.
+        // A waiting writer would block all readers, so the common case takes only the read lock.
         if self.state.read().is_writable {
             return Ok(());
         }
@@ -210,36 +210,19 @@ impl StoredFile {
         Ok(())
     }
 
-    /// Voids the mark now if the file is open for writing. Later it may be impossible: the user who
-    /// opened the file may lose the right to set xattrs.
-    pub fn expect_other_rights(&self, request: &Request) -> Result<()> {
-        // The file may have been emptied and still have its old mark.
-        if self.state.read().is_writable {
-            self.void_foreign_mark(request)?;
-        }
-        let mut state = self.state.write();
-        if state.is_closed || !state.is_writable {
-            return Ok(());
-        }
-        match &state.kind {
-            Kind::Foreign => state.mark_foreign(request),
-            _ => state.void_mark(request),
-        }
-    }
-
-    /// The handle of the file below.
+    /// The handle of the lower file.
     pub fn lower_handle(&self) -> Handle {
         self.state.read().lower.handle
     }
 
-    /// Calls `ask` with the handle of the file below, which stays open meanwhile. Returns `None` if
-    /// it is closed.
+    /// Calls `ask` with the handle of the lower file, which is not closed during the call. Returns
+    /// `None` if the file is already closed.
     pub fn while_open<T>(&self, ask: impl FnOnce(Handle) -> T) -> Option<T> {
         let state = self.state.read();
         (!state.is_closed).then(|| ask(state.lower.handle))
     }
 
-    /// Closes the file below.
+    /// Closes the lower file.
     pub fn close(&self, request: &Request) -> Result<()> {
         let mut state = self.state.write();
         state.is_closed = true;
@@ -249,7 +232,7 @@ impl StoredFile {
         released.unwrap_or(Ok(()))
     }
 
-    /// The logical size; `None` for a foreign file, whose size is that of the file below.
+    /// The logical size; `None` for a foreign file, whose size is that of the lower file.
     pub fn size(&self) -> Option<u64> {
         match &self.state.read().kind {
             Kind::Empty => Some(0),
@@ -324,7 +307,8 @@ impl StoredFile {
         options: WriteOptions,
     ) -> Result<usize> {
         let data = &data[..data.len().min(WRITE_BYTES_MAX)];
-        let (_turn, prepared) = self.turns.in_order(|| self.prepare(place, data));
+        self.look_into(request)?;
+        let (_turn, prepared) = self.turns.in_order(|| self.pre_encode(place, data));
         let mut prepared = prepared?;
         let mut write = || {
             self.change(request, |state| {
@@ -337,7 +321,7 @@ impl StoredFile {
         }
     }
 
-    /// Locks the file, voids its marks where needed, and changes it with `work`. If the index is
+    /// Locks the file, voids its marks if necessary, and changes it with `work`. If the index is
     /// damaged, rebuilds it and runs `work` again.
     fn change<T>(
         &self,
@@ -347,8 +331,8 @@ impl StoredFile {
         self.healing(request, || work(&mut *self.to_be_changed(request)?))
     }
 
-    /// Locks the file for a change. The place of the next frame is clear, and an emptied file no
-    /// longer has a foreign mark.
+    /// Locks the file for a change. After that, the next frame can be appended, and an emptied file
+    /// has no foreign mark.
     fn to_be_changed(&self, request: &Request) -> Result<RwLockWriteGuard<'_, State>> {
         loop {
             self.look_into(request)?;
@@ -370,28 +354,7 @@ impl StoredFile {
         }
     }
 
-    /// Durably voids the mark of an emptied foreign file: it would be trusted at any length.
-    fn void_foreign_mark(&self, request: &Request) -> Result<()> {
-        let is_foreign =
-            |state: &State| matches!(state.kind, Kind::Empty) && state.mark == MarkState::Foreign;
-        let lower = {
-            let state = self.state.read();
-            if !is_foreign(&state) {
-                return Ok(());
-            }
-            size_xattr::write(&*self.fs, request, state.lower.ino, &Mark::Dirty)?;
-            state.lower.clone()
-        };
-        // Without the lock, because the disk may be slow.
-        lower.sync(request, false)?;
-        let mut state = self.state.write();
-        if is_foreign(&state) {
-            state.mark = MarkState::Void;
-        }
-        Ok(())
-    }
-
-    /// Maintenance that the last changes made due.
+    /// Returns the maintenance that the last changes made due.
     pub fn due(&self) -> Due {
         match &self.state.read().kind {
             Kind::Stored(log) => log.due(&self.settings),
@@ -399,14 +362,15 @@ impl StoredFile {
         }
     }
 
-    /// Does what is due: a commit, or garbage collection. Errors are only logged, because the
-    /// changes are already in place. If durability is at stake, the next sync reports it.
+    /// Runs the maintenance that is due: a commit, or garbage collection. Errors are only logged,
+    /// because the changes have already taken effect. If an error affects durability, the next sync
+    /// returns it.
     pub fn tend(&self, request: &Request) {
         let Some(file) = self.in_steps(request) else { return };
         let _turn = file.turn();
         if let Err(error) = unless_gone(tend(&file)) {
             let file = self.state.read().lower.name();
-            tracing::warn!(%error, file, "could not commit or clean a stored file");
+            tracing::warn!(%error, file, "can't commit or clean a stored file");
         }
     }
 
@@ -432,22 +396,22 @@ impl StoredFile {
         }
     }
 
-    /// Encodes the whole chunks in a write, with the file's current encoding.
-    fn prepare(&self, place: Place, data: &[u8]) -> Result<PreEncoded> {
-        let Place::At(offset) = place else { return Ok(PreEncoded::default()) };
-        let shape = match &self.state.read().kind {
+    /// Encodes the complete chunks in a write, with the file's current encoding.
+    fn pre_encode(&self, place: Place, data: &[u8]) -> Result<PreEncoded> {
+        let (encoding, size) = match &self.state.read().kind {
             Kind::Foreign | Kind::Unread(_) => return Ok(PreEncoded::default()),
-            Kind::Empty => self.settings.shape(),
-            Kind::Stored(log) => Encoding::from(log.identity()),
+            Kind::Empty => (self.settings.encoding(), 0),
+            Kind::Stored(log) => (Encoding::from(log.identity()), log.size()),
         };
+        let offset = place.offset(size);
         let length = SIZE_MAX.saturating_sub(offset).min(data.len() as u64);
-        if length < shape.chunk_bytes {
+        if length < encoding.chunk_bytes {
             return Ok(PreEncoded::default());
         }
-        PreEncoded::new(&self.settings, shape, offset, &data[..length as usize])
+        PreEncoded::new(&self.settings, encoding, offset, &data[..length as usize])
     }
 
-    /// Sets the size. The times change even if the size stays the same.
+    /// Sets the size. The times are updated even if the size does not change.
     pub fn set_size(&self, request: &Request, size: u64, kill_set_id: bool) -> Result<()> {
         if size > SIZE_MAX {
             return Err(too_large());
@@ -526,7 +490,8 @@ impl StoredFile {
     /// not locked during this call.
     pub fn pack(&self, request: &Request, goes_on: &mut dyn FnMut(u64) -> bool) -> Result<Packed> {
         self.look_into(request)?;
-        // This runs for every file; healing keeps a damaged index from being found again each time.
+        // This runs for every file. Healing rebuilds a damaged index, so that it is not found again
+        // each time.
         let gains = || {
             let file = self.in_steps(request);
             let gains = file.map_or(Ok(false), |file| pack::gains_by_packing(&file));
@@ -540,7 +505,8 @@ impl StoredFile {
         Ok(unless_gone(pack::pack(&file, goes_on))?.unwrap_or(Packed::GivenUp))
     }
 
-    /// Leaves the file in order. Called when a writer closes the file, and by its last user.
+    /// Leaves the file in a state that the next mount opens quickly. Called when a writer closes
+    /// the file, and when its last user does.
     pub fn settle(&self, request: &Request) -> Result<()> {
         self.give_back_at_close(request)?;
         let mut state = self.state.write();
@@ -557,25 +523,32 @@ impl StoredFile {
         Ok(())
     }
 
-    /// Ends a packed file as its format requires, unless it is changed meanwhile.
+    /// Appends the end that the format of a packed file requires, unless the file is changed
+    /// meanwhile.
     fn write_closing(&self, request: &Request) -> Result<()> {
         let Some(file) = self.in_steps(request) else { return Ok(()) };
-        let Some((table, sequence)) = unless_gone(closing_in_steps(&file))?.flatten() else {
-            return Ok(());
-        };
+        match unless_gone(closing_in_steps(&file))?.flatten() {
+            Some(closing) => self.append_closing(&file, closing),
+            None => Ok(()),
+        }
+    }
+
+    /// Appends the end of a packed file, which was built when the last frame had `sequence`. If the
+    /// file was changed since, it is left unchanged.
+    fn append_closing(&self, file: &InSteps<'_>, (table, sequence): (Vec<u8>, u64)) -> Result<()> {
         let mut state = self.state.write();
         if !state.was_changed() {
             return Ok(());
         }
-        let (io, log) = state.io_and_log(request, &self.settings)?;
+        let (io, log) = state.io_and_log(file.request, &self.settings)?;
         let is_same = log.identity().file_id == file.file_id
             && log.journal.sequence() == sequence
             && log.missing_closing().is_some();
         if is_same { log.write_closing(io, &table) } else { Ok(()) }
     }
 
-    /// Frees space or packs at close, if there is enough garbage. If the disk is full, the file
-    /// stays as it is.
+    /// Frees space or packs at close, if there is enough garbage. If the disk is full, the file is
+    /// left unchanged.
     fn give_back_at_close(&self, request: &Request) -> Result<()> {
         let state = self.state.read();
         let Kind::Stored(log) = &state.kind else { return Ok(()) };
@@ -598,18 +571,6 @@ impl StoredFile {
     }
 }
 
-fn clean_mark(io: Io<'_>, log: &Log) -> Mark {
-    Mark::Clean(Clean {
-        file_size: log.size(),
-        // A file in order ends with its last frame and the seek table.
-        stored_length: log.end() + log.journal.closing_bytes(),
-        sequence: log.journal.sequence(),
-        durable: !log.is_unsynced() && log.journal.closing_bytes() == 0,
-        session: io.settings.session.number,
-        checkpoint: log.commits.checkpoint(),
-    })
-}
-
 impl State {
     fn io<'a>(&'a self, request: &'a Request, settings: &'a Settings) -> Io<'a> {
         Io::new(&self.lower, request, settings)
@@ -624,29 +585,8 @@ impl State {
         let io = Io::new(&self.lower, request, settings);
         match &mut self.kind {
             Kind::Stored(log) => Ok((io, log)),
-            // Foreign files are written elsewhere.
+            // Callers handle foreign files before this.
             _ => Err(Errno::IO.into()),
-        }
-    }
-
-    /// Whether a stored file in use was changed since it got its mark.
-    fn was_changed(&self) -> bool {
-        let Kind::Stored(log) = &self.kind else { return false };
-        let is_marked = self.mark != MarkState::Void;
-        !self.is_closed && self.is_writable && !is_marked && log.journal.has_head()
-    }
-
-    /// Keeps the size of a stored file in order in its xattr.
-    fn keep_size(&mut self, request: &Request, settings: &Settings) {
-        let Kind::Stored(log) = &self.kind else { return };
-        if self.is_closed || !settings.size_xattr || self.is_believed || !log.is_whole() {
-            return;
-        }
-        let mark = clean_mark(Io::new(&self.lower, request, settings), log);
-        match size_xattr::write(&*self.lower.fs, request, self.lower.ino, &mark) {
-            Ok(()) => (self.mark, self.is_believed) = (MarkState::Given, true),
-            // The previous mark is void, so the size is determined from the frames.
-            Err(error) => tracing::debug!(%error, "could not keep a size in an xattr"),
         }
     }
 
@@ -680,39 +620,11 @@ impl State {
     }
 
     fn empty_below(&mut self, request: &Request, kill_set_id: bool) -> Result<()> {
-        // The mark of a foreign file stays until a stored file is begun. If this call fails or
-        // nothing is written after it, the file must still be known as foreign.
+        // A foreign file keeps its mark until a stored file is begun. If this call fails or nothing
+        // is written after it, the file must still be marked as foreign.
         self.void_mark(request)?;
         self.lower.empty(request, kill_set_id)?;
         (self.kind, self.heal_has_failed) = (Kind::Empty, false);
-        Ok(())
-    }
-
-    /// Voids the size mark, if there is a valid one. If that fails, the file must not be changed.
-    ///
-    /// A size mark is trusted only for a file of the length that it records. Thus appended data
-    /// voids the mark even if a crash restores it. A foreign mark is trusted at any length (see
-    /// [`StoredFile::void_foreign_mark`]).
-    fn void_mark(&mut self, request: &Request) -> Result<()> {
-        if self.mark == MarkState::Given {
-            size_xattr::write(&*self.lower.fs, request, self.lower.ino, &Mark::Dirty)?;
-            self.mark = MarkState::Void;
-        }
-        self.is_believed = false;
-        Ok(())
-    }
-
-    /// Marks a foreign file at its first change through the mount; it stays foreign whatever it
-    /// contains.
-    fn mark_foreign(&mut self, request: &Request) -> Result<()> {
-        if self.mark != MarkState::Foreign {
-            match size_xattr::write(&*self.lower.fs, request, self.lower.ino, &Mark::Foreign) {
-                // This file system has no xattrs: only the content shows the kind of the file.
-                Err(error) if crate::lower::is_absence(error.errno()) => {}
-                answer => answer?,
-            }
-        }
-        self.mark = MarkState::Foreign;
         Ok(())
     }
 
@@ -758,10 +670,7 @@ impl State {
         if matches!(self.kind, Kind::Foreign) {
             return self.write_foreign(request, place, data, options);
         }
-        let offset = match place {
-            Place::At(offset) => offset,
-            Place::End => self.stored_size(),
-        };
+        let offset = place.offset(self.stored_size());
         if offset >= SIZE_MAX {
             return Err(too_large());
         }
@@ -798,3 +707,6 @@ fn check_mode(mode: FallocateMode) -> Result<()> {
         Err(Errno::OPNOTSUPP.into())
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,7 +1,7 @@
 //! The head of a stored file: its identity, and two root slots that point to checkpoints.
 //!
-//! A slot is written only after everything it points to is durable, and never over the slot written
-//! last. Whatever a crash leaves of a write, the other slot is valid.
+//! A slot is written only after everything that it leads to is durable. It never overwrites the
+//! slot written last. If a crash tears the write, the other slot is still valid.
 
 use data_encoding::BASE64;
 use fslab_vfs::{Result, WriteOptions};
@@ -22,11 +22,11 @@ pub struct Slot {
     pub checkpoint: Reference,
     pub sequence: u64,
     pub file_size: u64,
-    /// Whether packing wrote the slot; superseded content may then lie behind the checkpoint.
+    /// Whether packing wrote the slot; superseded content may then follow the checkpoint.
     pub is_packed: bool,
 }
 
-/// The head of a new file.
+/// Returns the head of a new file.
 pub fn new_head(identity: &Identity) -> Vec<u8> {
     let container = &identity.codec.container;
     let mut head = (container.empty_head)().to_vec();
@@ -66,7 +66,7 @@ pub fn mend_head(io: Io<'_>, identity: &Identity) -> Result<()> {
     io.lower.write(io.request, 0, &head, WriteOptions::default())
 }
 
-/// A record in the form it has in the head.
+/// Returns a record in the form that it has in the head.
 fn armoured(container: &Container, record: &(impl IntoBytes + Immutable)) -> Vec<u8> {
     if container.is_text {
         BASE64.encode(record.as_bytes()).into_bytes()
@@ -85,8 +85,8 @@ fn record_at<T: FromBytes>(container: &Container, head: &[u8], offset: usize) ->
     T::read_from_bytes(&decoded).ok()
 }
 
-/// Identifies the file of a head: by its identity, a slot, or the first frame behind it. Any of
-/// them is enough, because all contain the same identity.
+/// Identifies the file of a head: by its identity, a slot, or the first frame after it. Any of them
+/// is enough, because all contain the same identity.
 pub fn identify(beginning: &[u8]) -> Option<Identity> {
     by_identity(beginning).or_else(|| by_slots(beginning)).or_else(|| by_first_frame(beginning))
 }
@@ -122,7 +122,7 @@ fn by_first_frame(beginning: &[u8]) -> Option<Identity> {
     })
 }
 
-/// Number of bytes that [`identify`] needs, if the file has as many.
+/// Number of bytes that [`identify`] needs, if the file is that long.
 pub const BEGINNING_BYTES: usize = HEAD_BYTES as usize + 128;
 
 /// Whether a file was written by an unknown, newer version.

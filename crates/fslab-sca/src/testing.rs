@@ -1,4 +1,5 @@
-//! Properties that must hold for any bytes in a stored file, shared by the fuzz targets and tests.
+//! Properties that must be true for any bytes in a stored file, shared by the fuzz targets and
+//! tests.
 //!
 //! Checksums would reject nearly all random bytes at once. So bytes are also tried with every
 //! checksum corrected (`sealed`), as an attacker would do.
@@ -37,7 +38,7 @@ pub fn check_reader(bytes: &[u8]) {
 /// Data written and synced after recovery can be read, whatever recovery found.
 ///
 /// # Panics
-/// If other bytes are found, or none.
+/// If the bytes that are read differ, or can't be read.
 pub fn check_recovery(bytes: &[u8]) {
     let below = Below::with(bytes);
     let Ok(written) = below.write_some() else { return };
@@ -54,7 +55,7 @@ pub fn check_recovery(bytes: &[u8]) {
     }
 }
 
-/// A dump accounts for every byte, and printing it fails with an error at most.
+/// A dump accounts for every byte. Printing it never panics.
 ///
 /// # Panics
 /// If a byte is missing.
@@ -85,12 +86,12 @@ struct Below {
 }
 
 impl Below {
-    /// The first byte selects how the others are changed.
+    /// Makes a file from all bytes but the first, which selects how they are changed.
     fn with(bytes: &[u8]) -> Self {
         let below = Self { fs: Arc::new(MemFs::default()) };
         let (how, bytes) = bytes.split_first().unwrap_or((&0, &[]));
         let bytes = if how & 0x80 == 0 { sealed(*how, bytes) } else { bytes.to_vec() };
-        // Memory holds everything that fits.
+        // This fails only if the bytes do not fit into the memory file system.
         below.put(&bytes).ok();
         below
     }
@@ -215,7 +216,7 @@ fn seal_frames(identity: &Identity, file: &mut [u8]) -> HashMap<u64, Reference> 
     frames
 }
 
-/// The frame that the bytes describe, with fields limited to valid values.
+/// Returns the frame that the bytes describe, with fields limited to valid values.
 fn drafted(identity: &Identity, bytes: &[u8], sequence: u64) -> Option<(Frame, usize)> {
     let header_bytes = identity.header_bytes();
     let record = (identity.codec.container.unwrap)(bytes.get(..header_bytes)?)?;
@@ -237,7 +238,7 @@ fn drafted(identity: &Identity, bytes: &[u8], sequence: u64) -> Option<(Frame, u
     Some((draft, length))
 }
 
-/// Corrects the length and checksum behind each offset of a frame.
+/// Corrects the length and checksum that follow each offset of a frame.
 fn seal_references(bytes: &mut [u8], frames: &HashMap<u64, Reference>) {
     for record in bytes.chunks_exact_mut(8).collect::<Vec<_>>().chunks_exact_mut(2) {
         let [offset, rest] = record else { continue };

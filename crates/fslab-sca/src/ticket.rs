@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 
 use parking_lot::{Condvar, Mutex};
 
-/// A ticket lock: threads may prepare in parallel but act in the order of their tickets.
+/// A ticket lock: threads may prepare in parallel, but act in the order of their tickets.
 #[derive(Default)]
 pub struct TicketQueue {
     present: Mutex<Present>,
@@ -17,14 +17,14 @@ struct Present {
     numbers: VecDeque<u64>,
 }
 
-/// A place in the order, released when dropped.
+/// A position in the queue, released when dropped.
 pub struct Ticket<'a> {
     turns: &'a TicketQueue,
     number: u64,
 }
 
 impl TicketQueue {
-    /// Takes the last place, runs `prepare`, and waits for all earlier tickets to be released.
+    /// Takes the next ticket, runs `prepare`, and waits for all earlier tickets to be released.
     /// Returns the ticket with the result.
     pub fn in_order<T>(&self, prepare: impl FnOnce() -> T) -> (Ticket<'_>, T) {
         let ticket = self.come();
@@ -33,7 +33,7 @@ impl TicketQueue {
         (ticket, prepared)
     }
 
-    /// Takes the last place.
+    /// Takes the next ticket.
     fn come(&self) -> Ticket<'_> {
         let mut present = self.present.lock();
         let number = present.next;

@@ -1,5 +1,5 @@
-//! Operations on a stored file while nothing is mounted over it: show, check, read, dump, repair
-//! and pack.
+//! Operations on a stored file while nothing is mounted over it: statistics, check, read, dump,
+//! repair and pack.
 
 mod check;
 mod found;
@@ -28,7 +28,7 @@ use found::Found;
 
 pub use pack::{PackedFile, pack};
 
-/// A stored file, opened by its path below, with nothing mounted over it.
+/// A stored file, opened by its path in the lower directory, with nothing mounted over it.
 pub struct Tool {
     path: PathBuf,
     lower: LowerFile,
@@ -38,7 +38,7 @@ pub struct Tool {
     length: u64,
     /// How the file was closed, according to its mark.
     mark: Option<Clean>,
-    /// Whether the mark says that this is a plain file that only looks like a stored file.
+    /// Whether the mark records that this is a plain file that only looks like a stored file.
     is_foreign: bool,
     session: Session,
 }
@@ -54,7 +54,7 @@ pub struct Figures {
     pub size: u64,
     /// Length of the stored file.
     pub stored_bytes: u64,
-    /// Space the stored file takes below.
+    /// Space that the stored file takes in the lower file system.
     pub allocated_bytes: u64,
     /// `packed`, `packed, sparse` or `log`.
     pub form: &'static str,
@@ -72,16 +72,16 @@ pub struct Figures {
     pub kept: u64,
     /// Whether something is missing; the other figures then cover the part that was found.
     pub is_incomplete: bool,
-    /// Chunks by encoded share: below 10 %, below 20 % and so on; last, 100 % or more.
+    /// Numbers of chunks by encoded share: below 10 %, below 20 % and so on; last, 100 % or more.
     pub histogram: [u64; 11],
 }
 
-/// How much of a stored file [`Tool::check`] reads.
+/// The part of a stored file that [`Tool::check`] reads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Depth {
     /// The head, every frame header, and metadata with their checksums.
     Structure,
-    /// The content as well: every checksum, and whether it can be decoded.
+    /// The content as well: its checksums are verified and it is decoded.
     Everything,
 }
 
@@ -100,7 +100,7 @@ impl Tool {
     /// Opens a stored file, and locks the tree around it for reading.
     ///
     /// # Errors
-    /// A mount uses the file; it is not a stored file; errors of the file system below.
+    /// A mount uses the file; it is not a stored file; errors of the lower file system.
     pub fn open(path: &Path) -> Result<Self> {
         let failed = |source| Error::StoredFile { path: path.to_owned(), source };
         let mode = OpenMode::empty();
@@ -165,7 +165,7 @@ impl Tool {
         dump::stretches(self.io(), &self.identity, self.length).map_err(|error| self.failed(error))
     }
 
-    /// Returns statistics, read from the headers alone.
+    /// Returns statistics, for which only headers are read.
     ///
     /// # Errors
     /// The file can't be read.
@@ -227,7 +227,7 @@ impl Tool {
         Ok(())
     }
 
-    /// All entries with content, in order.
+    /// Returns all entries with content, in logical order.
     fn entries(&self, log: &Log) -> Result<Vec<(u64, Entry)>> {
         let (io, mut all, mut next) = (self.io(), Vec::new(), 0);
         while let Some(chunk) =
@@ -243,7 +243,8 @@ impl Tool {
     /// Writes the content to `out`.
     ///
     /// # Errors
-    /// Content is damaged, or writing fails. At the end: something is missing.
+    /// Content is damaged, or writing fails. If parts of the file are missing, the error comes
+    /// after the rest was written.
     pub fn cat(&self, out: &mut dyn Write) -> Result<()> {
         let Found { log, missing, .. } = self.look()?;
         let (io, mut offset) = (self.io(), 0);
@@ -270,11 +271,11 @@ impl Tool {
         dump::dump(self.io(), &self.identity, self.length, out).map_err(|error| self.failed(error))
     }
 
-    /// Passes all content that can be decoded to `write_at`, in order, and returns what was lost.
-    /// Frames behind damage are searched for.
+    /// Passes all content that can be decoded to `write_at`, in logical order, and returns the lost
+    /// parts. Frames after damage are searched for.
     ///
     /// # Errors
-    /// Errors that prevent continuing, and those of `write_at`.
+    /// Errors after which the salvage can't continue, and errors of `write_at`.
     pub fn salvage(
         &self,
         write_at: &mut dyn FnMut(u64, &[u8]) -> std::io::Result<()>,
@@ -305,7 +306,7 @@ impl Tool {
         Ok(Salvaged { size, lost, missing, chunk_bytes: log.map.chunk_bytes() })
     }
 
-    /// The codec and the chunk size, as the specification of a layer with the same encoding.
+    /// Returns the specification of a layer with the same codec and chunk size.
     #[must_use]
     pub fn layer(&self) -> String {
         format!("{}:chunk={}", self.identity.codec.name, self.identity.chunk_bytes())
@@ -319,7 +320,7 @@ pub struct Salvaged {
     pub size: u64,
     /// Chunks that could not be read, by their offset in the logical file.
     pub lost: Vec<Finding>,
-    /// Missing parts whose place in the logical file is unknown, by their offset in the stored
+    /// Missing parts whose offset in the logical file is unknown, by their offset in the stored
     /// file.
     pub missing: Vec<Finding>,
     /// Bytes of a chunk.

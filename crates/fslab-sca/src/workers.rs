@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use parking_lot::Mutex;
 
-/// Threads that encode and decode. No caller waits for a thread that is busy with another job.
+/// Threads that encode and decode. A caller never waits for a thread that is busy with another job.
 pub struct Workers {
     pool: rayon::ThreadPool,
     /// Running jobs plus queued jobs.
@@ -31,8 +31,8 @@ impl Workers {
     }
 
     /// Applies `work` to several items in any order; returns the results in the order of the items.
-    /// The caller works as well, since waiting would waste a thread and waking another costs time.
-    /// Only idle threads help it.
+    /// The caller works as well, because waiting would waste a thread, and waking another costs
+    /// time. Only idle threads help it.
     pub fn side_by_side<I: Send, T: Send>(
         &self,
         items: &mut [I],

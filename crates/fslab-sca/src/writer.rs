@@ -8,29 +8,29 @@ use fslab_vfs::{Errno, Result, WriteOptions};
 
 use super::content::{Content, merge};
 use super::context::{Io, too_large};
-use super::encoder::{Encoded, encode, encode_all};
+use super::encoder::{Encoded, encode};
 use super::format::{Kind, METADATA_BYTES_MAX, SEGMENTS_MAX, SIZE_MAX};
 use super::frame::{Encoding, Frame, NewFrame};
+use super::journal::Batch;
 use super::log::Log;
 use super::pre_encode::PreEncoded;
 use super::reader::{Piece, pieces};
 
 /// Bytes written after which a commit with a checkpoint is due.
 const COMMIT_BYTES: u64 = 64 << 20;
-/// Changed index pages after which a commit is due as well; each takes 4 KiB of memory. A file of
-/// 64 GiB in chunks of 128 KiB never has more.
+/// Number of changed index pages after which a commit is due as well; each page takes 4 KiB of
+/// memory. A file of 64 GiB in chunks of 128 KiB never has more.
 const CHANGED_PAGES_MAX: usize = 4096;
 /// An appended piece is kept raw if it is at most this fraction of a chunk.
 const RAW_PART: u64 = 4;
 
-/// How one piece of a write is stored.
-enum Plan<'a> {
-    /// In a new frame with the whole content of the chunk.
-    Replace(Content),
-    /// In a new frame for a full chunk, whose old content is not needed.
-    Whole(&'a [u8]),
-    /// In a raw frame with the appended bytes.
-    Append(&'a [u8]),
+/// The part of a written piece that is kept in memory.
+enum Kept<'a> {
+    /// The whole content of the chunk.
+    Chunk(Content),
+    /// The bytes that were appended to the chunk.
+    Appended(&'a [u8]),
+    Nothing,
 }
 
 impl Log {
@@ -48,51 +48,71 @@ impl Log {
         if offset == self.size() {
             self.settle_other_tail(io, offset / self.map.chunk_bytes())?;
         }
-        let pieces: Vec<Piece> = pieces(self.map.chunk_bytes(), offset, length).collect();
-        let plans: Vec<Plan<'_>> =
-            pieces.iter().map(|piece| self.plan(io, *piece, data)).collect::<Result<_>>()?;
-        let encoded = self.encode_plans(io, &pieces, &plans, prepared)?;
-        let mut frames = Vec::with_capacity(plans.len());
-        let mut size = self.size();
-        for ((piece, plan), encoded) in pieces.iter().zip(&plans).zip(encoded) {
-            size = size.max(piece.chunk * self.map.chunk_bytes() + u64::from(piece.end));
-            frames.push(content_frame(piece, plan, encoded, size));
+        prepared.keep_if(Encoding::from(self.identity()), offset);
+        let (mut frames, mut written) = (Vec::new(), Vec::new());
+        for piece in pieces(self.map.chunk_bytes(), offset, length) {
+            let (frame, kept) = self.encoded_piece(io, piece, piece.of(data), prepared)?;
+            frames.push(frame);
+            written.push((piece, kept));
         }
         self.append_frames(io, frames, options)?;
-        for (piece, plan) in pieces.iter().zip(&plans) {
-            if let Plan::Replace(content) = plan {
+        for (piece, kept) in &written {
+            if let Kept::Chunk(content) = kept {
                 self.keep_decoded(io, piece.chunk, content)?;
             }
         }
-        if let Some((piece, plan)) = pieces.into_iter().zip(plans).next_back() {
-            self.keep_hot(piece, plan);
+        if let Some((piece, kept)) = written.pop() {
+            self.keep_hot(piece, kept);
         }
         self.map.trim();
         Ok(())
     }
 
-    fn plan<'a>(&self, io: Io<'_>, piece: Piece, data: &'a [u8]) -> Result<Plan<'a>> {
-        let data = &data[piece.at..piece.at + (piece.end - piece.start) as usize];
-        if self.takes_raw(io, piece)? {
-            return Ok(Plan::Append(data));
-        }
-        if data.len() as u64 == self.map.chunk_bytes() {
-            return Ok(Plan::Whole(data));
-        }
-        // Content that is overwritten completely need not be read.
-        let covers_all = piece.start == 0
-            && piece.chunk * self.map.chunk_bytes() + u64::from(piece.end)
-                >= self.size().min((piece.chunk + 1) * self.map.chunk_bytes());
-        let mut content = if covers_all {
-            Content::default()
+    /// Makes the frame for one piece of a write. It is a raw frame with the appended bytes, or a
+    /// frame with the whole content of the chunk.
+    fn encoded_piece<'a>(
+        &self,
+        io: Io<'_>,
+        piece: Piece,
+        data: &'a [u8],
+        prepared: &mut PreEncoded,
+    ) -> Result<(NewFrame, Kept<'a>)> {
+        let codec = self.identity().codec;
+        let is_whole = data.len() as u64 == self.map.chunk_bytes();
+        let (kind, from, length, encoded, kept) = if self.takes_raw(io, piece)? {
+            let encoded = Encoded { raw: true, body: (codec.store)(data) };
+            (Kind::Segment, piece.start, data.len(), encoded, Kept::Appended(data))
+        } else if is_whole {
+            let encode = || encode(io.settings, codec, data);
+            let encoded = prepared.take(piece.chunk).map_or_else(encode, Ok)?;
+            (Kind::Data, 0, data.len(), encoded, Kept::Nothing)
         } else {
-            self.map.chunk_content(io, piece.chunk)?
+            let content = self.changed_content(io, piece, data)?;
+            let encoded = encode(io.settings, codec, &content.bytes)?;
+            (Kind::Data, content.from, content.bytes.len(), encoded, Kept::Chunk(content))
         };
-        merge(&mut content, piece.start, data);
-        Ok(Plan::Replace(content))
+        let end = piece.chunk * self.map.chunk_bytes() + u64::from(piece.end);
+        let file_size = self.size().max(end);
+        let (raw, length) = (encoded.raw, length as u32);
+        let frame = Frame { raw, from, length, ..Frame::new(kind, piece.chunk, file_size) };
+        Ok((NewFrame { frame, body: encoded.body, payload: Vec::new() }, kept))
     }
 
-    /// Whether a piece is appended to a raw tail.
+    /// Returns the whole content of a chunk after a piece of it was written.
+    fn changed_content(&self, io: Io<'_>, piece: Piece, data: &[u8]) -> Result<Content> {
+        let start = piece.chunk * self.map.chunk_bytes();
+        let old_end = self.size().min(start + self.map.chunk_bytes());
+        // Content that is overwritten completely need not be read.
+        let covers_all = piece.start == 0 && start + u64::from(piece.end) >= old_end;
+        let mut content = match covers_all {
+            true => Content::default(),
+            false => self.map.chunk_content(io, piece.chunk)?,
+        };
+        merge(&mut content, piece.start, data);
+        Ok(content)
+    }
+
+    /// Whether a piece will be appended to a raw tail.
     fn takes_raw(&self, io: Io<'_>, piece: Piece) -> Result<bool> {
         let chunk_bytes = self.map.chunk_bytes();
         let appends = piece.chunk * chunk_bytes + u64::from(piece.start) == self.size();
@@ -110,45 +130,17 @@ impl Log {
     fn settle_other_tail(&mut self, io: Io<'_>, chunk: u64) -> Result<()> {
         let other = self.map.tails().map(|(other, _)| other).find(|other| *other != chunk);
         match other.map_or(Ok(()), |other| self.encode_tail(io, other)) {
-            // A damaged tail stays in pieces, because some of them can still be read.
+            // A damaged tail is not encoded, because some of its pieces can still be read.
             Err(error) if error.errno() == Errno::IO => Ok(()),
             answer => answer,
         }
     }
 
-    fn encode_plans(
-        &self,
-        io: Io<'_>,
-        pieces: &[Piece],
-        plans: &[Plan<'_>],
-        prepared: &mut PreEncoded,
-    ) -> Result<Vec<Encoded>> {
-        let codec = self.identity().codec;
-        if let [Plan::Append(data)] = plans {
-            return Ok(vec![Encoded { raw: true, body: (codec.store)(data) }]);
-        }
-        let shape = Encoding::from(self.identity());
-        let (mut bodies, mut contents) = (Vec::with_capacity(plans.len()), Vec::new());
-        for (piece, plan) in pieces.iter().zip(plans) {
-            let (content, known): (&[u8], _) = match plan {
-                Plan::Replace(content) => (&content.bytes, None),
-                Plan::Append(data) => (data, None),
-                Plan::Whole(data) => (data, prepared.take(shape, piece.chunk)),
-            };
-            if known.is_none() {
-                contents.push(content);
-            }
-            bodies.push(known);
-        }
-        let mut encoded = encode_all(io.settings, codec, &contents)?.into_iter();
-        Ok(bodies.into_iter().filter_map(|known| known.or_else(|| encoded.next())).collect())
-    }
-
-    fn keep_hot(&mut self, piece: Piece, plan: Plan<'_>) {
-        match plan {
-            Plan::Replace(content) => self.map.keep_hot(piece.chunk, content),
-            Plan::Whole(_) => self.map.cool_down(),
-            Plan::Append(data) => self.map.add_to_hot(piece.chunk, piece.start, data),
+    fn keep_hot(&mut self, piece: Piece, kept: Kept<'_>) {
+        match kept {
+            Kept::Chunk(content) => self.map.keep_hot(piece.chunk, content),
+            Kept::Appended(data) => self.map.add_to_hot(piece.chunk, piece.start, data),
+            Kept::Nothing => self.map.cool_down(),
         }
     }
 
@@ -201,7 +193,7 @@ impl Log {
         NewFrame { frame, body, payload: Vec::new() }
     }
 
-    /// Sets the logical size. Content behind a smaller size is lost; an extension reads as zeros.
+    /// Sets the logical size. Content past a smaller size is lost; an extension reads as zeros.
     pub fn set_size(&mut self, io: Io<'_>, size: u64, options: WriteOptions) -> Result<()> {
         if size > SIZE_MAX {
             return Err(too_large());
@@ -214,8 +206,8 @@ impl Log {
         self.append_frames(io, vec![frame], options)
     }
 
-    /// Turns chunks into holes until the index pages of the remaining ones fit into memory. Returns
-    /// the first remaining chunk.
+    /// Turns chunks into holes until the index pages of the remaining chunks fit into memory.
+    /// Returns the first remaining chunk.
     pub fn drop_but_for_the_rest(
         &mut self,
         io: Io<'_>,
@@ -269,46 +261,38 @@ impl Log {
         for new in frames {
             batch.add(self.identity(), new);
         }
-        self.journal.write(io, &batch, options)?;
-        for (frame, payload) in &batch.frames {
-            self.apply(io, frame, payload)?;
-        }
+        self.append(io, &batch, options)?;
         self.checkpoint_where_due(io)
     }
 
+    /// Writes a batch of frames, then applies them.
+    pub fn append(&mut self, io: Io<'_>, batch: &Batch, options: WriteOptions) -> Result<()> {
+        self.journal.write(io, batch, options)?;
+        batch.frames().try_for_each(|(frame, payload)| self.apply(io, frame, payload))
+    }
+
     /// Writes the changed index pages if too many are in memory, and makes a commit due if the walk
-    /// behind the last one gets long.
+    /// after the last commit gets long.
     fn checkpoint_where_due(&mut self, io: Io<'_>) -> Result<()> {
         let has_many_pages = self.map.changed_pages() >= CHANGED_PAGES_MAX;
         if has_many_pages || self.end().saturating_sub(self.commits.end()) >= COMMIT_BYTES {
             self.commits.ask();
         }
-        // The caller may be a checkpoint that is making room for itself.
+        // The caller may be a checkpoint that encodes tails to make room for its list.
         let is_room_made = self.map.segment_count() > SEGMENTS_MAX;
         if !has_many_pages || is_room_made {
             return Ok(());
         }
         match self.write_checkpoint(io) {
-            // The change has taken effect, and the frames alone are enough to find everything. A
-            // copy that does not fit is given up.
+            // The change has taken effect, and the frames are enough to find everything. A packed
+            // copy that does not fit is abandoned.
             Err(error) if !self.journal.is_copy() => {
-                tracing::debug!(%error, file = %io.lower.name(), "could not write a checkpoint");
+                tracing::debug!(%error, file = %io.lower.name(), "can't write a checkpoint");
                 Ok(())
             }
             written => written,
         }
     }
-}
-
-fn content_frame(piece: &Piece, plan: &Plan<'_>, encoded: Encoded, file_size: u64) -> NewFrame {
-    let (kind, from, length) = match plan {
-        Plan::Replace(content) => (Kind::Data, content.from, content.bytes.len() as u32),
-        Plan::Whole(data) => (Kind::Data, 0, data.len() as u32),
-        Plan::Append(data) => (Kind::Segment, piece.start, data.len() as u32),
-    };
-    let frame =
-        Frame { raw: encoded.raw, from, length, ..Frame::new(kind, piece.chunk, file_size) };
-    NewFrame { frame, body: encoded.body, payload: Vec::new() }
 }
 
 /// Returns the end of a range, or an error if it is empty or too large.

@@ -1,9 +1,9 @@
 //! Bootstrap confidence intervals of any statistic, from resampled values.
 //!
 //! Both methods are Efron's. The *percentile* interval cuts the sorted resampled statistics at the
-//! same share from both ends. *BCa* (bias-corrected and accelerated, 1987) shifts the cuts: by how
-//! the resampled statistics lie around the estimate, and by how the statistic's variance changes
-//! with it.
+//! same share from both ends. *BCa* (bias-corrected and accelerated, 1987) shifts the cuts. The
+//! shift depends on the position of the resampled statistics around the estimate, and on how the
+//! statistic's variance changes with its value.
 //!
 //! For small samples both can be *expanded* after Hesterberg (2015). A plain bootstrap's intervals
 //! are too narrow, for two reasons. One is a factor of sqrt((n - 1) / n), the other the use of the
@@ -15,7 +15,7 @@ use statrs::distribution::{ContinuousCDF, Normal, StudentsT};
 
 use super::summary::mean;
 
-/// Where the sorted resampled statistics are cut.
+/// The rule for cutting the sorted resampled statistics.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Method {
     /// At the same share from both ends.
@@ -27,7 +27,7 @@ pub enum Method {
 /// How to compute an interval.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Bootstrap {
-    /// Where the sorted resampled statistics are cut.
+    /// The rule for cutting the sorted resampled statistics.
     pub method: Method,
     /// Share of intervals that contain the true value.
     pub confidence: f64,
@@ -88,7 +88,7 @@ impl Bootstrap {
         correction.ends(&resampled, quantile)
     }
 
-    /// Returns how many standard errors the ends lie from the estimate.
+    /// Returns the distance of the ends from the estimate, in standard errors.
     fn quantile(&self, count: usize) -> Option<f64> {
         let usable = count >= 2 && self.resamples > 0 && self.confidence > 0.0;
         if !usable || self.confidence >= 1.0 {
@@ -117,7 +117,7 @@ impl Bootstrap {
     }
 }
 
-/// How far BCa shifts a quantile before the cut. The default does not shift it.
+/// The shift that BCa applies to a quantile before the cut. The default does not shift it.
 #[derive(Clone, Copy, Debug, Default)]
 struct Correction {
     bias: f64,
@@ -130,7 +130,7 @@ impl Correction {
         Some(Self { bias, acceleration: acceleration(values, statistic) })
     }
 
-    /// Measures how the resampled statistics lie around the estimate, as a normal quantile.
+    /// Returns the position of the resampled statistics around the estimate, as a normal quantile.
     fn bias(estimate: f64, resampled: &[f64]) -> Option<f64> {
         let below = resampled.partition_point(|value| *value < estimate) as f64;
         let equal = resampled.partition_point(|value| *value <= estimate) as f64 - below;

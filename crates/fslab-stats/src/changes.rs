@@ -3,7 +3,7 @@
 //! As in Hunter (Fleming et al. 2023), the series is cut where Student's t of the two sides'
 //! logarithms is greatest. Then each side is cut in the same way. A cut is accepted only if few
 //! random permutations of the segment's figures reach the same t. The quantiles of the t
-//! distribution are not suitable: the greatest of many t values is far more often large.
+//! distribution are not suitable: the greatest of many t values is large far more often.
 //!
 //! The p-value is corrected for everything that is examined together. One factor is the number of
 //! series (Bonferroni). The other is the inverse of the segment's share of its series, since each
@@ -20,8 +20,9 @@ use super::summary::mean;
 /// A cut with a corrected p-value above this is rejected.
 const P_MOST: f64 = 0.05;
 
-/// Random orders are drawn until this many of them show a change as clear. The number of orders is
-/// bounded: this many times the inverse of the required probability (Besag and Clifford 1991).
+/// Random orders are drawn until this many of them show a change at least as clear. The number of
+/// orders is bounded: this many times the inverse of the required probability (Besag and Clifford
+/// 1991).
 const AS_CLEAR_MOST: u32 = 10;
 
 /// Smallest change of level that matters to a search for regressions, as a share.
@@ -43,7 +44,7 @@ pub struct Change {
     pub at: usize,
     /// The new level (geometric mean) divided by the previous level.
     pub factor: f64,
-    /// Corrected probability that a random order shows a change as clear.
+    /// Corrected probability that a random order shows a change at least as clear.
     pub p_value: f64,
 }
 
@@ -81,7 +82,7 @@ struct Search {
 }
 
 impl Search {
-    /// Cuts a piece that begins at `offset`, and then both of its sides.
+    /// Cuts a segment that begins at `offset`, and then both of its sides.
     fn cut(&mut self, logs: &[f64], offset: usize, cuts: &mut Vec<(usize, f64)>) {
         if logs.len() < FIGURES_LEAST {
             return;
@@ -97,8 +98,8 @@ impl Search {
         self.cut(&logs[at..], offset + at, cuts);
     }
 
-    /// Estimates the probability that a random order shows a change as clear, precisely enough to
-    /// compare it with `most`.
+    /// Estimates the probability that a random order shows a change at least as clear, precisely
+    /// enough to compare it with `most`.
     fn chance(&mut self, logs: &[f64], found: f64, most: f64) -> f64 {
         let orders = (f64::from(AS_CLEAR_MOST) / most).ceil() as u64;
         let mut drawn = logs.to_vec();
@@ -114,8 +115,8 @@ impl Search {
     }
 }
 
-/// Returns the place where t of the two sides is greatest, and that t. It is the absolute value of
-/// Student's t with a common variance.
+/// Returns the index at which t of the two sides is greatest, and that t. It is the absolute value
+/// of Student's t with a common variance.
 fn clearest(logs: &[f64]) -> Option<(usize, f64)> {
     let last = logs.len().checked_sub(SIDE_LEAST).filter(|last| *last >= SIDE_LEAST)?;
     let centre = mean(logs);
@@ -164,7 +165,7 @@ mod tests {
         assert_eq!(places(&found), [12, 21]);
         assert!((found[0].factor - 1.10).abs() < 0.01, "{found:?}");
         assert!((found[1].factor - 0.95 / 1.10).abs() < 0.01, "{found:?}");
-        assert_eq!(changes(&series, 1, 1), found, "the same seed says the same");
+        assert_eq!(changes(&series, 1, 1), found, "the same seed gives the same result");
     }
 
     #[test]

@@ -44,7 +44,7 @@ mod tests {
     use super::GeometricMean;
 
     /// Fleming and Wallace (1986): only the geometric mean gives the reciprocal when baseline and
-    /// target change places. The logarithms of 1/4, 1 and 4 have standard deviation ln 4.
+    /// target are exchanged. The logarithms of 1/4, 1 and 4 have standard deviation ln 4.
     #[test]
     fn result_matches_a_worked_example() {
         let mean = GeometricMean::of(&[0.25, 1.0, 4.0]).unwrap();

@@ -11,7 +11,7 @@ use fslab_sys::usage::Instant;
 use hdrhistogram::Histogram;
 use serde::{Deserialize, Serialize};
 
-/// Maximum latency in nanoseconds (an hour): longer operations count as this long.
+/// Maximum latency in nanoseconds (an hour): longer operations are recorded as this long.
 const LONGEST_NS: u64 = 3_600_000_000_000;
 
 /// Significant decimal digits of the histogram: one digit gives buckets of sixteenths.
@@ -112,7 +112,7 @@ impl Stopwatch {
         }
     }
 
-    /// Starts the next operation now. The time since the last one does not count.
+    /// Starts the next operation now. The time since the last one is not counted.
     #[inline]
     pub fn skip(&mut self) {
         self.last = Instant::now();
@@ -126,7 +126,7 @@ impl Stopwatch {
         if let (Some(own), Some(others)) = (&mut self.histogram, other.histogram) {
             // Both histograms have the same bounds, so no value lies outside.
             if let Err(error) = own.add(others) {
-                tracing::warn!("joining histograms: {error}");
+                tracing::warn!("can't merge two latency histograms: {error}");
             }
         }
         self.along.clear();
@@ -200,7 +200,7 @@ impl Directions {
         Self { last: reads.last, reads, writes: Stopwatch::start() }
     }
 
-    /// Makes one of stopwatches that were filled elsewhere.
+    /// Makes one from existing stopwatches.
     #[must_use]
     pub fn of(reads: Stopwatch, writes: Stopwatch) -> Self {
         Self { last: reads.last, reads, writes }
@@ -275,7 +275,7 @@ mod tests {
         assert!(stopwatch([].into_iter()).finish("x").0.is_none());
     }
 
-    /// Each operation counts in its direction, and its time is not added to the other one.
+    /// Each operation is counted in its direction, and its time is not added to the other one.
     #[test]
     fn reads_and_writes_are_timed_separately() {
         let mut directions = Directions::start();

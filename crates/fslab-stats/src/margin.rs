@@ -1,5 +1,5 @@
-//! Margins: how much a target may differ from its baseline and still count as equal, or as fast
-//! enough.
+//! Margins. A margin is the largest difference from the baseline at which a target is judged equal,
+//! or fast enough.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -29,7 +29,7 @@ enum Side {
 
 impl Margin {
     /// Returns the ratios within the margin. A margin of 2 % reaches from 1/1.02 to 1.02, so that
-    /// the verdict stays the same if target and baseline are exchanged.
+    /// the verdict does not change if target and baseline are exchanged.
     #[must_use]
     pub fn range(self) -> (f64, f64) {
         let most = 1.0 + self.share;
@@ -77,7 +77,8 @@ impl FromStr for Margin {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let wrong = || format!("{text:?} is no margin: write \"2 %\" or \"at most 10 % slower\"");
+        let wrong =
+            || format!("{text:?} is not a margin: write \"2 %\" or \"at most 10 % slower\"");
         let text = text.trim();
         let (side, number) = match text.strip_prefix("at most ") {
             Some(rest) => (Side::Slower, rest.strip_suffix("slower").ok_or_else(wrong)?),
@@ -88,7 +89,7 @@ impl FromStr for Margin {
         let is_usable = percent > 0.0 && percent <= 100.0;
         is_usable
             .then_some(Self { side, share: percent / 100.0 })
-            .ok_or_else(|| format!("{text:?}: a margin is above 0 % and at most 100 %"))
+            .ok_or_else(|| format!("{text:?}: a margin must be above 0 % and at most 100 %"))
     }
 }
 
@@ -162,7 +163,7 @@ mod tests {
     #[test]
     fn invalid_margins_are_refused() {
         for text in ["", "2", "%", "two %", "at most 2 %", "2 % slower", "at most 2 slower"] {
-            assert!(text.parse::<Margin>().unwrap_err().contains("is no margin"), "{text}");
+            assert!(text.parse::<Margin>().unwrap_err().contains("is not a margin"), "{text}");
         }
         for text in ["0 %", "-1 %", "101 %", "nan %"] {
             assert!(text.parse::<Margin>().unwrap_err().contains("above 0 %"), "{text}");

@@ -1,4 +1,4 @@
-//! Marks outliers. They stay in every figure; the mark only draws the reader's attention.
+//! Marks outliers. They are included in every figure; the mark only draws the reader's attention.
 
 use super::summary::median;
 

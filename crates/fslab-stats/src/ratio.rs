@@ -57,12 +57,12 @@ pub fn paired_ratio(pairs: &[(f64, f64)], seed: u64) -> Option<RatioInterval> {
 }
 
 /// Returns the geometric mean of the ratios of several strata, such as machines, from each
-/// stratum's own pairs. Each stratum counts once, however many pairs it has. A stratum with fewer
-/// than two pairs says nothing about its spread and is left out. `None` if none is left.
+/// stratum's own pairs. Each stratum has the same weight, however many pairs it has. A stratum with
+/// fewer than two pairs says nothing about its spread and is left out. `None` if none is left.
 ///
 /// The interval is the bootstrap's, resampled within each stratum. The p-value is Student's with
-/// the degrees of freedom of Satterthwaite (1946). So is the interval if a stratum has fewer than
-/// [`FEWEST_FOR_BOOTSTRAP`] pairs.
+/// the degrees of freedom of Satterthwaite (1946). The interval is Student's too if a stratum has
+/// fewer than [`FEWEST_FOR_BOOTSTRAP`] pairs.
 #[must_use]
 pub fn stratified_ratio(strata: &[Vec<(f64, f64)>], seed: u64) -> Option<RatioInterval> {
     let usable: Vec<&Vec<(f64, f64)>> = strata.iter().filter(|pairs| pairs.len() >= 2).collect();
@@ -78,7 +78,7 @@ pub fn stratified_ratio(strata: &[Vec<(f64, f64)>], seed: u64) -> Option<RatioIn
 ///
 /// The interval is the bootstrap's, which resamples whole clusters (Davison and Hinkley 1997,
 /// section 3.8). The spread of the clusters' ratios determines its width. In contrast, the interval
-/// of [`stratified_ratio`] holds only for the measured clusters. The p-value and, below
+/// of [`stratified_ratio`] is valid only for the measured clusters. The p-value and, below
 /// [`FEWEST_FOR_BOOTSTRAP`] clusters, the interval are Student's over the clusters' means.
 #[must_use]
 pub fn clustered_ratio(clusters: &[Vec<(f64, f64)>], seed: u64) -> Option<RatioInterval> {
@@ -196,7 +196,7 @@ mod tests {
         (0..count).map(|index| (base * ratio * swing(index), base)).collect()
     }
 
-    /// Each stratum counts once, whatever its number of pairs and its level.
+    /// Each stratum has the same weight, whatever its number of pairs and its level.
     #[test]
     fn strata_have_equal_weight() {
         let strata = [pairs(6, 1.2, 1.0), pairs(60, 0.95, 1000.0)];
@@ -205,7 +205,7 @@ mod tests {
         assert!((found.ratio / expected - 1.0).abs() < 1e-3, "{found:?}");
         assert!(found.low < expected && expected < found.high, "{found:?}");
         assert_eq!(found.rounds, 66);
-        // If each round counted once, the target would be faster.
+        // If each round had the same weight, the target would be faster.
         assert!(found.low > 1.0 && found.p_value < 0.001, "{found:?}");
     }
 
@@ -222,8 +222,9 @@ mod tests {
         assert!((same.ratio - 2.0).abs() < 1e-12 && same.p_value == 0.0, "{same:?}");
     }
 
-    /// Clusters whose own ratios are exact, and differ: strata know their mean exactly, a sample of
-    /// clusters does not. By hand for logarithms 1 and 3: mean 2, error 1, one degree of freedom.
+    /// Clusters whose own ratios are exact, and differ. The mean of the strata is exact; the mean
+    /// of a sample of clusters is not. By hand for logarithms 1 and 3: mean 2, error 1, one degree
+    /// of freedom.
     #[test]
     fn clustered_interval_reflects_the_spread_between_clusters() {
         let cluster = |log: f64, count: usize| vec![(log.exp(), 1.0); count];

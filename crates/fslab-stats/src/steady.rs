@@ -1,4 +1,4 @@
-//! Tests whether a device has reached a steady state, in the manner of SNIA's Solid State Storage
+//! Tests whether a device has reached a steady state, following SNIA's Solid State Storage
 //! Performance Test Specification.
 //!
 //! Over the last five rounds the figures may range over at most 20 % of their mean. Their
@@ -16,7 +16,7 @@ pub const WINDOW: usize = 5;
 const RANGE_MOST: f64 = 0.20;
 const DRIFT_MOST: f64 = 0.10;
 
-/// How the figures of the last rounds moved, as shares of their mean.
+/// The movement of the figures over the last rounds, as shares of their mean.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Steadiness {
     /// Greatest figure minus smallest figure.
@@ -46,7 +46,7 @@ impl Steadiness {
         Some(Self { range: (greatest - smallest) / mean, drift })
     }
 
-    /// Whether the specification would start to measure.
+    /// Whether the device is steady by the specification, so that a measurement may start.
     #[must_use]
     pub fn is_steady(self) -> bool {
         self.range <= RANGE_MOST && self.drift.abs() <= DRIFT_MOST

@@ -35,7 +35,7 @@ const GIVEN_UP: CapabilitySet = CapabilitySet::CHOWN
 /// The supplementary groups of a caller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Groups<'a> {
-    /// Those of a thread according to the system; none if it does not know the thread.
+    /// The groups that /proc reports for a thread; none if the thread is unknown.
     OfThread(u32),
     /// The given groups, as far as they are relevant.
     These(&'a [u32]),
@@ -72,8 +72,8 @@ impl ActingAs {
     /// already has them.
     ///
     /// Capabilities that bypass permission checks are kept. CAP_FSETID, CAP_CHOWN and similar ones
-    /// are dropped for any caller except root, so that the kernel treats set-id bits, ownership and
-    /// quotas as for the caller.
+    /// are dropped for any caller except root. So the kernel applies the caller's rules to set-id
+    /// bits, ownership and quotas.
     ///
     /// # Errors
     /// `EPERM` if the process may not change its identity and the caller is another user.
@@ -93,8 +93,8 @@ impl ActingAs {
         if let Some(before) = self.before.as_mut() {
             let own = own_groups()?;
             set_groups(&groups.to_vec())?;
-            // Only now must the groups be restored: a process that can't set groups can't reset
-            // them.
+            // Only now must the groups be restored: a process that can't set groups fails above,
+            // and could not restore them.
             before.groups = Some(own);
         }
         // The group first: without root's user id the thread can't change it.
@@ -110,7 +110,7 @@ impl Drop for ActingAs {
         if let Err(error) = restore(&before) {
             // Otherwise later files would silently get wrong owners. A panic is not enough, because
             // servers catch panics and reuse the thread.
-            tracing::error!(%error, "a thread can't take its own identity back; aborting");
+            tracing::error!(%error, "a thread can't restore its own identity; aborting");
             std::process::abort();
         }
     }
@@ -127,7 +127,7 @@ fn restore(before: &Own) -> Result<()> {
 fn set_file_system_id(call: libc::c_long, id: u32) -> Result<()> {
     // SAFETY: setfsuid and setfsgid take one integer and touch no memory.
     unsafe { libc::syscall(call, id) };
-    // SAFETY: as above; the invalid id -1 changes nothing and answers the present one.
+    // SAFETY: as above; the invalid id -1 changes nothing, and the call returns the current id.
     let present = unsafe { libc::syscall(call, u32::MAX) };
     if present as u32 == id { Ok(()) } else { Err(rustix::io::Errno::PERM) }
 }
@@ -160,8 +160,8 @@ pub fn lay_down_fsetid() -> Result<()> {
 }
 
 /// Raises CAP_FSETID on this thread if the process has it, before a write or a change of mode.
-/// Costs nothing if it is raised. Must not be called while acting as another user, who would get it
-/// too.
+/// Costs nothing if it is raised. Must not be called while acting as another user: that user would
+/// get the capability.
 ///
 /// # Errors
 /// Those of capset(2).
@@ -216,14 +216,14 @@ pub fn belongs_to_group(pid: u32, gid: u32) -> bool {
     // A missing line contains no group.
     let ids =
         |key: &str| status.lines().find_map(|line| line.strip_prefix(key)).unwrap_or_default();
-    // Real, effective, saved and file-system group; the last one counts.
+    // Real, effective, saved and file-system group; the last one is in effect.
     let in_effect = ids("Gid:").split_whitespace().nth(3);
     let mut groups = in_effect.into_iter().chain(ids("Groups:").split_whitespace());
     groups.any(|group| group.parse() == Ok(gid))
 }
 
 /// Whether a capability is effective for a thread. Unknown threads have none. Threads in another
-/// user namespace have none either: any user is root in his own one.
+/// user namespace have none either: any user can be root in a namespace of their own.
 #[must_use]
 pub fn has_capability(pid: u32, capability: CapabilitySet) -> bool {
     let Ok(status) = fs::read_to_string(format!("/proc/{pid}/status")) else { return false };

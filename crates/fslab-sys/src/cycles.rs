@@ -13,7 +13,7 @@ use std::io;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Unavailable {
     /// Another architecture.
-    #[error("the cycle counter is read on x86-64 only")]
+    #[error("the cycle counter can be read only on x86-64")]
     Architecture,
     /// An old processor, or a virtual machine that hides it.
     #[error("the processor has no RDTSCP")]
@@ -96,7 +96,8 @@ mod counter {
 
     fn edx_of(leaf: u32) -> u32 {
         #[allow(unused_unsafe, reason = "unsafe in older compilers of the supported range only")]
-        // SAFETY: every x86-64 processor has CPUID, and leaf 0x80000000 tells which leaves it has.
+        // SAFETY: every x86-64 processor has CPUID, and leaf 0x80000000 reports the available
+        // leaves.
         unsafe {
             if __cpuid(0x8000_0000).eax < leaf { 0 } else { __cpuid(leaf).edx }
         }
@@ -105,8 +106,8 @@ mod counter {
     #[inline]
     pub fn begin() -> u64 {
         let (low, high): (u64, u64);
-        // SAFETY: reads a counter into two registers that are named as changed. Memory is not
-        // declared untouched, so that the compiler moves no access across it.
+        // SAFETY: reads a counter into two registers that are declared as outputs. The block is not
+        // marked `nomem`, so that the compiler moves no memory access across it.
         unsafe {
             asm!("lfence", "rdtsc", "lfence", out("rax") low, out("rdx") high, options(nostack));
         }
@@ -116,7 +117,7 @@ mod counter {
     #[inline]
     pub fn end() -> End {
         let (low, high, processor): (u64, u64, u32);
-        // SAFETY: as above; RDTSCP is there, because only `check` makes a `CycleCounter`.
+        // SAFETY: as above; the processor has RDTSCP, because only `check` makes a `CycleCounter`.
         unsafe {
             asm!(
                 "rdtscp", "lfence",
@@ -167,7 +168,7 @@ mod tests {
             }
             counter.end().ticks.saturating_sub(begin)
         };
-        // On a busy machine, most intervals also hold the work of others.
+        // On a busy machine, most intervals also include the work of other processes.
         let (mut little, mut much) = (u64::MAX, u64::MAX);
         for _ in 0..ROUNDS_MAX {
             little = little.min(ticks_of(1_000));

@@ -1,5 +1,5 @@
 //! A FUSE mount whose daemon died. Every access fails until the mount is removed, which would
-//! expose the directory below. Here another mount replaces it without exposing that directory.
+//! expose the underlying directory. Here another mount replaces it without exposing that directory.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -49,13 +49,13 @@ impl DeadMount {
         &self.place
     }
 
-    /// Whether a path leads to it, as far as known without a request to it.
+    /// Whether a path leads to it, as far as this can be determined without a request to it.
     #[must_use]
     pub fn is_at(&self, path: &Path) -> bool {
         mounts::place_of(path).is_ok_and(|place| place == self.place)
     }
 
-    /// Opens the directory below it, including mounts within. Other processes can't see that
+    /// Opens the directory underneath, including mounts in it. Other processes can't see that
     /// directory: a thread unmounts the dead mount in a private mount namespace and copies the tree
     /// that is then visible.
     ///
@@ -63,7 +63,9 @@ impl DeadMount {
     /// `EPERM` for a user who may not mount.
     pub fn beneath(&self) -> io::Result<OwnedFd> {
         let looking = std::thread::scope(|scope| scope.spawn(|| self.look_beneath()).join());
-        looking.map_err(|_panicked| io::Error::other("looking beneath a mount"))?
+        looking.map_err(|_panicked| {
+            io::Error::other("the thread that opens the directory under a mount panicked")
+        })?
     }
 
     fn look_beneath(&self) -> io::Result<OwnedFd> {
@@ -76,9 +78,9 @@ impl DeadMount {
         Ok(open_tree(CWD, &self.place, whole | OpenTreeFlags::OPEN_TREE_CLOEXEC)?)
     }
 
-    /// Removes the dead mount from below its successor. In between, the dead mount is visible. If
-    /// the kernel can't insert a mount below another (before Linux 6.5), it stays hidden until the
-    /// successor is unmounted.
+    /// Removes the dead mount from underneath its successor. In between, the dead mount is visible.
+    /// If the kernel can't insert a mount below another (before Linux 6.5), it stays hidden until
+    /// the successor is unmounted.
     ///
     /// # Errors
     /// No mount lies over it any more.
@@ -93,7 +95,7 @@ impl DeadMount {
         match put(MoveMountFlags::MOVE_MOUNT_BENEATH) {
             Ok(()) => self.unmount_if_dead(),
             Err(error) => {
-                tracing::info!(%error, "the mount of a dead daemon stays below the new one");
+                tracing::info!(%error, "the mount of a dead daemon remains under the new one");
                 Ok(put(MoveMountFlags::empty())?)
             }
         }

@@ -31,7 +31,7 @@ pub fn exchange_ranges(one: impl AsFd, other: impl AsFd, length: u64) -> Result<
     let other = other.as_fd().as_raw_fd();
     let argument = ExchangeRange { other, length, ..ExchangeRange::default() };
     // SAFETY: the request takes a pointer to the structure that `argument` mirrors (its size is
-    // asserted above); the kernel only reads it, and the descriptor in it is open through the call.
+    // asserted above). The kernel only reads it, and the descriptor in it is open during the call.
     let answer =
         unsafe { libc::ioctl(one.as_fd().as_raw_fd(), EXCHANGE_RANGE as _, &raw const argument) };
     check(answer.into()).map(|_| ())

@@ -30,14 +30,14 @@ impl TrustedProgram {
         let stat = rustix::fs::fstat(&program)?;
         let refused = |why: &str| Err(io::Error::new(io::ErrorKind::PermissionDenied, why));
         if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
-            return refused("it is no regular file");
+            return refused("it is not a regular file");
         }
         let own = rustix::process::geteuid().as_raw();
         if stat.st_uid != 0 && stat.st_uid != own {
             return refused("it belongs to another user");
         }
         if stat.st_mode & 0o022 != 0 {
-            return refused("others than its owner may write to it");
+            return refused("users other than its owner may write to it");
         }
         Ok(Self(program))
     }
@@ -97,8 +97,8 @@ pub fn take<const N: usize>(numbers: [RawFd; N]) -> io::Result<[OwnedFd; N]> {
         return Err(rustix::io::Errno::INVAL.into());
     }
     close_on_exec(&numbers, true)?;
-    // SAFETY: each number is open and given once. This program did not open it, so nobody else here
-    // owns it: the program before named it for this caller.
+    // SAFETY: each number is open and given only once. The previous program left the descriptor
+    // open for this caller. This program did not open it, so nothing else here owns it.
     Ok(numbers.map(|number| unsafe { OwnedFd::from_raw_fd(number) }))
 }
 

@@ -1,8 +1,8 @@
-//! File handles as in NFS: names for inodes that outlive descriptors.
+//! File handles as in NFS: they identify inodes even after all descriptors are closed.
 //!
-//! `name_to_handle_at(2)` names an inode, `open_by_handle_at(2)` opens it. A handle contains the
-//! inode's generation. So the handle of a deleted file fails with `ESTALE`, even after the inode
-//! number was reused.
+//! `name_to_handle_at(2)` returns the handle of an inode, and `open_by_handle_at(2)` opens it. A
+//! handle contains the inode's generation. So the handle of a deleted file fails with `ESTALE`,
+//! even after the inode number was reused.
 
 use std::ffi::CStr;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
@@ -94,9 +94,9 @@ impl FileHandle {
         let mut raw =
             RawHandle { byte_count: MAX_BYTES as libc::c_uint, kind: 0, bytes: [0; MAX_BYTES] };
         let mut mount_id: libc::c_int = 0;
-        // SAFETY: the name is NUL-terminated and outlives the call; `raw` has the layout of
-        // `struct file_handle` followed by as many bytes as `byte_count` says; both pointers are
-        // to live local variables that nothing else uses during the call.
+        // SAFETY: the name is NUL-terminated and outlives the call; `raw` has the layout of `struct
+        // file_handle` followed by `byte_count` bytes; both pointers are to live local variables
+        // that nothing else uses during the call.
         let answer = unsafe {
             libc::syscall(
                 libc::SYS_name_to_handle_at,
@@ -112,7 +112,7 @@ impl FileHandle {
         Ok(Self { kind: raw.kind, bytes: HandleBytes::new(&raw.bytes[..length]) })
     }
 
-    /// The inode number in the handle, for known formats. These are the kernel's general one
+    /// The inode number in the handle, for known formats: the kernel's general one
     /// (`include/linux/exportfs.h`), that of XFS with 64-bit numbers, of Btrfs and of tmpfs.
     ///
     /// User space is not supposed to parse handles, so callers must compare the number with the

@@ -85,9 +85,9 @@ pub fn free_pieces(file: &File, each: &mut dyn FnMut(u64, u64)) -> Result<(), Er
 }
 
 fn ask(file: &File, head: &mut Head) -> Result<(), Errno> {
-    // SAFETY: the request takes a pointer to `struct fsmap_head` followed by as many records as
-    // `count` says, which `Head` mirrors (the sizes are asserted above); nothing else uses it
-    // during the call, and every bit pattern is a valid record.
+    // SAFETY: the request takes a pointer to `struct fsmap_head` followed by `count` records, which
+    // `Head` mirrors (the sizes are asserted above); nothing else uses it during the call, and
+    // every bit pattern is a valid record.
     let answer = unsafe { libc::ioctl(file.as_raw_fd(), GET_MAP as _, &raw mut *head) };
     check(answer.into()).map(|_| ())
 }

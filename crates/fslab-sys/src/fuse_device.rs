@@ -51,7 +51,7 @@ pub fn clone(connection: BorrowedFd<'_>, waits: bool) -> Result<OwnedFd> {
 }
 
 /// Whether the file system of a connection is still mounted, even if only for its current users. An
-/// aborted connection counts as ended, although its mount still exists.
+/// aborted connection is treated as ended, although its mount still exists.
 #[must_use]
 pub fn is_connected(connection: impl AsFd) -> bool {
     let mut polled = [PollFd::new(&connection, PollFlags::empty())];

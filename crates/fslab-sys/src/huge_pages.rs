@@ -5,7 +5,7 @@
 const LARGE_PAGE: usize = 2 << 20;
 
 /// Asks the kernel to use large pages for a range of memory. Returns whether it will try; the
-/// content of the memory stays.
+/// content of the memory does not change.
 pub fn prefer_large_pages(memory: &mut [u8]) -> bool {
     let skipped = memory.as_ptr().align_offset(LARGE_PAGE);
     let length = memory.len().saturating_sub(skipped) / LARGE_PAGE * LARGE_PAGE;

@@ -131,7 +131,7 @@ impl Ring {
         let entry = entry.user_data(slot as u64);
         // SAFETY: the memory belongs to the slot and is not accessible until the completion is
         // taken. If the completion never arrives, the memory is leaked rather than released. The
-        // kernel holds a reference to the file from the submission below on.
+        // kernel keeps a reference to the file from the following submission on.
         let pushed = unsafe { self.ring.submission().push(&entry) };
         pushed.or(Err(rustix::io::Errno::BUSY))?;
         found.in_flight = true;
@@ -189,7 +189,9 @@ impl Drop for Ring {
     fn drop(&mut self) {
         while self.in_flight > 0 {
             if let Err(error) = self.wait(None) {
-                tracing::warn!("requests stay in flight, and their memory with them: {error}");
+                tracing::warn!(
+                    "some requests are still in flight, so their memory is leaked: {error}"
+                );
                 std::mem::forget(std::mem::take(&mut self.slots));
                 return;
             }

@@ -12,7 +12,7 @@ const F_SETSIG: libc::c_int = 10;
 
 /// A lease on a file that no process has open for writing. While it is held, a process that wants
 /// to open the file for writing or truncate it waits (for `/proc/sys/fs/lease-break-time` at most).
-/// The lease shows this.
+/// [`Lease::is_held`] detects such a process.
 #[derive(Debug)]
 pub struct Lease {
     file: File,
@@ -58,7 +58,7 @@ pub fn give_back(file: impl AsFd) -> Result<()> {
 
 fn set(file: impl AsFd, lease: libc::c_int) -> Result<()> {
     let descriptor = file.as_fd().as_raw_fd();
-    // The usual signal, SIGIO, would end the process: this one is ignored unless asked for.
+    // The usual signal, SIGIO, would end the process. SIGURG is ignored unless there is a handler.
     // SAFETY: a call on an open descriptor with a number as argument.
     let set = unsafe { libc::fcntl(descriptor, F_SETSIG, libc::SIGURG) };
     check(set.into())?;
@@ -78,7 +78,7 @@ mod tests {
 
     use super::{Lease, give_back, take_alone};
 
-    /// A mapped file counts as open, even if its descriptor was closed.
+    /// A mapped file is treated as open, even if its descriptor was closed.
     #[test]
     fn exclusive_lease_needs_a_file_not_open_or_mapped_elsewhere() {
         let scratch = tempfile::NamedTempFile::new_in(".").unwrap();
@@ -102,7 +102,7 @@ mod tests {
         let reader = File::open(&path).unwrap();
         assert_eq!(take_alone(&file).unwrap_err(), rustix::io::Errno::AGAIN);
         let (anywhere, descriptor) = (std::ptr::null_mut(), reader.as_raw_fd());
-        // SAFETY: a new map of a file that nobody cuts.
+        // SAFETY: a new mapping of a file that no process truncates.
         let mapped =
             unsafe { libc::mmap(anywhere, 4096, libc::PROT_READ, libc::MAP_SHARED, descriptor, 0) };
         assert_ne!(mapped, libc::MAP_FAILED);

@@ -1,7 +1,7 @@
 //! All unsafe blocks and libc calls of fslab, behind safe functions.
 //!
-//! Functions of rustix are called where they are needed; this crate contains what rustix lacks. It
-//! knows no file system, layer or benchmark.
+//! Functions of rustix are called where they are needed; this crate contains the functions that
+//! rustix lacks. It knows no file system, layer or benchmark.
 //!
 //! Start with these: [`mounts::Mount`] unmounts when dropped, [`loop_device::LoopDevice`] detaches
 //! when dropped, and [`descriptor`] has functions for open files that rustix lacks.

@@ -95,7 +95,7 @@ pub enum Error {
         attempts: u32,
     },
     /// Attaching failed for another reason.
-    #[error("attaching {} to {}: {source}", image.display(), device.display())]
+    #[error("can't attach {} to {}: {source}", image.display(), device.display())]
     Attach {
         /// The image file.
         image: PathBuf,
@@ -208,7 +208,7 @@ impl Drop for LoopDevice {
         // errors.
         match ioctl(&self.device, LOOP_CLEAR_DEVICE, 0) {
             Ok(_) | Err(Errno::NXIO) => {}
-            Err(error) => tracing::warn!("detaching {}: {error}", self.path.display()),
+            Err(error) => tracing::warn!("can't detach {}: {error}", self.path.display()),
         }
     }
 }

@@ -10,7 +10,7 @@ use std::str::FromStr;
 /// File systems that this machine's tools may support.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Kind {
-    /// ext2, which newer kernels serve by the ext4 driver.
+    /// ext2, which newer kernels serve with the ext4 driver.
     Ext2,
     /// ext3, served by the ext4 driver.
     Ext3,
@@ -67,7 +67,7 @@ impl Kind {
     pub const ALL: [Self; 7] =
         [Self::Ext2, Self::Ext3, Self::Ext4, Self::Xfs, Self::Btrfs, Self::Squashfs, Self::Erofs];
 
-    /// Whether [`pack`] makes it from a directory, and it can't be written.
+    /// Whether it is read-only and made by [`pack`] from a directory.
     #[must_use]
     pub fn is_read_only(self) -> bool {
         matches!(self, Self::Squashfs | Self::Erofs)
@@ -128,7 +128,7 @@ pub enum Error {
         package: &'static str,
     },
     /// The tool could not be started.
-    #[error("running {program}: {source}")]
+    #[error("can't run {program}: {source}")]
     Start {
         /// The tool.
         program: &'static str,
@@ -184,7 +184,7 @@ pub fn without_discard(kind: Kind, options: &[String]) -> Vec<String> {
             }
         }
         Kind::Xfs | Kind::Btrfs => options.insert(0, "-K".to_owned()),
-        // These are made from a directory in a file.
+        // `pack` makes these in a file, so there is no device with blocks to discard.
         Kind::Squashfs | Kind::Erofs => {}
     }
     options

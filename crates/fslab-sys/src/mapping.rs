@@ -14,15 +14,15 @@ pub(crate) struct Mapping {
 unsafe impl Send for Mapping {}
 
 impl Mapping {
-    /// Makes this many bytes, which use no memory before they are accessed.
+    /// Creates a mapping of this many bytes, which use no memory before they are accessed.
     pub fn new(length: usize) -> io::Result<Self> {
         let (access, kind) =
             (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
-        // SAFETY: a new mapping at a place of the kernel's choice touches no other memory.
+        // SAFETY: a new mapping at an address of the kernel's choice touches no other memory.
         let start = unsafe { libc::mmap(std::ptr::null_mut(), length, access, kind, -1, 0) };
         let start = Some(start).filter(|start| *start != libc::MAP_FAILED).and_then(NonNull::new);
         let start = start.ok_or_else(io::Error::last_os_error)?;
-        // A large page would take more than was touched. Kernels without them say no.
+        // A huge page would use more memory than was touched. Kernels without them return an error.
         // SAFETY: the range is the new mapping, and its contents do not change.
         unsafe { libc::madvise(start.as_ptr(), length, libc::MADV_NOHUGEPAGE) };
         Ok(Self { start: start.cast(), length })
@@ -58,7 +58,7 @@ impl Mapping {
         // SAFETY: the range lies in the mapping, which is borrowed exclusively; zeros are valid.
         let answer = unsafe { libc::madvise(start.cast(), length, libc::MADV_DONTNEED) };
         if answer != 0 {
-            tracing::debug!(error = %io::Error::last_os_error(), "memory is not given back");
+            tracing::debug!(error = %io::Error::last_os_error(), "can't free memory");
         }
     }
 }

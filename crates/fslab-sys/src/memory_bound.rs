@@ -22,13 +22,13 @@ const PATIENCE: Duration = Duration::from_secs(2);
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// No group can be created here.
-    #[error("memory can't be bounded here: {reason}")]
+    #[error("memory can't be limited here: {reason}")]
     Unavailable {
         /// The missing requirement.
         reason: &'static str,
     },
     /// An operation on a file of the control group failed.
-    #[error("{}: {source} (bounding memory needs root)", path.display())]
+    #[error("{}: {source} (limiting memory needs root)", path.display())]
     Control {
         /// The file.
         path: PathBuf,
@@ -61,14 +61,14 @@ impl Version {
     }
 }
 
-/// The group of this process, and where a new group can be created.
+/// The group of this process, and the parent of a new group.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Place {
     version: Version,
     /// The group of this process.
     own: PathBuf,
-    /// The parent of a new group. With version 2 it is not the own group, because a group with
-    /// processes can't delegate a controller.
+    /// The parent of a new group. With version 2 it is not this process's group, because a group
+    /// with processes can't delegate a controller.
     parent: PathBuf,
 }
 
@@ -209,7 +209,7 @@ fn parse_limit(text: &str) -> Option<u64> {
     text.trim().parse().ok().filter(|limit| *limit < NO_LIMIT)
 }
 
-/// Finds a place for a new group.
+/// Finds the parent for a new group.
 fn find_place(groups: &str, mounts: &str) -> Result<Place, Error> {
     let unavailable = |reason| Error::Unavailable { reason };
     let (version, own) = own_group(groups, mounts)?;
@@ -220,7 +220,7 @@ fn find_place(groups: &str, mounts: &str) -> Result<Place, Error> {
     let parent = own.parent().filter(|_| !is_root).unwrap_or(&own).to_owned();
     let controllers = fs::read_to_string(parent.join("cgroup.subtree_control")).unwrap_or_default();
     if !controllers.split_whitespace().any(|name| name == "memory") {
-        return Err(unavailable("the group above has no memory controller to hand down"));
+        return Err(unavailable("the parent group has no memory controller to delegate"));
     }
     Ok(Place { version, own, parent })
 }

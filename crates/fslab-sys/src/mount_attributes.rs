@@ -28,7 +28,8 @@ pub struct MountAttributes {
     pub set: u64,
     /// `MOUNT_ATTR_*` bits to clear first.
     pub clear: u64,
-    /// Propagation of mounts and unmounts below it: one of `MS_*`, or 0 to leave it unchanged.
+    /// Propagation of mounts and unmounts below the mount: one of `MS_*`, or 0 to leave it
+    /// unchanged.
     pub propagation: u64,
     /// The descriptor of a user namespace that maps ids.
     pub user_namespace: u64,
@@ -43,8 +44,8 @@ impl MountAttributes {
     /// `ENOSYS` before Linux 5.12.
     pub fn give_to(&self, tree: impl AsFd, recursive: bool) -> Result<()> {
         let recursive = if recursive { RECURSIVE } else { 0 };
-        // SAFETY: the path is a live C string and the structure has the layout and the size that
-        // are told; the kernel only reads both.
+        // SAFETY: the path is a live C string, and the structure has the layout and the size that
+        // are passed; the kernel only reads both.
         let answer = unsafe {
             libc::syscall(
                 SYS_MOUNT_SETATTR,

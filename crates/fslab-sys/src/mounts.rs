@@ -1,7 +1,7 @@
 //! Mounts and unmounts file systems, and lists mounts.
 //!
 //! Dropping a [`Mount`] unmounts it. If the file system is busy, the unmount is retried for a
-//! limited time, because a daemon or the kernel may hold a file a moment longer. Then it is
+//! limited time, because a daemon or the kernel may keep a file open a moment longer. Then it is
 //! detached lazily with a warning: the mount point is free at once, and the file system ends with
 //! its last user.
 
@@ -28,7 +28,7 @@ const PAUSE: Duration = Duration::from_millis(5);
 pub enum Error {
     /// Mounting failed.
     #[error(
-        "mounting {} on {} as {file_system}: {}",
+        "can't mount {} on {} as {file_system}: {}",
         source_name.display(),
         target.display(),
         explain(*source)
@@ -45,7 +45,7 @@ pub enum Error {
         source: Errno,
     },
     /// Unmounting failed.
-    #[error("unmounting {}: {source}", target.display())]
+    #[error("can't unmount {}: {source}", target.display())]
     Unmount {
         /// The mount point.
         target: PathBuf,
@@ -54,7 +54,7 @@ pub enum Error {
         source: Errno,
     },
     /// A mount option contains a NUL byte.
-    #[error("mount options {options:?} hold a NUL byte")]
+    #[error("mount options {options:?} contain a NUL byte")]
     Options {
         /// The options.
         options: String,
@@ -268,7 +268,7 @@ impl MountEntry {
 pub fn unmount_entry(mount: &MountEntry, flags: UnmountFlags) -> io::Result<()> {
     let place = mount.open()?.ok_or(Errno::BUSY)?;
     if flags.contains(UnmountFlags::DETACH) {
-        // Through the descriptor, so that later mounts at the same place are not affected.
+        // Through the descriptor, so that later mounts on the same mount point are not affected.
         let place = format!("/proc/self/fd/{}", place.as_raw_fd());
         return Ok(rustix::mount::unmount(place, flags)?);
     }
@@ -283,7 +283,7 @@ fn number_of(place: impl AsFd) -> io::Result<u64> {
     let about = fs::read_to_string(about)?;
     let number = about.lines().find_map(|line| line.strip_prefix("mnt_id:"));
     let number = number.and_then(|number| number.trim().parse().ok());
-    number.ok_or_else(|| io::Error::other("/proc/self/fdinfo names no mount"))
+    number.ok_or_else(|| io::Error::other("/proc/self/fdinfo contains no mount number"))
 }
 
 /// `STATX_MNT_ID_UNIQUE`
@@ -331,7 +331,7 @@ fn depth(mount: &MountEntry, all: &[MountEntry]) -> usize {
         let parent = mount.parent;
         all.iter().find(|other| other.id == parent && other.id != mount.id)
     };
-    // The list may be inconsistent, because it was read over some time.
+    // The list may be inconsistent, because reading it takes some time.
     std::iter::successors(Some(mount), |mount| below(mount)).take(all.len()).count()
 }
 
@@ -414,7 +414,7 @@ fn unescape(field: &[u8]) -> OsString {
 }
 
 /// Processes started with this path as an argument, such as the daemon of a FUSE mount on it. Exact
-/// only if no other process uses the path, as below a temporary directory.
+/// only if no other process uses the path, for example in a temporary directory.
 ///
 /// # Errors
 /// /proc can't be listed.

@@ -10,7 +10,7 @@ use rustix::io::{Errno, Result};
 
 use crate::file_handle::check;
 
-/// The number is the same on every architecture but alpha; libc names it on few of them.
+/// The number is the same on every architecture but alpha; libc defines it on few of them.
 const SYS_CACHESTAT: libc::c_long = 451;
 
 /// The kernel's `struct cachestat_range`; a length of 0 means to the end.

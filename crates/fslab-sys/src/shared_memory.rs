@@ -21,8 +21,8 @@ unsafe impl Send for SharedMemory {}
 unsafe impl Sync for SharedMemory {}
 
 impl SharedMemory {
-    /// Makes this many words, all zero, which use no memory before they are written. The file's
-    /// length is sealed.
+    /// Creates memory of this many words, all zero. Pages use no memory before they are written.
+    /// The file's length is sealed.
     ///
     /// # Errors
     /// Errors of the kernel.
@@ -44,11 +44,14 @@ impl SharedMemory {
         let seals = rustix::fs::fcntl_get_seals(&file);
         let is_sealed = seals.is_ok_and(|seals| seals.contains(SealFlags::SHRINK));
         if !is_sealed || rustix::fs::fstat(&file)?.st_size.cast_unsigned() != length as u64 {
-            return Err(io::Error::new(io::ErrorKind::InvalidData, "no memory of a kept mount"));
+            return Err(io::Error::new(
+                io::ErrorKind::InvalidData,
+                "not the shared memory of a kept mount",
+            ));
         }
         let access = libc::PROT_READ | libc::PROT_WRITE;
-        // SAFETY: a new mapping at a place of the kernel's choice touches no other memory. The file
-        // can't become shorter, so every word of it stays readable.
+        // SAFETY: a new mapping at an address of the kernel's choice touches no other memory. The
+        // file can't become shorter, so every word of it stays readable.
         let start = unsafe {
             libc::mmap(std::ptr::null_mut(), length, access, libc::MAP_SHARED, file.as_raw_fd(), 0)
         };
@@ -60,7 +63,7 @@ impl SharedMemory {
     /// All words.
     #[must_use]
     pub fn words(&self) -> &[AtomicU64] {
-        // SAFETY: the mapping holds that many words, is aligned to a page, lives as long as the
+        // SAFETY: the mapping has that many words, is aligned to a page, lives as long as the
         // borrow, and is accessed only as atomic words.
         unsafe { std::slice::from_raw_parts(self.start.as_ptr(), self.words) }
     }

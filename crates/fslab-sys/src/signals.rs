@@ -33,8 +33,8 @@ struct Deferred(libc::sigset_t);
 impl Deferred {
     fn now() -> io::Result<Self> {
         let (mut ending, mut before) = (MaybeUninit::uninit(), MaybeUninit::uninit());
-        // SAFETY: sigemptyset fills the one set before it is used, pthread_sigmask the other where
-        // it answers 0.
+        // SAFETY: sigemptyset fills the first set before it is used, and pthread_sigmask fills the
+        // other if it returns 0.
         unsafe {
             libc::sigemptyset(ending.as_mut_ptr());
             for signal in ENDING {
@@ -75,8 +75,8 @@ impl Interrupt {
         Ok(interrupt)
     }
 
-    /// A flag for a part of the operation, which can also be stopped alone. A part of a part stops
-    /// only with that part or by itself.
+    /// A flag for a part of the operation, which can also be stopped separately. It is raised
+    /// together with this flag, but not with the flag of an operation that this one is a part of.
     #[must_use]
     pub fn part(&self) -> Self {
         Self { raised: Arc::default(), whole: Some(Arc::clone(&self.raised)) }

@@ -38,8 +38,7 @@ pub enum End {
 }
 
 /// Makes this process the supervisor of a worker, which is a copy of it. Returns in each worker.
-/// Returns in the supervisor when a worker has ended and `is_replaced` says that no other follows
-/// it.
+/// Returns in the supervisor when a worker has ended and `is_replaced` returns `false`.
 ///
 /// Meanwhile the supervisor opens nothing, and forwards `signals` to the worker. Descriptors that
 /// are open now belong to all workers, except `left`, which workers of an earlier program had open.
@@ -60,8 +59,8 @@ pub fn supervise(
     let awaited = [signals, &[libc::SIGCHLD, ASKS_FOR_ANOTHER]].concat();
     let supervisor = rustix::process::getpid();
     set_blocked(&awaited, true)?;
-    // If SIGCHLD was ignored, the kernel would not report a worker's end.
-    // SAFETY: the default action is no handler.
+    // If SIGCHLD was ignored, the kernel would not report a worker's end. SAFETY: the default
+    // action runs no handler.
     unsafe { libc::signal(libc::SIGCHLD, libc::SIG_DFL) };
     let mut unheard = None;
     loop {
@@ -80,7 +79,7 @@ pub fn supervise(
                 Some(status) => Some(status),
                 None => waitpid(Some(worker), WaitOptions::empty())?.map(|(_, status)| status),
             };
-            let lost = || io::Error::other("the end of a worker is not known");
+            let lost = || io::Error::other("can't determine how a worker ended");
             return Ok(Role::Supervisor(status.ok_or_else(lost)?));
         }
     }
@@ -166,13 +165,13 @@ fn has_memory(worker: Pid) -> bool {
     // SAFETY: one byte is written to a variable of this function, and read from another process.
     let read =
         unsafe { libc::process_vm_readv(worker, &raw const here, 1, &raw const there, 1, 0) };
-    // If the kernel refuses access, the answer is unknown and counts as yes.
+    // If the kernel refuses access, the answer is unknown and is treated as yes.
     read == 1 || io::Error::last_os_error().raw_os_error() != Some(libc::ESRCH)
 }
 
 fn expect_one_thread() -> io::Result<()> {
     if std::fs::read_dir("/proc/self/task")?.count() > 1 {
-        let why = "a process of several threads can't be forked";
+        let why = "a process with several threads can't be forked";
         return Err(io::Error::new(io::ErrorKind::Unsupported, why));
     }
     Ok(())
@@ -182,8 +181,8 @@ fn expect_one_thread() -> io::Result<()> {
 fn fork() -> io::Result<Option<Pid>> {
     let flags = libc::c_long::from(libc::CLONE_FILES | libc::SIGCHLD);
     // SAFETY: without CLONE_VM the new process has its own copy of the memory, as after fork(2).
-    // The only thread of this process is the one that calls, which was looked at when it became a
-    // supervisor and starts no other: no lock is held by another.
+    // This process has only the calling thread: that was checked when it became a supervisor, and
+    // it starts no other. So no other thread holds a lock.
     let answer = unsafe { libc::syscall(libc::SYS_clone, flags, 0, 0, 0, 0) };
     check(answer)?;
     // A process number fits.
@@ -227,7 +226,7 @@ fn wait_for_signal(signals: &[i32], time_max: Duration) -> io::Result<Option<i32
 fn set_blocked(signals: &[i32], are_blocked: bool) -> io::Result<()> {
     let how = if are_blocked { libc::SIG_BLOCK } else { libc::SIG_UNBLOCK };
     let set = to_set(signals);
-    // SAFETY: the set is filled; the former one is not asked for.
+    // SAFETY: the set is filled; the null pointer requests no copy of the old set.
     match unsafe { libc::pthread_sigmask(how, &raw const set, std::ptr::null_mut()) } {
         0 => Ok(()),
         error => Err(io::Error::from_raw_os_error(error)),
@@ -247,7 +246,7 @@ struct Found {
     others: Vec<OwnedFd>,
     /// Inodes that were requested by [`Inherited::lead_to`].
     led_to: HashSet<(u64, u64)>,
-    /// Whether only the last descriptors for inodes without another way to open them are left.
+    /// Whether [`Inherited::close_others`] has run, so that each inode has at most one descriptor.
     are_final: bool,
     /// The device whose inodes will be requested.
     device: Option<u64>,
@@ -259,14 +258,15 @@ struct Found {
 const KINDS: OFlags = OFlags::RWMODE.union(OFlags::SYNC).union(OFlags::DSYNC).union(OFlags::PATH);
 
 impl Inherited {
-    /// Takes all open descriptors except the shared ones. Must be called before a worker opens
-    /// anything.
+    /// Takes ownership of all open descriptors except the shared ones. Must be called before a
+    /// worker opens anything.
     fn all_but(everybodys: &BTreeSet<RawFd>) -> io::Result<Self> {
         let mut found = Found::default();
         for number in open_descriptors()? {
             if !everybodys.contains(&number) {
-                // SAFETY: it was not open when the supervisor began, which opens nothing, and this
-                // worker has opened nothing yet: its owner has ended, and nobody else has it.
+                // SAFETY: the descriptor was not open when the supervisor began. Neither the
+                // supervisor nor this worker has opened anything since. So the owner has ended, and
+                // nothing else uses it.
                 found.add(unsafe { OwnedFd::from_raw_fd(number) })?;
             }
         }

@@ -17,7 +17,7 @@ const PERF_FLAG_FD_CLOEXEC: libc::c_ulong = 8;
 /// `_IOW('$', 6, char *)`: count only events that match a filter.
 const PERF_EVENT_IOC_SET_FILTER: libc::Ioctl = 0x4008_2406;
 
-/// The first version of `struct perf_event_attr`; the kernel takes later fields as zero.
+/// The first version of `struct perf_event_attr`; the kernel treats later fields as zero.
 #[repr(C)]
 #[derive(Default)]
 struct EventAttributes {
@@ -103,7 +103,7 @@ fn open(tracepoint: Tracepoint, processor: usize, filter: &CString) -> io::Resul
         ..EventAttributes::default()
     };
     let (every_process, no_group): (libc::pid_t, RawFd) = (-1, -1);
-    // SAFETY: the pointer is to a live structure of the size that it tells itself.
+    // SAFETY: the pointer is to a live structure, whose `size` field is its size.
     let answer = unsafe {
         libc::syscall(
             libc::SYS_perf_event_open,
@@ -118,9 +118,9 @@ fn open(tracepoint: Tracepoint, processor: usize, filter: &CString) -> io::Resul
     if descriptor < 0 {
         return Err(io::Error::last_os_error());
     }
-    // SAFETY: the call made this descriptor, and nobody else has it.
+    // SAFETY: the call has just created this descriptor, and nothing else owns it.
     let event = unsafe { OwnedFd::from_raw_fd(descriptor) };
-    // SAFETY: the filter is a live string that ends with a zero; the kernel copies it.
+    // SAFETY: the filter is a live string that ends with a NUL byte; the kernel copies it.
     let answer =
         unsafe { libc::ioctl(event.as_raw_fd(), PERF_EVENT_IOC_SET_FILTER, filter.as_ptr()) };
     if answer < 0 { Err(io::Error::last_os_error()) } else { Ok(event) }

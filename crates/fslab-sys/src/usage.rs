@@ -115,7 +115,7 @@ pub fn family_time_of(pid: u32) -> io::Result<ProcessorTime> {
 }
 
 fn parse_family(text: &str, ticks_per_second: u64) -> Option<ProcessorTime> {
-    // The name, in parentheses, may hold anything.
+    // The name, in parentheses, may contain any characters.
     let (_, rest) = text.rsplit_once(')')?;
     let fields: Vec<&str> = rest.split_ascii_whitespace().collect();
     let ticks = |index: usize| fields.get(index)?.parse::<u64>().ok();
@@ -165,7 +165,7 @@ impl MachineTime {
     pub fn now() -> io::Result<Self> {
         let text = fs::read_to_string("/proc/stat")?;
         Self::parse(&text, rustix::param::clock_ticks_per_second()).ok_or_else(|| {
-            io::Error::new(io::ErrorKind::InvalidData, "/proc/stat: no line of all processors")
+            io::Error::new(io::ErrorKind::InvalidData, "/proc/stat: no line for all processors")
         })
     }
 

@@ -15,10 +15,10 @@ macro_rules! ask {
             let mut entry = MaybeUninit::<libc::$entry>::uninit();
             let mut answer = std::ptr::null_mut();
             let (entry, bytes, length) = (entry.as_mut_ptr(), room.as_mut_ptr(), room.len());
-            // SAFETY: the name ends with NUL, the entry and the room are ours for the call, and the
-            // room's length is given.
+            // SAFETY: the name ends with NUL. Only this call uses the entry and the buffer, and the
+            // buffer's length is given.
             let errno = unsafe { libc::$ask(name.as_ptr(), entry, bytes, length, &raw mut answer) };
-            // SAFETY: an answer points to the entry, which is filled in then.
+            // SAFETY: a non-null answer points to the entry, which the call has filled.
             *found = unsafe { answer.as_ref() }.map(|entry| entry.$number);
             errno
         })

@@ -37,7 +37,7 @@ pub fn enable_verity(file: impl AsFd, block_size: u32) -> Result<()> {
     let argument =
         EnableVerity { version: 1, hash_algorithm: SHA256, block_size, ..EnableVerity::default() };
     // SAFETY: the request takes a pointer to the structure that `argument` mirrors (its size is
-    // asserted above); it holds no pointers but null ones, and the kernel only reads it.
+    // asserted above); its pointers are null, and the kernel only reads it.
     let answer =
         unsafe { libc::ioctl(file.as_fd().as_raw_fd(), ENABLE_VERITY as _, &raw const argument) };
     check(answer.into()).map(|_| ())

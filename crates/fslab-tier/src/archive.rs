@@ -1,15 +1,15 @@
 //! Archives: the trait, and a file for each kind.
 //!
-//! Users name an archive by an `address`, a URL whose scheme is its `kind`; `registry` lists the
-//! kinds. `directory` is the only kind in this crate; the program adds others. The folder
-//! `directory` holds the lease and the file with the writer record. The record itself, which keeps
-//! two trees from writing to one archive, is in `writer_record`.
+//! Users refer to an archive by an `address`, a URL whose scheme is its `kind`; `registry` lists
+//! the kinds. `directory` is the only kind in this crate; the program adds others. The folder
+//! `directory` contains the lease and the file with the writer record. The record itself, which
+//! keeps two trees from writing to one archive, is in `writer_record`.
 //!
-//! Three wrappers fit any archive: `encryption` encrypts with a `key`, `unavailable` reconnects,
-//! and `call_timeout` limits the time of a call.
+//! Three wrappers work with any archive: `encryption` encrypts with a `key`, `unavailable`
+//! reconnects, and `call_timeout` limits the time of a call.
 //!
 //! An archive keeps *containers*, which are written once from beginning to end and never changed
-//! afterwards. A container holds one object, or several in a row.
+//! afterwards. A container contains one object, or several in sequence.
 
 use std::io;
 use std::path::PathBuf;
@@ -57,10 +57,10 @@ pub use writer_record::{FoundRecord, WriterRecord};
 pub struct ArchiveEntry {
     /// Its identity.
     pub id: Id,
-    /// Where it is. Homes made before archives had URLs call it `path`.
+    /// The address of the archive. Homes made before archives had URLs call it `path`.
     #[serde(alias = "path")]
     pub address: ArchiveAddress,
-    /// The file with its key, if it is encrypted. The key itself is stored nowhere else.
+    /// The file with its key, if it is encrypted. The key itself is stored only in that file.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub key: Option<PathBuf>,
     /// How the tier uses it.
@@ -72,24 +72,25 @@ pub struct ArchiveEntry {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum ArchiveUsage {
-    /// It takes copies.
+    /// It accepts copies.
     #[default]
     Active,
-    /// It takes no new copies; its copies still count, and are read, repaired and expired.
+    /// It accepts no new copies; its copies are still counted, read, repaired and expired.
     Retired,
-    /// It is not opened. Its entry stays, since files may name it as a holder of a copy.
+    /// It is not opened. Its entry is kept, since files may refer to it as a holder of a copy.
     Detached,
 }
 
 impl ArchiveUsage {
-    /// Returns whether new copies go there.
+    /// Returns whether the archive receives new copies.
     #[must_use]
     pub fn is_active(&self) -> bool {
         *self == Self::Active
     }
 }
 
-/// The use of a container. Archives keep the kinds apart, so that trees are found quickly.
+/// The kind of the objects in a container. Archives keep the kinds apart, so that trees are found
+/// quickly.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum ContainerKind {
     /// Files.
@@ -103,13 +104,13 @@ pub type Container = (ContainerKind, Id);
 
 /// A store of containers.
 ///
-/// Calls block until the archive answers, which takes minutes for a tape. So only dedicated threads
-/// call them. Errors are those of the system; callers add the name of the archive.
+/// Calls block until the archive responds, which takes minutes for a tape. So only dedicated
+/// threads call them. Errors are those of the system; callers add the label of the archive.
 pub trait Archive: Send + Sync {
     /// Returns the identity of the archive, which it keeps when it is moved.
     fn id(&self) -> Id;
 
-    /// Returns its name for messages.
+    /// Returns its label for messages.
     fn label(&self) -> &str;
 
     /// If another tree writes to the archive, returns the reason why it is read-only, with a
@@ -118,19 +119,19 @@ pub trait Archive: Send + Sync {
         None
     }
 
-    /// Returns whether everything that it returns was written by somebody with its key.
+    /// Returns whether all bytes that it returns were written by somebody with its key.
     fn is_authentic(&self) -> bool {
         false
     }
 
-    /// Returns why it is unavailable, or `None` if it is not. While it is unavailable, calls fail
-    /// with `NotConnected`. Does not access the archive.
+    /// Returns the reason why it is unavailable, or `None` if it is available. While it is
+    /// unavailable, calls fail with `NotConnected`. Does not access the archive.
     fn why_unavailable(&self) -> Option<String> {
         None
     }
 
-    /// Returns whether each of its calls ends by itself when no bytes move for a while. Then a
-    /// limit on the whole time of a call would only break slow links.
+    /// Returns whether each of its calls ends by itself if no bytes move for a while. A limit on
+    /// the total time of a call would then only break slow links.
     fn limits_its_calls(&self) -> bool {
         false
     }
@@ -144,7 +145,7 @@ pub trait Archive: Send + Sync {
     /// missing.
     ///
     /// # Errors
-    /// What was found at its place instead.
+    /// The other contents that were found at its location.
     fn check(&self) -> io::Result<()> {
         Ok(())
     }
@@ -190,12 +191,13 @@ pub trait Archive: Send + Sync {
     /// Errors of the system.
     fn delete(&self, container: Container) -> io::Result<()>;
 
-    /// Returns how many bytes its writer may still use, if that is known.
+    /// Returns the number of bytes that its writer may still use, if that is known.
     fn free_bytes(&self) -> Option<u64> {
         None
     }
 
-    /// Returns where a part of a container lies, to order recalls: the medium, and the place on it.
+    /// Returns the position of a part of a container, to order recalls: the medium, and the offset
+    /// on it.
     fn position(&self, container: Id, offset: u64) -> (u64, u64) {
         let _ = container;
         (0, offset)
@@ -213,8 +215,8 @@ pub trait Upload: Send {
     /// Makes the container durable, then visible.
     ///
     /// # Errors
-    /// Errors of the system. Even then the container may exist, complete but perhaps not durable: a
-    /// failed sync or a late answer does not undo it. It is not deleted here, because it may have
+    /// Errors of the system. Even then the container may exist, complete but possibly not durable:
+    /// a failed sync or a late answer does not undo it. It is not deleted here, because it may have
     /// replaced a damaged copy with bytes that no other copy has.
     fn finish(self: Box<Self>) -> io::Result<()>;
 }

@@ -19,7 +19,7 @@ pub(crate) fn write_durably(path: &Path, contents: &[u8]) -> io::Result<()> {
 }
 
 fn write_synced(path: &Path, contents: &[u8]) -> io::Result<()> {
-    // Removes the leftover of an earlier attempt. It may be a symbolic link to another place.
+    // Removes the leftover of an earlier attempt. It may be a symbolic link to another file.
     match fs::remove_file(path) {
         Err(error) if error.kind() != ErrorKind::NotFound => return Err(error),
         _ => {}

@@ -1,8 +1,8 @@
-//! The catalogue: which objects archives hold, and since when some of them are unneeded.
+//! The catalogue: the objects in archives, and the times since which some of them are unneeded.
 //!
-//! Invariant: it is an index. Only the xattr on a file shows where its bytes are. A lost or wrong
-//! catalogue can make an object stay for too long, but never deletes a needed one. No object is
-//! deleted before a scan has visited every file of the tree since it became unneeded
+//! Invariant: the catalogue is only an index. Only the xattr on a file shows where its bytes are. A
+//! lost or wrong catalogue can keep an object for too long, but never deletes a needed one. No
+//! object is deleted before a scan has visited every file of the tree since it became unneeded
 //! (`engine::expiry`).
 //!
 //! `row`: the row of an object. `status`: the state of the catalogue as a whole. `updates`: changes
@@ -119,13 +119,13 @@ impl Catalogue {
         done().map_err(|error| failed(&self.path, error))
     }
 
-    /// Returns a new sequence. It is above all sequences drawn before, all those in rows, and
-    /// `above`, which the caller has found elsewhere. It is at least the time in nanoseconds. So a
+    /// Returns a new sequence. It is greater than all sequences drawn before, all those in rows,
+    /// and `above`, which the caller found elsewhere. It is at least the time in nanoseconds. So a
     /// lost catalogue neither repeats a sequence nor returns a lower one, even if the clock was
     /// once ahead.
     ///
     /// # Errors
-    /// Like all functions of the catalogue: errors of the database.
+    /// Errors of the database.
     pub fn next_sequence(&self, now: Timestamp, above: u64) -> Result<u64> {
         let time = sequence_at(now);
         self.change(|transaction| {
@@ -145,8 +145,8 @@ impl Catalogue {
         Ok(self.fact(SEQUENCE)?.is_some())
     }
 
-    /// Writes rows durably, all or none. They count as seen by every scan that has begun, because
-    /// the caller's knowledge is as new.
+    /// Writes rows durably, all or none. They are treated as seen by every scan that has begun,
+    /// because the caller's information is as recent.
     ///
     /// # Errors
     /// Errors of the database.
@@ -210,7 +210,7 @@ impl Catalogue {
         objects.into_iter().filter_map(|object| self.get(object).transpose()).collect()
     }
 
-    /// Whether any row names a container.
+    /// Whether any row refers to a container.
     ///
     /// # Errors
     /// Errors of the database.
@@ -254,7 +254,7 @@ impl Catalogue {
         answered?
     }
 
-    /// Calls `visit` with each row; for slow callers, because the catalogue is not held during the
+    /// Calls `visit` with each row; for slow callers, because no transaction is open during the
     /// calls. Rows that are added or deleted meanwhile may be visited or not, and a visited row may
     /// be outdated.
     ///

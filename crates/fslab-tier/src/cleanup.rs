@@ -1,11 +1,11 @@
-//! Removes a half-made home or archive after a failure.
+//! Removes an incomplete home or archive after a failure.
 
 use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 use std::{fs, iter};
 
 /// Files and directories that a command made. They are removed on drop, unless [`Self::keep`] was
-/// called. A directory into which somebody else put files stays.
+/// called. A directory into which somebody else put files is kept.
 #[derive(Default)]
 #[must_use = "dropped, it removes what was made"]
 pub struct Cleanup {
@@ -13,7 +13,7 @@ pub struct Cleanup {
     others: Vec<Box<dyn FnOnce() + Send>>,
 }
 
-/// Returns those of a directory and of the given names in it that do not exist.
+/// Returns the paths of a directory and of the given names in it that do not exist.
 pub(crate) fn absent(directory: &Path, names: &[&str]) -> Vec<PathBuf> {
     let inside = names.iter().map(|name| directory.join(name));
     let is_absent = |path: &PathBuf| {
@@ -24,17 +24,18 @@ pub(crate) fn absent(directory: &Path, names: &[&str]) -> Vec<PathBuf> {
 }
 
 impl Cleanup {
-    /// Makes one that calls a function, for remote objects. The function reports its own failures.
+    /// Makes a cleanup that calls a function, for remote objects. The function reports its own
+    /// failures.
     pub fn by(remove: impl FnOnce() + Send + 'static) -> Self {
         Self { paths: Vec::new(), others: vec![Box::new(remove)] }
     }
 
-    /// Adds paths that were absent and that this command has made since.
+    /// Adds paths that did not exist and that this command has made since.
     pub(crate) fn add(&mut self, new: Vec<PathBuf>) {
         self.paths.extend(new);
     }
 
-    /// Adds everything that another one would remove.
+    /// Adds everything that another cleanup would remove.
     pub(crate) fn join(&mut self, mut other: Self) {
         self.paths.append(&mut other.paths);
         self.others.append(&mut other.others);
@@ -52,7 +53,7 @@ impl Drop for Cleanup {
         self.others.drain(..).rev().for_each(|remove| remove());
         for path in self.paths.iter().rev() {
             if let Err(error) = remove(path) {
-                tracing::warn!("{}: was made, and can't be removed: {error}", path.display());
+                tracing::warn!("can't remove the new {} after a failure: {error}", path.display());
             }
         }
     }

@@ -1,16 +1,17 @@
 //! Closes the root of a tree to programs that do not use the mount.
 //!
-//! A released file is a hole or poison below the mount. A program that reads it there gets zeros or
-//! a text, without an error. So only root may enter the root of a tier's tree. Its mode is 0400,
-//! and an xattr keeps the mode that the mount shows. The root stays closed whether the tree is
-//! mounted or not, so nothing depends on an orderly end of the daemon.
+//! In the lower directory, a released file is a hole or poison. A program that reads it there gets
+//! zeros or the poison text, without an error. So only root may enter the root of a tier's tree.
+//! The mode of the root is 0400, and an xattr keeps the mode that the mount shows. The root remains
+//! closed whether the tree is mounted or not, so nothing depends on a clean shutdown of the daemon.
 //!
 //! Root's engine enters a closed directory by its capabilities. The engine of an ordinary user has
-//! none. Its root has mode 0700 while the engine works, and 0400 after an orderly end.
+//! none. The root of such a tree has mode 0700 while the engine works, and 0400 after a clean
+//! shutdown.
 //!
-//! Invariant: the xattr with the mode is durable before the root is closed. The root is open again,
-//! durably, before the xattr is removed. A root with any other mode was opened by its owner, and
-//! that mode counts from then on.
+//! Invariant: the xattr with the mode is durable before the root is closed. The root is durably
+//! open again before the xattr is removed. A root with any other mode was opened by its owner, and
+//! that mode is used from then on.
 
 use std::ffi::OsStr;
 
@@ -31,7 +32,7 @@ const IN_USE: u32 = 0o700;
 /// The bits of a mode that closing changes.
 const CHANGED: u32 = 0o777;
 
-/// The root of a tree, and the mode that programs see of it in the mount.
+/// The root of a tree, and its mode as programs see it in the mount.
 #[derive(Debug)]
 pub(crate) struct ClosedRoot {
     marks: Marks,
@@ -46,7 +47,7 @@ pub(crate) enum Treatment {
     Close,
     /// Open it if an earlier engine closed it.
     Open,
-    /// Leave it as it is.
+    /// Leave it unchanged.
     Leave,
 }
 
@@ -54,7 +55,7 @@ impl ClosedRoot {
     /// Reads the present state of the root.
     ///
     /// # Errors
-    /// Errors of the file system below.
+    /// Errors of the lower file system.
     pub fn of(lower: &dyn FileSystem, marks: Marks) -> Result<Self> {
         let attr = lower.getattr(&own_request(), Ino::ROOT, None)?;
         Ok(Self { marks, kept: Mutex::new(kept(lower, marks, &attr)?) })
@@ -63,7 +64,8 @@ impl ClosedRoot {
     /// Closes or opens the root durably before an engine works on the tree.
     ///
     /// # Errors
-    /// Errors of the file system below. A root that takes no xattr stays open with a warning.
+    /// Errors of the lower file system. A root that does not accept xattrs remains open,
+    /// with a warning.
     pub fn enter(lower: &dyn FileSystem, marks: Marks, treatment: Treatment) -> Result<Self> {
         let root = Self::of(lower, marks)?;
         match treatment {
@@ -83,8 +85,8 @@ impl ClosedRoot {
             match written.and_then(|()| sync_root(lower)) {
                 Err(error) if takes_no_xattr(error.errno()) => {
                     tracing::warn!(
-                        "the tree's root takes no xattr ({error}): it stays open, and released \
-                         files read as zeros while the tree is not mounted"
+                        "the tree's root does not accept xattrs ({error}): it is not closed, so \
+                         released files read as zeros while the tree is not mounted"
                     );
                     return Ok(());
                 }
@@ -113,7 +115,7 @@ impl ClosedRoot {
     /// Closes an ordinary user's root after an engine has worked on the tree.
     ///
     /// # Errors
-    /// Errors of the file system below.
+    /// Errors of the lower file system.
     pub fn leave(&self, lower: &dyn FileSystem) -> Result<()> {
         if self.marks == Marks::Trusted || self.kept.lock().is_none() {
             return Ok(());
@@ -140,7 +142,7 @@ impl ClosedRoot {
     /// Sets attributes of the root. If it is closed, a new mode changes the kept mode.
     ///
     /// # Errors
-    /// Errors of the file system below.
+    /// Errors of the lower file system.
     pub fn set_attributes(
         &self,
         lower: &dyn FileSystem,
@@ -155,7 +157,7 @@ impl ClosedRoot {
         };
         let below = SetAttr { permissions: Some(self.below(mode)), ..changes.clone() };
         let attr = lower.setattr(request, Ino::ROOT, handle, &below)?;
-        // Omits special bits that the file system below did not grant.
+        // Omits special bits that the lower file system did not grant.
         let mode = with_special_bits(mode, attr.permissions);
         self.marks.write_mode(lower, request, mode)?;
         *kept = Some(mode);
@@ -165,7 +167,7 @@ impl ClosedRoot {
     /// Sets an xattr of the root. If it is closed, an access list changes the kept mode.
     ///
     /// # Errors
-    /// `EINVAL` for a value that is not an access list, and errors of the file system below.
+    /// `EINVAL` for a value that is not an access list, and errors of the lower file system.
     pub fn set_xattr(
         &self,
         lower: &dyn FileSystem,
@@ -181,7 +183,7 @@ impl ClosedRoot {
         };
         let (mode, list) = acl::set_access(before, value)?;
         self.set_list(lower, request, list, how)?;
-        // Omits the set-group-ID bit if the file system below cleared it.
+        // Omits the set-group-ID bit if the lower file system cleared it.
         let attr = lower.getattr(request, Ino::ROOT, None)?;
         let mode = with_special_bits(mode, attr.permissions);
         self.marks.write_mode(lower, request, mode)?;
@@ -189,7 +191,7 @@ impl ClosedRoot {
         Ok(())
     }
 
-    /// Sets or removes the access list of a closed root in the file system below.
+    /// Sets or removes the access list of a closed root in the lower file system.
     fn set_list(
         &self,
         lower: &dyn FileSystem,
@@ -213,7 +215,7 @@ impl ClosedRoot {
         set_mode(lower, request, Permissions::new(below.bits() & !lost))
     }
 
-    /// Returns the mode of a closed root in the file system below. It keeps the special bits of
+    /// Returns the mode of a closed root in the lower file system. It keeps the special bits of
     /// `mode`, because new files in a directory depend on them.
     fn below(&self, mode: Permissions) -> Permissions {
         let closed = if self.marks == Marks::Trusted { CLOSED } else { IN_USE };
@@ -224,7 +226,7 @@ impl ClosedRoot {
 /// Opens the closed root of an ordinary user's tree to its owner before an engine works on it.
 ///
 /// # Errors
-/// Errors of the file system below.
+/// Errors of the lower file system.
 pub fn open_to_owner(tree: &dyn FileSystem, marks: Marks) -> Result<()> {
     if !is_closed_to_owner(tree, marks)? {
         return Ok(());
@@ -238,7 +240,7 @@ pub fn open_to_owner(tree: &dyn FileSystem, marks: Marks) -> Result<()> {
 /// Closes the root of an ordinary user's tree that [`open_to_owner`] opened.
 ///
 /// # Errors
-/// Errors of the file system below.
+/// Errors of the lower file system.
 pub fn close_to_owner(tree: &dyn FileSystem, marks: Marks) -> Result<()> {
     let request = own_request();
     let attr = tree.getattr(&request, Ino::ROOT, None)?;
@@ -253,7 +255,7 @@ pub fn close_to_owner(tree: &dyn FileSystem, marks: Marks) -> Result<()> {
 /// Returns whether an engine can work on a tree only after [`open_to_owner`].
 ///
 /// # Errors
-/// Errors of the file system below.
+/// Errors of the lower file system.
 pub fn is_closed_to_owner(tree: &dyn FileSystem, marks: Marks) -> Result<bool> {
     let attr = tree.getattr(&own_request(), Ino::ROOT, None)?;
     let is_closed = marks != Marks::Trusted && attr.permissions.bits() & CHANGED == CLOSED;

@@ -1,8 +1,8 @@
-//! The commands of a tier and their answers. They are the same whether the tree is mounted, and its
+//! The commands of a tier and their results. They are the same whether the tree is mounted, and its
 //! daemon executes them, or not.
 //!
-//! [`execute`] runs any command. The modules below hold those that need more than one call of the
-//! engine.
+//! [`execute`] runs any command. The submodules contain the commands that need more than one call
+//! of the engine.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -45,7 +45,8 @@ pub enum Command {
     Release {
         /// Files, or directories with their contents.
         paths: Vec<Vec<u8>>,
-        /// Number of bytes at the beginning of each file that stay, rounded up to blocks.
+        /// Number of bytes at the beginning of each file that remain resident, rounded up to
+        /// blocks.
         keep_bytes: u64,
     },
     /// Recall files.
@@ -62,7 +63,7 @@ pub enum Command {
         /// Files, or directories with their contents.
         paths: Vec<Vec<u8>>,
     },
-    /// Report where the bytes of files are.
+    /// Report the residency of files.
     State {
         /// Files or directories.
         paths: Vec<Vec<u8>>,
@@ -101,7 +102,7 @@ pub enum Command {
         path: Vec<u8>,
     },
     /// Undelete the last version of each file that was removed in a directory, unless its path is
-    /// taken.
+    /// in use.
     UndeleteAll {
         /// The directory, or the path of one file.
         path: Vec<u8>,
@@ -122,12 +123,12 @@ pub enum Command {
         /// The file with the archive's key.
         key: Option<PathBuf>,
     },
-    /// Retire an archive: it gets no new copies.
+    /// Retire an archive: it receives no new copies.
     Retire {
         /// The identity or the URL of the archive.
         archive: String,
     },
-    /// Retire an archive, and copy to others what only it holds.
+    /// Retire an archive, and copy those objects to others that only it contains.
     Drain {
         /// The identity or the URL of the archive.
         archive: String,
@@ -147,10 +148,10 @@ pub enum Command {
     Policy {
         /// The rules, and their origin for messages; `None` for the policy in the tier's home.
         rules: Option<(String, String)>,
-        /// Whether to report only what would be done.
+        /// Whether to report only the planned actions.
         dry_run: bool,
     },
-    /// Report what a command would do; change nothing.
+    /// Report what a command would do, without changing anything.
     DryRun {
         /// One of archive, release, recall, drain, scrub, expire and undelete-all.
         of: Box<Command>,

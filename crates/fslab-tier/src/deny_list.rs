@@ -8,10 +8,10 @@ use std::sync::Arc;
 use globset::{Glob, GlobMatcher};
 use parking_lot::Mutex;
 
-/// The number of bytes of a program's name that the kernel keeps.
+/// The number of bytes of a program's name that the kernel stores.
 const NAME_BYTES: usize = 15;
 
-/// The number of programs whose first refusal is reported. Refusals of further programs are only
+/// The number of programs whose first refusal is reported. Refusals of other programs are only
 /// counted.
 const TOLD_MAX: usize = 100;
 
@@ -49,11 +49,11 @@ impl std::fmt::Debug for DenyList {
 
 impl DenyList {
     /// Makes a list from its entries. An entry is a name (`updatedb`), a file
-    /// (`/usr/libexec/tracker*`), or a control group with those below it
+    /// (`/usr/libexec/tracker*`), or a control group, including its descendants
     /// (`cgroup:/system.slice/plocate.service`).
     ///
     /// # Errors
-    /// The first entry that is none of these, and the reason.
+    /// The first entry of another form, and the reason.
     pub fn new(entries: &[String], programs: Arc<dyn Programs>) -> Result<Self, String> {
         let rules = entries.iter().map(|entry| Rule::parse(entry)).collect::<Result<_, _>>()?;
         Ok(Self { rules, programs: Some(programs), ..Self::default() })
@@ -100,7 +100,7 @@ impl Rule {
             return Ok(Self::Executable(glob.compile_matcher()));
         }
         if entry.is_empty() || entry.contains('/') {
-            return Err(format!("'{entry}' is no name of a program, and no path from the root"));
+            return Err(format!("'{entry}' is neither the name of a program nor an absolute path"));
         }
         Ok(Self::Name(kept(entry)))
     }
@@ -120,7 +120,7 @@ impl Rule {
     }
 }
 
-/// Returns the part of a name that the kernel keeps, as [`Program::name`] has it.
+/// Returns the part of a name that the kernel stores, as in [`Program::name`].
 fn kept(name: &str) -> String {
     String::from_utf8_lossy(&name.as_bytes()[..name.len().min(NAME_BYTES)]).into_owned()
 }

@@ -11,12 +11,12 @@
 //!
 //! `archives`: the attached archives. `crash_recovery`: resolves unrecorded uploads of an
 //! interrupted run. `pin`: pinned files. `inspect`, `metrics`: status queries. `shutdown`: the end
-//! of an engine. `docs/formats/tier.md` has the protocols and why they are safe.
+//! of an engine. `docs/formats/tier.md` has the protocols and the arguments for their safety.
 //!
 //! The folders and this file import each other: each folder implements its part of [`Tier`], which
 //! owns the state of all of them.
 //!
-//! Locks: a file's state is locked while the file below is changed, but never during a call of an
+//! Locks: a file's state is locked while the lower file is changed, but never during a call of an
 //! archive. The locks of the queue and of the table of files in use are held only briefly. They may
 //! be taken while a file's state is locked.
 
@@ -73,9 +73,9 @@ pub use tree::walk::{Visit, WalkEntry};
 pub struct Settings {
     /// The identity of the tier.
     pub tier: Id,
-    /// Whether the tree stays unchanged. Recalled blocks then stay in memory.
+    /// Whether the tree is never modified. Recalled blocks are then kept in memory.
     pub read_only: bool,
-    /// Copies that a file needs before its bytes may be released; 0 counts as 1.
+    /// Copies that a file needs before its bytes may be released; 0 is treated as 1.
     pub copies: usize,
     /// The zstd level of archived blocks; 0 for no compression.
     pub level: i32,
@@ -83,11 +83,11 @@ pub struct Settings {
     pub bundled: u64,
     /// Retention time of old versions.
     pub keep: Duration,
-    /// How long a program waits for a recall; `None` for no limit.
+    /// The maximum time that a program waits for a recall; `None` for no limit.
     pub patience: Option<Duration>,
-    /// The error that a program gets after that time.
+    /// The error that a program receives after that time.
     pub late: Errno,
-    /// Programs that may not recall; they get that error at once.
+    /// Programs that may not recall; they receive that error at once.
     pub deny: DenyList,
     /// The order in which recalls of a user are served.
     pub order: Arc<dyn Order>,
@@ -98,19 +98,21 @@ pub struct Settings {
     pub call_limit: Duration,
     /// Number of blocks that are read ahead of a sequential reader.
     pub ahead: u64,
-    /// Rate limit of archiving in bytes a second; counts bytes written and read back. 0 for none.
+    /// Rate limit of archiving in bytes a second; both written bytes and bytes read back are
+    /// counted. 0 sets no limit.
     pub archive_rate: u64,
     /// Rate limit of recalls in bytes a second; 0 for none.
     pub recall_rate: u64,
-    /// The tier's home. Commands that attach and detach archives write to it.
+    /// The home of the tier. Commands that attach and detach archives write to it.
     pub home: Option<PathBuf>,
     /// The path of the tier's default policy.
     pub policy: Option<PathBuf>,
-    /// The archives that the home names when the engine starts, attached or not.
+    /// The archives that the home lists when the engine starts, attached or not.
     pub known_archives: Vec<ArchiveEntry>,
     /// Whether programs can enter the tree only through the mount.
     pub closes: bool,
-    /// Whether released files show poison below instead of zeros, where blocks can be shared.
+    /// Whether released files show poison in the lower directory instead of zeros, if blocks can be
+    /// shared.
     pub poison: bool,
 }
 
@@ -159,7 +161,7 @@ pub struct Tier {
     root: ClosedRoot,
     settings: Settings,
     archives: RwLock<Vec<Arc<dyn Archive>>>,
-    /// The archives that the home names, attached or not.
+    /// The archives that the home lists, attached or not.
     known_archives: RwLock<Vec<ArchiveEntry>>,
     catalogue: Catalogue,
     around: Environment,
@@ -239,13 +241,13 @@ impl Tier {
         Ok(tier)
     }
 
-    /// The tree below.
+    /// The lower tree.
     #[must_use]
     pub fn lower(&self) -> &Arc<dyn FileSystem> {
         &self.lower
     }
 
-    /// The root of the tree below, as programs see it.
+    /// The root of the lower tree, as programs see it.
     pub(crate) fn root(&self) -> &ClosedRoot {
         &self.root
     }
@@ -278,7 +280,7 @@ impl Tier {
         request_at(&*self.around.calendar)
     }
 
-    /// Returns the attributes of a file below; fails if its size is unknown.
+    /// Returns the attributes of a lower file; fails if its size is unknown.
     fn attr_below(&self, ino: Ino, handle: Option<Handle>) -> fslab_vfs::Result<Attr> {
         let attr = self.lower.getattr(&self.request(), ino, handle)?;
         if attr.is_size_known { Ok(attr) } else { Err(Errno::IO.into()) }
@@ -328,7 +330,8 @@ pub(crate) fn check_mark(lower: &dyn FileSystem, tier: Id, marks: Marks) -> Resu
             Err(Error::Refused { what: format!("the tree belongs to tier {found}, not to {tier}") })
         }
         None => Err(Error::Refused {
-            what: "the tree belongs to no tier; `fslab tier init` makes one".to_owned(),
+            what: "the tree does not belong to a tier; create one with `fslab tier init`"
+                .to_owned(),
         }),
     }
 }

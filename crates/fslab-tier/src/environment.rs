@@ -1,4 +1,5 @@
-//! The inputs that the engine may not fetch itself: clocks, random numbers, and the trusted xattrs.
+//! The inputs that the engine may not obtain by itself: clocks, random numbers, and the trusted
+//! xattrs.
 
 use std::sync::Arc;
 
@@ -16,15 +17,16 @@ pub type InodeIdentity = fn(&Attr) -> Id;
 /// Clocks, random numbers, and the kind of xattrs that this program trusts.
 #[derive(Clone)]
 pub struct Environment {
-    /// For waiting.
+    /// The clock for waiting.
     pub clock: Arc<dyn Clock>,
-    /// For dates in archives, ages and delays of days.
+    /// The calendar for dates in archives, ages and delays of days.
     pub calendar: Arc<dyn Calendar>,
-    /// For new identities.
+    /// The source of new identities.
     pub identities: Arc<dyn Identities>,
-    /// How an inode is identified: [`inode_by_number_and_birth`], except in tests that move trees.
+    /// The function that identifies an inode: [`inode_by_number_and_birth`], except in tests that
+    /// move trees.
     pub inode_identity: InodeIdentity,
-    /// The xattrs that are trusted to say where bytes are.
+    /// The xattrs that are trusted as residencies and marks.
     pub marks: Marks,
 }
 
@@ -36,8 +38,8 @@ impl Environment {
     }
 
     /// Returns whether a recorded identity is that of the root of a tree. If the birth time is
-    /// known, only it decides: some file systems do not keep the numbers of directories. A copy of
-    /// the tree has a later birth time.
+    /// known, only the birth time decides: some file systems do not keep the numbers of
+    /// directories. A copy of the tree has a later birth time.
     #[must_use]
     pub fn is_root(&self, written: Id, attr: &Attr) -> bool {
         let born = birth(written);
@@ -45,7 +47,7 @@ impl Environment {
     }
 }
 
-/// Identifies an inode by its number, which the file system below keeps between sessions, and its
+/// Identifies an inode by its number, which the lower file system keeps between sessions, and its
 /// birth time. The birth time distinguishes it from earlier inodes with this number.
 #[must_use]
 pub fn inode_by_number_and_birth(attr: &Attr) -> Id {

@@ -6,7 +6,7 @@ use std::str::Utf8Chunk;
 
 use crate::id::Id;
 
-/// Why a stored record is invalid.
+/// The reason why a stored record is invalid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct Corrupt(pub &'static str);
@@ -17,7 +17,7 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 /// An error of tiering, displayed as one line.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The file system below failed.
+    /// The lower file system failed.
     #[error("{path}: {source}")]
     Below {
         /// The file, from the root of the tree.
@@ -80,7 +80,7 @@ pub enum Error {
         /// The actual finding, and a remedy.
         what: String,
     },
-    /// A place on another machine is not an archive, or can't be used as one.
+    /// A location on another machine is not an archive, or can't be used as one.
     #[error("{archive}: {what}")]
     NoRemoteArchive {
         /// Its address.
@@ -96,7 +96,7 @@ pub enum Error {
         /// The missing requirement, and a remedy.
         what: String,
     },
-    /// An archive on another machine does not answer as it should.
+    /// An archive on another machine does not respond as expected.
     #[error("{archive}: {source}")]
     Remote {
         /// The address of the archive.
@@ -113,38 +113,38 @@ pub enum Error {
         /// The problem, and a remedy.
         what: String,
     },
-    /// Not enough archives can take a copy.
+    /// Not enough archives accept a copy.
     #[error(
-        "archives needed: {wanted}, one for each copy; archives that can take one: \
-         {found}{}; attach another archive first (`fslab tier attach`)",
+        "archives needed: {wanted}, one for each copy; archives that accept a copy: {found}{}; \
+         attach another archive first (`fslab tier attach`)",
         for_now(unavailable)
     )]
     TooFewArchives {
-        /// Copies asked for.
+        /// The number of required copies.
         wanted: usize,
-        /// Archives that can take one.
+        /// The number of archives that accept a copy.
         found: usize,
-        /// Further archives, which are unavailable.
+        /// Other archives, which are unavailable.
         unavailable: Vec<String>,
     },
-    /// The attached archives hold fewer copies than requested.
+    /// The attached archives contain fewer copies than required.
     #[error(
-        "{wanted} copies are asked for, and it has {found} in archives that are attached{}; \
-             `fslab tier scrub` makes others",
+        "{wanted} copies are required, but only {found} are in attached archives{}; make the \
+         others with `fslab tier scrub`",
         besides(missing)
     )]
     TooFewCopies {
-        /// Copies asked for.
+        /// The number of required copies.
         wanted: usize,
-        /// Copies there are.
+        /// The number of copies in attached archives.
         found: usize,
         /// Archives with copies that are not attached.
         missing: Vec<String>,
     },
-    /// No attached archive holds the data.
-    #[error("no archive that holds it is attached{}", besides(missing))]
+    /// No attached archive contains the data.
+    #[error("no attached archive contains it{}", besides(missing))]
     NoCopy {
-        /// Archives that hold it and are not attached.
+        /// Archives that contain it and are not attached.
         missing: Vec<String>,
     },
     /// The catalogue failed.
@@ -178,7 +178,7 @@ pub enum Error {
     },
     /// A file is archived, but this could not be recorded in the catalogue.
     #[error(
-        "{path}: is archived, but the catalogue does not say so before the next start or scan: \
+        "{path}: is archived, but the catalogue does not record it until the next start or scan: \
          {source}"
     )]
     Uncatalogued {
@@ -204,7 +204,7 @@ pub enum Error {
         /// The problem, and a remedy.
         what: String,
     },
-    /// A command that has no dry run was asked for one.
+    /// A command that has no dry run was called with `dry_run`.
     #[error("this command has no dry run")]
     NoDryRun,
     /// A file can't be archived, released or recalled now.
@@ -212,13 +212,13 @@ pub enum Error {
     NotNow {
         /// The file.
         path: String,
-        /// Why.
+        /// The reason.
         why: &'static str,
     },
     /// Another program moves the files of the tree.
     #[error(
         "the tree, or a directory above or below it, is in use by another fslab mount or command; \
-         end that first, or use the mount point"
+         stop that one first, or use the mount point"
     )]
     InUse,
     /// A file can't be archived, released or recalled now, but a later attempt may succeed: the
@@ -227,11 +227,11 @@ pub enum Error {
     Busy {
         /// The file.
         path: String,
-        /// Why.
+        /// The reason.
         why: &'static str,
     },
     /// A file is skipped because it belongs to another user.
-    #[error("{path}: belongs to another user; only root's tiers move others' files")]
+    #[error("{path}: belongs to another user; only root's tiers move other users' files")]
     Foreign {
         /// The file.
         path: String,
@@ -242,7 +242,7 @@ pub enum Error {
 }
 
 impl Error {
-    /// Returns a function that names the archive and the container whose access failed.
+    /// Returns a function that adds the archive and the container to the error of a failed access.
     pub(crate) fn archive(archive: &str, container: Id) -> impl FnOnce(io::Error) -> Self {
         let archive = archive.to_owned();
         move |source| Self::Archive { archive, container, source }
@@ -253,7 +253,7 @@ impl Error {
         Self::Damaged { archive: archive.to_owned(), object, what }
     }
 
-    /// Returns a function that names the file whose access in the file system below failed.
+    /// Returns a function that adds the path to an error of the lower file system.
     pub(crate) fn below(path: &[u8]) -> impl FnOnce(fslab_vfs::Error) -> Self {
         let path = shown(path);
         move |source| Self::Below { path, source }
@@ -264,24 +264,24 @@ impl Error {
         Self::Busy { path: shown(path), why }
     }
 
-    /// Returns a function that names the local file whose access failed.
+    /// Returns a function that adds the path of a local file to the error of a failed access.
     pub(crate) fn file(path: &Path) -> impl FnOnce(io::Error) -> Self {
         let path = path.to_owned();
         move |source| Self::File { path, source }
     }
 
-    /// Returns whether an archive was unavailable. Such an error says nothing about its contents.
+    /// Returns whether an archive was unavailable. Such an error shows nothing about its contents.
     pub(crate) fn is_unavailable(&self) -> bool {
         matches!(self, Self::Archive { source, .. } if source.kind() == io::ErrorKind::NotConnected)
     }
 }
 
-/// Lists the unattached archives that hold a copy, as the end of a message.
+/// Lists the unattached archives that contain a copy, as the end of a message.
 fn besides(missing: &[String]) -> String {
     match missing {
         [] => String::new(),
-        [one] => format!(", as archive {one} is not"),
-        several => format!(", as archives {} are not", several.join(" and ")),
+        [one] => format!(", because archive {one} is not attached"),
+        several => format!(", because archives {} are not attached", several.join(" and ")),
     }
 }
 

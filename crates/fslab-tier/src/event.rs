@@ -10,7 +10,7 @@ use crate::id::Id;
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "event", rename_all = "kebab-case")]
 pub enum Event {
-    /// Something was done to a file.
+    /// An action on a file that was done.
     Done {
         /// The action.
         what: String,
@@ -21,22 +21,22 @@ pub enum Event {
     },
     /// A failure.
     Problem {
-        /// What failed, and why.
+        /// The failed action, and the reason.
         what: String,
     },
     /// The residency of a file.
     State(FileSummary),
-    /// How many bytes are resident, and how many archived.
+    /// The numbers of resident and archived bytes.
     Usage {
         /// The file or directory.
         path: String,
         /// Regular files.
         files: u64,
-        /// Bytes of these files.
+        /// Bytes of the regular files.
         bytes: u64,
-        /// Of these, resident bytes.
+        /// Number of resident bytes among these.
         resident_bytes: u64,
-        /// Of these, bytes in archives.
+        /// Number of archived bytes among these.
         archived_bytes: u64,
     },
     /// A recall that is waiting.
@@ -47,11 +47,11 @@ pub enum Event {
         block: u64,
         /// How urgent it is.
         class: String,
-        /// The user who asked for it.
+        /// The user who requested it.
         user: u32,
         /// The number of programs that wait for it.
         waiters: u64,
-        /// The first of these programs.
+        /// The first of the waiting programs.
         by: Vec<WaitingProgram>,
         /// Whether it is being read.
         begun: bool,
@@ -70,9 +70,9 @@ pub enum Event {
         bytes: u64,
         /// `live`, `replaced`, `removed` or `pending`.
         state: String,
-        /// When it got this state, in seconds since 1970.
+        /// The time when it got this state, in seconds since 1970.
         since: i64,
-        /// When its contents were last changed, in seconds since 1970.
+        /// The time when its contents were last changed, in seconds since 1970.
         modified: i64,
     },
     /// An archive of the tier.
@@ -101,13 +101,14 @@ pub enum Event {
 pub struct ArchiveState {
     /// Its identity.
     pub archive: Id,
-    /// Its URL, if the tier's home names it.
+    /// Its URL, if the tier's home lists it.
     pub address: Option<String>,
     /// Whether it can be used.
     pub attached: bool,
-    /// Why it is read-only, if another tree writes to it.
+    /// The reason why it is read-only, if another tree writes to it.
     pub refusal: Option<String>,
-    /// Why it is unavailable, if it is. It is attached again as soon as it can be reached.
+    /// The reason why it is unavailable, if it is. It is attached again as soon as it can be
+    /// reached.
     pub away: Option<String>,
     /// How the tier uses it. A daemon of an earlier version does not send this.
     #[serde(default)]
@@ -143,16 +144,16 @@ pub enum Residence {
     Archived,
     /// In the tree, and changed since the file was archived.
     Changed,
-    /// Some in archives only.
+    /// Some bytes only in archives.
     PartlyResident,
-    /// All in archives only.
+    /// All bytes only in archives.
     Offline,
     /// Unknown, because the residency can't be used.
     Damaged,
 }
 
 impl Residence {
-    /// Returns its word, as `fslab tier state` prints it.
+    /// Returns the word that `fslab tier state` prints for it.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -166,7 +167,7 @@ impl Residence {
     }
 }
 
-/// The summary of a file: where its bytes are, and which archives have copies.
+/// The summary of a file: its residency, and the archives with copies.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FileSummary {
     /// The file.
@@ -175,7 +176,7 @@ pub struct FileSummary {
     pub state: Residence,
     /// Bytes of the file.
     pub bytes: u64,
-    /// Of these, resident bytes.
+    /// Number of resident bytes of the file.
     pub resident_bytes: u64,
     /// Whether it was changed since it was archived.
     pub changed: bool,
@@ -186,7 +187,7 @@ pub struct FileSummary {
     pub pinned: bool,
 }
 
-/// The receiver of events. It returns `false` once nobody listens any longer.
+/// The receiver of events. It returns `false` once nobody is listening.
 pub type EventSink<'a> = dyn FnMut(Event) -> bool + 'a;
 
 /// Turns the result of a receiver into an error that ends the command if nobody listens.

@@ -54,12 +54,12 @@ pub struct TierDescription {
     pub version: u32,
     /// The identity of the tier.
     pub tier: Id,
-    /// Archives that must hold a file before its bytes may be released.
+    /// Number of archives that must have a copy of a file before its bytes may be released.
     pub copies: usize,
     /// The zstd level for archived files, 0 for no compression.
     #[serde(default = "usual_level")]
     pub zstd_level: i32,
-    /// Files of at most this many bytes are bundled, 0 for none.
+    /// Files of at most this many bytes are bundled; 0 bundles no files.
     #[serde(default = "usual_bundled")]
     pub bundled_bytes: u64,
     /// How long replaced and removed versions are kept, in seconds.
@@ -68,20 +68,20 @@ pub struct TierDescription {
     /// Whether the tree is open to programs while it is not mounted.
     #[serde(default, skip_serializing_if = "is_usual")]
     pub umount: Umount,
-    /// Whether released files show poison below the mount.
+    /// Whether released files show poison in the lower directory.
     #[serde(default, skip_serializing_if = "is_usual")]
     pub poison: Poison,
-    /// Programs that may not recall, as [`DenyList::new`] takes them.
+    /// Programs that may not recall, in the syntax of [`DenyList::new`].
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub deny: Vec<String>,
-    /// Its archives, in the order in which they take copies.
+    /// The archives of the tier, in the order in which they receive copies.
     #[serde(default, rename = "archive")]
     pub archives: Vec<ArchiveEntry>,
 }
 
 impl TierDescription {
     /// Returns a new tier with the default settings. [`Home::init`] sets the identities of the tier
-    /// and its archives. The key, if any, encrypts all of them.
+    /// and its archives. The key, if any, encrypts all archives.
     #[must_use]
     pub fn usual(archives: Vec<ArchiveAddress>, key: Option<PathBuf>) -> Self {
         let unmade = |address| ArchiveEntry {
@@ -109,7 +109,7 @@ impl TierDescription {
         self.archives.iter().filter(|archive| archive.usage != ArchiveUsage::Detached)
     }
 
-    /// Returns how many archives take copies.
+    /// Returns the number of archives that accept copies.
     fn active_archives(&self) -> usize {
         self.archives.iter().filter(|archive| archive.usage.is_active()).count()
     }
@@ -118,20 +118,23 @@ impl TierDescription {
     fn wrong(&self) -> Option<(&'static str, String)> {
         let archives = self.active_archives();
         let (key, what) = if self.version != VERSION {
-            ("version", format!("version {} is not known to this fslab", self.version))
+            ("version", format!("version {} is not supported by this fslab", self.version))
         } else if self.copies == 0 {
-            ("copies", "copies is at least 1: bytes would go that no archive holds".to_owned())
+            ("copies", "copies must be at least 1; 0 would lose released bytes".to_owned())
         } else if self.copies > archives {
             let what = format!(
-                "copies is {}, and there are {archives} [[archive]] tables that take copies: make \
-                 it less, and attach archives with `fslab tier attach` before it is made more",
+                "copies is {}, but only {archives} [[archive]] tables accept copies: reduce it, or \
+                 first attach archives with `fslab tier attach`",
                 self.copies
             );
             ("copies", what)
         } else if !(0..=ZSTD_LEVEL_MAX).contains(&self.zstd_level) {
-            ("zstd_level", format!("zstd_level is from 0, for none, to {ZSTD_LEVEL_MAX}"))
+            (
+                "zstd_level",
+                format!("zstd_level must be from 0 (no compression) to {ZSTD_LEVEL_MAX}"),
+            )
         } else if self.bundled_bytes > BUNDLED_BYTES_MAX {
-            ("bundled_bytes", "bundled_bytes is at most 1 MiB".to_owned())
+            ("bundled_bytes", "bundled_bytes must be at most 1 MiB".to_owned())
         } else {
             return None;
         };
@@ -139,23 +142,23 @@ impl TierDescription {
     }
 }
 
-/// Whether a tree is open to programs while it is not mounted. They would read released files as
-/// zeros.
+/// Whether a tree is open to programs while it is not mounted. Programs in an open tree read
+/// released files as zeros.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Umount {
-    /// Only root enters the tree's root: see [`crate::closed_root`].
+    /// Only root can enter the tree's root: see [`crate::closed_root`].
     #[default]
     Closed,
-    /// The tree's root has the mode that it has in the mount.
+    /// The tree's root keeps the mode that it has in the mount.
     Open,
 }
 
-/// The bytes that released files show below the mount: see [`crate::poison`].
+/// The bytes that released files show in the lower directory: see [`crate::poison`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Poison {
-    /// Text that says what to do, if the file system can share blocks.
+    /// Text that tells readers to mount the tree, if the file system can share blocks.
     #[default]
     Auto,
     /// Zeros.
@@ -192,7 +195,7 @@ impl Home {
     /// Makes a new tier: a home, its archives, and the mark of the tree.
     ///
     /// # Errors
-    /// If any of these exists already.
+    /// If any of these already exists.
     pub fn init(
         path: &Path,
         tree: &dyn FileSystem,
@@ -203,7 +206,7 @@ impl Home {
         check_number(wish.archives.len())?;
         if let Some(TreeMark { tier, home }) = mark_of(tree, around.marks)? {
             let home = String::from_utf8_lossy(&home).into_owned();
-            return Err(refused(format!("the tree belongs to tier {tier} already ({home})")));
+            return Err(refused(format!("the tree already belongs to tier {tier} ({home})")));
         }
         let tier = around.identities.make();
         let mut description = TierDescription { tier, ..wish.clone() };
@@ -221,8 +224,8 @@ impl Home {
             made.join(make_archive(archive, tier)?);
         }
         home.save()?;
-        // No file of the new tree was archived yet. So there is no doubtful file, and no unfinished
-        // use.
+        // No file of the new tree was archived yet. So the catalogue is complete, and no earlier
+        // use is unfinished.
         let catalogue = Catalogue::open(&home.path.join(CATALOGUE))?;
         catalogue.end_doubt()?;
         catalogue.end_use()?;
@@ -237,16 +240,16 @@ impl Home {
         private::create_dir_all(path).map_err(Error::file(path))?;
         let path = path.canonicalize().map_err(Error::file(path))?;
         if path.join(SETTINGS).exists() {
-            return Err(refused(format!("{} is the home of a tier already", path.display())));
+            return Err(refused(format!("{} is already the home of a tier", path.display())));
         }
         Ok(Self { path, description, key: None })
     }
 
-    /// Makes a home for a tier of which only archives are left.
+    /// Makes a new home for a tier that has lost everything except its archives.
     ///
     /// # Errors
-    /// If a home exists there already. Also if the tree has another home that still exists, because
-    /// its settings of policies, copies and archives would no longer count.
+    /// If a home already exists there. Also if the tree has another home that still exists: its
+    /// settings for policies, copies and archives would no longer be used.
     pub fn again(
         path: &Path,
         tree: &dyn FileSystem,
@@ -266,7 +269,7 @@ impl Home {
     /// open.
     ///
     /// # Errors
-    /// Errors of the file system below.
+    /// Errors of the lower file system.
     pub fn close_root(&self, tree: &dyn FileSystem, marks: Marks) -> Result<()> {
         let treatment = match self.description.umount {
             Umount::Closed => Treatment::Close,
@@ -287,8 +290,8 @@ impl Home {
         }
     }
 
-    /// Records the present address and key of each named archive, and attaches named archives that
-    /// the home does not know.
+    /// Records the present address and key of each given archive, and attaches given archives that
+    /// the home does not list.
     ///
     /// # Errors
     /// If there are too many archives.
@@ -317,7 +320,7 @@ impl Home {
         let settings = path.join(SETTINGS);
         let text = fs::read_to_string(&settings).map_err(|error| match error.kind() {
             ErrorKind::NotFound => refused(format!(
-                "{} is no home of a tier; `fslab tier init` makes one",
+                "{} is not the home of a tier; create one with `fslab tier init`",
                 path.display()
             )),
             _ => Error::File { path: settings.clone(), source: error },
@@ -376,13 +379,13 @@ impl Home {
         if let Some(other) = self.description.attached_archives().find(is_alive) {
             let (shown, other) = (address.label(), other.address.label());
             return Err(refused(format!(
-                "{shown} is the same archive as {other}, which is in use: files may need what only \
-                 that one holds"
+                "{shown} is the same archive as {other}, which is in use: files may need objects \
+                 that only that copy contains"
             )));
         }
         self.description.archives.retain(|attached| attached.id != found.id);
         self.description.archives.push(ArchiveEntry { id: found.id, address, key, usage });
-        // The archive is kept even if saving fails, because the home may refer to it nevertheless.
+        // The archive is kept even if saving fails, because the home may already refer to it.
         made.keep();
         self.save()
     }
@@ -390,12 +393,12 @@ impl Home {
     /// Makes an empty archive with the identity of a lost one. A scrub fills it from the other
     /// archives. It has the key of the lost one, unless another key is given.
     ///
-    /// The archive is made before the home names it. If the command fails in between, the archive
-    /// can be attached like any other.
+    /// The archive is created before the home refers to it. If the command fails in between, the
+    /// archive can be attached like any other.
     ///
     /// # Errors
-    /// If the home names no archive with this identity, the old archive is still at its place, or
-    /// the directory is an archive already.
+    /// If the home lists no archive with this identity, the old archive is still at its address, or
+    /// the directory is already an archive.
     pub fn replace(
         &mut self,
         lost: Id,
@@ -428,7 +431,7 @@ impl Home {
     /// Changes how an archive is used.
     ///
     /// # Errors
-    /// If fewer archives would take copies than copies are asked for.
+    /// If fewer archives would accept copies than copies are required.
     pub fn set_usage(&mut self, archive: Id, usage: ArchiveUsage) -> Result<()> {
         self.change_usage(archive, usage)?;
         self.save()
@@ -437,29 +440,29 @@ impl Home {
     /// Like [`Self::set_usage`], but only in memory.
     ///
     /// # Errors
-    /// Like there.
+    /// As [`Self::set_usage`].
     pub fn change_usage(&mut self, archive: Id, usage: ArchiveUsage) -> Result<()> {
         let mut known = self.description.archives.iter_mut();
         let known = known.find(|known| known.id == archive);
-        let unknown = || refused(format!("the home names no archive {archive}"));
+        let unknown = || refused(format!("tier.toml does not list archive {archive}"));
         known.ok_or_else(unknown)?.usage = usage;
         self.check_copies(self.description.copies, 0)
     }
 
-    /// Sets the number of copies from now on. A scrub makes the missing ones.
+    /// Sets the required number of copies. A scrub makes the missing ones.
     ///
     /// # Errors
-    /// If there are fewer archives that take copies.
+    /// If fewer archives accept copies.
     pub fn ask_for_copies(&mut self, copies: usize) -> Result<()> {
         self.check_copies(copies, 0)?;
         self.description.copies = copies;
         self.save()
     }
 
-    /// Checks that `copies` are possible once there are `more` archives.
+    /// Checks that `copies` copies are possible after `more` archives are attached.
     ///
     /// # Errors
-    /// If there would be fewer archives that take copies.
+    /// If fewer archives would accept copies.
     pub fn check_copies(&self, copies: usize, more: usize) -> Result<()> {
         check_copies(copies, self.description.active_archives() + more)
     }
@@ -480,11 +483,11 @@ impl Home {
         let marked = known.and_then(|()| marks.write_tree(tree, &mark));
         marked.map_err(|error| match error.errno() {
             Errno::PERM if marks != Marks::Trusted => {
-                refused("the tree belongs to another user, who may make a tier of it".to_owned())
+                refused("the tree belongs to another user; its owner can make it a tier".to_owned())
             }
             Errno::OPNOTSUPP if marks == Marks::Trusted => refused(
-                "the file system of the tree keeps no xattrs `trusted.`, by which root's tiers \
-                 tell where bytes are"
+                "the tree's file system does not support `trusted.` xattrs, in which root's tiers \
+                 record which bytes are offline"
                     .to_owned(),
             ),
             _ => Error::below(b"")(error),
@@ -492,7 +495,7 @@ impl Home {
     }
 
     /// Opens the archives for a tree. One that can't be opened is logged, and is unavailable until
-    /// it can be. Files with a copy in another archive can be recalled without it.
+    /// it can be opened. Files with a copy in another archive can be recalled without it.
     ///
     /// # Errors
     /// If none can be opened.
@@ -580,7 +583,7 @@ impl Home {
     /// Returns the programs that may not recall.
     ///
     /// # Errors
-    /// Names the file, the line, and the invalid entry.
+    /// If an entry is invalid; the error contains the file, the line and the entry.
     pub fn deny(&self, programs: Arc<dyn Programs>) -> Result<DenyList> {
         DenyList::new(&self.description.deny, programs).map_err(|what| {
             let path = self.path.join(SETTINGS);
@@ -601,8 +604,7 @@ impl Home {
         settings: Settings,
         around: Environment,
     ) -> Result<Arc<Tier>> {
-        // The claim on the tree is taken before its archives are locked, because an error should
-        // name the tree.
+        // The tree is claimed before its archives are locked, so that an error refers to the tree.
         claim(&*tree)?;
         check_mark(&*tree, self.description.tier, around.marks)?;
         let is_closed = closed_root::is_closed_to_owner(&*tree, around.marks);
@@ -632,7 +634,7 @@ impl Home {
         leases.chain([self.path.join(CATALOGUE)]).collect()
     }
 
-    /// Returns whether an archive is an active one of the tier, at the address that the home names.
+    /// Returns whether an archive is an active one of the tier, at the address in the home.
     #[must_use]
     pub fn knows(&self, archive: &ArchiveAddress) -> bool {
         let is_at = |known: &ArchiveEntry| {
@@ -655,12 +657,16 @@ impl Home {
         around: &Environment,
     ) -> Result<()> {
         let writer = writer_of(tree, around)?.ok_or_else(|| {
-            refused("the tree's root takes no xattr: archives can't know it".to_owned())
+            refused(
+                "the tree's root does not accept xattrs: archives can't identify the tree"
+                    .to_owned(),
+            )
         })?;
         archive.take_over(self.description.tier, &writer)
     }
 
-    /// Warns if there is no catalogue. A new tier has one from the beginning, so it was lost.
+    /// Warns if there is no catalogue. A new tier has a catalogue from the beginning, so a missing
+    /// one was lost.
     fn warn_if_catalogue_is_lost(&self) {
         let path = self.path.join(CATALOGUE);
         if fs::metadata(&path).is_ok_and(|found| found.len() > 0) {
@@ -668,7 +674,7 @@ impl Home {
         }
         let path = path.display();
         tracing::warn!(
-            "catalogue {path}: is missing, and a new one knows of no file: run `fslab tier scan`"
+            "catalogue {path} is missing; a new, empty one is used: run `fslab tier scan`"
         );
     }
 }
@@ -685,12 +691,12 @@ fn must_be_homeless(tree: &dyn FileSystem, tier: Id, marks: Marks) -> Result<()>
         return Ok(());
     }
     Err(refused(format!(
-        "the tree has a home, {0}: name that with `--home {0}`, or move it away first",
+        "the tree already has the home {0}: use `--home {0}`, or move it away first",
         home.display()
     )))
 }
 
-/// Makes an archive. It is encrypted if the entry names a key file.
+/// Makes an archive. It is encrypted if the entry has a key file.
 fn make_archive(archive: &ArchiveEntry, owner: Id) -> Result<Cleanup> {
     let key = archive.key.as_deref().map(Key::read).transpose()?;
     archive.address.make(&NewArchive { id: archive.id, owner, key: key.as_ref() })
@@ -698,7 +704,7 @@ fn make_archive(archive: &ArchiveEntry, owner: Id) -> Result<Cleanup> {
 
 fn check_copies(copies: usize, found: usize) -> Result<()> {
     match copies {
-        0 => Err(refused("a tier has at least one copy of what it archives".to_owned())),
+        0 => Err(refused("a tier needs at least one copy of each archived file".to_owned())),
         wanted if wanted > found => {
             Err(Error::TooFewArchives { wanted, found, unavailable: Vec::new() })
         }
@@ -710,8 +716,8 @@ fn check_number(archives: usize) -> Result<()> {
     match archives {
         0..=COPIES_MAX => Ok(()),
         _ => Err(refused(format!(
-            "a tier has at most {COPIES_MAX} archives, detached ones included: take those out of \
-             tier.toml that hold no copy"
+            "a tier has at most {COPIES_MAX} archives, including detached ones; remove archives \
+             without copies from tier.toml"
         ))),
     }
 }

@@ -1,7 +1,7 @@
 //! The layer: a tree as programs see it, whether its bytes are resident or in archives.
 //!
 //! A transformer: operations on bytes and attributes are implemented here, or refused. Other
-//! operations on names go to the tree below. Resident files are the lower file system's own,
+//! operations on names go to the lower tree. Resident files are served by the lower file system,
 //! including the backing descriptor; the engine handles the others.
 
 use std::ffi::OsStr;
@@ -20,7 +20,7 @@ use crate::stored::marks::is_ours;
 mod attributes;
 mod open;
 
-/// How often a creation is tried while other programs create and remove its name.
+/// The maximum number of attempts at a creation while other programs create and remove the name.
 const CREATE_ATTEMPTS_MAX: u32 = 1000;
 
 /// A tree whose files may be in archives, as a file system.
@@ -32,7 +32,7 @@ pub struct TierFs {
 
 /// A handle of the mount.
 struct OpenFile {
-    /// The handle of the file below.
+    /// The handle of the lower file.
     handle: Handle,
     mode: OpenMode,
     used: FileUse,
@@ -321,7 +321,8 @@ impl FileSystem for TierFs {
         self.settled(ino, || self.lower.fileattr_get(request, ino, form))
     }
 
-    /// Refuses to make a file immutable or append-only, because recalls and releases write to it.
+    /// Refuses to make a file immutable or append-only, because recalls and releases write to the
+    /// file.
     fn fileattr_set(&self, request: &Request, ino: Ino, attr: &FileAttr) -> Result<()> {
         attr.refuse_change_of_protection(&*self.lower, request, ino)?;
         let used = self.tier.enter(ino);

@@ -1,4 +1,4 @@
-//! Tiering: unused files go to archives and are recalled when a program reads them.
+//! Tiering: unused files are moved to archives and recalled when a program reads them.
 //!
 //! The design follows DMFS (W. Studenmund, USENIX 2000) and extends it:
 //!
@@ -9,8 +9,8 @@
 //!
 //! The modules:
 //!
-//! - `stored`: the records on disk. `object`: archived versions of files. `archive`: where objects
-//!   are kept. `catalogue`: an index of the objects.
+//! - `stored`: the records on disk. `object`: archived versions of files. `archive`: the stores of
+//!   objects. `catalogue`: an index of the objects.
 //! - `engine`: moves bytes between the tree and archives. `layer`: the tree as programs see it.
 //! - `policy`: decides which files are archived and released. `maintenance`: runs the policy at
 //!   intervals. `rebuild`: makes a tree from archives, without other data.
@@ -20,10 +20,11 @@
 //! - `home`: the directory with a tier's settings. `command`, `event`: the commands of users, and
 //!   their output.
 //!
-//! **The truth about a file's bytes is an xattr on the file.** The catalogue can be lost.
+//! **The authority for the location of a file's bytes is an xattr on the file.** The catalogue can
+//! be lost.
 //!
-//! The engine reads no clock and no random source ([`Environment`]), knows archives only as
-//! [`archive::Archive`], and the tree below only as a [`fslab_vfs::FileSystem`].
+//! The engine reads no clock and no random source ([`Environment`]), accesses archives only through
+//! [`archive::Archive`], and the lower tree only through [`fslab_vfs::FileSystem`].
 //!
 //! Start with these types: [`Tier`], [`TierFs`], [`archive::Archive`].
 //!

@@ -1,4 +1,4 @@
-//! The tree below: files opened by the engine itself, and inodes found by path.
+//! The lower tree: files opened by the engine itself, and inodes found by path.
 
 use std::ffi::{OsStr, OsString};
 use std::ops::Range;
@@ -25,7 +25,7 @@ pub fn own_request() -> Request {
     Request { credentials, ..Request::default() }
 }
 
-/// Like [`own_request`], with the current time. Leaves use it as the time of a change.
+/// Like [`own_request`], with the current time. Leaves use this as the time of a change.
 #[must_use]
 pub fn request_at(calendar: &dyn Calendar) -> Request {
     Request { now: calendar.now(), ..own_request() }
@@ -40,11 +40,11 @@ pub struct OwnFile {
 }
 
 impl OwnFile {
-    /// Opens a file for reading, and for writing if asked. Reads do not change its access time,
-    /// except in a file that belongs to another user.
+    /// Opens a file for reading, and also for writing if requested. Reads do not change its access
+    /// time, except in a file that belongs to another user.
     ///
     /// # Errors
-    /// Errors of the file system below.
+    /// Errors of the lower file system.
     pub fn open(
         fs: &Arc<dyn FileSystem>,
         calendar: &Arc<dyn Calendar>,
@@ -54,13 +54,13 @@ impl OwnFile {
         let mode = if writes { OpenMode::READ_WRITE } else { OpenMode::empty() };
         let request = request_at(&**calendar);
         let open = || match fs.open(&request, ino, mode | OpenMode::NO_ACCESS_TIME) {
-            // Only the owner of a file may open it without changes of its access time.
+            // Only the owner of a file may open it without updating its access time.
             Err(error) if error.errno() == Errno::PERM => fs.open(&request, ino, mode),
             opened => opened,
         };
         let opened = match open() {
-            // The owner may not open the file, and is not root. The engine must move its bytes all
-            // the same.
+            // The owner may not open the file, and is not root. The engine must nevertheless move
+            // its bytes.
             Err(error) if error.errno() == Errno::ACCESS => {
                 let (opened, restored) = with_leave(&**fs, &request, ino, open)?;
                 if let Err(error) = restored {
@@ -93,7 +93,7 @@ impl OwnFile {
     /// Returns its attributes.
     ///
     /// # Errors
-    /// Like all of these, errors of the file system below.
+    /// Errors of the lower file system.
     pub fn attr(&self) -> Result<Attr> {
         self.fs.getattr(&self.request(), self.ino, Some(self.handle))
     }
@@ -101,7 +101,7 @@ impl OwnFile {
     /// Reads until the buffer is full or the file ends.
     ///
     /// # Errors
-    /// Errors of the file system below.
+    /// Errors of the lower file system.
     pub fn read(&self, offset: u64, buffer: &mut [u8]) -> Result<usize> {
         self.fs.read_fully(&self.request(), self.ino, self.handle, offset, buffer)
     }
@@ -109,7 +109,7 @@ impl OwnFile {
     /// Writes all of the data.
     ///
     /// # Errors
-    /// Errors of the file system below.
+    /// Errors of the lower file system.
     pub fn write(&self, offset: u64, data: &[u8]) -> Result<()> {
         let options = WriteOptions::default();
         self.fs.write_all(&self.request(), self.ino, self.handle, offset, data, options)
@@ -118,7 +118,7 @@ impl OwnFile {
     /// Makes data, size, attributes and xattrs durable.
     ///
     /// # Errors
-    /// Errors of the file system below.
+    /// Errors of the lower file system.
     pub fn sync(&self) -> Result<()> {
         self.fs.fsync(&self.request(), self.ino, self.handle, false)
     }
@@ -126,16 +126,16 @@ impl OwnFile {
     /// Drops the clean pages that the kernel caches.
     ///
     /// # Errors
-    /// Errors of the file system below.
+    /// Errors of the lower file system.
     pub(crate) fn drop_pages(&self) -> Result<()> {
         self.fs.drop_pages(self.ino, self.handle, 0..self.attr()?.size);
         Ok(())
     }
 
-    /// Frees the bytes of a range; the size stays.
+    /// Frees the bytes of a range; the size does not change.
     ///
     /// # Errors
-    /// Errors of the file system below.
+    /// Errors of the lower file system.
     pub fn punch(&self, offset: u64, length: u64) -> Result<()> {
         let mode = FallocateMode::PUNCH_HOLE | FallocateMode::KEEP_SIZE;
         self.fs.fallocate(&self.request(), self.ino, self.handle, offset, length, mode)
@@ -144,7 +144,7 @@ impl OwnFile {
     /// Truncates the file, or extends it by a hole.
     ///
     /// # Errors
-    /// Errors of the file system below.
+    /// Errors of the lower file system.
     pub fn set_size(&self, size: u64) -> Result<()> {
         let changes = SetAttr { size: Some(size), ..SetAttr::default() };
         self.fs.setattr(&self.request(), self.ino, Some(self.handle), &changes).map(drop)
@@ -153,17 +153,17 @@ impl OwnFile {
     /// Sets the time of the last modification.
     ///
     /// # Errors
-    /// Errors of the file system below.
+    /// Errors of the lower file system.
     pub fn set_modified(&self, modified: Timestamp) -> Result<()> {
         let changes = SetAttr { modified: Some(SetTime::To(modified)), ..SetAttr::default() };
         self.fs.setattr(&self.request(), self.ino, Some(self.handle), &changes).map(drop)
     }
 
-    /// Returns the privileges that a change of bytes is about to remove. `attr` holds the current
-    /// attributes of the file.
+    /// Returns the privileges that a change of bytes is about to remove. `attr` contains the
+    /// current attributes of the file.
     ///
     /// # Errors
-    /// Errors of the file system below.
+    /// Errors of the lower file system.
     pub fn privileges(&self, attr: &Attr) -> Result<Privileges> {
         let name = OsStr::new(CAPABILITY);
         let capability = match self.fs.getxattr(&self.request(), self.ino, name) {
@@ -179,7 +179,7 @@ impl OwnFile {
     /// Restores the privileges that a change of bytes has removed.
     ///
     /// # Errors
-    /// Errors of the file system below; some privileges can be set by root only.
+    /// Errors of the lower file system; some privileges can be set by root only.
     pub fn give_back(&self, privileges: &Privileges) -> Result<()> {
         let Privileges { permissions, capability } = privileges;
         if permissions.has_set_id() && self.attr()?.permissions != *permissions {
@@ -194,7 +194,7 @@ impl OwnFile {
     /// Returns whether there may be data between two offsets.
     ///
     /// # Errors
-    /// Errors of the file system below.
+    /// Errors of the lower file system.
     pub fn has_data(&self, from: u64, to: u64) -> Result<bool> {
         Ok(self.next_data(from)?.is_some_and(|data| data < to))
     }
@@ -202,9 +202,9 @@ impl OwnFile {
     /// Returns the next offset, at or after an offset, that may contain data, or `None`.
     ///
     /// # Errors
-    /// Errors of the file system below.
+    /// Errors of the lower file system.
     pub fn next_data(&self, from: u64) -> Result<Option<u64>> {
-        // A file system that can't search for data may have it anywhere.
+        // A file system that can't search for data may have data anywhere.
         self.seek(from, SeekTo::Data, Some(from))
     }
 
@@ -212,7 +212,7 @@ impl OwnFile {
     /// the file, or if it is unknown.
     ///
     /// # Errors
-    /// Errors of the file system below.
+    /// Errors of the lower file system.
     pub fn next_hole(&self, from: u64) -> Result<Option<u64>> {
         self.seek(from, SeekTo::Hole, None)
     }
@@ -220,7 +220,7 @@ impl OwnFile {
     /// Returns the next range of data at or after an offset.
     ///
     /// # Errors
-    /// Errors of the file system below, also if it can't search for data.
+    /// Errors of the lower file system, also if it can't search for data.
     pub fn next_run(&self, from: u64) -> Result<Option<Range<u64>>> {
         let ask = |at, to| self.fs.lseek(&self.request(), self.ino, self.handle, at, to);
         let start = match ask(from, SeekTo::Data) {
@@ -253,12 +253,12 @@ pub struct Privileges {
     capability: Option<Vec<u8>>,
 }
 
-/// Does something to a file that its owner, an ordinary user, may not read or write. It gives the
-/// owner these permissions for that moment, and nobody else. After a kill in between, the
-/// permissions stay so. Also returns whether the permissions were restored.
+/// Runs an operation on a file that its owner, an ordinary user, may not read or write. It
+/// temporarily gives these permissions to the owner only. After a kill in between, the file keeps
+/// these permissions. Also returns whether the permissions were restored.
 ///
 /// # Errors
-/// Errors of the file system below.
+/// Errors of the lower file system.
 pub(crate) fn with_leave<T>(
     fs: &dyn FileSystem,
     request: &Request,
@@ -280,7 +280,7 @@ pub(crate) fn with_leave<T>(
 impl Drop for OwnFile {
     fn drop(&mut self) {
         if let Err(error) = self.fs.release(&self.request(), self.ino, self.handle) {
-            tracing::warn!(%error, ino = self.ino.0, "closing a file below");
+            tracing::warn!(%error, ino = self.ino.0, "can't close a lower file");
         }
     }
 }
@@ -297,7 +297,7 @@ impl Found {
     /// Returns the root.
     ///
     /// # Errors
-    /// Errors of the file system below.
+    /// Errors of the lower file system.
     pub fn root(fs: &Arc<dyn FileSystem>) -> Result<Self> {
         let attr = fs.getattr(&own_request(), Ino::ROOT, None)?;
         Ok(Self { fs: Arc::clone(fs), attr, counts: false })
@@ -342,7 +342,7 @@ impl Drop for Found {
 /// Returns the names of an inode's xattrs; none if the file system has no xattrs.
 ///
 /// # Errors
-/// Errors of the file system below.
+/// Errors of the lower file system.
 pub(crate) fn xattr_names(
     fs: &dyn FileSystem,
     request: &Request,
@@ -359,7 +359,7 @@ pub(crate) fn xattr_names(
 /// Returns the names in a directory, without `.` and `..`.
 ///
 /// # Errors
-/// Errors of the file system below.
+/// Errors of the lower file system.
 pub fn names(fs: &dyn FileSystem, directory: Ino) -> Result<Vec<OsString>> {
     let request = own_request();
     let handle = fs.opendir(&request, directory)?;
@@ -374,7 +374,7 @@ pub fn names(fs: &dyn FileSystem, directory: Ino) -> Result<Vec<OsString>> {
     listed.map(|()| names)
 }
 
-/// Returns whether an error means that a file does not exist, as opposed to unreachable.
+/// Returns whether an error means that a file does not exist, instead of being unreachable.
 pub(crate) fn is_missing(error: &fslab_vfs::Error) -> bool {
     matches!(error.errno(), Errno::NOENT | Errno::STALE)
 }

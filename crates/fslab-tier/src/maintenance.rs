@@ -29,7 +29,7 @@ impl Tier {
         };
         let thread = std::thread::Builder::new().name("fslab-rounds".to_owned());
         let started = thread.spawn(work).map(drop).map_err(|source| Error::Refused {
-            what: format!("can't start a thread that does what the policy says: {source}"),
+            what: format!("can't start the thread for maintenance rounds: {source}"),
         });
         started.inspect_err(|_| self.background().ended())
     }
@@ -50,7 +50,7 @@ impl Tier {
     /// Does a round; returns the number of problems.
     fn do_round(self: &Arc<Self>, request: &Request) -> u64 {
         if let Err(error) = self.check_copy_targets() {
-            tracing::error!("a round over the tier: {error}");
+            tracing::error!("maintenance round: {error}");
             return 1;
         }
         let mut problems = 0;
@@ -60,7 +60,7 @@ impl Tier {
         for error in outcomes.into_iter().filter_map(Result::err) {
             if !matches!(error, Error::Interrupted) {
                 problems += 1;
-                tracing::error!("a round over the tier: {error}");
+                tracing::error!("maintenance round: {error}");
             }
         }
         problems
@@ -69,20 +69,20 @@ impl Tier {
     fn round_tree(self: &Arc<Self>, request: &Request, problems: &mut u64) -> Result<()> {
         let made = self.archive_tree(request)?;
         *problems += made.problems.len() as u64;
-        made.problems.iter().for_each(|what| tracing::warn!("a round over the tier: {what}"));
+        made.problems.iter().for_each(|what| tracing::warn!("maintenance round: {what}"));
         Ok(())
     }
 
     fn follow_policy(self: &Arc<Self>, request: &Request, problems: &mut u64) -> Result<()> {
         let policy = self.settings().policy.as_ref();
-        // An existing policy that can't be read is a problem, and is reported below.
+        // An existing policy that can't be read is a problem, and is reported later in the round.
         if policy.is_none_or(|policy| matches!(policy.try_exists(), Ok(false))) {
             return Ok(());
         }
         let mut tell = |event| {
             if let Event::Problem { what } = event {
                 *problems += 1;
-                tracing::warn!("a round over the tier: {what}");
+                tracing::warn!("maintenance round: {what}");
             }
             true
         };
@@ -98,7 +98,7 @@ fn keep_rounds(tier: &Weak<Tier>, rounds: &BackgroundThread, begun_ns: u64, ever
         if Duration::from_nanos(clock.now_ns().saturating_sub(last_ns)) >= every {
             let round = || tier.do_round(&rounds.request());
             let problems = catch_unwind(AssertUnwindSafe(round)).unwrap_or_else(|_| {
-                tracing::error!("a round over the tier panicked; please report this");
+                tracing::error!("a maintenance round panicked; please report this");
                 1
             });
             // Set before the round is counted, because the counter is visible to others.

@@ -1,11 +1,12 @@
 //! Poison: the text that a released file shows instead of zeros while its tree is not mounted.
 //!
-//! If the file system below can share blocks between files, released blocks are replaced by shared
-//! blocks of text that says what to do. The period of the text divides every sector. So bytes that
-//! a program wrote below can be distinguished from poison by comparison alone.
+//! If the lower file system can share blocks between files, released blocks are replaced by shared
+//! blocks of text. The text tells users to mount the tree. The period of the text divides every
+//! sector. So bytes that a program wrote in the lower directory can be distinguished from poison by
+//! comparison.
 //!
 //! The text comes from nameless files, which exist as long as the engine that made them. Their
-//! blocks stay for as long as a released file shares them.
+//! blocks are kept as long as a released file shares them.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -42,8 +43,8 @@ const USES_MAX: u64 = 16_384;
 const TAILS_MAX: u64 = 4096;
 const TAIL_DESCRIPTORS: u64 = 2;
 
-/// If fewer bytes than this equal poison between the edge of a sector and a change in it, they
-/// count as changed. Programs write whole sectors more often than parts of one.
+/// If fewer bytes than this equal poison between the edge of a sector and a change in it, they are
+/// treated as changed. Programs write whole sectors more often than parts of one.
 const COINCIDENCE_BYTES: usize = 8;
 
 /// Fills a buffer with the poison of an offset of a file.
@@ -104,7 +105,7 @@ pub fn is_possible(fs: &Arc<dyn FileSystem>) -> bool {
 /// Writes poison to files of a tree.
 pub struct Poison {
     fs: Arc<dyn FileSystem>,
-    /// Whether files without poison get it when they are released.
+    /// Whether files without poison are given poison when they are released.
     is_wanted: bool,
     sources: Mutex<Sources>,
 }
@@ -130,7 +131,7 @@ impl Poison {
     /// Returns whether a file of this size without offline blocks will get poison. It must be
     /// wanted, blocks must be shareable here, and a source must exist.
     pub fn is_ready(&self, size: u64) -> bool {
-        let said = |error: &fslab_vfs::Error| tracing::info!(%error, "no poison is made");
+        let said = |error: &fslab_vfs::Error| tracing::info!(%error, "can't create poison");
         self.is_wanted && self.source(size).inspect_err(said).is_ok()
     }
 
@@ -139,7 +140,7 @@ impl Poison {
     /// block.
     ///
     /// # Errors
-    /// Errors of the file system below: see [`is_refusal`].
+    /// Errors of the lower file system: see [`is_refusal`].
     pub fn put(&self, file: (Ino, Handle), range: Range<u64>, size: u64) -> Result<u64> {
         let end = range.end.min(size);
         let (mut at, length) = (range.start, end.saturating_sub(range.start));
@@ -172,7 +173,7 @@ impl Poison {
             Ok(true) => return Ok(0),
             Ok(false) => {}
             Err(error) if is_refusal(&error) => {
-                tracing::debug!(%error, "a partial last block is not shared");
+                tracing::debug!(%error, "can't share a partial last block");
             }
             Err(error) => return Err(error),
         }
@@ -348,7 +349,7 @@ impl Source {
 impl Drop for Source {
     fn drop(&mut self) {
         if let Err(error) = self.fs.release(&own_request(), self.ino, self.handle) {
-            tracing::warn!(%error, "closing a source of poison");
+            tracing::warn!(%error, "can't close a source of poison");
         }
         self.fs.forget(self.ino, 1);
     }

@@ -1,6 +1,6 @@
 //! Policies: rules in TOML that decide which files are archived and released, and when.
 //!
-//! The first rule that fits a file decides. With watermarks, files are released only if the file
+//! The first rule that matches a file decides. With watermarks, files are released only if the file
 //! system is fuller than `high`, and until it is no fuller than `low`. The least recently used
 //! files are released first. Files are archived in advance while it is at least as full as
 //! `premigrate`.
@@ -91,8 +91,8 @@ mod tests {
     fn invalid_policies_are_refused_with_a_line_number() {
         for (rules, line, part) in [
             ("[[rule]]\naction = 'keep'\n[[rule]]\naction = 'burn'\n", 4, "burn"),
-            ("[[rule]]\naction = 'keep'\nlarger = 'huge'\n", 3, "'huge' is no size"),
-            ("[[rule]]\naction = 'keep'\n\nunused = '30'\n", 4, "'30' is no time"),
+            ("[[rule]]\naction = 'keep'\nlarger = 'huge'\n", 3, "'huge' is not a size"),
+            ("[[rule]]\naction = 'keep'\n\nunused = '30'\n", 4, "'30' is not a time"),
             ("[[rule]]\naction = 'keep'\nage = '3d'\n", 3, "age"),
             ("[[rule]]\naction = 'keep'\npaths = [\n'*',\n'a[']\n", 5, "a["),
             ("[[rule]]\naction = 'keep'\nusers = ['no such']\n", 3, "no user 'no such'"),
@@ -100,13 +100,17 @@ mod tests {
             ("[[rule]]\naction = 'keep'\nusers = [-1]\n", 3, "a name or a number"),
             ("[[rule]]\naction = 'keep'\ntypes = ['video']\n", 3, "`sparse`"),
             ("", 1, "at least one"),
-            ("settle = '1h'\nstay = 'long'\n[[rule]]\naction = 'keep'\n", 2, "'long' is no time"),
+            (
+                "settle = '1h'\nstay = 'long'\n[[rule]]\naction = 'keep'\n",
+                2,
+                "'long' is not a time",
+            ),
             ("\nbundle = '2MiB'\n[[rule]]\naction = 'keep'\n", 2, "at most 1 MiB"),
             ("[watermarks]\nhigh = 1.5\nlow = 0.6\n[[rule]]\naction = 'keep'\n", 2, "from 0 to 1"),
             (
                 "[watermarks]\nhigh = 0.5\nlow = 0.6\n[[rule]]\naction = 'keep'\n",
                 3,
-                "low is a share",
+                "low must be a share",
             ),
             (
                 "[watermarks]\nhigh = 0.5\nlow = 0.0\npremigrate = 0.6\n[[rule]]\naction='keep'\n",

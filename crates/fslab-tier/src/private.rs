@@ -1,4 +1,4 @@
-//! Files and directories that only their owner may read. Archives and homes hold the bytes and
+//! Files and directories that only their owner may read. Archives and homes contain the bytes and
 //! names of every user's files.
 
 use std::fs::{self, DirBuilder, OpenOptions};
@@ -32,21 +32,21 @@ pub(crate) fn create_dir_all(path: &Path) -> io::Result<()> {
     }
 }
 
-/// Returns options that open a file for writing, and create it private.
+/// Returns options that open a file for writing, and create it as a private file.
 pub(crate) fn options() -> OpenOptions {
     let mut options = OpenOptions::new();
     options.write(true).mode(FILE_MODE);
     options
 }
 
-/// Warns if others can access a directory and one of the given names in it. Somebody changed its
-/// mode, since it was made private.
+/// Warns if others can access a directory and one of the given names in it. Somebody must have
+/// changed its mode, since it was created as private.
 pub(crate) fn warn_if_open(directory: &Path, names: &[&str]) {
     if is_open(directory, names) {
         let shown = directory.display();
         tracing::warn!(
-            "{shown} is open to others than its owner, and so is what the tier's files hold; close \
-             it: chmod go= {shown}"
+            "{shown} is accessible to users other than its owner, and so is the content of the \
+             tier's files; close it: chmod go= {shown}"
         );
     }
 }

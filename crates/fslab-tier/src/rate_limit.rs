@@ -1,10 +1,11 @@
 //! Limits for writing and reading archives, in bytes a second over any longer time.
 //!
-//! A limit is a bucket of tokens that holds one piece. The first piece passes at once. Each later
+//! A limit is a token bucket with the size of one piece. The first piece passes at once. Each later
 //! piece passes when the pieces before it would have passed at the rate. Idle time is not saved up.
 //!
-//! The order of recalls is not decided here. A recalling thread waits until more may pass, and only
-//! then takes the most urgent recall. So waiting readers go before reads in advance.
+//! The order of recalls is not decided here. A recalling thread waits until more bytes may pass,
+//! and only then takes the most urgent recall. So waiting readers are served before reads in
+//! advance.
 
 use std::num::NonZeroU64;
 use std::sync::Arc;
@@ -24,7 +25,7 @@ const SECOND_NS: u128 = 1_000_000_000;
 pub struct RateLimit {
     bytes_per_second: NonZeroU64,
     clock: Arc<dyn Clock>,
-    /// When all bytes so far would have passed at the rate.
+    /// The time at which all bytes so far would have passed at the rate.
     paid_ns: Mutex<u64>,
 }
 

@@ -1,20 +1,20 @@
 //! Rebuilds a tree from archives, without other data.
 //!
-//! 1. Existing files stay, and so do the objects that they name.
+//! 1. Existing files are kept, and so are the objects that they refer to.
 //! 2. The newest complete archived tree provides names and attributes. Files become stubs, whose
 //!    bytes are recalled when they are read.
 //! 3. Newer objects are placed at the paths that they were archived from. They replace files that
-//!    this run made, and whole stubs of an earlier version. Other existing files stay.
-//! 4. A file whose object is not where the archived tree says gets its latest version.
+//!    this run made, and intact stubs of an earlier version. Other existing files are kept.
+//! 4. A file whose object is not at the location in the archived tree gets its latest version.
 //!
-//! Finally each object in the archives has a row in the catalogue. An object that no file names can
-//! be restored by `undelete` until it expires.
+//! Finally each object in the archives has a row in the catalogue. An object that no file refers to
+//! can be restored by `undelete` until it expires.
 //!
 //! Memory:
 //!
 //! - the report
 //! - 8 bytes for each inode that was renamed while the tree was archived
-//! - 70 bytes for each file whose object is not where the archived tree says
+//! - 70 bytes for each file whose object is not at the location in the archived tree
 //! - the path of each directory that its owner may not read, write or enter
 //! - the path of each empty or existing file with several names
 //! - some 50 MB for containers
@@ -64,26 +64,27 @@ pub struct Rebuilt {
     pub added: u64,
     /// Symbolic links, pipes, sockets and device nodes.
     pub others: u64,
-    /// Further names of files.
+    /// Additional names of files.
     pub links: u64,
-    /// Existing files that stayed. Directories are not counted.
+    /// Existing files that were kept. Directories are not counted.
     pub kept: u64,
     /// Versions in archives that no file has. `undelete` can restore them.
     pub earlier: u64,
-    /// Files of which archives have only an earlier state.
+    /// Files of which archives contain only an earlier state.
     pub older: Vec<String>,
     /// Files that are in no archive.
     pub lost: Vec<String>,
-    /// Files that are newer than the archived tree, and whose place was already taken.
+    /// Files that are newer than the archived tree, and whose path was already in use.
     pub unplaced: Vec<String>,
-    /// Attributes and files that could not be restored exactly, and why.
+    /// Attributes and files that could not be restored exactly, with the reasons.
     pub problems: Vec<String>,
     /// Files that are newer than the archived tree.
     pub younger: u64,
-    /// Set-id bits, capabilities and devices that were left out. Anyone who can write to an
+    /// Set-id bits, capabilities and devices that were skipped. Anyone who can write to an
     /// unencrypted archive could plant them.
     pub left_out: Vec<String>,
-    /// When the archived tree was made, in seconds since 1970; none without an archived tree.
+    /// The time when the archived tree was made, in seconds since 1970; none without an archived
+    /// tree.
     pub tree_made: Option<i64>,
 }
 
@@ -103,17 +104,18 @@ struct Rebuilder<'a> {
     /// Objects with a higher sequence are newer than the state to be restored.
     until: u64,
     /// The first path of a file with several names, by its former inode. Only empty files and files
-    /// that existed before are listed; objects lead to the others.
+    /// that existed before are listed; the others are found by their objects.
     named: HashMap<u64, Vec<u8>>,
     /// Former inodes of files and directories that were renamed while the tree was archived.
     moved: HashSet<u64>,
     /// Directories that were made for their children, before their own entries were read.
     implied: HashSet<Vec<u8>>,
-    /// Files whose objects are not where the archived tree says, with the latest version found.
+    /// Files whose objects are not at the location in the archived tree, with the latest version
+    /// found.
     missing: HashMap<Id, Option<Latest>>,
-    /// The versions of these files that the archived tree names, by file and sequence, with the
-    /// object that was found. They are used if only their bytes were moved. After a rebuild, two
-    /// files of the tree may be versions of the same file.
+    /// The versions of these files in the archived tree, by file and sequence, with the object that
+    /// was found. They are used if only their bytes were moved. After a rebuild, two files of the
+    /// tree may be versions of the same file.
     moved_versions: HashMap<(Id, u64), Option<Id>>,
     /// Directories that their owner may not read, write or enter once the tree is made.
     closing: Vec<(Vec<u8>, Permissions)>,
@@ -134,12 +136,12 @@ pub struct Options {
     /// Restores set-id bits, capabilities and devices from unencrypted archives too. Anyone who can
     /// write to such an archive could have planted them.
     pub trust: bool,
-    /// Lets stubs show poison instead of zeros below the mount, where blocks can be shared.
+    /// Lets stubs show poison instead of zeros in the lower directory, if blocks can be shared.
     pub poison: bool,
 }
 
 /// Rebuilds a tree in a directory. The catalogue is filled with the contents of the archives; its
-/// old contents were about another tree.
+/// old contents described another tree.
 ///
 /// # Errors
 /// If no archive can be listed, or the catalogue or the tree fails. Failures of one archive or one
@@ -152,8 +154,8 @@ pub fn rebuild(
     (around, tier): (&Environment, Id),
     request: &Request,
 ) -> Result<Rebuilt> {
-    // This use is never ended in the catalogue. So a scan checks the new tree before anything
-    // expires.
+    // The catalogue does not record the end of this use. So a scan checks the new tree before
+    // anything expires.
     catalogue.begin_use()?;
     catalogue.clear_open_epoch()?;
     let notes = ObjectRoles::begin(catalogue)?;
@@ -240,7 +242,7 @@ impl<'a> Rebuilder<'a> {
         self.notes.write(0)
     }
 
-    /// Returns the residency of a file, if it is of this tier and was written for this very inode.
+    /// Returns the residency of a file, if it belongs to this tier and was written for this inode.
     fn own_residency(&self, found: &Found) -> Option<Residency> {
         let known = self.around.marks.read(&**self.lower, found.ino());
         let is_own = |known: &Residency| {

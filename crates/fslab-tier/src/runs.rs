@@ -6,7 +6,7 @@ use std::ops::Range;
 /// A set of block numbers.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Runs {
-    /// First block of a run, and the block after the run. No two runs touch.
+    /// First block of a run, and the block after the run. No two runs are adjacent.
     runs: BTreeMap<u64, u64>,
 }
 
@@ -107,7 +107,7 @@ impl Runs {
     }
 
     /// Removes and returns the runs with blocks between `start` and `end`. `insert` widens the
-    /// bounds by one, to include runs that touch.
+    /// bounds by one, to include adjacent runs.
     fn take_met(&mut self, start: u64, end: u64) -> Vec<(u64, u64)> {
         let met = self.runs.range(..end).rev().take_while(|(_, run_end)| **run_end > start);
         let met: Vec<(u64, u64)> = met.map(|(start, end)| (*start, *end)).collect();

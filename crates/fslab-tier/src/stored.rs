@@ -1,9 +1,9 @@
 //! The records that tiering stores: in xattrs on files, and in the objects of archives.
 //!
-//! `format`: the records, byte for byte. `residency`: the xattr that says where a file's bytes are.
-//! `marks`: the names of xattrs, and which xattrs are trusted. `attributes`: owner, times, xattrs
-//! and other attributes of an archived file. `docs/formats/tier.md` describes all records, and the
-//! order in which they are written.
+//! `format`: the records, byte for byte. `residency`: the xattr with the location of a file's
+//! bytes. `marks`: the names of xattrs, and which xattrs are trusted. `attributes`: owner, times,
+//! xattrs and other attributes of an archived file. `docs/formats/tier.md` describes all records,
+//! and the order in which they are written.
 
 pub mod attributes;
 pub mod bytes;

@@ -1,19 +1,19 @@
 //! Anonymises names: a keyed hash replaces each name, and nobody can test a guess without the key.
 //!
 //! A name becomes 24 hexadecimal digits (96 bits of keyed BLAKE3), whatever its length. Its
-//! extension stays if it is one of [`KNOWN_EXTENSIONS`], because studies of traces need the types
+//! extension is kept if it is one of [`KNOWN_EXTENSIONS`], because studies of traces need the types
 //! of files. Any other extension could be a name itself and is hashed with the name.
 //!
 //! The same key gives the same names, so traces of one tree can be compared. The directories in the
 //! target of a symbolic link are hashed one by one, so links still lead to the same files. Numbers
-//! (inodes, users, groups, processes, sizes, times) stay.
+//! (inodes, users, groups, processes, sizes, times) are not changed.
 
 use std::path::Path;
 
 use crate::error::{Error, Result};
 use crate::record::Record;
 
-/// Extensions that stay in an anonymised name.
+/// Extensions that are kept in an anonymised name.
 #[rustfmt::skip]
 pub const KNOWN_EXTENSIONS: &[&str] = &[
     "a", "avi", "bak", "bin", "bz2", "c", "cc", "class", "conf", "cpp", "css", "csv", "d", "db",
@@ -48,7 +48,7 @@ impl Anonymiser {
         let secret = std::fs::read(path).map_err(Error::file(path))?;
         if secret.len() < KEY_BYTES_MIN {
             let length = secret.len();
-            let what = format!("is no key: {length} bytes; a key has at least {KEY_BYTES_MIN}");
+            let what = format!("is not a key: {length} bytes; a key has at least {KEY_BYTES_MIN}");
             return Err(Error::unfit(path, what));
         }
         Ok(Self { key: blake3::derive_key(CONTEXT, &secret) })

@@ -46,7 +46,7 @@ pub enum Error {
         reason: String,
     },
     /// A file that existed before the trace can't be made on the target of a replay.
-    #[error("making '{name}' for the replay: {source}")]
+    #[error("can't create '{name}' for the replay: {source}")]
     Populate {
         /// The name.
         name: String,

@@ -1,7 +1,6 @@
-//! The columns of a trace and what its segments say about themselves; described in
-//! `docs/formats/trace.md`.
+//! The columns of a trace and the metadata of its segments; described in `docs/formats/trace.md`.
 //!
-//! [`COLUMNS`] is the only list: schema, writer and reader go through it.
+//! [`COLUMNS`] is the only list of columns: schema, writer and reader use it.
 
 use std::str::FromStr;
 
@@ -10,18 +9,18 @@ use fslab_vfs::Operation;
 use crate::escape::{escape, unescape};
 use crate::record::Record;
 
-/// Version of the format. A reader takes its own and all older ones.
+/// Version of the format. A reader accepts its own version and all older ones.
 pub const VERSION: u32 = 1;
 
 /// Name of the message type in the schema.
 pub(crate) const SCHEMA_NAME: &str = "fslab_trace";
 
-/// How a segment is called: its number from 1, with leading zeros so that names sort.
+/// Returns the file name of a segment: its number from 1, with leading zeros so that names sort.
 pub(crate) fn segment_name(number: u64) -> String {
     format!("{number:06}.parquet")
 }
 
-/// The number of a segment, by its name.
+/// Returns the number of a segment from its file name.
 pub(crate) fn segment_number(name: &str) -> Option<u64> {
     let number = name.strip_suffix(".parquet")?.parse().ok()?;
     (segment_name(number) == name && number > 0).then_some(number)
@@ -36,9 +35,9 @@ pub struct Column {
     pub kind: Kind,
     /// Whether every row has a value.
     pub required: bool,
-    /// Takes the value out of a record.
+    /// Reads the value from a record.
     pub(crate) get: fn(&Record) -> Cell,
-    /// Puts a value into a record; `None` where it can't be one.
+    /// Stores a value in a record; `None` if the cell can't be converted.
     pub(crate) set: fn(&mut Record, Cell) -> Option<()>,
 }
 
@@ -53,7 +52,7 @@ pub enum Kind {
     I64,
     /// Nanoseconds since 1970, UTC.
     Time,
-    /// UTF-8 text, escaped where it stands for other bytes.
+    /// UTF-8 text with escapes for other bytes.
     Text,
     /// Bytes.
     Bytes,
@@ -66,14 +65,14 @@ pub enum Shown {
     Unsigned(u64),
     /// A signed number.
     Signed(i64),
-    /// Text, escaped where it stands for other bytes.
+    /// Text with escapes for other bytes.
     Text(String),
     /// Bytes.
     Bytes(Vec<u8>),
 }
 
 impl Column {
-    /// The value that a record has in this column.
+    /// Returns the value of a record in this column.
     #[must_use]
     pub fn show(&self, record: &Record) -> Option<Shown> {
         match ((self.get)(record), self.kind) {
@@ -88,12 +87,12 @@ impl Column {
     }
 }
 
-/// A value on its way between a record and a column.
+/// A value that is converted between a record and a column.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Cell {
     /// No value.
     Null,
-    /// A number; unsigned ones by their bits.
+    /// A number; unsigned numbers are stored by their bits.
     Number(i64),
     /// Text or bytes.
     Bytes(Vec<u8>),
@@ -106,7 +105,7 @@ trait Field: Sized {
 
     fn to_cell(&self, kind: Kind) -> Cell;
 
-    /// `None` where the cell can't be a value of this type.
+    /// Converts a cell; `None` if it can't be a value of this type.
     fn from_cell(cell: Cell, kind: Kind) -> Option<Self>;
 }
 
@@ -237,14 +236,14 @@ pub const COLUMNS: &[Column] = &[
     column!(result_size: U64),
 ];
 
-/// How much of what is written a trace keeps.
+/// How much of the written data a trace keeps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DataMode {
-    /// Only how much.
+    /// Only the number of bytes.
     None,
     /// A checksum of each write.
     Checksum,
-    /// All of it.
+    /// All bytes.
     Full,
 }
 
@@ -252,7 +251,7 @@ impl DataMode {
     /// The name of every mode, in order.
     pub const NAMES: &[&str] = &["none", "checksum", "full"];
 
-    /// Its name.
+    /// The mode's name.
     #[must_use]
     pub fn name(self) -> &'static str {
         Self::NAMES[self as usize]
@@ -268,20 +267,20 @@ impl FromStr for DataMode {
     }
 }
 
-/// What a segment says about itself and the trace so far, as key-value pairs of its footer.
+/// Metadata of a segment and of the trace so far, stored as key-value pairs in the footer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Metadata {
     /// Version of the format.
     pub version: u32,
     /// Number of the segment.
     pub segment: u64,
-    /// What is kept of writes.
+    /// How much of the written data is kept.
     pub data: DataMode,
-    /// Whether it holds keyed hashes instead of the names.
+    /// Whether it contains keyed hashes instead of the names.
     pub anonymised: bool,
     /// Records lost up to the end of this segment.
     pub lost: u64,
-    /// This is the last segment, and the trace was closed in good order.
+    /// This is the last segment, and the trace was closed cleanly.
     pub closed: bool,
 }
 
@@ -305,7 +304,7 @@ impl Metadata {
         ]
     }
 
-    /// From the value of each key; `None` where one is missing or can't be so.
+    /// Builds metadata from the value of each key; `None` if a value is missing or invalid.
     pub(crate) fn from_pairs<'a>(value: impl Fn(&str) -> Option<&'a str>) -> Option<Self> {
         Some(Self {
             version: value(KEY_VERSION)?.parse().ok()?,
@@ -321,7 +320,7 @@ impl Metadata {
         })
     }
 
-    /// The version alone, which a later format may not let be read otherwise.
+    /// Reads only the version: a later format may have other keys.
     pub(crate) fn version_of<'a>(value: impl Fn(&str) -> Option<&'a str>) -> Option<u32> {
         value(KEY_VERSION)?.parse().ok()
     }

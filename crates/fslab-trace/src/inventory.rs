@@ -1,8 +1,8 @@
-//! The files and directories that existed before a trace. A replay needs them before it can do the
-//! operations.
+//! The files and directories that existed before a trace. A replay needs them before it can repeat
+//! the operations.
 //!
 //! Successful lookups of names that the trace has neither made nor removed reveal them. Names that
-//! were only listed stay unknown. Contents are unknown too: files get their size and arbitrary
+//! were only listed remain unknown. Contents are unknown too: files get their size and arbitrary
 //! contents.
 
 use std::collections::HashMap;
@@ -36,7 +36,7 @@ pub struct Inventory {
 /// A file of the traced tree.
 #[derive(Debug, Default)]
 struct Node {
-    /// Its names before the trace; none for a file that the trace made.
+    /// Its names before the trace; none for a file that was created during the trace.
     names: Vec<(usize, Vec<u8>)>,
     mode: u32,
     size: u64,
@@ -169,7 +169,7 @@ impl Inventory {
         let remembered = record.result_inode.and_then(|ino| self.inodes.get(&ino)).copied();
         let node = match (self.names.get(&place), remembered) {
             (Some(Some(node)), _) => *node,
-            // Made by something that the trace did not record.
+            // Created by an operation that the trace did not record.
             (Some(None), _) => self.add(Node::default()),
             (None, Some((node, _))) => node,
             (None, None) => self.add(Node {

@@ -1,9 +1,9 @@
 //! Recorded operations of a file system: the trace format, its writer, its reader, and the replayer
-//! that does the operations again.
+//! that repeats the operations.
 //!
 //! A trace is a directory of Parquet files, so that any tool can read it; `docs/formats/trace.md`
-//! describes them. [`Recorder`] takes records from the threads that serve requests and writes them
-//! in its own thread. [`Reader`] reads them, and [`Replayer`] does them again on any
+//! describes them. [`Recorder`] collects records from the threads that serve requests and writes
+//! them in its own thread. [`Reader`] reads them, and [`Replayer`] repeats them on any
 //! [`fslab_vfs::FileSystem`].
 //!
 //! This is the only crate that knows the format. It depends on no layer and no mount, and clocks

@@ -1,6 +1,6 @@
 //! Reads a trace: a directory of segments, or one segment.
 //!
-//! Segments may come from untrusted sources. The sizes that they claim are checked before memory is
+//! Segments may come from untrusted sources. The sizes in them are checked before memory is
 //! allocated. A panic of the Parquet library on a damaged file becomes an error of that file.
 
 use std::fs::File;
@@ -100,7 +100,7 @@ fn segments_in(path: &Path) -> Result<Vec<PathBuf>> {
         }
     }
     if segments.is_empty() {
-        let what = "is no trace: it holds no segment such as 000001.parquet";
+        let what = "is not a trace: it contains no segment such as 000001.parquet";
         return Err(Error::unfit(path, what));
     }
     segments.sort();
@@ -110,7 +110,7 @@ fn segments_in(path: &Path) -> Result<Vec<PathBuf>> {
 /// Reads a whole segment.
 fn read_segment(path: &Path) -> Result<(SegmentInfo, Vec<Record>)> {
     let read = catch_unwind(AssertUnwindSafe(|| read_segment_of_any_kind(path)));
-    read.unwrap_or_else(|_panic| Err(Error::unfit(path, "is damaged beyond reading")))
+    read.unwrap_or_else(|_panic| Err(Error::unfit(path, "is damaged and can't be read")))
 }
 
 fn read_segment_of_any_kind(path: &Path) -> Result<(SegmentInfo, Vec<Record>)> {
@@ -133,7 +133,7 @@ fn metadata_of(reader: &dyn FileReader, path: &Path) -> Result<Metadata> {
         pair.value.as_deref()
     };
     match Metadata::version_of(value) {
-        None => Err(Error::unfit(path, "is a Parquet file, but of no trace")),
+        None => Err(Error::unfit(path, "is a Parquet file, but not part of a trace")),
         Some(found) if found > VERSION => {
             let what = format!(
                 "can't be read: its format is {found}, and this fslab knows up to {VERSION}"
@@ -141,7 +141,7 @@ fn metadata_of(reader: &dyn FileReader, path: &Path) -> Result<Metadata> {
             Err(Error::unfit(path, what))
         }
         Some(_) => Metadata::from_pairs(value)
-            .ok_or_else(|| Error::unfit(path, "says in its footer what a trace can't")),
+            .ok_or_else(|| Error::unfit(path, "has invalid metadata in its footer")),
     }
 }
 
@@ -151,7 +151,7 @@ fn read_group(group: &dyn RowGroupReader, path: &Path, records: &mut Vec<Record>
     if !(0..=GROUP_ROWS_MAX).contains(&rows)
         || !(0..=GROUP_BYTES_MAX).contains(&told.total_byte_size())
     {
-        return Err(Error::unfit(path, "claims more than a segment may hold"));
+        return Err(Error::unfit(path, "claims more rows or bytes than a segment may have"));
     }
     let start = records.len();
     // The column `operation` replaces this operation in every record.
@@ -159,8 +159,7 @@ fn read_group(group: &dyn RowGroupReader, path: &Path, records: &mut Vec<Record>
     let schema = told.schema_descr();
     for column in COLUMNS {
         let name = column.name;
-        let unfit =
-            || Error::unfit(path, format!("has no column '{name}' of the type that a trace has"));
+        let unfit = || Error::unfit(path, format!("has no column '{name}' of the expected type"));
         let is_it = |index: &usize| schema.column(*index).path().parts() == [name];
         let Some(index) = (0..schema.num_columns()).find(is_it) else {
             if column.required {
@@ -173,8 +172,7 @@ fn read_group(group: &dyn RowGroupReader, path: &Path, records: &mut Vec<Record>
         }
         let cells = cells_of(group, index, rows as usize).map_err(Error::parquet(path))?;
         for (row, (record, cell)) in records[start..].iter_mut().zip(cells).enumerate() {
-            let wrong =
-                || Error::unfit(path, format!("has a {name} in row {row} that can't be so"));
+            let wrong = || Error::unfit(path, format!("has an invalid {name} in row {row}"));
             (column.set)(record, cell).ok_or_else(wrong)?;
         }
     }
@@ -202,7 +200,7 @@ fn cells_of(
         ColumnReader::ByteArrayColumnReader(reader) => {
             cells(reader, rows, |bytes: ByteArray| Cell::Bytes(bytes.data().to_vec()))
         }
-        _ => Err(ParquetError::General("a column of a type that traces don't have".to_owned())),
+        _ => Err(ParquetError::General("a column has a type that traces don't use".to_owned())),
     }
 }
 
@@ -214,7 +212,7 @@ fn cells<T: DataType>(
     let (mut levels, mut values) = (Vec::new(), Vec::new());
     let (read, ..) = reader.read_records(rows, Some(&mut levels), None, &mut values)?;
     if read != rows {
-        let message = format!("{read} values where there should be {rows}");
+        let message = format!("{read} values instead of {rows}");
         return Err(ParquetError::General(message));
     }
     let mut values = values.into_iter().map(to_cell);

@@ -94,7 +94,7 @@ impl Record {
         Self { operation, ..Self::default() }
     }
 
-    /// Returns the bytes that the record takes in memory beyond its own size.
+    /// Returns the bytes of memory that the record uses in addition to its own size.
     #[must_use]
     pub fn held_bytes(&self) -> usize {
         let held = [&self.name, &self.new_name, &self.text, &self.data];
@@ -110,7 +110,7 @@ pub mod flag {
     pub const MODIFIED_NOW: u32 = 2;
     /// `setattr`, `write`: the caller lacks CAP_FSETID.
     pub const KILL_SET_ID: u32 = 4;
-    /// `write`: append at the end of the file, wherever that is at the time.
+    /// `write`: append at the end that the file has at the time of the write.
     pub const APPEND: u32 = 8;
     /// `fsync`, `fsyncdir`: only the data and the metadata needed to read it.
     pub const DATA_ONLY: u32 = 1;

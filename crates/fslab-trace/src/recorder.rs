@@ -1,8 +1,8 @@
-//! Takes records from many threads and writes them in its own thread.
+//! Collects records from many threads and writes them in a separate thread.
 //!
 //! The queue loses nothing: it is bounded, and a thread that finds it full waits. The writing
-//! thread is not woken for each record but when much is in the queue, because a wake-up costs more
-//! than everything else. Records that come slowly wait for the next save.
+//! thread is woken only when the queue has become large, because a wake-up for each record would
+//! cost more than everything else. Records that arrive slowly wait for the next save.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -17,19 +17,20 @@ use crate::error::{Error, Result};
 use crate::record::Record;
 use crate::writer::TraceWriter;
 
-/// Size of a full queue in bytes. A record counts its own size and the bytes that it holds.
+/// Size of a full queue in bytes. Each record is counted with its own size and the bytes that it
+/// owns.
 const QUEUE_BYTES_MAX: usize = 16 << 20;
 
 /// The writing thread is woken when the queue reaches this size in bytes.
 const WAKE_BYTES: usize = 1 << 20;
 
-/// Wait before a failed write is tried again.
+/// Time before a failed write is tried again.
 const RETRY: Duration = Duration::from_secs(1);
 
-/// What happens when the trace can't be written, such as on a full disk.
+/// The behaviour if the trace can't be written, for example on a full disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WhenFull {
-    /// Operations go on; their records are counted as lost.
+    /// Operations continue; their records are counted as lost.
     Lose,
     /// Operations wait until there is space again.
     Wait,
@@ -39,7 +40,7 @@ pub enum WhenFull {
 pub struct RecorderOptions {
     /// Records are saved at least this often.
     pub save_every: Duration,
-    /// What to do if the trace can't be written.
+    /// The behaviour if the trace can't be written.
     pub when_full: WhenFull,
     /// Anonymises the names, if present.
     pub anonymiser: Option<Anonymiser>,
@@ -48,7 +49,7 @@ pub struct RecorderOptions {
 /// Progress of a recorder.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RecorderState {
-    /// Records taken.
+    /// Records received.
     pub taken: u64,
     /// Records on disk.
     pub saved: u64,
@@ -62,7 +63,7 @@ pub struct RecorderState {
     pub waits: u64,
 }
 
-/// Takes records from many threads.
+/// Collects records from many threads.
 pub struct Recorder {
     shared: Arc<Shared>,
     thread: Mutex<Option<JoinHandle<Result<()>>>>,
@@ -70,7 +71,7 @@ pub struct Recorder {
 
 struct Shared {
     queue: Mutex<Queue>,
-    /// Signals many records, the first record or the end to the writing thread.
+    /// Tells the writing thread about many records, the first record or the end.
     came: Condvar,
     /// Signals that there is room in the queue again.
     room: Condvar,
@@ -123,7 +124,7 @@ impl Recorder {
         Ok(Self { shared, thread: Mutex::new(Some(thread)) })
     }
 
-    /// Takes a record and sets its sequence number. Waits while the queue is full.
+    /// Adds a record and sets its sequence number. Waits while the queue is full.
     pub fn record(&self, mut record: Record) {
         let weight = size_of::<Record>() + record.held_bytes();
         let mut queue = self.shared.queue.lock();
@@ -161,8 +162,8 @@ impl Recorder {
         let Some(thread) = self.thread.lock().take() else { return Ok(()) };
         self.shared.queue.lock().ended = true;
         self.shared.came.notify_one();
-        // A panic in the writing thread is a defect; it is raised again here, where somebody sees
-        // it.
+        // A panic in the writing thread is a defect; it is raised again here, so that it is
+        // reported.
         thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
     }
 }
@@ -170,7 +171,7 @@ impl Recorder {
 impl Drop for Recorder {
     fn drop(&mut self) {
         if let Err(error) = self.finish() {
-            tracing::error!(%error, "closing the trace");
+            tracing::error!(%error, "can't close the trace");
         }
     }
 }
@@ -270,8 +271,8 @@ impl Scribe {
     fn say_failed(&mut self, error: &Error) {
         if !std::mem::replace(&mut self.failing, true) {
             let consequence = match self.options.when_full {
-                WhenFull::Lose => "operations go on, and their records are lost until it can",
-                WhenFull::Wait => "operations will wait until it can",
+                WhenFull::Lose => "operations continue, and their records are lost",
+                WhenFull::Wait => "operations wait until it can be written",
             };
             tracing::error!(%error, "the trace can't be written: {consequence}");
         }

@@ -1,9 +1,9 @@
-//! Does the operations of a trace again, on any file system.
+//! Repeats the operations of a trace on any file system.
 //!
-//! The operations are done one by one, in the order in which they ended. So an operation that began
-//! after another one had ended also comes after it here. Inodes and open files get the numbers that
-//! the target gives them. Results that differ from the recorded ones are counted, and the first
-//! cases are kept.
+//! The operations are performed one by one, in the order in which they ended. So an operation that
+//! began after another one had ended also comes after it here. Inodes and open files get the
+//! numbers that the target gives them. Results that differ from the recorded ones are counted, and
+//! the first cases are kept.
 
 mod numbers;
 mod outcome;
@@ -22,15 +22,16 @@ const DIVERGENCES_MAX: usize = 20;
 
 /// Settings of a replay.
 pub struct Settings<'a> {
-    /// The user who does all operations; changes of ownership are then left out. Without it, each
-    /// operation is done as the user who requested it when it was recorded, which needs root.
+    /// The user who performs all operations; changes of ownership are then skipped. Without it,
+    /// each operation is performed as the user who requested it when it was recorded, which needs
+    /// root.
     pub owner: Option<Credentials>,
-    /// Makes the written data if the trace does not contain it. It fills the buffer, which is as
-    /// long as the write.
+    /// Generates the written data if the trace does not contain it. It fills the buffer, which is
+    /// as long as the write.
     pub fill: &'a mut dyn FnMut(&Record, &mut [u8]),
 }
 
-/// Does operations again on a target.
+/// Repeats operations on a target.
 pub struct Replayer<'a> {
     target: &'a dyn FileSystem,
     settings: Settings<'a>,
@@ -52,7 +53,7 @@ struct Known {
 /// Result of a replay.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Replayed {
-    /// Number of operations done.
+    /// Number of operations performed.
     pub operations: u64,
     /// Number of operations that could not be requested.
     pub left_out: u64,
@@ -98,8 +99,7 @@ impl<'a> Replayer<'a> {
         }
     }
 
-    /// Does one operation again. A different result is recorded as a divergence; it is not an
-    /// error.
+    /// Repeats one operation. A different result is recorded as a divergence; it is not an error.
     pub fn step(&mut self, record: &Record) {
         let request = self.request(record);
         match self.perform(&request, record) {
@@ -158,8 +158,8 @@ impl<'a> Replayer<'a> {
         }
     }
 
-    /// Remembers the target's inode and handle for those of the trace. If the recorded operation
-    /// returned none, the target's are released.
+    /// Maps the trace's inode and handle to those of the target. If the recorded operation returned
+    /// none, the target's are released.
     fn keep(&mut self, request: &Request, record: &Record, done: Option<Done>) {
         let done = done.unwrap_or_default();
         if let Some(ino) = done.found {
@@ -190,7 +190,7 @@ impl<'a> Replayer<'a> {
 
     fn close(&self, request: &Request, open: OpenFile) {
         if let Err(error) = self.release(request, open) {
-            tracing::warn!(%error, "closing a file after a replay");
+            tracing::warn!(%error, "can't close a file after a replay");
         }
     }
 
@@ -216,7 +216,7 @@ impl<'a> Replayer<'a> {
         self.handles.newest(number).copied().ok_or(Unfit::UnknownHandle { number })
     }
 
-    /// Forgets lookups on the target, at most as many as this replay holds.
+    /// Releases lookups on the target, at most as many as this replay has.
     fn forget(&mut self, number: Option<u64>, lookups: Option<u64>) -> Result<(), Unfit> {
         let (number, lookups) = number.zip(lookups).ok_or(Unfit::Incomplete)?;
         let Some(known) = self.inodes.oldest_mut(number) else { return Ok(()) };

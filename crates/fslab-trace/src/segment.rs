@@ -20,10 +20,10 @@ use crate::record::Record;
 /// Maximum rows of a segment.
 pub const ROWS_MAX: usize = 1 << 15;
 
-/// A segment is full when its names and data take this many bytes.
+/// A segment is full when its names and data reach this many bytes.
 const BYTES_MAX: usize = 32 << 20;
 
-/// Columns whose values are rarely equal: differences take fewer bytes than a dictionary.
+/// Columns whose values are rarely equal: differences need fewer bytes than a dictionary.
 const RISING: &[&str] = &["sequence", "start_ns", "duration_ns", "time_ns", "checksum"];
 
 /// The records of one segment, column by column.
@@ -111,7 +111,7 @@ impl Buffer {
             (Values::Narrow(values), Cell::Number(bits)) => values.push(bits as i32),
             (Values::Wide(values), Cell::Number(bits)) => values.push(bits),
             (Values::Bytes(values), Cell::Bytes(bytes)) => values.push(bytes.into()),
-            // Null. The macro in format.rs makes no cell of another type.
+            // A null value. The macro in format.rs creates no cell of another type.
             _ => {}
         }
     }

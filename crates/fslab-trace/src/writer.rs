@@ -2,7 +2,7 @@
 //!
 //! A Parquet file without its footer is unreadable, so an unfinished file is never visible. A
 //! segment is written under a temporary name and then renamed. While a segment fills up, it is
-//! saved now and then under its final name; a longer version replaces it later. So readers find
+//! saved at intervals under its final name; a longer version replaces it later. So readers find
 //! only complete files, whenever the writer is killed. At most the records since the last save are
 //! lost.
 
@@ -22,8 +22,8 @@ const UNFINISHED: &str = "unfinished";
 
 /// Writes the segments of one trace.
 pub struct TraceWriter {
-    /// Held open, because the path may mean another place later, such as one below the traced
-    /// mount.
+    /// Kept open, because the path may later refer to another directory, such as one inside the
+    /// traced mount.
     directory: OwnedFd,
     path: PathBuf,
     metadata: Metadata,
@@ -37,8 +37,8 @@ pub struct TraceWriter {
 }
 
 impl TraceWriter {
-    /// Begins a trace in an empty directory, which is made if it does not exist. Only the modes for
-    /// data and names of `metadata` are used.
+    /// Begins a trace in an empty directory, which is made if it does not exist. Only the data mode
+    /// and the name mode of `metadata` are used.
     ///
     /// # Errors
     /// [`Error::Unfit`] if the directory is not empty, and errors of the system.
@@ -100,7 +100,7 @@ impl TraceWriter {
         self.metadata.segment
     }
 
-    /// Returns the number of records given up.
+    /// Returns the number of lost records.
     #[must_use]
     pub fn lost(&self) -> u64 {
         self.metadata.lost
@@ -136,7 +136,7 @@ impl TraceWriter {
         }
     }
 
-    /// Saves the remaining records and marks the trace as closed properly.
+    /// Saves the remaining records and marks the trace as closed cleanly.
     ///
     /// # Errors
     /// Errors of the system.
@@ -175,7 +175,7 @@ impl TraceWriter {
     fn write_beside(&self, durable: bool) -> Result<u64> {
         let path = self.path.join(UNFINISHED);
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::TRUNC | OFlags::CLOEXEC;
-        // The file holds other users' names and data, so only the tracing user may read it.
+        // The file contains other users' names and data, so only the tracing user may read it.
         let opened =
             rustix::fs::openat(&self.directory, UNFINISHED, flags, Mode::RUSR | Mode::WUSR);
         let file = File::from(opened.map_err(Error::file(&path))?);

@@ -1,8 +1,8 @@
 //! [`Client`]: a caller of a file system under test, with short methods for common operations.
 //!
-//! Invariant: every lookup is forgotten and every handle is released in the end, so that a test can
-//! check which inodes and handles the subject still holds. [`Client::problems`] reports releases
-//! that failed.
+//! Invariant: in the end, every lookup is forgotten and every handle is released. So a test can
+//! check which inodes and handles the subject still has. [`Client::problems`] reports releases that
+//! failed.
 
 use std::collections::HashMap;
 use std::ffi::{OsStr, OsString};
@@ -90,7 +90,7 @@ impl<'a> Client<'a> {
         self.ledger.subject
     }
 
-    /// The errors that no operation could return.
+    /// Errors of releases, which no operation could return.
     #[must_use]
     pub fn problems(&self) -> Vec<String> {
         self.ledger.problems.lock().clone()
@@ -157,7 +157,7 @@ impl Client<'_> {
         self.subject().mkdir(&self.request(), parent, name, mode).map(|entry| self.keep(entry))
     }
 
-    /// Makes a regular file with mode 0644 that holds `data`.
+    /// Makes a regular file with mode 0644 that contains `data`.
     pub fn file(&self, parent: Ino, name: impl AsRef<OsStr>, data: &[u8]) -> Result<Ino> {
         let (attr, file) = self.create(parent, name, FILE_MODE, OpenMode::EXCLUSIVE)?;
         file.write_all(0, data)?;
@@ -431,7 +431,7 @@ impl<'c> File<'c> {
         self.write_with(offset, data, WriteOptions::default())
     }
 
-    /// Writes in one request. Appends if the file was opened so, like the kernel.
+    /// Writes in one request. Appends if the file was opened for appending, as the kernel does.
     pub fn write_with(&self, offset: u64, data: &[u8], options: WriteOptions) -> Result<usize> {
         let (request, options) = (self.client.request(), self.options(options));
         self.client.subject().write(&request, self.ino, self.handle, offset, data, options)

@@ -1,8 +1,8 @@
 //! The conformance suite: named cases for any file system, with one file per area.
 //!
-//! Each case has its own subject and runs in a new, empty directory, as root unless it says
-//! otherwise. A case that a subject can't pass must be allowed by name and with a reason. It is
-//! then not run, and the report lists it.
+//! Each case has its own subject and runs in a new, empty directory, as root unless the case
+//! chooses another user. A case that a subject can't pass must be allowed by name and with a
+//! reason. It is then not run, and the report lists it.
 
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};

@@ -1,5 +1,5 @@
-//! Doubles that show the possible states after a crash: [`CrashFs`] below code that works on files,
-//! and [`CrashDevice`] below code that works on blocks.
+//! Doubles that show the possible states after a crash: [`CrashFs`] under code that works on files,
+//! and [`CrashDevice`] under code that works on blocks.
 //!
 //! A double works normally and records every change and every sync. Its log then gives the possible
 //! states after a power cut at every point. Everything synced is in each state. The rest survives
@@ -21,8 +21,8 @@
 //! So data tears at 512 bytes, and data, size, xattrs and names survive independently. The
 //! following bounds limit this; they hold on all common file systems:
 //!
-//! 1. *A sector is not torn.* It holds what the page cache held at one moment. So if its later
-//!    contents survive, earlier writes to it survive too.
+//! 1. *A sector is not torn.* It has the bytes that the page cache had at one moment. So if its
+//!    later contents survive, earlier writes to it survive too.
 //! 2. *Shapes are in order.* Changes of one file's size and emptied blocks survive as a prefix.
 //! 3. *Freed space shows no data.* A sector that was written after a truncation or a punch of its
 //!    range survives only with that truncation or punch.
@@ -62,13 +62,14 @@
 //!
 //! # What a device may keep
 //!
-//! A device keeps everything written before a flush that returned. It keeps any sectors (of 512
-//! bytes or more) of later writes and discards, in any order between two flushes. A sector is not
-//! torn.
+//! A device keeps everything written before a completed flush. It keeps an arbitrary subset of the
+//! sectors (512 bytes or more) of later writes and discards, in any order between two flushes. A
+//! sector is not torn.
 
 mod dependencies;
 mod device;
 mod effect;
+pub mod failing;
 pub mod history;
 mod image;
 mod log;

@@ -19,7 +19,7 @@ const LOG_VARIABLE: &str = "FSLAB_SEED_LOG";
 /// A number from an environment variable.
 ///
 /// # Panics
-/// If the variable holds anything else, because a test must not try less than requested.
+/// If the variable contains anything else, because a test must not try less than requested.
 #[must_use]
 pub fn number(variable: &str) -> Option<u64> {
     let text = std::env::var(variable).ok()?;

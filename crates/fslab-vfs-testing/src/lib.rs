@@ -12,8 +12,8 @@
 //!
 //! The caller passes a function that makes the subject, so that cases and random runs share no
 //! state. The subject must allow root every request, and nobody else may change its root directory.
-//! The subject may be a mounted file system behind a leaf over its mount point. So the tests
-//! compare times only with each other, never with the time of a request.
+//! The subject may be a mounted file system, accessed through a leaf over its mount point. So the
+//! tests compare times only with each other, never with the time of a request.
 //!
 //! Start with these types: [`client::Client`], [`crash::CrashFs`], [`crash::CrashDevice`].
 //!

@@ -3,7 +3,7 @@
 //! Names come from a small alphabet, and files and handles from short lists, so that operations
 //! often affect the same files. Compared are values, errnos, attributes, bytes, xattrs, and which
 //! names refer to the same inode. Not compared are times that were not set, sizes and link counts
-//! of directories, free space, and the places of holes.
+//! of directories, free space, and the offsets of holes.
 
 use std::fmt;
 
@@ -41,7 +41,7 @@ pub struct ModelConfig {
     /// Operations that the subject lacks or is known to perform differently. They are skipped, and
     /// the reason is printed.
     pub left_out: Vec<LeftOut>,
-    /// Whether to use inodes without a name and without a handle. Behind a mount they are not
+    /// Whether to use inodes without a name and without a handle. Through a mount they are not
     /// always reachable.
     pub nameless: bool,
 }

@@ -12,7 +12,7 @@ pub enum AccessTimes {
     /// `relatime`: a use updates the time only if it is not newer than the last change of the file,
     /// or is a day old.
     Relative,
-    /// `relatime,nodiratime`: as `relatime`, but listing a directory updates nothing.
+    /// `relatime,nodiratime`: as `relatime`, but listing a directory does not update its time.
     RelativeOfFiles,
     /// `noatime`: no use updates the time.
     Never,

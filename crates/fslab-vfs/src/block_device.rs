@@ -16,8 +16,8 @@ use crate::memory::{Capacity, Data, PAGE_BYTES, Space};
 /// A store of a fixed number of bytes.
 ///
 /// # Errors
-/// Every operation on a range that does not lie within the device fails with `EINVAL` (`ENOSPC`
-/// for a write or discard) and does nothing; other errors are those of the store.
+/// An operation on a range outside the device fails with `EINVAL` (`ENOSPC` for a write or discard)
+/// and does nothing. Other errors are those of the store.
 pub trait BlockDevice: Send + Sync {
     /// Size in bytes.
     fn size(&self) -> u64;
@@ -55,7 +55,7 @@ fn check(size: u64, offset: u64, length: u64, outside: Errno) -> Result<()> {
     }
 }
 
-/// A sparse device in memory: parts never written take no space.
+/// A sparse device in memory: parts never written use no space.
 #[derive(Debug)]
 pub struct MemoryDevice {
     size: u64,

@@ -10,7 +10,7 @@ use jiff::{SignedDuration, Span, SpanRelativeTo};
 /// # Errors
 /// A message for users. Negative durations and months are errors too.
 pub fn parse_duration(text: &str) -> Result<Duration, String> {
-    duration(text).ok_or_else(|| format!("'{text}' is no time such as 90s, 1h30m or 30d"))
+    duration(text).ok_or_else(|| format!("'{text}' is not a time such as 90s, 1h30m or 30d"))
 }
 
 fn duration(text: &str) -> Option<Duration> {
@@ -45,6 +45,9 @@ mod tests {
         for wrong in ["", "90", "-1h", "1mo", "1y", "h", "soon", "1h30"] {
             check(wrong, None);
         }
-        assert_eq!(parse_duration("90").unwrap_err(), "'90' is no time such as 90s, 1h30m or 30d");
+        assert_eq!(
+            parse_duration("90").unwrap_err(),
+            "'90' is not a time such as 90s, 1h30m or 30d"
+        );
     }
 }

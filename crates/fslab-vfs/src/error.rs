@@ -13,7 +13,7 @@ pub type Result<T> = std::result::Result<T, Error>;
 /// The type is small and cheap to make: most lookups fail with `ENOENT`.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The error that POSIX requires, or the error of a system call below.
+    /// The error that POSIX requires, or the error of a system call on the lower file system.
     #[error("{0}")]
     Errno(#[from] Errno),
     /// No file system of the stack implements the operation.
@@ -23,15 +23,15 @@ pub enum Error {
         operation: &'static str,
     },
     /// The inode was forgotten, or its file was removed and the number was reused.
-    #[error("inode {} is no longer known", ino.0)]
+    #[error("inode {} was forgotten, or its number was reused", ino.0)]
     Stale {
-        /// The inode the caller named.
+        /// The inode in the request.
         ino: Ino,
     },
     /// Stored data is damaged; none of it was returned.
     #[error("inode {}: damaged at byte {offset}: {what}", ino.0)]
     Damaged {
-        /// The file that holds the damage.
+        /// The damaged file.
         ino: Ino,
         /// Offset in the logical file, in bytes.
         offset: u64,
@@ -47,7 +47,7 @@ pub enum Error {
 impl Error {
     /// The errno that the caller of the system call sees. This is the only table of this kind.
     ///
-    /// The adapter decides per operation whether `ENOSYS` may reach the kernel, where it is sticky
+    /// The adapter decides per operation whether `ENOSYS` may reach the kernel, which remembers it
     /// for some operations.
     #[must_use]
     pub fn errno(&self) -> Errno {

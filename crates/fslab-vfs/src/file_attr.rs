@@ -1,4 +1,4 @@
-//! Inode flags as `lsattr` and `chattr` know them, in both of the kernel's forms.
+//! Inode flags as used by `lsattr` and `chattr`, in both of the kernel's forms.
 
 pub use fslab_sys::fsxattr::Fsxattr as ExtendedAttr;
 use zerocopy::{FromBytes, IntoBytes};

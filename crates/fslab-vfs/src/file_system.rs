@@ -11,7 +11,7 @@ use crate::types::{
     RenameMode, Request, SeekTo, SetAttr, StatFs, WriteOptions, XattrMode,
 };
 
-/// Calls the file system that an observer watches, or returns that there is none.
+/// Calls the file system that an observer watches, or fails if there is none.
 macro_rules! forward {
     ($self:ident . $operation:ident ( $($argument:expr),* )) => {
         forward!($self.$operation($($argument),*), $self.fallback())
@@ -60,13 +60,13 @@ pub trait KernelCache: Send + Sync {
 /// **Forwarding.** The default of every operation calls [`fallback`](Self::fallback), or fails with
 /// [`Error::NotImplemented`] without one. An observer, which changes no results, returns the file
 /// system it watches. A leaf and a transformer (which changes stored data) return `None`. A missing
-/// operation then fails instead of reaching unencoded bytes below. A transformer that preserves
-/// names has [`tree_fallback`](Self::tree_fallback).
+/// operation then fails instead of bypassing the transformer's encoding. A transformer that
+/// preserves names has [`tree_fallback`](Self::tree_fallback).
 ///
 /// **Permissions** are checked by the sender of a request, which for a mount is the kernel. File
 /// systems do not check them again.
 ///
-/// **Errors** are [`Error`]s whose errno is that of POSIX, or of ext4 where POSIX leaves a choice.
+/// **Errors** are [`Error`]s whose errno is that of POSIX, or that of ext4 if POSIX allows several.
 /// Each method lists only its particular errors.
 #[allow(clippy::too_many_arguments, reason = "the operations have the kernel's arguments")]
 pub trait FileSystem: Send + Sync {
@@ -76,13 +76,13 @@ pub trait FileSystem: Send + Sync {
     }
 
     /// The file system to which unimplemented operations on names and inodes are forwarded. They
-    /// involve neither bytes, sizes nor attributes, so a transformer can forward them to the tree
-    /// below.
+    /// involve neither bytes, sizes nor attributes, so a transformer can forward them to the lower
+    /// tree.
     fn tree_fallback(&self) -> Option<&dyn FileSystem> {
         self.fallback()
     }
 
-    /// Reports where files lie, if the file system knows.
+    /// The locations of files on the device, if the file system knows them.
     fn layout(&self) -> Option<&dyn Layout> {
         self.fallback().and_then(|inner| inner.layout())
     }
@@ -109,13 +109,12 @@ pub trait FileSystem: Send + Sync {
     }
 
     /// Whether [`Self::resolve`] finds every inode that was looked up and then forgotten, while it
-    /// has a name. Inodes of file systems mounted below may be excepted.
+    /// has a name. Inodes of file systems mounted inside the tree may be exceptions.
     fn can_resolve(&self) -> bool {
         self.tree_fallback().is_some_and(|inner| inner.can_resolve())
     }
 
-    /// Finds an inode of which only the number is known. A success counts as one lookup of the
-    /// inode.
+    /// Finds an inode by its number only. A success counts as one lookup of the inode.
     ///
     /// The caller must compare the entry's generation, because the number may have been reused.
     ///
@@ -220,7 +219,7 @@ pub trait FileSystem: Send + Sync {
     ///
     /// # Errors
     /// `EOPNOTSUPP`, `ENOSYS`, `ENOTTY` or `EINVAL` if these files can't share blocks; `EXDEV` if
-    /// they lie in different file systems. Nothing is changed then.
+    /// they are in different file systems. In these cases nothing is changed.
     fn clone_range(
         &self,
         source: (Ino, Handle, u64),
@@ -254,8 +253,8 @@ pub trait FileSystem: Send + Sync {
         }
     }
 
-    /// Holds an inode with lookups, so that its number is not reused before [`Self::let_go`],
-    /// whatever is forgotten meanwhile. Holds are counted.
+    /// Holds an inode with lookups, so that its number is not reused before [`Self::let_go`], even
+    /// if all lookups are released meanwhile. Holds are counted.
     ///
     /// # Errors
     /// `ESTALE` if the inode has no lookups.
@@ -296,7 +295,8 @@ pub trait FileSystem: Send + Sync {
         /// Removes an empty directory.
         rmdir(parent: Ino, name: Name<'_>) -> (), tree_fallback;
 
-        /// Moves a name, replacing or exchanging as `mode` says.
+        /// Moves a name. `mode` selects whether an existing target is replaced, exchanged or
+        /// refused.
         rename(
             parent: Ino, name: Name<'_>, new_parent: Ino, new_name: Name<'_>, mode: RenameMode
         ) -> (), tree_fallback;

@@ -89,7 +89,7 @@ pub struct HostFs {
     files: HandleTable<Arc<OwnedFd>>,
     directories: HandleTable<OpenDirectory>,
     /// The directory itself, if it is used through a copy of its mount. No path leads from the copy
-    /// to the directories above.
+    /// to the parent directories.
     copied: Option<OwnedFd>,
     /// The locks of the whole tree, if it is locked.
     lock: OnceLock<tree_lock::Locks>,
@@ -100,7 +100,7 @@ pub struct HostFs {
 const CREATE_ATTEMPTS_MAX: u32 = 1000;
 
 /// Open flags that are passed to the lower file. `O_DIRECT` is not, because requests arrive in
-/// buffers of any alignment. `O_APPEND` is not, because each write says whether it appends.
+/// buffers of any alignment. `O_APPEND` is not, because each write states whether it appends.
 const LOWER_FLAGS: OpenMode = OpenMode::WRITE_ONLY
     .union(OpenMode::READ_WRITE)
     .union(OpenMode::TRUNCATE)
@@ -131,8 +131,8 @@ impl HostFs {
         let lower = Lower::new(root, root_name, options)?;
         if options.file_handles && !lower.has_handles() {
             tracing::info!(
-                "no file handles here (privilege or lower file system): one descriptor is kept \
-                 for each remembered inode"
+                "file handles can't be used (missing privilege or lower file system): \
+                 each inode in use keeps one descriptor"
             );
         }
         let (files, directories) = (HandleTable::default(), HandleTable::default());
@@ -153,8 +153,8 @@ impl HostFs {
     }
 
     /// Whether a later process that serves the same directory can find this one's inodes by their
-    /// numbers ([`HostOptions::inherited`]). It finds them by descriptors, or by the numbers
-    /// without other data.
+    /// numbers ([`HostOptions::inherited`]). It finds them by inherited descriptors or, if the
+    /// lower file system can open inodes by number, without other data.
     #[must_use]
     pub fn can_be_taken_over(&self) -> bool {
         !self.has_file_handles() || self.lower.numbers.is_some()
@@ -266,7 +266,7 @@ impl FileSystem for HostFs {
     fn end_lease(&self, ino: Ino, handle: Handle) {
         let ended = self.files.get(handle).and_then(|file| Ok(lease::give_back(&*file)?));
         if let Err(error) = ended {
-            tracing::warn!(%error, ino = ino.0, "a lease was broken for a waiting process");
+            tracing::warn!(%error, ino = ino.0, "a waiting process has broken a lease");
         }
     }
 
@@ -313,7 +313,7 @@ impl FileSystem for HostFs {
         self.lower.forget(ino, lookups);
     }
 
-    /// Counts as a lookup that was not reported to a caller.
+    /// Adds a lookup that was not reported to a caller.
     fn hold(&self, ino: Ino) -> Result<()> {
         self.lower.expect_known(ino)?;
         self.lower.inodes.hold(ino)
@@ -439,7 +439,7 @@ impl FileSystem for HostFs {
     fn open(&self, _request: &Request, ino: Ino, mode: OpenMode) -> Result<Opened> {
         if let Some(left) = &self.lower.taken_over {
             self.lower.expect_known(ino)?;
-            // Its opener had the right to open it; perhaps no process has this right now.
+            // The opener had the right to open it. This right may no longer exist.
             if let Some(file) = left.opened(ino, to_flags(mode)) {
                 return self.opened(ino, Arc::new(file));
             }
@@ -521,8 +521,8 @@ impl FileSystem for HostFs {
                     }
                 }
                 Err(Errno::INTR) => {}
-                // Also after a partial read: a short count would mean the end of the file, and a
-                // mount would fill the page with zeros.
+                // The error is returned even after a partial read: a short count would mean the end
+                // of the file, and a mount would fill the page with zeros.
                 Err(error) => return Err(error.into()),
             }
         }
@@ -580,7 +580,7 @@ impl FileSystem for HostFs {
         let Some(length) = NonZeroU64::new(range.end - range.start) else { return };
         let dropped = rustix::fs::fadvise(&*file, range.start, Some(length), Advice::DontNeed);
         if let Err(error) = dropped {
-            tracing::debug!(%error, "pages stay in memory that nobody needs");
+            tracing::debug!(%error, "can't drop unneeded pages from memory");
         }
     }
 

@@ -1,11 +1,11 @@
 //! The path of each inode.
 //!
-//! Each inode in use by the caller has its parent and name here, so renaming a directory moves
-//! everything below it at once. A parent stays while something below it is known. Memory: about 200
-//! bytes and twice the name for each inode in use and its parents. Further names of an inode stay
-//! until they are removed, renamed or found again.
+//! The table contains the parent and name of each inode in use by the caller. So renaming a
+//! directory changes the paths of everything in it at once. A parent is kept while something in it
+//! is in the table. Memory: about 200 bytes and twice the name for each inode in use and its
+//! parents. Further names of an inode are kept until they are removed, renamed or found again.
 //!
-//! An inode with several names has the one by which it was last found, made or renamed. A file
+//! An inode with several names has the path by which it was last found, made or renamed. A file
 //! without a remaining name keeps its last path; a file that never had a name has none.
 
 use std::collections::HashMap;
@@ -33,7 +33,7 @@ struct Known {
     /// `None` for a file that was made without a name.
     place: Option<(Ino, Box<OsStr>)>,
     lookups: u64,
-    /// Number of known inodes with this parent.
+    /// Number of inodes in the table with this parent.
     children: u64,
 }
 
@@ -119,7 +119,7 @@ impl InodePaths {
         }
     }
 
-    /// Removes one known child of a directory.
+    /// Subtracts one child from a directory's count.
     fn leave(&mut self, parent: Ino) {
         if let Some(entry) = self.known.get_mut(&parent) {
             entry.children = entry.children.saturating_sub(1);

@@ -1,7 +1,6 @@
 //! A file system with an interceptor that sees every operation before and after it, as a value.
 //!
-//! All operations are listed in this one place, so an observer of everything needs only two
-//! functions.
+//! Only this module lists all operations, so an observer of everything needs only two functions.
 
 use std::ffi::{OsStr, OsString};
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! The place of a file's bytes on its device.
+//! The location of a file's bytes on its device.
 
 use crate::error::Result;
 use crate::types::Ino;
@@ -14,7 +14,7 @@ pub struct Extent {
     pub length: u64,
 }
 
-/// A leaf that knows where its files lie.
+/// A leaf that knows the locations of its files.
 ///
 /// Layers do not change the result: for a stack it always describes the leaf's files.
 pub trait Layout: Send + Sync {

@@ -39,7 +39,7 @@ pub use space::Capacity;
 pub(crate) use space::{PAGE_BYTES, Space};
 use tree::Tree;
 
-/// Number of directory entries copied under one hold of the lock.
+/// Number of directory entries copied while the lock is held once.
 const LISTING_PIECE: usize = 64;
 
 /// A file system in memory.
@@ -166,7 +166,7 @@ impl FileSystem for MemFs {
         self.tree.write().forget(ino, lookups);
     }
 
-    /// Counts as a lookup that was not reported to a caller.
+    /// Adds a lookup that was not reported to a caller.
     fn hold(&self, ino: Ino) -> Result<()> {
         self.tree.write().enter(ino).map(drop)
     }

@@ -1,4 +1,4 @@
-//! A file system that refuses every change to the one below it.
+//! A file system that refuses every change to the lower one.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use crate::types::{Handle, Ino, LockMode, OpenMode, Opened, Request};
 
 /// Wraps a file system and fails each change with `EROFS`.
 ///
-/// It lies over the leaf of a stack that is mounted read-only. The kernel refuses changes by
+/// It is placed over the leaf of a stack that is mounted read-only. The kernel refuses changes by
 /// programs; this wrapper refuses writes that layers would do on their own. Files are opened
 /// without updating their access times, if the process has the right.
 ///
@@ -31,7 +31,7 @@ impl FileSystem for ReadOnly {
         Some(&self.0)
     }
 
-    /// Locks the tree without creating a lock file below.
+    /// Locks the tree without creating a lock file in it.
     fn lock_tree(&self, _: LockMode) -> Result<()> {
         self.0.lock_tree(LockMode::ReadOnly)
     }

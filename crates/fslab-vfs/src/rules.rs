@@ -15,7 +15,7 @@ pub mod set_id;
 /// Maximum number of names of a file, as in ext4.
 pub const LINKS_MAX: u32 = 65_000;
 
-/// Maximum length of a symbolic link's target, in bytes: a path without its zero byte.
+/// Maximum length of a symbolic link's target, in bytes: a path without its NUL byte.
 pub const TARGET_BYTES_MAX: usize = 4095;
 
 /// The xattr of file capabilities, which a change of contents or owner removes.

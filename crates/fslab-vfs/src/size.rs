@@ -5,7 +5,7 @@ use std::str::FromStr;
 
 use bytesize::ByteSize;
 
-/// A number of bytes, written `4096`, `4K`, `4KiB`, or `4KB` for 4000. A letter alone stands for a
+/// A number of bytes, written `4096`, `4K`, `4KiB`, or `4KB` for 4000. A letter without `B` means a
 /// power of 1024, as in `mkfs`, `dd`, `truncate` and `fio`. Displayed as `4.0 KiB`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Size(u64);
@@ -43,8 +43,9 @@ impl FromStr for Size {
         } else {
             text.parse::<ByteSize>()
         };
-        let size = parsed
-            .map_err(|_its_own_words| format!("'{text}' is no size such as 4096, 64K or 1.5GiB"))?;
+        let size = parsed.map_err(|_its_own_words| {
+            format!("'{text}' is not a size such as 4096, 64K or 1.5GiB")
+        })?;
         Ok(Self(size.as_u64()))
     }
 }

@@ -133,7 +133,7 @@ impl Synchronous {
                 inner.release(request, ino, opened.handle)?;
                 synced
             }
-            // Other kinds can't be opened to sync them alone.
+            // Other kinds can't be opened for a separate sync.
             _ => inner.syncfs(request, ino),
         }
     }

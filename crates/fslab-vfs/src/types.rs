@@ -34,7 +34,7 @@ impl<'a> Name<'a> {
     /// The longest name, in bytes.
     pub const MAX_LEN: usize = 255;
 
-    /// Checks a name that came from outside.
+    /// Checks an untrusted name.
     ///
     /// # Errors
     /// `ENAMETOOLONG` above 255 bytes; `EINVAL` for a string that can't be a name.
@@ -188,8 +188,8 @@ pub struct Credentials {
 }
 
 impl Credentials {
-    /// The id of an unknown caller. Kernels that allow id-mapped mounts name only the creators of
-    /// files, and decide themselves everything else that depends on the caller.
+    /// The id of an unknown caller. Kernels with id-mapped mounts send ids only when a file is
+    /// created. They decide everything else that depends on the caller themselves.
     pub const UNKNOWN: u32 = u32::MAX;
 
     /// The credentials of this process; `None` for root, which can act as any user.
@@ -199,14 +199,14 @@ impl Credentials {
         (!uid.is_root()).then(|| Self { uid: uid.as_raw(), gid: gid.as_raw() })
     }
 
-    /// Whether the sender names the caller.
+    /// Whether the sender reported the caller's ids.
     #[must_use]
     pub fn are_known(&self) -> bool {
         self.uid != Self::UNKNOWN && self.gid != Self::UNKNOWN
     }
 }
 
-/// Facts about a creation that a sender may know, in addition to ids and umask.
+/// Data about a creation that a sender may know, in addition to ids and umask.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Creation {
     /// The supplementary groups of the caller that matter: the directory's group, if the caller
@@ -251,7 +251,7 @@ pub struct Cancellation {
 }
 
 impl Cancellation {
-    /// Cancelled while `cancelled` holds the request's number.
+    /// Cancelled while `cancelled` contains the request's number.
     #[must_use]
     pub fn new(cancelled: Arc<AtomicU64>, number: u64) -> Self {
         Self { watched: Some((cancelled, number)) }
@@ -402,7 +402,7 @@ impl WriteOptions {
 pub enum LockMode {
     /// For reading; other readers are allowed.
     Shared,
-    /// Like `Shared`, for a mount. It creates nothing below, and warns if it can't exclude writers.
+    /// Like `Shared`, for a mount. It creates no lock file, and warns if it can't exclude writers.
     ReadOnly,
     /// For changes; no other program may read or change the tree meanwhile.
     Exclusive,
@@ -423,7 +423,7 @@ pub struct DirectoryEntry<'a> {
     pub name: &'a OsStr,
 }
 
-/// What `lseek` searches for.
+/// The target of `lseek`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SeekTo {
     /// The next byte of data.
@@ -433,7 +433,7 @@ pub enum SeekTo {
 }
 
 bitflags::bitflags! {
-    /// What `fallocate` does to a range; the values are the kernel's.
+    /// The effect of `fallocate` on a range; the values are the kernel's.
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     pub struct FallocateMode: u32 {
         /// The size does not change, even if the range ends past it.
@@ -494,7 +494,7 @@ bitflags::bitflags! {
         const CREATE = 1;
         /// A missing attribute is an error.
         const REPLACE = 2;
-        /// The setter of an access ACL has neither CAP_FSETID nor belongs to the file's group, so
+        /// The setter of an access ACL neither has CAP_FSETID nor belongs to the file's group, so
         /// the set-group-id bit is cleared.
         const KILL_SET_GROUP_ID = 1 << 31;
         const _ = !0;

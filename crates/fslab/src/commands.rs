@@ -55,11 +55,11 @@ enum Command {
     Umount(umount::Args),
     /// Replace the daemon of a kept mount by the installed version
     Upgrade(upgrade::Args),
-    /// List the mounts: their layers, since when, and whether they work
+    /// List the mounts with their layers, ages and health
     Status(status::Args),
-    /// Show what this kernel, machine and user can do, and what would help
+    /// Show the supported and missing features of this kernel, machine and user
     Doctor(doctor::Args),
-    /// Show what the layers of a mount have counted, such as operations and latencies
+    /// Show the counters of a mount's layers, such as operations and latencies
     Stats(stats::Args),
     /// Show a recorded trace, or replay it
     Trace(trace::Args),
@@ -77,17 +77,17 @@ enum Command {
     Ext2(ext2::Args),
     /// Inspect, verify, compact and convert the stored files of codec layers
     Sca(sca::Args),
-    /// Move files to archives and bring them back
+    /// Move files to archives and recall them
     Tier(tier::Args),
-    /// Find out the attributes of a file system from outside
+    /// Determine the attributes of a file system from outside
     Probe(probe::Args),
-    /// List layers, workloads, plans and everything else that has a name
+    /// List layers, workloads, plans and everything else with a name
     List(list::Args),
     /// Print the completions of a shell
     Completions(completions::Args),
     /// Write the man pages into a directory
     Man(man::Args),
-    /// Do one part of a workload, as a process of its own; for `fslab compare` alone
+    /// Run one part of a workload as a separate process; only for `fslab compare`
     #[command(hide = true)]
     Worker(worker::Args),
 }

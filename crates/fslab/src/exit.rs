@@ -48,7 +48,7 @@ pub struct Coded {
     pub message: String,
 }
 
-/// Returns an error with a code. The code precedes the message, which is as for `bail!`.
+/// Returns an error with a code. The code precedes the message, which has the form of `bail!`.
 macro_rules! bail_as {
     ($code:ident, $($text:tt)*) => {
         return Err($crate::exit::Code::$code.error(format!($($text)*)))
@@ -316,7 +316,9 @@ pub fn line_of_usage(error: &clap::Error) -> String {
     let line = lines.collect::<Vec<_>>().join(" ").replace(" tip: ", "; ");
     let number = error.source().and_then(|cause| cause.downcast_ref());
     match number.map(ParseIntError::to_string) {
-        Some(technical) => line.replace(&technical, "it is no whole number that fits"),
+        Some(technical) => {
+            line.replace(&technical, "it is not a whole number in the allowed range")
+        }
         None if Code::of_usage(error) == Code::Usage => {
             format!("{line}; see `{} --help`", command_of(error))
         }

@@ -36,32 +36,31 @@ pub const FOREIGN_ARCHIVES: &[&ArchiveKindSpec] = &[&fslab_s3::SPEC];
 
 const TIER: LayerSpec = LayerSpec {
     name: "tier",
-    help: "files whose bytes are in archives come back when they are used",
+    help: "archives files, and recalls offline files when they are used",
     kind: LayerKind::Grounded,
     stability: Stability::Experimental,
     options: &[
         OptionSpec {
             name: "home",
-            help: "the tier's home; empty for the one that the tree was given to",
+            help: "the tier's home; empty for the one that is recorded in the tree",
             default: "",
             value: ValueKind::Path,
         },
         OptionSpec {
             name: "key",
-            help: "the file with the key of archives that are encrypted; empty for those that the \
-                   home names",
+            help: "the key file of encrypted archives; empty for the key files that the home lists",
             default: "",
             value: ValueKind::Path,
         },
         OptionSpec {
             name: "wait",
-            help: "how long a program waits for bytes; 0s for as long as it takes",
+            help: "how long a program waits for a recall; 0s for no limit",
             default: "0s",
             value: ValueKind::Duration,
         },
         OptionSpec {
             name: "late",
-            help: "what it is answered then: try again, or an error",
+            help: "the error that a program gets after this wait: try again, or I/O error",
             default: "EAGAIN",
             value: ValueKind::Choice(&["EAGAIN", "EIO"]),
         },
@@ -73,40 +72,41 @@ const TIER: LayerSpec = LayerSpec {
         },
         OptionSpec {
             name: "call-limit",
-            help: "how long a call of an archive may take, beside a second for each MiB: one that \
-                   does not answer is unavailable until it does; 0s for no limit",
+            help: "time limit for a call to an archive, plus a second for each MiB; an archive \
+                   that exceeds it is unavailable until it replies; 0s for no limit",
             default: "60s",
             value: ValueKind::Duration,
         },
         OptionSpec {
             name: "ahead",
-            help: "blocks of 1 MiB recalled ahead of a program that reads in order",
+            help: "blocks of 1 MiB recalled ahead of a program that reads sequentially",
             default: "4",
             value: ValueKind::Count { least: 0, most: 1024 },
         },
         OptionSpec {
             name: "order",
-            help: "which of a user's recalls comes next: what was asked for first, or what lies \
-                   behind the last one in the archive",
+            help: "order of a user's recalls: by the time of the request, or by position in the \
+                   archive",
             default: "fifo",
             value: ValueKind::Choice(&["fifo", "position"]),
         },
         OptionSpec {
             name: "archive-rate",
-            help: "bytes a second that archiving writes and reads back; 0 for any",
+            help: "maximum bytes per second that archiving writes and reads back; 0 for no limit",
             default: "0",
             value: ValueKind::Bytes { least: 0, most: u64::MAX },
         },
         OptionSpec {
             name: "recall-rate",
-            help: "bytes a second that recalls read, what programs wait for first; 0 for any",
+            help: "maximum bytes per second that recalls read; waiting programs come first; 0 for \
+                   no limit",
             default: "0",
             value: ValueKind::Bytes { least: 0, most: u64::MAX },
         },
         OptionSpec {
             name: "every",
-            help: "how often the mount does what the tier's policy says, archives its names and \
-                   expires old versions; 0s for never",
+            help: "how often the mount runs the tier's policy, archives its names and expires old \
+                   versions; 0s for never",
             default: "0s",
             value: ValueKind::Duration,
         },
@@ -142,7 +142,7 @@ fn open(
     home.key = options.path("key").map(Path::to_owned);
     let (wait, call_limit) = (options.duration("wait"), options.duration("call-limit"));
     let read_only = context.leaf_options().read_only;
-    // An earlier daemon of the tree may have closed it since this daemon first looked.
+    // An earlier daemon of the tree may have closed it since this daemon's first check.
     if !read_only {
         let opened = closed_root::open_to_owner(&*inner, Marks::of_this_process());
         opened.map_err(|error| refused(format!("can't open the tree's root: {error}")))?;
@@ -178,16 +178,16 @@ fn open(
     Ok(tier)
 }
 
-/// Returns the home that a tree was given to.
+/// Returns the home that is recorded in a tree.
 ///
 /// # Errors
-/// The tree was given to no home.
+/// The tree has no home.
 pub fn home_of(tree: &dyn FileSystem) -> fslab_tier::Result<PathBuf> {
     use std::os::unix::ffi::OsStringExt;
     let mark = Marks::of_this_process().read_tree(tree);
     let mark = mark.map_err(|error| refused(format!("the tree: {error}")))?;
     let mark = mark.ok_or_else(|| {
-        refused("the tree belongs to no tier; `fslab tier init` makes one".to_owned())
+        refused("the tree does not belong to a tier; make one with `fslab tier init`".to_owned())
     })?;
     Ok(std::ffi::OsString::from_vec(mark.home).into())
 }
@@ -206,7 +206,7 @@ pub fn owners_tree<'a>(layers: &[LayerChoice], leaf: &'a Leaf) -> Option<&'a Pat
 /// Opens the root of an ordinary user's tree to its owner, as a mount requires.
 ///
 /// # Errors
-/// The root is closed and the mount is read-only, which opens nothing. Errors of the file system.
+/// The root is closed, and a read-only mount does not open it. Errors of the file system.
 pub fn open_owners_tree(tree: &Path, read_only: bool) -> anyhow::Result<()> {
     // The checks of the mount refuse a directory that can't be opened at all.
     let Ok(root) = HostFs::open(tree, &HostOptions::default()) else { return Ok(()) };
@@ -214,8 +214,8 @@ pub fn open_owners_tree(tree: &Path, read_only: bool) -> anyhow::Result<()> {
     if read_only && closed_root::is_closed_to_owner(&root, marks).unwrap_or(false) {
         bail_as!(
             BadInput,
-            "{shown} is closed, as a tier that is not mounted is, and a read-only mount does not \
-             open it: mount it without -o ro, or run `chmod u+rwx {shown}` first"
+            "{shown} is closed because its tier is not mounted. A read-only mount does not open \
+             it: mount it without -o ro, or run `chmod u+rwx {shown}` first"
         );
     }
     let opened = closed_root::open_to_owner(&root, marks);
@@ -238,7 +238,7 @@ pub fn close_owners_tree(tree: &Path) {
     };
     if let Err(error) = close() {
         let tree = tree.display();
-        tracing::warn!("{tree} stays open to its owner: {error}");
+        tracing::warn!("can't close {tree}, so it remains open to its owner: {error}");
     }
 }
 
@@ -323,7 +323,7 @@ fn cancelled_with(is_gone: &Arc<AtomicBool>) -> (Request, Arc<()>) {
     };
     let thread = std::thread::Builder::new().name("fslab-asker".to_owned());
     if let Err(error) = thread.spawn(watch) {
-        tracing::warn!(%error, "what is asked of a tier can't be interrupted");
+        tracing::warn!(%error, "requests to a tier can't be interrupted");
     }
     (Request { cancellation, ..Request::default() }, alive)
 }

@@ -30,8 +30,8 @@ pub const FOREIGN: &[ForeignLeaf] = &[ForeignLeaf {
         name: "ext2:IMAGE[?key=value&..]",
         help: "an ext2 file system in an image or device, or IMAGE@OFFSET; keys: policy=NAME, \
                clustering=smart or dumb, seed=NUMBER, index=htree or linear, shrink=on or off, \
-               close=later or sync, cache=SIZE; \
-               ext2:memory is a new one in memory, with the further keys size and inode-ratio",
+               close=later or sync, cache=SIZE; ext2:memory is a new one in memory, which also \
+               accepts size and inode-ratio",
         stability: Stability::Experimental,
     },
     scheme: "ext2:",
@@ -62,7 +62,7 @@ impl Wanted<'_> {
 }
 
 /// Opens a leaf. A read-only image is not written at all, not even to free the space of removed
-/// files. It may have features that only allow reading.
+/// files. It may have features that the engine can only read.
 fn open_leaf(argument: &str, options: &LeafOptions) -> Result<Arc<dyn FileSystem>> {
     let mut wanted = parse(argument)?;
     wanted.options.access_times = options.access_times;
@@ -109,8 +109,8 @@ pub fn check_writable(directory: &Path) -> Result<()> {
     })
 }
 
-/// Makes a new file system, which ends with the mount. It is large by default, because only used
-/// blocks take memory.
+/// Makes a new file system that exists until the mount ends. It is large by default, because only
+/// used blocks need memory.
 fn make_in_memory(wanted: &Wanted<'_>) -> Result<Ext2> {
     const SIZE: u64 = 4 << 30;
     let device = Arc::new(MemoryDevice::new(wanted.size.unwrap_or(SIZE)));
@@ -122,8 +122,8 @@ fn make_in_memory(wanted: &Wanted<'_>) -> Result<Ext2> {
     Ok(Ext2::open(device, wanted.options.clone())?)
 }
 
-/// Returns the image, and the options after its question mark. A file with this whole name has no
-/// options.
+/// Returns the image, and the options after its question mark. If a file has the whole text as its
+/// name, there are no options.
 pub fn image_and_options(argument: &str) -> (&Path, Option<&str>) {
     let whole = Path::new(argument);
     let parts = argument.split_once('?').filter(|_| !whole.exists());
@@ -134,7 +134,7 @@ pub fn image_and_options(argument: &str) -> (&Path, Option<&str>) {
 fn parse(argument: &str) -> Result<Wanted<'_>> {
     let (image, pairs) = image_and_options(argument);
     let mut options = VolumeOptions::default();
-    set_cache(&mut options, cache_bytes()).context("a cache of this size can't be had")?;
+    set_cache(&mut options, cache_bytes()).context("the default size of the cache is invalid")?;
     let mut wanted = Wanted { image, options, size: None, bytes_per_inode: None };
     for pair in pairs.into_iter().flat_map(|pairs| pairs.split('&')) {
         if set(&mut wanted, pair).is_none() {
@@ -202,7 +202,7 @@ pub fn open(image: &Path, options: &VolumeOptions) -> Result<Ext2> {
     let ext2 = ext2.with_context(|| image.display().to_string())?;
     if !ext2.superblock().is_clean() {
         tracing::warn!(
-            "{} was not unmounted in order or has errors; run e2fsck on it",
+            "{} was not cleanly unmounted or has errors; run e2fsck on it",
             image.display()
         );
     }
@@ -268,10 +268,10 @@ impl<'a> LockedImage<'a> {
         Self { image, part, file, is_new: false }.locked(read_only)
     }
 
-    /// Opens and locks it for writing; creates an empty file where there is none.
+    /// Opens and locks it for writing; creates an empty file if there is none.
     ///
     /// # Errors
-    /// As of [`open`](Self::open).
+    /// The same errors as [`open`](Self::open).
     pub fn open_or_create(image: &'a Path) -> Result<Self> {
         let created = File::options().read(true).write(true).create_new(true).open(image);
         match created {
@@ -306,7 +306,8 @@ impl<'a> LockedImage<'a> {
 
     /// Changes the length of the file, in bytes.
     pub fn set_length(&self, bytes: u64) -> Result<()> {
-        let shown = || format!("can't give {} {}", self.image.display(), Size::of(bytes));
+        let shown =
+            || format!("can't change the size of {} to {}", self.image.display(), Size::of(bytes));
         self.file.set_len(bytes).with_context(shown)
     }
 
@@ -330,7 +331,7 @@ impl<'a> LockedImage<'a> {
 /// Opens and locks an image or device.
 ///
 /// # Errors
-/// As of [`LockedImage`].
+/// The same errors as [`LockedImage::open`].
 pub fn open_device(image: &Path, read_only: bool) -> Result<SliceDevice<FileDevice>> {
     LockedImage::open(image, read_only)?.device()
 }
@@ -343,7 +344,7 @@ fn write_back_from_time_to_time(ext2: &Arc<Ext2>) -> Result<()> {
         std::thread::sleep(WRITE_BACK_EVERY);
         let Some(ext2) = ext2.upgrade() else { return };
         if let Err(error) = ext2.sync() {
-            tracing::error!("writing back: {error}");
+            tracing::error!("can't write back changes: {error}");
         }
     };
     let thread = std::thread::Builder::new().name("fslab-ext2-sync".to_owned());

@@ -218,7 +218,7 @@ impl Drop for Progress {
         if let Some((sender, thread)) = self.ticker.take() {
             drop(sender);
             if thread.join().is_err() {
-                tracing::warn!("showing the progress failed");
+                tracing::warn!("can't show the progress");
             }
         }
         self.finish();

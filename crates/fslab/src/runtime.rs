@@ -5,9 +5,9 @@
 //! and daemon.
 //!
 //! The name of a socket contains the device number of its mount, which no two mounts have at the
-//! same time. But the number may go to the next mount before the daemon of an ended mount has
-//! written everything back. A name is therefore removed only while it belongs to the same socket.
-//! Everyone who gives or removes names locks the directory.
+//! same time. But the next mount may get the number before the daemon of an ended mount has written
+//! everything back. A name is therefore removed only while it belongs to the same socket. A process
+//! that gives or removes names locks the directory.
 
 use std::fs::{self, File};
 use std::io::{self, ErrorKind};
@@ -29,7 +29,7 @@ pub fn raise_descriptor_limit() {
     let limit = getrlimit(Resource::Nofile);
     let raised = Rlimit { current: limit.maximum, maximum: limit.maximum };
     if let Err(error) = setrlimit(Resource::Nofile, raised) {
-        tracing::warn!(%error, "the number of descriptors stays at its soft limit");
+        tracing::warn!(%error, "can't raise the limit of open files above its soft limit");
     }
 }
 
@@ -43,7 +43,7 @@ pub struct Socket {
 
 impl Socket {
     /// Makes a socket of a mount in a directory; it replaces a socket with its name. It listens
-    /// before it gets the name, so that nobody takes it for a leftover.
+    /// before it gets the name, so that no other process mistakes it for a leftover.
     ///
     /// # Errors
     /// The socket can't be made.
@@ -85,14 +85,14 @@ impl Socket {
         let (socket, listener) = Self::listen(directory, device, what)?;
         let work = move || {
             for stream in listener.incoming() {
-                let say = |error: &io::Error| tracing::warn!(%error, "nobody can ask now");
+                let say = |error: &io::Error| tracing::warn!(%error, "can't accept a request");
                 let told = stream.inspect_err(say).and_then(|stream| {
                     let peer = rustix::net::sockopt::socket_peercred(&stream)?.uid;
                     let may_ask = peer.is_root() || peer == rustix::process::geteuid();
                     if may_ask { answer(stream) } else { Ok(()) }
                 });
                 if let Err(error) = told {
-                    tracing::debug!(%error, "somebody was not answered");
+                    tracing::debug!(%error, "could not reply to a request");
                 }
             }
         };
@@ -105,7 +105,7 @@ impl Drop for Socket {
     fn drop(&mut self) {
         match remove_if_still(&self.path, &self.itself) {
             Ok(true) => {}
-            Ok(false) => tracing::debug!("{} is another mount's by now", self.path.display()),
+            Ok(false) => tracing::debug!("{} now belongs to another mount", self.path.display()),
             Err(error) => tracing::warn!(%error, "removing {}", self.path.display()),
         }
     }
@@ -193,7 +193,7 @@ pub fn prepare() -> Result<PathBuf> {
         bail_as!(
             Missing,
             "no private directory for the socket of `fslab stats`: neither {first} nor {second} \
-             can be made with access for user {uid} alone"
+             can be made with access for user {uid} only"
         );
     };
     remove_leftovers(place).with_context(|| place.display().to_string())?;

@@ -61,7 +61,7 @@ pub fn run(cluster: &Cluster) -> Result<()> {
     let plan = scratch.join("plan.toml");
     fs::write(&plan, PLAN)?;
     let at = |name: &str| scratch.join(name);
-    println!("cluster demo: the plan as one comparison");
+    println!("cluster demo: running the plan as one comparison");
     let mut compare = Command::new(&fslab);
     compare.arg("compare").arg(&plan).args(["--reruns", "0", "--out"]).arg(at("serial"));
     process::capture(&mut compare)?;
@@ -69,7 +69,7 @@ pub fn run(cluster: &Cluster) -> Result<()> {
     let mut new = Command::new(&fslab);
     new.args(["campaign", "new"]).arg(&plan).arg(&campaign).args(["--reruns", "0"]);
     process::run_ok(&mut new)?;
-    let mut submit = cluster.command(fslab.to_str().context("a path is no UTF-8")?)?;
+    let mut submit = cluster.command(fslab.to_str().context("a path is not UTF-8")?)?;
     submit.args(["campaign", "submit"]).arg(&campaign).args(["--slurm", "--shares", SHARES]);
     println!("cluster demo: fslab campaign submit --slurm --shares {SHARES}");
     process::run_ok(&mut submit)?;
@@ -85,7 +85,7 @@ pub fn run(cluster: &Cluster) -> Result<()> {
     ensure!(status["cells"] == CELLS, "cells: {}", status["cells"]);
     ensure!(status["hosts"].as_array().map(Vec::len) == Some(2), "hosts: {}", status["hosts"]);
     let words = report.split_whitespace().collect::<Vec<_>>().join(" ");
-    ensure!(words.contains("2 nodes, one kernel"), "the report does not say: 2 nodes, one kernel");
+    ensure!(words.contains("2 nodes, one kernel"), "the report lacks: 2 nodes, one kernel");
     compare_cells(&at("serial/samples.jsonl"), &campaign)
 }
 
@@ -125,7 +125,7 @@ fn queue_is_empty(cluster: &Cluster) -> Result<()> {
 fn status(fslab: &Path, campaign: &Path) -> Result<Value> {
     let mut command = Command::new(fslab);
     let text = process::capture(command.args(["campaign", "status", "--json"]).arg(campaign))?;
-    serde_json::from_str(&text).context("the status is no JSON")
+    serde_json::from_str(&text).context("the status is not JSON")
 }
 
 /// Runs a command, prints its output and returns it.

@@ -90,7 +90,7 @@ impl Cluster {
         for pid in self.first_process(name).into_iter().chain([outer]) {
             match kill_process(pid, Signal::KILL) {
                 Ok(()) | Err(rustix::io::Errno::SRCH) => {}
-                Err(errno) => bail!("killing {name}: {errno}"),
+                Err(errno) => bail!("cannot kill {name}: {errno}"),
             }
         }
         wait(PATIENCE, "its processes end", || Ok(self.process(name).is_none()), || false)
@@ -137,7 +137,9 @@ impl Cluster {
             fs::write(&file, key)?;
             fs::set_permissions(&file, Permissions::from_mode(0o600))?;
         }
-        let Some(state) = self.state.to_str() else { bail!("the cache folder's name is no UTF-8") };
+        let Some(state) = self.state.to_str() else {
+            bail!("the cache folder's name is not UTF-8")
+        };
         fs::write(self.configuration(), CONFIGURATION.replace("STATE", state))?;
         fs::write(self.state.join("node.sh"), NODE)?;
         Ok(())

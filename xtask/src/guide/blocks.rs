@@ -8,8 +8,8 @@
 //! ```text
 //! <!-- not here: REASON -->      the block is not run, because ...
 //! <!-- output differs: REASON -->  its output is not compared, because ...
-//! <!-- before: COMMANDS -->      makes what the reader is supposed to have
-//! <!-- after: COMMANDS -->       leads back to where the reader is, for the next block
+//! <!-- before: COMMANDS -->      prepares the files that the reader has
+//! <!-- after: COMMANDS -->       returns to the reader's folder for the next block
 //! ```
 
 use std::fmt;
@@ -42,7 +42,7 @@ impl fmt::Display for Kind {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Quick => formatter.write_str("run"),
-            Self::Slow => formatter.write_str("slow: run by `cargo xtask guide` alone"),
+            Self::Slow => formatter.write_str("slow: run only by `cargo xtask guide`"),
             Self::NotHere(reason) => write!(formatter, "not run: {reason}"),
         }
     }
@@ -101,7 +101,7 @@ fn block(
     let mut kind = match mark {
         "" => Kind::Quick,
         "slow" => Kind::Slow,
-        other => return Err((line, format!("`{other}` is no mark of a block; there is `slow`"))),
+        other => return Err((line, format!("`{other}` is not a mark of a block; use `slow`"))),
     };
     let (mut before, mut after) = (String::new(), String::new());
     for remark in remarks {
@@ -115,7 +115,7 @@ fn block(
             _ => {
                 let kinds = "`before:` or `after: COMMANDS`, or `not here:` or `output differs: \
                              REASON`";
-                return Err((line, format!("a comment before a block is {kinds}")));
+                return Err((line, format!("a comment before a block must be {kinds}")));
             }
         }
         before.push('\n');

@@ -40,7 +40,7 @@ fn without_figures(line: &str) -> String {
         let unit = shown.trim_end_matches([',', ';', ':', '.', ')']);
         let is_unit = UNITS.contains(&unit) && words.last().is_some_and(|last| last.ends_with('#'));
         if is_unit {
-            // Punctuation after a unit stays, because the sentence continues in the same way.
+            // Punctuation after a unit is kept, because the sentence continues in the same way.
             let mark = shown[unit.len()..].to_owned();
             words.iter_mut().last().into_iter().for_each(|last| last.push_str(&mark));
         } else {

@@ -9,8 +9,8 @@ use anyhow::{Context, Result};
 
 use crate::{environment, process};
 
-/// Names of the mount helpers: mount(8) looks for them for `-t fslab` and `-t fuse.fslab`, and
-/// umount(8) for a mounted file system.
+/// Names of the mount helpers. mount(8) looks for the first two for `-t fslab` and `-t fuse.fslab`;
+/// umount(8) looks for the third.
 pub const HELPERS: [&str; 3] = ["mount.fslab", "mount.fuse.fslab", "umount.fuse.fslab"];
 
 /// Shells, and the paths of their completions.
@@ -39,7 +39,7 @@ pub fn lay_out(fslab: &Path, tree: &Path) -> Result<String> {
     install_all("packaging/debian", &tree.join("DEBIAN"), 0o755)?;
     documents(tree)?;
     let said = process::capture(Command::new(fslab).arg("--version"))?;
-    let version = said.split_whitespace().nth(1).context("`fslab --version` says no version")?;
+    let version = said.split_whitespace().nth(1).context("`fslab --version` prints no version")?;
     let architecture = process::capture(Command::new("dpkg").arg("--print-architecture"))?;
     let architecture = architecture.trim();
     let control = control(version, architecture, &libc(&program));
@@ -59,8 +59,8 @@ fn control(version: &str, architecture: &str, libc: &str) -> String {
     )
 }
 
-/// Strips the program. Symbols are only for debuggers and take most of the file. Without the tool
-/// they stay.
+/// Strips the program. Symbols are only for debuggers and make up most of the file. Without the
+/// tool they are kept.
 fn strip(program: &Path) -> Result<()> {
     let Some(tool) = environment::find_tool("strip") else { return Ok(()) };
     process::capture(Command::new(tool).arg("--strip-unneeded").arg(program)).map(drop)

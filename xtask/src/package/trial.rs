@@ -1,6 +1,6 @@
 //! Tests the package. dpkg installs it below a folder with a separate database. It runs in a mount
-//! namespace, in which its files appear at their places, and is then removed. The machine's own
-//! files and packages stay as they are.
+//! namespace, in which its files appear at their final paths, and is then removed. The machine's
+//! own files and packages do not change.
 
 use std::fs;
 use std::path::Path;
@@ -102,7 +102,7 @@ pub fn run(package: &Path) -> Result<Tally> {
     fs::write(database.join("status"), "")?;
     let mut tally = Tally::default();
     tally += step("install", || {
-        // The packages it depends on are the machine's, which this database does not know.
+        // The packages that it depends on are in the machine's database, but not in this one.
         process::capture(dpkg(&tree).args(["--force-depends", "--install"]).arg(package))?;
         for file in FILES {
             fs::symlink_metadata(tree.join(file)).with_context(|| format!("lacks {file}"))?;
@@ -120,7 +120,7 @@ pub fn run(package: &Path) -> Result<Tally> {
             step("services", || in_namespace(SERVE, &tree, &place.path().join("served")).map(drop));
         tally += step("remove", || {
             process::capture(dpkg(&tree).args(["--force-depends", "--purge", "fslab"]))?;
-            anyhow::ensure!(!tree.join("usr/bin/fslab").exists(), "the program stayed");
+            anyhow::ensure!(!tree.join("usr/bin/fslab").exists(), "the program was not removed");
             Ok(())
         });
     }

@@ -37,7 +37,7 @@ const TEST: &[Package] = &[
     package(
         "python3-venv",
         "python3",
-        "files that are mapped are not tested, nor what other programs read in traces",
+        "mapped files, and traces as other programs read them, are not tested",
     ),
     package("chromium", "chromium", "reports are not opened in a browser"),
     package("sshfs", "sshfs", "mounts over a network file system are not tested"),
@@ -51,8 +51,8 @@ const TEST: &[Package] = &[
         "/lib/systemd/systemd",
         "the units of the package are not tested under systemd",
     ),
-    package("acl", "setfacl", "tests that look at ACLs from outside are skipped"),
-    package("attr", "setfattr", "tests that look at extended attributes from outside are skipped"),
+    package("acl", "setfacl", "tests that read ACLs from outside are skipped"),
+    package("attr", "setfattr", "tests that read extended attributes from outside are skipped"),
     package(
         "sqlite3",
         "sqlite3",
@@ -61,8 +61,8 @@ const TEST: &[Package] = &[
     package("postgresql", "pg_ctlcluster", "the workload `pgbench` is not tested"),
     package("git", "git", "the workload `git` is not tested"),
     package("fio", "fio", "the workload `fio` is not tested"),
-    package("zstd", "zstd", "what the layer zstd stores is not read by the tool"),
-    package("lz4", "lz4", "what the layer lz4 stores is not read by the tool"),
+    package("zstd", "zstd", "stored files of the layer zstd are not read by the tool"),
+    package("lz4", "lz4", "stored files of the layer lz4 are not read by the tool"),
     package("pigz", "pigz", "the layer gzip is not compared with it"),
     package(
         "sharutils",

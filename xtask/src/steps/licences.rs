@@ -1,5 +1,5 @@
 //! Step `licences`: the licences of dependencies must be in the list of deny.toml. If cargo-deny is
-//! installed, it checks that too, and where the dependencies come from.
+//! installed, it checks this too, and the sources of the dependencies.
 
 use std::collections::HashSet;
 use std::path::Path;
@@ -89,13 +89,13 @@ impl Allowed {
     fn problem(&self, package: &Value) -> Option<String> {
         let (name, version) = (package["name"].as_str()?, package["version"].as_str()?);
         let Some(licence) = package["license"].as_str() else {
-            return Some(format!("{name} {version} names no licence"));
+            return Some(format!("{name} {version} declares no licence"));
         };
         let allows = |name: &str| self.licences.iter().any(|allowed| allowed == name);
         match expression::holds(licence, &allows) {
             Some(true) => None,
             Some(false) => Some(format!("{name} {version} has the licence {licence}")),
-            None => Some(format!("{name} {version} has a licence that makes no sense: {licence}")),
+            None => Some(format!("{name} {version} has an invalid licence: {licence}")),
         }
     }
 }
@@ -127,7 +127,7 @@ mod tests {
             },
         });
         let refused = Allowed::parse(DENY).unwrap().refused(&metadata).unwrap();
-        let expected = ["wrong 1.0.0 has the licence GPL-3.0", "silent 1.0.0 names no licence"];
+        let expected = ["wrong 1.0.0 has the licence GPL-3.0", "silent 1.0.0 declares no licence"];
         assert_eq!(refused, expected);
         assert!(Allowed::parse(&DENY.replace("'here'", "")).is_err());
         assert!(Allowed::parse(&DENY.replace("'MIT'", "3")).is_err());

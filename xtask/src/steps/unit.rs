@@ -1,9 +1,9 @@
 //! Step `unit`: runs every test of the workspace, each in its own process, and counts the results.
 //!
-//! A test that can't run here appends a line `SKIP <test>: <reason>` to the file that
-//! `FSLAB_SKIP_LOG` names (see docs/guide/src/how-to/test-fslab.md). The test harness does not know
-//! skipped tests and counts it as passed; this module corrects the count. A random test appends its
-//! name to the file that `FSLAB_SEED_LOG` names. These names must be the names in
+//! A test that can't run here appends a line `SKIP <test>: <reason>` to the file in the variable
+//! `FSLAB_SKIP_LOG` (see docs/guide/src/how-to/test-fslab.md). The test harness has no skipped
+//! tests and counts it as passed; this module corrects the count. A random test appends its name to
+//! the file in the variable `FSLAB_SEED_LOG`. These names must be the names in
 //! `xtask/random-tests.txt`.
 
 use std::collections::BTreeSet;
@@ -82,7 +82,7 @@ fn of_event(event: &Event) -> Tally {
 
 /// Moves the skips in the log from the passed to the skipped tests. A skip of one case, written
 /// `test[case]`, is only added, because the test's other cases did run. A test that also failed
-/// stays a failure; it fails if all tests are required.
+/// remains a failure; it fails if all tests are required.
 fn with_skips(mut tally: Tally, log: &str) -> Tally {
     let mut seen = Vec::new();
     let skips = log.lines().filter_map(|line| line.strip_prefix("SKIP ")?.split_once(": "));

@@ -28,7 +28,10 @@ pub fn run(stage: &mut Stage, _target: &Target, _options: &Options) -> Result<Ta
     let first = build(&sources)?;
     ensure!(first.contains("Compiling"), "the first build compiled nothing: {first}");
     let second = build(&sources)?;
-    ensure!(!second.contains("Compiling"), "nothing changed, and was compiled again: {second}");
+    ensure!(
+        !second.contains("Compiling"),
+        "the second build compiled again, although nothing changed: {second}"
+    );
     Ok(Tally::pass())
 }
 

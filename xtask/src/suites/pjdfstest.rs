@@ -103,7 +103,7 @@ impl Report {
         ensure!(passed > 0, "no case passed or ran");
         ensure!(
             summary.starts_with(&counted),
-            "the lines say {counted:?} and the summary {summary:?}"
+            "the lines have {counted:?}, but the summary has {summary:?}"
         );
         Ok(report)
     }
@@ -124,7 +124,7 @@ impl Report {
     fn judge(&self, target: &Target, allowed: &[(&str, &str)]) -> Tally {
         for (name, _) in allowed {
             if !self.of("skipped").any(|case| case.name == *name) {
-                println!("note: {name} ran; the list of allowed skips names it");
+                println!("note: {name} ran, although it is in the list of allowed skips");
             }
         }
         let full = |case: &Case| format!("pjdfstest on {target}: {}", case.name);
@@ -152,7 +152,8 @@ fn result_line(line: &str) -> Option<(&str, &str)> {
 fn parse_skips(text: &str) -> Result<Vec<(&str, &str)>> {
     let lines = text.lines().filter(|line| !line.is_empty() && !line.starts_with('#'));
     let pair = |line| -> Result<_> {
-        str::split_once(line, ": ").with_context(|| format!("no `NAME: REASON`: {line:?}"))
+        str::split_once(line, ": ")
+            .with_context(|| format!("not of the form `NAME: REASON`: {line:?}"))
     };
     lines.map(pair).collect()
 }

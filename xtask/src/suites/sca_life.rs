@@ -126,13 +126,13 @@ fn sqlite_check(folder: &Path, _outside: &Path) -> Result<()> {
                SELECT b FROM t WHERE a=1;";
     let answer = capture("sqlite3", &["-bail", "base", sql], folder)?;
     // 20000 minus every eleventh; of these, every seventh.
-    ensure!(answer.trim() == "ok\n18182|2598\nlate", "the database answers {answer:?}");
+    ensure!(answer.trim() == "ok\n18182|2598\nlate", "the database returned {answer:?}");
     Ok(())
 }
 
 /// Returns the path of the archive, as an argument of tar.
 fn archive(folder: &Path) -> Result<String> {
-    folder.join("tree.tar").into_os_string().into_string().ok().context("a name that is no text")
+    folder.join("tree.tar").into_os_string().into_string().ok().context("a name that is not UTF-8")
 }
 
 fn tar_out_and_in(folder: &Path, outside: &Path) -> Result<()> {

@@ -45,7 +45,7 @@ fn file(path: &str, text: &str) -> Vec<Violation> {
     let mut lexer = RustLexer::default();
     let mut lines = text.lines().enumerate().peekable();
     while let Some((index, line)) = lines.next() {
-        // A module in a file of its own ends with its name.
+        // The declaration of a module in its own file ends with `;`.
         let is_elsewhere = lines.peek().is_some_and(|(_, next)| next.trim_end().ends_with(';'));
         in_tests |= line.trim_start().starts_with("#[cfg(test)]") && !is_elsewhere;
         let code = lexer.split(line).code;

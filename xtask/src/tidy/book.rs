@@ -1,5 +1,5 @@
-//! The guide is also a book. `docs/SUMMARY.md` names each of its pages once, and its links stay in
-//! the book. Code on a page equals the file that a comment before it names:
+//! The guide is also a book. `docs/SUMMARY.md` lists each of its pages once, and its links lead to
+//! pages of the book. Code on a page equals the file in the comment before it:
 //!
 //! ```text
 //! <!-- copy of: crates/NAME/examples/one.rs -->
@@ -30,14 +30,14 @@ pub fn run(tree: &Tree) -> Vec<Violation> {
     let mut found = Vec::new();
     for (index, path) in &entries {
         if !chapters.insert(path.as_str()) {
-            let message = format!("{path} stands here twice");
+            let message = format!("{path} is listed twice");
             found.push(Violation::of_line(SUMMARY, *index, message));
         }
     }
     let pages = tree.files().filter(|(path, _)| path.ends_with(".md"));
     for (path, text) in pages {
         if path.starts_with(GUIDE) && !chapters.contains(path) {
-            found.push(Violation::of_file(path, format!("{SUMMARY} does not name this page")));
+            found.push(Violation::of_file(path, format!("{SUMMARY} does not list this page")));
         }
         if chapters.contains(path) {
             found.extend(links_outside(path, text, &chapters));

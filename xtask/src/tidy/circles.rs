@@ -1,9 +1,9 @@
 //! Files of a crate do not import each other in a circle, so that each can be read with the files
 //! that it uses.
 //!
-//! An import counts for the file that defines the imported item: `pub use` is followed to the
-//! origin. Imports from a file's own folder (`dir.rs` uses `dir/htree.rs`) do not count. Such files
-//! are its parts and may use what it defines. Tests do not count either.
+//! An import is attributed to the file that defines the imported item: `pub use` is followed to the
+//! origin. Imports from a file's own folder (`dir.rs` uses `dir/htree.rs`) are ignored. Such files
+//! are its parts and may use its definitions. Tests are ignored too.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -67,7 +67,7 @@ struct Imports {
 }
 
 impl Imports {
-    /// Records a path from the crate's root. A path that begins with a name counts as that of a
+    /// Records a path from the crate's root. A path that begins with a name is treated as that of a
     /// child module. If it is another crate, it resolves to nothing.
     fn note(&mut self, path: &[String], passes_on: bool) {
         let above = path.iter().take_while(|part| *part == "super").count();
@@ -202,12 +202,12 @@ mod tests {
         };
         assert_eq!(tree("use crate::other::X;", "pub struct X;"), 0);
         assert_eq!(tree("use crate::other::X;", "use super::one::Y;"), 1);
-        // An item that the root exports again counts for the file that defines it.
+        // An item that the root exports again is attributed to the file that defines it.
         assert_eq!(tree("use crate::other::X; pub struct One;", "use crate::One;"), 1);
         assert_eq!(tree("fn f() { crate::other::g() }", "fn g() { super::one::f() }"), 1);
         let in_tests = "#[cfg(test)] mod tests { use crate::one::Y; }";
         assert_eq!(tree("use crate::other::X;", in_tests), 0);
-        assert_eq!(tree("use crate::other::X;", "fn ("), 1, "what does not parse is told");
+        assert_eq!(tree("use crate::other::X;", "fn ("), 1, "unparsable code is reported");
         // The root uses its parts, and they use the root.
         assert_eq!(tree("use crate::root;", "fn f() { crate::root() }"), 0);
     }

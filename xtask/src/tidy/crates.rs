@@ -1,4 +1,4 @@
-//! Every crate is on the map: ARCHITECTURE.md names it. The map stays short.
+//! Every crate is on the map, ARCHITECTURE.md. The map is short.
 
 use super::tree::{Tree, Violation, has_word};
 
@@ -10,7 +10,7 @@ pub fn run(tree: &Tree) -> Vec<Violation> {
     let map = tree.get(MAP).unwrap_or_default();
     let missing = tree.manifests().filter(|(_, name, _)| !has_word(map, name));
     let mut violations: Vec<_> = missing
-        .map(|(_, name, _)| Violation::of_file(MAP, format!("does not name {name}")))
+        .map(|(_, name, _)| Violation::of_file(MAP, format!("does not mention {name}")))
         .collect();
     let lines = map.lines().count();
     if lines >= MAP_LINES_MAX {

@@ -1,4 +1,4 @@
-//! Every Rust file is compiled: a `mod` names it, or cargo finds it by its path.
+//! Every Rust file is compiled: a `mod` declares it, or cargo finds it by its path.
 
 use std::collections::BTreeSet;
 
@@ -9,7 +9,7 @@ pub fn run(tree: &Tree) -> Vec<Violation> {
     let named: BTreeSet<_> = tree.rust().flat_map(|(path, text)| children(path, text)).collect();
     tree.rust()
         .filter(|(path, _)| !is_root(path) && !named.contains(*path))
-        .map(|(path, _)| Violation::of_file(path, "no `mod` names this file"))
+        .map(|(path, _)| Violation::of_file(path, "no `mod` declares this file"))
         .collect()
 }
 
@@ -21,7 +21,7 @@ fn is_root(path: &str) -> bool {
     own_program || ["lib.rs", "main.rs", "build.rs"].contains(&file)
 }
 
-/// Returns the files that the `mod name;` lines of a file may name.
+/// Returns the files that the `mod name;` lines of a file may declare.
 fn children(path: &str, text: &str) -> Vec<String> {
     let stem = path.strip_suffix(".rs").unwrap_or(path);
     let folder =

@@ -1,4 +1,4 @@
-//! Every feature requested from the kernel names the test that shows its benefit.
+//! Every feature requested from the kernel has a test that shows its benefit.
 
 use super::semantics::exists;
 use super::tree::{Tree, Violation};

@@ -44,7 +44,7 @@ fn wrong(tree: &Tree, page: &str, found: Option<(&str, &str)>) -> Option<Violati
         return Some(Violation::of_file(page, message));
     };
     let Some(code) = tree.get(path) else {
-        return Some(Violation::of_file(page, format!("describes {path}, which is not there")));
+        return Some(Violation::of_file(page, format!("describes {path}, which does not exist")));
     };
     let now = hex(code);
     let message = format!("{path} has changed: correct the page, then set sha256:{now}");

@@ -1,8 +1,9 @@
-//! The project names no package registry: the source of packages is the user's configuration.
+//! No file contains the name of a package registry: the source of packages is the user's
+//! configuration.
 
 use super::tree::{Tree, Violation, lines_of};
 
-/// Written in two parts, because this file would name them otherwise.
+/// Written in two parts, because this file would contain them otherwise.
 const HOSTS: &[&str] = &[concat!("crates", ".io"), concat!("py", "pi"), concat!("registry", ".")];
 
 /// Finds violations of the rule.
@@ -12,7 +13,11 @@ pub fn run(tree: &Tree) -> Vec<Violation> {
     let found = |(path, index, line): (&str, usize, &str)| {
         let line = line.to_lowercase();
         let host = HOSTS.iter().find(|host| names(&line, host))?;
-        Some(Violation::of_line(path, index, format!("names a package registry: {host}")))
+        Some(Violation::of_line(
+            path,
+            index,
+            format!("contains the name of a package registry: {host}"),
+        ))
     };
     lines_of(files).filter_map(found).collect()
 }

@@ -1,4 +1,4 @@
-//! Sources contain no notes about work left to do. It belongs in an issue, where others see it.
+//! Sources contain no notes about work left to do. It belongs in an issue, which others can see.
 
 use super::tree::{Tree, Violation, has_word, lines_of};
 

@@ -1,5 +1,5 @@
-//! Phrases that readers stumble over, in comments, strings and documents. CONTRIBUTING.md says how
-//! to write; this check finds what it can find by comparing words.
+//! Finds phrases that readers stumble over, in comments, strings and documents. CONTRIBUTING.md
+//! describes how to write; this check finds only the phrases in its list.
 
 use super::markdown;
 use super::tree::{RustLexer, Tree, Violation};
@@ -50,7 +50,7 @@ const THIS_FILE: &str = "xtask/src/tidy/prose.rs";
 /// Files that may use a phrase, with the phrase.
 const EXCEPTIONS: &[(&str, &str)] = &[];
 
-/// Finds what breaks the rule.
+/// Finds violations of the rule.
 pub fn run(tree: &Tree) -> Vec<Violation> {
     let mut violations = Vec::new();
     for (path, text) in tree.files().filter(|(path, _)| *path != THIS_FILE) {
@@ -64,7 +64,7 @@ pub fn run(tree: &Tree) -> Vec<Violation> {
     violations
 }
 
-/// Text that is searched as a whole, because a phrase may go on in the next line.
+/// Text that is searched as a whole, because a phrase may continue in the next line.
 struct Paragraph {
     /// Index of the last line so far.
     last_line: usize,
@@ -157,7 +157,7 @@ impl Paragraph {
 }
 
 /// The text in lower case and in one line, with code between backticks replaced. Each character
-/// keeps its place.
+/// keeps its offset.
 fn comparable(text: &str) -> String {
     let mut is_code = false;
     let mut result = String::with_capacity(text.len());
@@ -172,13 +172,13 @@ fn comparable(text: &str) -> String {
     result
 }
 
-/// Where `form` stands in `text` as whole words.
+/// Yields the occurrences of `form` in `text` as whole words.
 fn places<'a>(text: &'a str, form: &'a str) -> impl Iterator<Item = (usize, &'a str)> {
     let is_name = |character: char| character.is_alphanumeric() || character == '_';
     text.match_indices(form).filter(move |(start, _)| {
         let before = text[..*start].chars().next_back();
         let after = text[start + form.len()..].chars().next();
-        // A form that ends with a stop is followed by anything but a name, as in `no more.rs`.
+        // After a form that ends with a stop, no name may follow, as in `no more.rs`.
         !before.is_some_and(is_name) && !after.is_some_and(is_name)
     })
 }

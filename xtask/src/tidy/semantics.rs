@@ -1,4 +1,4 @@
-//! Every promise in docs/SEMANTICS.md names the tests that check it.
+//! Every promise in docs/SEMANTICS.md lists the tests that check it.
 //!
 //! A promise is a bullet, which must end with `[test: NAME, ...]`. A name may be qualified
 //! (`fslab_vfs::host::tests::name`). Bullets below a heading that contains "Planned" are not

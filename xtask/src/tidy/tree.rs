@@ -68,7 +68,7 @@ impl Tree {
     }
 }
 
-/// A violation of a rule: its place and a message.
+/// A violation of a rule: its location and a message.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Violation {
     /// The file.
@@ -118,7 +118,7 @@ pub struct RustLine {
     pub strings: Vec<String>,
     /// Whether the first string began in an earlier line.
     pub continues_string: bool,
-    /// The text behind `//`, `///` or `//!`; `None` without a comment.
+    /// The text after `//`, `///` or `//!`; `None` without a comment.
     pub comment: Option<String>,
 }
 
@@ -129,7 +129,7 @@ pub struct RustLexer {
     open: Option<Quote>,
 }
 
-/// How a string ends: at a quote that is not escaped, or at a quote and so many `#`.
+/// How a string ends: at a quote that is not escaped, or at a quote with this many `#` after it.
 #[derive(Clone, Copy)]
 enum Quote {
     Plain,
@@ -171,7 +171,7 @@ impl RustLexer {
         parts
     }
 
-    /// Takes the next character of a string; returns what follows it.
+    /// Consumes the next character of a string; returns the rest.
     fn in_string<'a>(&mut self, quote: Quote, rest: &'a str, parts: &mut RustLine) -> &'a str {
         let end = match quote {
             Quote::Plain => "\"".to_owned(),

@@ -1,4 +1,4 @@
-//! The operations that make up one change of a file.
+//! Returns the operations for one change of a file.
 
 use std::num::NonZeroU64;
 
@@ -11,7 +11,7 @@ use crate::snapshot::{Entry, EntryKind};
 use crate::workload::{Operation, OperationKind};
 
 impl Maker<'_> {
-    /// Returns the operations of a change; only their times order them.
+    /// Returns the operations of a change; they are ordered only by their times.
     pub(super) fn operations(&mut self, change: Change) -> Vec<Operation> {
         let mut rows = Vec::new();
         match change {
@@ -27,20 +27,20 @@ impl Maker<'_> {
         rows
     }
 
-    /// Returns a random time of the interval.
+    /// Returns a random time in the interval.
     fn any_time(&mut self) -> u64 {
         let Interval { from_ns, to_ns } = self.interval;
         if to_ns > from_ns { self.random.random_range(from_ns..to_ns) } else { from_ns }
     }
 
-    /// Maps a time of the file system into the interval.
+    /// Converts a time of the file system to workload time, limited to the interval.
     fn time(&self, time_ns: i64) -> u64 {
         let since = u64::try_from(time_ns.saturating_sub(self.start_ns)).unwrap_or_default();
         since.clamp(self.interval.from_ns, self.interval.to_ns)
     }
 
-    /// Returns the number of an entry's directory. With one directory for many inodes, it makes the
-    /// directory if needed.
+    /// Returns the number of an entry's directory. If one directory is used for many inodes, makes
+    /// the directory if needed.
     fn directory(&mut self, entry: &Entry, rows: &mut Vec<Operation>) -> u64 {
         let Some(each) = self.options.inodes_per_directory.map(NonZeroU64::get) else {
             let known = self.numbers.directory(entry.directory);

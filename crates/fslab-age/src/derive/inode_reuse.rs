@@ -1,27 +1,28 @@
-//! File numbers of a workload. The first file of an inode gets the inode's number; when the inode
-//! is reused, the next file gets a fresh number.
+//! The file numbers of a workload. The first file with an inode gets the inode's number. If the
+//! inode is reused, the next file gets a fresh number.
 
 use std::collections::{HashMap, HashSet};
 
 /// The first fresh number; all inode numbers are smaller.
 const FRESH: u64 = 1 << 63;
 
-/// Maps inodes to file numbers. An inode may belong to a directory and a file at once: within one
-/// interval one may be removed and the other made.
+/// Maps inodes to file numbers. An inode may belong to a directory and a file at the same time:
+/// within an interval, one may be removed and the other created.
 #[derive(Default)]
 pub struct Numbers {
     /// Files with a fresh number, by inode.
     files: HashMap<u64, u64>,
-    /// Inodes from which something was removed; the next file or directory needs a fresh number.
+    /// Inodes of removed files and directories; if such an inode is reused, a fresh number is
+    /// needed.
     used: HashSet<u64>,
     fresh: u64,
     /// Existing directories by inode, each with its number and the inode of its parent.
     directories: HashMap<u64, (u64, u64)>,
-    /// Directories that each stand for many inodes, by range.
+    /// For each range of inodes, the directory that is used for all of them.
     flat: HashMap<u64, u64>,
     /// Whether the first snapshot has been processed.
     is_populated: bool,
-    /// The number of events in each active directory.
+    /// For each active directory, the number of events in it.
     active: HashMap<u64, u64>,
 }
 
@@ -46,9 +47,9 @@ impl Numbers {
         self.files.remove(&inode).unwrap_or(inode)
     }
 
-    /// Returns the number of a new directory in the one with inode `parent`. Directories are
-    /// processed before files, so it is not known yet whether an old file with this inode will be
-    /// removed. After the first snapshot all new directories therefore get fresh numbers.
+    /// Returns the number of a new directory; `parent` is the inode of its parent. Directories are
+    /// processed before files, so it is unknown whether an old file with this inode will be
+    /// removed. Therefore all new directories get fresh numbers after the first snapshot.
     pub fn begin_directory(&mut self, inode: u64, parent: u64) -> u64 {
         let number = if self.is_populated { self.fresh() } else { inode };
         // A damaged snapshot may contain a file with the same inode.
@@ -63,8 +64,8 @@ impl Numbers {
         self.directories.remove(&inode).map(|(number, _parent)| number)
     }
 
-    /// Moves a directory into the one with inode `parent` and returns its number; `None` if it does
-    /// not exist.
+    /// Moves a directory and returns its number; `parent` is the inode of the new parent. `None` if
+    /// the directory does not exist.
     pub fn move_directory(&mut self, inode: u64, parent: u64) -> Option<u64> {
         let (number, place) = self.directories.get_mut(&inode)?;
         *place = parent;
@@ -102,12 +103,13 @@ impl Numbers {
         FRESH + self.fresh
     }
 
-    /// Counts an event in a directory, given by its number.
+    /// Counts an event in a directory; `directory` is its number.
     pub fn note_active(&mut self, directory: u64) {
         *self.active.entry(directory).or_default() += 1;
     }
 
-    /// Returns the directories with events since the last call and their counts, the busiest first.
+    /// Returns the directories with events since the last call and the numbers of these events,
+    /// busiest first.
     pub fn take_active(&mut self) -> Vec<(u64, u64)> {
         let mut order: Vec<_> = std::mem::take(&mut self.active).into_iter().collect();
         order.sort_unstable_by_key(|(directory, count)| (std::cmp::Reverse(*count), *directory));
@@ -115,8 +117,8 @@ impl Numbers {
     }
 }
 
-/// Returns a unique name for a file of the workload: its own name, shortened if necessary, and its
-/// number.
+/// Returns a unique name for a file of the workload: its own name, shortened if necessary, followed
+/// by its number.
 pub fn unique_name(own: &[u8], number: u64) -> Vec<u8> {
     let suffix = format!("~{number:x}");
     let fits = own.len().min(255 - suffix.len());

@@ -1,4 +1,4 @@
-//! Files that are made, written and removed between two snapshots. Most files are of this kind.
+//! Files that are created, written and removed between two snapshots. Most files are of this kind.
 
 mod days;
 
@@ -16,8 +16,8 @@ use crate::workload::{Operation, OperationKind};
 pub enum ShortLived {
     /// A statistical model.
     Drawn(Model),
-    /// Recorded days: each day of the workload gets a randomly chosen one, as the paper does with
-    /// the days of a trace.
+    /// Recorded days. Each day of the workload gets a randomly chosen one, like the days of a trace
+    /// in the paper.
     Recorded(Days),
 }
 
@@ -28,7 +28,7 @@ pub struct Model {
     pub per_day: f64,
     /// Mean size, in bytes.
     pub mean_bytes: f64,
-    /// Spread: sigma of the logarithm of the size.
+    /// The spread, as the sigma of the logarithm of the size.
     pub sigma: f64,
     /// Maximum size in bytes.
     pub largest: u64,
@@ -48,8 +48,8 @@ pub(super) struct Brief {
 }
 
 impl ShortLived {
-    /// Returns the operations of an interval; all files are removed by its end. `directories` are
-    /// listed with their event counts, the busiest first.
+    /// Returns the operations of an interval. All files are removed by its end. `directories`
+    /// contains numbers of directories and their event counts, busiest first.
     pub(super) fn operations(
         &self,
         from_ns: u64,
@@ -79,7 +79,7 @@ impl ShortLived {
         rows
     }
 
-    /// Returns files, each with its day, for an interval of `length_ns` nanoseconds.
+    /// Returns the files of an interval of `length_ns` nanoseconds, each with its day.
     fn files(&self, length_ns: u64, busy: &Busy, random: &mut Pcg64) -> Vec<(u64, Brief)> {
         let days = length_ns.div_ceil(DAY_NS);
         match self {
@@ -108,7 +108,7 @@ impl Model {
     }
 }
 
-/// The event counts of directories as cumulative sums, the busiest directory first.
+/// The event counts of directories as cumulative sums, busiest directory first.
 struct Busy(Vec<u64>);
 
 impl Busy {
@@ -136,7 +136,7 @@ mod tests {
 
     use super::*;
 
-    /// 10,000 events in one directory come before 90,000 in another.
+    /// One directory has 10,000 events and another has 90,000.
     #[test]
     fn short_lived_files_are_spread_by_directory_activity() {
         let mut numbers = Numbers::default();
@@ -153,7 +153,7 @@ mod tests {
             *made.entry(row.directory).or_default() += 1;
         }
         assert_eq!(made.values().sum::<u32>(), 2000);
-        // A tenth of the files, within five standard deviations.
+        // A tenth of the files is expected, within five standard deviations.
         assert!((133..267).contains(&made[&7]), "{made:?}");
     }
 }

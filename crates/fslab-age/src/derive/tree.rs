@@ -1,4 +1,4 @@
-//! Directories that are made, moved and removed between two snapshots.
+//! Directories that are created, moved and removed between two snapshots.
 
 use std::collections::{HashMap, HashSet};
 
@@ -7,12 +7,12 @@ use crate::diff::Change;
 use crate::snapshot::Entry;
 use crate::workload::{Operation, OperationKind};
 
-/// Changes of directories in an interval.
+/// The changes of directories in an interval.
 #[derive(Default)]
 pub struct TreeChanges {
-    /// New and moved directories by inode, and whether each is new.
+    /// New and moved directories by inode; `true` means new.
     placed: HashMap<u64, (Entry, bool)>,
-    /// Removed directories, with their numbers after [`open`](Self::open) has looked them up.
+    /// Removed directories, with their numbers once [`open`](Self::open) has looked them up.
     gone: Vec<(Entry, Option<u64>)>,
 }
 
@@ -31,16 +31,17 @@ impl TreeChanges {
         }
     }
 
-    /// Discards all changes, for workloads that ignore directories.
+    /// Discards all changes, for workloads that do not use the real directories.
     pub fn forget(&mut self) {
         *self = Self::default();
     }
 
-    /// Makes and moves directories, parents first, so that no directory is ever moved into itself.
+    /// Creates and moves directories, parents first, so that no directory is moved into itself.
     /// Returns the operations, and the number of directories without a parent.
     ///
     /// # Errors
-    /// The inode of a directory that contains itself, which only a damaged snapshot can have.
+    /// Returns the inode of a directory that contains itself, which is possible only in a damaged
+    /// snapshot.
     pub fn open(
         &mut self,
         numbers: &mut Numbers,
@@ -67,11 +68,11 @@ impl TreeChanges {
         Ok((rows, orphans))
     }
 
-    /// Returns a directory and its ancestors that are not done yet, the topmost first. The list
-    /// includes directories that stay in place, since an ancestor may move.
+    /// Returns a directory and its ancestors that have not been processed yet, topmost first. The
+    /// list includes directories that are not moved, because one of their ancestors may be.
     ///
     /// # Errors
-    /// The inode at which the chain of parents closes into a cycle.
+    /// Returns the inode at which the chain of parents becomes a cycle.
     fn chain(&self, inode: u64, done: &HashSet<u64>, numbers: &Numbers) -> Result<Vec<u64>, u64> {
         let mut chain = Vec::new();
         let (mut at, mut seen) = (inode, HashSet::new());
@@ -99,7 +100,7 @@ impl TreeChanges {
             }
             depth
         };
-        // A directory without a parent was never made and has no number.
+        // A directory without a parent was never created, so it has no number.
         let numbered = self.gone.iter().filter_map(|(entry, number)| Some((entry, (*number)?)));
         let mut gone: Vec<_> = numbered.map(|(entry, number)| (depth(entry), number)).collect();
         gone.sort_by_key(|(depth, number)| (std::cmp::Reverse(*depth), *number));

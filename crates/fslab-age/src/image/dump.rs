@@ -1,11 +1,11 @@
-//! Prints an aged image's header for people.
+//! Prints the header of an aged image in readable form.
 
 use std::fmt::Write;
 
 use super::AgedImage;
 use crate::workload::brief_source;
 
-/// Returns every field of the header, one per line.
+/// Returns all fields of the header, one per line.
 #[must_use]
 pub fn dump(image: &AgedImage) -> String {
     let header = image.header();

@@ -1,5 +1,5 @@
-//! Opens and unpacks aged images. They are untrusted: claimed sizes are bounded before use, and the
-//! unpacked image is compared with its hash.
+//! Opens and unpacks aged images. They are untrusted: sizes in the header are checked before use,
+//! and the unpacked image is compared with its hash.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -14,13 +14,13 @@ use super::Identity;
 use super::format::{FACTS_BYTES_MAX, MAGIC, RawHeader, SKIPPABLE, VERSION, WINDOW_LOG_MAX};
 use crate::error::{Error, Result};
 
-/// The name of the format in messages.
+/// The name of the format in error messages.
 const NAME: &str = "aged image";
 
-/// An aligned block of this many zeros stays a hole.
+/// An aligned block of this many zero bytes is left as a hole.
 const HOLE_BYTES: usize = 4096;
 
-/// Whether a file begins like an aged image.
+/// Whether a file begins with the magic numbers of an aged image.
 ///
 /// # Errors
 /// Errors of the system.
@@ -61,7 +61,7 @@ impl AgedImage {
             return Err(wrong(path, "its header is damaged"));
         }
         let text = String::from_utf8(facts);
-        let text = text.map_err(|_not_utf8| wrong(path, "its facts are no text"))?;
+        let text = text.map_err(|_not_utf8| wrong(path, "its facts are not UTF-8 text"))?;
         let facts: Option<BTreeMap<String, String>> = text.lines().map(fact).collect();
         let identity = Identity {
             workload: blake3::Hash::from_bytes(header.workload_hash).to_hex().to_string(),
@@ -86,22 +86,22 @@ impl AgedImage {
         &self.header
     }
 
-    /// Writes the image into a file, replacing its content; zeros stay holes.
+    /// Writes the image to a file, replacing its content; blocks of zeros become holes.
     ///
     /// # Errors
-    /// Fails if the aged image is damaged, and with errors of the system. The file must not be used
-    /// then.
+    /// Fails if the aged image is damaged, and with errors of the system. After a failure, the file
+    /// must not be used.
     pub fn unpack(self, to: &Path, output: &File) -> Result<()> {
         output.set_len(0).map_err(Error::file(to))?;
         output.set_len(self.image_bytes()).map_err(Error::file(to))?;
         let path = self.path;
         let mut input = self.input;
-        // The decoder takes the end of input for a truncated frame.
+        // The decoder would treat the end of the input as a truncated frame.
         let is_empty = input.fill_buf().map_err(Error::file(&path))?.is_empty();
         if is_empty && self.header.image_bytes.get() == 0 {
             return Ok(());
         }
-        let damaged = || wrong(&path, "what it holds is damaged");
+        let damaged = || wrong(&path, "its content is damaged");
         let mut decoder = Decoder::with_buffer(input).map_err(Error::file(&path))?;
         decoder.window_log_max(WINDOW_LOG_MAX).map_err(Error::file(&path))?;
         let (mut hasher, mut buffer) = (blake3::Hasher::new(), Vec::new());
@@ -111,7 +111,7 @@ impl AgedImage {
             let read = decoder.by_ref().take(1 << 20).read_to_end(&mut buffer);
             let length = read.map_err(|error| {
                 match error.raw_os_error() {
-                    // An error of the system, not of the decoder.
+                    // This error comes from the system, not from the decoder.
                     Some(_) => Error::file(&path)(error),
                     None => damaged(),
                 }
@@ -144,7 +144,10 @@ fn read_head(input: &mut impl Read, bytes: &mut [u8], path: &Path) -> Result<()>
 
 fn check(header: &RawHeader, path: &Path) -> Result<()> {
     if header.skippable.get() != SKIPPABLE || header.magic != MAGIC {
-        return Err(wrong(path, "it does not begin as one; `fslab age image pack` makes them"));
+        return Err(wrong(
+            path,
+            "it does not begin like one; `fslab age image pack` makes aged images",
+        ));
     }
     let (found, known) = (header.version.get(), VERSION);
     if found == 0 {
@@ -171,7 +174,7 @@ fn wrong(path: &Path, what: &'static str) -> Error {
     Error::Format { path: path.to_owned(), format: NAME, what }
 }
 
-/// Writes nonzero data, runs of blocks at once.
+/// Writes nonzero data; several blocks are written together.
 fn write_data(output: &File, bytes: &[u8], at: u64) -> std::io::Result<()> {
     let is_data = |block: &[u8]| block.iter().any(|byte| *byte != 0);
     let blocks: Vec<&[u8]> = bytes.chunks(HOLE_BYTES).collect();

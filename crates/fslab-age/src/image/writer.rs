@@ -1,4 +1,4 @@
-//! Packs images.
+//! Packs images into files.
 
 use std::fs::File;
 use std::io::{BufWriter, Seek, SeekFrom, Write};
@@ -16,7 +16,7 @@ use super::{Identity, Packed};
 use crate::error::{Error, Result};
 use crate::table::directory_of;
 
-/// Compression level: fast, and small for zeros.
+/// Compression level; this one is fast and compresses zeros well.
 const LEVEL: i32 = 3;
 
 /// Packs an image. The output file appears only when it is complete.
@@ -57,13 +57,13 @@ pub fn pack(image: &Path, output: &Path, identity: &Identity) -> Result<Packed> 
     Ok(Packed { image_bytes, file_bytes })
 }
 
-/// Formats the facts as lines; a fact that is not on one line is an error.
+/// Formats the facts as lines. A fact with a line break is an error.
 fn facts_text(identity: &Identity) -> Result<String> {
     let mut text = String::new();
     for (key, value) in &identity.facts {
         let broken = key.is_empty() || key.contains([':', '\n']) || value.contains('\n');
         if broken {
-            let what = format!("the fact '{}' is not on one line", key.escape_debug());
+            let what = format!("the fact '{}' must be on one line", key.escape_debug());
             return Err(Error::parameter(what));
         }
         text += &format!("{key}: {value}\n");
@@ -76,7 +76,7 @@ fn facts_text(identity: &Identity) -> Result<String> {
 
 fn parse_hash(text: &str) -> Result<[u8; 32]> {
     let hash = blake3::Hash::from_hex(text).map_err(|_unfit| {
-        Error::parameter(format!("'{text}' is no hash of 64 hexadecimal digits"))
+        Error::parameter(format!("'{text}' is not a hash of 64 hexadecimal digits"))
     })?;
     Ok(*hash.as_bytes())
 }
@@ -101,7 +101,7 @@ impl<'a> Packer<'a> {
     /// Writes all frames and returns the hash of the image.
     fn pack(mut self, image_bytes: u64, out: &mut impl Write) -> Result<[u8; 32]> {
         let mut piece = vec![0; PIECE_BYTES];
-        // Most pieces of a young image are holes; their frame is compressed only once.
+        // Most pieces of a young image are holes; the frame for a hole is compressed only once.
         let mut empty: Option<Vec<u8>> = None;
         let mut at = 0;
         while at < image_bytes {
@@ -132,7 +132,7 @@ impl<'a> Packer<'a> {
         match rustix::fs::seek(self.image, Where::Data(at)) {
             Ok(next) => Ok(next < at + length),
             Err(rustix::io::Errno::NXIO) => Ok(false),
-            // The file system does not report holes.
+            // The file system cannot report holes.
             Err(rustix::io::Errno::INVAL) => Ok(true),
             Err(errno) => Err(Error::file(self.path)(errno)),
         }

@@ -1,5 +1,4 @@
-//! A device that stores only the metadata needed to find files, and adds up the time that a disk
-//! would take for all requests.
+//! A device that stores only metadata and sums the modelled time of all requests.
 
 use fslab_vfs::{BlockDevice, MemoryDevice, Result};
 use parking_lot::Mutex;
@@ -13,7 +12,7 @@ pub struct ModelledDisk {
 }
 
 impl ModelledDisk {
-    /// Makes a disk of `size` bytes, all zeros.
+    /// Makes a disk of `size` bytes that contains only zeros.
     pub fn new(size: u64, disk: &'static Disk) -> Self {
         Self { kept: MemoryDevice::of_metadata(size), arm: Mutex::new(disk.arm()) }
     }

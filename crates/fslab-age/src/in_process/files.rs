@@ -1,4 +1,4 @@
-//! Access to files by path in a file system in this process. Directories are looked up once.
+//! Accesses files by path in a file system in this process. Each directory is looked up only once.
 
 use std::collections::HashMap;
 use std::ffi::OsStr;
@@ -27,10 +27,10 @@ impl<'a> Files<'a> {
         Self { file_system, directories: HashMap::new(), request, buffer }
     }
 
-    /// Makes everything durable.
+    /// Makes all changes durable.
     pub fn sync(&self) -> Result<()> {
         let synced = self.file_system.syncfs(&self.request, Ino::ROOT);
-        synced.map_err(Error::volume("writing back"))
+        synced.map_err(Error::volume("can't sync the file system"))
     }
 
     /// Makes a directory.
@@ -38,7 +38,7 @@ impl<'a> Files<'a> {
         let made = self
             .place(path)
             .and_then(|(parent, name)| self.file_system.mkdir(&self.request, parent, name, 0o755));
-        let ino = made.map_err(failed("making", path))?.attr.ino;
+        let ino = made.map_err(failed("can't make", path))?.attr.ino;
         self.directories.insert(path.to_owned(), ino);
         Ok(())
     }
@@ -53,19 +53,19 @@ impl<'a> Files<'a> {
             self.close(entry.attr.ino, opened.handle)?;
             written
         });
-        made.map_err(failed("making", path))
+        made.map_err(failed("can't make", path))
     }
 
     /// Reads a file and returns its size in bytes.
     pub fn read(&mut self, path: &[u8]) -> Result<u64> {
-        self.use_file(path, OpenMode::empty(), Self::read_all).map_err(failed("reading", path))
+        self.use_file(path, OpenMode::empty(), Self::read_all).map_err(failed("can't read", path))
     }
 
     /// Overwrites a file and returns its size in bytes.
     pub fn overwrite(&mut self, path: &[u8]) -> Result<u64> {
         let write =
             |files: &mut Self, ino, handle, size| files.write_all(ino, handle, size).map(|()| size);
-        self.use_file(path, OpenMode::WRITE_ONLY, write).map_err(failed("overwriting", path))
+        self.use_file(path, OpenMode::WRITE_ONLY, write).map_err(failed("can't overwrite", path))
     }
 
     /// Removes a file.
@@ -73,7 +73,7 @@ impl<'a> Files<'a> {
         let removed = self
             .place(path)
             .and_then(|(parent, name)| self.file_system.unlink(&self.request, parent, name));
-        removed.map_err(failed("removing", path))
+        removed.map_err(failed("can't remove", path))
     }
 
     /// Removes a directory.
@@ -81,7 +81,7 @@ impl<'a> Files<'a> {
         let removed = self
             .place(path)
             .and_then(|(parent, name)| self.file_system.rmdir(&self.request, parent, name));
-        removed.map_err(failed("removing", path))?;
+        removed.map_err(failed("can't remove", path))?;
         if let Some(ino) = self.directories.remove(path) {
             self.file_system.forget(ino, 1);
         }

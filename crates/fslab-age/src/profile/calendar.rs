@@ -1,4 +1,4 @@
-//! The activity of days, and the times of events within a day.
+//! The activity of each day, and the times of events within a day.
 
 use rand::RngExt;
 use rand_pcg::Pcg64;
@@ -24,8 +24,8 @@ pub fn activity(profile: &Profile, random: &mut Pcg64) -> f64 {
     any_lognormal(random, -sigma * sigma / 2.0, sigma) / working
 }
 
-/// Returns a time in nanoseconds since the start of the day; three of four are in ten working
-/// hours.
+/// Returns a time in nanoseconds since the start of the day. Three quarters of the times are in ten
+/// working hours.
 pub fn time_of_day(random: &mut Pcg64) -> u64 {
     let hour = 3_600_000_000_000;
     match random.random_bool(0.75) {
@@ -34,8 +34,9 @@ pub fn time_of_day(random: &mut Pcg64) -> u64 {
     }
 }
 
-/// Returns the lifetime of a file that lives less than a day. It is log-uniform from a tenth of a
-/// second to 30 seconds for half of the files, and from there to 24 hours for the others.
+/// Returns the lifetime of a file that lives less than a day. For half of the files it is
+/// log-uniform from a tenth of a second to 30 seconds. For the others it is log-uniform from there
+/// to 24 hours.
 pub fn short_life_ns(random: &mut Pcg64) -> u64 {
     let seconds = match random.random_bool(0.5) {
         true => log_uniform(random, LIFE_MIN_S, LIFE_MEDIAN_S),

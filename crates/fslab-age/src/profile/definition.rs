@@ -3,7 +3,7 @@
 use super::Sizes;
 use crate::error::{Error, Result};
 
-/// A model of the use of a file system. Every value is a default that a user may replace.
+/// A model of how a file system is used. All values are defaults that a user can change.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Profile {
     /// Its name on command lines.
@@ -14,22 +14,22 @@ pub struct Profile {
     pub volume_bytes: u64,
     /// Number of days of use.
     pub days: u32,
-    /// Share of the volume that files take at the beginning.
+    /// Share of the volume that files use at the beginning.
     pub filled_at_first: f64,
-    /// Share of the volume at the end; it changes steadily in between.
+    /// Share of the volume that files use at the end; it changes linearly in between.
     pub utilisation: f64,
     /// Sizes of long-lived files.
     pub sizes: Sizes,
-    /// Number of long-lived files made per day, relative to the existing files.
+    /// Number of long-lived files created per day, relative to the number of files.
     pub creates_per_file: f64,
-    /// Number of files changed per day, relative to the existing files.
+    /// Number of files changed per day, relative to the number of files.
     pub changes_per_file: f64,
-    /// Share of changes that rewrite the whole file; the others append to it.
+    /// Share of changes that rewrite the whole file; the others append.
     pub rewrites: f64,
-    /// Number of candidates of which the largest is changed; 1 means no preference.
+    /// The largest of this many random files is changed; 1 means no preference for large files.
     pub change_candidates: u32,
-    /// Number of operations per day, for each file at the end. Operations beyond creations, changes
-    /// and removals are used for files that live less than a day.
+    /// Number of operations per day, for each file at the end. The operations that remain after
+    /// creations, changes and removals are used for files that live less than a day.
     pub operations_per_file: f64,
     /// Bytes written per day, as a share of the volume.
     pub writes_per_volume: f64,
@@ -39,16 +39,16 @@ pub struct Profile {
     pub day_sigma: f64,
     /// Share of idle days.
     pub idle_days: f64,
-    /// The arrangement of directories.
+    /// The structure of the directories.
     pub directories: Directories,
     /// Sigma of the logarithm of a directory's use.
     pub directory_sigma: f64,
 }
 
-/// The arrangement of directories.
+/// The structure of the directories.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Directories {
-    /// All in the root: one directory per cylinder group, as in the paper.
+    /// All directories are in the root: one per cylinder group, as in the paper.
     Flat {
         /// Bytes of the volume per directory.
         bytes_each: u64,
@@ -64,7 +64,7 @@ pub enum Directories {
 }
 
 impl Profile {
-    /// Checks the parameters and names an invalid one.
+    /// Checks the parameters; the error describes an invalid one.
     ///
     /// # Errors
     /// [`Error::Parameter`].
@@ -72,26 +72,32 @@ impl Profile {
         let share = |value: f64| (0.0..=0.97).contains(&value);
         let small = |value: f64| (0.0..=10.0).contains(&value);
         let rules = [
-            (self.volume_bytes >= 1 << 20, "a volume has at least 1 MiB"),
-            ((1..=36_500).contains(&self.days), "there are 1 to 36,500 days"),
-            (share(self.filled_at_first), "what is filled at first is a share from 0 to 0.97"),
-            (share(self.utilisation), "the utilisation is a share from 0 to 0.97"),
-            (share(self.idle_days), "the idle days are a share from 0 to 0.97"),
-            ((0.0..=1.0).contains(&self.rewrites), "the rewrites are a share from 0 to 1"),
-            (small(self.creates_per_file), "the creates of a file and day are from 0 to 10"),
-            (small(self.changes_per_file), "the changes of a file and day are from 0 to 10"),
-            (self.operations_per_file >= 0.0, "the operations of a file are not negative"),
-            ((0.0..=100.0).contains(&self.writes_per_volume), "the writes are from 0 to 100"),
-            (small(self.short_sigma) && small(self.day_sigma), "a spread is from 0 to 10"),
-            (small(self.directory_sigma), "the spread of directories is from 0 to 10"),
-            ((1..=1000).contains(&self.change_candidates), "the candidates are 1 to 1000"),
+            (self.volume_bytes >= 1 << 20, "the volume must have at least 1 MiB"),
+            ((1..=36_500).contains(&self.days), "the number of days must be from 1 to 36,500"),
+            (share(self.filled_at_first), "the share filled at first must be from 0 to 0.97"),
+            (share(self.utilisation), "the utilisation must be from 0 to 0.97"),
+            (share(self.idle_days), "the share of idle days must be from 0 to 0.97"),
+            ((0.0..=1.0).contains(&self.rewrites), "the share of rewrites must be from 0 to 1"),
+            (small(self.creates_per_file), "the creates per file and day must be from 0 to 10"),
+            (small(self.changes_per_file), "the changes per file and day must be from 0 to 10"),
+            (self.operations_per_file >= 0.0, "the operations per file must not be negative"),
+            (
+                (0.0..=100.0).contains(&self.writes_per_volume),
+                "the writes per volume must be from 0 to 100",
+            ),
+            (small(self.short_sigma) && small(self.day_sigma), "the spreads must be from 0 to 10"),
+            (small(self.directory_sigma), "the spread of directories must be from 0 to 10"),
+            (
+                (1..=1000).contains(&self.change_candidates),
+                "the number of candidates must be from 1 to 1000",
+            ),
         ];
         let broken = rules.into_iter().find(|(holds, _)| !holds);
         broken.map_or(Ok(()), |(_, what)| Err(Error::parameter(what)))?;
         self.sizes.check()
     }
 
-    /// Returns the same use for a volume of another size.
+    /// Returns the same profile for a volume of another size.
     #[must_use]
     pub fn on_volume(&self, volume_bytes: u64) -> Self {
         let sizes = self.sizes.clone().at_most((volume_bytes / 64).max(4096));
@@ -101,7 +107,7 @@ impl Profile {
     /// Describes the profile in one line, for the provenance of a workload.
     #[must_use]
     pub fn describe(&self) -> String {
-        // The debug format contains every value, so it changes with each of them.
+        // The debug format contains every value, so any changed value changes it.
         let told = format!("{self:?}");
         let told = told.split_whitespace().collect::<Vec<_>>().join(" ");
         format!("profile {}: {told}", self.name)

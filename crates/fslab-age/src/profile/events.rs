@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use crate::workload::Operation;
 
-/// Operations by time; those with equal times keep their order of insertion.
+/// Operations by time; operations with equal times are in the order of insertion.
 #[derive(Default)]
 pub struct Events {
     due: BTreeMap<(u64, u64), Operation>,

@@ -1,9 +1,9 @@
-//! Turns a profile into operations, one day at a time.
+//! Turns a profile into operations, day by day.
 //!
-//! Long-lived files are made, changed and removed so that utilisation follows the profile. Files
-//! that live less than a day fill up the operations and bytes of the day. Files to remove are drawn
-//! from those at the beginning of the day, so that no operation of a day depends on the time of
-//! another.
+//! Long-lived files are created, changed and removed so that the utilisation follows the profile.
+//! Files that live less than a day provide the remaining operations and bytes of the day. Only
+//! files that existed at the beginning of a day are removed on it. So the time of an operation does
+//! not depend on other operations of that day.
 
 use std::collections::HashSet;
 
@@ -24,7 +24,7 @@ const BUSY_DIRECTORIES: usize = 8;
 /// Share of new files that go to the day's busy directories.
 const BUSY_SHARE: f64 = 0.7;
 
-/// Number of operations of a file that lives less than a day: it is made, written and removed.
+/// Number of operations of a file that lives less than a day: it is created, written and removed.
 const SHORT_OPERATIONS: f64 = 3.0;
 
 /// Generates the operations of a profile.
@@ -39,15 +39,15 @@ pub struct Generator {
     day: u32,
     next_number: u64,
     written: u64,
-    /// Correction factor for sizes of short-lived files, adjusted each day so that the total comes
-    /// out right.
+    /// Correction factor for sizes of short-lived files. It is adjusted each day so that the
+    /// written total matches the profile.
     short_scale: f64,
     owner: (u32, u32),
 }
 
 impl Generator {
-    /// Makes a generator of a profile's workload; the seed decides everything random. All files
-    /// belong to `owner`, a user and a group.
+    /// Makes a generator of a profile's workload; the seed determines all random choices. All files
+    /// belong to `owner`, a user ID and a group ID.
     ///
     /// # Errors
     /// Fails if a parameter is invalid.
@@ -82,7 +82,7 @@ impl Generator {
         }
     }
 
-    /// Makes the files before the first day: the first snapshot in the paper.
+    /// Creates the files that exist before the first day: the first snapshot in the paper.
     fn populate(&mut self) {
         if let Directories::Flat { bytes_each } = self.profile.directories {
             let count = (self.profile.volume_bytes / bytes_each.max(1)).max(1);
@@ -100,14 +100,15 @@ impl Generator {
         }
     }
 
-    /// Returns the wanted space of long-lived files in bytes, after a share of all days.
+    /// Returns the target space of long-lived files in bytes, after the fraction `progress` of all
+    /// days.
     fn wanted_bytes(&self, progress: f64) -> u64 {
         let Profile { filled_at_first, utilisation, volume_bytes, .. } = self.profile;
         let share = filled_at_first + (utilisation - filled_at_first) * progress;
         (volume_bytes as f64 * share) as u64
     }
 
-    /// Makes a directory in another one and returns its number.
+    /// Makes a directory in another directory and returns its number.
     fn directory_in(&mut self, time_ns: u64, directory: u64) -> u64 {
         let number = self.number();
         let operation = self.operation(time_ns, OperationKind::MakeDirectory, number);
@@ -115,7 +116,7 @@ impl Generator {
         number
     }
 
-    /// Makes a directory if there are too few for the files.
+    /// Makes a directory if there are too few directories for the files.
     fn grow_tree(&mut self, time_ns: u64) {
         let Directories::Tree { files_each, depth_max } = self.profile.directories else { return };
         let wanted = 1.0 + self.residents.count() as f64 / files_each.max(0.1);
@@ -160,7 +161,7 @@ impl Generator {
         self.residents.add(File { number, size });
     }
 
-    /// Plans a day: adds all its operations to the events.
+    /// Plans a day and adds its operations to the events.
     fn plan_day(&mut self) {
         let start = u64::from(self.day) * DAY_NS;
         let activity = activity(&self.profile, &mut self.random);
@@ -174,7 +175,7 @@ impl Generator {
             self.change_residents(start, files * self.profile.changes_per_file * activity);
         let removed = self.remove_residents(start, &changed);
         let created = self.create_residents(start, removed, activity);
-        // A creation and most changes take two operations.
+        // A creation needs two operations, and so do most changes.
         let long = 2 * created + 2 * changed.len() as u64 + removed;
         let operations = self.profile.operations_per_file * self.files_at_end() * activity;
         let short = (operations - long as f64) / SHORT_OPERATIONS;
@@ -182,13 +183,13 @@ impl Generator {
         self.create_short_lived(start, short);
     }
 
-    /// Estimates the number of files at the end from the current ones.
+    /// Estimates the final number of files from the current average size.
     fn files_at_end(&self) -> f64 {
         let each = self.residents.bytes() as f64 / self.residents.count().max(1) as f64;
         self.wanted_bytes(1.0) as f64 / each.max(1.0)
     }
 
-    /// Rounds randomly to a whole number, so that the average is right.
+    /// Rounds randomly to an integer, so that the average is correct.
     fn count(&mut self, wanted: f64) -> u64 {
         let wanted = wanted.max(0.0);
         wanted as u64 + u64::from(self.random.random::<f64>() < wanted.fract())
@@ -209,7 +210,7 @@ impl Generator {
         changed
     }
 
-    /// Changes a file and returns its new size, which is near the old one for a rewritten file.
+    /// Changes a file and returns its new size. A rewritten file keeps approximately its size.
     fn change(&mut self, time: u64, file: File) -> u64 {
         let largest = self.profile.volume_bytes / 16;
         if self.random.random_bool(self.profile.rewrites) {
@@ -228,7 +229,7 @@ impl Generator {
         file.size + more
     }
 
-    /// Removes files so that utilisation, including the expected new files, reaches its target.
+    /// Removes files so that the utilisation, with the expected new files, reaches its target.
     fn remove_residents(&mut self, start: u64, changed: &HashSet<u64>) -> u64 {
         let expected = self.expected_new_bytes();
         let progress = f64::from(self.day + 1) / f64::from(self.profile.days);
@@ -255,7 +256,7 @@ impl Generator {
     }
 
     /// Creates files until utilisation reaches the target for the end of the day. A busy day may
-    /// create more, which the removals of the next day compensate.
+    /// create more; the next day then removes more.
     fn create_residents(&mut self, start: u64, removed: u64, activity: f64) -> u64 {
         let progress = f64::from(self.day + 1) / f64::from(self.profile.days);
         let wanted = self.wanted_bytes(progress);
@@ -279,7 +280,7 @@ impl Generator {
         self.busy[self.random.random_range(0..self.busy.len())]
     }
 
-    /// Creates files that live less than a day, with the bytes that are still missing.
+    /// Creates files that live less than a day, which write the missing bytes of the day.
     fn create_short_lived(&mut self, start: u64, count: u64) {
         if count == 0 {
             return;
@@ -300,7 +301,7 @@ impl Generator {
             let gone = time + short_life_ns(&mut self.random);
             self.events.push(self.operation(gone, OperationKind::Remove, file));
         }
-        // Sizes that were too large are drawn again, which lowers the mean.
+        // Sizes that are too large are drawn again, which lowers the mean.
         let got = (self.written - before).max(1) as f64;
         let ratio = (lacking / got).clamp(0.8, 1.25);
         self.short_scale = (self.short_scale * ratio).clamp(0.5, 4.0);
@@ -313,7 +314,7 @@ impl Iterator for Generator {
     fn next(&mut self) -> Option<Self::Item> {
         loop {
             let planned_until = u64::from(self.day) * DAY_NS;
-            // The initial files come before the first day is planned.
+            // The initial files are returned before the first day is planned.
             let horizon = if self.day == 0 { 1 } else { planned_until };
             if let Some(operation) = self.events.pop_before(horizon) {
                 return Some(Ok(operation));

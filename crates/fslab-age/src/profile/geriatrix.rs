@@ -1,15 +1,17 @@
 //! Workloads from the distribution files of Geriatrix (Kadekodi et al. 2018): ages, sizes and
 //! depths of files.
 //!
-//! The volume is filled first. Then each tick makes a file, in the size and depth that are most
-//! underrepresented, or removes one. A file's creation decides whether it stays to the end, so that
-//! the final ages are as requested; other files are removed in random order. Geriatrix removes the
-//! oldest file of the most overrepresented age instead. That was tried: then no file outlives an
-//! overrepresented age, and greater ages starve.
+//! First, the volume is filled. Then each tick either creates a file, with the most
+//! underrepresented size and depth, or removes one. When a file is created, it is decided whether
+//! it is kept until the end, so that the final ages are as requested. Other files are removed in
+//! random order. Geriatrix instead removes the oldest file of the most overrepresented age. This
+//! was tried here: then no file becomes older than an overrepresented age, and there are too few
+//! files of higher ages.
 //!
-//! The seed decides everything random. Space is counted in blocks of 4 KiB, so that small files do
-//! not overfill the volume. If the volume is 2 % above or below its target, the coin is biased.
-//! Contents are written, not reserved.
+//! The seed determines all random choices. Space is counted in blocks of 4 KiB, so that small files
+//! do not fill the volume beyond its target. If the used space differs from its target by more than
+//! 2 %, the ticks only create or only remove files. Contents are written instead of being allocated
+//! with fallocate.
 
 mod distribution;
 mod files;

@@ -7,7 +7,7 @@ use statrs::distribution::{ContinuousCDF, Normal};
 
 use super::sizes::any_lognormal;
 
-/// Allocation unit in bytes, as on most file systems.
+/// Allocation unit in bytes, with the size that most file systems use.
 const UNIT_BYTES: u64 = 4096;
 
 /// The long-lived files.
@@ -27,7 +27,7 @@ pub struct File {
 }
 
 impl Residents {
-    /// Returns the space that the files take, in bytes.
+    /// Returns the space that the files need, in bytes.
     pub fn bytes(&self) -> u64 {
         self.bytes
     }
@@ -43,7 +43,7 @@ impl Residents {
         self.files.push(file);
     }
 
-    /// Returns the index of the largest of `candidates` random files.
+    /// Returns the index of the largest among `candidates` random files.
     pub fn pick(&self, random: &mut Pcg64, candidates: u32) -> Option<usize> {
         if self.files.is_empty() {
             return None;
@@ -71,10 +71,10 @@ impl Residents {
     }
 }
 
-/// Returns the use of each of `count` directories: the quantiles of the lognormal distribution in
-/// random order. Random weights would vary too much. The use of the busiest of about ninety
-/// directories would differ from seed to seed, and so the number of files that overflow its group.
-/// Here only its position differs.
+/// Returns a weight for each of `count` directories: the quantiles of the lognormal distribution,
+/// in random order. Randomly drawn weights would vary too much between seeds. The weight of the
+/// busiest of about ninety directories would vary, and with it the number of files that overflow
+/// its group. With quantiles, only its position varies.
 pub fn even_weights(count: u64, sigma: f64, random: &mut Pcg64) -> Vec<f64> {
     let normal = Normal::standard();
     let quantile = |place: u64| normal.inverse_cdf((place as f64 + 0.5) / count as f64);
@@ -83,7 +83,7 @@ pub fn even_weights(count: u64, sigma: f64, random: &mut Pcg64) -> Vec<f64> {
     weights
 }
 
-/// Returns the space that a file takes, in bytes.
+/// Returns the space that a file needs, in bytes.
 pub(super) fn stored(size: u64) -> u64 {
     size.div_ceil(UNIT_BYTES) * UNIT_BYTES
 }
@@ -95,12 +95,12 @@ pub struct Directories {
     /// Cumulative sums of the weights.
     sums: Vec<f64>,
     depths: Vec<u32>,
-    /// Number of subdirectories of each.
+    /// For each directory, the number of its subdirectories.
     within: Vec<u32>,
 }
 
 impl Directories {
-    /// Adds a directory to the root, or to the one at index `parent`.
+    /// Adds a directory to the root, or to the directory at index `parent`.
     pub fn add(&mut self, number: u64, parent: Option<usize>, sigma: f64, random: &mut Pcg64) {
         let weight = any_lognormal(random, 0.0, sigma);
         self.add_weighted(number, parent, weight);
@@ -127,7 +127,7 @@ impl Directories {
         self.numbers[place]
     }
 
-    /// Returns a random directory, weighted by use; the root if there is none.
+    /// Returns a random directory, weighted by use; the root if there are no directories.
     pub fn draw(&self, random: &mut Pcg64) -> u64 {
         let Some(total) = self.sums.last() else { return 0 };
         let at = random.random::<f64>() * total;
@@ -135,15 +135,16 @@ impl Directories {
         self.numbers[place]
     }
 
-    /// Returns the parent of the next directory as in Impressions: a random directory, weighted by
-    /// its number of subdirectories plus two, within the maximum depth. `None` is the root.
+    /// Returns the parent of the next directory, as in Impressions. This is a random directory
+    /// within the maximum depth, weighted by its number of subdirectories plus two. `None` means
+    /// the root.
     pub fn parent_of_next(&self, depth_max: u32, random: &mut Pcg64) -> Option<usize> {
         // All weights are at least 2, and most directories have no subdirectories, so few draws are
         // rejected.
         let heaviest = self.within.iter().max().copied().unwrap_or_default() + 2;
         for _ in 0..1000 {
             let place = random.random_range(0..=self.numbers.len());
-            // The index after the last stands for the root.
+            // The index after the last directory means the root.
             let within = self.within.get(place)?;
             let accepted = random.random_range(0..heaviest) < within + 2;
             if accepted && self.depths[place] < depth_max {

@@ -1,5 +1,5 @@
 //! A mail server with one file per message in few directories. Nearly all files are small and never
-//! change; they are removed only roughly in the order of their creation.
+//! change. They are removed approximately in the order of their creation.
 
 use super::{Directories, Profile, Sizes};
 

@@ -10,7 +10,7 @@ pub struct Parameter {
     pub name: &'static str,
     /// One line of help.
     pub help: &'static str,
-    /// Sets a value in a profile; `None` if the profile has no such parameter.
+    /// Sets the value in a profile. Returns `None` if this profile does not have the parameter.
     set: fn(&mut Profile, f64) -> Option<()>,
 }
 
@@ -22,7 +22,7 @@ const fn of(
     Parameter { name, help, set }
 }
 
-/// Makes a parameter of the [`Profile`] field with its name.
+/// Makes a parameter for the [`Profile`] field with the same name.
 macro_rules! parameter {
     ($name:ident as $type:ty, $help:literal) => {
         of(stringify!($name), $help, |profile, value| {
@@ -37,24 +37,24 @@ macro_rules! parameter {
 
 /// All parameters.
 pub const PARAMETERS: &[Parameter] = &[
-    parameter!(filled_at_first, "share of the volume that files take when use begins"),
-    parameter!(utilisation, "share of it at the end"),
-    parameter!(creates_per_file, "files made a day that stay, for each there is"),
-    parameter!(changes_per_file, "files changed a day, for each there is"),
-    parameter!(rewrites, "share of changes that write the whole file anew"),
-    parameter!(operations_per_file, "operations a day, for each file at the end"),
-    parameter!(writes_per_volume, "bytes written a day, as a share of the volume"),
+    parameter!(filled_at_first, "share of the volume that files use at the beginning"),
+    parameter!(utilisation, "share of the volume that files use at the end"),
+    parameter!(creates_per_file, "long-lived files created per day, for each existing file"),
+    parameter!(changes_per_file, "files changed per day, for each existing file"),
+    parameter!(rewrites, "share of changes that rewrite the whole file"),
+    parameter!(operations_per_file, "operations per day, for each file at the end"),
+    parameter!(writes_per_volume, "bytes written per day, as a share of the volume"),
     parameter!(short_sigma, "spread of the sizes of files that live less than a day"),
-    parameter!(day_sigma, "spread of how busy days are"),
-    parameter!(idle_days, "share of days on which nothing happens"),
-    parameter!(directory_sigma, "spread of how much directories are used"),
-    parameter!(change_candidates as u32, "a changed file is the largest of so many"),
-    of("size_mu", "mean of the logarithm of sizes, where sizes are lognormal", |profile, value| {
+    parameter!(day_sigma, "spread of the activity per day"),
+    parameter!(idle_days, "share of days without operations"),
+    parameter!(directory_sigma, "spread of the use of directories"),
+    parameter!(change_candidates as u32, "a changed file is the largest of this many random files"),
+    of("size_mu", "mean of the logarithm of sizes, if sizes are lognormal", |profile, value| {
         lognormal(profile).map(|(mu, _)| *mu = value)
     }),
     of(
         "size_sigma",
-        "spread of the logarithm of sizes, where sizes are lognormal",
+        "spread of the logarithm of sizes, if sizes are lognormal",
         |profile, value| lognormal(profile).map(|(_, sigma)| *sigma = value),
     ),
     of("directory_bytes", FLAT, |profile, value| match &mut profile.directories {
@@ -66,14 +66,14 @@ pub const PARAMETERS: &[Parameter] = &[
     }),
     of(
         "files_per_directory",
-        "files for each directory, where directories are a tree",
+        "files per directory, if directories form a tree",
         |profile, value| tree(profile).map(|(files, _)| *files = value),
     ),
-    of("depth_max", "no directory lies deeper, where directories are a tree", |profile, value| {
+    of("depth_max", "maximum depth of directories, if they form a tree", |profile, value| {
         tree(profile).map(|(_, depth)| *depth = value as u32)
     }),
 ];
-const FLAT: &str = "bytes of the volume for each directory, where all lie in the root";
+const FLAT: &str = "bytes of the volume per directory, if all directories are in the root";
 
 fn lognormal(profile: &mut Profile) -> Option<(&mut f64, &mut f64)> {
     match &mut profile.sizes {
@@ -92,18 +92,20 @@ fn tree(profile: &mut Profile) -> Option<(&mut f64, &mut u32)> {
 }
 
 impl Profile {
-    /// Sets a parameter; [`check`](Self::check) validates it.
+    /// Sets a parameter; call [`check`](Self::check) to validate it.
     ///
     /// # Errors
-    /// Fails if there is no such parameter, or if this profile does not have it.
+    /// Fails if the parameter does not exist, or if this profile does not have it.
     pub fn set(&mut self, name: &str, value: f64) -> Result<()> {
         let Some(parameter) = PARAMETERS.iter().find(|parameter| parameter.name == name) else {
             let names: Vec<_> = PARAMETERS.iter().map(|parameter| parameter.name).collect();
             let names = names.join(", ");
-            return Err(Error::parameter(format!("no parameter '{name}'; there are {names}")));
+            return Err(Error::parameter(format!(
+                "there is no parameter '{name}'; use one of {names}"
+            )));
         };
         let profile = self.name;
-        let unfit = || Error::parameter(format!("the profile {profile} has no {name}"));
+        let unfit = || Error::parameter(format!("the profile {profile} has no parameter {name}"));
         (parameter.set)(self, value).ok_or_else(unfit)
     }
 }

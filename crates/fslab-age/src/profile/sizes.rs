@@ -8,7 +8,7 @@ use rand_pcg::Pcg64;
 
 use crate::error::{Error, Result};
 
-/// A distribution of file sizes in bytes. A draw beyond the largest size is repeated.
+/// A distribution of file sizes in bytes. Sizes above the maximum are drawn again.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Sizes {
     /// The logarithm is normally distributed.
@@ -17,11 +17,11 @@ pub enum Sizes {
         mu: f64,
         /// Sigma of the logarithm.
         sigma: f64,
-        /// The largest size.
+        /// The maximum size.
         largest: u64,
     },
-    /// Lognormal, except for a share of all files that is log-uniform from 1 MiB to the largest
-    /// size.
+    /// Lognormal, except for a share of the files whose sizes are log-uniform from 1 MiB to the
+    /// maximum size.
     LognormalTail {
         /// Mean of the logarithm.
         mu: f64,
@@ -29,17 +29,17 @@ pub enum Sizes {
         sigma: f64,
         /// Share of the tail, from 0 to 1.
         tail: f64,
-        /// The largest size.
+        /// The maximum size.
         largest: u64,
     },
-    /// Sizes with weights; a file has any size above the previous entry, up to its own.
+    /// Sizes with weights. A file's size is above the previous entry and at most its own entry.
     Table(Cow<'static, [(u64, f64)]>),
 }
 
 /// Minimum size in the tail, in bytes.
 const TAIL_BYTES: u64 = 1 << 20;
 
-/// Maximum number of draws; after that the largest size is used.
+/// Maximum number of draws; then the maximum size is used.
 const DRAWS_MAX: u32 = 64;
 
 impl Sizes {
@@ -59,8 +59,8 @@ impl Sizes {
         if fits {
             return Ok(());
         }
-        let what = "sizes of files need a spread from 0 to 10, or sizes that rise with weights \
-                    that are not negative";
+        let what = "file sizes need a spread from 0 to 10, or a table of increasing sizes with \
+                    weights that are not negative";
         Err(Error::parameter(what))
     }
 
@@ -107,8 +107,8 @@ pub fn lognormal(random: &mut Pcg64, mu: f64, sigma: f64, largest: u64) -> u64 {
 
 /// Draws a lognormal number.
 ///
-/// All such functions in profiles come from `libm`. The system's library rounds some values
-/// differently on other processors, and a workload must be the same on every machine.
+/// All mathematical functions in profiles come from `libm`. The system's library rounds some values
+/// differently on other processors, but a workload must be equal on all machines.
 pub(super) fn any_lognormal(random: &mut Pcg64, mu: f64, sigma: f64) -> f64 {
     let normal: f64 = StandardNormal.sample(random);
     libm::exp(mu + sigma * normal)

@@ -1,10 +1,10 @@
-//! The workload of "File System Aging" (Smith and Seltzer 1997), as far as the slides describe it.
+//! The workload of "File System Aging" (Smith and Seltzer 1997), as far as its slides describe it.
 //! 1 GB, 7 months, 1.3 million operations, 87.3 GB written; at the end 33,797 files of 634 MB, 9.5
 //! % of them changed in the last 30 days.
 //!
-//! The rest is chosen. Sizes of long-lived files are lognormal with the mean that follows from the
-//! figures. Days vary as in the FSL's home directories. Directories (one per cylinder group) are
-//! used unevenly, which makes groups overflow.
+//! The other values are chosen for this profile. Sizes of long-lived files are lognormal; their
+//! mean follows from these figures. Days vary as in the home directories of the FSL. Directories
+//! (one per cylinder group) are used unevenly, so that groups overflow.
 
 use super::{Directories, Profile, Sizes};
 

@@ -1,5 +1,5 @@
-//! Stress: a volume that is nearly full from the first day, with equal days and constant
-//! replacement. It shows a policy at its worst.
+//! Stress: a volume that is nearly full from the first day, with equally busy days and constant
+//! replacement of files. It shows the worst case of a policy.
 
 use super::{Directories, Profile, Sizes};
 

@@ -1,4 +1,5 @@
-//! Batches of operations that may run in parallel: their order matters only within a directory.
+//! Batches of operations that may run in parallel; only operations on the same directory must keep
+//! their order.
 
 use crate::error::Result;
 use crate::workload::{Operation, OperationKind, Population};
@@ -6,7 +7,7 @@ use crate::workload::{Operation, OperationKind, Population};
 /// Maximum number of operations in a batch.
 const OPERATIONS_MAX: usize = 4096;
 
-/// Operations of which none changes directories, or a single one that does.
+/// Several operations that do not change directories, or one operation that does.
 #[derive(Default)]
 pub struct Batch {
     operations: Vec<Operation>,
@@ -18,16 +19,16 @@ pub struct Step {
     pub operation: Operation,
     /// Its index in the workload, from 0.
     pub index: u64,
-    /// The directory that contained the file before it.
+    /// The directory that contained the file before the operation.
     pub directory: u64,
-    /// The name of the file before it; for a new file, the name it gets.
+    /// The name of the file before the operation; for a new file, its name.
     pub name: Vec<u8>,
     /// For `rename`: the new name.
     pub new_name: Vec<u8>,
 }
 
 impl Batch {
-    /// Whether the batch must be performed before an operation is added.
+    /// Whether the batch must be performed before this operation is added.
     pub fn is_due_before(&self, operation: &Operation) -> bool {
         let Some(last) = self.operations.last() else { return false };
         self.operations.len() >= OPERATIONS_MAX
@@ -45,10 +46,10 @@ impl Batch {
         self.operations.is_empty()
     }
 
-    /// Empties the batch and returns its steps; `first` is the index of the first one.
+    /// Empties the batch and returns its steps; `first` is the index of the first operation.
     ///
     /// # Errors
-    /// Fails if an operation contradicts earlier ones.
+    /// Fails if an operation is inconsistent with earlier operations.
     pub fn take_steps(&mut self, population: &mut Population, first: u64) -> Result<Vec<Step>> {
         let numbered = self.operations.drain(..).zip(first..);
         numbered.map(|(operation, index)| step(operation, index, population)).collect()

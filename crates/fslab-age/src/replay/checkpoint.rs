@@ -1,4 +1,4 @@
-//! The progress of a replay, in a file that is replaced atomically.
+//! Stores the progress of a replay in a file that is replaced atomically.
 
 use std::io::{ErrorKind, Write};
 use std::path::Path;
@@ -12,7 +12,7 @@ use crate::table::directory_of;
 /// Maximum size of a checkpoint file, in bytes.
 const BYTES_MAX: u64 = 256 << 20;
 
-/// A checkpoint: the first `replayed.operations` operations are done and durable.
+/// A checkpoint. The first `replayed.operations` operations have been performed and are durable.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Checkpoint {
@@ -24,19 +24,19 @@ pub struct Checkpoint {
     pub every: u64,
     /// The kind of data written.
     pub data: Data,
-    /// Numbers of the files that are missing on the target because there was no space.
+    /// Numbers of the files that are missing on the target for lack of space.
     pub missing: Vec<u64>,
 }
 
 impl Checkpoint {
     pub(super) fn new(settings: &Settings, replayed: Replayed, missing: Vec<u64>) -> Self {
         let workload = settings.workload_hash.clone();
-        // A batch may end slightly after the mark.
+        // A batch may end slightly after the planned checkpoint.
         let every = settings.checkpoint_every + 2 * 4096;
         Self { workload, replayed, every, data: settings.data, missing }
     }
 
-    /// Reads the checkpoint; `None` if there is no file.
+    /// Reads the checkpoint; `None` if the file does not exist.
     ///
     /// # Errors
     /// Fails if the file is not a checkpoint, and with errors of the system.
@@ -52,18 +52,19 @@ impl Checkpoint {
         let parsed = serde_json::from_slice(&text);
         parsed
             .map(Some)
-            .map_err(|error| Error::unfit(path, format!("it is no checkpoint: {error}")))
+            .map_err(|error| Error::unfit(path, format!("it is not a checkpoint: {error}")))
     }
 
-    /// Checks whether a replay can continue from here.
+    /// Checks whether a replay can continue from this checkpoint.
     ///
     /// # Errors
-    /// The reason why it cannot.
+    /// Returns the reason if it cannot.
     pub fn check(&self, path: &Path, settings: &Settings) -> Result<()> {
         let what = if self.workload != settings.workload_hash {
-            "it is of another workload; name another checkpoint, or begin anew without it"
+            "it belongs to another workload; use another checkpoint, or start from the beginning \
+             without one"
         } else if self.data != settings.data {
-            "the replay wrote other data; resume with the same --data"
+            "the replay wrote another kind of data; resume with the same --data"
         } else {
             return Ok(());
         };

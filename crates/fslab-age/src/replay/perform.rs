@@ -1,4 +1,5 @@
-//! Performs steps on the target, with threads that each serve some of the directories.
+//! Performs steps on the target with several threads; each thread performs the steps of some
+//! directories.
 
 use std::collections::{HashMap, HashSet};
 use std::ffi::{OsStr, OsString};
@@ -19,8 +20,7 @@ use crate::workload::{Operation, OperationKind, Population};
 /// Size of a write request in bytes.
 const REQUEST_BYTES: usize = 128 << 10;
 
-/// Size of a buffer of incompressible bytes, which is larger than one request so that requests
-/// differ.
+/// Size of the buffer of incompressible bytes. It is larger than a request so that requests differ.
 const NOISE_BYTES: usize = 1 << 20;
 
 type VfsResult<T> = fslab_vfs::Result<T>;
@@ -31,9 +31,10 @@ pub struct Performer<'a> {
     data: Data,
     when_full: WhenFull,
     owner: Option<Credentials>,
-    /// The inodes of known directories, each held by one lookup. The root is not included.
+    /// The inodes of directories found so far, each with one lookup reference. The root is not
+    /// included.
     directories: Mutex<HashMap<u64, Ino>>,
-    /// Files that could not be made.
+    /// Files that could not be created.
     missing: Mutex<HashSet<u64>>,
     room: Room,
     noise: Vec<u8>,
@@ -55,14 +56,14 @@ impl<'a> Performer<'a> {
         }
     }
 
-    /// Returns the numbers of the files that could not be made.
+    /// Returns the numbers of the files that could not be created.
     pub fn missing(&self) -> Vec<u64> {
         let mut missing: Vec<_> = self.missing.lock().iter().copied().collect();
         missing.sort_unstable();
         missing
     }
 
-    /// Sets the files that an earlier replay could not make.
+    /// Adds files that an earlier replay could not create; their operations are skipped.
     pub fn skip_missing(&mut self, missing: Vec<u64>) {
         self.missing.get_mut().extend(missing);
     }
@@ -70,10 +71,11 @@ impl<'a> Performer<'a> {
     /// Makes everything durable.
     pub fn sync(&self) -> Result<()> {
         let synced = self.target.syncfs(&self.request(&Operation::default()), Ino::ROOT);
-        synced.map_err(Error::volume("writing back"))
+        synced.map_err(Error::volume("can't sync the target"))
     }
 
-    /// Performs the steps of a batch. Those of one directory are performed by one thread, in order.
+    /// Performs the steps of a batch. The steps of one directory are performed by one thread, in
+    /// order.
     pub fn perform(
         &self,
         steps: Vec<Step>,
@@ -121,8 +123,8 @@ impl<'a> Performer<'a> {
         Ok(replayed)
     }
 
-    /// Performs a step. If it does not fit, it is tried again alone, after everything was written
-    /// back.
+    /// Performs a step. If the target is out of space, retries the step with no other step running,
+    /// after a sync.
     fn step(&self, step: &Step, redo: bool) -> Result<Replayed> {
         let operation = &step.operation;
         if self.missing.lock().contains(&operation.file) {
@@ -136,7 +138,7 @@ impl<'a> Performer<'a> {
         };
         let (tried, late) = match self.room.beside_others(|| self.try_step(step, parent, redo)) {
             Err(error) if is_out_of_space(&error) => {
-                // A part of the operation may have been done.
+                // The first attempt may have performed a part of the operation.
                 let again = || match self.try_step(step, parent, true) {
                     Err(error) if is_of_a_redo(&error) => Ok(0),
                     tried => tried,
@@ -182,8 +184,8 @@ impl<'a> Performer<'a> {
         if number == 0 { Some(Ino::ROOT) } else { self.directories.lock().get(&number).copied() }
     }
 
-    /// Looks up a directory that is not known yet, as after resuming. A directory that does not
-    /// exist stays unknown: a killed replay may have moved or removed it.
+    /// Looks up a directory that has not been looked up yet, for example after resuming. A
+    /// directory that does not exist is skipped: a killed replay may have moved or removed it.
     fn find_directory(&self, number: u64, population: &Population) -> Result<()> {
         let mut unknown = Vec::new();
         let mut at = number;
@@ -200,7 +202,7 @@ impl<'a> Performer<'a> {
             match found.and_then(|name| self.target.lookup(&request, parent, name)) {
                 Ok(entry) => self.directories.lock().insert(number, entry.attr.ino),
                 Err(error) if is_of_a_redo(&error) => return Ok(()),
-                Err(error) => return Err(Error::volume("looking a directory up")(error)),
+                Err(error) => return Err(Error::volume("can't look up a directory")(error)),
             };
         }
         Ok(())
@@ -229,7 +231,7 @@ impl<'a> Performer<'a> {
                 closed?;
             }
             OperationKind::Symlink => {
-                // A workload records the length of a link's target, not the target itself.
+                // A workload records the length of a symbolic link's target, but not the target.
                 let to = OsString::from_vec(vec![b'x'; operation.length.clamp(1, 4095) as usize]);
                 let entry = target.symlink(request, parent, name, &to)?;
                 target.forget(entry.attr.ino, 1);
@@ -309,7 +311,7 @@ impl<'a> Performer<'a> {
         handle: Handle,
     ) -> VfsResult<()> {
         let (mut offset, end) = (operation.offset, operation.offset + operation.length);
-        // Nearby files, and nearby places in a file, get different bytes.
+        // Nearby files, and nearby offsets in a file, get different bytes.
         let mut place = (operation.file.wrapping_mul(0x9e37_79b9) % 524_287) as usize;
         while offset < end {
             let length = (end - offset).min(REQUEST_BYTES as u64) as usize;
@@ -333,18 +335,18 @@ impl<'a> Performer<'a> {
         let new_name = Name::new(OsStr::from_bytes(&step.new_name))?;
         let rename = |mode| self.target.rename(request, parent, name, new_parent, new_name, mode);
         let is_same = (parent, name.as_bytes()) == (new_parent, new_name.as_bytes());
-        // A resumed replay may have made the source again, although it had renamed that file
+        // A resumed replay may have created the source again, although it had renamed that file
         // before.
         if is_same || redo {
             return rename(RenameMode::empty());
         }
-        // A workload removes a file before its name is reused. Replacing a file here would leave a
-        // tree that differs from the workload's.
+        // In a workload, a file is removed before its name is reused. If this rename replaced a
+        // file, the tree would differ from the workload's tree.
         match rename(RenameMode::NO_REPLACE) {
             Err(error) if error.errno() == Errno::INVAL => {}
             renamed => return renamed,
         }
-        // Some file systems do not support that mode.
+        // Some file systems do not support `RENAME_NOREPLACE`.
         match self.target.lookup(request, new_parent, new_name) {
             Ok(entry) => {
                 self.target.forget(entry.attr.ino, 1);
@@ -364,8 +366,8 @@ impl Drop for Performer<'_> {
     }
 }
 
-/// Whether an error can result from a step that was done before, or whose file a later step
-/// removed.
+/// Whether a repeated step can fail with this error: it was done before, or a later step removed
+/// its file.
 fn is_of_a_redo(error: &fslab_vfs::Error) -> bool {
     matches!(error.errno(), Errno::NOENT | Errno::EXIST | Errno::STALE)
 }
@@ -375,7 +377,7 @@ fn failed(step: &Step, source: fslab_vfs::Error) -> Error {
     Error::Target { index: *index, kind: operation.kind.name(), file: operation.file, source }
 }
 
-/// Whether an errno means a lack of space of any kind.
+/// Whether the error means that space of any kind is exhausted.
 fn is_full(error: &fslab_vfs::Error) -> bool {
     matches!(error.errno(), Errno::NOSPC | Errno::DQUOT | Errno::MLINK | Errno::FBIG)
 }

@@ -1,10 +1,10 @@
-//! Space that a target frees only when it writes back. Btrfs frees the space of removed files when
-//! it commits, and reserves space for operations in progress.
+//! Handles space that a target frees only at a sync. Btrfs frees the space of removed files when it
+//! commits, and reserves space for pending operations.
 //!
-//! An operation that does not fit is therefore tried again, alone, after everything was written
-//! back, before the target is reported as full. On a target that is really full this would mean a
-//! sync for each operation. After each failed try, twice as many removals are therefore required
-//! before the next.
+//! Therefore an operation that does not fit is retried after a sync, with no other operation
+//! running. Only then is the target reported as full. On a target that is really full, this would
+//! need a sync for each operation. Therefore, after each failed retry, twice as many operations
+//! that free space are required before the next retry.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -13,26 +13,27 @@ use parking_lot::RwLock;
 
 use crate::error::Result;
 
-/// Number of repeated tries: some space is freed only after a sync has returned.
+/// Number of retries. More than one is needed because some space is freed only after a sync has
+/// returned.
 const TRIES: u32 = 2;
 
-/// After this many failed tries in a row, the number of required removals no longer doubles.
+/// After this many consecutive failed retries, the number of required operations no longer doubles.
 const VAIN_MAX: u32 = 12;
 
-/// Counts of the operations whose space writing back may free, and of failed tries.
+/// Counts operations that free space at the next sync, and failed retries.
 #[derive(Default)]
 pub struct Room {
-    /// Number of operations that freed space, or will when it is written back.
+    /// Number of operations that freed space or will free it at the next sync.
     freed: AtomicU64,
-    /// Locked for reading by every operation, and for writing by one that must run alone.
+    /// Locked for reading by each operation, and for writing by an operation that must run alone.
     past: RwLock<Past>,
 }
 
 #[derive(Default)]
 struct Past {
-    /// Number of failed tries in a row.
+    /// Number of consecutive failed retries.
     vain: u32,
-    /// [`Room::freed`] at the last of them.
+    /// [`Room::freed`] at the last failed retry.
     freed: u64,
 }
 
@@ -48,14 +49,14 @@ impl Room {
         self.freed.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Runs an operation in parallel with those of other threads.
+    /// Runs an operation in parallel with operations of other threads.
     pub fn beside_others<T>(&self, operation: impl FnOnce() -> T) -> T {
         let _no_one_is_alone = self.past.read();
         operation()
     }
 
-    /// Repeats an operation that did not fit, after `sync` has written everything back. All other
-    /// threads wait meanwhile.
+    /// Repeats an operation that did not fit, after a call of `sync`. Other threads wait until it
+    /// is done.
     ///
     /// # Errors
     /// Errors of `sync`; errors of the operation are in the inner result.
@@ -84,7 +85,7 @@ impl Room {
     }
 }
 
-/// Whether an error is a lack of space that writing back may cure.
+/// Whether the error is a lack of space that a sync may resolve.
 pub fn is_out_of_space(error: &fslab_vfs::Error) -> bool {
     matches!(error.errno(), Errno::NOSPC | Errno::DQUOT)
 }

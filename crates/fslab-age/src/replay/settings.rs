@@ -7,23 +7,23 @@ use serde::{Deserialize, Serialize};
 
 use crate::profile::DAY_NS;
 
-/// The content written into files.
+/// The content that is written to files.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Data {
     /// Incompressible bytes that differ from file to file.
     Real,
-    /// No bytes; space is allocated with fallocate.
+    /// No bytes are written; space is allocated with fallocate.
     Fallocate,
-    /// No bytes and no space; files only get their sizes.
+    /// No bytes are written and no space is allocated; files only get their sizes.
     None,
 }
 
-/// The reaction to a full target or quota if writing everything back freed no space.
+/// The reaction to a full target or quota, if a sync did not free enough space.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum WhenFull {
-    /// Fail; the replay can be resumed after making space.
+    /// Fail; the replay can be resumed after space has been freed.
     Stop,
     /// Skip and count operations that do not fit.
     Skip,
@@ -36,28 +36,28 @@ pub struct Settings {
     pub data: Data,
     /// The reaction to a lack of space.
     pub when_full: WhenFull,
-    /// The owner of all files, instead of the owners in the workload; required for callers other
-    /// than root.
+    /// The owner of all files, instead of the owners in the workload; must be set unless the caller
+    /// is root.
     pub owner: Option<Credentials>,
     /// Number of threads.
     pub threads: usize,
-    /// Interval in workload time, in nanoseconds, after which everything is written back. Without
-    /// it, files that live shorter than the replay takes would never be allocated.
+    /// Interval between syncs of the target, in nanoseconds of workload time. Without syncs, files
+    /// that are removed soon would never be allocated.
     pub sync_every_ns: u64,
-    /// The checkpoint file; without one, no checkpoints are kept.
+    /// The path of the checkpoint file; `None` for no checkpoints.
     pub checkpoint: Option<PathBuf>,
     /// Approximate number of operations between checkpoints.
     pub checkpoint_every: u64,
     /// The identity of the workload, for the checkpoint.
     pub workload_hash: String,
-    /// Interval in days after which the observer is called, in addition to the end of the workload;
-    /// 0 for never.
+    /// Interval between calls of the observer, in days. It is also called at the end of the
+    /// workload; 0 for never.
     pub observe_every_days: u32,
 }
 
 impl Default for Settings {
-    /// One thread that writes real bytes, writes everything back once per day of the workload,
-    /// stops at a full target and keeps no checkpoints.
+    /// One thread that writes real bytes, syncs once per day of the workload, stops at a full
+    /// target and keeps no checkpoints.
     fn default() -> Self {
         Self {
             data: Data::Real,
@@ -73,22 +73,22 @@ impl Default for Settings {
     }
 }
 
-/// The counts of a replay; they continue when it is resumed.
+/// The counts of a replay, which continue when it is resumed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Replayed {
-    /// Operations of the workload that were processed, whether done or not.
+    /// Operations of the workload that were processed, including skipped ones.
     pub operations: u64,
     /// Bytes written or allocated.
     pub bytes_written: u64,
-    /// Operations that did not fit at first and were tried again alone after writing everything
-    /// back.
+    /// Operations that did not fit at first and were retried with no other operation running, after
+    /// a sync.
     #[serde(default)]
     pub late: u64,
-    /// Operations that did not fit: no space, no inode, a quota.
+    /// Operations that did not fit, because there was no space or inode, or because of a quota.
     pub no_space: u64,
-    /// Operations on files that were left out earlier.
+    /// Operations on files that were skipped earlier.
     pub left_out: u64,
-    /// Operations that a killed replay had already done.
+    /// Operations that a killed replay had already performed.
     pub repeated: u64,
 }
 

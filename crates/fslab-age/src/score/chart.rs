@@ -9,25 +9,25 @@ use super::{Class, Score};
 pub struct Series {
     /// Its name in the legend.
     pub name: String,
-    /// Pairs of a horizontal position, such as days, and a score.
+    /// Pairs of a horizontal position, for example in days, and a score.
     pub points: Vec<(f64, f64)>,
 }
 
 const WIDTH: f64 = 820.0;
 const HEIGHT: f64 = 380.0;
-/// The edges of the plot in pixels.
+/// The edges of the plot, in pixels.
 const LEFT: f64 = 60.0;
 const RIGHT: f64 = 620.0;
 const TOP: f64 = 20.0;
 const BOTTOM: f64 = 320.0;
 
-/// Draws scores over days of use as an SVG.
+/// Draws scores over days of use as SVG.
 #[must_use]
 pub fn chart_over_time(series: &[Series]) -> String {
     draw("Layout score over time", "days of use", 0.0, &|day| Some(format!("{day:.0}")), series)
 }
 
-/// Draws scores by file size as an SVG; `bytes` formats a size.
+/// Draws scores by file size as SVG; `bytes` formats a size.
 #[must_use]
 pub fn chart_by_size(name: &str, value: &Score, bytes: &dyn Fn(u64) -> String) -> String {
     let log = |class: &Class| ((class.from_blocks * value.block_bytes) as f64).log2();
@@ -37,7 +37,7 @@ pub fn chart_by_size(name: &str, value: &Score, bytes: &dyn Fn(u64) -> String) -
     let from = points.first().map_or(0.0, |point| point.0);
     let label = |log: f64| (log.fract() == 0.0).then(|| bytes(log.exp2() as u64));
     let series = Series { name: name.to_owned(), points };
-    draw("Layout score by size of files", "size, from", from, &label, &[series])
+    draw("Layout score by size of files", "minimum file size", from, &label, &[series])
 }
 
 fn draw(
@@ -50,7 +50,7 @@ fn draw(
     let all = || series.iter().flat_map(|line| &line.points);
     let last = all().map(|point| point.0).fold(from + 1.0, f64::max);
     let least = all().map(|point| point.1).fold(1.0, f64::min);
-    // The scale leaves a margin below and covers at least a hundredth.
+    // The scale has a margin at the bottom and spans at least a hundredth.
     let least = (least - 0.1 * (1.0 - least)).clamp(0.0, 0.99);
     let xs = Scale::between((from, last), LEFT, RIGHT - LEFT);
     let ys = Scale::between((least, 1.0), BOTTOM, TOP - BOTTOM);

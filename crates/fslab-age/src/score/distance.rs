@@ -1,5 +1,5 @@
-//! Distances from the end of a file to the beginning of the next one, in directory order. They
-//! determine the cost of reading a tree, which contiguity does not show.
+//! Distances from the end of a file to the beginning of the next file, in directory order. They
+//! affect the cost of reading a tree, which the layout score does not show.
 
 use serde::Serialize;
 
@@ -20,12 +20,12 @@ pub struct Distance {
     pub median: u64,
     /// The 90th percentile.
     pub p90: u64,
-    /// Share of adjacent pairs.
+    /// Share of pairs whose files are adjacent on the device.
     pub adjacent: f64,
 }
 
 impl Distances {
-    /// Adds the distance between two places, in bytes.
+    /// Adds the distance between two offsets, in bytes.
     pub fn add(&mut self, from: u64, to: u64) {
         self.bytes.push(from.abs_diff(to));
     }

@@ -7,7 +7,7 @@ use fslab_vfs::Extent;
 pub struct FileLayout {
     /// Number of allocated blocks.
     pub blocks: u64,
-    /// Number of blocks, without the first, that do not follow their predecessor.
+    /// Number of blocks that do not follow their predecessor, not including the first block.
     pub breaks: u64,
     /// Number of pieces that are contiguous on the device.
     pub pieces: u64,
@@ -27,7 +27,7 @@ impl FileLayout {
 
 /// Returns the layout of a file of `size` bytes; extents must be in logical order. Preallocated
 /// space past the end of the file is ignored. Blocks around a hole follow each other if they are
-/// adjacent on the device, or exactly as far apart as the hole is long.
+/// adjacent on the device, or if their distance equals the length of the hole.
 #[must_use]
 pub fn layout_of(extents: &[Extent], size: u64, block_bytes: u64) -> FileLayout {
     let mut layout = FileLayout::default();
@@ -44,7 +44,7 @@ pub fn layout_of(extents: &[Extent], size: u64, block_bytes: u64) -> FileLayout 
     layout
 }
 
-/// Returns the lengths of a file's pieces in blocks, as [`layout_of`] counts them: extents that
+/// Returns the lengths of a file's contiguous pieces in blocks. As in [`layout_of`], extents that
 /// follow each other are one piece.
 #[must_use]
 pub fn pieces_of(extents: &[Extent], size: u64, block_bytes: u64) -> Vec<u64> {
@@ -61,7 +61,7 @@ pub fn pieces_of(extents: &[Extent], size: u64, block_bytes: u64) -> Vec<u64> {
     pieces
 }
 
-/// Returns the extents up to the end of a file, in whole blocks.
+/// Returns the extents up to the end of a file, rounded to whole blocks.
 fn within(
     extents: &[Extent],
     size: u64,
@@ -100,11 +100,11 @@ mod tests {
             (vec![(0, 0, 8192), (8192, 8192, 4096)], 12_288, 3, 0),
             (vec![(0, 0, 8192), (8192, 12_288, 4096)], 12_288, 3, 1),
             (vec![(0, 4096, 4096), (4096, 0, 4096)], 8192, 2, 1),
-            // A hole of one block, whose neighbours are adjacent, a block apart, or elsewhere.
+            // A hole of one block whose neighbours are adjacent, one block apart, or further apart.
             (vec![(0, 0, 4096), (8192, 4096, 4096)], 12_288, 2, 0),
             (vec![(0, 0, 4096), (8192, 8192, 4096)], 12_288, 2, 0),
             (vec![(0, 0, 4096), (8192, 12_288, 4096)], 12_288, 2, 1),
-            // Preallocated past the end.
+            // Preallocated space past the end.
             (vec![(0, 0, 4096), (4096, 40_960, 8192)], 100, 1, 0),
             (vec![(0, 0, 16_384)], 5000, 2, 0),
             // A length that is not a multiple of the block size.

@@ -1,4 +1,4 @@
-//! Free space by the sizes of its pieces.
+//! Free space by the sizes of its contiguous pieces.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +9,7 @@ use serde::Serialize;
 
 use crate::error::{Error, Result};
 
-/// Free space by the sizes of its pieces.
+/// Free space by the sizes of its contiguous pieces.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct FreeSpace {
     /// Number of pieces.
@@ -50,7 +50,9 @@ impl FreeSpace {
         let groups = Group::read_all(device, geometry)?;
         for (number, group) in geometry.all_groups().zip(groups) {
             let offset = geometry.offset_of(group.block_bitmap);
-            device.read_at(offset, &mut bytes).map_err(Error::volume("a bitmap of the image"))?;
+            device
+                .read_at(offset, &mut bytes)
+                .map_err(Error::volume("can't read a bitmap of the image"))?;
             let bitmap = Bitmap::from_bytes(&bytes, geometry.blocks_in(number));
             for run in bitmap.free_runs() {
                 free.add(u64::from(run.end - run.start) * block_bytes);
@@ -59,7 +61,7 @@ impl FreeSpace {
         Ok(free)
     }
 
-    /// Returns the share of free bytes in pieces smaller than `bytes`.
+    /// Returns the share of the free bytes that are in pieces smaller than `bytes`.
     #[must_use]
     pub fn share_below(&self, bytes: u64) -> f64 {
         let small = self.by_size.iter().filter(|(log, _)| 1 << **log < bytes);

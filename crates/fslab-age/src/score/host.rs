@@ -1,9 +1,9 @@
-//! Scores a directory of this machine with FIEMAP, on several threads.
+//! Scores a directory of the host with FIEMAP, using several threads.
 //!
-//! The file system is synced first, so that everything written is allocated. A file is skipped,
-//! with the reason, if an extent has no usable address (stored inline in the inode, compressed by
-//! btrfs). Unwritten preallocated space counts as allocated. Shared space counts for every file
-//! that has it, and is also reported separately.
+//! The file system is synced first, so that all written data is allocated. If an extent has no
+//! usable address (stored inline in the inode, compressed by btrfs), the file is skipped and the
+//! reason is recorded. Unwritten preallocated space is treated as allocated. Shared space is
+//! counted for every file that shares it, and is also reported separately.
 
 use std::collections::HashSet;
 use std::fs::File;
@@ -21,7 +21,7 @@ use super::tally::Score;
 use crate::error::{Error, Result};
 use crate::walk::{present, walk};
 
-/// Scores every regular file below a directory, without leaving its file system.
+/// Scores every regular file in a directory tree, without leaving its file system.
 ///
 /// # Errors
 /// Errors of the system.
@@ -40,12 +40,12 @@ pub fn score_directory(root: &Path, rules: Rules, threads: usize) -> Result<Scor
 struct Scorer {
     rules: Rules,
     device: u64,
-    /// Inodes of files with several names that were already scored.
+    /// Inodes of files with several names that have already been scored.
     seen: Mutex<HashSet<u64>>,
 }
 
 impl Scorer {
-    /// Scores a directory's files and returns its subdirectories.
+    /// Scores the files of a directory and returns its subdirectories.
     fn directory(&self, path: &Path, score: &mut Score) -> Result<Vec<PathBuf>> {
         let mut directories = Vec::new();
         let home = self.group_of_directory(path);
@@ -109,13 +109,13 @@ impl Scorer {
     }
 }
 
-/// The FIEMAP data of a file.
+/// The data that FIEMAP returns for a file.
 pub(crate) struct Told {
     /// Its extents.
     pub extents: Vec<Extent>,
     /// The FIEMAP flags of each extent.
     pub flags: Vec<u32>,
-    /// The reason why the file has no layout.
+    /// The reason why the file has no usable layout.
     pub left_out: Option<&'static str>,
     /// Number of bytes shared with other files.
     pub shared_bytes: u64,

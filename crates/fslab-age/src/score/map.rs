@@ -1,10 +1,9 @@
-//! A picture of the parts of a volume that files occupy, for file systems that report only the
-//! extents of files.
+//! A picture of the used parts of a volume, for file systems that report only the extents of files.
 
 use fslab_chart::{COLUMNS, heat_map};
 use fslab_vfs::Extent;
 
-/// Number of rows of a map; a simulation has one row per group instead.
+/// Number of rows of a map. For a simulation, there is one row per group instead.
 const ROWS: u32 = 96;
 
 /// The used bytes in each part of a volume.
@@ -23,8 +22,8 @@ impl Map {
         Self { cell_bytes, used: vec![0; cells as usize] }
     }
 
-    /// Adds an extent. Addresses beyond the volume, which a file system on several devices may
-    /// have, go into the last part.
+    /// Adds an extent. Addresses past the end of the volume are counted in the last part; a file
+    /// system on several devices may have them.
     pub fn add(&mut self, extent: &Extent) {
         let (mut at, end) = (extent.physical, extent.physical.saturating_add(extent.length));
         let last = self.used.len() as u64 - 1;
@@ -48,7 +47,7 @@ impl Map {
             let used = self.used[(row * COLUMNS + column) as usize];
             used as f64 / self.cell_bytes as f64
         };
-        heat_map(title, "the volume row by row, dark where its files lie", ROWS, &filled)
+        heat_map(title, "the volume row by row; dark cells contain files", ROWS, &filled)
     }
 }
 

@@ -18,11 +18,11 @@ pub struct Sums {
     pub files: u64,
     /// Number of blocks.
     pub blocks: u64,
-    /// Number of blocks with a predecessor in their file.
+    /// Number of blocks that have a predecessor in their file.
     pub pairs: u64,
     /// Number of blocks that do not follow their predecessor.
     pub breaks: u64,
-    /// Number of pieces.
+    /// Number of contiguous pieces.
     pub pieces: u64,
     /// Number of files whose first block is in another group than their directory.
     pub split: u64,
@@ -65,12 +65,12 @@ impl Sums {
     }
 }
 
-/// The files of one size class.
+/// The files in one size class.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct Class {
-    /// Minimum number of blocks; the class ends below twice as many.
+    /// Minimum number of blocks per file; the maximum is one less than twice this number.
     pub from_blocks: u64,
-    /// Their sums.
+    /// Sums over these files.
     #[serde(flatten)]
     pub sums: Sums,
     /// Their layout score.
@@ -85,15 +85,15 @@ pub struct Score {
     /// Sums over all files.
     pub total: Sums,
     by_class: BTreeMap<u32, Sums>,
-    /// Number of pieces by the base-2 logarithm of their blocks, rounded down.
+    /// Number of pieces, by the base-2 logarithm of their number of blocks, rounded down.
     pub piece_sizes: BTreeMap<u32, u64>,
     /// Distances between files in directory order.
     pub distances: Distances,
     /// Free space, if it is known.
     pub free: Option<FreeSpace>,
-    /// Number of files without a layout, by reason.
+    /// Number of files without layout information, by reason.
     pub untold: BTreeMap<&'static str, u64>,
-    /// Number of bytes shared by several files.
+    /// Number of bytes that several files share.
     pub shared_bytes: u64,
     /// The map of the volume, if it was requested.
     pub map: Option<Map>,
@@ -106,14 +106,14 @@ impl Score {
         Self { block_bytes, ..Self::default() }
     }
 
-    /// Makes an empty score with the given rules.
+    /// Makes an empty score that uses these rules.
     #[must_use]
     pub fn by(rules: Rules) -> Self {
         Self { map: rules.map_bytes.map(Map::new), ..Self::new(rules.block_bytes) }
     }
 
-    /// Adds the extents of a file of `size` bytes, besides its layout. The map also shows
-    /// preallocated space.
+    /// Adds the extents of a file of `size` bytes to the sizes of pieces and to the map; call
+    /// [`add`](Self::add) for the layout. The map also shows preallocated space.
     pub fn add_extents(&mut self, extents: &[Extent], size: u64) {
         for blocks in pieces_of(extents, size, self.block_bytes.max(1)) {
             self.add_piece(blocks);
@@ -130,12 +130,12 @@ impl Score {
         self.by_class.entry(class).or_default().add(layout, split);
     }
 
-    /// Counts a piece of `blocks` blocks.
+    /// Counts a contiguous piece of `blocks` blocks.
     pub fn add_piece(&mut self, blocks: u64) {
         *self.piece_sizes.entry(blocks.max(1).ilog2()).or_default() += 1;
     }
 
-    /// Counts a file without a layout.
+    /// Counts a file without layout information.
     pub fn leave_out(&mut self, reason: &'static str) {
         *self.untold.entry(reason).or_default() += 1;
     }
@@ -175,8 +175,8 @@ impl Score {
 mod tests {
     use super::*;
 
-    /// FIEMAP reports a 1 GiB file on ext4 like this: extents of at most 32,768 blocks, and
-    /// preallocated space past the end.
+    /// FIEMAP reports a 1 GiB file on ext4 like this: extents have at most 32,768 blocks, and
+    /// preallocated space extends past the end.
     #[test]
     fn adjacent_extents_are_one_piece() {
         let extent = |at: u64, blocks: u64| Extent {

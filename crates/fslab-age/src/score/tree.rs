@@ -20,14 +20,14 @@ pub fn score_tree(target: &dyn FileSystem, rules: Rules) -> Result<Score> {
     score_files(target, rules, &mut |_file| {})
 }
 
-/// A file that was scored.
+/// A file with its layout.
 #[derive(Clone, Copy, Debug)]
 pub struct ScoredFile<'a> {
-    /// Its path without a leading slash; of several paths, the first one found.
+    /// Its path without a leading slash; if it has several paths, the first one found.
     pub path: &'a [u8],
     /// Its extents.
     pub extents: &'a [Extent],
-    /// Its layout, as it counts for the score.
+    /// Its layout, as included in the score.
     pub layout: FileLayout,
 }
 
@@ -42,7 +42,7 @@ pub fn score_files(
 ) -> Result<Score> {
     let unsupported = || fslab_vfs::Error::Errno(fslab_vfs::Errno::OPNOTSUPP);
     let layout = target.layout().ok_or_else(unsupported);
-    let layout = layout.map_err(Error::volume("where files lie"))?;
+    let layout = layout.map_err(Error::volume("can't read the layout of files"))?;
     let (score, seen) = (Score::by(rules), HashSet::new());
     let mut walk = Scorer { layout, rules, score, seen, each };
     visit(target, &mut |path, directory, attr, last| {
@@ -94,9 +94,9 @@ impl Scorer<'_> {
     }
 }
 
-/// Returns a checksum of a tree: of every path with its kind, size and owner. The checksum of a
-/// workload's [`Population`](crate::workload::Population) is equal if a replay performed all
-/// operations. `lost+found`, which mkfs makes, is ignored.
+/// Returns a checksum of a tree. It covers every path with its kind, size and owner. It equals the
+/// checksum of the workload's [`Population`](crate::workload::Population) if a replay performed all
+/// operations. The directory `lost+found`, which mkfs creates, is ignored.
 ///
 /// # Errors
 /// Errors of the file system.
@@ -115,8 +115,8 @@ pub fn tree_checksum(target: &dyn FileSystem, with_owners: bool) -> Result<Strin
     Ok(checksum_of_lines(lines))
 }
 
-/// Counts the files and directories of a tree; a file with several names is counted for each.
-/// `lost+found` is ignored.
+/// Counts the files and directories of a tree. A file with several names is counted once for each
+/// name. `lost+found` is ignored.
 ///
 /// # Errors
 /// Errors of the file system.
@@ -133,11 +133,11 @@ fn shown(path: &[u8]) -> String {
     path.escape_ascii().to_string()
 }
 
-/// The callback of [`visit`]: receives path, directory, attributes, and a value that is kept
-/// between the files of a directory.
+/// The callback of [`visit`]. It receives the path, the directory, the attributes, and a value that
+/// is kept from file to file within a directory.
 type Visitor<'a> = dyn FnMut(&[u8], Ino, &Attr, &mut Option<u64>) -> Result<()> + 'a;
 
-/// Visits everything below the root; entries of a directory are visited in listing order.
+/// Visits everything under the root. The entries of a directory are visited in listing order.
 fn visit(target: &dyn FileSystem, visitor: &mut Visitor<'_>) -> Result<()> {
     let mut waiting = vec![(Vec::new(), Ino::ROOT)];
     while let Some((path, directory)) = waiting.pop() {
@@ -165,7 +165,7 @@ fn visit(target: &dyn FileSystem, visitor: &mut Visitor<'_>) -> Result<()> {
     Ok(())
 }
 
-/// Drops the lookups of directories that will not be visited.
+/// Releases the lookup references of directories that will not be visited.
 fn forget(target: &dyn FileSystem, directory: Ino, waiting: &[(Vec<u8>, Ino)]) {
     let all = waiting.iter().map(|(_, ino)| *ino).chain([directory]);
     all.filter(|ino| *ino != Ino::ROOT).for_each(|ino| target.forget(ino, 1));

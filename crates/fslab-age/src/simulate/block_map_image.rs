@@ -1,4 +1,4 @@
-//! Draws the block map of an aged volume: one row per group, light where space is free.
+//! Draws the block map of an aged volume: one row per group; light cells are free.
 
 use std::ops::Range;
 
@@ -7,7 +7,7 @@ use fslab_ext2::GroupNo;
 
 use super::volume::Simulator;
 
-/// Returns an SVG of the volume; each cell is a run of blocks, darker the fuller it is.
+/// Returns an SVG of the volume. Each cell is a run of blocks; fuller cells are darker.
 #[must_use]
 pub fn picture(simulator: &Simulator, title: &str) -> String {
     let geometry = &simulator.geometry;
@@ -21,5 +21,5 @@ pub fn picture(simulator: &Simulator, title: &str) -> String {
         let empty: u32 = free[row as usize].iter().map(overlap).sum();
         1.0 - f64::from(empty.min(to - from)) / f64::from(to - from)
     };
-    heat_map(title, "a row a group, dark where in use", geometry.groups, &filled)
+    heat_map(title, "one row per group; dark cells are in use", geometry.groups, &filled)
 }

@@ -1,20 +1,20 @@
-//! The cost of a layout on a modelled disk: seeks, rotation, transfer and a track buffer. Every
-//! figure from here is modelled, not measured, and must be labelled so.
+//! Models the cost of a layout on a disk: seeks, rotation, transfer and a track buffer. All results
+//! are modelled instead of measured, and must be labelled so.
 
-/// A disk.
+/// A modelled disk.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Disk {
     /// Its name on command lines.
     pub name: &'static str,
     /// One line of help.
     pub help: &'static str,
-    /// The rotating parts; `None` for a disk without any.
+    /// The rotating parts; `None` for a disk that does not rotate.
     spindle: Option<Spindle>,
     /// Fixed overhead of each request, in microseconds.
     request_us: f64,
     /// Transfer rate of a disk that does not rotate, in bytes per microsecond.
     bytes_per_us: f64,
-    /// The largest request, in bytes.
+    /// Maximum size of a request, in bytes.
     pub request_bytes: u64,
 }
 
@@ -34,7 +34,8 @@ struct Spindle {
 pub const DISKS: &[Disk] = &[
     Disk {
         name: "fujitsu-m2694es",
-        help: "the paper's: 1 GB, 5400 turns a minute, 1818 cylinders of 15 tracks, 9.5 ms seek",
+        help: "the disk of the paper: 1 GB, 5400 revolutions per minute, 1818 cylinders of 15 \
+               tracks, 9.5 ms seek",
         spindle: Some(Spindle {
             turn_us: 60e6 / 5400.0,
             track_bytes: 94 * 512,
@@ -49,7 +50,7 @@ pub const DISKS: &[Disk] = &[
     },
     Disk {
         name: "sata-7200",
-        help: "a SATA disk of 2 TB, 7200 turns a minute, 8.5 ms seek",
+        help: "a SATA disk of 2 TB, 7200 revolutions per minute, 8.5 ms seek",
         spindle: Some(Spindle {
             turn_us: 60e6 / 7200.0,
             track_bytes: 1_250_000,
@@ -64,7 +65,7 @@ pub const DISKS: &[Disk] = &[
     },
     Disk {
         name: "ssd",
-        help: "a SATA SSD: 80 microseconds a request, 500 MB/s",
+        help: "a SATA SSD: 80 microseconds per request, 500 MB/s",
         spindle: None,
         request_us: 80.0,
         bytes_per_us: 500.0,
@@ -88,7 +89,7 @@ impl Disk {
         DISKS.iter().find(|disk| disk.name == name)
     }
 
-    /// Returns the disk at rest.
+    /// Returns the state of the disk before its first request.
     #[must_use]
     pub fn arm(&self) -> Arm<'_> {
         Arm { disk: self, now_us: 0.0, cylinder: 0, end: None }
@@ -102,14 +103,14 @@ impl Arm<'_> {
         self.now_us
     }
 
-    /// Reads contiguous bytes. A request that continues the last one is in the track buffer and
-    /// costs only its transfer.
+    /// Reads contiguous bytes. A request that continues the previous one is served from the track
+    /// buffer, so it costs only the transfer.
     pub fn read(&mut self, at: u64, bytes: u64) {
         self.transfer(at, bytes, true);
     }
 
-    /// Writes contiguous bytes. No buffer helps: each request, of the largest size, waits for its
-    /// sector.
+    /// Writes contiguous bytes, in requests of the maximum size. The buffer does not help: each
+    /// request waits for its sector.
     pub fn write(&mut self, at: u64, bytes: u64) {
         self.transfer(at, bytes, false);
     }
@@ -135,13 +136,13 @@ impl Arm<'_> {
         }
         let tracks = (at + bytes) / spindle.track_bytes - at / spindle.track_bytes;
         self.now_us += bytes as f64 / spindle.track_bytes as f64 * spindle.turn_us;
-        // Switching tracks loses no rotation, because sectors are skewed accordingly.
+        // Switching tracks loses no rotation, because sectors are skewed.
         self.now_us += tracks as f64 * spindle.seek_min_us / 2.0;
         self.end = Some(at + bytes);
         self.cylinder = spindle.cylinder_of(at + bytes);
     }
 
-    /// Moves the arm and waits for the sector.
+    /// Moves the arm to the cylinder and waits for the sector.
     fn go_to(&mut self, spindle: &Spindle, at: u64) {
         self.now_us += spindle.seek_us(self.cylinder.abs_diff(spindle.cylinder_of(at)));
         let wanted = (at % spindle.track_bytes) as f64 / spindle.track_bytes as f64;
@@ -155,8 +156,8 @@ impl Spindle {
         (at / (self.track_bytes * self.heads)).min(self.cylinders - 1)
     }
 
-    /// Returns the seek time, which grows with the square root of the distance. The mean of this
-    /// root over all pairs of cylinders is 8/15 of the root of the number of cylinders; this
+    /// Returns the seek time, which grows with the square root of the distance. The average of this
+    /// root over all pairs of cylinders is 8/15 of the root of the number of cylinders, which
     /// determines the factor.
     fn seek_us(&self, cylinders: u64) -> f64 {
         if cylinders == 0 {

@@ -11,7 +11,7 @@ use super::volume::{Point, SimulatedFile, Simulator};
 use crate::profile::DAY_NS;
 use crate::score::{FreeSpace, Score, Sums};
 
-/// The hot files: those changed in the last days.
+/// The hot files, which changed in the last days.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct Hot {
     /// Their layout.
@@ -21,8 +21,8 @@ pub struct Hot {
     pub score: Option<f64>,
     /// Their total size in bytes.
     pub bytes: u64,
-    /// Number of files with more blocks than an inode maps directly, which a policy may continue in
-    /// another group.
+    /// Number of hot files with more blocks than an inode maps directly. A policy may continue such
+    /// files in another group.
     pub large: u64,
     /// Their share of the bytes of all files, from 0 to 1.
     pub share_of_bytes: f64,
@@ -34,7 +34,7 @@ pub struct Hot {
     pub modelled_write: f64,
 }
 
-/// The number of split files within a distance from their directories.
+/// The number of split files within a maximum distance from their directories.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Distant {
     /// Maximum distance in groups.
@@ -48,13 +48,13 @@ pub struct Distant {
 pub struct Aged {
     /// Size of the volume, in bytes.
     pub volume_bytes: u64,
-    /// Number of operations done.
+    /// Number of operations performed.
     pub operations: u64,
     /// Bytes written.
     pub written: u64,
     /// Simulated time in days.
     pub days: f64,
-    /// Number of operations that a full volume refused wholly or partly.
+    /// Number of operations that failed at least partly because the volume was full.
     pub no_space: u64,
     /// The layout of all files.
     pub score: Score,
@@ -156,10 +156,10 @@ impl Simulator {
         self.volume.blocks(file.inode).len() > DIRECT_BLOCKS as usize
     }
 
-    /// Returns the modelled throughput of processing files in an order, in bytes per second. Blocks
-    /// are requested as a file system does: the inode, then the blocks, each indirect block when it
-    /// is needed. Inode blocks are requested once, since they stay cached; after overwriting they
-    /// are written back once.
+    /// Returns the modelled throughput of reading or writing files in an order, in bytes per
+    /// second. Blocks are requested as by a file system: the inode, then the blocks, with each
+    /// indirect block just before its first use. A block of inodes is requested only once because
+    /// it remains cached; after overwriting, it is written once.
     pub(super) fn throughput(&self, files: &[SimulatedFile], disk: &Disk, writes: bool) -> f64 {
         let mut arm = disk.arm();
         let block = self.block_bytes();
@@ -189,7 +189,7 @@ impl Simulator {
         if arm.elapsed_us() == 0.0 { 0.0 } else { bytes as f64 / arm.elapsed_us() * 1e6 }
     }
 
-    /// Returns the offset of the block with a file's inode, which is in the inode table of its
+    /// Returns the offset of the block that contains a file's inode, in the inode table of its
     /// group.
     fn inode_offset(&self, file: &SimulatedFile) -> u64 {
         let geometry = &self.geometry;
@@ -199,7 +199,7 @@ impl Simulator {
     }
 }
 
-/// Returns the total size of files, saturating, because a workload may claim any sizes.
+/// Returns the total size of files. The sum saturates, because sizes in a workload are arbitrary.
 fn bytes_of(files: &[SimulatedFile]) -> u64 {
     files.iter().fold(0, |sum, file| sum.saturating_add(file.size))
 }

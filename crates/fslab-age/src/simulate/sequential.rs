@@ -1,6 +1,6 @@
 //! The sequential benchmark of the slides on a simulated volume: files of one size are created one
-//! after the other, then read. Also, where the policy places the blocks of one file. All costs are
-//! modelled.
+//! after another and then read. Also returns where the policy places the blocks of one file. All
+//! costs are modelled.
 
 use serde::Serialize;
 
@@ -12,8 +12,8 @@ use crate::workload::{Operation, OperationKind};
 /// Total size of the files of one size, in bytes.
 pub(crate) const TOTAL: u64 = 32 << 20;
 
-/// File sizes, doubling (slide 36). In addition, the largest size that an inode maps directly with
-/// blocks of 8 KiB, 96 KiB, and one block more.
+/// File sizes: each doubles the previous one (slide 36). In addition, the largest size that an
+/// inode maps directly with blocks of 8 KiB (96 KiB), and one block more.
 const SIZES_KIB: [u64; 13] = [16, 32, 64, 96, 104, 128, 256, 512, 1024, 2048, 4096, 8192, 16_384];
 
 /// Returns the file sizes in bytes.
@@ -24,10 +24,11 @@ pub(crate) fn sizes() -> impl Iterator<Item = u64> {
 /// Number of files per directory.
 pub(crate) const PER_DIRECTORY: u64 = 25;
 
-/// The first of the file numbers that no workload uses.
+/// The first of the file numbers that workloads do not use.
 const FIRST_NUMBER: u64 = 1 << 62;
 
-/// Number of blocks of the file whose placement is reported: more than an inode maps directly.
+/// Number of blocks in the file whose placement is reported; larger than the number that an inode
+/// maps directly.
 const FILE_BLOCKS: u64 = 64;
 
 /// The results for files of one size.
@@ -35,32 +36,33 @@ const FILE_BLOCKS: u64 = 64;
 pub struct BySize {
     /// Size of each file in bytes.
     pub size_bytes: u64,
-    /// Modelled throughput of creating them, in bytes per second.
+    /// Modelled throughput of creating these files, in bytes per second.
     pub modelled_create: f64,
-    /// Modelled throughput of reading them, in bytes per second.
+    /// Modelled throughput of reading these files, in bytes per second.
     pub modelled_read: f64,
-    /// Their layout score.
+    /// The layout score of these files.
     pub score: Option<f64>,
 }
 
-/// The point at which a policy leaves the group of a file's first block.
+/// The point at which a policy switches away from the group of a file's first block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct FirstSwitch {
-    /// Number of blocks before that point; all blocks of the file if there is none.
+    /// Number of blocks before that point, or all blocks of the file if the policy does not switch.
     pub blocks: u64,
-    /// Their size in bytes.
+    /// The size of these blocks in bytes.
     pub bytes: u64,
     /// Whether the first block is in the group of the file's directory.
     pub begins_at_home: bool,
-    /// Whether it leaves the group within the first 64 blocks.
+    /// Whether the policy switches groups within the first 64 blocks.
     pub leaves: bool,
 }
 
 impl Simulator {
-    /// Creates and reads 32 MiB of files of each size, then removes them.
+    /// For each size, creates and reads files with a total of 32 MiB, then removes them.
     ///
     /// # Errors
-    /// Errors of the policy. A full volume is no error; its figures cover what fitted.
+    /// Errors of the policy. A full volume is not an error; the results then cover the files that
+    /// fit.
     pub fn sequential(&mut self, disk: &Disk) -> Result<Vec<BySize>> {
         sizes()
             .map(|size| {
@@ -74,7 +76,7 @@ impl Simulator {
             .collect()
     }
 
-    /// Finds where the blocks of a new file are placed.
+    /// Determines where the blocks of a new file are placed.
     ///
     /// # Errors
     /// Errors of the policy.
@@ -99,7 +101,7 @@ impl Simulator {
         })
     }
 
-    /// Calls `work` with files of one size in directories of their own, then removes them.
+    /// Calls `work` with files of one size in separate directories, then removes them.
     fn with_files<T>(
         &mut self,
         count: u64,

@@ -1,4 +1,4 @@
-//! The simulated volume, and the application of a workload's operations to it.
+//! The simulated volume; applies the operations of a workload.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -15,17 +15,17 @@ use crate::profile::DAY_NS;
 use crate::score::{FileLayout, FreeSpace, Sums, layout_of, pieces_of};
 use crate::workload::{Operation, OperationKind};
 
-/// Approximate number of bytes that a name takes in its directory.
+/// Approximate number of bytes that a name needs in its directory.
 const NAME_BYTES: u64 = 24;
 
-/// A simulated file system that a workload ages.
+/// A simulated file system, aged by a workload.
 pub struct Simulator {
     pub(super) settings: Settings,
     pub(super) geometry: Geometry,
     pub(super) volume: Volume,
     files: HashMap<u64, SimulatedFile>,
     reserved_blocks: u32,
-    /// Number of operations that a full volume refused.
+    /// Number of operations that failed because the volume was full.
     pub(super) no_space: u64,
     pub(super) operations: u64,
     pub(super) written: u64,
@@ -39,13 +39,13 @@ pub struct Simulator {
 pub struct Point {
     /// Days since the beginning.
     pub day: u64,
-    /// Layout score.
+    /// The layout score.
     pub score: Option<f64>,
-    /// Share of the blocks in use, including metadata.
+    /// Share of blocks in use, including metadata.
     pub used: f64,
     /// Number of files with at least one block.
     pub files: u64,
-    /// Number of split files among them.
+    /// Number of these files whose first block is in another group than the directory's inode.
     pub split: u64,
 }
 
@@ -57,7 +57,7 @@ pub(super) struct SimulatedFile {
     pub is_directory: bool,
     pub size: u64,
     pub modified_ns: u64,
-    /// For a directory, the number of its names.
+    /// For a directory, the number of names in it.
     names: u32,
 }
 
@@ -65,7 +65,7 @@ impl Simulator {
     /// Makes an empty volume.
     ///
     /// # Errors
-    /// Fails if no such volume is possible, or if there is no such policy.
+    /// Fails if no such volume is possible, or if the policy does not exist.
     pub fn new(settings: Settings, variant: Variant, seed: u64) -> Result<Self> {
         let geometry = settings.geometry()?;
         let unknown = || Error::parameter(format!("there is no policy '{}'", variant.policy));
@@ -91,7 +91,7 @@ impl Simulator {
         Ok(simulator)
     }
 
-    /// Applies an operation. Operations that a full volume refuses are counted.
+    /// Applies an operation. Operations that do not fit on a full volume are counted.
     ///
     /// # Errors
     /// Fails if the operation contradicts earlier ones.
@@ -109,8 +109,8 @@ impl Simulator {
         }
     }
 
-    /// Takes the scores that are due before a time. If nothing happened over several of them, only
-    /// the first and the last are taken, which are equal.
+    /// Records the scores that are due up to a time. If several are due without an operation in
+    /// between, only the first and the last are recorded, because all are equal.
     fn take_scores(&mut self, time_ns: u64) {
         let every = u64::from(self.settings.score_every_days.max(1)).saturating_mul(DAY_NS);
         while time_ns >= self.next_score_ns && self.next_score_ns < u64::MAX {
@@ -156,13 +156,14 @@ impl Simulator {
         if is_root { Ok(()) } else { self.count_name(operation.directory, 1) }
     }
 
-    /// Counts an operation that does not fit; this is no error.
+    /// Counts an operation that does not fit, which is not an error.
     fn refuse(&mut self) -> Result<()> {
         self.no_space += 1;
         Ok(())
     }
 
-    /// Counts a name of a directory. A directory grows with its names and never shrinks.
+    /// Adds `change` to the number of names in a directory. A directory grows with its names, but
+    /// it never shrinks.
     fn count_name(&mut self, directory: u64, change: i32) -> Result<()> {
         let block = u64::from(self.geometry.block_size.bytes_u32());
         let Some(file) = self.files.get_mut(&directory) else { return Ok(()) };
@@ -189,12 +190,12 @@ impl Simulator {
             return self.refuse();
         }
         let block = self.block_bytes();
-        // The block count of the largest file fits 32 bits.
+        // The number of blocks in the largest possible file fits in 32 bits.
         let range = (operation.offset / block) as u32..end.div_ceil(block) as u32;
         if self.map(inode, range, end.is_multiple_of(block))? {
             self.volume.close(inode);
         }
-        // Bytes that do not fit do not count.
+        // The size does not include bytes that do not fit.
         let fits = end.min(u64::from(self.volume.end(inode)) * block);
         if let Some(file) = self.files.get_mut(&operation.file) {
             file.size = file.size.max(fits);
@@ -202,7 +203,7 @@ impl Simulator {
         Ok(())
     }
 
-    /// Maps the unmapped blocks in a range of a file; returns whether there were any.
+    /// Maps the unmapped blocks in a range of a file; returns whether any were unmapped.
     fn map(&mut self, inode: InodeNo, range: Range<u32>, last_is_full: bool) -> Result<bool> {
         let missing = self.volume.unmapped(inode, &range);
         if missing == 0 {
@@ -251,13 +252,13 @@ impl Simulator {
         u64::from(self.geometry.block_size.bytes_u32())
     }
 
-    /// Returns the files with these numbers, in order; missing ones are skipped.
+    /// Returns the files with these numbers, in order. Missing files are skipped.
     pub(super) fn numbered(&self, numbers: Range<u64>) -> Vec<SimulatedFile> {
         numbers.filter_map(|number| self.files.get(&number).copied()).collect()
     }
 
     /// Returns the number of groups between a file's first block and its directory's inode. `None`
-    /// if either does not exist.
+    /// if the block or the directory does not exist.
     pub(super) fn groups_from_home(&self, file: &SimulatedFile) -> Option<u32> {
         let directory = self.files.get(&file.directory)?;
         let home = self.geometry.group_of_inode(directory.inode);
@@ -265,13 +266,13 @@ impl Simulator {
         Some(self.geometry.group_of(*first).0.abs_diff(home.0))
     }
 
-    /// Returns the regular files and their numbers.
+    /// Returns the regular files with their numbers.
     pub(super) fn files(&self) -> impl Iterator<Item = (u64, &SimulatedFile)> {
         let regular = self.files.iter().filter(|(_, file)| !file.is_directory);
         regular.map(|(number, file)| (*number, file))
     }
 
-    /// Sums the layouts of the wanted files.
+    /// Sums the layouts of the files for which `wanted` returns `true`.
     pub(super) fn sums(&self, wanted: impl Fn(&SimulatedFile) -> bool) -> Sums {
         let mut sums = Sums::default();
         for (_, file) in self.files().filter(|(_, file)| wanted(file)) {
@@ -297,7 +298,7 @@ impl Simulator {
         }
     }
 
-    /// Returns the lengths of a file's pieces in blocks.
+    /// Returns the lengths of a file's contiguous pieces, in blocks.
     pub(super) fn pieces(&self, inode: InodeNo) -> Vec<u64> {
         if let Some(extents) = self.sparse_extents(inode) {
             return pieces_of(&extents, self.geometry.size_max(), self.block_bytes());
@@ -306,7 +307,7 @@ impl Simulator {
         pieces.map(|piece| piece.len() as u64).collect()
     }
 
-    /// Returns every block of a file with holes as an extent; `None` for a file without holes.
+    /// Returns every block of a sparse file as an extent; `None` for a file without holes.
     fn sparse_extents(&self, inode: InodeNo) -> Option<Vec<Extent>> {
         let (logical, length) = (self.volume.logical_blocks(inode)?, self.block_bytes());
         let extent = |(logical, block): (&u32, &BlockNo)| Extent {
@@ -322,7 +323,7 @@ impl Simulator {
         self.groups_from_home(file).is_some_and(|groups| groups > 0)
     }
 
-    /// Returns the free space by sizes of its pieces.
+    /// Returns a histogram of the free space by the sizes of its runs.
     pub(super) fn free_space(&self) -> FreeSpace {
         let mut free = FreeSpace::default();
         for group in self.geometry.all_groups() {

@@ -1,4 +1,4 @@
-//! Hides names as keyed hashes: equal names have equal hashes under one key.
+//! Replaces names by keyed hashes: with one key, equal names have equal hashes.
 
 use std::path::Path;
 
@@ -10,19 +10,19 @@ const KEY_BYTES_MIN: usize = 16;
 /// The context string for deriving name keys.
 const CONTEXT: &str = "fslab 2026-11 names in snapshots";
 
-/// A key for names.
+/// A key for anonymising names.
 pub struct NameKey([u8; blake3::KEY_LEN]);
 
 impl NameKey {
-    /// Reads the key from a file; all of its bytes count.
+    /// Reads the key from a file; all bytes of the file are used.
     ///
     /// # Errors
-    /// Fails if the key is too short to keep a secret, and with errors of the system.
+    /// Fails if the key is too short to be secure, and with errors of the system.
     pub fn read(path: &Path) -> Result<Self> {
         let secret = std::fs::read(path).map_err(Error::file(path))?;
         if secret.len() < KEY_BYTES_MIN {
             let message = format!(
-                "key {}: {} bytes; a key has at least {KEY_BYTES_MIN}",
+                "key {}: {} bytes; a key must have at least {KEY_BYTES_MIN}",
                 path.display(),
                 secret.len()
             );

@@ -1,4 +1,4 @@
-//! Takes a snapshot of a live tree with several threads, without leaving its file system.
+//! Takes a snapshot of a mounted tree with several threads, without leaving its file system.
 
 use std::fs::{File, Metadata};
 use std::os::unix::ffi::OsStrExt;
@@ -19,13 +19,13 @@ use crate::walk::{present, walk};
 pub struct Capture {
     /// Number of threads.
     pub threads: usize,
-    /// Whether to record data that requires opening each file: its extents and its inode
+    /// Whether to record the data that requires opening each file: its extents and its inode
     /// generation.
     pub layout: bool,
-    /// With `layout`, whether to store the extents instead of only the numbers of blocks and
+    /// With `layout`, whether to store the extents, in addition to the numbers of blocks and
     /// breaks.
     pub extents: bool,
-    /// The key for hiding names.
+    /// The key for anonymising names.
     pub key: Option<NameKey>,
     /// The current time, in nanoseconds since 1970.
     pub now_ns: i64,
@@ -34,7 +34,7 @@ pub struct Capture {
 /// Writes a snapshot of a tree and returns the number of its entries.
 ///
 /// # Errors
-/// Errors of the system. Files that are removed meanwhile are skipped.
+/// Errors of the system. Files that are removed during the capture are skipped.
 pub fn capture(root: &Path, output: &Path, options: &Capture) -> Result<u64> {
     let top = std::fs::metadata(root).map_err(Error::file(root))?;
     let space = rustix::fs::statvfs(root).map_err(Error::file(root))?;
@@ -64,7 +64,7 @@ pub fn capture(root: &Path, output: &Path, options: &Capture) -> Result<u64> {
     })
 }
 
-/// Whether a directory is the root of its file system, so that all used space belongs to it.
+/// Whether a directory is the root of its file system; then all used space belongs to it.
 fn is_whole(root: &Path, top: &Metadata) -> Result<bool> {
     let above = root.join("..");
     let above = above.metadata().map_err(Error::file(&above))?;
@@ -80,7 +80,7 @@ struct Capturer<'a> {
 }
 
 impl Capturer<'_> {
-    /// Records a directory's entries and returns its subdirectories.
+    /// Records the entries of a directory and returns its subdirectories.
     fn directory(&self, path: &Path) -> Result<Vec<PathBuf>> {
         let Some(own) = present(path.symlink_metadata()).map_err(Error::file(path))? else {
             return Ok(Vec::new());
@@ -137,7 +137,8 @@ impl Capturer<'_> {
         })
     }
 
-    /// Returns data that requires opening a file or directory; nothing if it no longer exists.
+    /// Returns the data that requires opening a file or directory; an empty entry if it no longer
+    /// exists.
     fn opened(&self, path: &Path, kind: EntryKind, size: u64) -> Result<Entry> {
         let Some(file) = present(open_itself(path)).map_err(Error::file(path))? else {
             return Ok(Entry::default());

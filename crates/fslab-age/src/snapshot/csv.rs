@@ -1,8 +1,8 @@
-//! Imports snapshots from CSV, for any other program that lists files.
+//! Imports snapshots from CSV files, which any program that lists files can write.
 //!
-//! The first line names the columns. `path` and `size` are required. Optional are `inode`, `kind`
-//! (d, f, l or o), `modified`, `changed`, `born` (seconds since 1970), `mode` (octal), `uid` and
-//! `gid`.
+//! The first line contains the names of the columns. `path` and `size` are required. These are
+//! optional: `inode`, `kind` (d, f, l or o), `modified`, `changed`, `born` (seconds since 1970),
+//! `mode` (octal), `uid` and `gid`.
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -13,8 +13,8 @@ use super::paths::Directories;
 use super::{Entry, EntryKind, NameKey, SnapshotWriter, Taken};
 use crate::error::{Error, Result, one_line};
 
-/// Writes a snapshot of the files that a CSV file lists, and returns the number of its entries.
-/// Without inode numbers, a path stands for the same file in all snapshots.
+/// Writes a snapshot of the files listed in a CSV file. Returns the number of its entries. Without
+/// inode numbers, a path is treated as the same file in all snapshots.
 ///
 /// # Errors
 /// The first invalid line, or an error of the system.
@@ -33,7 +33,7 @@ pub fn import_csv(
         let record = record.map_err(csv_error(input))?;
         let (path, mut entry) = entry_of(&columns, &record, input)?;
         let (directory, name) = directories.place(&path, &mut |path| number_of(path, b"d"));
-        // A directory of the list may also occur in paths below it.
+        // A directory in the list may also occur in paths of other entries.
         if entry.kind == EntryKind::Directory {
             directories
                 .place(&[path.as_slice(), b"/x"].concat(), &mut |path| number_of(path, b"d"));
@@ -48,7 +48,7 @@ pub fn import_csv(
     writer.finish(&Taken { taken_ns, source, anonymised: key.is_some(), ..Taken::default() })
 }
 
-/// The index of each column in a line.
+/// The index of each column in a line, by name.
 type Columns = HashMap<String, usize>;
 
 fn columns_of(head: &StringRecord, input: &Path) -> Result<Columns> {
@@ -59,7 +59,7 @@ fn columns_of(head: &StringRecord, input: &Path) -> Result<Columns> {
     match ["path", "size"].into_iter().find(|needed| !columns.contains_key(*needed)) {
         None => Ok(columns),
         Some(needed) => {
-            let what = format!("the first line names no column '{needed}'");
+            let what = format!("the first line has no column '{needed}'");
             Err(Error::Line { path: input.to_owned(), line: 1, what })
         }
     }
@@ -76,14 +76,15 @@ fn entry_of(columns: &Columns, record: &StringRecord, input: &Path) -> Result<(V
     };
     let number = |column: &str, radix: u32| {
         let parse = |text: &str| {
-            let unfit = || wrong(format!("'{}' is no number from 0 to 2^63", one_line(text)));
+            let unfit = || wrong(format!("'{}' is not a number from 0 to 2^63", one_line(text)));
             u64::from_str_radix(text, radix).ok().filter(|n| *n < 1 << 63).ok_or_else(unfit)
         };
         cell(column).map(parse).transpose()
     };
     let time = |column: &str| {
         let parse = |text: &str| {
-            let unfit = || wrong(format!("'{}' are no seconds since 1970", one_line(text)));
+            let unfit =
+                || wrong(format!("'{}' is not a number of seconds since 1970", one_line(text)));
             // 64-bit nanoseconds cover the years 1677 to 2262.
             let seconds = text.parse::<f64>().ok().filter(|seconds| seconds.abs() < 9.2e9);
             seconds.map(|seconds| (seconds * 1e9) as i64).ok_or_else(unfit)
@@ -92,26 +93,28 @@ fn entry_of(columns: &Columns, record: &StringRecord, input: &Path) -> Result<(V
     };
     let owner = |column: &str| {
         let told = number(column, 10)?.unwrap_or_default();
-        u32::try_from(told).map_err(|error| wrong(format!("no owner is {told}: {error}")))
+        u32::try_from(told).map_err(|error| wrong(format!("{told} is not a valid owner: {error}")))
     };
     let path = cell("path").unwrap_or_default().trim_matches('/').as_bytes().to_vec();
     if path.split(|byte| *byte == b'/').any(|name| matches!(name, b"" | b"." | b"..")) {
-        return Err(wrong("the path has an empty name, or one of dots".to_owned()));
+        return Err(wrong("the path contains an empty name, '.' or '..'".to_owned()));
     }
     let kind = match cell("kind").unwrap_or("f") {
         "d" => EntryKind::Directory,
         "f" => EntryKind::File,
         "l" => EntryKind::Symlink,
         "o" => EntryKind::Other,
-        other => return Err(wrong(format!("'{}' is no kind: d, f, l or o", one_line(other)))),
+        other => {
+            return Err(wrong(format!("'{}' is not a kind; use d, f, l or o", one_line(other))));
+        }
     };
     let modified_ns = time("modified")?;
     let size = match number("size", 10)? {
-        None if kind == EntryKind::File => return Err(wrong("it has no size".to_owned())),
+        None if kind == EntryKind::File => return Err(wrong("the size is missing".to_owned())),
         told => told.unwrap_or_default(),
     };
     let inode = match number("inode", 10)? {
-        Some(0) => return Err(wrong("the inode 0 stands for the root".to_owned())),
+        Some(0) => return Err(wrong("inode 0 is reserved for the root".to_owned())),
         told => told.unwrap_or_else(|| number_of(&path, b"f")),
     };
     let entry = Entry {
@@ -130,7 +133,7 @@ fn entry_of(columns: &Columns, record: &StringRecord, input: &Path) -> Result<(V
     Ok((path, entry))
 }
 
-/// Returns a number for a path; two paths collide with a probability of 1 in 2^63.
+/// Returns a number for a path. Two paths collide with a probability of 1 in 2^63.
 fn number_of(path: &[u8], kind: &[u8]) -> u64 {
     let mut hasher = blake3::Hasher::new();
     hasher.update(kind).update(path);

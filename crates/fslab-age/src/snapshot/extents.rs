@@ -1,5 +1,6 @@
-//! A file's extents as a text that any table engine can split: `LOGICAL:PHYSICAL:LENGTH:FLAGS`,
-//! separated by spaces. All numbers are decimal, the first three in bytes; the flags are FIEMAP's.
+//! A file's extents as text that any table engine can split: `LOGICAL:PHYSICAL:LENGTH:FLAGS`,
+//! separated by spaces. All numbers are decimal, and the first three are in bytes. The flags are
+//! those of FIEMAP.
 
 use fslab_vfs::Extent;
 
@@ -15,7 +16,7 @@ pub struct ExtentList {
 }
 
 impl ExtentList {
-    /// Parses a text; `None` if it is not such a list, or not in order.
+    /// Parses a text; `None` if it is not such a list or is not in logical order.
     #[must_use]
     pub fn parse(text: &Text) -> Option<Self> {
         let mut list = Self::default();

@@ -1,9 +1,9 @@
-//! The columns of a snapshot; described in `docs/formats/snapshot.md`.
+//! The columns of a snapshot file, which `docs/formats/snapshot.md` describes.
 
 use super::ExtentList;
 use crate::table::{Kind, Number, row};
 
-/// What something is.
+/// The kinds of entries.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum EntryKind {
     /// A directory.
@@ -13,7 +13,7 @@ pub enum EntryKind {
     File = 2,
     /// A symbolic link.
     Symlink = 3,
-    /// A device, a pipe, a socket.
+    /// A device, pipe or socket.
     Other = 4,
 }
 
@@ -27,65 +27,66 @@ impl Number for EntryKind {
     fn from_cell(cell: i64) -> Result<Self, &'static str> {
         let all = [Self::Directory, Self::File, Self::Symlink, Self::Other];
         let found = all.into_iter().find(|kind| kind.to_cell() == cell);
-        found.ok_or("its kind is none of 1 to 4")
+        found.ok_or("its kind is not from 1 to 4")
     }
 }
 
 row! {
-    /// A file or directory at the time of a snapshot. A snapshot has names of others' files, so
-    /// only its owner may read it.
+    /// The state of a file or directory in a snapshot. Only the owner may read a snapshot, because
+    /// it contains names of other users' files.
     Entry: "snapshot" 2, mode 0o600, Entry::fit;
-    // Whether it rises, and since which version.
+    // Each line contains the column's type, whether its values rise, and the format version that
+    // introduced it.
     numbers {
-        /// Its inode number; not 0, which stands for the root.
+        /// The inode number; never 0, which means the root.
         inode: u64, true, 1;
-        /// The inode number of its directory, 0 for the root.
+        /// The inode number of its directory; 0 for the root.
         directory: u64, false, 1;
-        /// What it is.
+        /// The kind of entry.
         kind: EntryKind, false, 1;
         /// Size in bytes.
         size: u64, true, 1;
-        /// Space it takes, in bytes.
+        /// Allocated space in bytes.
         stored: u64, true, 1;
-        /// Last change of the contents, in nanoseconds since 1970.
+        /// Time of the last change of the content, in nanoseconds since 1970.
         modified_ns: i64, true, 1;
-        /// Last change of the inode.
+        /// Time of the last change of the inode.
         changed_ns: i64, true, 1;
-        /// Creation; 0 where nobody knows.
+        /// Time of creation; 0 if unknown.
         born_ns: i64, true, 1;
         /// Permissions.
         mode: u32, false, 1;
-        /// Owner.
+        /// User ID of the owner.
         uid: u32, false, 1;
-        /// Group.
+        /// Group ID.
         gid: u32, false, 1;
-        /// Names.
+        /// Number of names.
         links: u32, false, 1;
-        /// Blocks that have a place; 0 where nobody looked.
+        /// Number of allocated blocks; 0 if the layout was not recorded.
         blocks: u64, false, 1;
-        /// Those of them that do not follow their predecessor.
+        /// Number of these blocks that do not follow their predecessor.
         breaks: u64, false, 1;
-        /// The generation of its inode, which is another when the inode is used again; 0 where the
-        /// file system does not tell.
+        /// The generation of its inode, which changes when the inode is reused; 0 if the file
+        /// system does not report it.
         generation: u32, false, 2;
     }
     texts {
         /// Its name.
         name, 1;
-        /// Where it lies, where that was asked for: see [`ExtentList`].
+        /// Its extents, if they were recorded; see [`ExtentList`].
         extents, 2;
     }
 }
 
 impl Entry {
-    /// What snapshots are sorted by: directories first, then the inode.
+    /// Returns the sort key of snapshots: directories come first, then entries are sorted by inode.
     #[must_use]
     pub fn key(&self) -> (bool, u64) {
         (self.kind != EntryKind::Directory, self.inode)
     }
 
-    /// Whether this and an entry of a later snapshot with the same inode are one file: an inode
-    /// whose birth or generation is another is used again.
+    /// Whether an entry of a later snapshot with the same inode is the same file. The inode was
+    /// reused if its creation time or generation differs.
     #[must_use]
     pub fn is_same_file(&self, later: &Self) -> bool {
         let (generation, later_one) = (self.generation, later.generation);
@@ -94,14 +95,14 @@ impl Entry {
             && (generation == later_one || generation == 0 || later_one == 0)
     }
 
-    /// As far as a file may have it.
+    /// Checks the values of the entry and masks its mode.
     fn fit(self) -> Result<Self, &'static str> {
         let beyond = |number: u64| number > i64::MAX as u64;
         if self.inode == 0 || [self.inode, self.directory, self.size].into_iter().any(beyond) {
-            return Err("an inode number or the size is beyond 63 bits, or the inode is 0");
+            return Err("an inode number or the size exceeds 63 bits, or the inode is 0");
         }
         if !self.extents.is_empty() && ExtentList::parse(&self.extents).is_none() {
-            return Err("its extents are no list of LOGICAL:PHYSICAL:LENGTH:FLAGS in their order");
+            return Err("its extents are not an ordered list of LOGICAL:PHYSICAL:LENGTH:FLAGS");
         }
         Ok(Self { mode: self.mode & 0o7777, ..self })
     }

@@ -10,7 +10,7 @@ use super::paths::Directories;
 use super::{Entry, EntryKind, NameKey, SnapshotWriter, Taken};
 use crate::error::{Error, Result};
 
-/// The interval between snapshots.
+/// The interval at which snapshots are made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Every {
     /// After each commit.
@@ -31,7 +31,7 @@ impl Every {
     }
 }
 
-/// The history of a repository along first parents.
+/// The history of a repository, following first parents.
 pub struct History {
     repository: PathBuf,
     commits: Vec<Commit>,
@@ -46,7 +46,7 @@ struct Commit {
 }
 
 struct Change {
-    /// The blob at the path afterwards; `None` if the path was removed or is not a file.
+    /// The blob at the path after the commit; `None` if the path was removed or is not a file.
     blob: Option<String>,
     mode: u32,
     path: Vec<u8>,
@@ -83,7 +83,7 @@ impl History {
         self.commits.len()
     }
 
-    /// Writes a snapshot for each period into a directory and returns their paths in order.
+    /// Writes a snapshot for each period into a directory. Returns their paths in order.
     ///
     /// # Errors
     /// Errors of the system.
@@ -97,7 +97,7 @@ impl History {
         let mut written = Vec::new();
         let mut latest = i64::MIN;
         for (index, commit) in self.commits.iter().enumerate() {
-            // Clocks of committers differ; the time must never go back.
+            // Clocks of committers differ, but the time must not go backwards.
             latest = latest.max(commit.time_s);
             tree.apply(commit, latest, &self.sizes)?;
             let period = latest.div_euclid(every.period_s());
@@ -126,7 +126,7 @@ impl History {
     }
 }
 
-/// The tree of a commit.
+/// The files and directories at one commit.
 #[derive(Default)]
 struct Tree {
     files: BTreeMap<Vec<u8>, File>,
@@ -145,7 +145,7 @@ struct File {
 
 impl Tree {
     fn apply(&mut self, commit: &Commit, time_s: i64, sizes: &HashMap<String, u64>) -> Result<()> {
-        // If a file is removed and one with the same blob appears, it was renamed.
+        // A removed file and a new file with the same blob are treated as a rename.
         let mut gone: HashMap<String, File> = HashMap::new();
         for change in commit.changes.iter().filter(|change| change.blob.is_none()) {
             if let Some(file) = self.files.remove(&change.path) {
@@ -154,7 +154,7 @@ impl Tree {
         }
         for change in &commit.changes {
             let Some(blob) = &change.blob else { continue };
-            let unknown = || failed(format!("git gives no size for the blob {blob}"));
+            let unknown = || failed(format!("git reports no size for the blob {blob}"));
             let size = sizes.get(blob).copied().ok_or_else(unknown)?;
             if let Some(file) = self.files.get_mut(&change.path) {
                 file.modified_s = if file.blob == *blob { file.modified_s } else { time_s };
@@ -251,14 +251,19 @@ fn parse(text: &[u8]) -> Result<Vec<Commit>> {
     while let Some(token) = tokens.next() {
         if let [1, time @ ..] = token {
             let time = std::str::from_utf8(time).ok().and_then(|time| time.trim().parse().ok());
-            let time_s = time.ok_or_else(|| failed("a commit without a time"))?;
+            let time_s = time.ok_or_else(|| failed("git printed a commit without a time"))?;
             commits.push(Commit { time_s, changes: Vec::new() });
         } else if let [b':', change @ ..] = token {
             let path = tokens.next().unwrap_or_default().to_vec();
             let change =
                 std::str::from_utf8(change).ok().and_then(|change| parse_change(change, path));
-            let change = change.ok_or_else(|| failed("a change that can't be read"))?;
-            commits.last_mut().ok_or_else(|| failed("a change of no commit"))?.changes.push(change);
+            let change =
+                change.ok_or_else(|| failed("git printed a change that can't be parsed"))?;
+            commits
+                .last_mut()
+                .ok_or_else(|| failed("git printed a change before the first commit"))?
+                .changes
+                .push(change);
         }
     }
     Ok(commits)
@@ -269,12 +274,12 @@ fn parse_change(change: &str, path: Vec<u8>) -> Option<Change> {
     let mut words = change.split_ascii_whitespace();
     let mode = u32::from_str_radix(words.nth(1)?, 8).ok()?;
     let blob = words.nth(1)?.to_owned();
-    // Removed, or a nested repository.
+    // The path was removed, or it is a nested repository.
     let is_file = mode & 0o170_000 != 0 && mode != 0o160_000;
     Some(Change { blob: is_file.then_some(blob), mode, path })
 }
 
-/// Returns the sizes of all blobs in the commits, as far as git knows them.
+/// Returns the sizes of all blobs in the commits that git has.
 fn sizes(repository: &Path, commits: &[Commit]) -> Result<HashMap<String, u64>> {
     let changes = commits.iter().flat_map(|commit| &commit.changes);
     let blobs: HashSet<&str> = changes.filter_map(|change| change.blob.as_deref()).collect();

@@ -1,10 +1,10 @@
-//! Makes snapshots from traces of Plan 9 file servers (9fans/p9trace). A server dumped its tree
-//! every day. A trace has every block of every dump, without file contents and names.
+//! Makes snapshots from traces of Plan 9 file servers (9fans/p9trace). Such a server dumped its
+//! tree every day. A trace contains every block of every dump, but no file contents and no names.
 //!
-//! A tree is walked from its super block, as the server would do. Directory and pointer blocks are
-//! kept in a temporary file while traces are read, and found by address. Memory therefore grows
-//! with their number, not with their content. Blocks that occur in no trace, because some traces of
-//! a server are missing, are counted, and everything below them is left out.
+//! A tree is walked from its super block, as the server does. While traces are read, directory and
+//! pointer blocks are stored in a temporary file with an index by address. So memory grows with the
+//! number of these blocks, not with their content. Blocks may be missing, because some traces of a
+//! server are missing. They are counted, and everything under them is omitted.
 
 mod block;
 mod record;
@@ -34,15 +34,15 @@ pub struct P9Dumps {
 pub struct P9Written {
     /// Paths of the snapshots, in the order of the dumps.
     pub snapshots: Vec<PathBuf>,
-    /// Number of dumps whose root is in no trace.
+    /// Number of dumps whose root block is missing.
     pub rootless: u64,
-    /// Number of blocks that were needed and are in no trace.
+    /// Number of blocks that were needed but are missing.
     pub missing_blocks: u64,
 }
 
 impl P9Dumps {
-    /// Reads traces, which must be in chronological order. Blocks go to a temporary file in the
-    /// directory `beside`.
+    /// Reads traces, which must be in chronological order. Blocks are stored in a temporary file in
+    /// the directory `beside`.
     ///
     /// # Errors
     /// The first invalid record, or an error of the system.
@@ -86,7 +86,7 @@ impl P9Dumps {
                 continue;
             }
             written.missing_blocks += walk.missing_blocks;
-            // A dump has no time of its own; use the time of the latest change.
+            // A dump has no time; use the time of its latest change.
             latest_ns = walk.latest_ns.max(latest_ns);
             let source = "a Plan 9 file server".to_owned();
             walk.writer.finish(&Taken { taken_ns: latest_ns, source, ..Taken::default() })?;
@@ -100,14 +100,14 @@ impl P9Dumps {
 struct Blocks {
     path: PathBuf,
     file: File,
-    /// Data not yet written to the file; it goes to offset `written`.
+    /// Data that has not been written to the file yet; its offset will be `written`.
     tail: Vec<u8>,
     written: u64,
     /// For each block, its offset, length and tag.
     places: HashMap<u32, (u64, u16, u8)>,
 }
 
-/// Number of bytes that are written at once.
+/// Number of bytes that are written at a time.
 const TAIL_BYTES: usize = 1 << 20;
 
 impl Blocks {
@@ -119,7 +119,7 @@ impl Blocks {
 
     fn add(&mut self, address: u32, tag: u8, bytes: &[u8]) -> Result<()> {
         let at = self.written + self.tail.len() as u64;
-        // A record has at most 32 KiB, so the length fits.
+        // A record has at most 32 KiB, so its length fits in 16 bits.
         self.places.insert(address, (at, bytes.len() as u16, tag));
         self.tail.extend_from_slice(bytes);
         if self.tail.len() >= TAIL_BYTES { self.flush() } else { Ok(()) }
@@ -132,13 +132,13 @@ impl Blocks {
         Ok(())
     }
 
-    /// Returns the error for a block whose length differs from its count.
+    /// Returns the error for a block whose length does not match the count in it.
     fn damaged(&self, address: u32) -> Error {
         let offset = self.places.get(&address).map_or(0, |(at, ..)| *at);
         Error::Record { path: self.path.clone(), offset, what: record::LENGTH }
     }
 
-    /// Returns a block with a tag; `None` if it is in no trace.
+    /// Returns a block with this tag; `None` if no trace contains it.
     fn get(&self, address: u32, wanted: u8) -> Result<Option<Vec<u8>>> {
         let found = self.places.get(&address).filter(|(.., tag)| *tag == wanted);
         let Some((at, length, _)) = found else { return Ok(None) };
@@ -148,11 +148,11 @@ impl Blocks {
     }
 }
 
-/// The walk through one dump.
+/// A walk through the tree of one dump.
 struct Walk<'a> {
     blocks: &'a Blocks,
     writer: SnapshotWriter,
-    /// Visited addresses: each block is read once, whatever a trace claims.
+    /// Visited addresses: each block is read at most once, even if a trace contains cycles.
     seen: HashSet<u32>,
     /// Directories to visit, with their inodes.
     waiting: Vec<(DirectoryEntry, u64)>,
@@ -166,12 +166,12 @@ impl<'a> Walk<'a> {
         Self { blocks, writer, seen, waiting, missing_blocks: 0, latest_ns: 0 }
     }
 
-    /// Walks the whole tree; returns whether its root exists.
+    /// Walks through the whole tree; returns whether its root exists.
     fn root(&mut self, address: u32) -> Result<bool> {
         let Some(bytes) = self.blocks.get(address, record::TAG_DIRECTORY)? else {
             return Ok(false);
         };
-        // The root block has one entry, the root directory.
+        // The root block contains one entry, the root directory.
         let entries = block::entries(&bytes).ok_or_else(|| self.blocks.damaged(address))?;
         let root = entries.into_iter().find(DirectoryEntry::is_directory);
         let Some(root) = root else { return Ok(false) };
@@ -184,7 +184,7 @@ impl<'a> Walk<'a> {
         Ok(true)
     }
 
-    /// Returns the entry blocks of a directory, in order.
+    /// Returns the addresses of a directory's entry blocks, in order.
     fn contents(&mut self, directory: &DirectoryEntry) -> Result<Vec<u32>> {
         let mut blocks = directory.direct.to_vec();
         self.follow(directory.indirect, record::TAG_INDIRECT, &mut blocks)?;
@@ -197,7 +197,7 @@ impl<'a> Walk<'a> {
         Ok(blocks)
     }
 
-    /// Adds the pointers of a block; address 0 means no block.
+    /// Appends the pointers of a block to `into`; address 0 means no block.
     fn follow(&mut self, address: u32, tag: u8, into: &mut Vec<u32>) -> Result<()> {
         if address != 0
             && let Some(bytes) = self.take(address, tag)?
@@ -207,7 +207,7 @@ impl<'a> Walk<'a> {
         Ok(())
     }
 
-    /// Returns a block that was not visited before.
+    /// Returns a block if it has not been visited before.
     fn take(&mut self, address: u32, tag: u8) -> Result<Option<Vec<u8>>> {
         if !self.seen.insert(address) {
             return Ok(None);
@@ -234,8 +234,8 @@ impl<'a> Walk<'a> {
 }
 
 /// Converts an entry. A path number is never reused, so it serves as an inode number. The version
-/// changes with each write, even if the clock does not, so it is stored in the nanoseconds of the
-/// modification time.
+/// changes with each write, even if the clock does not. Therefore the nanoseconds of the
+/// modification time store it.
 fn to_entry(found: &DirectoryEntry, directory: u64) -> Entry {
     let is_directory = found.is_directory();
     let version_ns = i64::from(found.version) % SECOND_NS;

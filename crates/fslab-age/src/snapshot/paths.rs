@@ -1,4 +1,4 @@
-//! A tree known only by paths: its directories and their numbers.
+//! A tree of which only paths are known: its directories and their numbers.
 
 use std::collections::BTreeMap;
 
@@ -12,8 +12,8 @@ pub struct Directories {
 }
 
 impl Directories {
-    /// Returns the number of a path's directory, and the last name of the path. Unknown directories
-    /// get numbers from `number`.
+    /// Returns the number of the directory that contains a path, and the last name of the path. New
+    /// directories get their numbers from `number`.
     pub fn place<'a>(
         &mut self,
         path: &'a [u8],

@@ -1,5 +1,5 @@
-//! Makes two snapshots of any size from a number of rows and a seed, to measure the cost of a
-//! comparison and to check its result.
+//! Makes two snapshots of any size from a number of rows and a seed. They serve to measure the cost
+//! of a comparison and to check its result.
 
 use std::path::Path;
 
@@ -10,12 +10,12 @@ use crate::diff::Summary;
 use crate::error::Result;
 use crate::profile::DAY_NS;
 
-/// Number of entries per directory.
+/// Number of files per directory.
 const FILES_PER_DIRECTORY: u64 = 20;
 
-/// Writes a snapshot of `rows` entries and one of a day later, and returns their differences. Per
-/// 100 files, about one is removed, one grows, one shrinks, one is rewritten and one is renamed.
-/// Half as many files are created as removed.
+/// Writes a snapshot with `rows` entries and another that is a day later. Returns their
+/// differences. Per 100 files, about one is removed, one grows, one shrinks, one is rewritten and
+/// one is renamed. Half as many files are created as removed.
 ///
 /// # Errors
 /// Errors of the system.

@@ -1,7 +1,7 @@
 //! Reads a file of rows, one row group at a time.
 //!
-//! Files are untrusted. Claimed sizes are bounded before memory is allocated. A panic of the
-//! Parquet library on a damaged file is reported as an error of that file.
+//! Files are untrusted. Sizes in the file are checked against limits before memory is allocated. If
+//! the Parquet library panics on a damaged file, this is reported as an error of that file.
 
 use std::fs::File;
 use std::marker::PhantomData;
@@ -19,7 +19,7 @@ use parquet::file::reader::{FileReader, RowGroupReader, SerializedFileReader};
 use super::{Batch, Column, Row, Text, Texts};
 use crate::error::{Error, Result, one_line};
 
-/// Maximum number of rows in a row group; fslab writes fewer.
+/// Maximum number of rows in a row group; groups written by fslab are smaller.
 const GROUP_ROWS_MAX: i64 = 1 << 20;
 
 /// Maximum decoded size of a row group in bytes.
@@ -37,11 +37,11 @@ pub struct Reader<R: Row> {
     rows: std::vec::IntoIter<R>,
 }
 
-/// The rows, one row group after the other.
+/// The rows, as an iterator over row groups.
 type Groups<R> = Box<dyn Iterator<Item = Result<Vec<R>>> + Send>;
 
 impl<R: Row> Reader<R> {
-    /// Opens a file. A separate thread decodes its rows slightly in advance.
+    /// Opens a file. A separate thread decodes row groups ahead of the reader.
     ///
     /// # Errors
     /// Fails if the file does not have this format, and with errors of the system.
@@ -49,7 +49,7 @@ impl<R: Row> Reader<R> {
         Self::with_groups(path, |decoder| Ok(Box::new(decode_ahead(decoder)?.into_iter())))
     }
 
-    /// Opens a file without a thread and with one row group in memory, for reading many files at
+    /// Opens a file without a thread and with only one row group in memory, to read many files at
     /// once.
     pub(super) fn open_one_by_one(path: &Path) -> Result<Self> {
         Self::with_groups(path, |decoder| Ok(Box::new(decoder)))
@@ -61,7 +61,7 @@ impl<R: Row> Reader<R> {
     ) -> Result<Self> {
         let file = File::open(path).map_err(Error::file(path))?;
         let opened = catch_unwind(AssertUnwindSafe(|| SerializedFileReader::new(file)));
-        let damaged = || not_ours::<R>(path, "it is damaged beyond reading");
+        let damaged = || not_ours::<R>(path, "it is too damaged to be read");
         let reader = opened.map_err(|_panic| damaged())?.map_err(Error::parquet(path))?;
         let told = reader.metadata().file_metadata();
         let facts = told.key_value_metadata().cloned().unwrap_or_default();
@@ -74,13 +74,13 @@ impl<R: Row> Reader<R> {
         Ok(Self { path, facts, total, groups: groups(decoder)?, rows })
     }
 
-    /// Returns a fact from the footer; `key` lacks the format's prefix.
+    /// Returns a value from the footer; `key` is given without the format's prefix.
     #[must_use]
     pub fn fact(&self, key: &str) -> Option<&str> {
         fact_of::<R>(&self.facts, key)
     }
 
-    /// Returns a required fact as text.
+    /// Returns a required value from the footer as text.
     ///
     /// # Errors
     /// [`Error::Unfit`] if it is missing.
@@ -88,30 +88,29 @@ impl<R: Row> Reader<R> {
         self.fact(key).ok_or_else(|| self.wrong_fact(key))
     }
 
-    /// Returns a required fact as a number.
+    /// Returns a required value from the footer as a number.
     ///
     /// # Errors
     /// [`Error::Unfit`] if it is missing or not a number.
     pub fn number<N: FromStr>(&self, key: &'static str) -> Result<N> {
-        // The error contains the text, which shows why it is no number.
+        // The error contains the text, which shows why it is not a number.
         self.text(key)?.parse().map_err(|_unfit| self.wrong_fact(key))
     }
 
-    /// Makes the error for an invalid fact.
+    /// Makes the error for a missing or invalid value in the footer.
     pub(crate) fn wrong_fact(&self, key: &'static str) -> Error {
         let found = match self.fact(key) {
-            None => "does not".to_owned(),
-            Some(text) => format!("says '{}'", one_line(text)),
+            None => "is missing".to_owned(),
+            Some(text) => format!("is '{}'", one_line(text)),
         };
         let format = R::LAYOUT.name;
         let what = format!(
-            "a damaged {format} of fslab age: its footer should give `{key}` and {found}; make it \
-             again"
+            "a damaged {format} of fslab age: its footer key `{key}` {found}; make the file again"
         );
         Error::unfit(&self.path, what)
     }
 
-    /// Returns the number of rows that the file claims.
+    /// Returns the number of rows according to the footer.
     #[must_use]
     pub fn total(&self) -> u64 {
         self.total
@@ -142,8 +141,8 @@ fn fact_of<'a, R: Row>(facts: &'a [KeyValue], key: &str) -> Option<&'a str> {
 fn version_of<R: Row>(path: &Path, told: Option<&str>) -> Result<u32> {
     let known = R::LAYOUT.version;
     match told.and_then(|text| text.parse().ok()) {
-        None => Err(not_ours::<R>(path, "its footer does not say so")),
-        Some(0) => Err(not_ours::<R>(path, "it says that it is of version 0, which never was")),
+        None => Err(not_ours::<R>(path, "its footer does not contain a format version")),
+        Some(0) => Err(not_ours::<R>(path, "its footer contains the invalid version 0")),
         Some(found) if found > known => Err(Error::newer_format(path, found, known)),
         Some(found) => Ok(found),
     }
@@ -153,7 +152,7 @@ fn not_ours<R: Row>(path: &Path, what: &'static str) -> Error {
     Error::Format { path: path.to_owned(), format: R::LAYOUT.name, what }
 }
 
-/// Decodes row groups in order; stops after one that can't be read.
+/// Decodes row groups in order; stops after the first that can't be read.
 struct Decoder<R: Row> {
     path: PathBuf,
     /// The format version of the file.
@@ -174,7 +173,7 @@ impl<R: Row> Iterator for Decoder<R> {
             return None;
         }
         let read = catch_unwind(AssertUnwindSafe(|| read_group::<R>(self)));
-        let damaged = "it is damaged beyond reading";
+        let damaged = "it is too damaged to be read";
         let rows = read.unwrap_or_else(|_panic| Err(not_ours::<R>(&self.path, damaged)));
         self.first_row += rows.as_ref().map_or(0, Vec::len) as u64;
         self.group = if rows.is_ok() { self.group + 1 } else { usize::MAX };
@@ -182,7 +181,7 @@ impl<R: Row> Iterator for Decoder<R> {
     }
 }
 
-/// Decodes in a thread, which ends when the receiver is dropped.
+/// Decodes in a thread that ends when the receiver is dropped.
 fn decode_ahead<R: Row>(mut decoder: Decoder<R>) -> Result<Receiver<Result<Vec<R>>>> {
     let (sender, receiver) = sync_channel(GROUPS_AHEAD);
     let path = decoder.path.clone();
@@ -198,11 +197,12 @@ fn read_group<R: Row>(decoder: &Decoder<R>) -> Result<Vec<R>> {
     let told = group.metadata();
     let (rows, bytes) = (told.num_rows(), told.total_byte_size());
     if !(0..=GROUP_ROWS_MAX).contains(&rows) || !(0..=GROUP_BYTES_MAX).contains(&bytes) {
-        return Err(not_ours::<R>(path, "a row group claims more than one may hold"));
+        return Err(not_ours::<R>(path, "a row group exceeds the maximum number of rows or bytes"));
     }
     let batch =
         read_columns::<R>(&*group, rows as usize, *version).map_err(Error::parquet(path))?;
-    let batch = batch.ok_or_else(|| not_ours::<R>(path, "it lacks a column of that format"))?;
+    let batch =
+        batch.ok_or_else(|| not_ours::<R>(path, "a column is missing or has the wrong type"))?;
     rows_of(&batch, path, *first_row)
 }
 
@@ -210,13 +210,13 @@ fn rows_of<R: Row>(batch: &Batch, path: &Path, first_row: u64) -> Result<Vec<R>>
     let mut rows = Vec::with_capacity(batch.rows);
     let mut numbers = [0; super::NUMBERS_MAX];
     for row in 0..batch.rows {
-        // A column that the file's version does not have yet is empty.
+        // A column that the file's version lacks is empty.
         for (number, column) in numbers.iter_mut().zip(&batch.numbers) {
             *number = column.get(row).copied().unwrap_or_default();
         }
         let mut texts = Texts::default();
         for (text, column) in texts.iter_mut().zip(&batch.texts) {
-            // An empty cell need not share a page.
+            // An empty cell need not share a page of the file.
             if let Some(bytes) = column.get(row).filter(|bytes| !bytes.is_empty()) {
                 *text = Text(Some(bytes.clone()));
             }
@@ -227,8 +227,8 @@ fn rows_of<R: Row>(batch: &Batch, path: &Path, first_row: u64) -> Result<Vec<R>>
     Ok(rows)
 }
 
-/// Reads the columns of a row group; `None` if one is missing or has another type. A column of a
-/// later version than the file's stays empty.
+/// Reads the columns of a row group; `None` if one is missing or has another type. A column that
+/// was introduced after the file's version is left empty.
 fn read_columns<R: Row>(
     group: &dyn RowGroupReader,
     rows: usize,
@@ -255,7 +255,7 @@ fn read_columns<R: Row>(
                 return Ok(None);
             };
             *values = read_values::<ByteArrayType>(reader, rows)?;
-            // A value left at its default was not read by the library.
+            // The library leaves a value at its default if it did not read it.
             if values.contains(&ByteArray::new()) {
                 return Ok(None);
             }
@@ -285,5 +285,5 @@ fn read_values<T: DataType>(
     if read == rows && values.len() == rows {
         return Ok(values);
     }
-    Err(ParquetError::General(format!("{read} values where there should be {rows}")))
+    Err(ParquetError::General(format!("{read} values instead of {rows}")))
 }

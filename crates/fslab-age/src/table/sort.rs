@@ -1,5 +1,5 @@
-//! Sorts more rows than fit into memory: sorted runs in temporary files are merged while they are
-//! read.
+//! Sorts more rows than fit in memory: sorted runs are written to temporary files and merged while
+//! they are read.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -13,15 +13,15 @@ use crate::error::{Error, Result};
 /// Maximum number of rows sorted in memory.
 const RUN_ROWS: usize = 1 << 20;
 
-/// Approximate maximum size of their texts in bytes.
+/// Approximate maximum size of the texts of these rows in bytes.
 const RUN_TEXT_BYTES: usize = 256 << 20;
 
-/// Number of rows in a row group of a run. All runs are merged at once, each with one row group in
-/// memory. The runs of 100 million rows take about 150 MiB.
+/// Number of rows in a row group of a run. All runs are merged at the same time, each with one row
+/// group in memory. For 100 million rows, this needs about 150 MiB.
 const RUN_GROUP_ROWS: usize = 1 << 13;
 
-/// Takes rows in any order and returns them in the order of their keys. Rows with equal keys keep
-/// their order.
+/// Accepts rows in any order and returns them sorted by key. Rows with equal keys are returned in
+/// the order in which they were added.
 pub struct Sorter<R: Row, K: Ord> {
     key: fn(&R) -> K,
     run: Vec<R>,
@@ -33,7 +33,8 @@ pub struct Sorter<R: Row, K: Ord> {
 }
 
 impl<R: Row, K: Ord> Sorter<R, K> {
-    /// Makes a sorter. Rows that do not fit into memory go to a temporary directory in `beside`.
+    /// Makes a sorter. Rows that do not fit in memory are written to a temporary directory in
+    /// `beside`.
     pub fn new(beside: &Path, key: fn(&R) -> K) -> Self {
         Self::with_runs_of(RUN_ROWS, beside, key)
     }
@@ -72,7 +73,7 @@ impl<R: Row, K: Ord> Sorter<R, K> {
         Ok(())
     }
 
-    /// Returns the rows in order.
+    /// Returns the rows in sorted order.
     pub fn finish(mut self) -> Result<Sorted<R, K>> {
         self.run.sort_by_key(self.key);
         let mut runs = Vec::new();
@@ -103,7 +104,7 @@ pub struct Sorted<R: Row, K: Ord> {
     /// The next row of each run.
     heads: Vec<Option<R>>,
     order: BinaryHeap<Reverse<(K, usize)>>,
-    /// Keeps the files of the runs until all are read.
+    /// Keeps the files of the runs until all have been read.
     _directory: Option<TempDir>,
 }
 

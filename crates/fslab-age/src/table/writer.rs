@@ -70,11 +70,11 @@ impl<R: Row> Writer<R> {
         self.rows
     }
 
-    /// Writes the remaining rows and the facts of the footer (keys without the format's prefix),
-    /// then moves the file to its name.
+    /// Writes the remaining rows and the values of the footer, then renames the file to its final
+    /// name. Keys are given without the format's prefix.
     ///
     /// # Errors
-    /// Errors of the system; the file does not exist then.
+    /// Errors of the system; the file does not exist in this case.
     pub fn finish(mut self, facts: &[(&str, String)]) -> Result<()> {
         self.write_group()?;
         let version = ("version", R::LAYOUT.version.to_string());
@@ -102,14 +102,15 @@ fn write_group(file: &mut SerializedFileWriter<File>, batch: &Batch) -> ParquetR
     let mut group = file.next_row_group()?;
     let (mut numbers, mut texts) = (batch.numbers.iter(), batch.texts.iter());
     while let Some(mut column) = group.next_column()? {
-        let missing = || ParquetError::General("a column too many".to_owned());
+        let missing = || ParquetError::General("there is an unexpected column".to_owned());
         match column.untyped() {
             ColumnWriter::Int64ColumnWriter(out) => {
                 out.write_batch(numbers.next().ok_or_else(missing)?, None, None)?
             }
             ColumnWriter::Int32ColumnWriter(out) => {
                 let wide = numbers.next().ok_or_else(missing)?;
-                // An unsigned 32-bit column keeps the bits, as Parquet requires.
+                // An unsigned 32-bit column stores the same bits as a signed integer, as Parquet
+                // requires.
                 let narrow: Vec<i32> = wide.iter().map(|number| *number as i32).collect();
                 out.write_batch(&narrow, None, None)?
             }

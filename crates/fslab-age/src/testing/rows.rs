@@ -1,4 +1,4 @@
-//! Interprets bytes as rows that a carefully crafted file could contain.
+//! Interprets bytes as the rows of a crafted file.
 
 use fslab_ext2::alloc::Clustering;
 use fslab_vfs::MemFs;
@@ -15,17 +15,19 @@ use crate::{DAY_NS, Error, Result};
 /// Number of input bytes per row.
 const ROW: usize = 8;
 
-/// Maximum size of files in a replay, in bytes, because its disk is memory.
+/// Maximum size of files in a replay, in bytes; the limit is needed because they are stored in
+/// memory.
 const REPLAYED_BYTES_MAX: u64 = 1 << 16;
 
-/// Numbers of files and directories are below this, so that they collide.
+/// Numbers of files and directories are smaller than this, so that they collide.
 const NUMBERS: u64 = 16;
 
-/// Interprets bytes as operations. A replay of the operations that a population accepts must lead
-/// to the same tree. The simulator accepts all operations, and must free all space in the end.
+/// Interprets bytes as operations. If a population accepts the operations, their replay must
+/// produce the same tree. The simulator accepts all operations. After all files are removed, all
+/// space must be free again.
 ///
 /// # Panics
-/// Panics if that does not hold.
+/// Panics if one of these conditions does not hold.
 pub fn check_operations(bytes: &[u8]) {
     let mut population = Population::default();
     let all: Vec<_> = operations(bytes).collect();
@@ -43,7 +45,7 @@ fn replay(operations: &[Operation]) {
     let mut replayer = Replayer::new(&memory, settings);
     let done = replayer.run(operations.iter().cloned().map(Ok), &mut ());
     match done {
-        // Two files with one name, which a population does not check.
+        // Two files have the same name, which a population does not check.
         Err(Error::Target { .. }) => return,
         done => assert!(done.unwrap_or_else(|error| panic!("{error}")), "a replay ended early"),
     }
@@ -67,12 +69,12 @@ fn simulate(operations: &[Operation]) {
     assert!((0.0..=1.0).contains(&aged.used), "{} in use", aged.used);
 }
 
-/// Interprets bytes as entries of two snapshots. The derived workload must be consistent and end
-/// with the files of the second snapshot, except for removed directories that still contain
-/// something. Snapshots with directories that contain themselves must be refused.
+/// Interprets bytes as entries of two snapshots. The derived workload must be consistent and must
+/// produce the files of the second snapshot. Removed directories that still contain something are
+/// excepted. Snapshots with directories that contain themselves must be refused.
 ///
 /// # Panics
-/// Panics if that does not hold.
+/// Panics if one of these conditions does not hold.
 pub fn check_entries(bytes: &[u8]) {
     within(&[], |_file, scratch| {
         let paths = ["before", "after"].map(|name| scratch.join(name));
@@ -91,8 +93,8 @@ pub fn check_entries(bytes: &[u8]) {
         let output = scratch.join("workload");
         derive(&paths, &output, &options(bytes))?;
         let population = match made(&output) {
-            // A directory is removed while a file in it stays. No diff detects this, because
-            // directories of unchanged files are not recorded.
+            // A directory is removed while a file in it is kept. A diff does not detect this,
+            // because directories of unchanged files are not compared.
             Err(Error::Operation { what, .. }) if what.contains("not empty") => return Ok(()),
             made => made.unwrap_or_else(|error| panic!("what was derived: {error}")),
         };
@@ -124,12 +126,12 @@ fn options(bytes: &[u8]) -> Options {
     }
 }
 
-/// Makes an operation of each row: kind, file, directory, two sizes by their logarithms, time,
+/// Makes an operation from each row: kind, file, directory, two sizes by their logarithms, time,
 /// name.
 fn operations(bytes: &[u8]) -> impl Iterator<Item = Operation> {
     let mut time_ns = 0_u64;
     bytes.chunks_exact(ROW).map(move |row| {
-        // Mostly a little later; sometimes at the end of all time.
+        // Mostly a little later; sometimes at the highest possible time.
         time_ns = time_ns.saturating_add(1 << (row[5] % 65).min(63));
         let kind = OperationKind::ALL[usize::from(row[0]) % OperationKind::ALL.len()];
         let size = |byte: u8| (u64::from(byte) << (byte % 55)).min(i64::MAX as u64 / 2);
@@ -152,7 +154,7 @@ fn operations(bytes: &[u8]) -> impl Iterator<Item = Operation> {
     })
 }
 
-/// Makes an entry of each row: inode, directory, kind, size, change, birth, name.
+/// Makes an entry from each row: inode, directory, kind, size, change time, birth time, name.
 fn entries(bytes: &[u8]) -> impl Iterator<Item = Entry> {
     let kinds = [EntryKind::Directory, EntryKind::File, EntryKind::Symlink, EntryKind::Other];
     bytes.chunks_exact(ROW).map(move |row| Entry {

@@ -1,31 +1,31 @@
-//! The columns of a workload file; described in `docs/formats/workload.md`.
+//! The columns of a workload file, which `docs/formats/workload.md` describes.
 
 use crate::table::{Kind, Number, row};
 
-/// What is done.
+/// The kinds of operations.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum OperationKind {
-    /// A directory is made.
+    /// Makes a directory.
     #[default]
     MakeDirectory = 1,
-    /// An empty regular file is made.
+    /// Makes an empty regular file.
     Create = 2,
-    /// Bytes are written; behind its end, a file grows.
+    /// Writes bytes; a write past the end extends the file.
     Write = 3,
-    /// The size is set.
+    /// Sets the size.
     Truncate = 4,
-    /// The file, or the symbolic link, is removed.
+    /// Removes a file or symbolic link.
     Remove = 5,
-    /// An empty directory is removed.
+    /// Removes an empty directory.
     RemoveDirectory = 6,
-    /// The file or directory gets another name, another directory, or both.
+    /// Changes the name of a file or directory, moves it to another directory, or both.
     Rename = 7,
-    /// A symbolic link is made.
+    /// Makes a symbolic link.
     Symlink = 8,
 }
 
 impl OperationKind {
-    /// Every kind, by number.
+    /// All kinds, in the order of their numbers.
     pub const ALL: [Self; 8] = [
         Self::MakeDirectory,
         Self::Create,
@@ -37,7 +37,7 @@ impl OperationKind {
         Self::Symlink,
     ];
 
-    /// The word for it.
+    /// Returns the name of the kind.
     #[must_use]
     pub fn name(self) -> &'static str {
         const NAMES: [&str; OperationKind::ALL.len()] =
@@ -45,19 +45,20 @@ impl OperationKind {
         NAMES[self as usize - 1]
     }
 
-    /// Whether it makes a name.
+    /// Whether it adds a name.
     #[must_use]
     pub fn makes(self) -> bool {
         matches!(self, Self::MakeDirectory | Self::Create | Self::Symlink)
     }
 
-    /// Whether operations on other files may depend on it: those on its files do not.
+    /// Whether operations on other files may depend on it. Operations on regular files only affect
+    /// that file.
     #[must_use]
     pub fn is_structural(self) -> bool {
         matches!(self, Self::MakeDirectory | Self::RemoveDirectory | Self::Rename)
     }
 
-    /// Whether space may become free by it.
+    /// Whether it may free space.
     #[must_use]
     pub fn may_free(self) -> bool {
         matches!(self, Self::Truncate | Self::Remove | Self::RemoveDirectory)
@@ -73,43 +74,47 @@ impl Number for OperationKind {
 
     fn from_cell(cell: i64) -> Result<Self, &'static str> {
         let found = Self::ALL.into_iter().find(|kind| kind.to_cell() == cell);
-        found.ok_or("its kind is none of 1 to 8")
+        found.ok_or("its kind is not from 1 to 8")
     }
 }
 
 row! {
     /// One operation.
     Operation: "workload" 1, mode 0o666, Operation::fit;
-    // Whether it rises, and since which version.
+    // Each line contains the column's type, whether its values rise, and the format version that
+    // introduced it.
     numbers {
-        /// When, in nanoseconds since the workload began; never less than before.
+        /// The time in nanoseconds since the workload began; it never decreases.
         time_ns: u64, true, 1;
-        /// What is done.
+        /// The kind of operation.
         kind: OperationKind, false, 1;
-        /// The file or directory, by a number that no other of the workload has; the root is 0.
+        /// The number of the file or directory, which is unique in the workload; the root is 0.
         file: u64, true, 1;
-        /// Where it is made or moved to.
+        /// The directory in which it is made, or to which it is moved.
         directory: u64, false, 1;
-        /// Where a write begins, in bytes.
+        /// The offset of a write in bytes.
         offset: u64, false, 1;
-        /// Bytes written; the new size, of `truncate`; the length of what a link says.
+        /// For `write`, the number of bytes; for `truncate`, the new size; for `symlink`, the
+        /// length of the target.
         length: u64, true, 1;
-        /// Permissions of what is made.
+        /// Permissions of a new file or directory.
         mode: u32, false, 1;
-        /// Owner of what is made.
+        /// User ID of the owner of a new file or directory.
         uid: u32, false, 1;
-        /// Its group.
+        /// Group ID of a new file or directory.
         gid: u32, false, 1;
     }
     texts {
-        /// Its name, or the new one of `rename`; where empty, [`Operation::name_of`] makes one of
-        /// the number. No name is ever used for two files of a directory.
+        /// Its name, or the new name for `rename`. If it is empty, [`Operation::name_of`] makes a
+        /// name from the number. In a directory, a name is never used for two files, not even one
+        /// after the other.
         name, 1;
     }
 }
 
 impl Operation {
-    /// The name of what this operation makes or renames, for [`Operation::name`] may be empty.
+    /// Returns the name of the file that this operation makes or renames, because
+    /// [`Operation::name`] may be empty.
     #[must_use]
     pub fn name_of(&self) -> Vec<u8> {
         if !self.name.is_empty() {
@@ -119,21 +124,24 @@ impl Operation {
         format!("{letter}{:x}", self.file).into_bytes()
     }
 
-    /// If nothing is wrong with it, whatever the operations before.
+    /// Checks the values of this operation, independently of other operations.
     fn fit(self) -> Result<Self, &'static str> {
         let name = self.name.bytes();
         let wrong = [
-            (self.file == 0, "it is about the root, which stays as it is"),
+            (self.file == 0, "it would change the root"),
             (name.len() > 255, "its name has more than 255 bytes"),
-            (name == b"." || name == b"..", "its name is a dot or two"),
-            (name.iter().any(|byte| matches!(byte, b'/' | 0)), "its name holds a slash or a zero"),
-            (self.offset.checked_add(self.length).is_none(), "it ends beyond 64 bits"),
-            (self.offset.saturating_add(self.length) > i64::MAX as u64, "it ends beyond 63 bits"),
+            (name == b"." || name == b"..", "its name is '.' or '..'"),
+            (
+                name.iter().any(|byte| matches!(byte, b'/' | 0)),
+                "its name contains a slash or a NUL byte",
+            ),
+            (self.offset.checked_add(self.length).is_none(), "its end exceeds 64 bits"),
+            (self.offset.saturating_add(self.length) > i64::MAX as u64, "its end exceeds 63 bits"),
             (
                 self.kind == OperationKind::Symlink && !(1..=4095).contains(&self.length),
-                "it makes a symbolic link that does not say from 1 to 4095 bytes",
+                "it makes a symbolic link whose target does not have from 1 to 4095 bytes",
             ),
-            (self.mode > 0o7777, "its mode has more than permissions"),
+            (self.mode > 0o7777, "its mode contains more than permissions"),
         ];
         wrong.into_iter().find(|(is_so, _)| *is_so).map_or(Ok(self), |(_, what)| Err(what))
     }

@@ -1,4 +1,4 @@
-//! The state that a workload has produced so far: names, sizes and owners, without a file system.
+//! The state that a workload has produced so far, without a file system: names, sizes and owners.
 
 use std::collections::HashMap;
 
@@ -15,20 +15,20 @@ pub struct Population {
     last_ns: u64,
 }
 
-/// A file or directory of a workload.
+/// A file, symbolic link or directory of a workload.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Member {
     /// The number of its directory.
     pub directory: u64,
-    /// Its name as in the operation, which may be empty.
+    /// Its name in the operation, which may be empty.
     pub name: Text,
-    /// The kind of operation that made it.
+    /// The kind of operation that created it.
     pub kind: OperationKind,
     /// Size in bytes; 0 for directories.
     pub size: u64,
-    /// Owner.
+    /// ID of the owning user.
     pub uid: u32,
-    /// Group.
+    /// ID of the owning group.
     pub gid: u32,
     /// Time of the last write, truncation or creation, in nanoseconds.
     pub modified_ns: u64,
@@ -40,14 +40,17 @@ impl Population {
     /// Applies an operation.
     ///
     /// # Errors
-    /// Fails if it contradicts earlier operations.
+    /// Fails if it is inconsistent with earlier operations.
     pub fn apply(&mut self, operation: &Operation) -> Result<()> {
         let index = self.operations;
         self.operations += 1;
         let late = operation.time_ns < self.last_ns;
         self.last_ns = operation.time_ns;
         if late {
-            return Err(Error::Operation { index, what: "it is earlier than the one before" });
+            return Err(Error::Operation {
+                index,
+                what: "it is earlier than the previous operation",
+            });
         }
         self.try_apply(operation).map_err(|what| Error::Operation { index, what })
     }
@@ -81,7 +84,8 @@ impl Population {
     }
 
     fn remove(&mut self, operation: &Operation) -> Result<(), &'static str> {
-        let member = self.members.remove(&operation.file).ok_or("it removes what is not there")?;
+        let member =
+            self.members.remove(&operation.file).ok_or("it removes a file that does not exist")?;
         let is_directory = member.kind == OperationKind::MakeDirectory;
         if is_directory != (operation.kind == OperationKind::RemoveDirectory) {
             return Err("it removes a directory as a file, or a file as a directory");
@@ -94,7 +98,8 @@ impl Population {
 
     fn rename(&mut self, operation: &Operation) -> Result<(), &'static str> {
         self.count_names(operation.directory, 1)?;
-        let member = self.members.get_mut(&operation.file).ok_or("it renames what is not there")?;
+        let member =
+            self.members.get_mut(&operation.file).ok_or("it renames a file that does not exist")?;
         let old = std::mem::replace(&mut member.directory, operation.directory);
         member.name = operation.name.clone();
         self.count_names(old, -1)?;
@@ -104,7 +109,7 @@ impl Population {
         Ok(())
     }
 
-    /// Whether the directory `inner` equals `outer` or is below it.
+    /// Whether the directory `inner` is `outer` or is inside it.
     fn is_within(&self, inner: u64, outer: u64) -> bool {
         let mut at = inner;
         for _ in 0..=self.members.len() {
@@ -120,9 +125,10 @@ impl Population {
     }
 
     fn change(&mut self, operation: &Operation) -> Result<(), &'static str> {
-        let member = self.members.get_mut(&operation.file).ok_or("it changes what is not there")?;
+        let member =
+            self.members.get_mut(&operation.file).ok_or("it changes a file that does not exist")?;
         if member.kind != OperationKind::Create {
-            return Err("it writes what is no regular file");
+            return Err("it writes to something other than a regular file");
         }
         member.modified_ns = operation.time_ns;
         member.size = match operation.kind {
@@ -142,8 +148,8 @@ impl Population {
                 member.names = member.names.saturating_add_signed(change);
                 Ok(())
             }
-            Some(_) => Err("its directory is no directory"),
-            None => Err("its directory is not there"),
+            Some(_) => Err("its parent is not a directory"),
+            None => Err("its directory does not exist"),
         }
     }
 
@@ -153,7 +159,7 @@ impl Population {
         self.members.get(&file)
     }
 
-    /// Returns all files and directories, unordered.
+    /// Returns all files and directories in arbitrary order.
     pub fn members(&self) -> impl Iterator<Item = (u64, &Member)> {
         self.members.iter().map(|(file, member)| (*file, member))
     }
@@ -182,7 +188,8 @@ impl Population {
         self.last_ns
     }
 
-    /// Returns the sorted paths of the hot files: nonempty files that the last `days` days changed.
+    /// Returns the sorted paths of the hot files: nonempty files that changed in the last `days`
+    /// days.
     #[must_use]
     pub fn hot_paths(&self, days: u32) -> Vec<Vec<u8>> {
         let since = self.last_ns().saturating_sub(u64::from(days) * DAY_NS);
@@ -195,8 +202,9 @@ impl Population {
         paths
     }
 
-    /// Returns the path of a member from the root, without a leading slash. `None` if it does not
-    /// exist or, after a refused operation, is in no existing directory.
+    /// Returns the path of a file or directory from the root, without a leading slash. `None` if it
+    /// does not exist. After a refused operation, also `None` if its directory does not exist or a
+    /// cycle contains it.
     #[must_use]
     pub fn path(&self, file: u64) -> Option<Vec<u8>> {
         let mut parts = Vec::new();
@@ -210,7 +218,8 @@ impl Population {
         Some(parts.join(&b'/'))
     }
 
-    /// Returns a checksum of the final tree: of every path, sorted, with its kind, size and owner.
+    /// Returns a checksum of the final tree. It covers every path, sorted, with its kind, size and
+    /// owner.
     ///
     /// # Errors
     /// [`Error::NoPath`], which is possible only after a refused operation.
@@ -224,7 +233,7 @@ impl Population {
 }
 
 impl Member {
-    /// Returns its name on a file system.
+    /// Returns its file name for a file system.
     #[must_use]
     pub fn name_of(&self, file: u64) -> Vec<u8> {
         let (name, kind) = (self.name.clone(), self.kind);
@@ -240,7 +249,7 @@ impl Member {
     }
 }
 
-/// Returns a line for [`checksum_of_lines`]. The size of a directory does not count.
+/// Returns a line for [`checksum_of_lines`]. The size of a directory is ignored.
 pub(crate) fn tree_line(path: &[u8], letter: char, size: u64, owner: (u32, u32)) -> Vec<u8> {
     let size = if letter == 'd' { 0 } else { size };
     let mut line = path.to_vec();

@@ -28,7 +28,7 @@ fn provenance() -> Provenance {
     }
 }
 
-/// Returns one operation of every kind, as in the golden file.
+/// Returns one operation of each kind, as in the golden file.
 fn every_kind() -> Vec<Operation> {
     let at = |time_ns, kind, file| Operation { time_ns, kind, file, ..Operation::default() };
     let second = 1_000_000_000;
@@ -54,8 +54,8 @@ fn read(path: &Path) -> Vec<Operation> {
     WorkloadReader::open(path).unwrap().map(|operation| operation.unwrap()).collect()
 }
 
-/// The golden file is made by `FSLAB_BLESS=1 cargo test -p fslab-age`; a later format gets another
-/// file beside it.
+/// Run `FSLAB_BLESS=1 cargo test -p fslab-age` to write the golden file. Keep this file when the
+/// format changes, and add another.
 #[test]
 fn the_golden_file_of_version_1_is_read() {
     if std::env::var_os("FSLAB_BLESS").is_some() {
@@ -80,8 +80,8 @@ fn read_snapshot(path: &Path) -> (Taken, Vec<Entry>) {
     (reader.taken().clone(), reader.map(|entry| entry.unwrap()).collect())
 }
 
-/// A file of version 1 has neither generations nor extents, so both are unknown. It was made from a
-/// list by the last fslab that wrote version 1.
+/// A snapshot of version 1 has neither generations nor extents; both are read as unknown. The file
+/// was made from a list by the last fslab that wrote version 1.
 #[test]
 fn the_golden_snapshot_of_version_1_is_read() {
     let (taken, entries) = read_snapshot(&golden_snapshot(1));
@@ -96,7 +96,7 @@ fn the_golden_snapshot_of_version_1_is_read() {
     assert!(entries.iter().all(|entry| entry.generation == 0 && entry.extents.is_empty()));
 }
 
-/// The golden file is made by `FSLAB_BLESS=1`, like that of workloads.
+/// `FSLAB_BLESS=1` writes the golden file, as for workloads.
 #[test]
 fn the_golden_snapshot_of_version_2_is_read() {
     let extents = ExtentList::parse(&b"0:8192:4096:0 8192:65536:4096:2049".to_vec().into());
@@ -132,7 +132,7 @@ fn the_golden_snapshot_of_version_2_is_read() {
     assert_eq!(read_snapshot(&path), (taken, expected.to_vec()));
 }
 
-/// Invalid lists of extents are refused by the reader, which names the row.
+/// The reader refuses invalid lists of extents and reports the row.
 #[test]
 fn snapshots_with_invalid_extents_are_refused() {
     let scratch = tempfile::tempdir().unwrap();
@@ -194,7 +194,7 @@ fn workloads_span_row_groups_and_depend_only_on_the_seed() {
     assert!(one == two && one != other);
 }
 
-/// Neither the footer nor the storage of rows affects the identity.
+/// The identity depends neither on the footer nor on the storage of rows.
 #[test]
 fn identity_depends_only_on_the_operations() {
     const GOLDEN: &str = "deec5ce637cffd33b4c3fe02697fdc8de6c2590e84779d0d14500d55ae0d3685";
@@ -216,14 +216,14 @@ fn identity_depends_only_on_the_operations() {
         other[place].uid += 1;
         assert_ne!(identity(stream(&other)).unwrap(), GOLDEN, "operation {place}");
     }
-    // A name can't be confused with the numbers after it.
+    // The bytes of a name cannot be mistaken for the numbers after it.
     let named = |name: &[u8]| Operation { name: name.to_vec().into(), ..Operation::default() };
     let [one, other] = [[named(b"ab"), named(b"")], [named(b"a"), named(b"b")]];
     assert_ne!(identity(stream(&one)).unwrap(), identity(stream(&other)).unwrap());
 }
 
-/// The hashes are equal on every machine and in every version. A change of a profile or of its
-/// random numbers would change workloads that users refer to by these hashes.
+/// The hashes are equal on all machines and in all versions. Changing a profile or its random
+/// numbers would change workloads that users identify by these hashes.
 #[test]
 fn profiles_generate_workloads_with_recorded_hashes() {
     let made = PROFILES.iter().map(|profile| {
@@ -242,7 +242,7 @@ fn profiles_generate_workloads_with_recorded_hashes() {
     assert_eq!(made, golden);
 }
 
-/// Every third byte of a file is damaged in turn. The result is an error or the same file, never a
+/// Damages every third byte of a file in turn. The result is an error or the same file, never a
 /// panic.
 #[test]
 fn damaged_files_are_errors() {
@@ -307,7 +307,7 @@ fn impossible_operations_are_refused() {
     assert!(matches!(answer, Err(Error::Row { row: 0, .. })), "{answer:?}");
 }
 
-/// Missing or unreadable numbers in a footer are not taken for zeros.
+/// Missing or unreadable numbers in a footer are errors; they are not read as zeros.
 #[test]
 fn incomplete_footers_are_refused() {
     let scratch = tempfile::tempdir().unwrap();
@@ -330,7 +330,7 @@ fn incomplete_footers_are_refused() {
 
 type Open<'a> = &'a dyn Fn(&Path) -> fslab_age::Result<()>;
 
-/// Omits each fact in turn; facts that are numbers are also made unreadable.
+/// Omits each key of the footer in turn; numbers are also made unreadable.
 fn check_footers<R: Row>(path: &Path, facts: &[(&'static str, &'static str)], open: Open<'_>) {
     let write =
         |facts: &[(&str, String)]| Writer::<R>::create(path).unwrap().finish(facts).unwrap();
@@ -344,7 +344,7 @@ fn check_footers<R: Row>(path: &Path, facts: &[(&'static str, &'static str)], op
         without.remove(place);
         write(&without);
         let message = open(path).unwrap_err().to_string();
-        let told = format!("its footer should give `{key}` and does not");
+        let told = format!("its footer key `{key}` is missing");
         assert!(message.contains(&told) && message.lines().count() == 1, "{message}");
         if matches!(key, "source" | "made_by") {
             continue;
@@ -354,13 +354,14 @@ fn check_footers<R: Row>(path: &Path, facts: &[(&'static str, &'static str)], op
             damaged[place].1 = owned(wrong);
             write(&damaged);
             let message = open(path).unwrap_err().to_string();
-            let told = format!("should give `{key}` and says '");
+            let told = format!("its footer key `{key}` is '");
             assert!(message.contains(&told) && message.lines().count() == 1, "{message}");
         }
     }
 }
 
-/// A tree left by a refused operation yields an error instead of an endless search.
+/// A refused operation may leave a cyclic tree. Its checksum is an error instead of an endless
+/// loop.
 #[test]
 fn checksum_of_a_cyclic_tree_is_an_error() {
     let make = |file, directory| Operation { file, directory, ..Operation::default() };

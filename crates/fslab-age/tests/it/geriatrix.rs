@@ -1,4 +1,4 @@
-//! Distributions of Geriatrix: the final state of a workload matches them.
+//! Distributions of Geriatrix: the final state of a workload must match them.
 
 use std::collections::HashMap;
 use std::fs;
@@ -78,7 +78,7 @@ fn aged_files_have_the_requested_distributions() {
     for (depth, wanted) in [(1, 0.1), (2, 0.3), (4, 0.6)] {
         near(by_depth.get(&depth), wanted, "depth");
     }
-    // The initial files are from the first day and have the greatest age.
+    // Files created at the beginning have the highest age.
     let by_age = shares(&files, |file| {
         [0.01, 0.1, 0.4, 1.0].iter().position(|bound| file.2 as f64 <= bound * end as f64)
     });
@@ -107,15 +107,15 @@ fn invalid_distributions_are_refused_with_a_reason() {
         let message = answer.unwrap_err().to_string();
         assert!(message.contains(what) && message.lines().count() == 1, "{texts:?}: {message}");
     };
-    refused(["many\n", SIZES, DEPTHS], "line 1: the first line is a number of rows");
+    refused(["many\n", SIZES, DEPTHS], "line 1: the first line must be a number of rows");
     refused(["3\n10 1\n20 1\n", SIZES, DEPTHS], "fewer rows");
-    refused(["2\n10 1\n10 1\n", SIZES, DEPTHS], "line 3: a row has");
-    refused([AGES, "2\n10 1 1\n20 1\n", DEPTHS], "line 2: a row has");
-    refused([AGES, "1\n10 0\n", DEPTHS], "some weight");
+    refused(["2\n10 1\n10 1\n", SIZES, DEPTHS], "line 3: each row needs");
+    refused([AGES, "2\n10 1 1\n20 1\n", DEPTHS], "line 2: each row needs");
+    refused([AGES, "1\n10 0\n", DEPTHS], "at least one weight");
     refused([AGES, "1\n99999999 1\n", DEPTHS], "larger volume");
     refused([AGES, "1\n0 1\n", DEPTHS], "above 0");
-    refused([AGES, SIZES, "1\n1.5 1 1\n"], "a depth is");
-    refused([AGES, SIZES, "1\n2 1 0\n"], "a depth is");
-    refused([AGES, SIZES, "1\n201 1 1\n"], "a depth is");
+    refused([AGES, SIZES, "1\n1.5 1 1\n"], "a depth must be");
+    refused([AGES, SIZES, "1\n2 1 0\n"], "a depth must be");
+    refused([AGES, SIZES, "1\n201 1 1\n"], "a depth must be");
     refused(["2\n0.000001 50\n1000 50\n", SIZES, DEPTHS], "steps");
 }

@@ -41,7 +41,7 @@ fn corpus(target: &str) -> PathBuf {
     Path::new("../../fuzz/corpus").join(format!("age_{target}"))
 }
 
-/// The corpus contains inputs found by fuzzing.
+/// The corpus contains inputs that were found by fuzzing.
 #[test]
 fn fuzz_corpus_passes_all_checks() {
     let mut passed = 0;
@@ -67,7 +67,8 @@ fn random_damage_is_an_error_or_another_file() {
     }
 }
 
-/// Returns a valid input with some bytes changed, repeated or removed; without one, random bytes.
+/// Returns a valid input with some bytes changed, repeated or removed; random bytes if there is no
+/// valid input.
 fn damaged(good: &[Vec<u8>], random: &mut Pcg64) -> Vec<u8> {
     let Some(mut bytes) = good.first().cloned() else {
         let length = random.random_range(0..600);

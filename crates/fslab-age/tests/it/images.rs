@@ -13,7 +13,7 @@ fn identity() -> Identity {
     Identity { workload: "0123456789abcdef".repeat(4), facts }
 }
 
-/// Makes an image of some MiB with scattered data, and its packed form.
+/// Makes an image of `size` bytes with scattered data, and its packed form.
 pub fn packed(scratch: &Path, size: u64) -> (PathBuf, PathBuf, Packed) {
     let [image, file] = ["image", "packed"].map(|name| scratch.join(name));
     let out = File::create(&image).unwrap();
@@ -55,7 +55,8 @@ fn packed_image_is_unpacked_sparse_and_by_zstd() {
     }
 }
 
-/// Earlier versions stored the hash of the workload file's bytes instead of the identity.
+/// Earlier versions stored the hash of the workload file's bytes instead of the workload's
+/// identity.
 #[test]
 fn images_of_version_1_are_read() {
     const HEADER: usize = 104;
@@ -85,8 +86,8 @@ fn images_of_version_1_are_read() {
     }
 }
 
-/// Bytes are damaged one at a time, each of the first 300 and then every 37th, and the file is
-/// truncated. The result is an error or the same image.
+/// Damages each of the first 300 bytes and then every 37th byte, one at a time, and truncates the
+/// file. The result is an error or the same image.
 #[test]
 fn damaged_image_files_are_detected() {
     let scratch = tempfile::tempdir().unwrap();
@@ -119,7 +120,7 @@ fn damaged_image_files_are_detected() {
     assert!(unpack(&twice).is_err(), "more than the header says");
 }
 
-/// Complete frames of another image, each with a valid checksum, are detected.
+/// Complete frames from another image are detected, even though each has a valid checksum.
 #[test]
 fn frames_of_another_image_are_detected() {
     let scratch = tempfile::tempdir().unwrap();
@@ -144,13 +145,13 @@ fn invalid_identities_are_refused_with_a_reason() {
         let message = pack(&image, &file, &identity).unwrap_err().to_string();
         assert!(message.contains(what), "{message}");
     };
-    refused(Identity { workload: "short".to_owned(), ..identity() }, "'short' is no hash");
+    refused(Identity { workload: "short".to_owned(), ..identity() }, "'short' is not a hash");
     let with = |key: &str, value: &str| {
         let mut identity = identity();
         identity.facts.insert(key.to_owned(), value.to_owned());
         identity
     };
-    refused(with("a: b", "c"), "not on one line");
-    refused(with("a", "b\nc: d"), "not on one line");
+    refused(with("a: b", "c"), "must be on one line");
+    refused(with("a", "b\nc: d"), "must be on one line");
     refused(with("a", &"b".repeat(70_000)), "64 KiB");
 }

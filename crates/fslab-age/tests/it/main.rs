@@ -1,4 +1,4 @@
-//! Workloads as files, replayed, simulated and scored.
+//! Tests workload files, replays, simulations and scores.
 #![allow(clippy::unwrap_used, reason = "in a test, a panic is the report")]
 
 mod formats;

@@ -1,4 +1,4 @@
-//! Traces of Plan 9 file servers, generated here according to their description.
+//! Traces of Plan 9 file servers, generated according to the description of the format.
 
 use std::fs;
 use std::path::Path;
@@ -10,7 +10,7 @@ use libdeflater::{CompressionLvl, Compressor};
 
 const DIRECTORY: u16 = 0x4000;
 
-/// A file or directory: path, version, mode, size, seconds, and its first blocks.
+/// A file or directory: its path, version, mode, size, time in seconds, and first blocks.
 struct Node<'a>(u32, u32, u16, u32, u32, &'a [u32]);
 
 fn common(tag: u8, path: u32, address: u32) -> Vec<u8> {
@@ -21,7 +21,7 @@ fn common(tag: u8, path: u32, address: u32) -> Vec<u8> {
     bytes
 }
 
-/// A record with its header, deflated or not.
+/// Builds a record with its header, deflated or not.
 fn record(bytes: &[u8], deflated: bool) -> Vec<u8> {
     let stored = match deflated {
         false => bytes.to_vec(),
@@ -54,7 +54,7 @@ fn directory(address: u32, nodes: &[Node<'_>]) -> Vec<u8> {
         bytes.extend(version.to_be_bytes());
         bytes.extend(mode.to_be_bytes());
         bytes.extend(size.to_be_bytes());
-        // Six direct blocks, the indirect and the double-indirect block.
+        // Six direct blocks, the indirect block and the double-indirect block.
         for place in 0..8 {
             bytes.extend(blocks.get(place).copied().unwrap_or_default().to_be_bytes());
         }
@@ -74,8 +74,8 @@ fn pointers(address: u32, tag: u8, to: &[u32]) -> Vec<u8> {
     record(&bytes, true)
 }
 
-/// A trace of two days. The second day changes a file without a change of its time, removes one,
-/// and adds one in a directory whose blocks are reached through pointers.
+/// Returns a trace of two days. On the second day, a file changes without a new time, one file is
+/// removed, and one is added. Its directory has blocks that are reached through pointers.
 pub fn trace() -> Vec<u8> {
     let day = 86_400;
     let first = [
@@ -106,7 +106,7 @@ pub fn trace() -> Vec<u8> {
             &[Node(2, 2, 0o644, 5000, day, &[]), Node(4, 0, DIRECTORY | 0o700, 0, 2 * day, &[23])],
         ),
         directory(23, &[Node(5, 0, 0o644, 1, day, &[]), Node(8, 0, 0o644, 9, 2 * day, &[])]),
-        // The root of this dump is in another trace.
+        // The root of this dump is missing, as if it were in another trace.
         superblock(30, 31),
     ];
     first.concat().into_iter().chain(second.concat()).collect()
@@ -160,7 +160,7 @@ fn dumps_become_snapshots_and_a_workload() {
     assert_eq!(population.len(), 4);
 }
 
-/// Directories that contain themselves, and pointers in cycles, do not cause endless walks.
+/// Directories and pointers with cycles do not cause endless walks.
 #[test]
 fn directory_cycles_do_not_cause_endless_walks() {
     let scratch = tempfile::tempdir().unwrap();
@@ -174,8 +174,8 @@ fn directory_cycles_do_not_cause_endless_walks() {
     assert_eq!(read(&written.snapshots[0]).len(), 3);
 }
 
-/// Each byte is damaged in turn, and the trace is truncated. The result is an error that names the
-/// place, or other snapshots, never a panic.
+/// Damages each byte in turn, and truncates the trace at each byte. The result is an error that
+/// states the position, or different snapshots, but never a panic.
 #[test]
 fn damaged_traces_are_errors() {
     let scratch = tempfile::tempdir().unwrap();

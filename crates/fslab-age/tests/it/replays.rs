@@ -1,4 +1,4 @@
-//! Replays lead to the same tree with any number of threads, on any target, and after any kill.
+//! A replay produces the same tree with any number of threads, on any target, and after any kill.
 
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -37,7 +37,7 @@ fn engine(bytes: u64) -> Ext2 {
     Ext2::open(device, VolumeOptions::default()).unwrap()
 }
 
-/// Makes a workload of all kinds of operations: moved directories, links, truncated files.
+/// Makes a workload with all kinds of operations: moved directories, links, truncated files.
 fn varied(seed: u64, count: usize) -> Vec<Operation> {
     let mut random = Pcg64::seed_from_u64(seed);
     let mut population = Population::default();
@@ -123,7 +123,7 @@ fn an_aged_engine_has_a_score() {
     let memory = MemFs::default();
     let answer =
         score_tree(&memory, Rules { block_bytes: 4096, group_bytes: None, map_bytes: None });
-    assert!(answer.unwrap_err().to_string().contains("where files lie"));
+    assert!(answer.unwrap_err().to_string().contains("can't read the layout of files"));
 }
 
 #[test]
@@ -140,11 +140,11 @@ fn full_target_stops_the_replay_or_is_counted() {
     assert!(replayed.no_space > 0 && replayed.operations == operations.len() as u64);
 }
 
-/// A disk that frees the space of removed or truncated files only when it is synced, as Btrfs does.
+/// A file system that frees the space of removed or truncated files only at a sync, like Btrfs.
 struct Pinning<'a> {
     inner: &'a MemFs,
     bytes: u64,
-    /// The number of bytes that wait for a sync; the lock serialises changes.
+    /// The number of bytes that a sync would free; the lock serialises changes.
     pinned: Mutex<u64>,
     syncs: AtomicU64,
 }
@@ -159,7 +159,8 @@ impl<'a> Pinning<'a> {
         Ok((told.blocks - told.blocks_free) * u64::from(told.fragment_size))
     }
 
-    /// Performs a change that takes at most `bytes` bytes; space that it frees stays allocated.
+    /// Performs a change that allocates at most `bytes` bytes. Space that it frees remains
+    /// allocated until the next sync.
     fn change<T>(
         &self,
         request: &Request,
@@ -218,7 +219,8 @@ impl FileSystem for Pinning<'_> {
     }
 }
 
-/// Returns operations that make, truncate and remove files of 1 MiB, at most `living` at a time.
+/// Returns operations that make, truncate and remove files of 1 MiB, with at most `living` files at
+/// a time.
 fn churn(files: u64, living: u64) -> Vec<Operation> {
     let mut operations = Vec::new();
     let mut push = |file: u64, kind| {
@@ -240,7 +242,7 @@ fn churn(files: u64, living: u64) -> Vec<Operation> {
     operations
 }
 
-/// A target is not considered full at the first error.
+/// A target is not treated as full at its first `ENOSPC`.
 #[test]
 fn target_with_room_after_a_sync_does_not_count_as_full() {
     let operations = churn(200, 10);
@@ -248,7 +250,7 @@ fn target_with_room_after_a_sync_does_not_count_as_full() {
     for threads in [1, 4] {
         let memory = MemFs::default();
         let disk = Pinning::new(&memory, 16 << 20);
-        // No sync is triggered by elapsed time.
+        // Elapsed time triggers no sync.
         let settings = Settings { sync_every_ns: u64::MAX / 4, ..settings(threads) };
         let replayed = replay(&disk, &operations, settings);
         assert_eq!(tree_checksum(&memory, true).unwrap(), expected, "{threads} threads");
@@ -256,7 +258,7 @@ fn target_with_room_after_a_sync_does_not_count_as_full() {
     }
 }
 
-/// A really full target is not synced for each operation.
+/// A target that is really full is not synced for each operation.
 #[test]
 fn full_target_is_synced_rarely() {
     let operations = churn(1000, 1000);
@@ -269,7 +271,7 @@ fn full_target_is_synced_rarely() {
     assert!(replayed.no_space > 900 && syncs < 10, "{syncs} syncs, {replayed:?}");
 }
 
-/// Permits some changes, then fails everything, like a kill.
+/// Permits a number of changes and then fails every call, like a kill.
 struct Mortal<'a> {
     inner: &'a dyn FileSystem,
     life: AtomicU64,
@@ -365,8 +367,8 @@ fn with_checkpoint(path: &Path, threads: usize) -> Settings {
     Settings { checkpoint, checkpoint_every: 60, ..settings(threads) }
 }
 
-/// Faults that this test found: a kill before the first checkpoint was not recognised; a directory
-/// was made again at its old place, because no checkpoint preceded its move.
+/// Bugs that this test found: a kill before the first checkpoint was not detected; a directory was
+/// created again under its old name, as no checkpoint preceded its move.
 #[test]
 fn replay_killed_anywhere_resumes_to_the_same_tree() {
     let seed = seed();
@@ -378,7 +380,7 @@ fn replay_killed_anywhere_resumes_to_the_same_tree() {
         let memory = MemFs::default();
         let threads = random.random_range(1..4);
         let path = scratch.path().join(format!("{round}"));
-        // Killed up to three times, at different places.
+        // Killed up to three times, at different operations.
         for _ in 0..random.random_range(1..4) {
             let life = AtomicU64::new(random.random_range(0..500));
             let mortal = Mortal { inner: &memory, life };
@@ -394,7 +396,7 @@ fn replay_killed_anywhere_resumes_to_the_same_tree() {
     }
 }
 
-/// After its whole tree is deleted, a replay starts again; after a part is deleted, it fails.
+/// If its whole tree was deleted, a replay restarts; if a part was deleted, it fails.
 #[test]
 fn replay_restarts_after_its_tree_was_deleted() {
     let scratch = tempfile::tempdir().unwrap();
@@ -407,14 +409,14 @@ fn replay_restarts_after_its_tree_was_deleted() {
     let replayed = replay(&anew, &operations, settings());
     assert_eq!((replayed.operations, replayed.repeated), (operations.len() as u64, 0));
     assert_eq!(tree_checksum(&anew, true).unwrap(), checksum(&operations));
-    // The checkpoint is at the end of the workload, but the target holds only one entry.
+    // The checkpoint is at the end of the workload, but the target contains only one entry.
     let partly = MemFs::default();
     let first = Operation { name: b"left".to_vec().into(), ..operations[0].clone() };
     replay(&partly, &[first], crate::support::settings(1));
     let mut replayer = Replayer::new(&partly, settings());
     let answer = replayer.run(stream(&operations), &mut ());
     let message = answer.unwrap_err().to_string();
-    assert!(message.contains("delete all of them to begin anew"), "{message}");
+    assert!(message.contains("to start from the beginning, delete all of them"), "{message}");
 }
 
 #[test]

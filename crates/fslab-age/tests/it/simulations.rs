@@ -1,4 +1,4 @@
-//! Simulations reproduce the signs and order of the paper's results.
+//! Simulations reproduce the signs and the order of the paper's results.
 
 use std::num::NonZeroU32;
 use std::sync::Arc;
@@ -45,8 +45,8 @@ fn smith97_profile_matches_the_figures_of_the_slides() {
     assert!((83e9..92e9).contains(&(written as f64)), "{written} bytes");
 }
 
-/// Simulates a quarter of the paper's volume for two months. Utilisation is the same as in the
-/// paper, whose small files ended in fragments.
+/// Simulates a quarter of the paper's volume for two months. The utilisation is the same as in the
+/// paper, which stored the ends of small files in fragments.
 fn quarter(seed: u64, variants: &[Variant]) -> Vec<Aged> {
     let mut profile = find("smith97").unwrap().on_volume(256 << 20);
     profile.days = 60;
@@ -77,9 +77,9 @@ fn policies_differ_as_in_the_paper() {
     assert!(smart.hot.large > 20, "{}", smart.hot.large);
 }
 
-/// Hot files are read and overwritten faster if they stay in their group. On such a small volume
-/// the gain varies between seeds 1 to 8: 0.3 to 6.8 % for reading and -0.3 to 2.9 % for
-/// overwriting. Therefore three seeds are summed.
+/// Hot files are read and overwritten faster if their blocks remain in their group. On such a small
+/// volume the gain varies between seeds 1 to 8: 0.3 to 6.8 % for reading and -0.3 to 2.9 % for
+/// overwriting. Therefore the results of three seeds are added.
 #[test]
 fn hot_files_gain_from_staying_in_their_group() {
     let [smart, _, noswitch, _] = variants();
@@ -96,7 +96,7 @@ fn hot_files_gain_from_staying_in_their_group() {
     assert!(reads[1] > reads[0] * 1.01 && writes[1] > writes[0], "{reads:?} {writes:?}");
 }
 
-/// Measured on 2026-11-22: 11.9 to 14.5 % and 21.6 to 25.2 % of files split.
+/// Measured on 2026-11-22: 11.9 to 14.5 % and 21.6 to 25.2 % of the files are split.
 #[test]
 #[ignore = "a measurement: seven months, eight seeds; run with --release -- --ignored"]
 fn signs_and_order_of_the_paper_hold_over_seeds() {
@@ -151,8 +151,8 @@ fn removing_all_files_frees_all_space() {
     }
 }
 
-/// Returns the layout that the engine makes on a volume of the same size. Its metadata takes a few
-/// more blocks: `lost+found`, larger directories.
+/// Returns the layout that the engine produces on a volume of the same size. Its metadata needs a
+/// few more blocks, for `lost+found` and larger directories.
 fn on_the_engine(made: &[Operation], settings: Settings, variant: Variant) -> Score {
     let device = Arc::new(MemoryDevice::of_metadata(settings.volume_bytes));
     let geometry = settings.geometry().unwrap();
@@ -180,7 +180,7 @@ fn on_the_engine(made: &[Operation], settings: Settings, variant: Variant) -> Sc
     score
 }
 
-/// When freed blocks became usable only after a flush, the engine fragmented a third more files.
+/// When freed blocks could be reused only after a flush, the engine fragmented a third more files.
 #[test]
 fn engine_and_simulator_give_similar_layouts() {
     let mut profile = find("smith97").unwrap().on_volume(64 << 20);
@@ -197,8 +197,8 @@ fn engine_and_simulator_give_similar_layouts() {
     }
 }
 
-/// Writes blocks far past the end, other files fill some of the hole later, and one is truncated
-/// within it.
+/// Writes blocks far past the end; later, other files fill some of the hole, and one file is
+/// truncated within its hole.
 #[test]
 fn sparse_writes_leave_the_same_holes_in_simulator_and_replay() {
     let write = |time_ns, file, offset, length| {
@@ -236,13 +236,14 @@ fn sparse_writes_leave_the_same_holes_in_simulator_and_replay() {
         let placed = on_the_engine(&made, settings, variant).total;
         assert_eq!((simulated.score.total.blocks, placed.blocks), (blocks, blocks), "{variant:?}");
         assert_eq!(simulated.bytes, bytes.iter().sum::<u64>(), "{variant:?}");
-        // The engine's metadata occupies other blocks than the simulator's.
+        // The metadata of the engine and of the simulator occupies different blocks.
         assert!(simulated.score.total.breaks.abs_diff(placed.breaks) <= 2, "{variant:?}");
     }
 }
 
-/// On the modelled disk, FFS reads files with one block more than an inode maps much slower, and
-/// NoSwitch hardly. Writing back and reading take time.
+/// On the modelled disk, FFS makes files slow to read that have one block more than an inode maps
+/// directly. With NoSwitch such files are read only slightly slower. Writing back and reading take
+/// modelled time.
 #[test]
 fn modelled_disk_shows_a_read_dip_at_13_blocks_only_with_ffs() {
     let settings = Settings { volume_bytes: 256 << 20, ..Settings::default() };
@@ -262,8 +263,8 @@ fn modelled_disk_shows_a_read_dip_at_13_blocks_only_with_ffs() {
     assert!(ffs < 0.75 && noswitch > 0.85, "{ffs} {noswitch}");
 }
 
-/// A volume aged through the engine has the hot files of the workload, and they are read about as
-/// fast as in the simulator.
+/// A volume aged with the engine has the hot files of the workload. They are read about as fast as
+/// in the simulator.
 #[test]
 fn engine_and_simulator_agree_on_hot_files() {
     let mut profile = find("smith97").unwrap().on_volume(64 << 20);

@@ -83,7 +83,7 @@ fn diff(before: &Path, after: &Path) -> (Vec<Change>, Summary) {
     (changes, summary)
 }
 
-/// Makes a tree of `count` entries in 20 directories, and a later state of it.
+/// Makes a tree of `count` entries in 20 directories, and a later state of this tree.
 fn two_trees(seed: u64, count: u64) -> (Vec<Entry>, Vec<Entry>) {
     let mut random = Pcg64::seed_from_u64(seed);
     let directory = |inode| Entry {
@@ -218,7 +218,7 @@ fn short_lived_files_come_from_recorded_days() {
     let options = Options { short_lived: Some(ShortLived::Recorded(days)), ..options() };
     derive(&[one, two], &output, &options).unwrap();
     let short_lived = WorkloadReader::open(&output).unwrap().map(|operation| operation.unwrap());
-    // Files without a name in a snapshot have none in the workload.
+    // Files that have no name in a snapshot have none in the workload.
     let made = short_lived
         .filter(|operation| operation.kind == OperationKind::Create && operation.name.is_empty());
     let made = made.count() as f64 / 20.0;
@@ -226,7 +226,7 @@ fn short_lived_files_come_from_recorded_days() {
     assert!((0.6..1.5).contains(&(made / expected)), "{made} a day, and {expected} recorded");
 }
 
-/// Two directories swap places, one inside the other, and an inode is reused.
+/// A directory and its subdirectory swap names, and an inode is reused.
 #[test]
 fn directories_can_swap_places_between_snapshots() {
     let scratch = tempfile::tempdir().unwrap();
@@ -275,7 +275,8 @@ fn directory(inode: u64, parent: u64) -> Entry {
     }
 }
 
-/// Derives a workload from directories, given by inode and parent inode, now and a day later.
+/// Derives a workload from two states of directories, a day apart. Directories are pairs of inode
+/// and parent inode.
 fn derived_from(before: &[(u64, u64)], after: &[(u64, u64)]) -> Result<Population, String> {
     let scratch = tempfile::tempdir().unwrap();
     let [one, two, output] = ["1", "2", "w"].map(|name| scratch.path().join(name));
@@ -288,7 +289,7 @@ fn derived_from(before: &[(u64, u64)], after: &[(u64, u64)]) -> Result<Populatio
     derived.map(|_derived| population_of(&output)).map_err(|error| error.to_string())
 }
 
-/// A directory is moved below one that stays in place, but whose parent was below it.
+/// A directory is moved into an unmoved directory whose parent used to be inside the moved one.
 #[test]
 fn directory_can_move_below_its_former_descendant() {
     let population = derived_from(&[(1, 0), (2, 1), (3, 2)], &[(1, 3), (2, 0), (3, 2)]).unwrap();
@@ -303,15 +304,15 @@ fn snapshots_with_directory_cycles_are_refused() {
         (&two[..], &[][..], "/1"),
         (&[(1, 1)], &[], "/1"),
         (&[(1, 0), (2, 1)], &two, "/2"),
-        // 2 and 3 stay in place.
+        // 2 and 3 are not moved.
         (&[(1, 0), (2, 1), (3, 2)], &below_itself, "/2"),
         (&[(7, 0)], &[(4, 5), (5, 6), (6, 4), (7, 0)], "/2"),
     ] {
         let message = derived_from(before, after).unwrap_err();
         assert!(message.contains(&format!("{name}: the directory with the inode")), "{message}");
-        assert!(message.contains("lies in itself") && message.lines().count() == 1, "{message}");
+        assert!(message.contains("contains itself") && message.lines().count() == 1, "{message}");
     }
-    // With directories for ranges of inodes, cycles do not matter.
+    // With one directory per range of inodes, cycles have no effect.
     let scratch = tempfile::tempdir().unwrap();
     let [one, output] = ["1", "w"].map(|name| scratch.path().join(name));
     let file = Entry { inode: 9, directory: 1, size: 5, ..Entry::default() };
@@ -336,8 +337,8 @@ fn inode_with_another_generation_is_another_file() {
     }
 }
 
-/// An inode is passed from a file to a directory, and from a directory to a file, within an
-/// interval.
+/// An inode changes from a file to a directory, and another from a directory to a file, between two
+/// snapshots.
 #[test]
 fn inode_can_change_between_file_and_directory() {
     let scratch = tempfile::tempdir().unwrap();
@@ -360,7 +361,7 @@ fn inode_can_change_between_file_and_directory() {
     assert_eq!((population.len(), files_and_bytes(&population)), (2, (1, 10)));
 }
 
-/// Lists without inodes have numbers up to 2^63, which generated numbers must not equal.
+/// Lists without inodes use numbers up to 2^63; generated numbers must not equal them.
 #[test]
 fn generated_directory_numbers_never_equal_an_inode() {
     let scratch = tempfile::tempdir().unwrap();
@@ -419,7 +420,7 @@ fn a_live_tree_is_captured_and_verified() {
     assert_eq!(named("a").unwrap().directory, 0);
     assert_eq!(named("b").unwrap().directory, named("a").unwrap().inode);
     assert_eq!(named("file39").unwrap().size, 11_700);
-    // The kernel's answer for the same file.
+    // The generation that the kernel reports for the same file.
     let file = fs::File::open(tree.join("a/b/file39")).unwrap();
     let generation = fslab_sys::generation::of(&file).unwrap().unwrap_or_default();
     let found = named("file39").unwrap();
@@ -458,14 +459,14 @@ fn lists_are_imported_and_bad_lines_named() {
     for (text, what) in [
         ("name,size\n", "'path'"),
         ("path,size\na,many\n", "line 2"),
-        ("path,size\n../a,1\n", "dots"),
-        ("path,size,kind\na,1,q\n", "no kind"),
+        ("path,size\n../a,1\n", "'.' or '..'"),
+        ("path,size,kind\na,1,q\n", "'q' is not a kind"),
         ("path,size\na\n", "line 2"),
-        ("path,size\na,\n", "no size"),
-        ("path,size,uid\na,1,4294967296\n", "no owner"),
+        ("path,size\na,\n", "the size is missing"),
+        ("path,size,uid\na,1,4294967296\n", "not a valid owner"),
         ("path,size,inode\na,1,0\n", "the root"),
-        ("path,size,modified\na,1,nan\n", "no seconds"),
-        ("path,size,modified\na,1,1e11\n", "no seconds"),
+        ("path,size,modified\na,1,nan\n", "not a number of seconds"),
+        ("path,size,modified\na,1,1e11\n", "not a number of seconds"),
     ] {
         fs::write(&input, text).unwrap();
         let message = import_csv(&input, &output, None, 0).unwrap_err().to_string();

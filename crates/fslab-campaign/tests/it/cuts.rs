@@ -1,4 +1,4 @@
-//! A share is killed at every cell: the next run completes it, and no block counts twice.
+//! A share is killed at every cell: the next run completes it, and no block is used twice.
 
 use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
@@ -62,7 +62,7 @@ fn a_share_killed_at_every_cell_is_resumed() {
         let campaign = create(&place.join("run"), PLAN).unwrap();
         run_until_killed(&campaign, cell);
         let found = summary(&campaign);
-        // Blocks have two cells, and only complete blocks count.
+        // Blocks have two cells, and only complete blocks are used.
         let whole = (cell - 1) / 2 * 2;
         assert_eq!(found.done + found.disturbed, whole, "cell {cell}: {found:?}");
         let is_reported = State::of(&campaign).unwrap().records().is_ok();
@@ -73,7 +73,7 @@ fn a_share_killed_at_every_cell_is_resumed() {
     }
 }
 
-/// A campaign that is killed repeatedly still completes, and each block counts once.
+/// A campaign that is killed repeatedly still completes, and each block is used once.
 #[test]
 fn repeatedly_killed_share_completes_eventually() {
     let scratch = tempfile::tempdir().unwrap();

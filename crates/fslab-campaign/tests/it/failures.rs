@@ -153,7 +153,7 @@ fn a_host_with_another_kernel_is_named_in_the_pooled_report() {
     assert!(has_note(&report, expected), "{:?}", report.notes);
     assert!(!has_note(&report, "one kernel"), "{:?}", report.notes);
     let text = fslab_report::terminal(&report);
-    assert!(text.contains("  on m2") && text.contains("bootstrap's"), "{text}");
+    assert!(text.contains("  on m2") && text.contains("bootstrap"), "{text}");
     let hosts = summary(&campaign).hosts;
     let cells: Vec<_> = hosts.iter().map(|host| (&*host.host, host.cells)).collect();
     assert_eq!(cells.iter().map(|(_, cells)| cells).sum::<usize>(), CELLS, "{cells:?}");
@@ -232,7 +232,7 @@ fn file_in_a_stack_is_refused_because_it_is_not_frozen() {
     }
 }
 
-/// A listing may be older than the end of an attempt, with both names or only the old one.
+/// A listing may be older than the end of an attempt. It then shows both names or only the old one.
 #[test]
 fn attempt_listed_under_two_names_counts_once() {
     let scratch = tempfile::tempdir().unwrap();

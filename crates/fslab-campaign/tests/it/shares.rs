@@ -1,4 +1,4 @@
-//! Shares: together they equal the serial comparison, and a share run twice counts once.
+//! Shares: together they equal the serial comparison, and a share that is run twice is used once.
 
 use std::fs;
 use std::path::Path;
@@ -36,7 +36,8 @@ fn the_second_copy_of_the_baseline_is_run_and_counted() {
     assert_eq!(counted(&campaign), serial(&text, scratch.path()));
 }
 
-/// The second run finds all blocks done. With another number of shares, blocks done before count.
+/// The second run finds all blocks done. With another number of shares, blocks done before are
+/// still used.
 #[test]
 fn shares_run_twice_count_once() {
     let scratch = tempfile::tempdir().unwrap();
@@ -50,7 +51,7 @@ fn shares_run_twice_count_once() {
     assert_eq!(counted(&campaign), serial(PLAN, scratch.path()));
 }
 
-/// Two hosts run the same share at the same time. Each block counts once, and the report has as
+/// Two hosts run the same share at the same time. Each block is used once, and the report has as
 /// many samples as a serial run.
 #[test]
 fn a_share_run_by_two_hosts_at_once_counts_once() {
@@ -69,13 +70,13 @@ fn a_share_run_by_two_hosts_at_once_counts_once() {
     let report = Report::pooled(&records, &[], None, Pooling::Clusters).unwrap();
     let samples: usize = places(&records).values().map(Vec::len).sum();
     assert_eq!((report.samples, report.superseded), (samples, 0));
-    // Equal attempts: the earlier one counts, whatever was measured.
+    // If attempts are equal, the earlier one is used, whatever was measured.
     let first = campaign_run(&first);
     let is_first = |record: &Record| match record {
         Record::Sample(sample) => sample.run == first,
         _ => true,
     };
-    assert!(records.iter().all(is_first), "samples of the second attempt count");
+    assert!(records.iter().all(is_first), "samples of the second attempt are used");
 }
 
 /// Removes the notes on interference, which decide between attempts, from samples.
@@ -132,7 +133,7 @@ fn failed_cells_are_listed_and_run_again_on_request() {
     let mut again = share(&campaign, "1/1", scratch.path(), &lock);
     again.retry = true;
     assert!(matches!(again.run(&mut Silent).unwrap(), Done::Ran { .. }));
-    // Cells that were done do not count twice.
+    // Cells that were done are not counted twice.
     let counted = counted(&campaign);
     assert!(counted.values().all(|samples| samples.len() == 1), "{counted:?}");
     let records = State::of(&campaign).unwrap().records().unwrap();
@@ -166,5 +167,5 @@ fn campaign_is_created_once_and_can_be_opened() {
     let other = fslab_campaign::Campaign::open(scratch.path());
     assert!(matches!(other, Err(Error::NoCampaign { .. })), "{other:?}");
     let names: Vec<_> = fs::read_dir(scratch.path()).unwrap().collect();
-    assert_eq!(names.len(), 1, "nothing is left of what was refused: {names:?}");
+    assert_eq!(names.len(), 1, "the refused campaign left files: {names:?}");
 }

@@ -84,7 +84,7 @@ pub fn create(directory: &Path, text: &str) -> Result<Campaign> {
     Campaign::create(directory, freeze)
 }
 
-/// Takes a lock that belongs to the test alone.
+/// Acquires a lock that only this test uses.
 pub fn lock(scratch: &Path) -> HostLock {
     HostLock::take(Some(&scratch.join("host.lock")), None).unwrap()
 }
@@ -124,7 +124,7 @@ pub fn summary(campaign: &Campaign) -> Summary {
     State::of(campaign).unwrap().summary()
 }
 
-/// The places of samples, with the counts that do not depend on time.
+/// The cells of samples, with the counts that do not depend on time.
 pub type Places = BTreeMap<(String, String, String, u32), Vec<(u64, u32, u64, u64)>>;
 
 /// Returns the seed, position, operations and bytes of each sample, by target, workload, phase and
@@ -141,7 +141,7 @@ pub fn places(records: &[Record]) -> Places {
     found
 }
 
-/// Returns the places of an ordinary comparison of the plan.
+/// Returns the cells of an ordinary comparison of the plan.
 pub fn serial(text: &str, scratch: &Path) -> Places {
     let samples = scratch.join("serial.jsonl");
     let plan = parse(text);
@@ -160,7 +160,7 @@ pub fn serial(text: &str, scratch: &Path) -> Places {
     places(&sample::read(&samples).unwrap())
 }
 
-/// Returns the places of the samples of a campaign that count.
+/// Returns the cells of a campaign's samples that are used.
 pub fn counted(campaign: &Campaign) -> Places {
     places(&State::of(campaign).unwrap().records().unwrap())
 }

@@ -6,10 +6,10 @@ use std::path::{Path, PathBuf};
 use super::{DevicePlan, Plan, TargetKind};
 use crate::workload::{Parameters, Spec};
 
-/// Workload parameters that name a file or directory to read.
+/// Workload parameters whose value is a file or directory to read.
 const READ: [&str; 6] = ["source", "list", "trace", "data_from", "job", "archive"];
 
-/// The value of `list` that does not name a file.
+/// The value of `list` that is not the name of a file.
 const ALL_FILES: &str = "all";
 
 impl Plan {
@@ -88,7 +88,7 @@ mod tests {
     use crate::plan::Form;
     use crate::workload::{DefaultValue, WORKLOADS};
 
-    /// Text parameters that do not name an input.
+    /// Text parameters whose value is not an input.
     const OTHERS: [&str; 4] = ["configure", "build", "program", "account"];
 
     /// A campaign freezes the inputs of a plan, so each new text parameter must be in one of the

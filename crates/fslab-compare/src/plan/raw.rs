@@ -83,13 +83,13 @@ pub(super) fn parse(source: &Source<'_>, form: Form) -> Result<Plan> {
     }
     let targets = targets::targets(source, targets, form)?;
     let workloads = workloads::workloads(source, &raw.workload, form)?;
-    let none = "`rounds`: at least one round must be run";
+    let none = "`rounds`: must be at least 1";
     let rounds = checked(source, raw.rounds.as_ref(), DEFAULT_ROUNDS, |rounds| rounds > 0, none)?;
-    let few = format!("`rounds_max`: must not be below `rounds`, which is {rounds}");
+    let few = format!("`rounds_max`: must not be less than `rounds`, which is {rounds}");
     let no_share = "`half_width_percent`: must be above 0 and at most 100";
     let is_share = |percent| percent > 0.0 && percent <= 100.0;
     let width = raw.half_width_percent.as_ref();
-    let no_time = "`run_limit_seconds`: at least one second is needed";
+    let no_time = "`run_limit_seconds`: must be at least 1";
     let (run_limit, default) = (raw.run_limit_seconds.as_ref(), DEFAULT_RUN_LIMIT_SECONDS);
     let image_size = raw.image_size.as_ref();
     let image_size = image_size.map(|raw| size(source, "image_size", raw, SMALLEST_IMAGE));

@@ -16,7 +16,7 @@ pub struct PlanError {
     pub line: usize,
     /// Column in characters, counted from 1.
     pub column: usize,
-    /// The error, naming the key.
+    /// The error message, with the key.
     pub message: String,
 }
 
@@ -45,7 +45,7 @@ impl Source<'_> {
     /// Checks that names are unique. The error message ends with `advice`.
     ///
     /// # Errors
-    /// Names the second of two equal names.
+    /// Reports the second of two equal names.
     pub fn unique<'n>(
         &self,
         key: &str,
@@ -73,8 +73,8 @@ impl Source<'_> {
         self.error(name.span(), format!("{what} `{}`; nearest: {nearest}", name.get_ref()))
     }
 
-    /// Converts an error of the TOML reader. It names an unknown key but not the key of a value
-    /// with the wrong type; that is taken from the line.
+    /// Converts an error of the TOML reader. That error states an unknown key, but not the key of a
+    /// value with the wrong type; the latter is taken from the line.
     #[must_use]
     pub fn syntax_error(&self, error: &toml::de::Error) -> PlanError {
         let span = error.span().unwrap_or(0..0);

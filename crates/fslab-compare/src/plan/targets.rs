@@ -66,7 +66,7 @@ pub(super) fn targets(
         for (key, _) in matrix.iter().flat_map(Spanned::get_ref) {
             let place = place(key.get_ref());
             if !values.iter().any(|(_, value)| holds(value.get_ref(), &place)) {
-                let message = format!("`matrix`: no value of the target holds {place}");
+                let message = format!("`matrix`: no value of the target contains {place}");
                 return Err(source.error(key.span(), message));
             }
         }
@@ -90,7 +90,8 @@ pub(super) fn targets(
     Ok(plans.into_iter().map(|(plan, _)| plan).collect())
 }
 
-/// Returns the tables of `[[target]]`. A value that is not a list is later refused as a table.
+/// Returns the tables of `[[target]]`. A value that is not a list is treated as one table, which is
+/// refused later.
 fn list(raw: Spanned<DeValue<'_>>) -> Vec<Spanned<DeValue<'_>>> {
     let span = raw.span();
     match raw.into_inner() {
@@ -153,7 +154,7 @@ fn target(source: &Source<'_>, spanned: &Spanned<RawTarget>) -> Result<TargetPla
         ));
     };
     if let Some(key) = misplaced(raw, kind) {
-        return fail(format!("`{key}` has no meaning beside `{kind}`"));
+        return fail(format!("`{key}` can't be used with `{kind}`"));
     }
     let least = fslab_sys::memory_bound::SMALLEST;
     let memory = raw.memory.as_ref().map(|memory| size(source, "memory", memory, least));
@@ -163,7 +164,7 @@ fn target(source: &Source<'_>, spanned: &Spanned<RawTarget>) -> Result<TargetPla
     let (needs, program) = (raw.needs.clone(), raw.program.clone());
     let plan = TargetPlan { kind, name, memory, needs, program, margin, slowed: None };
     if plan.program.is_some() && !plan.is_served() {
-        return fail("`program` has no meaning for a target that fslab does not mount".to_owned());
+        return fail("`program` is only for targets that fslab mounts".to_owned());
     }
     Ok(plan)
 }
@@ -233,8 +234,8 @@ fn image(source: &Source<'_>, raw: &RawTarget, kind: Base) -> Result<ImagePlan> 
         if (8..=64).contains(&text.len()) && text.bytes().all(digits) {
             return Ok(text.clone());
         }
-        let message = "`aged_workload`: must be the first 8 to 64 digits of the hash that \
-                       `fslab age show` tells, in lower case";
+        let message = "`aged_workload`: must be the first 8 to 64 digits of the hash that `fslab \
+                       age show` prints, in lower case";
         Err(source.error(hash.span(), message))
     };
     let device = |path: &PathBuf| DevicePlan { path: path.clone(), ..DevicePlan::default() };
@@ -262,9 +263,9 @@ fn check_engine(source: &Source<'_>, engine: &Spanned<String>, raw: &RawTarget) 
     ];
     let wrong = if is_ext2 {
         let other = others.into_iter().find(|(_, is_given)| *is_given);
-        other.map(|(key, _)| format!("`engine`: `{key}` has no meaning beside it"))
+        other.map(|(key, _)| format!("`engine`: `{key}` can't be used with it"))
     } else {
-        Some("`engine`: the engine serves ext2 alone: say `filesystem = \"ext2\"`".to_owned())
+        Some("`engine` works only with ext2; set `filesystem = \"ext2\"`".to_owned())
     };
     wrong.map_or(Ok(()), |message| Err(source.error(engine.span(), message)))
 }
@@ -275,22 +276,21 @@ fn check_image(source: &Source<'_>, spanned: &Spanned<RawTarget>, base: &ImagePl
     let name = base.kind.name();
     let read_only = base.kind.is_read_only();
     let wrong = if read_only && base.source.is_none() && base.recorded.is_none() {
-        format!("{name} is made from a directory: say which by `source`")
+        format!("{name} is made from a directory; set `source` to that directory")
     } else if read_only && base.fill_percent.is_some() {
-        format!("{name} can't be written, and so not filled")
+        format!("{name} is read-only, so it can't be filled")
     } else if read_only && raw.is_overlay() {
-        format!("{name} can't be written, and the overlay's upper directory must be")
+        format!("{name} is read-only, but the overlay needs a writable upper directory")
     } else if base.recorded.is_some() && (base.source.is_some() || !base.mkfs.is_empty()) {
-        "an `aged` image is not made: no `source`, no `mkfs`".to_owned()
+        "an `aged` image is copied, so `source` and `mkfs` can't be set".to_owned()
     } else if base.aged_workload.is_some() && base.recorded.is_none() {
-        "`aged_workload` says what an `aged` image is of: say which by `aged`".to_owned()
+        "`aged_workload` is the workload of an aged image; set `aged` to the image".to_owned()
     } else if base.device.is_some() && (read_only || base.recorded.is_some()) {
-        "a file system on a `device` is made there: no `aged`, and none that is read-only"
-            .to_owned()
+        "a file system on a `device` is made there; it can't be `aged` or read-only".to_owned()
     } else if base.kind == Base::Memory && base.device.is_some() {
-        "tmpfs has no device".to_owned()
+        "tmpfs can't use a `device`".to_owned()
     } else if base.kind == Base::Memory && (base.recorded.is_some() || !base.mkfs.is_empty()) {
-        "tmpfs has no image: no `aged`, no `mkfs`".to_owned()
+        "tmpfs has no image, so `aged` and `mkfs` can't be set".to_owned()
     } else {
         return Ok(());
     };
@@ -316,7 +316,7 @@ fn over(source: &Source<'_>, raw: &RawTarget) -> Result<Over> {
     let Some(command) = &raw.mount_command else { return Ok(Over::Nothing) };
     for place in ["{lower}", "{mountpoint}"] {
         if !command.get_ref().iter().skip(1).any(|word| word.contains(place)) {
-            let message = format!("`mount_command`: no argument holds {place}");
+            let message = format!("`mount_command`: no argument contains {place}");
             return Err(source.error(command.span(), message));
         }
     }

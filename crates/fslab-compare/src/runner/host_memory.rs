@@ -4,7 +4,7 @@
 //! (about 9 in one measurement). The guest counts them as system time of the process that touches
 //! it. 128 MiB of such pages prolong a phase of 60 ms to 350 ms. The harness touches memory before
 //! each run and frees it, so that the page cache gets pages that the host has provided. It does so
-//! in blocks of 2 MiB, as read-ahead takes them. With small pages, or once for all targets of a
+//! in blocks of 2 MiB, as read-ahead allocates them. With small pages, or once for all targets of a
 //! round, cold reads of 128 MiB alternated between 20 and 120 ms.
 
 use std::fs;
@@ -12,7 +12,7 @@ use std::hint::black_box;
 
 use fslab_sys::huge_pages::prefer_large_pages;
 
-/// Maximum of bytes to touch. The page cache of a run is rarely larger.
+/// Maximum number of bytes to touch. The page cache of a run is rarely larger.
 const MOST: u64 = 256 << 20;
 
 /// The divisor of the available memory that limits the bytes to touch.

@@ -96,7 +96,7 @@ pub(super) struct Active<'a> {
 }
 
 impl Active<'_> {
-    /// Ends the phase. Returns how long no other workload was in a phase.
+    /// Ends the phase. Returns the time during which no other workload was in a phase.
     pub fn end(mut self) -> Duration {
         self.leave()
     }

@@ -74,7 +74,7 @@ impl Past {
         if sample.attempt + 1 > *begun {
             *begun = sample.attempt + 1;
             samples.clear();
-            // The last attempt counts, and this one is not complete yet.
+            // Only the last attempt is used, and this one is not complete yet.
             self.done.remove(&(sample.workload.clone(), sample.round));
         }
         samples.push(sample.clone());
@@ -121,7 +121,7 @@ mod tests {
         let (past, targets) = (Past::of(&records), targets());
         let done = |round| past.is_done("w", round, &targets);
         assert!(done(0) && !done(1) && !done(3));
-        assert!(!done(2), "whole at first, cut short when it was run again");
+        assert!(!done(2), "complete at first, cut short when it was run again");
         let next = [0, 1, 2, 3].map(|round| past.next_attempt("w", round));
         assert_eq!(next, [1, 2, 2, 0]);
         assert_eq!(past.samples[&("w".to_owned(), 1)].len(), 1, "only the last attempt");

@@ -1,6 +1,6 @@
 //! Decides when there are enough rounds. The stop rule uses the widths of the intervals and never
-//! whether they show a difference. Stopping at the first difference would finally find one between
-//! equal targets.
+//! whether they show a difference. Stopping at the first difference would eventually find one
+//! between equal targets.
 
 use std::collections::BTreeMap;
 
@@ -33,7 +33,7 @@ impl Precision {
         Self { baseline: baseline.to_owned(), second_copy, ..Self::default() }
     }
 
-    /// Sets the samples of a block and forgets those of an earlier attempt.
+    /// Sets the samples of a block and drops those of an earlier attempt.
     pub fn set_block(&mut self, workload: &str, round: u32, samples: &[Sample]) {
         let mut block = Block::new();
         for sample in samples.iter().filter(|s| Some(&s.target) != self.second_copy.as_ref()) {

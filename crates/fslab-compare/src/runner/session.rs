@@ -1,9 +1,9 @@
 //! One run of one workload on one target; it measures the phases.
 //!
-//! The clock is read last before the work and first after it; counters are read outside. A cold
-//! phase that reads files queries the residency of each file when it opens it, within the timed
-//! region. This costs one system call of less than a microsecond, the same for every target. An
-//! earlier query would load the inodes, which must be cold.
+//! The clock is read directly before and directly after the work; counters are read outside of this
+//! interval. A cold phase that reads files queries the residency of each file when it opens it,
+//! within the timed region. This costs one system call of less than a microsecond, the same for
+//! every target. An earlier query would load the inodes, which must be cold.
 
 use std::time::Duration;
 
@@ -36,12 +36,12 @@ impl Phase {
         Self { name, size: None, threads: None, cache: CacheState::NotAsked }
     }
 
-    /// Makes it a point of a sweep over sizes in bytes.
+    /// Makes the phase a point of a sweep over sizes in bytes.
     pub fn size(self, size: u64) -> Self {
         Self { size: Some(size), ..self }
     }
 
-    /// Makes it a point of a sweep over threads; the name of the phase contains the number.
+    /// Makes the phase a point of a sweep over threads; the name of the phase contains the number.
     pub fn threads(self, threads: u32) -> Self {
         Self { threads: Some(threads), ..self }
     }
@@ -65,7 +65,7 @@ pub struct Session<'a> {
     pub(super) interrupt: Interrupt,
     remounted: Option<Remounted>,
     pub(super) samples: Vec<Sample>,
-    /// The disk that holds the images.
+    /// The disk that contains the images.
     pub(super) backing: Option<DeviceNumber>,
     /// The share by which operations are slowed in the timed parts, for a self-test.
     pub(super) slowed: Option<f64>,
@@ -104,7 +104,7 @@ impl<'a> Session<'a> {
         &self.interrupt
     }
 
-    /// Records the space that the files of the last phase take, in bytes.
+    /// Records the space that the files of the last phase occupy, in bytes.
     pub fn record_stored(&mut self, bytes: u64) {
         if let Some(sample) = self.samples.last_mut() {
             sample.stored_bytes = Some(bytes);
@@ -128,7 +128,7 @@ impl<'a> Session<'a> {
     }
 
     /// Unmounts and mounts the target if possible. The next phase that requests a cold cache then
-    /// has one. The sample records whether it was cold.
+    /// starts with one. The sample records whether it was cold.
     ///
     /// # Errors
     /// Errors of unmounting and mounting.
@@ -138,7 +138,7 @@ impl<'a> Session<'a> {
         Ok(())
     }
 
-    /// Adds the samples of parts.
+    /// Adds the samples of concurrent parts.
     pub(crate) fn add_samples(&mut self, samples: Vec<Sample>) {
         self.samples.extend(samples);
     }
@@ -204,8 +204,8 @@ impl<'a> Session<'a> {
     }
 }
 
-/// Converts a sample into one of several concurrent workloads, with the time that it was alone in a
-/// phase. Counters are removed, because they cover all workloads.
+/// Converts a sample into one of several concurrent workloads. `alone` is the time during which no
+/// other workload was in a phase. Counters are removed, because they cover all workloads.
 fn make_part(sample: &mut Sample, label: &str, alone: Duration) {
     sample.phase = name_of_part(label, &sample.phase);
     (sample.user_ns, sample.system_ns, sample.daemon_cpu_ns) = (0, 0, None);
@@ -279,7 +279,7 @@ impl<'a> Timed<'a> {
     }
 
     /// Records the number of threads or processes that read and wrote, and the durations.
-    /// `operations` names reads and writes.
+    /// `operations` contains the names for reads and for writes.
     pub fn record_directions(
         &mut self,
         operations: [&'static str; 2],
@@ -338,7 +338,7 @@ impl<'a> Timed<'a> {
         Ok(())
     }
 
-    /// Makes everything durable: syncfs of the target, then of the file system below it, because a
+    /// Makes everything durable: syncfs of the target, then of the lower file system, because a
     /// file system in user space receives no syncfs.
     ///
     /// # Errors
@@ -428,7 +428,7 @@ mod tests {
     use crate::tree::{Access, HostTree, Tree, TreeFile};
     use fslab_report::sample::Doubt;
 
-    /// A target that claims a remount that did not happen: its files stay cached.
+    /// A target that claims a remount that did not happen: its files remain cached.
     struct Warm(HostTree);
 
     impl Target for Warm {

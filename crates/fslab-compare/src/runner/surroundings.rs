@@ -1,8 +1,8 @@
 //! The load of the machine during a phase, and whether it was large enough to distort the time.
 //!
-//! Each threshold is a judgement: below it, measurements vary more by themselves. Kernel threads
-//! work for the target and for others, which can't be distinguished. Their time therefore does not
-//! count as foreign.
+//! Each threshold is a judgement: the normal variation of measurements hides smaller disturbances.
+//! Kernel threads work for the target and for others, which can't be distinguished. Their time is
+//! therefore not treated as foreign.
 
 use std::path::Path;
 use std::time::Duration;
@@ -17,12 +17,12 @@ use fslab_report::sample::{Device, Sample};
 /// applies to time stolen by the hypervisor. The time must exceed two ticks, too.
 const PROCESSOR_SHARE: f64 = 0.05;
 
-/// The resolution of /proc/stat: two ticks of 10 ms.
+/// Two ticks of /proc/stat, whose resolution is 10 ms.
 const PROCESSOR_LEAST: Duration = Duration::from_millis(20);
 
-/// Foreign bytes per second on the disk below the image that mark a sample. The disk also sees the
-/// writes of the file system that holds the image. Up to as many bytes as the target's own are
-/// attributed to it.
+/// Foreign bytes per second on the disk of the image that mark a sample. The file system that
+/// contains the image also writes to this disk. Up to as many bytes as the target's own are
+/// attributed to that file system.
 const DISK_BYTES_PER_SECOND: f64 = 4e6;
 
 /// Foreign bytes that never mark a sample.
@@ -41,7 +41,7 @@ pub(super) struct Surroundings {
 }
 
 impl Surroundings {
-    /// Reads the values. `backing` is the disk that holds the images, if there is one.
+    /// Reads the values. `backing` is the disk that contains the images, if there is one.
     pub fn look(backing: Option<DeviceNumber>) -> Result<Self> {
         let read = |device: DeviceNumber| {
             BlockCounters::read(device).map_err(Error::file(&device.sysfs("stat")))
@@ -50,7 +50,10 @@ impl Surroundings {
         let memory = fs::read_to_string(path).map_err(Error::file(path))?;
         let bytes = |key: &str| {
             memory_field(&memory, key).ok_or_else(|| {
-                Error::file(path)(io::Error::new(io::ErrorKind::InvalidData, format!("no {key}")))
+                Error::file(path)(io::Error::new(
+                    io::ErrorKind::InvalidData,
+                    format!("{key} is missing"),
+                ))
             })
         };
         Ok(Self {
@@ -93,7 +96,7 @@ fn throttled() -> Option<u64> {
 }
 
 /// Describes what distorted a sample, joined by semicolons; `None` if nothing did. Programs of
-/// other parts (`is_part`) can't be distinguished from foreign ones, so load does not count then.
+/// other parts (`is_part`) can't be distinguished from foreign ones, so load is then ignored.
 pub(super) fn contamination(sample: &Sample, is_part: bool) -> Option<String> {
     let load = if is_part { None } else { load(sample) };
     let found: Vec<String> = [steal(sample), load, heat(sample), disk(sample), dirty(sample)]
@@ -113,27 +116,29 @@ fn load(sample: &Sample) -> Option<String> {
     let own = sample.user_ns + sample.daemon_cpu_ns.unwrap_or(0);
     let foreign = sample.machine.user_ns.saturating_sub(own);
     (foreign > processor_limit(sample))
-        .then(|| format!("other programmes used {:.0} % of a processor", percent(foreign, sample)))
+        .then(|| format!("other programs used {:.0} % of a processor", percent(foreign, sample)))
 }
 
 fn heat(sample: &Sample) -> Option<String> {
     let times = sample.machine.throttled.filter(|times| *times > 0)?;
-    Some(format!("processors were slowed down for heat {times} times"))
+    Some(format!("processors were throttled because of heat {times} times"))
 }
 
 fn disk(sample: &Sample) -> Option<String> {
     let all = bytes(sample.backing?);
     let others = all - 2.0 * sample.device.map_or(0.0, bytes);
     let limit = (DISK_BYTES_PER_SECOND * sample.seconds()).max(DISK_BYTES_LEAST);
-    (others > limit)
-        .then(|| format!("others moved {:.0} MB on the disk below", others.max(1e6) / 1e6))
+    (others > limit).then(|| {
+        format!("other processes moved {:.0} MB on the underlying disk", others.max(1e6) / 1e6)
+    })
 }
 
 fn dirty(sample: &Sample) -> Option<String> {
     let before = sample.machine.dirty_bytes_before;
     let on_disk = sample.device.is_some() || sample.backing.is_some();
-    (on_disk && before > DIRTY_BYTES)
-        .then(|| format!("{} MiB waited to be written back when it began", before >> 20))
+    (on_disk && before > DIRTY_BYTES).then(|| {
+        format!("{} MiB of dirty pages waited for writeback when the phase began", before >> 20)
+    })
 }
 
 fn bytes(device: Device) -> f64 {
@@ -190,13 +195,13 @@ mod tests {
     fn load_and_steal_above_a_threshold_mark_a_sample() {
         check(&sample(1000, 40, 40), None);
         check(&sample(10, 20, 0), None);
-        check(&sample(1000, 60, 0), Some("programmes"));
+        check(&sample(1000, 60, 0), Some("programs"));
         check(&sample(1000, 0, 60), Some("hypervisor"));
         check(&sample(1000, 60, 60), Some("; "));
         assert_eq!(contamination(&sample(1000, 60, 0), true), None);
     }
 
-    /// The daemon of the target does not count as foreign load.
+    /// The daemon of the target is not treated as foreign load.
     #[test]
     fn the_daemon_does_not_count_as_foreign() {
         check(&Sample { daemon_cpu_ns: Some(500_000_000), ..sample(1000, 500, 0) }, None);
@@ -208,14 +213,14 @@ mod tests {
         Sample { device: device(own_mb), backing: device(all_mb), ..sample(1000, 0, 0) }
     }
 
-    /// The disk sees the target's own bytes and those that the file system below adds.
+    /// The disk sees the target's own bytes and those that the lower file system adds.
     #[test]
     fn only_foreign_disk_traffic_marks_a_sample() {
         check(&on_disk(100, 0), None);
         check(&on_disk(100, 190), None);
         check(&on_disk(1, 5), None);
-        check(&on_disk(1, 30), Some("others moved 28 MB"));
-        check(&Sample { device: None, ..on_disk(0, 30) }, Some("others moved"));
+        check(&on_disk(1, 30), Some("other processes moved 28 MB"));
+        check(&Sample { device: None, ..on_disk(0, 30) }, Some("other processes moved"));
     }
 
     #[test]

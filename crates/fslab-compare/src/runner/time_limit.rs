@@ -1,9 +1,9 @@
 //! The time limit of a run: a target that hangs must not cost the others their samples.
 //!
 //! At the limit the run is asked to stop. A slow run stops between two operations. A run that waits
-//! for a file system in user space can't. After 2 seconds the FUSE connections below the work
-//! directory are aborted, and the waiting calls fail. Nothing can end a hanging file system of the
-//! kernel.
+//! for a file system in user space can't stop by itself. After 2 seconds the FUSE connections below
+//! the work directory are aborted, and the waiting calls fail. Nothing can end a hanging file
+//! system of the kernel.
 
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
@@ -41,9 +41,10 @@ impl Watch {
     }
 
     /// Ends the watch and returns the result of the run. A failure after the limit becomes an error
-    /// that names the limit.
+    /// that states the limit.
     pub fn end<T>(self, ran: Result<T>) -> Result<T> {
-        // If the thread has panicked, nothing receives this; joining the thread shows it.
+        // If the thread has panicked, nobody receives this message; joining the thread reports the
+        // panic.
         drop(self.end);
         let passed = self.thread.join().unwrap_or(false);
         match ran {
@@ -65,8 +66,8 @@ fn watch(limit: Duration, interrupt: &Interrupt, work: &Path, ended: &Receiver<(
     // Repeated, because a file system mounted meanwhile may hang as well.
     while ended.recv_timeout(PATIENCE) == Err(RecvTimeoutError::Timeout) {
         match place(work).and_then(|place| fuse_control::abort_below(work, &place)) {
-            Ok(count) => tracing::warn!(count, "broke off what hangs"),
-            Err(error) => tracing::warn!(%error, "can't break off what hangs"),
+            Ok(count) => tracing::warn!(count, "aborted hanging FUSE connections"),
+            Err(error) => tracing::warn!(%error, "can't abort hanging FUSE connections"),
         }
     }
     true

@@ -1,11 +1,11 @@
 //! A block device as a target's storage. All data on it are lost, so a device is refused whenever
 //! that could be a mistake.
 //!
-//! A device is named below /dev/disk/by-id, because other names depend on the order of detection.
-//! It is always refused if it or one of its partitions is in use: mounted, used as swap, held by
-//! another device, or part of md, LVM, Btrfs, ZFS or bcache. If it holds any other signature, the
-//! user must type its serial number. Each run wipes the signatures at its end, so that the device
-//! counts as empty in the next run.
+//! A device is identified by a name in /dev/disk/by-id, because other names depend on the order of
+//! detection. It is always refused if it or one of its partitions is in use. In use means mounted,
+//! used as swap, held by another device, or part of md, LVM, Btrfs, ZFS or bcache. If it contains
+//! any other signature, the user must type its serial number. Each run wipes the signatures at its
+//! end, so that the next run finds the device empty.
 
 mod signatures;
 
@@ -24,7 +24,7 @@ use crate::error::{Error, Result};
 use crate::plan::DevicePlan;
 use crate::refusal::Refusal;
 
-/// The places that show how devices are used.
+/// The files and directories that show how devices are used.
 #[derive(Clone, Debug)]
 pub(super) struct Surroundings {
     pub by_id: PathBuf,
@@ -48,7 +48,7 @@ pub(super) struct BlockDevice {
     /// The path without symbolic links.
     path: PathBuf,
     number: DeviceNumber,
-    /// Not opened exclusively: mounting needs that.
+    /// Not opened exclusively, because a mount needs exclusive access.
     file: File,
 }
 
@@ -142,7 +142,9 @@ fn wipe(device: &File, path: &Path) -> Result<()> {
     flush_buffers_of(device).map_err(|errno| failed(errno.into()))?;
     match signatures::of(path)?.first() {
         None => Ok(()),
-        Some(left) => Err(failed(io::Error::other(format!("{} is left on it", left.name())))),
+        Some(left) => {
+            Err(failed(io::Error::other(format!("the signature of {} is left on it", left.name()))))
+        }
     }
 }
 
@@ -166,7 +168,10 @@ impl Part {
             let number = directory.join("dev");
             let text = fs::read_to_string(&number).map_err(Error::file(&number))?;
             let number = parse(text.trim()).ok_or_else(|| {
-                Error::file(&number)(io::Error::new(io::ErrorKind::InvalidData, "no numbers"))
+                Error::file(&number)(io::Error::new(
+                    io::ErrorKind::InvalidData,
+                    "contains no device numbers",
+                ))
             })?;
             let name = directory.file_name().unwrap_or_default();
             parts.push(Self {
@@ -182,7 +187,7 @@ impl Part {
         self.path.display().to_string()
     }
 
-    /// Returns the use that the device is in, if any.
+    /// Returns the current use of the device, if any.
     fn check_use(&self, around: &Surroundings) -> Result<Option<Refusal>> {
         let proc_mounts = Path::new("/proc/self/mountinfo");
         let mounted = mounts::list().map_err(Error::file(proc_mounts))?;

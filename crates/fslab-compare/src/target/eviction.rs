@@ -1,8 +1,8 @@
 //! Makes a directory of a mounted file system cold. It drops the pages of its files, proves that
 //! none is left, and drops names and inodes if root runs it.
 //!
-//! Blocks of directories and other metadata may stay in the cache of the device below. The kernel
-//! does not show which file system they belong to.
+//! Blocks of directories and other metadata may remain in the cache of the underlying device. The
+//! kernel does not show which file system they belong to.
 
 use std::fs;
 use std::os::fd::AsFd;
@@ -32,7 +32,7 @@ pub(crate) fn drops_names() -> bool {
 /// Makes all files below a directory cold.
 ///
 /// # Errors
-/// If pages of a file stay in memory, or a file can't be read.
+/// If pages of a file remain in memory, or a file can't be read.
 pub(super) fn evict(root: &Path) -> Result<()> {
     let mut files = files_below(root)?;
     files.retain(|(_, metadata)| metadata.is_file());
@@ -48,8 +48,8 @@ pub(super) fn evict(root: &Path) -> Result<()> {
             Some(_) if attempt < TRIES => {}
             Some((path, pages)) => {
                 return Err(Error::Failed(format!(
-                    "{}: {pages} of its pages stay in memory, so that its directory can't be \
-                     made cold; leave out `cold`",
+                    "{}: {pages} of its pages remain in memory, so its directory can't be made \
+                     cold; leave out `cold`",
                     path.display()
                 )));
             }
@@ -118,7 +118,7 @@ mod tests {
     fn files_in_memory_are_refused() {
         let directory = tempfile::tempdir_in("/dev/shm").unwrap();
         let error = check(directory.path()).unwrap_err().to_string();
-        assert!(error.contains("16 of its pages stay in memory"), "{error}");
+        assert!(error.contains("16 of its pages remain in memory"), "{error}");
         assert!(!error.contains('\n'), "{error}");
         assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 0);
     }

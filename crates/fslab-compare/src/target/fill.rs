@@ -16,7 +16,7 @@ use rustix::io::Errno;
 
 use crate::error::{Error, Result};
 
-/// The directory that holds the filling, at the root of the file system.
+/// The directory that contains the filling, at the root of the file system.
 pub(crate) const FILLING: &str = "fslab-fill";
 
 const DIRECTORIES: u64 = 64;
@@ -63,7 +63,7 @@ pub(super) fn fill(root: &Path, percent: u64) -> Result<f64> {
     }
     let reached = Space::of(root)?.percent();
     if (reached - asked).abs() > TOLERANCE {
-        let message = format!("filled to {reached:.1} %, and {asked:.1} % was asked for");
+        let message = format!("filled to {reached:.1} %, but {asked:.1} % was requested");
         return Err(Error::Failed(message));
     }
     Ok(reached)
@@ -122,7 +122,7 @@ impl Space {
     }
 }
 
-/// Makes all data of the file system that holds a directory durable.
+/// Makes all data of the file system that contains a directory durable.
 pub(super) fn sync_file_system(directory: &Path) -> Result<()> {
     let failed = |errno: rustix::io::Errno| Error::file(directory)(errno.into());
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;

@@ -22,7 +22,7 @@ const PATIENCE: Duration = Duration::from_secs(30);
 /// Maximum time for a daemon to end after its unmount, and again after each signal.
 const END_PATIENCE: Duration = Duration::from_secs(10);
 
-/// Time that a command may run after mounting before it counts as one that keeps running.
+/// Time that a command may run after mounting before it is treated as one that keeps running.
 const GRACE: Duration = Duration::from_millis(500);
 
 const PAUSE: Duration = Duration::from_millis(2);
@@ -92,14 +92,15 @@ impl ForeignMount {
     }
 
     /// Returns the daemon if exactly one was found. If the command took long to return, both it and
-    /// its daemon may have been found; then only running ones count.
+    /// its daemon may have been found; then only running processes are considered.
     pub fn daemon(&self) -> Option<u32> {
         let is_one = self.daemons.len() == 1;
         let mut left = self.daemons.iter().filter(|daemon| is_one || runs(**daemon));
         left.next().filter(|_| left.next().is_none()).copied()
     }
 
-    /// Unmounts and waits for the daemon to end. Returns a note about what did not go as expected.
+    /// Unmounts and waits for the daemon to end. Returns a note if the unmount was lazy or the
+    /// daemon did not end.
     pub fn unmount(mut self, messages: &Path) -> Result<Option<String>> {
         let Some(mount) = self.mount.take() else { return Ok(None) };
         let note = match &self.unmount {
@@ -199,7 +200,7 @@ impl Guard {
 impl Drop for Guard {
     fn drop(&mut self) {
         if let Err(error) = self.undo() {
-            tracing::warn!("ending a mount command: {error}");
+            tracing::warn!("can't stop a mount command: {error}");
         }
     }
 }
@@ -210,13 +211,13 @@ fn send(signal: Signal, daemons: &[u32]) {
         let sent = kill_process(daemon, signal).and_then(|()| kill_process(daemon, Signal::CONT));
         match sent {
             Ok(()) | Err(rustix::io::Errno::SRCH) => {}
-            Err(error) => tracing::warn!("ending the daemon {daemon}: {error}"),
+            Err(error) => tracing::warn!("can't stop the daemon {daemon}: {error}"),
         }
     }
 }
 
 fn runs(pid: u32) -> bool {
-    // A zombie only waits for its parent and holds nothing.
+    // A zombie only waits for its parent and holds no files.
     let state = fs::read_to_string(format!("/proc/{pid}/stat"));
     let zombie = state
         .is_ok_and(|text| text.rsplit(')').next().is_some_and(|s| s.trim_start().starts_with('Z')));

@@ -1,8 +1,8 @@
-//! A file system on a loop device, on a block device or in memory, perhaps with something mounted
-//! over it.
+//! A file system on a loop device, on a block device or in memory, optionally with something
+//! mounted over it.
 //!
 //! The engine of the host's own program may serve it instead of the kernel's driver. Then the
-//! policy named by the plan places the data of workloads.
+//! allocation policy set in the plan places the data of workloads.
 
 use std::ffi::OsString;
 use std::fs::{self, File};
@@ -61,7 +61,7 @@ pub(super) fn make(
     Ok((Box::new(target), record))
 }
 
-/// Fails if the image was filled by another policy: it shows nothing about the wanted one.
+/// Fails if the image was aged under another policy, which shows nothing about the requested one.
 fn check_policy(base: &ImagePlan, options: &str, made: &Made) -> Result<()> {
     let (Some(path), Some(found)) = (&base.recorded, &made.policy) else { return Ok(()) };
     let wanted = options.split('&').find_map(|pair| pair.strip_prefix("policy="));
@@ -69,8 +69,8 @@ fn check_policy(base: &ImagePlan, options: &str, made: &Made) -> Result<()> {
     match wanted.filter(|wanted| is_other(wanted)) {
         None => Ok(()),
         Some(wanted) => Err(Error::Failed(format!(
-            "{} was not aged by the policy {wanted} that `engine` names, but by {found}: make it \
-             anew by `fslab age image make --policy {wanted}`",
+            "{} was aged under the policy {found}, but `engine` requests {wanted}; recreate it \
+             with `fslab age image make --policy {wanted}`",
             path.display()
         ))),
     }
@@ -351,7 +351,7 @@ impl Places {
         Ok(places)
     }
 
-    /// Returns a directory of the overlay on the file system below.
+    /// Returns a directory of the overlay on the lower file system.
     fn overlay(&self, name: &str) -> PathBuf {
         self.lower.join(name)
     }

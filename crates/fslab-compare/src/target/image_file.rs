@@ -1,7 +1,7 @@
 //! The files that loop devices are attached to.
 //!
 //! All blocks of a writable image are allocated and written before the measurement. A sparse image
-//! would make the file system below allocate blocks during the measurement. Blocks of an aged image
+//! would make the lower file system allocate blocks during the measurement. Blocks of an aged image
 //! would also lie elsewhere on the disk than its file system assumes.
 
 use std::fs::{self, File, OpenOptions};
@@ -26,7 +26,7 @@ pub(super) struct Made {
     pub how: String,
     /// Hash of the workload that aged it, in hexadecimal; `None` if unknown.
     pub workload: Option<String>,
-    /// The policy that placed its files; `None` if unknown.
+    /// The allocation policy of the file system that was aged on it; `None` if unknown.
     pub policy: Option<String>,
 }
 
@@ -43,13 +43,14 @@ const PIECE: usize = 1 << 20;
 pub(super) struct ImageFile {
     pub path: PathBuf,
     file: File,
-    /// Whether the file stays for the next target when this is dropped.
+    /// Whether the file is kept for the next target when this is dropped.
     is_kept: bool,
 }
 
 impl ImageFile {
     /// Opens an image of a given size for a new file system. An image left by an earlier target is
-    /// reused, so that its blocks are allocated only once. It still holds the data of that target.
+    /// reused, so that its blocks are allocated only once. It still contains the data of that
+    /// target.
     pub fn fresh(path: &Path, size: u64) -> Result<Self> {
         let mut options = OpenOptions::new();
         options.read(true).write(true).create(true).truncate(false);
@@ -60,7 +61,7 @@ impl ImageFile {
         check_space(directory, size.saturating_sub(found.blocks() * 512))?;
         image.file.set_len(size).map_err(Error::file(path))?;
         match rustix::fs::fallocate(&image.file, FallocateFlags::empty(), 0, size) {
-            // On such a file system, writing allocates.
+            // On a file system without fallocate(2), writing allocates the blocks.
             Ok(()) | Err(Errno::OPNOTSUPP) => Ok(image),
             Err(errno) => Err(image.failed(errno)),
         }
@@ -98,7 +99,7 @@ impl ImageFile {
             },
             None => Made { how: copy(recorded, path)?, ..Made::default() },
         };
-        // Both may have replaced the file that was made here.
+        // Unpacking and copying may have replaced the file that was made here.
         let file = OpenOptions::new().read(true).write(true).open(path);
         image.file = file.map_err(Error::file(path))?;
         image.fill_gaps()?;
@@ -170,8 +171,8 @@ impl ImageFile {
         }
     }
 
-    /// Drops the cached pages of the image file. Without direct I/O of the loop device, these hold
-    /// all accessed data.
+    /// Drops the cached pages of the image file. Without direct I/O of the loop device, these
+    /// contain all accessed data.
     pub fn drop_cache(&self) -> Result<()> {
         rustix::fs::fdatasync(&self.file).map_err(|errno| self.failed(errno))?;
         rustix::fs::fadvise(&self.file, 0, None, Advice::DontNeed)
@@ -203,7 +204,7 @@ impl Drop for ImageFile {
             return;
         }
         if let Err(error) = fs::remove_file(&self.path) {
-            tracing::warn!("removing {}: {error}", self.path.display());
+            tracing::warn!("can't remove {}: {error}", self.path.display());
         }
     }
 }

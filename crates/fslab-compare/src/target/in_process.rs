@@ -1,4 +1,4 @@
-//! A file system within this process, without kernel and mount, and with no cache but its own.
+//! A file system within this process, without a kernel or a mount. It has only its own cache.
 
 use fslab_vfs::FileSystem;
 

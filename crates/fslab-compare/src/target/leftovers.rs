@@ -59,7 +59,7 @@ fn work_directory_of(mount: &Path) -> Option<PathBuf> {
 fn examine(directory: PathBuf, mounted: &[PathBuf]) -> Result<Option<Leftover>> {
     let mounts: Vec<PathBuf> =
         mounted.iter().rev().filter(|target| target.starts_with(&directory)).cloned().collect();
-    // Without a lock to take, nothing proves that the owner is dead.
+    // Without a lock file, nothing proves that the owner is dead.
     let path = directory.join(LOCK);
     let Ok(lock) = File::open(&path) else {
         return Ok((!mounts.is_empty()).then_some(Leftover { directory, mounts, removed: false }));

@@ -1,4 +1,4 @@
-//! The interface of a target to a run.
+//! The interface through which a run uses a target.
 
 use fslab_sys::block_counters::DeviceNumber;
 
@@ -26,7 +26,8 @@ pub(crate) trait Target: Sync {
         None
     }
 
-    /// Makes data below a file system in user space durable, because it receives no syncfs.
+    /// Makes the data of the lower file system durable, because a file system in user space
+    /// receives no syncfs.
     fn sync_below(&self) -> Result<()> {
         Ok(())
     }
@@ -43,7 +44,7 @@ pub(crate) trait Target: Sync {
         Ok(None)
     }
 
-    /// Removes the target and returns notes about what did not go as expected.
+    /// Removes the target and returns notes about unexpected events.
     fn tear_down(self: Box<Self>) -> Result<Vec<String>>;
 }
 
@@ -52,6 +53,6 @@ pub(crate) trait Target: Sync {
 pub(crate) struct Remounted {
     /// Whether pages were dropped instead of unmounting.
     pub evicted: bool,
-    /// Pages of the block device itself that stayed cached; `None` if unknown.
+    /// Pages of the block device itself that remained cached; `None` if unknown.
     pub device_pages: Option<u64>,
 }

@@ -10,7 +10,7 @@ use fslab_sys::tracepoint::{Counter, Tracepoint};
 
 const TRACEPOINT: &str = "fuse/fuse_request_send";
 
-/// The usual place of tracefs; it need not be mounted.
+/// The usual mount point of tracefs; it need not be mounted.
 pub(super) const TRACEFS: &str = "/sys/kernel/tracing";
 
 /// Begins to count the requests to the mount on a mount point. Returns `None` if they can't be
@@ -22,7 +22,7 @@ pub(super) fn counter(mountpoint: &Path, work_directory: &Path) -> Option<Counte
     // The kernel's form of a device number: 12 bits and 20 bits.
     let connection = (rustix::fs::major(device) << 20) | rustix::fs::minor(device);
     let counter = Counter::new(tracepoint, &format!("connection == {connection}"));
-    counter.inspect_err(|error| tracing::debug!("counting requests: {error}")).ok()
+    counter.inspect_err(|error| tracing::debug!("can't count requests: {error}")).ok()
 }
 
 fn tracepoint(work_directory: &Path) -> Option<Tracepoint> {

@@ -66,7 +66,7 @@ impl Storage {
     }
 
     /// Drops cached pages of the device and the image while it is not mounted. Returns the number
-    /// of the device's pages that stay cached.
+    /// of the device's pages that remain cached.
     pub fn drop_caches(&self) -> Result<Option<u64>> {
         match self {
             Self::Image { device, image } => drop_caches(device, image),
@@ -114,16 +114,16 @@ fn drop_caches(device: &LoopDevice, image: &ImageFile) -> Result<Option<u64>> {
     Ok(cached.ok().map(|found| found.cached))
 }
 
-/// Fails if an image was not aged by the workload that the plan asks for.
+/// Fails if an image was not aged by the workload that the plan requests.
 fn check_workload(path: &Path, wanted: Option<&str>, found: Option<&str>) -> Result<()> {
     let Some(wanted) = wanted else { return Ok(()) };
     if found.is_some_and(|found| found.starts_with(wanted)) {
         return Ok(());
     }
     Err(Error::Failed(format!(
-        "{} is not of the workload {wanted} that `aged_workload` asks for, but {}: make it anew by \
-         `fslab age image make`",
+        "{} was not aged by the workload {wanted} that `aged_workload` requests, but {}; recreate \
+         it with `fslab age image make`",
         path.display(),
-        found.map_or("of none".to_owned(), |found| format!("of {found}"))
+        found.map_or("by an unknown one".to_owned(), |found| format!("by {found}"))
     )))
 }

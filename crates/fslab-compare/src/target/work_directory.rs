@@ -1,9 +1,9 @@
 //! The directory of one comparison, with images, mount points and sources. It is removed at the
 //! end.
 //!
-//! Its `lock` file stays locked while the comparison runs. A process that can take the lock knows
-//! that the owner is dead. The file gets its name only after it is locked, so that a starting
-//! comparison never looks dead.
+//! Its `lock` file is locked while the comparison runs. If another process can acquire the lock,
+//! the owner is dead. The file gets its name only after it is locked, so that a starting comparison
+//! never looks dead.
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -51,7 +51,7 @@ impl WorkDirectory {
         Ok(path)
     }
 
-    /// Removes the work directory and reports what can't be removed.
+    /// Removes the work directory. Returns an error if something can't be removed.
     pub fn close(self) -> Result<()> {
         let path = self.path().to_owned();
         self.directory.close().map_err(Error::file(&path))

@@ -1,5 +1,5 @@
-//! Lists and copies directories of this machine. Copies keep what a build looks at: modes, symbolic
-//! links and modification times.
+//! Lists and copies directories of this machine. Copies keep the metadata that builds use: modes,
+//! symbolic links and modification times.
 
 use std::fs::{self, FileTimes, Metadata};
 use std::io;

@@ -1,4 +1,5 @@
-//! A tree below a directory of this machine, used by system calls relative to its descriptor.
+//! A tree in a directory of this machine, accessed by system calls relative to the directory's
+//! descriptor.
 
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::{Path, PathBuf};

@@ -125,7 +125,7 @@ mod tests {
     fn slowed_operation_takes_the_given_share_longer() {
         for (share, least, most) in [(0.0, 10, 14), (1.0, 20, 26)] {
             // Other processes may use the processor meanwhile, so the shortest of several attempts
-            // counts.
+            // is used.
             let mut shortest = Duration::MAX;
             for _ in 0..9 {
                 let start = Instant::now();

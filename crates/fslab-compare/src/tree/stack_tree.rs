@@ -230,7 +230,7 @@ impl Drop for StackFile<'_> {
             return;
         }
         if let Err(error) = self.release() {
-            tracing::warn!("closing {}: {error}", self.path);
+            tracing::warn!("can't close {}: {error}", self.path);
         }
     }
 }

@@ -1,4 +1,4 @@
-//! A directory of a tree as a tree of its own.
+//! Presents a directory of a tree as a separate tree.
 
 use std::path::{Path, PathBuf};
 

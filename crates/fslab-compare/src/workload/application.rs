@@ -18,13 +18,13 @@ pub(super) type Needed = (&'static str, &'static str);
 /// Directories of administration programs, searched even if `PATH` does not include them.
 const MORE_DIRECTORIES: [&str; 2] = ["/usr/sbin", "/sbin"];
 
-/// Parameter for the number of files in a made tree.
-pub(super) const FILES: Parameter = Parameter::count("files", "files of a tree that is made", 2000);
+/// Parameter for the number of files in a generated tree.
+pub(super) const FILES: Parameter = Parameter::count("files", "files of a generated tree", 2000);
 
 /// Parameter for the source tree.
 pub(super) const SOURCE: Parameter = Parameter {
     name: "source",
-    help: "directory whose files are used; none to make some from the seed",
+    help: "directory whose files are used; empty to generate some from the seed",
     default: DefaultValue::Text(""),
 };
 
@@ -86,7 +86,7 @@ pub(super) fn rates(transactions: u64, since: Instant) -> [OwnMetric; 2] {
     ]
 }
 
-/// The files of a made tree. As in source trees, most are small and some are large.
+/// The files of a generated tree. As in source trees, most are small and some are large.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct MadeTree {
     pub seed: u64,

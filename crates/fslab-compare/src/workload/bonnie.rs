@@ -1,5 +1,5 @@
 //! `bonnie`: writes, rewrites and reads one file in characters and blocks, then visits random
-//! places with several processes. Sizes of the file double.
+//! blocks with several processes. Sizes of the file double.
 //!
 //! Zadok et al. (2001) describe Bonnie differently from Bray's program. Where they differ, the
 //! workload has both versions:
@@ -29,19 +29,22 @@ const LARGEST: Parameter =
 
 const BLOCK: Parameter = Parameter::bytes("block", "size of a block", 16 << 10);
 
-const CHARACTERS: Parameter =
-    Parameter::bytes("characters", "bytes that are written with a system call each", 256 << 10);
+const CHARACTERS: Parameter = Parameter::bytes(
+    "characters",
+    "bytes that are written one by one, each with a system call",
+    256 << 10,
+);
 
-const SEEKERS: Parameter = Parameter::count("seekers", "processes that seek at a time", 3);
+const SEEKERS: Parameter = Parameter::count("seekers", "concurrent processes that seek", 3);
 
-const SEEKS: Parameter = Parameter::count("seeks", "seeks of each", 4000);
+const SEEKS: Parameter = Parameter::count("seeks", "seeks of each process", 4000);
 
 const WRITES: Parameter =
     Parameter::percent("writes", "share of the visited blocks that are written", 10);
 
 const SEEK_BY: Parameter = Parameter::choice(
     "seek_by",
-    "whether seekers are processes, or threads of this one",
+    "whether seekers are processes, or threads of this process",
     &["processes", "threads"],
 );
 
@@ -76,7 +79,7 @@ pub(super) const SPEC: Spec = Spec {
     ],
     construct: |parameters, seed| {
         let block = parameters.number(&BLOCK).next_multiple_of(1024);
-        // All sizes are whole blocks; the phases leave no part of a block out.
+        // All sizes are multiples of the block size; the phases leave no part of a block out.
         let smallest = parameters.number(&SMALLEST).max(block).next_multiple_of(block);
         Box::new(Bonnie {
             sizes: doubling(smallest, parameters.number(&LARGEST).max(smallest)).collect(),

@@ -19,19 +19,20 @@ pub(crate) const COMMAND: Parameter = Parameter::command(
 
 const SOURCE: Parameter = Parameter::text(
     "source",
-    "directory whose contents are copied into the target before, untimed",
+    "directory whose contents are copied into the target first, untimed",
     "",
 );
 
 const CACHE: Parameter = Parameter::choice(
     "cache",
-    "run it after a remount, then once more warm; or only once, as the target is",
+    "both: run it cold after a remount, then warm; cold: only the former; as is: once, without a \
+    remount",
     &["both", "cold", "as is"],
 );
 
 const METRICS: Parameter = Parameter {
     name: "metrics",
-    help: "figures that the command prints: each by a pointer into JSON or by an expression",
+    help: "figures in the command's output, each with a JSON pointer or a regular expression",
     default: DefaultValue::Metrics,
 };
 

@@ -23,7 +23,7 @@ use fslab_report::sample::CacheState;
 use source_tree::{Language, SourceTree};
 
 const SOURCE: Parameter =
-    Parameter::text("source", "directory with a C source tree; none to make one", "");
+    Parameter::text("source", "directory with a C source tree; empty to generate one", "");
 
 const CONFIGURE: Parameter =
     Parameter::text("configure", "shell command that configures it; empty for none", "./configure");
@@ -31,9 +31,9 @@ const CONFIGURE: Parameter =
 const BUILD: Parameter =
     Parameter::text("build", "shell command that builds it; JOBS is set", "make -j$JOBS");
 
-const JOBS: Parameter = Parameter::count("jobs", "compilers at a time", 2);
+const JOBS: Parameter = Parameter::count("jobs", "concurrent compilers", 2);
 
-const UNITS: Parameter = Parameter::count("units", "C files of a tree that is made", 60);
+const UNITS: Parameter = Parameter::count("units", "C files of a generated tree", 60);
 
 const PROBES: Parameter = Parameter::count("probes", "probes of its configure script", 60);
 
@@ -71,7 +71,7 @@ pub(super) const SPEC: Spec = Spec {
 };
 
 const PACKAGE: Parameter =
-    Parameter::text("source", "directory with a Rust package; none to make one", "");
+    Parameter::text("source", "directory with a Rust package; empty to generate one", "");
 
 const CARGO: Parameter = Parameter::text(
     "build",
@@ -79,12 +79,12 @@ const CARGO: Parameter = Parameter::text(
     "cargo build --offline --quiet --target-dir target -j$JOBS",
 );
 
-const MODULES: Parameter = Parameter::count("units", "modules of a package that is made", 60);
+const MODULES: Parameter = Parameter::count("units", "modules of a generated package", 60);
 
 /// The entry in the registry for Rust.
 pub(super) const CARGO_SPEC: Spec = Spec {
     name: "cargo-build",
-    help: "unpack a Rust package and build it by cargo in the target",
+    help: "unpack a Rust package and build it with cargo in the target",
     parameters: &[PACKAGE, CARGO, JOBS, MODULES, CACHE],
     phases: &["unpack", "build"],
     construct: |parameters, seed| {
@@ -105,7 +105,7 @@ pub(super) const CARGO_SPEC: Spec = Spec {
 
 struct Compile {
     name: &'static str,
-    /// The programs that a made tree needs.
+    /// The programs that a generated tree needs.
     needs: &'static [Needed],
     given: Option<PathBuf>,
     made: SourceTree,
@@ -194,7 +194,7 @@ impl Compile {
             Program::new(&words, tree).output(stdout).run(session.interrupt())?;
             let said = fs::read_to_string(output.path()).map_err(Error::file(output.path()))?;
             let found = said.trim().parse().unwrap_or(u64::MAX);
-            expect(format!("what {program} prints"), expected, found)?;
+            expect(format!("output of {program}"), expected, found)?;
         }
         Ok(())
     }

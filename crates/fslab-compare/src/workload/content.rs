@@ -16,16 +16,16 @@ pub(super) const REQUEST_BYTES: usize = 256 << 10;
 /// The parameter of workloads that write contents.
 pub(super) const DATA: Parameter = Parameter::choice(
     "data",
-    "what files hold: words (gzip makes a third of them), like programmes (a half), \
-           as compressed data (nothing to gain), the letter a, or zeros",
+    "content of files: words (gzip shrinks them to a third), data like programs (to a half), \
+           incompressible data, the letter a, or zeros",
     &["text", "binaries", "compressed", "all-a", "zeros"],
 );
 
 /// The parameter for contents from given files.
 pub(super) const DATA_FROM: Parameter = Parameter::text(
     "data_from",
-    "take the contents from this file, or the files below this directory, instead; \
-           from 8 MiB on they are repeated where more is wanted",
+    "take the contents from this file, or from the files in this directory, instead; contents of 8 \
+           MiB or more are repeated if more is needed",
     "",
 );
 

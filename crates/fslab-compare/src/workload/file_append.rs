@@ -1,5 +1,5 @@
-//! `file-append`: grows files by small appends to sizes of 0 bytes, 1 KiB and doubling. The file
-//! stays open, or is opened for each append.
+//! `file-append`: grows files by small appends to sizes of 0 bytes, 1 KiB and doubling. The file is
+//! kept open, or is opened for each append.
 //!
 //! Zadok et al. (2001) appended 10, 100 and 1000 bytes of four kinds of data up to 32 MB, to
 //! measure their fast tails. A plan's `matrix` makes the same table.
@@ -15,19 +15,19 @@ const APPEND: Parameter = Parameter::bytes("append", "bytes of each append", 100
 
 const LARGEST: Parameter = Parameter::bytes(
     "largest",
-    "size the largest file is grown to; sizes double from 1 KiB up to it",
+    "final size of the largest file; sizes double from 1 KiB up to it",
     4 << 20,
 );
 
 const LARGEST_REOPENED: Parameter = Parameter::bytes(
     "largest_reopened",
-    "the same where every append opens and closes the file",
+    "final size of the largest file if every append opens and closes the file",
     256 << 10,
 );
 
 const MODE: Parameter = Parameter::choice(
     "mode",
-    "whether the file stays open, is opened and closed for each append, or both apart",
+    "whether the file is kept open, is opened and closed for each append, or both in turn",
     &["both", "open", "reopened"],
 );
 
@@ -36,7 +36,7 @@ const SMALLEST: u64 = 1 << 10;
 /// The entry in the registry.
 pub(super) const SPEC: Spec = Spec {
     name: "file-append",
-    help: "grow files by small appends, kept open and opened anew for each",
+    help: "grow files by small appends, with the file kept open or reopened for each",
     parameters: &[APPEND, LARGEST, LARGEST_REOPENED, MODE, content::DATA, content::DATA_FROM],
     phases: &["append", "append reopened"],
     construct: |parameters, seed| {
@@ -61,7 +61,7 @@ struct FileAppend {
     append: usize,
     ways: [Way; 2],
     content: Content,
-    /// The contents of the largest file; smaller files have its beginning.
+    /// The contents of the largest file; smaller files contain its beginning.
     bytes: Vec<u8>,
 }
 

@@ -10,7 +10,7 @@ use crate::tree::{Status, Tree};
 use fslab_report::sample::CacheState;
 use fslab_stats::Stopwatch;
 
-const FILES: Parameter = Parameter::count("files", "files in all", 5_000);
+const FILES: Parameter = Parameter::count("files", "total number of files", 5_000);
 
 const PER_DIRECTORY: Parameter = Parameter::count("per_directory", "files in a directory", 25);
 
@@ -18,7 +18,7 @@ const FILE_SIZE: Parameter = Parameter::bytes("file_size", "size of each file", 
 
 const TREE: Parameter = Parameter::choice(
     "tree",
-    "build a tree, or list the one that the target was given from a `source`",
+    "build a tree, or list the one that the target got from its `source`",
     &["built", "given"],
 );
 

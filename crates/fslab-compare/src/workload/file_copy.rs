@@ -22,11 +22,12 @@ const LARGEST: Parameter = Parameter::bytes(
 
 const BYTES_PER_SIZE: Parameter = Parameter::bytes(
     "bytes_per_size",
-    "files of one size are repeated up to so many bytes in all",
+    "total bytes of each size: files of one size are repeated up to it",
     4 << 20,
 );
 
-const MOST_FILES: Parameter = Parameter::count("most_files", "but no more often than this", 16);
+const MOST_FILES: Parameter =
+    Parameter::count("most_files", "maximum number of files of one size", 16);
 
 const SMALLEST: u64 = 1 << 10;
 
@@ -128,7 +129,7 @@ impl FileCopy {
         self.sources.as_ref().ok_or(unprepared)
     }
 
-    /// Records the space that the copies take.
+    /// Records the space that the copies occupy.
     fn record_stored(&self, session: &mut Session<'_>, class: &Class) -> Result<()> {
         let mut stored = 0;
         for file in 0..class.files {

@@ -18,20 +18,21 @@ use fslab_report::sample::{Better, CacheState, OwnMetric};
 use fslab_sys::signals::Interrupt;
 
 const JOB: Parameter =
-    Parameter::text("job", "the job file; files that it names are in the target", "");
+    Parameter::text("job", "the job file; files that it uses are in the target", "");
 
-const PROGRAM: Parameter = Parameter::text("program", "the fio to run: 3.0 or later", "fio");
+const PROGRAM: Parameter =
+    Parameter::text("program", "the fio program to run, version 3.0 or later", "fio");
 
 const CACHE: Parameter = Parameter::choice(
     "cache",
-    "run it as the target is; or lay out the files first, remount, and run it cold",
+    "as is: run the job directly; cold: lay out its files first, remount, and run the job cold",
     &["as is", "cold"],
 );
 
 /// The entry in the registry.
 pub(super) const SPEC: Spec = Spec {
     name: "fio",
-    help: "run a job file of fio in each target, and take its bandwidth, IOPS and latencies",
+    help: "run a job file of fio in each target, and record its bandwidth, IOPS and latencies",
     parameters: &[JOB, PROGRAM, CACHE],
     phases: &["run", "run cold"],
     construct: |parameters, _seed| {
@@ -49,7 +50,7 @@ struct Fio {
     is_cold: bool,
 }
 
-/// Options of a job file that name files or directories. These must be within the target.
+/// Options of a job file whose values are files or directories. These must be within the target.
 const PATHS: [&str; 11] = [
     "directory",
     "filename",
@@ -78,7 +79,7 @@ impl Workload for Fio {
         let text = fs::read_to_string(job).map_err(Error::file(job))?;
         if let Some(line) = outside(&text) {
             return Err(Error::Failed(format!(
-                "{}: `{line}` names a place outside the target; leave the directory out",
+                "{}: `{line}` is a path outside the target; use a name without a directory",
                 job.display()
             )));
         }
@@ -114,7 +115,7 @@ impl Fio {
         match major.and_then(|number| number.parse::<u32>().ok()) {
             Some(3..) => Ok(()),
             _ => Err(Error::Failed(format!(
-                "{} is {text:?}: fio 3.0 or later is needed, whose JSON has clat_ns",
+                "{} is {text:?}; fio 3.0 or later is needed (its JSON has clat_ns)",
                 self.program
             ))),
         }
@@ -136,7 +137,7 @@ impl Fio {
     ) -> Result<Vec<u8>> {
         let job = absolute(self.job.as_deref().unwrap_or(Path::new("")))?;
         let mut words = vec![self.program.clone(), "--output-format=json".to_owned()];
-        // Runs of one round do the same on each target. fio takes 63 bits.
+        // Runs of one round do the same on each target. fio accepts 63 bits.
         words.push(format!("--randseed={}", seed >> 1));
         words.extend(options.iter().map(|option| (*option).to_owned()));
         words.push(job);
@@ -198,7 +199,7 @@ fn absolute(path: &Path) -> Result<String> {
     Ok(path.to_string_lossy().into_owned())
 }
 
-/// Returns the first line of a job file that names a path outside its working directory.
+/// Returns the first line of a job file that contains a path outside its working directory.
 fn outside(text: &str) -> Option<&str> {
     let names_outside = |line: &&str| {
         let Some((key, value)) = line.split_once('=') else { return false };

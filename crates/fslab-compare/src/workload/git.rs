@@ -17,12 +17,12 @@ use crate::runner::{Phase, Session, Timed};
 use fslab_report::sample::CacheState;
 use fslab_sys::signals::Interrupt;
 
-const COMMITS: Parameter = Parameter::count("commits", "commits of a history that is made", 40);
+const COMMITS: Parameter = Parameter::count("commits", "commits of a generated history", 40);
 
 /// The entry in the registry.
 pub(super) const SPEC: Spec = Spec {
     name: "git",
-    help: "clone a repository, check out, look over and pack it (needs the program git)",
+    help: "clone a repository, then run checkout, status and gc in it (needs the program git)",
     parameters: &[FILES, COMMITS, SOURCE],
     phases: &["clone", "checkout", "status", "gc"],
     construct: |parameters, seed| Box::new(Git::new(parameters, seed)),
@@ -49,7 +49,9 @@ const CHANGED_PERCENT: u64 = 5;
 impl Workload for Git {
     fn check(&self) -> std::result::Result<(), String> {
         match self.commits {
-            0 | 1 => Err("`commits`: two or more, to go from one to another".to_owned()),
+            0 | 1 => {
+                Err("`commits`: must be at least 2, for a checkout of another commit".to_owned())
+            }
             _ => Ok(()),
         }
     }
@@ -71,7 +73,7 @@ impl Workload for Git {
         let commits: Vec<&str> = listed.lines().collect();
         let [last, .., _] = commits[..] else {
             let repository = self.repository.display();
-            return Err(Error::Failed(format!("{repository}: two or more commits are needed")));
+            return Err(Error::Failed(format!("{repository}: at least two commits are needed")));
         };
         self.ends = [last, commits[commits.len() / 2]].map(str::to_owned);
         Ok(())

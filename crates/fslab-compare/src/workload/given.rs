@@ -7,8 +7,8 @@ use std::path::Path;
 use crate::error::{Error, Result};
 use crate::tree::copy::files_below;
 
-/// From this many bytes, contents are repeated if more are needed. No compressor of a file system
-/// sees such a distant repetition (btrfs looks back 128 KiB, zstd at level 3 2 MiB).
+/// Contents of at least this many bytes are repeated if more are needed. No compressor of a file
+/// system sees such a distant repetition (btrfs looks back 128 KiB, zstd at level 3 2 MiB).
 const REPEATED_LEAST: usize = 8 << 20;
 
 /// Returns the first `length` bytes of a file, or of all regular files below a directory in the

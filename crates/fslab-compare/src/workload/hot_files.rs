@@ -1,8 +1,9 @@
 //! `hot-files`: reads a set of files completely, then overwrites them completely.
 //!
 //! Smith and Seltzer (1997) used the files of an aged file system that were changed in its last 30
-//! days. A `list` names the files. `fslab age` writes such lists; `all` means all files of a target
-//! filled from a source. Without a list, a set of that size is made from the seed.
+//! days. A `list` contains their paths. `fslab age` writes such lists; `all` means all files of a
+//! target filled from a source. Without a list, a set of as many files as `files` is generated from
+//! the seed.
 
 use std::fs;
 use std::path::PathBuf;
@@ -21,22 +22,22 @@ use fslab_stats::Stopwatch;
 
 const LIST: Parameter = Parameter::text(
     "list",
-    "file that names the set, a path within the target on each line; `all` for every file \
-           the target holds; none to make a set",
+    "file that lists the set, one path within the target per line; `all` for every file of the \
+           target; empty to generate a set",
     "",
 );
 
 const OVERWRITE: Parameter = Parameter::choice(
     "overwrite",
-    "whether the set is overwritten after it was read; `no` for targets that can't be",
+    "whether the set is overwritten after it was read; use `no` for read-only targets",
     &["yes", "no"],
 );
 
-const FILES: Parameter = Parameter::count("files", "files of a set that is made", 800);
+const FILES: Parameter = Parameter::count("files", "files of a generated set", 800);
 
 const MEAN_SIZE: Parameter = Parameter::bytes(
     "mean_size",
-    "their mean size; half of them are smaller than a quarter of it",
+    "mean file size; half of the files are smaller than a quarter of it",
     29 << 10,
 );
 

@@ -16,12 +16,11 @@ use crate::tree::Access;
 use fslab_report::sample::CacheState;
 use fslab_stats::Stopwatch;
 
-const FILES: Parameter = Parameter::count("files", "files in all", 10_000);
+const FILES: Parameter = Parameter::count("files", "total number of files", 10_000);
 
 const PER_DIRECTORY: Parameter = Parameter::count("per_directory", "files in a directory", 100);
 
-const ORDER: Parameter =
-    Parameter::choice("order", "in which order they are looked up", &["random", "ordered"]);
+const ORDER: Parameter = Parameter::choice("order", "the order of lookups", &["random", "ordered"]);
 
 /// The entry in the registry.
 pub(super) const SPEC: Spec = Spec {

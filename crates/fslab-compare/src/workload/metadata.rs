@@ -13,10 +13,14 @@ use crate::tree::{Access, Tree};
 use fslab_report::sample::{CacheState, of_threads};
 use fslab_stats::Stopwatch;
 
-const FILES: Parameter = Parameter::count("files", "files in all, shared by the threads", 10_000);
+const FILES: Parameter =
+    Parameter::count("files", "total number of files, shared by the threads", 10_000);
 
-const THREADS: Parameter =
-    Parameter::count("threads", "threads at most: it is done by 1, 2, 4, ... and by these", 4);
+const THREADS: Parameter = Parameter::count(
+    "threads",
+    "maximum number of threads; the workload runs with 1, 2, 4, ... and this number",
+    4,
+);
 
 const DIRECTORIES: Parameter = Parameter::choice(
     "directories",
@@ -27,7 +31,7 @@ const DIRECTORIES: Parameter = Parameter::choice(
 /// The entry in the registry.
 pub(super) const SPEC: Spec = Spec {
     name: "metadata",
-    help: "create, stat, open, rename and unlink empty files by more and more threads",
+    help: "create, stat, open, rename and unlink empty files with more and more threads",
     parameters: &[FILES, THREADS, DIRECTORIES],
     phases: &["create", "stat", "open", "rename", "unlink"],
     construct: |parameters, _seed| {
@@ -66,8 +70,10 @@ fn renamed(path: &str) -> String {
 impl Workload for Metadata {
     fn check(&self) -> std::result::Result<(), String> {
         match self.threads {
-            threads if threads > THREADS_MOST => Err(format!("`threads`: at most {THREADS_MOST}")),
-            threads if threads > self.files => Err("`threads`: more than `files`".to_owned()),
+            threads if threads > THREADS_MOST => {
+                Err(format!("`threads`: must be at most {THREADS_MOST}"))
+            }
+            threads if threads > self.files => Err("`threads`: must not exceed `files`".to_owned()),
             _ => Ok(()),
         }
     }
@@ -83,7 +89,7 @@ impl Workload for Metadata {
             let place = format!("by-{threads}");
             self.make_directories(session.tree()?, &place, threads)?;
             for (name, act) in OPERATIONS {
-                // The names are cached since their creation: the comparison covers the work, not
+                // The names have been cached since their creation, so this measures the work, not
                 // the disk.
                 let cache = if ["stat", "open"].contains(&name) {
                     CacheState::Warm
@@ -164,6 +170,6 @@ impl Metadata {
                 found += u64::from(name.contains(part));
             })?;
         }
-        expect(format!("names listed that have {part:?} in them"), expected, found)
+        expect(format!("listed names that contain {part:?}"), expected, found)
     }
 }

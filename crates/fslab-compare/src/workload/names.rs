@@ -2,9 +2,10 @@
 //! order drawn from the seed. It records the time of every operation and its growth during the
 //! phase.
 //!
-//! Directories that keep names sorted or hashed treat the two orders differently, and deletion more
-//! than creation (Phillips 2001). The random order is a Fisher-Yates permutation, drawn again for
-//! each phase. The program in the post took the remainder of `rand()`, which is not uniform.
+//! Directories that keep names sorted or hashed treat the two orders differently. The difference is
+//! larger for deletion than for creation (Phillips 2001). The random order is a Fisher-Yates
+//! permutation, drawn again for each phase. The program in the post took the remainder of `rand()`,
+//! which is not uniform.
 
 use std::fmt::Write;
 
@@ -20,16 +21,16 @@ use crate::tree::Tree;
 use fslab_report::sample::CacheState;
 use fslab_stats::Stopwatch;
 
-const FILES: Parameter = Parameter::count("files", "files in all", 10_000);
+const FILES: Parameter = Parameter::count("files", "total number of files", 10_000);
 
 const DIRECTORIES: Parameter = Parameter::count(
     "directories",
-    "directories they are spread over, evenly; one is filled after the other",
+    "directories over which they are spread evenly; one is filled after the other",
     1,
 );
 
 const ORDERS: Parameter =
-    Parameter::choice("orders", "which orders of names", &["both", "ordered", "random"]);
+    Parameter::choice("orders", "the orders of names", &["both", "ordered", "random"]);
 
 /// The entry in the registry.
 pub(super) const SPEC: Spec = Spec {
@@ -87,8 +88,8 @@ impl Names {
         let mut random = Pcg64::seed_from_u64(session.seed());
         let mut numbers: Vec<u64> = (0..self.files).collect();
         let mut draw = |numbers: &mut Vec<u64>| {
-            // Shuffles within each directory. The order of directories stays, so that one is filled
-            // after another.
+            // Shuffles within each directory. The order of directories is kept, so that one is
+            // filled after another.
             let size = self.per_directory() as usize;
             let shuffled = order.shuffled;
             numbers.chunks_mut(size).filter(|_| shuffled).for_each(|c| c.shuffle(&mut random));

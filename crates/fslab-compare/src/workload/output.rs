@@ -1,4 +1,5 @@
-//! Figures in the output of a command. A plan names each one and its place in the output.
+//! Figures in the output of a command. A plan sets the name of each figure and its position in the
+//! output.
 
 use regex::bytes::Regex;
 use serde_json::Value as Json;
@@ -16,7 +17,7 @@ pub(crate) struct OutputFigure {
     better: Better,
 }
 
-/// The place of a figure.
+/// The position of a figure in the output.
 #[derive(Clone, Debug)]
 enum Place {
     /// In JSON, at a pointer (RFC 6901).
@@ -31,7 +32,7 @@ pub(crate) const FORM: &str = "a table of metrics, such as \
      { reads = { json = \"/disk/reads\" } }";
 
 impl OutputFigure {
-    /// Parses the figures that a plan names. The error describes what is wrong with the value.
+    /// Parses the figures that a plan lists. The error describes what is wrong with the value.
     pub fn parse(value: &Value) -> std::result::Result<Vec<Self>, String> {
         let table = value.as_table().ok_or_else(|| format!("must be {FORM}, found {value}"))?;
         table.iter().map(|(name, value)| Self::parse_one(name, value)).collect()
@@ -41,19 +42,19 @@ impl OutputFigure {
         let wrong = |reason: &str| format!("metric `{name}`: {reason}");
         let is_plain = |c: char| c.is_alphanumeric() || "-_%/".contains(c);
         if name.is_empty() || !name.chars().all(is_plain) {
-            return Err(wrong("a name has letters, digits and -, _, %, / alone"));
+            return Err(wrong("a name can contain only letters, digits and -, _, %, /"));
         }
         let Some(table) = value.as_table() else {
             return Err(wrong(&format!("must be a table with `json` or `regex`, found {value}")));
         };
         let known = ["json", "regex", "unit", "better"];
         if let Some(key) = table.keys().find(|key| !known.contains(&key.as_str())) {
-            return Err(wrong(&format!("no key `{key}`; there are {}", known.join(", "))));
+            return Err(wrong(&format!("unknown key `{key}`; known: {}", known.join(", "))));
         }
         let place = match (text(table, "json"), text(table, "regex")) {
             (Some(Ok(pointer)), None) if pointer.starts_with('/') => Place::Json(pointer),
             (Some(Ok(_)), None) => {
-                return Err(wrong("`json` is a pointer such as \"/jobs/0/read/iops\""));
+                return Err(wrong("`json` must be a pointer such as \"/jobs/0/read/iops\""));
             }
             (None, Some(Ok(pattern))) => Place::Regex(expression(&pattern).map_err(|e| wrong(&e))?),
             (Some(Err(error)), _) | (_, Some(Err(error))) => return Err(wrong(&error)),
@@ -64,7 +65,9 @@ impl OutputFigure {
             None => Better::Less,
             Some(word) if word == "less" => Better::Less,
             Some(word) if word == "more" => Better::More,
-            Some(word) => return Err(wrong(&format!("`better` is less or more, not {word:?}"))),
+            Some(word) => {
+                return Err(wrong(&format!("`better` must be less or more, not {word:?}")));
+            }
         };
         Ok(Self { name: name.to_owned(), place, unit: unit.unwrap_or_default(), better })
     }
@@ -107,14 +110,14 @@ pub(super) fn json(output: &[u8]) -> std::result::Result<Json, String> {
     let start = output.iter().position(|byte| b"{[".contains(byte)).unwrap_or(0);
     let mut values = serde_json::Deserializer::from_slice(&output[start..]).into_iter();
     match values.next() {
-        Some(value) => value.map_err(|error| format!("the output is no JSON: {error}")),
+        Some(value) => value.map_err(|error| format!("the output is not JSON: {error}")),
         None => Err("the output is empty".to_owned()),
     }
 }
 
 fn at(json: &Json, pointer: &str) -> std::result::Result<f64, String> {
     let found = json.pointer(pointer).ok_or_else(|| format!("the JSON has no {pointer}"))?;
-    found.as_f64().ok_or_else(|| format!("{pointer} is {found}, which is no number"))
+    found.as_f64().ok_or_else(|| format!("{pointer} is {found}, which is not a number"))
 }
 
 fn last_match(pattern: &Regex, output: &[u8]) -> std::result::Result<f64, String> {
@@ -123,7 +126,7 @@ fn last_match(pattern: &Regex, output: &[u8]) -> std::result::Result<f64, String
     let text = found.get(1).map(|group| String::from_utf8_lossy(group.as_bytes()).into_owned());
     let text = text.unwrap_or_default();
     let number = text.trim().parse::<f64>().ok().filter(|number| number.is_finite());
-    number.ok_or_else(|| format!("{pattern} found {text:?}, which is no number"))
+    number.ok_or_else(|| format!("{pattern} found {text:?}, which is not a number"))
 }
 
 #[cfg(test)]
@@ -156,12 +159,12 @@ mod tests {
         let regex = r#"metrics = { tps = { regex = '(\w+) tps' } }"#;
         for (text, output, reason) in [
             (regex, "nothing", "metric `tps`: the output does not match (\\w+) tps"),
-            (regex, "many tps", "(\\w+) tps found \"many\", which is no number"),
-            (regex, "nan tps", "found \"nan\", which is no number"),
+            (regex, "many tps", "(\\w+) tps found \"many\", which is not a number"),
+            (regex, "nan tps", "found \"nan\", which is not a number"),
             (r#"metrics = { x = { json = "/a" } }"#, "{\"b\": 1}", "the JSON has no /a"),
             (r#"metrics = { x = { json = "/a" } }"#, "{\"a\": \"1\"}", "/a is \"1\""),
             (r#"metrics = { x = { json = "/a" } }"#, "", "the output is empty"),
-            (r#"metrics = { x = { json = "/a" } }"#, "a {", "the output is no JSON"),
+            (r#"metrics = { x = { json = "/a" } }"#, "a {", "the output is not JSON"),
         ] {
             let error = found(text, output).unwrap_err();
             assert!(error.contains(reason), "{output}: {error}");
@@ -175,13 +178,13 @@ mod tests {
             ("metrics = { x = 3 }", "must be a table with `json` or `regex`"),
             ("metrics = { x = {} }", "must have either `json` or `regex`"),
             (r#"metrics = { x = { json = "/a", regex = "(b)" } }"#, "must have either"),
-            (r#"metrics = { x = { json = "a" } }"#, "is a pointer"),
+            (r#"metrics = { x = { json = "a" } }"#, "must be a pointer"),
             (r#"metrics = { x = { json = 3 } }"#, "`json` must be a string"),
             (r#"metrics = { x = { regex = "a" } }"#, "has no group"),
             (r#"metrics = { x = { regex = "(a" } }"#, "unclosed group"),
-            (r#"metrics = { x = { regex = "(a)", better = "most" } }"#, "is less or more"),
-            (r#"metrics = { x = { regex = "(a)", foo = "most" } }"#, "no key `foo`"),
-            (r#"metrics = { "a b" = { regex = "(a)" } }"#, "a name has letters"),
+            (r#"metrics = { x = { regex = "(a)", better = "most" } }"#, "must be less or more"),
+            (r#"metrics = { x = { regex = "(a)", foo = "most" } }"#, "unknown key `foo`"),
+            (r#"metrics = { "a b" = { regex = "(a)" } }"#, "a name can contain only letters"),
         ] {
             let error = figures(text).unwrap_err();
             assert!(error.contains(reason), "{text}: {error}");

@@ -22,7 +22,7 @@ const WRITES: Parameter = Parameter::sizes(
 
 const CREATIONS: Parameter = Parameter::count(
     "creations",
-    "times the file is created; the last is timed apart from the first",
+    "number of creations of the file; the first and the last are timed separately",
     1,
 );
 

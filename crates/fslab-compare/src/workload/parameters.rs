@@ -103,7 +103,7 @@ impl DefaultValue {
             Self::Sizes(_) => "a list of sizes".to_owned(),
             Self::Choice(words) => words.join(", "),
             Self::Text(_) => "a text".to_owned(),
-            Self::Command(_) => "a list: a programme and its arguments".to_owned(),
+            Self::Command(_) => "a list: a program and its arguments".to_owned(),
             Self::Metrics => output::FORM.to_owned(),
             Self::Workloads => WORKLOADS_FORM.to_owned(),
         }
@@ -172,7 +172,7 @@ impl NamedWorkload {
             let Some(parameter) = parameter else {
                 let known: Vec<&str> = spec.parameters.iter().map(|one| one.name).collect();
                 let known = known.join(", ");
-                return Err(format!("{label}: no parameter `{key}`; there are {known}"));
+                return Err(format!("{label}: unknown parameter `{key}`; known: {known}"));
             };
             parameters
                 .set(parameter, value)
@@ -255,19 +255,19 @@ impl Parameters {
         words
     }
 
-    /// Returns the metrics that a plan names; empty for a parameter of another type.
+    /// Returns the metrics that a plan lists; empty for a parameter of another type.
     pub(crate) fn metrics(&self, parameter: &Parameter) -> Vec<OutputFigure> {
         let Set::Metrics(metrics) = self.value(parameter) else { return Vec::new() };
         metrics
     }
 
-    /// Returns the workloads that a plan names; empty for a parameter of another type.
+    /// Returns the workloads that a plan lists; empty for a parameter of another type.
     pub(crate) fn workloads(&self, parameter: &Parameter) -> Vec<NamedWorkload> {
         let Set::Workloads(workloads) = self.value(parameter) else { return Vec::new() };
         workloads
     }
 
-    /// Returns all workloads that a plan names within this one.
+    /// Returns all workloads that a plan lists within this one.
     pub(crate) fn workloads_mut(&mut self) -> impl Iterator<Item = &mut NamedWorkload> {
         let lists = self.values.values_mut().filter_map(|set| match set {
             Set::Workloads(list) => Some(list),

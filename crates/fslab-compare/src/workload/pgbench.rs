@@ -17,12 +17,13 @@ use fslab_report::sample::{Better, CacheState, OwnMetric};
 use fslab_stats::Stopwatch;
 use server::{Postgres, Server};
 
-const SCALE: Parameter = Parameter::count("scale", "pgbench's scale: some 15 MiB each", 2);
+const SCALE: Parameter =
+    Parameter::count("scale", "pgbench's scale factor: about 15 MiB per unit", 2);
 
-const CLIENTS: Parameter = Parameter::count("clients", "clients at a time", 4);
+const CLIENTS: Parameter = Parameter::count("clients", "concurrent clients", 4);
 
 const TRANSACTIONS: Parameter =
-    Parameter::count("transactions", "transactions of all clients together", 2000);
+    Parameter::count("transactions", "total transactions of all clients", 2000);
 
 const SCRIPT: Parameter = Parameter::choice(
     "script",
@@ -35,7 +36,7 @@ const BUFFERS: Parameter =
 
 const ACCOUNT: Parameter = Parameter::text(
     "account",
-    "the user that runs the server where root compares: PostgreSQL refuses root",
+    "the user that runs the server if fslab runs as root, because PostgreSQL refuses root",
     "postgres",
 );
 
@@ -72,10 +73,10 @@ struct Pgbench {
 impl Workload for Pgbench {
     fn check(&self) -> std::result::Result<(), String> {
         if self.clients > self.transactions {
-            return Err("`clients`: more clients than `transactions`".to_owned());
+            return Err("`clients`: must not exceed `transactions`".to_owned());
         }
         if self.buffers < 128 << 10 {
-            return Err("`buffers`: PostgreSQL takes 128 KiB or more".to_owned());
+            return Err("`buffers`: PostgreSQL needs at least 128 KiB".to_owned());
         }
         Ok(())
     }
@@ -189,13 +190,13 @@ impl Pgbench {
         if found == expected {
             return Ok(());
         }
-        Err(Error::Failed(format!("the database says {found:?}, expected {expected:?}")))
+        Err(Error::Failed(format!("the database returned {found:?}, expected {expected:?}")))
     }
 }
 
 /// Returns a number from pgbench's report.
 fn figure(printed: &[u8], pattern: &str) -> Result<f64> {
-    let missing = || Error::Failed(format!("pgbench printed no {pattern}"));
+    let missing = || Error::Failed(format!("the output of pgbench does not match {pattern}"));
     let pattern = Regex::new(pattern).ok().ok_or_else(missing)?;
     let group = pattern.captures(printed).and_then(|found| found.get(1)).ok_or_else(missing)?;
     String::from_utf8_lossy(group.as_bytes()).parse().ok().ok_or_else(missing)
@@ -211,7 +212,7 @@ fn latencies(directory: &Path, expected: u64) -> Result<Stopwatch> {
             let word = line.split(' ').nth(2).and_then(|word| word.parse::<u64>().ok());
             let Some(microseconds) = word else {
                 return Err(Error::Failed(format!(
-                    "{}: {line:?} is no line of pgbench's log",
+                    "{}: {line:?} is not a line of pgbench's log",
                     path.display()
                 )));
             };

@@ -90,8 +90,8 @@ impl<'a> Program<'a> {
         let length = printed.seek(SeekFrom::End(0)).map_err(failed())?;
         if length > OUTPUT_MOST {
             return Err(Error::Failed(format!(
-                "the command printed {length} bytes, of which metrics are looked for in at most \
-                 {OUTPUT_MOST}"
+                "the command printed {length} bytes; metrics can be read from at most \
+                 {OUTPUT_MOST} bytes"
             )));
         }
         printed.rewind().map_err(failed())?;
@@ -162,7 +162,7 @@ impl Started {
 
     /// Returns the exit status, or `None` while the program runs.
     pub fn status(&mut self) -> Result<Option<ExitStatus>> {
-        let failed = |source| Error::Start { program: "waiting for a programme".into(), source };
+        let failed = |source| Error::Start { program: "can't wait for a program".into(), source };
         self.child.try_wait().map_err(failed)
     }
 
@@ -178,7 +178,7 @@ impl Started {
     /// program in any case.
     pub fn end(mut self, signal: Signal, patience: Duration) -> Result<ExitStatus> {
         let failed = |line: &str, errno: Errno| Error::Start {
-            program: format!("ending {line}"),
+            program: format!("can't end {line}"),
             source: errno.into(),
         };
         if let Some(leader) = self.group() {
@@ -206,10 +206,10 @@ impl Drop for Started {
             && let Err(error) = kill_process_group(group, Signal::KILL)
             && error != Errno::SRCH
         {
-            tracing::warn!("ending {}: {error}", self.line);
+            tracing::warn!("can't end {}: {error}", self.line);
         }
         if let Err(error) = self.child.wait() {
-            tracing::warn!("waiting for {}: {error}", self.line);
+            tracing::warn!("can't wait for {}: {error}", self.line);
         }
         guardian::release(self.child.id());
     }
@@ -220,7 +220,7 @@ fn wait_for_end(process: &OwnedFd) -> Result<()> {
     match poll(&mut [PollFd::new(process, PollFlags::IN)], Some(&LOOK)) {
         Ok(_) | Err(Errno::INTR) => Ok(()),
         Err(errno) => {
-            Err(Error::Start { program: "waiting for a programme".into(), source: errno.into() })
+            Err(Error::Start { program: "can't wait for a program".into(), source: errno.into() })
         }
     }
 }

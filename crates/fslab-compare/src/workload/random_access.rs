@@ -196,7 +196,8 @@ mod tests {
         }
     }
 
-    /// Two workers write; the result is known, and a block written elsewhere is detected.
+    /// Two workers write, and the result is verified. Blocks of a worker that is not listed are
+    /// detected.
     #[test]
     fn verification_detects_blocks_of_an_unlisted_worker() {
         let directory = tempfile::tempdir_in(".").unwrap();
@@ -247,7 +248,10 @@ mod tests {
         }
         for (drawn, expected) in [(0.0, 0.1), (0.5, 0.55), (1.2, 1.25)] {
             let statistic = chi_squared(drawn, expected);
-            assert!(statistic > 85.4, "{drawn} is not told from {expected}: {statistic}");
+            assert!(
+                statistic > 85.4,
+                "{drawn} can't be distinguished from {expected}: {statistic}"
+            );
         }
     }
 

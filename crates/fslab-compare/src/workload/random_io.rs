@@ -23,15 +23,12 @@ use turns::{Arrivals, Limit, Turns};
 
 const SIZE: Parameter = Parameter::bytes("size", "size of the file", 256 << 20);
 
-const BLOCK: Parameter = Parameter::bytes(
-    "block",
-    "size of each read and write, and what their places are multiples of",
-    4 << 10,
-);
+const BLOCK: Parameter =
+    Parameter::bytes("block", "size of each read and write; offsets are multiples of it", 4 << 10);
 
 const ENGINE: Parameter = Parameter::choice(
     "engine",
-    "a thread for each request at a time, or io_uring by one thread",
+    "one thread for each in-flight request, or io_uring in one thread",
     &["threads", "io_uring"],
 );
 
@@ -41,27 +38,34 @@ const ACCESS: Parameter = Parameter::choice(
     &["buffered", "direct"],
 );
 
-const DEPTH: Parameter = Parameter::count("depth", "requests at a time", 1);
+const DEPTH: Parameter = Parameter::count("depth", "number of requests in flight", 1);
 
 const WRITERS: Parameter = Parameter::decimal(
     "writers",
-    "of the requests at a time, so many are by writers that only write, beside readers that \
-     only read; 0 for a mix by `reads`",
+    "number of in-flight requests of dedicated writers, while the others only read; 0: each \
+     request reads or writes by `reads`",
     0.0,
 );
 
-const OPERATIONS: Parameter =
-    Parameter::count("operations", "requests in all, unless `bytes` or `seconds` is set", 20_000);
+const OPERATIONS: Parameter = Parameter::count(
+    "operations",
+    "total number of requests, unless `bytes` or `seconds` is set",
+    20_000,
+);
 
-const BYTES: Parameter = Parameter::bytes("bytes", "bytes read and written in all, instead", 0);
+const BYTES: Parameter =
+    Parameter::bytes("bytes", "total bytes read and written, instead of `operations`", 0);
 
-const SECONDS: Parameter =
-    Parameter::decimal("seconds", "how long requests are made, instead; 0 for not", 0.0);
+const SECONDS: Parameter = Parameter::decimal(
+    "seconds",
+    "run time in seconds, instead of `operations`; 0: no time limit",
+    0.0,
+);
 
 const RATE: Parameter = Parameter::decimal(
     "rate",
-    "requests a second at planned times (open loop): latencies are counted from these; \
-     0 to make each when the one before is done",
+    "requests a second at planned times, from which latencies are measured (open loop); 0: each \
+     request starts when the previous one is done",
     0.0,
 );
 
@@ -75,14 +79,14 @@ const READS: Parameter = Parameter::percent("reads", "share of reads; the rest a
 
 const ZIPF: Parameter = Parameter::decimal(
     "zipf",
-    "how uneven places are: the exponent of a Zipf distribution, such as 1.1; 0 for all alike",
+    "exponent of a Zipf distribution of the offsets, such as 1.1; 0: all are equally likely",
     0.0,
 );
 
 /// The entry in the registry.
 pub(super) const SPEC: Spec = Spec {
     name: "random-io",
-    help: "read and write blocks of one large file in random places, several at a time",
+    help: "read and write blocks of one large file at random offsets, several at a time",
     parameters: &[
         SIZE,
         BLOCK,
@@ -146,16 +150,16 @@ impl Workload for RandomIo {
             return wrong("only one of `operations`, `bytes` and `seconds` can be set");
         }
         if self.writers.fract() != 0.0 || self.writers > self.depth as f64 {
-            return wrong("`writers`: a whole number, at most `depth`");
+            return wrong("`writers`: must be a whole number, at most `depth`");
         }
         if self.depth > DEPTH_MOST {
-            return Err(format!("`depth`: at most {DEPTH_MOST}"));
+            return Err(format!("`depth`: must be at most {DEPTH_MOST}"));
         }
         if self.is_direct && !self.block.is_multiple_of(512) {
-            return wrong("`block`: a multiple of 512 bytes with access = \"direct\"");
+            return wrong("`block`: must be a multiple of 512 bytes with access = \"direct\"");
         }
         if self.arrivals.is_some_and(|arrivals| arrivals.rate < RATE_LEAST) {
-            return Err(format!("`rate`: at least {RATE_LEAST} requests a second, or none"));
+            return Err(format!("`rate`: must be at least {RATE_LEAST} requests a second, or 0"));
         }
         Ok(())
     }
@@ -262,7 +266,8 @@ impl RandomIo {
         kinds
     }
 
-    /// Returns the order of requests of a kind, which is its share of all requests.
+    /// Returns the order of requests of one kind of workers, which make their share of all
+    /// requests.
     fn turns(&self, kind: &Kind) -> Turns {
         let part = kind.depth as f64 / self.depth as f64;
         let limit = match self.limit {

@@ -2,8 +2,8 @@
 //!
 //! Files that existed when the trace was recorded are made first, outside the timed region. The
 //! operations run one after another, as fast as the target allows, in the order in which they ended
-//! in the recording. On a mounted target they are system calls on its directory. Answers from the
-//! kernel's caches are then as fast as for any program.
+//! in the recording. On a mounted target they are system calls on its directory. Operations that
+//! the kernel's caches serve are then as fast as for any program.
 
 use std::path::PathBuf;
 
@@ -22,7 +22,7 @@ const TRACE: Parameter = Parameter::text(
 
 const DIVERGING: Parameter = Parameter::choice(
     "diverging",
-    "whether an operation may come out otherwise than recorded",
+    "whether operations may have other results than recorded",
     &["fail", "allow"],
 );
 
@@ -35,7 +35,7 @@ const STEPS: usize = 256;
 /// The entry in the registry.
 pub(super) const SPEC: Spec = Spec {
     name: "replay",
-    help: "do the operations of a recorded trace again",
+    help: "repeat the operations of a recorded trace",
     parameters: &[TRACE, DIVERGING, content::DATA],
     phases: &["replay"],
     construct: |parameters, seed| {
@@ -68,7 +68,7 @@ impl Workload for Replay {
             held += size_of::<Record>() + record.held_bytes();
             if held > MEMORY_BYTES_MAX {
                 return Err(Error::Failed(format!(
-                    "{}: takes more than {MEMORY_BYTES_MAX} bytes of memory; replay one segment of \
+                    "{}: needs more than {MEMORY_BYTES_MAX} bytes of memory; replay one segment of \
                      it",
                     trace.display()
                 )));
@@ -103,7 +103,7 @@ impl Replay {
         timed.flush()?;
         match replayed.divergences.first() {
             Some(first) if !self.diverging => Err(Error::Failed(format!(
-                "{} operations came out otherwise than recorded; the first: {first}",
+                "{} operations had other results than recorded; the first: {first}",
                 replayed.diverged
             ))),
             _ => Ok(()),

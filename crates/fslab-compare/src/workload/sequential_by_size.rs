@@ -20,7 +20,7 @@ const LARGEST: Parameter =
 
 const MORE_SIZES: Parameter = Parameter::sizes(
     "more_sizes",
-    "further sizes, such as those where a policy changes groups",
+    "more sizes, such as those at which a policy changes groups",
     &[],
 );
 

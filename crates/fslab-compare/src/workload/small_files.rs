@@ -15,24 +15,24 @@ use crate::runner::{Phase, Session, Timed};
 use crate::tree::{Access, Tree, TreeFile};
 use fslab_stats::Stopwatch;
 
-const FILES: Parameter = Parameter::count("files", "files in all", 1_000);
+const FILES: Parameter = Parameter::count("files", "total number of files", 1_000);
 
-const SIZE: Parameter =
-    Parameter::bytes("size", "size of a new file; between half of it and one and a half", 16 << 10);
+const SIZE: Parameter = Parameter::bytes(
+    "size",
+    "mean size of a new file; sizes range from half of it to one and a half times it",
+    16 << 10,
+);
 
 const APPEND: Parameter =
-    Parameter::bytes("append", "bytes appended to a file that exists", 16 << 10);
+    Parameter::bytes("append", "bytes appended to an existing file", 16 << 10);
 
 const ROUNDS: Parameter =
-    Parameter::count("rounds", "how often each thread does the four things", 200);
+    Parameter::count("rounds", "number of rounds of each thread; a round has four operations", 200);
 
-const THREADS: Parameter = Parameter::count("threads", "threads at a time", 4);
+const THREADS: Parameter = Parameter::count("threads", "concurrent threads", 4);
 
-const SYNC: Parameter = Parameter::choice(
-    "sync",
-    "whether what was written is made durable each time",
-    &["fsync", "none"],
-);
+const SYNC: Parameter =
+    Parameter::choice("sync", "whether written data is made durable each time", &["fsync", "none"]);
 
 /// The entry in the registry.
 pub(super) const SPEC: Spec = Spec {

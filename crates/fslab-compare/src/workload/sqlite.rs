@@ -18,7 +18,7 @@ use fslab_sys::usage::Instant;
 
 const JOURNAL: Parameter = Parameter::choice(
     "journal",
-    "how transactions survive a crash: a rollback journal, or a write-ahead log",
+    "journal that lets transactions survive a crash: a rollback journal, or a write-ahead log",
     &["rollback", "wal"],
 );
 
@@ -28,7 +28,7 @@ const SYNCHRONOUS: Parameter = Parameter::choice(
     &["full", "normal", "off"],
 );
 
-const ROWS: Parameter = Parameter::count("rows", "rows that are loaded", 50_000);
+const ROWS: Parameter = Parameter::count("rows", "number of loaded rows", 50_000);
 
 const TRANSACTIONS: Parameter =
     Parameter::count("transactions", "transactions, each changing one row and adding one", 1000);
@@ -159,7 +159,7 @@ impl Sqlite {
         if found == expected {
             return Ok(());
         }
-        Err(Error::Failed(format!("the database says {found:?}, expected {expected:?}")))
+        Err(Error::Failed(format!("the database returned {found:?}, expected {expected:?}")))
     }
 }
 

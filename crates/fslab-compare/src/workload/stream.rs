@@ -20,7 +20,7 @@ const PATH: &str = "stream";
 /// The entry in the registry.
 pub(super) const SPEC: Spec = Spec {
     name: "stream",
-    help: "write one large file with fsync, read it cold and warm, write over it in the cache",
+    help: "write one large file with fsync, read it cold and warm, and overwrite it in the cache",
     parameters: &[SIZE, REQUEST, content::DATA, content::DATA_FROM],
     phases: &["write", "read cold", "read warm", "overwrite"],
     construct: |parameters, seed| {

@@ -14,7 +14,7 @@ use crate::runner::{Meeting, Part, Session, name_of_part};
 
 const WORKLOADS: Parameter = Parameter {
     name: "workloads",
-    help: "the workloads: a list of tables, each as a [[workload]] without matrix and quick",
+    help: "the workloads: a list of tables, each like a [[workload]] but without matrix and quick",
     default: DefaultValue::Workloads,
 };
 
@@ -47,14 +47,14 @@ struct Member {
 impl Workload for Together {
     fn check(&self) -> std::result::Result<(), String> {
         if self.members.len() < 2 {
-            return Err("`workloads`: two or more, such as [{ name = \"stream\" }, \
-                        { name = \"random-io\" }]"
+            return Err("`workloads`: must list at least 2, such as [{ name = \"stream\" }, \
+                 { name = \"random-io\" }]"
                 .to_owned());
         }
         for (index, Member { named, workload }) in self.members.iter().enumerate() {
             if self.members[..index].iter().any(|other| other.named.label == named.label) {
                 return Err(format!(
-                    "`workloads`: {} is there twice; give one a `label`",
+                    "`workloads`: {} appears twice; give one a `label`",
                     named.label
                 ));
             }

@@ -15,13 +15,13 @@ use fslab_stats::Stopwatch;
 
 const COMMAND: Parameter = Parameter::command(
     "command",
-    "the programme: reads the data and writes what is stored",
+    "the program, which reads the data and writes the stored form",
     &["gzip", "-9", "-c"],
 );
 
 const CHECK: Parameter = Parameter::command(
     "check",
-    "a programme that undoes it, by which what was stored is checked after a remount",
+    "a program that reverses it, to check the stored files after a remount",
     &["gzip", "-dc"],
 );
 
@@ -36,7 +36,8 @@ const SMALLEST: u64 = 1 << 10;
 /// The entry in the registry.
 pub(super) const SPEC: Spec = Spec {
     name: "tool",
-    help: "store files through a programme such as gzip -9, beside a layer that does the same",
+    help: "store files through a program such as gzip -9, to compare it with a layer that does the \
+        same",
     parameters: &[COMMAND, CHECK, LARGEST, content::DATA, content::DATA_FROM],
     phases: &["store"],
     construct: |parameters, seed| {

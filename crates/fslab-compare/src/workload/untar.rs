@@ -1,4 +1,5 @@
-//! `untar`: unpacks an archive into the target, and compares the files with it after a remount.
+//! `untar`: unpacks an archive into the target, and compares the files with the archive after a
+//! remount.
 
 use std::io::{BufRead, BufReader, Seek};
 use std::path::{Path, PathBuf};
@@ -15,7 +16,7 @@ use fslab_sys::signals::Interrupt;
 
 const ARCHIVE: Parameter = Parameter::text(
     "archive",
-    "the archive, compressed in any way that tar knows; none to make one from the seed",
+    "the archive, with any compression that tar supports; empty to generate one from the seed",
     "",
 );
 
@@ -113,7 +114,7 @@ fn compare(archive: &str, root: &Path, interrupt: &Interrupt) -> Result<()> {
             let line = line.map_err(failed())?;
             let line = String::from_utf8_lossy(&line);
             if !MAY_DIFFER.iter().any(|end| line.ends_with(end)) && !line.starts_with(REMARK) {
-                return Err(Error::Failed(format!("{archive}: what was unpacked differs: {line}")));
+                return Err(Error::Failed(format!("{archive}: an unpacked file differs: {line}")));
             }
         }
     }

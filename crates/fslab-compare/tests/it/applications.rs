@@ -92,12 +92,12 @@ fn comparing(directory: &Path, plan: &str) -> Command {
     command
 }
 
-/// A note names every missing application, and the run continues.
+/// A note reports every missing application, and the run continues.
 #[test]
 fn missing_programs_are_noted_and_the_run_continues() {
     let (target, out) = (directory_on_disk(), directory_on_disk());
     let tables = APPLICATIONS.iter().map(|(name, ..)| format!("[[workload]]\nname = \"{name}\"\n"));
-    // PostgreSQL is found where it is installed, even without PATH.
+    // PostgreSQL is found in its installation directory, even without PATH.
     let tables: Vec<String> = tables.filter(|table| !table.contains("pgbench")).collect();
     let last = "[[workload]]\nname = \"stream\"\nsize = \"64 KiB\"\n";
     let plan = plan(target.path(), &(tables.concat() + last));
@@ -132,7 +132,8 @@ fn archive_of_another_owner_is_unpacked_and_compared() {
         run(&plan, out.path(), &TestHost, Interrupt::default(), &mut Silent).unwrap();
     assert!(outcome.notes.iter().all(|note| note.kind == NoteKind::Remark), "{:?}", outcome.notes);
     assert_eq!(of_workload(&records, "untar").len(), 2);
-    // One name twice: after the second member is unpacked, the first one differs.
+    // The archive contains one name twice: after the second member is unpacked, the first one
+    // differs.
     std::fs::write(files.path().join("one"), "longer text").unwrap();
     let mut tar = Command::new("tar");
     tar.arg("-rf").arg(&archive).arg("-C").arg(files.path()).arg("one");
@@ -141,7 +142,7 @@ fn archive_of_another_owner_is_unpacked_and_compared() {
     let (outcome, _) =
         run(&plan, out.path(), &TestHost, Interrupt::default(), &mut Silent).unwrap();
     let failed = outcome.notes.iter().find(|note| note.kind == NoteKind::Failed).unwrap();
-    assert!(failed.text.contains("what was unpacked differs: one: "), "{failed:?}");
+    assert!(failed.text.contains("an unpacked file differs: one: "), "{failed:?}");
 }
 
 #[test]
@@ -290,7 +291,7 @@ fn pid_files(directory: &Path) -> Vec<std::path::PathBuf> {
     std::iter::once(direct).chain(below).filter(|path| path.exists()).collect()
 }
 
-/// The processor time of one part does not count as interference with another.
+/// The processor time of one part is not reported as interference with another.
 #[test]
 fn parallel_parts_do_not_count_as_interference() {
     let (target, out) = (directory_on_disk(), directory_on_disk());
@@ -307,7 +308,7 @@ fn parallel_parts_do_not_count_as_interference() {
     assert!(found.len() >= 5, "{found:?}");
     for sample in found {
         let reason = sample.contaminated.as_deref().unwrap_or_default();
-        assert!(!reason.contains("other programmes"), "{}: {reason}", sample.phase);
+        assert!(!reason.contains("other programs"), "{}: {reason}", sample.phase);
     }
 }
 
@@ -319,21 +320,27 @@ fn wrong_parameters_of_applications_are_refused() {
         Plan::parse("test", &plan, Form::Full).unwrap_err().to_string()
     };
     for (keys, reason) in [
-        ("name = \"pgbench\"\nclients = 5\ntransactions = 2", "more clients than `transactions`"),
-        ("name = \"pgbench\"\nbuffers = 10", "`buffers`: PostgreSQL takes 128 KiB or more"),
-        ("name = \"git\"\ncommits = 1", "`commits`: two or more"),
+        (
+            "name = \"pgbench\"\nclients = 5\ntransactions = 2",
+            "`clients`: must not exceed `transactions`",
+        ),
+        ("name = \"pgbench\"\nbuffers = 10", "`buffers`: PostgreSQL needs at least 128 KiB"),
+        ("name = \"git\"\ncommits = 1", "`commits`: must be at least 2"),
         ("name = \"sqlite\"\njournal = \"none\"", "must be one of rollback, wal"),
-        ("name = \"metadata\"\nthreads = 5\nfiles = 4", "`threads`: more than `files`"),
-        ("name = \"random-io\"\nrate = 1e-300", "`rate`: at least 0.000001 requests a second"),
-        ("name = \"together\"", "`workloads`: two or more"),
+        ("name = \"metadata\"\nthreads = 5\nfiles = 4", "`threads`: must not exceed `files`"),
+        (
+            "name = \"random-io\"\nrate = 1e-300",
+            "`rate`: must be at least 0.000001 requests a second",
+        ),
+        ("name = \"together\"", "`workloads`: must list at least 2"),
         ("name = \"together\"\nworkloads = [{ name = \"what\" }]", "unknown workload \"what\""),
         (
             "name = \"together\"\nworkloads = [{ name = \"stream\", speed = 1 }]",
-            "stream: no parameter `speed`; there are size, request",
+            "stream: unknown parameter `speed`; known: size, request",
         ),
         (
             "name = \"together\"\nworkloads = [{ name = \"stream\" }, { name = \"stream\" }]",
-            "stream is there twice; give one a `label`",
+            "stream appears twice; give one a `label`",
         ),
     ] {
         let error = refused(keys);

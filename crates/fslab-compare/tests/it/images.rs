@@ -132,7 +132,7 @@ fn file_systems_in_user_space_are_mounted_over_images() {
         }
         let cold: Vec<_> =
             own.iter().filter(|s| s.phase == "list cold").map(|s| s.cache.doubt).collect();
-        assert_eq!(cold, [None], "{name}: what makes it doubtful that the listing was cold");
+        assert_eq!(cold, [None], "{name}: the listing is not proven cold");
     }
 }
 

@@ -141,7 +141,7 @@ impl Host for DamagedHost {
     }
 }
 
-/// Wrong bytes fail the two workloads that check what they wrote, only on that target.
+/// Wrong bytes fail the two workloads that check their written data, only on that target.
 #[test]
 fn planted_wrong_data_is_found_and_costs_only_its_own_samples() {
     let directory = directory_on_disk();

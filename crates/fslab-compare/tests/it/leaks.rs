@@ -1,6 +1,7 @@
-//! Tests that nothing stays mounted or attached, however a run ends.
+//! Tests that nothing remains mounted or attached, however a run ends.
 //!
-//! A run to be killed is this test program again; a variable makes it run [`victim`].
+//! A run that is killed is another process of this test program; an environment variable makes it
+//! run [`victim`].
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -102,13 +103,13 @@ impl Victim {
 impl Drop for Victim {
     fn drop(&mut self) {
         if let Err(error) = self.0.kill().and_then(|()| self.0.wait()) {
-            eprintln!("ending a victim: {error}");
+            eprintln!("can't end a victim: {error}");
         }
     }
 }
 
 /// Starts a victim and waits until it has mounted everything and written samples. Then it is
-/// stopped, so that everything stays mounted until it is killed or continued.
+/// stopped, so that everything remains mounted until it is killed or continued.
 fn start(directory: &Path) -> Victim {
     let child = Command::new(std::env::current_exe().unwrap())
         .args(["--exact", "leaks::victim"])
@@ -123,7 +124,7 @@ fn start(directory: &Path) -> Victim {
     let end = Instant::now() + Duration::from_secs(120);
     loop {
         let runs = victim.0.try_wait().unwrap().is_none();
-        assert!(runs && Instant::now() < end, "the victim does not get to work");
+        assert!(runs && Instant::now() < end, "the victim does not start its work");
         let sampled = fs::read_to_string(&samples).is_ok_and(|text| text.contains("\"sample\""));
         if sampled && mounts_below(&full).len() == 2 {
             victim.stop();
@@ -152,7 +153,7 @@ fn sigint_and_sigterm_leave_nothing_even_when_repeated() {
         victim.send(Signal::CONT);
         std::thread::sleep(Duration::from_millis(20));
         victim.send(signal);
-        assert!(victim.wait(), "the victim ends in order");
+        assert!(victim.wait(), "the victim ends cleanly");
         assert_nothing_left(directory.path());
         let records = fslab_report::sample::read(&fslab_compare::samples_path(directory.path()));
         assert!(records.unwrap().len() > 3, "samples are kept");

@@ -46,7 +46,7 @@ fn second_copy_runs_in_every_round_and_has_no_row() {
     let rounds: BTreeSet<u32> = copies.iter().map(|sample| sample.round).collect();
     assert_eq!(rounds, (0..8).collect());
     let places: BTreeSet<u32> = copies.iter().map(|sample| sample.position).collect();
-    assert!(places.len() > 1, "always at the same place: {places:?}");
+    assert!(places.len() > 1, "always at the same position: {places:?}");
     let report = Report::new(&records);
     assert_eq!(report.target_names, ["a", "b"]);
     for group in &report.groups {

@@ -1,4 +1,4 @@
-//! Tests of wrong plans: each error names file, line, column and key.
+//! Tests of wrong plans: each error states file, line, column and key.
 
 use fslab_compare::Plan;
 use fslab_compare::plan::{Form, TargetKind};
@@ -9,7 +9,7 @@ const WORKLOAD: &str = "[[workload]]\nname = \"stream\"\n";
 #[track_caller]
 fn refused(plan: &str, expected: &str) {
     let error = Plan::parse("p.toml", plan, Form::Full).expect_err("the plan is wrong").to_string();
-    assert!(error.contains(expected), "{error:?} does not hold {expected:?}");
+    assert!(error.contains(expected), "{error:?} does not contain {expected:?}");
     assert_eq!(error.lines().count(), 1, "{error:?} is more than a line");
 }
 
@@ -64,15 +64,15 @@ fn target_margins_override_workload_and_plan_margins() {
         (format!("name = \"x\"\nmargin = 2\n{TARGET}{WORKLOAD}"), "p.toml:2:10: `margin`"),
         (
             format!("name = \"x\"\nmargin = \"2\"\n{TARGET}{WORKLOAD}"),
-            "p.toml:2:10: `margin`: \"2\" is no margin: write \"2 %\" or",
+            "p.toml:2:10: `margin`: \"2\" is not a margin: write \"2 %\" or",
         ),
         (
             format!("name = \"x\"\n{TARGET}margin = \"0 %\"\n{WORKLOAD}"),
-            "p.toml:5:10: `margin`: \"0 %\": a margin is above 0 %",
+            "p.toml:5:10: `margin`: \"0 %\": a margin must be above 0 %",
         ),
         (
             format!("name = \"x\"\n{TARGET}{WORKLOAD}margin = \"2 % slower\"\n"),
-            "p.toml:7:10: `margin`: \"2 % slower\" is no margin",
+            "p.toml:7:10: `margin`: \"2 % slower\" is not a margin",
         ),
     ] {
         refused(&plan, expected);
@@ -91,22 +91,25 @@ fn invalid_targets_are_refused() {
              nearest: `ext2`, `ext3`, `ext4`",
         ),
         ("filesystem = \"ext4\"\nlayer = [\"null\"]", "p.toml:5:1: unknown field `layer`"),
-        ("directory = \"/\"\nmkfs = [\"-q\"]", "`mkfs` has no meaning beside `directory`"),
-        ("in_process = \"mem:\"\nlayers = []", "`layers` has no meaning beside `in_process`"),
-        ("filesystem = \"xfs\"\nprogram = \"/x\"", "`program` has no meaning for a target"),
-        ("filesystem = \"xfs\"\nover = \"xfs\"", "`over` has no meaning beside `filesystem`"),
-        ("filesystem = \"xfs\"\nengine = \"policy=ffs\"", "`engine`: the engine serves ext2 alone"),
-        ("in_process = \"mem:\"\nengine = \"policy=ffs\"", "`engine` has no meaning beside"),
+        ("directory = \"/\"\nmkfs = [\"-q\"]", "`mkfs` can't be used with `directory`"),
+        ("in_process = \"mem:\"\nlayers = []", "`layers` can't be used with `in_process`"),
+        ("filesystem = \"xfs\"\nprogram = \"/x\"", "`program` is only for targets"),
+        ("filesystem = \"xfs\"\nover = \"xfs\"", "`over` can't be used with `filesystem`"),
+        ("filesystem = \"xfs\"\nengine = \"policy=ffs\"", "`engine` works only with ext2"),
+        ("in_process = \"mem:\"\nengine = \"policy=ffs\"", "`engine` can't be used with"),
         (
             "filesystem = \"ext2\"\nengine = \"policy=ffs\"\nlayers = [\"null\"]",
-            "`engine`: `layers` has no meaning beside it",
+            "`engine`: `layers` can't be used with it",
         ),
         (
             "filesystem = \"ext2\"\nengine = \"policy=ffs\"\nfill = \"80 %\"",
-            "`engine`: `fill` has no meaning beside it",
+            "`engine`: `fill` can't be used with it",
         ),
         ("mount_command = [\"x\", \"{lower}\", \"{mountpoint}\"]", "`mount_command` needs `over`"),
-        ("over = \"ext4\"\nmount_command = [\"x\", \"{lower}\"]", "no argument holds {mountpoint}"),
+        (
+            "over = \"ext4\"\nmount_command = [\"x\", \"{lower}\"]",
+            "no argument contains {mountpoint}",
+        ),
     ];
     for (keys, expected) in cases {
         refused(&target(keys), expected);
@@ -237,7 +240,7 @@ fn invalid_matrices_and_forms_are_refused() {
     let ext4 = |keys: &str| target(&format!("filesystem = \"ext4\"\n{keys}"));
     let stream = |keys: &str| workload(&format!("name = \"stream\"\n{keys}"));
     let cases = [
-        (ext4("matrix = { block = [1] }"), "`matrix`: no value of the target holds {block}"),
+        (ext4("matrix = { block = [1] }"), "`matrix`: no value of the target contains {block}"),
         (ext4("matrix = { block = [] }\nmkfs = [\"{block}\"]"), "`block` has no values"),
         (stream("matrix = { sise = [1] }"), "has no parameter `sise`"),
         (stream("matrix = { size = 1 }"), "`size` must be a list"),
@@ -248,8 +251,8 @@ fn invalid_matrices_and_forms_are_refused() {
         (ext4("fill = \"120 %\""), "`fill`: must be a share"),
         (ext4("memory = \"1 MiB\""), "`memory`: must be at least"),
         (target("filesystem = \"tmpfs\"\naged = \"x\""), "tmpfs has no image"),
-        (target("in_process = \"mem:\"\nfill = \"1 %\""), "`fill` has no meaning beside"),
-        (ext4("overlay_options = \"x\""), "`overlay_options` has no meaning beside"),
+        (target("in_process = \"mem:\"\nfill = \"1 %\""), "`fill` can't be used with"),
+        (ext4("overlay_options = \"x\""), "`overlay_options` can't be used with"),
     ];
     for (plan, expected) in cases {
         refused(&plan, expected);

@@ -37,8 +37,8 @@ fn answers_are_right_or_not_applicable_on_the_short_matrix() {
     };
     let mut wrong = String::new();
     for cell in native().iter().filter(|cell| cell.short && cell.memory_mib.is_none()) {
-        // Answers that depend on the disk are disturbed when another process syncs the machine, as
-        // comparisons in parallel tests do. A wrong answer must therefore be wrong twice.
+        // Results that depend on the disk are disturbed when another process syncs the machine, as
+        // comparisons in parallel tests do. So a result must be wrong twice to fail the test.
         let verify = || cell.verify(&how).unwrap();
         let is_right = |all: &[Judged]| all.iter().all(|one| one.verdict == Verdict::Right);
         let judged = Some(verify()).filter(|all| is_right(all)).unwrap_or_else(verify);
@@ -129,7 +129,8 @@ fn read_ahead_of_btrfs_is_its_own() {
     assert_eq!(truths["read-ahead-max"], Truth::Is(Value::Bytes(window)));
 }
 
-/// Asking with RWF_NOWAIT whether pages are cached reads them in; the prober's method does not.
+/// A query with RWF_NOWAIT whether pages are cached reads the pages in; the prober's method does
+/// not.
 #[test]
 fn looking_at_the_cache_does_not_change_it() {
     if !can_mount("looking_at_the_cache_does_not_change_it") {
@@ -157,7 +158,7 @@ fn looking_at_the_cache_does_not_change_it() {
 }
 
 /// For files that a process may only read, mincore(2) reports that all pages are resident. The
-/// prober counts such a file as not cold, and examines files of its own.
+/// prober treats such a file as not cold, and examines files of its own.
 #[test]
 fn residency_of_foreign_files_is_no_evidence() {
     if !can_mount("residency_of_foreign_files_is_no_evidence") {
@@ -171,9 +172,9 @@ fn residency_of_foreign_files_is_no_evidence() {
     own.sync_all().unwrap();
     rustix::fs::fadvise(&own, 0, None, rustix::fs::Advice::DontNeed).unwrap();
     assert_eq!(mincore(&own, FOREIGN_PAGES as u64 * 4096).unwrap(), 0, "root may look");
-    // This program again, at a path that every user can reach. Another process copies it: the
-    // kernel runs no file that is open for writing, and children of other tests could inherit a
-    // descriptor.
+    // A copy of this program, at a path that every user can reach. Another process makes the copy:
+    // the kernel does not execute a file that is open for writing, and children of other tests
+    // could inherit such a descriptor.
     let directory = tempfile::tempdir().unwrap();
     fs::set_permissions(directory.path(), Permissions::from_mode(0o755)).unwrap();
     let copy = directory.path().join("test");

@@ -75,8 +75,8 @@ fn p90(sample: &Sample) -> Duration {
     Duration::from_nanos(sample.latencies[0].p90_ns)
 }
 
-/// Requests that are due while the target stalls must wait; here these are a quarter. A closed loop
-/// makes none meanwhile, so the stall is one slow request among two thousand.
+/// Requests that become due while the target stalls must wait; here they are a quarter of all. A
+/// closed loop makes no requests meanwhile, so the stall is one slow request among two thousand.
 #[test]
 fn a_stall_is_seen_by_planned_arrivals_and_hidden_by_a_closed_loop() {
     let keys = "operations = 2000\nreads = 100\n";
@@ -163,12 +163,12 @@ fn parameters_that_contradict_each_other_are_refused() {
     };
     for (keys, reason) in [
         ("operations = 5\nseconds = 1", "only one of `operations`, `bytes` and `seconds`"),
-        ("writers = 3\ndepth = 2", "`writers`: a whole number, at most `depth`"),
-        ("writers = 0.5", "`writers`: a whole number"),
+        ("writers = 3\ndepth = 2", "`writers`: must be a whole number, at most `depth`"),
+        ("writers = 0.5", "`writers`: must be a whole number"),
         ("rate = -1", "`rate`: must be a number of 0 or more, found -1"),
         ("zipf = \"much\"", "`zipf`: must be a number of 0 or more"),
-        ("block = 1000\naccess = \"direct\"", "`block`: a multiple of 512 bytes"),
-        ("depth = 10000", "`depth`: at most 4096"),
+        ("block = 1000\naccess = \"direct\"", "`block`: must be a multiple of 512 bytes"),
+        ("depth = 10000", "`depth`: must be at most 4096"),
     ] {
         let error = refused(keys);
         assert!(error.contains(reason), "{keys}: {error}");

@@ -91,7 +91,7 @@ fn blocks(records: &[Record]) -> Vec<(String, u32, u32)> {
     blocks
 }
 
-/// Returns the place of a sample in the grid, and values that must not depend on where it ran.
+/// Returns the cell of a sample, and values that must not depend on the run that measured it.
 fn place(sample: &Sample) -> (String, u32, String, String, u32, u64) {
     let Sample { workload, round, target, phase, position, seed, .. } = sample.clone();
     (workload, round, target, phase, position, seed)
@@ -109,8 +109,9 @@ impl Observer for StopAt {
     fn note(&mut self, _note: &Note) {}
 }
 
-/// A run is interrupted in a block, cut in the middle of a line, and resumed. Each block is
-/// complete once, the cut one as a second attempt. The report equals that of an uninterrupted run.
+/// A run is interrupted in a block, its samples file is cut in the middle of a line, and the run is
+/// resumed. Each block is complete once; the cut block is complete in its second attempt. The
+/// report equals that of an uninterrupted run.
 #[test]
 fn an_interrupted_run_is_resumed() {
     let directory = directory_on_disk();
@@ -163,22 +164,22 @@ fn run_is_resumed_only_with_equal_settings() {
     run.resume = true;
     run.seed = 6;
     let refused = |run: &Run<'_>| run.go(&mut Silent).unwrap_err().to_string();
-    assert!(refused(&run).contains("its seed is another"));
+    assert!(refused(&run).contains("its seed differs"));
     run.seed = 5;
     let other = PLAN.replace("rounds = 4", "rounds = 5");
     assert!(
         refused(&Run { plan: &other, resume: true, ..Run::new(PLAN, directory.path()) })
-            .contains("its plan is another")
+            .contains("its plan differs")
     );
     let begun = || Run { resume: true, ..Run::new(PLAN, directory.path()) };
     let cells = Cells { targets: vec!["a".to_owned()], ..Cells::default() };
-    assert!(refused(&Run { cells, ..begun() }).contains("its choice of cells is another"));
-    assert!(refused(&Run { reruns_max: 1, ..begun() }).contains("its number of reruns is another"));
+    assert!(refused(&Run { cells, ..begun() }).contains("its choice of cells differs"));
+    assert!(refused(&Run { reruns_max: 1, ..begun() }).contains("its number of reruns differs"));
     let elsewhere = directory_on_disk();
     let samples = directory.path().join("samples.jsonl").canonicalize().unwrap();
     let file = samples.to_str().unwrap();
     let moved = Run { file, directory: elsewhere.path(), ..begun() };
-    assert!(refused(&moved).contains("its work directory is another"));
+    assert!(refused(&moved).contains("its work directory differs"));
     begun().go(&mut Silent).unwrap();
     // Two runs never write to the same file.
     let file = std::fs::File::open(directory.path().join(run.file)).unwrap();
@@ -189,7 +190,7 @@ fn run_is_resumed_only_with_equal_settings() {
     ));
 }
 
-/// A campaign in three shares gives the samples of a whole run, and one report.
+/// A campaign in three shares gives the samples of an undivided run, and one report.
 #[test]
 fn merged_shares_equal_a_whole_run() {
     let directory = directory_on_disk();
@@ -236,7 +237,7 @@ fn cells_are_chosen_by_name_and_round() {
 }
 
 /// If every interval is narrow enough, the minimum number of rounds is run. If none is, the maximum
-/// is run, and notes name the intervals that are still wide.
+/// is run, and notes list the intervals that are still wide.
 #[test]
 fn rounds_are_added_until_intervals_are_narrow() {
     let directory = directory_on_disk();
@@ -296,11 +297,11 @@ cache = "as is"
 "#;
 
 /// While another program keeps a processor busy, blocks are marked and repeated as often as
-/// allowed. The last attempt counts.
+/// allowed. Reports use the last attempt.
 #[test]
 fn disturbed_blocks_are_marked_and_run_again() {
-    // Children of parallel tests count as this program's own time after they end. They may hide the
-    // load during a run.
+    // Children of parallel tests are counted as this program's own time after they end. They may
+    // hide the load during a run.
     const RUNS_MAX: usize = 8;
     let load = Load::start();
     let mut runs = (0..RUNS_MAX).map(|_| run_idle());
@@ -323,10 +324,10 @@ fn run_idle() -> Vec<Record> {
 }
 
 fn has_load(sample: &Sample) -> bool {
-    sample.contaminated.as_ref().is_some_and(|what| what.contains("other programmes"))
+    sample.contaminated.as_ref().is_some_and(|what| what.contains("other programs"))
 }
 
-/// Compares ext4 with a bindfs over it that is harmed, and checks that only the latter fails.
+/// Compares ext4 with bindfs over ext4, breaks the latter, and checks that only the latter fails.
 /// Returns the note about it, and the samples.
 fn harmed(directory: &Path, keys: &str, harm: &str, workload: &str) -> (String, Vec<Sample>) {
     let plan = format!(
@@ -380,8 +381,8 @@ fn stop_when(condition: &str) -> String {
     format!("({wait}; kill -STOP $daemon) & waiter=$!; wait $daemon; kill $waiter")
 }
 
-/// Tests a daemon that stops answering. A condition starts the hang, not a delay: a file in the
-/// served root, or its mount.
+/// Tests a daemon that stops answering. The hang starts when a condition is met, not after a delay.
+/// The condition is a file in the served root, or the mount itself.
 fn hangs(condition: &str) {
     if !can_mount("a hanging target") || !has_program("a hanging target", "bindfs") {
         return;
@@ -404,7 +405,7 @@ fn target_that_hangs_during_a_run_is_aborted() {
     hangs("test -e {lower}/go");
 }
 
-/// A daemon that never answers does not either.
+/// A daemon that never answers does not block a comparison either.
 #[test]
 fn target_that_hangs_from_its_mount_is_aborted() {
     hangs("grep -q ' {mountpoint} ' /proc/mounts");

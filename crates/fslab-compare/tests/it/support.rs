@@ -40,7 +40,7 @@ impl Host for TestHost {
     }
 }
 
-/// Is a worker process, if this program was started as one.
+/// Runs as a worker process, if this program was started as one.
 #[test]
 fn worker_process() {
     let Some(task) = std::env::args().next_back().filter(|last| last.starts_with('{')) else {

@@ -147,7 +147,7 @@ fn a_recorded_image_is_copied_for_each_run() {
     assert_eq!(fs::read(&image).unwrap(), before, "the recorded image was changed");
 }
 
-/// A note names a missing requirement of a target, and nothing is measured instead.
+/// A note reports a missing requirement of a target, and nothing is measured instead.
 #[test]
 fn missing_requirements_of_targets_are_noted() {
     let targets = target("memory", "in_process = \"mem:\"")
@@ -226,7 +226,7 @@ fn file_above_the_memory_limit_is_read_from_the_device_again() {
 }
 
 /// A directory is made cold on request. Phases that open files are then proved cold, and the report
-/// names the method. Without the request, nothing is cold.
+/// states the method. Without the request, nothing is cold.
 #[test]
 fn directory_is_made_cold_by_dropping_pages() {
     for (key, cold) in [("cold = true\n", true), ("", false)] {

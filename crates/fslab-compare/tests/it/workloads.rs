@@ -103,7 +103,7 @@ fn check_samples(records: &[Record], target: &str, expected: &[(&str, &str, usiz
         let planned = Plan::parse("test", &plan, Form::Full).unwrap().workloads[0].phases();
         let (known, seen): (HashSet<_>, HashSet<_>) =
             (planned.iter().map(String::as_str).collect(), phases.into_iter().collect());
-        // Without cold and warm runs, a command has another phase.
+        // A command without cold and warm runs has a different phase.
         assert!(seen == known || *workload == "command" && seen.is_subset(&known), "{workload}");
         for sample in samples {
             let what = format!("{workload}, {}, {target}", sample.phase);
@@ -158,8 +158,7 @@ fn workloads_that_need_processes_are_skipped_in_process() {
     assert!(left.iter().all(|note| note.text.contains("no directory")), "{left:?}");
 }
 
-/// All workloads run on a mount, where caches are cold, workers are processes and compilers
-/// compile.
+/// All workloads run on a mount. There, caches are cold, workers are processes, and compilers run.
 #[test]
 fn every_workload_runs_on_an_image() {
     if !can_mount("every workload on an image")
@@ -298,8 +297,7 @@ fn planted_wrong_data_and_names_are_found() {
 /// Files stored by a tool are decoded for the check. Compiled programs are run.
 #[test]
 fn planted_wrong_results_of_programs_are_found() {
-    if !can_mount("wrong results of programmes")
-        || !has_program("wrong results of programmes", "make")
+    if !can_mount("wrong results of programs") || !has_program("wrong results of programs", "make")
     {
         return;
     }
@@ -317,7 +315,7 @@ fn planted_wrong_results_of_programs_are_found() {
         found.map(|note| (note.kind, note.text.as_str())).unwrap()
     };
     assert!(note("tool").1.contains("differ from those written"), "{:?}", note("tool"));
-    assert!(note("compile").1.contains("what program_0 prints"), "{:?}", note("compile"));
+    assert!(note("compile").1.contains("output of program_0"), "{:?}", note("compile"));
     assert!(note("command").1.contains("told"), "{:?}", note("command"));
     assert_eq!(note("missing").0, NoteKind::LeftOut);
 }

@@ -1,12 +1,13 @@
-//! The block or inode bitmap of a group, in a form that can be searched a word at a time.
+//! The block or inode bitmap of a group, in a form that can be searched word by word.
 //!
-//! As on disk, a 1 marks a block or inode in use. Two summaries shorten most searches: one bit per
-//! word that tells whether the word has a free bit, and an upper bound of the longest free run.
+//! As on disk, a set bit marks a block or inode in use. Two summaries shorten most searches. One
+//! has a bit per word, which is set if the word has a free bit; the other is an upper bound of the
+//! longest free run.
 
 use std::cell::Cell;
 use std::ops::Range;
 
-/// Bits of a word.
+/// Number of bits in a word.
 const WORD: u32 = 64;
 
 /// A group's bitmap.
@@ -17,7 +18,7 @@ pub struct Bitmap {
     free_words: Box<[u64]>,
     length: u32,
     free: u32,
-    /// Upper bound of the longest run of free bits.
+    /// Upper bound for the length of the longest run of free bits.
     longest: Cell<u32>,
 }
 
@@ -28,7 +29,7 @@ impl Bitmap {
         Self::from_words(vec![0; length.div_ceil(WORD) as usize].into(), length)
     }
 
-    /// Reads the first `length` bits of a bitmap block; missing bytes count as free.
+    /// Reads the first `length` bits of a bitmap block; missing bytes are treated as free.
     #[must_use]
     pub fn from_bytes(bytes: &[u8], length: u32) -> Self {
         let mut words = vec![0; length.div_ceil(WORD) as usize];
@@ -41,7 +42,7 @@ impl Bitmap {
     }
 
     fn from_words(mut words: Box<[u64]>, length: u32) -> Self {
-        // Bits past the end are set, like the padding of a bitmap block.
+        // Set the bits past the end, like the padding of a bitmap block.
         if let (Some(last), rest @ 1..) = (words.last_mut(), length % WORD) {
             *last |= u64::MAX << rest;
         }
@@ -67,7 +68,7 @@ impl Bitmap {
         self.free
     }
 
-    /// Whether a bit is free; `false` for a bit that does not exist.
+    /// Whether a bit is free; `false` for a bit past the end.
     #[must_use]
     #[inline]
     pub fn is_free(&self, at: u32) -> bool {
@@ -155,7 +156,8 @@ impl Bitmap {
         None
     }
 
-    /// Returns the first eight free bits, aligned to eight, at or after the byte that holds `from`.
+    /// Returns the start of the first eight free bits that form an aligned byte, at or after the
+    /// byte that contains `from`.
     #[must_use]
     pub fn next_free_byte(&self, from: u32) -> Option<u32> {
         let first = (from / WORD) as usize;
@@ -171,8 +173,8 @@ impl Bitmap {
         None
     }
 
-    /// Marks free bits as in use. Returns `false` and changes nothing if one of them is already in
-    /// use.
+    /// Marks free bits as in use. Returns `false` without changing any bit if one of them is
+    /// already in use.
     #[must_use]
     pub fn take(&mut self, run: Range<u32>) -> bool {
         if run.end > self.length || self.run_end(run.start, run.end) < run.end {
@@ -183,7 +185,8 @@ impl Bitmap {
         true
     }
 
-    /// Marks used bits as free. Returns `false` and changes nothing if one of them is already free.
+    /// Marks used bits as free. Returns `false` without changing any bit if one of them is already
+    /// free.
     #[must_use]
     pub fn release(&mut self, run: Range<u32>) -> bool {
         if run.end > self.length || run.clone().any(|at| self.is_free(at)) {
@@ -234,7 +237,7 @@ mod tests {
     use super::*;
     use crate::bits;
 
-    /// A reference model: the same operations on a plain set of free numbers.
+    /// A reference model: the same operations on a plain set of free bit numbers.
     struct Plain(BTreeSet<u32>);
 
     impl Plain {

@@ -1,26 +1,27 @@
-//! Smart clustering: moves a file's scattered blocks together while they are still being written
-//! (`ffs_reallocblks` of 4.4BSD).
+//! Smart clustering: moves scattered blocks of a file together while the file is still being
+//! written (`ffs_reallocblks` of 4.4BSD).
 //!
-//! A cluster is a few blocks that are being appended. One of them may not follow its predecessor on
-//! the device. If the cluster is not yet full, the whole cluster is then moved to the first free
-//! run that holds it. Only clusters that end with a full block at the file's end are moved.
+//! A cluster consists of a few blocks that are being appended. If one of them does not follow its
+//! predecessor on the device and the cluster is not yet full, the cluster may be moved. It is then
+//! moved to the first free run that is long enough. Only clusters that end with a full block at the
+//! end of the file are moved.
 
 use std::ops::Range;
 
 use crate::error::Result;
 use crate::types::{BlockNo, FileBlock};
 
-/// Whether scattered blocks are moved together while they are written.
+/// Whether scattered blocks are moved together while they are being written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Clustering {
     /// Blocks are moved.
     Smart,
-    /// Blocks stay where the policy placed them.
+    /// Blocks are left where the policy placed them.
     Dumb,
 }
 
 impl Clustering {
-    /// Both variants.
+    /// All variants.
     pub const ALL: [Self; 2] = [Self::Smart, Self::Dumb];
 
     /// Returns the name used on command lines and in files.
@@ -32,7 +33,7 @@ impl Clustering {
         }
     }
 
-    /// Returns the variant with a name.
+    /// Returns the variant with this name.
     #[must_use]
     pub fn from_name(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|clustering| clustering.name() == name)
@@ -46,9 +47,9 @@ pub struct Written {
     pub logical: FileBlock,
     /// The block's address on the device.
     pub address: BlockNo,
-    /// Whether the block is full and is the last of the file.
+    /// Whether the block is full and is the last block of the file.
     pub ends_file: bool,
-    /// How many of the file's next blocks follow it contiguously on the device.
+    /// Number of following file blocks that are contiguous with it on the device.
     pub contiguous: u32,
 }
 
@@ -56,7 +57,7 @@ pub struct Written {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Cluster {
     start: u32,
-    /// Maximum number of blocks; 0 if there is no cluster.
+    /// Maximum number of blocks in the cluster; 0 if there is no cluster.
     length: u32,
     last: Option<(u32, BlockNo)>,
 }
@@ -65,18 +66,18 @@ pub struct Cluster {
 const CLUSTER_BYTES: u32 = 65_536;
 
 impl Cluster {
-    /// Returns the maximum number of blocks in a cluster for a block size in bytes; at least 1.
+    /// Returns the maximum number of blocks in a cluster, at least 1, for a block size in bytes.
     #[must_use]
     pub fn blocks_max(block_size: u32) -> u32 {
         (CLUSTER_BYTES / block_size).saturating_sub(1).max(1)
     }
 
-    /// Records a written block. It may call `relocate` to move a range of the file's blocks, of
-    /// which the written block is the last. `relocate` returns the new address of that block, or
-    /// `None` if no block was moved.
+    /// Records a written block. May call `relocate` to move a range of the file's blocks that ends
+    /// with the written block. `relocate` returns the new address of that block, or `None` if no
+    /// block was moved.
     ///
     /// # Errors
-    /// Those of `relocate`.
+    /// Errors of `relocate`.
     pub fn written(
         &mut self,
         block: &Written,
@@ -105,7 +106,7 @@ impl Cluster {
         Ok(())
     }
 
-    /// Whether the cluster, including this block, could be moved.
+    /// Whether the cluster including this block may be moved.
     fn may_go_on(&self, block: &Written, in_order: bool) -> bool {
         let filled = self.last.map_or(0, |(last, _)| (last + 1).saturating_sub(self.start));
         self.length > 0 && block.ends_file && in_order && self.length > filled

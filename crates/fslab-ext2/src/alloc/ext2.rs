@@ -1,9 +1,8 @@
-//! The policy of Linux ext2: a goal for each block, reservation windows, and directories placed by
-//! Orlov's rules.
+//! The policy of Linux ext2: goal blocks, reservation windows, and Orlov's rules for directories.
 //!
-//! A file's blocks are placed contiguously as long as there is room, each indirect block just
-//! before the data it maps. Top-level directories go to random groups with few directories. Deeper
-//! directories stay near their parents until the group has its share.
+//! While there is room, a file's blocks are contiguous, with each indirect block just before the
+//! data that it maps. Top-level directories go to random groups with few directories. Deeper
+//! directories are put near their parents until that group has its share.
 
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64;
@@ -19,21 +18,22 @@ use crate::types::{BlockNo, FileBlock, GroupNo, InodeNo};
 /// The policy's declaration.
 pub(crate) const SPEC: PolicySpec = PolicySpec {
     name: "ext2",
-    help: "Linux ext2: goals, reservation windows, Orlov's directories",
+    help: "Linux ext2: goal blocks, reservation windows, Orlov's rules for directories",
     build: |geometry, seed| Box::new(Ext2::new(geometry, seed)),
 };
 
 struct Ext2 {
     windows: Windows,
-    /// For each group, the number of directories placed there, less the other inodes placed since.
+    /// For each group, the number of directories placed there, minus the other inodes placed there
+    /// later.
     debts: Vec<u8>,
     full: FullGroups,
     random: Pcg64,
 }
 
-/// Consecutive groups known to have no free inode. They stay so until an inode is freed. A
-/// directory with millions of names fills hundreds of groups; this avoids checking them again for
-/// each name.
+/// Consecutive groups that are known to have no free inode. This is valid until an inode is freed.
+/// A directory with millions of names fills hundreds of groups; this avoids checking them again for
+/// each new name.
 #[derive(Clone, Copy, Default)]
 struct FullGroups {
     first: u32,
@@ -60,7 +60,7 @@ impl Ext2 {
         near.unwrap_or_else(|| geometry.block_at(request.home, 0))
     }
 
-    /// Allocates blocks in one group, from the file's window if it has one or may get one.
+    /// Allocates blocks in one group, from the file's window if it has one or can get one.
     fn in_group(
         &mut self,
         space: &mut dyn Space,
@@ -97,8 +97,8 @@ impl Ext2 {
         }
     }
 
-    /// Searches the goal's group, then the other groups with more than half a window free, wrapping
-    /// around.
+    /// Searches the goal's group, then the other groups with more than half a window of free
+    /// blocks, wrapping around.
     fn search(
         &mut self,
         space: &mut dyn Space,
@@ -111,7 +111,8 @@ impl Ext2 {
         let first = geometry.group_of(goal);
         let free = |space: &dyn Space, group| space.counts(group).blocks;
         let mut windowed = regular;
-        // Other groups must have half a window free; without windows any free block will do.
+        // Other groups need half a window of free blocks; without windows, any free block is
+        // enough.
         let mut wanted = if regular { file.window.size() } else { 0 };
         if windowed && file.window.blocks().is_none() && free(space, first) < wanted {
             windowed = false;
@@ -137,7 +138,8 @@ impl Ext2 {
 }
 
 /// Finds a free run of up to `count` blocks in a range of a group, at or after the goal. Without a
-/// goal it starts anywhere, up to seven free blocks earlier if `step_back` is set.
+/// goal, the run may start anywhere; with `step_back`, it is extended by up to seven free blocks
+/// before it.
 fn scan(
     space: &mut dyn Space,
     group: GroupNo,
@@ -175,7 +177,7 @@ fn anywhere(bitmap: &super::Bitmap, start: u32, end: u32) -> Option<u32> {
         .filter(|at| *at < end)
 }
 
-/// Averages that Orlov's rules compare groups against.
+/// The averages that Orlov's rules compare groups with.
 struct Averages {
     groups: u32,
     all: Counts,
@@ -191,8 +193,8 @@ impl Averages {
 }
 
 impl Ext2 {
-    /// Chooses the group of the parent directory, else a group at a doubling distance. The start of
-    /// that search differs from directory to directory.
+    /// Chooses the group of the parent directory, else a group at a doubling distance. Directories
+    /// start this search at different groups.
     fn group_for_file(&mut self, space: &dyn Space, parent: InodeNo) -> Option<GroupNo> {
         let geometry = space.geometry();
         let groups = geometry.groups;
@@ -233,7 +235,8 @@ impl Ext2 {
             let from = GroupNo(self.random.random_range(0..averages.groups));
             (from, least_used(space, &averages, from))
         } else {
-            // Take the first group, from the parent's on, that does not have too many directories.
+            // Choose the first group, starting with the parent's, that does not have too many
+            // directories.
             let geometry = space.geometry();
             let (blocks, inodes) = (geometry.blocks_per_group, geometry.inodes_per_group);
             let most_directories = averages.all.directories / averages.groups + inodes / 16;

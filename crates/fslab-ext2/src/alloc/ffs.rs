@@ -1,9 +1,9 @@
 //! The Fast File System of 4.4BSD-Lite2, without fragments and rotational tables.
 //!
-//! A directory goes to the group with the fewest directories among those with enough free inodes; a
-//! file goes to the group of its directory. Blocks are placed contiguously. After the twelve direct
-//! blocks, and again after each indirect block's worth, the file moves on to a group with at least
-//! average free space. This keeps a single file from filling a group.
+//! A new directory is placed in the group with the fewest directories among those with enough free
+//! inodes. A new file is placed in its directory's group. Blocks are placed contiguously. After the
+//! twelve direct blocks, and again after the blocks of each indirect block, the file switches to a
+//! group with at least average free space. This keeps a single file from filling a group.
 
 use super::hash_search::hash_search;
 use super::space::{Run, Space};
@@ -15,7 +15,7 @@ use crate::types::{BlockNo, GroupNo, InodeNo};
 /// The policy's declaration.
 pub(crate) const SPEC: PolicySpec = PolicySpec {
     name: "ffs",
-    help: "4.4BSD: another group after 12 blocks and after each indirect block's worth",
+    help: "4.4BSD: switches groups after 12 blocks and after the blocks of each indirect block",
     build: |geometry, _seed| Box::new(Ffs::new(geometry, true)),
 };
 
@@ -34,7 +34,7 @@ impl Ffs {
         Self { switch_at_12, block_rotors: vec![0; groups], inode_rotors: vec![0; groups] }
     }
 
-    /// Returns the preferred place for the block at `index` of a map; `before` is the map's
+    /// Returns the preferred position for the block at `index` of a map; `before` is the map's
     /// previous entry.
     fn wish(
         &self,
@@ -69,7 +69,8 @@ impl Ffs {
     }
 }
 
-/// Returns the first block of a group. It holds metadata, so the search continues after it.
+/// Returns the first block of a group. It contains metadata, so the search finds the first free
+/// block after it.
 fn start(geometry: &Geometry, group: GroupNo) -> BlockNo {
     geometry.block_at(group, 0)
 }
@@ -139,7 +140,7 @@ impl Policy for Ffs {
             if space.counts(group).blocks == 0 {
                 return Ok(None);
             }
-            // Take the preferred block, else the first free one after it or after the group's
+            // Use the preferred block, else the first free block after it or after the group's
             // rotor, wrapping around.
             let geometry = *space.geometry();
             let wished = wish.block.filter(|_| preferred);

@@ -1,12 +1,12 @@
-//! The order in which FFS searches groups: the preferred group, groups at doubling distances, then
-//! all groups.
+//! The order in which FFS searches groups: the preferred group, then groups at doubling distances,
+//! then all others.
 
 use super::space::Space;
 use crate::error::Result;
 use crate::geometry::Geometry;
 use crate::types::GroupNo;
 
-/// Returns the first result of `search`, whose last argument is `true` for the preferred group.
+/// Returns the first result of `search`. Its last argument is `true` for the preferred group.
 pub(crate) fn hash_search<T>(
     space: &mut dyn Space,
     preferred: GroupNo,
@@ -24,8 +24,8 @@ pub(crate) fn hash_search<T>(
     Ok(None)
 }
 
-/// Returns the groups after the preferred one: +1, +3, +7, ..., then one by one from +2 on. The
-/// group at +1 is not repeated.
+/// Returns the groups after the preferred one: +1, +3, +7, and so on, then all from +2 on. The
+/// group at +1 is not searched again.
 fn others(geometry: &Geometry, preferred: GroupNo) -> impl Iterator<Item = GroupNo> + use<> {
     let groups = geometry.groups;
     let rest = (2..groups).map(move |step| (preferred.0 + step) % groups);

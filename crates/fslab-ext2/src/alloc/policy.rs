@@ -1,4 +1,4 @@
-//! The interface of policies: requests, results, and the state kept for a file between requests.
+//! The interface of policies: requests, results, and the state of a file between requests.
 
 use super::cluster::Cluster;
 use super::hash_search::hash_search;
@@ -8,7 +8,7 @@ use crate::error::Result;
 use crate::geometry::Geometry;
 use crate::types::{BlockNo, FileBlock, GroupNo, InodeNo};
 
-/// A policy's declaration of itself.
+/// The declaration of a policy.
 #[derive(Clone, Copy, Debug)]
 pub struct PolicySpec {
     /// The name used on command lines and in files.
@@ -22,7 +22,7 @@ pub struct PolicySpec {
 /// Chooses inodes and blocks.
 ///
 /// # Errors
-/// Errors of reading a bitmap. A lack of space is `None`.
+/// Errors of reading a bitmap. If there is not enough space, the result is `None`.
 pub trait Policy: Send {
     /// Chooses a free inode for a new file.
     fn place_inode(
@@ -31,8 +31,7 @@ pub trait Policy: Send {
         request: &InodeRequest,
     ) -> Result<Option<InodeNo>>;
 
-    /// Chooses free blocks for a file: at least one and at most `missing + wanted`, all in one
-    /// group.
+    /// Chooses free blocks for a file: from one to `missing + wanted` blocks, all in one group.
     fn place_blocks(
         &mut self,
         space: &mut dyn Space,
@@ -40,12 +39,13 @@ pub trait Policy: Send {
         request: &BlockRequest,
     ) -> Result<Option<Run>>;
 
-    /// Returns the place that the policy prefers for a request, as the target for moving a cluster.
+    /// Returns the blocks that the policy prefers for a request, to move a cluster there.
     fn preference(&self, space: &dyn Space, request: &BlockRequest) -> Preference;
 
-    /// Whether the first indirect block lies between the twelfth and the thirteenth block. If so,
-    /// clusters are not moved across it: a reader would have to seek back to the indirect block.
-    /// FreeBSD has this rule since it places the indirect block there; 4.4BSD had neither.
+    /// Whether the policy places the first indirect block between the twelfth and the thirteenth
+    /// block. If so, clusters that span it are not moved, because a reader would have to seek back
+    /// to the indirect block. FreeBSD has had this rule since it places the indirect block there;
+    /// 4.4BSD had neither.
     fn keeps_indirect_in_line(&self) -> bool {
         false
     }
@@ -53,11 +53,11 @@ pub trait Policy: Send {
     /// Reports that an inode became free.
     fn inode_freed(&mut self, _geometry: &Geometry, _inode: InodeNo) {}
 
-    /// Reports that a file is no longer written, or that it was truncated.
+    /// Reports that a file is no longer being written, or that it was truncated.
     fn file_closed(&mut self, _file: &mut FileState) {}
 }
 
-/// A preferred place: a group, and perhaps a block in it.
+/// A preference: a group, and optionally a block in it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Preference {
     /// The group to search first.
@@ -67,7 +67,8 @@ pub struct Preference {
 }
 
 impl Preference {
-    /// Prefers the block after `block`; at the end of the file system, the home group.
+    /// Prefers the block after `block`, or the home group if that is past the end of the file
+    /// system.
     #[must_use]
     pub fn behind(geometry: &Geometry, block: BlockNo, home: GroupNo) -> Self {
         let next = BlockNo(block.0.saturating_add(1));
@@ -84,10 +85,10 @@ impl Preference {
 pub struct InodeRequest {
     /// The directory in which it is created.
     pub parent: InodeNo,
-    /// Whether it is a directory.
+    /// Whether the new file is a directory.
     pub directory: bool,
-    /// Whether directories in this parent are spread over the groups: the parent is the root or has
-    /// the top-level attribute (`chattr +T`).
+    /// Whether directories in this parent are spread over the groups. They are if the parent is the
+    /// root or has the top-level attribute (`chattr +T`).
     pub top_level: bool,
 }
 
@@ -100,22 +101,22 @@ pub struct BlockRequest {
     pub regular: bool,
     /// The first block of the file to map.
     pub logical: FileBlock,
-    /// Number of missing indirect blocks on the path to it; they are placed before it.
+    /// Number of missing indirect blocks on the path to `logical`; they are placed before it.
     pub missing: u32,
-    /// Number of file blocks wanted from `logical` on; at least 1. All are unmapped, and their
+    /// Number of file blocks wanted, starting at `logical`; at least 1. All are unmapped, and their
     /// pointers are in one array.
     pub wanted: u32,
     /// The index of `logical` in that array: the inode's own array, or an indirect block.
     pub index: u32,
-    /// The array's previous entry.
+    /// The block that the previous entry of the array points to.
     pub before: Option<BlockNo>,
-    /// The nearest pointer to the left of the first missing one, in the same array.
+    /// The last nonzero pointer before the first missing one in the same array.
     pub nearest: Option<BlockNo>,
     /// The indirect block that contains this array.
     pub holder: Option<BlockNo>,
-    /// The last block that the inode maps directly.
+    /// The last block that the inode maps directly, if it is mapped.
     pub last_direct: Option<BlockNo>,
-    /// The inode's single-indirect block.
+    /// The inode's single-indirect block, if it exists.
     pub first_indirect: Option<BlockNo>,
 }
 
@@ -125,19 +126,19 @@ pub const DIRECT_BLOCKS: u32 = crate::format::DIRECT_BLOCKS as u32;
 /// The state that policies keep for an open file between requests.
 #[derive(Clone, Debug, Default)]
 pub struct FileState {
-    /// For `ext2`: the last block mapped and where it went.
+    /// For `ext2`: the last file block that was mapped, and its address.
     pub(super) last: Option<(FileBlock, BlockNo)>,
     /// For `ext2`: the file's reservation.
     pub(super) window: Window,
     /// For `ffs`: the preference for the indirect blocks of the current request.
     pub(super) indirect: Option<Preference>,
-    /// The cluster being written.
+    /// The cluster that is being written.
     pub cluster: Cluster,
 }
 
 impl FileState {
-    /// Records that the file's blocks from `logical` on were moved, so that later blocks follow
-    /// them.
+    /// Records that blocks of the file, starting at `logical`, were moved, so that later blocks
+    /// follow them.
     fn moved(&mut self, logical: FileBlock, run: Run) {
         if let Some((last, block)) = &mut self.last
             && let Some(distance) = last.0.checked_sub(logical.0)
@@ -148,13 +149,13 @@ impl FileState {
     }
 }
 
-/// Chooses a place for a cluster: the first free run at or after the place that the policy prefers
-/// for its first block, in that group; else the first free run in another group. `request`
-/// describes the cluster's first block; `old` holds the addresses of its first and last blocks. The
-/// file state is updated as if the cluster had moved.
+/// Chooses new blocks for a cluster: the first free run in the preferred group, starting at the
+/// block preferred for the cluster's first block. If there is none, chooses the first free run in
+/// another group. `request` describes the cluster's first block; `old` contains the addresses of
+/// its first and last blocks. Updates the file state as if the cluster had been moved.
 ///
 /// # Errors
-/// Errors of reading a bitmap; `None` if the cluster has to stay.
+/// Errors of reading a bitmap. The result is `None` if the cluster should not be moved.
 pub(crate) fn place_cluster(
     policy: &mut dyn Policy,
     space: &mut dyn Space,
@@ -163,7 +164,7 @@ pub(crate) fn place_cluster(
     old: (BlockNo, BlockNo),
 ) -> Result<Option<Run>> {
     let geometry = *space.geometry();
-    // The policy switched groups on purpose.
+    // The cluster spans groups because the policy switched them on purpose.
     if geometry.group_of(old.0) != geometry.group_of(old.1) {
         return Ok(None);
     }

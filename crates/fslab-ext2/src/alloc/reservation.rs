@@ -1,6 +1,6 @@
-//! Reservation windows: block ranges that one file allocates from and other files avoid, so that
-//! the blocks of files written at the same time do not interleave. Windows exist in memory only.
-//! They may contain used blocks; only the ownership of the range counts.
+//! Reservation windows: ranges of blocks that one file allocates from and other files avoid. So the
+//! blocks of concurrently written files do not interleave. Windows exist only in memory. They may
+//! contain used blocks, because they only restrict which file may allocate in the range.
 
 use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
@@ -19,9 +19,9 @@ const SIZE_MAX: u32 = 1027;
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Window {
     range: Option<(u32, u32)>,
-    /// Blocks wanted for the next window, if more than the default.
+    /// Number of blocks wanted for the next window, if larger than the default.
     size: u32,
-    /// Blocks allocated from the current window.
+    /// Number of blocks allocated from the current window.
     hits: u32,
 }
 
@@ -35,7 +35,7 @@ impl Window {
         self.size.max(SIZE_DEFAULT)
     }
 
-    /// Requests a next window of at least this many blocks.
+    /// Makes the next window at least this large.
     pub(crate) fn want(&mut self, blocks: u32) {
         self.size = self.size().max(blocks);
     }
@@ -44,7 +44,7 @@ impl Window {
         self.hits += blocks;
     }
 
-    /// Whether a search from `goal`, or anywhere in the group, lies in this window.
+    /// Whether a search from `goal`, or anywhere in the group without a goal, may use this window.
     pub(crate) fn covers(
         &self,
         geometry: &Geometry,
@@ -80,7 +80,7 @@ impl Windows {
         window.hits = 0;
     }
 
-    /// Extends a window by up to `more` blocks, limited by the next window.
+    /// Extends a window by up to `more` blocks, but not into the next window.
     pub(crate) fn extend(&mut self, window: &mut Window, more: u32) {
         let Some((start, end)) = window.range else { return };
         let next = self.by_start.range(end + 1..).next().map_or(u32::MAX, |(start, _)| *start);
@@ -89,9 +89,9 @@ impl Windows {
         window.range = Some((start, end));
     }
 
-    /// Gives a file a new window that begins in the group at or after the goal and has a free block
-    /// there. Returns `false` if there is none: the file then has no window, unless its old window
-    /// continues in the next group.
+    /// Gives a file a new window. It begins in the group, at or after the goal, and contains a free
+    /// block. Returns `false` if there is no such window. Then the file has no window, unless its
+    /// old one continues in the next group.
     pub(crate) fn renew(
         &mut self,
         space: &mut dyn Space,
@@ -103,7 +103,7 @@ impl Windows {
         let (first, last) = ends(&geometry, group);
         let mut from = goal.map_or(first, |goal| goal.0);
         if let Some((start, end)) = window.range {
-            // The rest of the window lies in the next group and is still good; the search will
+            // The rest of the window is in the next group and is still usable; the search will
             // reach it.
             if start <= last && end > last && from >= start {
                 return Ok(false);

@@ -7,7 +7,7 @@ use crate::error::Result;
 use crate::geometry::Geometry;
 use crate::types::{BlockNo, GroupNo, InodeNo};
 
-/// Positions in groups, for numbers that are known to be in one.
+/// Positions in groups. The block or inode must be in one.
 impl Geometry {
     /// Returns the group that contains a block.
     #[must_use]
@@ -46,7 +46,7 @@ impl Geometry {
     }
 }
 
-/// The free blocks, free inodes and directories of one group or of all groups.
+/// The numbers of free blocks, free inodes and directories of one group or of all groups.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
     /// Free blocks.
@@ -62,13 +62,13 @@ pub struct Counts {
 /// # Errors
 /// Errors of reading a bitmap from the store.
 pub trait Space {
-    /// Returns the numbering of blocks and inodes.
+    /// Returns the geometry, which numbers blocks and inodes.
     fn geometry(&self) -> &Geometry;
 
     /// Returns the counts of a group.
     fn counts(&self, group: GroupNo) -> Counts;
 
-    /// Returns the counts of all groups together.
+    /// Returns the sums of the counts of all groups.
     fn totals(&self) -> Counts;
 
     /// Returns the block bitmap of a group.
@@ -94,8 +94,8 @@ impl Run {
     }
 }
 
-/// The free space of a file system without the file system, for simulation and tests. Groups that
-/// were never used take no memory for bitmaps.
+/// The free space of a simulated file system, for simulation and tests. Unused groups need no
+/// memory for bitmaps.
 #[derive(Clone, Debug)]
 pub struct MemorySpace {
     geometry: Geometry,
@@ -121,8 +121,8 @@ struct Bitmaps {
 }
 
 impl MemorySpace {
-    /// Makes the free space of a file system in which each group's first `overhead` blocks and the
-    /// first `reserved_inodes` inodes are in use.
+    /// Makes the free space of an empty file system. The first `overhead` blocks of each group and
+    /// the first `reserved_inodes` inodes are in use.
     #[must_use]
     pub fn new(geometry: Geometry, overhead: u32, reserved_inodes: u32) -> Self {
         let groups = vec![Group::default(); geometry.groups as usize];
@@ -136,7 +136,7 @@ impl MemorySpace {
         space
     }
 
-    /// Returns the counts of a group that was never used.
+    /// Returns the counts of a group that has not been used yet.
     fn unused(&self, group: GroupNo) -> Counts {
         let [blocks, inodes] = self.first_free(group);
         Counts {
@@ -146,7 +146,7 @@ impl MemorySpace {
         }
     }
 
-    /// Returns the first free block and the first free inode of a group that was never used.
+    /// Returns the first free block and the first free inode of a group that has not been used yet.
     fn first_free(&self, group: GroupNo) -> [u32; 2] {
         let reserved = if group.0 == 0 { self.reserved_inodes } else { 0 };
         [
@@ -155,22 +155,22 @@ impl MemorySpace {
         ]
     }
 
-    /// Returns the bitmaps of a group; the first use makes them.
+    /// Returns the bitmaps of a group; they are allocated at the first use.
     fn bitmaps(&mut self, group: GroupNo) -> &mut Bitmaps {
         let [first_block, first_inode] = self.first_free(group);
         let geometry = &self.geometry;
         self.groups[group.0 as usize].bitmaps.get_or_insert_with(|| {
             let mut blocks = Bitmap::new(geometry.blocks_in(group));
             let mut inodes = Bitmap::new(geometry.inodes_per_group);
-            // New bitmaps are all free.
+            // In a new bitmap all bits are free, so this cannot fail.
             let _taken = blocks.take(0..first_block);
             let _taken = inodes.take(0..first_inode);
             Box::new(Bitmaps { blocks, inodes })
         })
     }
 
-    /// Marks blocks as in use. Returns `false` and changes nothing if one of them is already in
-    /// use.
+    /// Marks blocks as in use. Returns `false` without changing any bit if one of them is already
+    /// in use.
     #[must_use]
     pub fn take(&mut self, run: Run) -> bool {
         let (group, bits) = self.place(run);
@@ -179,7 +179,8 @@ impl MemorySpace {
         taken
     }
 
-    /// Marks blocks as free. Returns `false` and changes nothing if one of them is already free.
+    /// Marks blocks as free. Returns `false` without changing any bit if one of them is already
+    /// free.
     #[must_use]
     pub fn release(&mut self, run: Run) -> bool {
         let (group, bits) = self.place(run);
@@ -188,7 +189,7 @@ impl MemorySpace {
         released
     }
 
-    /// Returns the runs of free blocks of a group, as positions in it, in ascending order.
+    /// Returns the runs of free blocks in a group in ascending order, as positions in the group.
     pub fn free_runs(&self, group: GroupNo) -> impl Iterator<Item = Range<u32>> {
         let bitmaps = self.groups.get(group.0 as usize).map(|group| group.bitmaps.as_ref());
         let unused = bitmaps.filter(Option::is_none).map(|_| {
@@ -204,7 +205,7 @@ impl MemorySpace {
         (self.geometry.group_of(run.start), bit..bit + run.length)
     }
 
-    /// Marks an inode as in use. Returns `false` and changes nothing if it is already in use.
+    /// Marks an inode as in use. Returns `false` without changing anything if it is already in use.
     #[must_use]
     pub fn take_inode(&mut self, inode: InodeNo, directory: bool) -> bool {
         let bit = self.geometry.bit_of_inode(inode);
@@ -218,7 +219,7 @@ impl MemorySpace {
         taken
     }
 
-    /// Marks an inode as free. Returns `false` and changes nothing if it is already free.
+    /// Marks an inode as free. Returns `false` without changing anything if it is already free.
     #[must_use]
     pub fn release_inode(&mut self, inode: InodeNo, directory: bool) -> bool {
         let bit = self.geometry.bit_of_inode(inode);

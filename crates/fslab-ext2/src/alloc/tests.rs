@@ -1,4 +1,4 @@
-//! Compares each policy with a plain set of blocks and checks its characteristic placements.
+//! Compares each policy with a plain set of blocks and checks its characteristic layouts.
 
 use std::collections::HashSet;
 
@@ -47,7 +47,7 @@ pub(super) fn indirect_blocks(volume: &Volume, inode: InodeNo) -> Vec<BlockNo> {
     asked.iter().filter(|asked| asked.is_indirect).map(|asked| asked.block).collect()
 }
 
-/// A volume, and a separate, simple record of the owner of each block.
+/// A volume with a separate, simple record of allocated blocks.
 struct Account {
     volume: Volume,
     files: Vec<(InodeNo, u32)>,
@@ -60,8 +60,8 @@ impl Account {
         Self { volume, files: Vec::new(), free_at_first }
     }
 
-    /// Checks that each block belongs to one file, that no file has a metadata block, and the
-    /// counts.
+    /// Checks that each block belongs to at most one file, that files have no metadata blocks, and
+    /// that the counts are right.
     fn check(&mut self) {
         let mut owned = HashSet::new();
         let geometry = *self.volume.space().geometry();
@@ -166,7 +166,7 @@ fn the_last_block_and_inode_of_a_volume_can_be_allocated() {
     }
 }
 
-/// Full groups are searched again once one of their inodes is free.
+/// A full group is searched again after one of its inodes was freed.
 #[test]
 fn freed_inodes_of_a_full_volume_are_reused() {
     for spec in POLICIES {
@@ -218,13 +218,13 @@ fn one_file(name: &str, blocks: u32) -> (Volume, InodeNo) {
 
 #[test]
 fn ffs_leaves_a_group_with_less_than_average_free_space() {
-    // Block 12 searches for a group, starting at the inode's own. That group has lost twelve blocks
-    // and the others none, so it is below average.
+    // At block 12, ffs searches for a group, starting with the inode's own. That group has twelve
+    // free blocks fewer than the others, so it is below average.
     let (volume, inode) = one_file("ffs", 12 + 256 + 256);
     assert_eq!(groups_of(&volume, inode), [0, 1, 2]);
     let first = volume.blocks(inode)[0];
     assert_eq!(volume.blocks(inode)[11].0, first.0 + 11);
-    // The indirect block is the first in the new group; its data follows.
+    // The indirect block is the first block in the new group; its data blocks follow.
     let indirect = indirect_blocks(&volume, inode)[0];
     assert_eq!(volume.blocks(inode)[12].0, indirect.0 + 1);
 }
@@ -238,7 +238,7 @@ fn ffs_noswitch_puts_the_indirect_block_in_line() {
     assert_eq!(indirect_blocks(&volume, inode)[0].0, blocks[11].0 + 1);
 }
 
-/// A cluster that spans the indirect block stays; the one after it is moved as usual.
+/// A cluster that spans the indirect block is not moved; the next cluster is moved as usual.
 #[test]
 fn clusters_are_not_moved_across_an_indirect_block_in_line() {
     let spec = policy("ffs-noswitch").unwrap();
@@ -314,7 +314,7 @@ fn ext2_spreads_top_directories_and_keeps_others_near_parents() {
 }
 
 /// Fills a volume with small files, removes every other one, and writes a file into the gaps.
-/// Returns the number of breaks.
+/// Returns the number of places where the file is not contiguous.
 fn breaks_in_gaps(name: &str, clustering: Clustering) -> usize {
     let mut volume = volume(policy(name).unwrap(), clustering, geometry(1, 4000), 1);
     let mut small = Vec::new();
@@ -345,10 +345,10 @@ fn smart_clustering_reduces_breaks() {
     }
 }
 
-/// If the home group has at least average free space, block 12 of FFS stays in it, after its
-/// indirect block. Smart clustering considers it scattered and moves the end of its cluster, blocks
-/// 8 to 12, after both. Reading the file then seeks three times; with dumb clustering it never
-/// does.
+/// If the home group has at least average free space, FFS puts block 12 there, after its indirect
+/// block. Smart clustering treats the blocks as scattered and moves the end of the cluster, blocks
+/// 8 to 12, after both. Reading the file then needs three seeks; with dumb clustering it needs
+/// none.
 #[test]
 fn smart_clustering_moves_the_blocks_around_an_indirect_block() {
     let geometry = Geometry { block_size: BlockSize::new(8192).unwrap(), ..geometry(2, 2048) };
@@ -371,7 +371,7 @@ fn smart_clustering_moves_the_blocks_around_an_indirect_block() {
         let apart = places.filter(|at| asked[at + 1].block.0 != asked[*at].block.0 + 1);
         apart.collect::<Vec<_>>()
     };
-    // The seeks come after block 7, before the indirect block, and after it.
+    // The seeks are after block 7, before the indirect block, and after the indirect block.
     assert_eq!(jumps("ffs", Clustering::Smart), [7, 11, 12]);
     assert_eq!(jumps("ffs", Clustering::Dumb), [0; 0]);
     assert_eq!(jumps("ffs-noswitch", Clustering::Smart), [0; 0]);

@@ -1,7 +1,7 @@
-//! A file system of placements without data: the inode and the blocks of each file, as a policy
-//! chooses them. Writing past a file's end leaves a hole.
+//! Simulates block allocation without data: records the inode and blocks that a policy chooses for
+//! each file. Writing past a file's end leaves a hole.
 //!
-//! It serves to simulate years of use in seconds and to test policies.
+//! Used to simulate years of use in seconds, and to test policies.
 
 use std::ops::Range;
 
@@ -27,9 +27,9 @@ pub struct Volume {
 
 struct File {
     directory: bool,
-    /// The mapped blocks, in file order.
+    /// The mapped blocks, in order of their offset in the file.
     blocks: Vec<BlockNo>,
-    /// The index in the file of each mapped block; empty for a file without holes.
+    /// For each mapped block, its index in the file; empty for a file without holes.
     logical: Vec<u32>,
     /// Indirect blocks in the order in which reading the file needs them.
     indirect: Vec<Indirect>,
@@ -38,7 +38,7 @@ struct File {
 
 #[derive(Clone, Copy)]
 struct Indirect {
-    /// The first block of the file that this indirect block maps, directly or through others.
+    /// The index of the first file block that this indirect block maps, directly or through others.
     logical: u32,
     /// 1 for an indirect block that points to data blocks.
     level: u32,
@@ -54,17 +54,17 @@ pub struct Asked {
     pub is_indirect: bool,
 }
 
-/// How far a file could be grown.
+/// Whether all blocks for a longer file were allocated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Grown {
     /// All blocks were allocated.
     Whole,
-    /// Some blocks are missing: the volume is full.
+    /// Some blocks are missing because the volume is full.
     NoSpace,
 }
 
 impl Volume {
-    /// An empty volume.
+    /// Makes an empty volume.
     #[must_use]
     pub fn new(space: MemorySpace, policy: Box<dyn Policy>, clustering: Clustering) -> Self {
         Self { space, policy, clustering, files: AHashMap::new() }
@@ -97,20 +97,21 @@ impl Volume {
         Ok(Some(inode))
     }
 
-    /// Returns the mapped blocks of a file, in file order; none for a file that does not exist.
+    /// Returns the mapped blocks of a file, in file order. The slice is empty if the file does not
+    /// exist.
     #[must_use]
     pub fn blocks(&self, inode: InodeNo) -> &[BlockNo] {
         self.file(inode).map_or(&[], |file| &file.blocks)
     }
 
-    /// Returns the index in the file of each of the [`blocks`](Self::blocks). `None` for a file
-    /// without holes, where the position is the index.
+    /// Returns the index in the file of each block in [`blocks`](Self::blocks). `None` for a file
+    /// without holes, where the index is the position in that slice.
     #[must_use]
     pub fn logical_blocks(&self, inode: InodeNo) -> Option<&[u32]> {
         self.file(inode).map(|file| file.logical.as_slice()).filter(|logical| !logical.is_empty())
     }
 
-    /// Returns the number of blocks up to the last mapped one.
+    /// Returns the index after the last mapped block.
     #[must_use]
     pub fn end(&self, inode: InodeNo) -> u32 {
         self.file(inode).map_or(0, File::end)
@@ -126,8 +127,8 @@ impl Volume {
         (range.len() - mapped) as u32
     }
 
-    /// Returns the blocks that a sequential reader of a file requests: its data blocks, and each
-    /// indirect block before the first data block whose address it holds.
+    /// Returns the blocks that a sequential reader of a file requests. Each indirect block comes
+    /// before the first data block whose address it contains.
     #[must_use]
     pub fn read_order(&self, inode: InodeNo) -> Vec<Asked> {
         let Some(file) = self.file(inode) else { return Vec::new() };
@@ -147,7 +148,7 @@ impl Volume {
         self.files.get(&inode)
     }
 
-    /// Appends blocks to a file. `last_is_full` tells whether the last of them is full.
+    /// Appends blocks to a file. `last_is_full` states whether the last of them is full.
     ///
     /// # Errors
     /// Only errors of the policy.
@@ -156,7 +157,7 @@ impl Volume {
         self.write(inode, end..end.saturating_add(count), last_is_full)
     }
 
-    /// Maps the unmapped blocks in a range of a file. `last_is_full` tells whether the last block
+    /// Maps the unmapped blocks in a range of a file. `last_is_full` states whether the last block
     /// of the range is full.
     ///
     /// # Errors
@@ -186,7 +187,7 @@ impl Volume {
         while let Some(hole) = file.hole_in(next..range.end) {
             let from = hole.start;
             let most = if self.places_one(file, from)? { 1 } else { hole.len() as u32 };
-            // No space exists past the last block that pointers can reach.
+            // Pointers cannot reach this block, so there is no space for it.
             let Some(path) = self.path(from) else { return Ok(Grown::NoSpace) };
             let request = file.request(self.space.geometry(), inode, &path, most);
             let Some(placed) = self.place(file, &path, request)? else {
@@ -197,7 +198,8 @@ impl Volume {
                 let is_at_end = file.end() == next;
                 for logical in from..next {
                     let is_full = logical + 1 < range.end || last_is_full;
-                    // Within a file, a block is written before the hole after it is filled.
+                    // The simulated writer writes blocks one by one, so later blocks can exist only
+                    // after the last one.
                     let is_last = logical + 1 == next;
                     let contiguous = if is_last { file.contiguous(logical) } else { 0 };
                     self.cluster(inode, file, logical, is_full && is_at_end, contiguous)?;
@@ -211,8 +213,8 @@ impl Volume {
         PointerPath::to(self.space.geometry().block_size, FileBlock(logical))
     }
 
-    /// Whether the next block of a file is placed by itself. If it does not follow its predecessor,
-    /// it may be moved, and later blocks should follow it at its new place.
+    /// Whether the next block of a file is placed in a request of its own. If it does not follow
+    /// its predecessor, it may be moved; later blocks should then follow its new address.
     fn places_one(&mut self, file: &File, logical: u32) -> Result<bool> {
         let last = logical.checked_sub(1).and_then(|before| file.block(before));
         let Some(last) = last.filter(|_| self.clustering == Clustering::Smart) else {
@@ -225,8 +227,8 @@ impl Volume {
         Ok(!beside)
     }
 
-    /// Allocates the blocks of a request and the missing indirect blocks. Returns how many of the
-    /// wanted blocks the file got. `None` if there is no space; the file is then unchanged.
+    /// Allocates the blocks of a request and the missing indirect blocks. Returns the number of
+    /// data blocks that the file got. `None` if there is no space; the file is then unchanged.
     fn place(
         &mut self,
         file: &mut File,
@@ -294,7 +296,8 @@ impl Volume {
         let mut request = file.request(self.space.geometry(), inode, &path, 1);
         request.missing = 0;
         request.wanted = range.len() as u32;
-        // A cluster consists of blocks that were written one after the other.
+        // The blocks of a cluster are consecutive in the file and all mapped, so one search
+        // suffices.
         let Ok(first) = file.place_of(range.start) else { return Ok(None) };
         let range = first..first + range.len();
         let old = (file.blocks[range.start], file.blocks[range.end - 1]);
@@ -409,8 +412,8 @@ impl File {
         self.indirect_at(level, first)
     }
 
-    /// Returns the position of a block of the file among the mapped blocks, or where it would be
-    /// inserted.
+    /// Returns the position of a file block among the mapped blocks, or the position to insert it
+    /// at.
     fn place_of(&self, logical: u32) -> std::result::Result<usize, usize> {
         match self.logical.is_empty() {
             true if (logical as usize) < self.blocks.len() => Ok(logical as usize),
@@ -431,7 +434,7 @@ impl File {
         self.blocks.len().checked_sub(1).map_or(0, |last| self.logical_at(last) + 1)
     }
 
-    /// Returns how many blocks after a block of the file follow it contiguously on the device.
+    /// Returns how many of the following file blocks are contiguous with this one on the device.
     fn contiguous(&self, logical: u32) -> u32 {
         let Some(first) = self.block(logical) else { return 0 };
         let follows = |more: &u32| self.block(logical + more) == Some(BlockNo(first.0 + more));
@@ -457,7 +460,7 @@ impl File {
         (start < end).then_some(start..end)
     }
 
-    /// Inserts newly mapped blocks, contiguous in the file, and indirect blocks.
+    /// Inserts newly mapped blocks, contiguous in the file, and new indirect blocks.
     fn insert(
         &mut self,
         first: u32,
@@ -486,7 +489,7 @@ impl File {
         let kept = self.place_of(count).unwrap_or_else(|place| place);
         self.logical.truncate(kept);
         let mut run: Option<Run> = None;
-        // Contiguous blocks are released together; most blocks are contiguous.
+        // Contiguous blocks are released together, which covers most blocks.
         for block in self.blocks.drain(kept..) {
             match &mut run {
                 Some(run) if run.start.0 + run.length == block.0 => run.length += 1,
@@ -494,7 +497,7 @@ impl File {
             }
         }
         release_run(space, run);
-        // In a file with holes, an indirect block without any mapped block may be left.
+        // In a file with holes, the last indirect blocks may have no mapped block left.
         let end = self.end();
         while let Some(indirect) = self.indirect.pop_if(|indirect| indirect.logical >= end) {
             release(space, indirect.block);
@@ -504,7 +507,7 @@ impl File {
 
 fn release_run(space: &mut MemorySpace, run: Option<Run>) {
     let Some(run) = run else { return };
-    // A run may span two groups only if groups hold no metadata.
+    // A run may span two groups only if groups contain no metadata.
     let (_, group_last) = ends(space.geometry(), space.geometry().group_of(run.start));
     let here = run.length.min(group_last + 1 - run.start.0);
     let released = space.release(Run { length: here, ..run });
@@ -535,7 +538,7 @@ mod tests {
         Volume::new(MemorySpace::new(geometry, 40, 11), policy, Clustering::Smart)
     }
 
-    /// Writes at random offsets and compares with a set of mapped blocks; finally everything is
+    /// Writes at random offsets and compares the mapped blocks with a set. Finally everything is
     /// free again.
     #[test]
     fn a_sparse_file_maps_what_was_written_and_nothing_else() {

@@ -1,9 +1,9 @@
-//! Moving a file's scattered blocks together while it is being written, as
+//! Moves scattered blocks of a file together while it is being written, as
 //! [`crate::alloc::cluster`] decides.
 //!
-//! The bytes are copied before a pointer changes. The old blocks become free only when nothing on
-//! the device refers to them; therefore the inode is stored together with the move. Whichever place
-//! a pointer refers to after a power cut, it holds the same bytes.
+//! The bytes are copied before the pointers change. The old blocks become free only when the device
+//! no longer refers to them; therefore the inode is stored with the move. After a power cut, a
+//! pointer refers to the old or the new block, and both contain the same bytes.
 
 use std::ops::Range;
 
@@ -16,8 +16,8 @@ use crate::pointer_tree::PointerPath;
 use crate::types::{BlockNo, FileBlock};
 
 impl Volume {
-    /// Records a block that was written to its end. Before blocks are moved, `put_down` is called
-    /// to write their bytes to the device. The inode is changed but not stored.
+    /// Records a block that was written up to its end. Before blocks are moved, `put_down` is
+    /// called to write their bytes to the device. The inode is changed but not stored.
     pub(crate) fn written(
         &mut self,
         inode: &mut Inode,
@@ -42,8 +42,8 @@ impl Volume {
         answer
     }
 
-    /// Moves blocks of a file to one contiguous run. Returns the new address of the last one, or
-    /// `None` if they stay.
+    /// Moves blocks of a file to a contiguous run. Returns the new address of the last block, or
+    /// `None` if they are not moved.
     fn relocate(&mut self, inode: &mut Inode, range: Range<u32>) -> Result<Option<BlockNo>> {
         let places = range.clone().map(|block| self.map(inode, FileBlock(block)));
         let Some(old) = places.collect::<Result<Option<Vec<_>>>>()? else { return Ok(None) };
@@ -61,15 +61,15 @@ impl Volume {
         let answer = self.copy_blocks(&old, run);
         let answer = answer.and_then(|()| self.lead_to(inode, range.start, &old, run));
         if answer.is_err() {
-            // Free the new blocks that the file does not point to.
+            // Free the new blocks that the file does not refer to.
             for (logical, new) in range.zip(run.blocks()) {
                 if self.map(inode, FileBlock(logical))? != Some(new) {
                     self.space.untake_block(&mut self.cache, new)?;
                 }
             }
         }
-        // The rest of the write may flush and then reuse the old blocks: nothing on the device may
-        // refer to them by then.
+        // The rest of the write may flush and then reuse the old blocks. The device must not refer
+        // to them by then.
         self.store_inode(inode)?;
         answer?;
         Ok(run.blocks().last())
@@ -89,7 +89,7 @@ impl Volume {
         self.write_bytes(self.geometry().offset_of(run.start), &buffer)
     }
 
-    /// Points a file to the new blocks and frees the old ones.
+    /// Changes the pointers of a file to the new blocks and frees the old blocks.
     fn lead_to(&mut self, inode: &mut Inode, first: u32, old: &[BlockNo], run: Run) -> Result<()> {
         for ((logical, old), new) in (first..).zip(old).zip(run.blocks()) {
             let path = self.path(FileBlock(logical))?;

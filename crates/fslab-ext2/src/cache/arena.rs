@@ -1,9 +1,10 @@
-//! Memory for changed blocks: slots in a few large pieces. A directory with millions of names is
-//! accessed at another block for each name; large pages make these accesses fast.
+//! Memory for changed blocks: slots in a few large pieces of memory. In a directory with millions
+//! of names, each name needs an access to a different block; large pages make these accesses fast.
 
 use fslab_sys::huge_pages::prefer_large_pages;
 
-/// Large enough that the allocator maps it directly, so that pages are allocated at first use.
+/// Size of a piece in bytes. It is large enough that the allocator maps the piece directly, so
+/// pages are allocated at first use.
 const PIECE_BYTES: usize = 64 << 20;
 
 /// A slot for a block.
@@ -11,7 +12,7 @@ const PIECE_BYTES: usize = 64 << 20;
 pub(super) struct Slot(u32);
 
 impl Slot {
-    /// Slots are numbered from 0 in the order of their first use.
+    /// Returns the number of the slot. Slots are numbered from 0 in the order of their first use.
     pub fn index(self) -> usize {
         self.0 as usize
     }
@@ -22,7 +23,7 @@ pub(super) struct Arena {
     block_bytes: usize,
     pieces: Vec<Box<[u8]>>,
     free: Vec<Slot>,
-    /// Number of slots that were ever taken.
+    /// Number of slots that have ever been in use.
     taken: u32,
 }
 
@@ -31,7 +32,7 @@ impl Arena {
         Self { block_bytes, pieces: Vec::new(), free: Vec::new(), taken: 0 }
     }
 
-    /// Returns a free slot. It holds the bytes of its last use.
+    /// Returns a free slot. It contains the bytes of its last use.
     pub fn take(&mut self) -> Slot {
         if let Some(slot) = self.free.pop() {
             return slot;
@@ -40,7 +41,7 @@ impl Arena {
         self.taken += 1;
         if self.place(slot).0 == self.pieces.len() {
             let mut piece = vec![0; PIECE_BYTES].into_boxed_slice();
-            // A failure only costs speed.
+            // A failure only reduces the speed.
             let _ = prefer_large_pages(&mut piece);
             self.pieces.push(piece);
         }

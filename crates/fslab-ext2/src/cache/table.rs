@@ -1,16 +1,16 @@
-//! A table of block states, indexed by block number: rows of consecutive blocks, found by hashing.
-//! The blocks of a directory are mostly consecutive. Even for millions of names their states
-//! therefore take little memory and stay in the processor's cache.
+//! A table of block states, indexed by block number. It consists of rows of consecutive blocks,
+//! which are found by hashing. The blocks of a directory are mostly consecutive. So even for
+//! millions of names, the states need little memory and fit in the processor's cache.
 
 use std::collections::HashMap;
 
 use crate::types::BlockNo;
 
-/// The hash for block numbers. An image may choose the numbers, so a plain multiplication is not
-/// safe.
+/// The hash for block numbers. An image can contain arbitrary block numbers, so multiplicative
+/// hashing would not be safe against collisions.
 pub(crate) type Hashing = ahash::RandomState;
 
-/// Number of blocks in a row. Rows are short because a lone block costs a whole row.
+/// Number of blocks in a row. Rows are short because an isolated block needs a whole row.
 const ROW: u32 = 64;
 
 type Row<T> = [Option<T>; ROW as usize];
@@ -67,8 +67,8 @@ impl<T: Copy> Table<T> {
     }
 }
 
-/// Returns the same hash function in every run, so that the same image is processed in the same
-/// order.
+/// Returns the same hash function in every run, so that blocks of the same image are processed in
+/// the same order.
 pub(crate) fn hashing() -> Hashing {
     Hashing::with_seeds(
         0x243f_6a88_85a3_08d3,

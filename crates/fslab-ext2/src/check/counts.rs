@@ -1,5 +1,5 @@
-//! The last passes: compare the names found with the inodes' link counts, and the blocks and inodes
-//! in use with the bitmaps and with the counts of groups and superblock.
+//! The last passes. They compare the names found with the link counts, and the blocks and inodes in
+//! use with the bitmaps and all counts.
 
 use super::finding::{Problem, Subject};
 use super::image::Image;
@@ -17,8 +17,8 @@ pub(super) fn check_links(image: &mut Image) {
         }
         let directory = image.directories.get(&no);
         let hangs = directory.is_none_or(|one| one.parent.is_some() || no == InodeNo::ROOT);
-        // A directory's own '.' counts as a name, and so does the '..' of each subdirectory; but
-        // only an entry in a parent connects it.
+        // A directory's own '.' is counted as a name, as is the '..' of each subdirectory. But only
+        // an entry in a parent makes the directory reachable.
         if known.counted == 0 || !hangs {
             image.report.add(Subject::Inode(no), None, Problem::Unattached);
         } else if known.counted != known.stored {
@@ -28,7 +28,7 @@ pub(super) fn check_links(image: &mut Image) {
     }
 }
 
-/// Compares the blocks and inodes in use with bitmaps and counts.
+/// Compares the blocks and inodes in use with the bitmaps and counts.
 pub(super) fn check_bitmaps(image: &mut Image) -> Result<()> {
     let (mut free_blocks, mut free_inodes) = (0, 0);
     for group in image.all_groups() {
@@ -43,8 +43,8 @@ pub(super) fn check_bitmaps(image: &mut Image) -> Result<()> {
     Ok(())
 }
 
-/// Compares the superblock's state with that of an unused file system. A difference is no damage,
-/// for e2fsck neither, but growing and shrinking require that there is none.
+/// Compares the superblock's state with that of a clean file system. A difference is not damage,
+/// not even for e2fsck, but growing and shrinking require a clean state.
 pub(super) fn check_state(image: &mut Image) {
     if image.superblock.has_stray_journal() {
         image.report.add(Subject::Superblock, None, Problem::StrayJournal);
@@ -58,8 +58,8 @@ pub(super) fn check_state(image: &mut Image) {
     }
 }
 
-/// Compares one of the superblock's counts. They are updated only by an unmount: e2fsck mentions a
-/// difference and still calls the file system clean.
+/// Compares one of the superblock's counts. They are updated only by an unmount. e2fsck mentions a
+/// difference but still reports the file system as clean.
 fn total(image: &mut Image, what: &'static str, stored: u32, counted: u32) {
     if stored != counted {
         of_superblock(image, Problem::Count { what, stored, counted });
@@ -76,7 +76,7 @@ fn count(image: &mut Image, subject: Subject, what: &'static str, stored: u32, c
     }
 }
 
-/// Checks a group and returns its free blocks and inodes.
+/// Checks a group and returns its numbers of free blocks and inodes.
 fn check_group(image: &mut Image, no: GroupNo) -> Result<(u32, u32)> {
     let (geometry, group) = (*image.geometry(), image.groups[no.0 as usize]);
     let expected = Expected::of(image, no);

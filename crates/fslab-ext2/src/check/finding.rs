@@ -1,4 +1,4 @@
-//! The findings of a check: one sentence each, with the inode, block and path concerned.
+//! The findings of a check: one sentence each, with the inode, block and path.
 
 use std::fmt;
 
@@ -12,25 +12,25 @@ pub enum Problem {
     /// A block or inode can't be parsed.
     #[error("{0}")]
     Unreadable(Flaw),
-    /// The inode's fields contradict each other.
+    /// Fields of the inode are invalid or inconsistent.
     #[error("the inode {0}")]
     BadInode(Flaw),
     /// A pointer refers to a block that can't belong to a file.
     #[error("points to block {0}, which can't belong to a file")]
     BadPointer(u32),
     /// A block belongs to several files, or to one file twice.
-    #[error("shares block {0} with another owner")]
+    #[error("shares block {0} with another file or structure")]
     SharedBlock(u32),
     /// The sector count is wrong.
-    #[error("counts {stored} sectors and has {counted}")]
+    #[error("has a sector count of {stored} instead of {counted}")]
     Sectors {
         /// The count stored in the inode.
         stored: u32,
         /// The actual count.
         counted: u64,
     },
-    /// The size contradicts the mapped blocks.
-    #[error("has {size} bytes, and blocks up to number {blocks}")]
+    /// The size does not match the mapped blocks.
+    #[error("has a size of {size} bytes, but {blocks} blocks up to the last mapped one")]
     Size {
         /// The size stored in the inode.
         size: u64,
@@ -49,7 +49,7 @@ pub enum Problem {
         what: Flaw,
     },
     /// An entry of a directory is invalid.
-    #[error("has an entry for inode {target}, at byte {offset}, that {what}")]
+    #[error("the entry at byte {offset}, for inode {target}, {what}")]
     Entry {
         /// The inode that it refers to.
         target: InodeNo,
@@ -58,19 +58,19 @@ pub enum Problem {
         /// The flaw.
         what: Flaw,
     },
-    /// `..` refers to another directory than the parent.
-    #[error("has inode {stored} as '..', and is in inode {parent}")]
+    /// `..` does not refer to the parent.
+    #[error("has '..' for inode {stored}, but its parent is inode {parent}")]
     Parent {
         /// The inode that `..` refers to.
         stored: InodeNo,
-        /// The directory that has an entry for it.
+        /// The directory that contains an entry for it.
         parent: InodeNo,
     },
     /// A file or directory is in use but has no path.
-    #[error("is in use, and no path leads to it")]
+    #[error("is in use, but has no path")]
     Unattached,
     /// The link count is wrong.
-    #[error("counts {stored} names and has {counted}")]
+    #[error("has a link count of {stored} instead of {counted}")]
     Links {
         /// The count stored in the inode.
         stored: u32,
@@ -78,13 +78,13 @@ pub enum Problem {
         counted: u32,
     },
     /// A bit of a block bitmap is wrong.
-    #[error("is {} in the bitmap of blocks", contradiction(*used))]
+    #[error("is {} in the block bitmap", contradiction(*used))]
     BlockBit {
         /// Whether the block is in use.
         used: bool,
     },
     /// A bit of an inode bitmap is wrong.
-    #[error("is {} in the bitmap of inodes", contradiction(*used))]
+    #[error("is {} in the inode bitmap", contradiction(*used))]
     InodeBit {
         /// Whether the inode is in use.
         used: bool,
@@ -93,7 +93,7 @@ pub enum Problem {
     #[error("has a bitmap whose padding is not all ones")]
     Padding,
     /// A count of a group or of the superblock is wrong.
-    #[error("counts {stored} {what} and has {counted}")]
+    #[error("has a count of {stored} {what} instead of {counted}")]
     Count {
         /// The name of the count.
         what: &'static str,
@@ -102,20 +102,20 @@ pub enum Problem {
         /// The actual count.
         counted: u32,
     },
-    /// The superblock has a list of orphans: files that were removed while they were open.
-    #[error("has inode {0} as the last file that was removed while it was open")]
+    /// The superblock has an orphan list, which contains inodes removed while they were open.
+    #[error("has an orphan list that begins with inode {0} (removed while open)")]
     Orphans(InodeNo),
     /// The superblock does not mark the file system as clean.
-    #[error("says that the file system was not unmounted in order, or that errors were seen")]
+    #[error("is not marked as cleanly unmounted, or has recorded errors")]
     NotInOrder,
-    /// The superblock refers to a journal, but its features name none.
-    #[error("says where a journal is, and the file system has none")]
+    /// The superblock refers to a journal, but its features include none.
+    #[error("refers to a journal, but the file system has none")]
     StrayJournal,
-    /// A feature is used that the superblock does not name.
-    #[error("doesn't name the feature {0}, which is used")]
+    /// A feature is used that the superblock does not declare.
+    #[error("does not declare the feature {0}, which is used")]
     UnnamedFeature(Feature),
     /// The owner count of an extended attribute block is wrong.
-    #[error("its attribute block counts {stored} owners and has {counted}")]
+    #[error("its attribute block has an owner count of {stored} instead of {counted}")]
     AttributeOwners {
         /// The count stored in the block.
         stored: u32,
@@ -125,7 +125,7 @@ pub enum Problem {
 }
 
 impl Problem {
-    /// Returns a stable name in kebab-case: that of the flaw if there is one.
+    /// Returns a stable name in kebab-case: that of the flaw, if the problem contains one.
     #[must_use]
     pub fn code(&self) -> String {
         match self {
@@ -139,7 +139,7 @@ impl Problem {
     }
 }
 
-/// The place of a problem.
+/// The part of the file system that a problem concerns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Subject {
     /// The superblock.
@@ -155,15 +155,15 @@ pub enum Subject {
 /// One finding.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Finding {
-    /// The place.
+    /// The part of the file system concerned.
     pub subject: Subject,
     /// The problem.
     pub problem: Problem,
-    /// The device block concerned, if there is exactly one.
+    /// The device block concerned, if it is only one.
     pub block: Option<BlockNo>,
-    /// A path to the inode, if it has one.
+    /// A path to the inode, if one exists.
     pub path: Option<Vec<u8>>,
-    /// Whether e2fsck does not look for this problem or does not count it as damage.
+    /// Whether e2fsck does not search for this problem or does not report it as an error.
     pub beyond_e2fsck: bool,
 }
 
@@ -188,7 +188,8 @@ impl fmt::Display for Finding {
 /// The result of a check.
 #[derive(Clone, Debug, Default)]
 pub struct Report {
-    /// The findings in the order of the passes; at most [`FINDINGS_MAX`] for a user.
+    /// The findings in the order of the passes. A report for users contains at most
+    /// [`FINDINGS_MAX`].
     pub findings: Vec<Finding>,
     /// Maximum number of findings kept.
     limit: usize,
@@ -196,9 +197,9 @@ pub struct Report {
     pub more: bool,
     /// Number of inodes in use.
     pub inodes: u32,
-    /// Number of directories among them.
+    /// Number of these inodes that are directories.
     pub directories: u32,
-    /// Number of blocks in use, including those of the file system itself.
+    /// Number of blocks in use, including metadata.
     pub blocks: u32,
 }
 
@@ -206,7 +207,7 @@ pub struct Report {
 pub const FINDINGS_MAX: usize = 1000;
 
 impl Report {
-    /// Whether e2fsck would call the file system clean.
+    /// Whether e2fsck would report the file system as clean.
     #[must_use]
     pub fn is_clean(&self) -> bool {
         self.findings.iter().all(|finding| finding.beyond_e2fsck)
@@ -217,7 +218,7 @@ impl Report {
         Self { limit: findings_max, ..Self::default() }
     }
 
-    /// Keeps only the first findings.
+    /// Keeps only the first `findings_max` findings.
     pub(crate) fn cut(&mut self, findings_max: usize) {
         self.more |= self.findings.len() > findings_max;
         self.findings.truncate(findings_max);
@@ -227,7 +228,7 @@ impl Report {
         self.add_beyond(subject, block, problem, false);
     }
 
-    /// Adds a finding; `beyond_e2fsck` marks one that e2fsck does not count.
+    /// Adds a finding; `beyond_e2fsck` marks one that e2fsck does not report as an error.
     pub(crate) fn add_beyond(
         &mut self,
         subject: Subject,
@@ -243,9 +244,9 @@ impl Report {
     }
 }
 
-/// Describes a wrong bit: the actual use of the block or inode, and its state in the bitmap.
+/// Describes a wrong bit: the actual use of the block or inode, and how the bitmap marks it.
 fn contradiction(used: bool) -> &'static str {
-    if used { "in use and free" } else { "unused and taken" }
+    if used { "in use but marked as free" } else { "unused but marked as used" }
 }
 
 #[cfg(test)]

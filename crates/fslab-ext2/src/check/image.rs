@@ -22,7 +22,7 @@ use crate::types::{BlockNo, BlockSize, FileBlock, GroupNo, InodeNo};
 /// Maximum size of the cache of unchanged blocks, in bytes.
 const CACHE_BYTES: usize = 16 << 20;
 
-/// An image that is being checked, and the facts found so far.
+/// An image that is being checked, with the results so far.
 pub(super) struct Image {
     pub(super) superblock: Superblock,
     pub(super) groups: Vec<Group>,
@@ -30,20 +30,20 @@ pub(super) struct Image {
     pub(super) report: Report,
     /// The blocks in use.
     claimed: Bitmap,
-    /// Indexed by inode number; index 0 is unused.
+    /// The results for each inode, by inode number; index 0 is unused.
     pub(super) inodes: Vec<Known>,
     pub(super) directories: BTreeMap<InodeNo, Directory>,
     /// For each attribute block, its stored owner count and the number of inodes that use it.
     pub(super) attributes: HashMap<BlockNo, (u32, u32)>,
-    /// Indirect blocks and the inode that each belongs to.
+    /// Indirect blocks, each with the inode that it belongs to.
     pub(super) tables: HashMap<BlockNo, InodeNo>,
-    /// One more than the last block of the bad blocks inode; 0 if it has none.
+    /// The address after the last block of the bad blocks inode; 0 if it has none.
     pub(super) bad_end: u32,
     /// The features used by inodes.
     pub(super) used: HashSet<Feature>,
 }
 
-/// The facts found about an inode.
+/// The results for one inode.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Known {
     /// `None` for an inode that is not in use.
@@ -54,7 +54,7 @@ pub(super) struct Known {
     pub(super) counted: u32,
 }
 
-/// A directory's blocks and its place in the tree.
+/// A directory's blocks and its position in the tree.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Directory {
     pub(super) blocks: Vec<BlockNo>,
@@ -66,10 +66,10 @@ pub(super) struct Directory {
 }
 
 impl Image {
-    /// Reads superblock and group descriptors; fails if a feature is unknown.
+    /// Reads the superblock and group descriptors; fails if a feature is unknown.
     pub(super) fn open(device: Arc<dyn BlockDevice>) -> Result<Self> {
         let superblock = Superblock::read(&*device)?;
-        // Data of an unknown feature would look like damage.
+        // Structures of an unknown feature would look like damage.
         superblock.check_writable()?;
         let geometry = *superblock.geometry();
         let groups = Group::read_all(&*device, &geometry)?;
@@ -106,8 +106,8 @@ impl Image {
                 (group.inode_bitmap, 1),
             ];
             for (start, length) in pieces {
-                // The metadata blocks of a group do not overlap, or the group could not have been
-                // read.
+                // The metadata blocks of a group do not overlap; otherwise reading the groups would
+                // have failed.
                 let _taken = self.claimed.take(start.0..start.0 + length);
             }
         }
@@ -119,7 +119,7 @@ impl Image {
         !self.claimed.is_free(block.0)
     }
 
-    /// Records that an inode owns a block; returns `false` if it can't own it.
+    /// Records that an inode owns a block; returns `false` if it can't own that block.
     pub(super) fn claim(&mut self, no: InodeNo, pointer: u32) -> bool {
         let subject = Subject::Inode(no);
         let block = BlockNo(pointer);
@@ -134,13 +134,13 @@ impl Image {
         is_free
     }
 
-    /// Claims the first block without an owner; `None` if there is none.
+    /// Claims the first block without an owner; `None` if all blocks have one.
     pub(super) fn take_unclaimed(&mut self) -> Option<BlockNo> {
         let block = self.claimed.next_free(0)?;
         self.claimed.take(block..block + 1).then_some(BlockNo(block))
     }
 
-    /// Returns the block and offset of an inode's bytes.
+    /// Returns the block and the offset of an inode in the inode table.
     pub(super) fn place_of_inode(&self, no: InodeNo) -> Option<(BlockNo, usize)> {
         Group::place_of_inode(&self.groups, self.geometry(), no)
     }
@@ -165,7 +165,7 @@ impl Image {
         })
     }
 
-    /// Replaces an inode's bytes by those of a new file.
+    /// Replaces an inode by a new one.
     pub(super) fn store_inode(&mut self, new: &Inode) -> Result<()> {
         let Some((block, offset)) = self.place_of_inode(new.no) else { return Ok(()) };
         let end = offset + self.geometry().inode_size as usize;
@@ -203,7 +203,7 @@ impl Image {
     }
 }
 
-/// A directory's blocks, for reading its index.
+/// Read access to a directory's blocks, for checking its index.
 pub(super) struct Blocks<'a> {
     pub(super) image: &'a Image,
     pub(super) no: InodeNo,

@@ -1,4 +1,4 @@
-//! The first pass: checks every inode by itself, with its blocks.
+//! The first pass: checks every inode individually, with its blocks.
 
 use fslab_vfs::FileKind;
 use zerocopy::FromBytes;
@@ -14,15 +14,15 @@ use crate::pointer_tree::{self, Pointer, WHOLE_FILE};
 use crate::types::{BlockNo, InodeNo};
 use crate::xattr_region::{Region, reference_count};
 
-/// The inode that owns the blocks reserved for more group descriptors.
+/// The inode that owns the blocks reserved for additional group descriptors.
 const RESIZE: InodeNo = InodeNo(7);
-/// The index in its map of the pointer to these blocks.
+/// The index of the pointer to these blocks in the inode's map.
 const RESIZE_SLOT: usize = 13;
 /// The inode that owns the bad blocks.
 pub(super) const BAD_BLOCKS: InodeNo = InodeNo(1);
-/// `i_flags`: an inode that AFS placed. Kernels ignore it.
+/// `i_flags`: an inode placed by AFS. Kernels ignore it.
 const IMAGIC: u32 = 0x2000;
-/// The boot loader's inode.
+/// The inode of the boot loader.
 const BOOT_LOADER: InodeNo = InodeNo(5);
 /// The inodes for user quotas, group quotas and the journal.
 const QUOTAS_AND_JOURNAL: [InodeNo; 3] = [InodeNo(3), InodeNo(4), InodeNo(8)];
@@ -48,7 +48,7 @@ pub(super) fn check(image: &mut Image) -> Result<()> {
     Ok(())
 }
 
-/// Checks that the superblock names every feature in use.
+/// Checks that the superblock declares every feature in use.
 fn check_features(image: &mut Image) {
     for feature in Feature::ALL {
         if image.used.contains(&feature) && !feature.is_named_by(&image.superblock) {
@@ -60,7 +60,7 @@ fn check_features(image: &mut Image) {
 fn check_inode(image: &mut Image, no: InodeNo, bytes: &[u8]) -> Result<()> {
     let Ok((raw, _)) = RawInode::ref_from_prefix(bytes) else { return Ok(()) };
     if no == RESIZE && image.superblock.has_compat(compat::RESIZE_INODE) {
-        // Its blocks are those reserved after the group descriptors.
+        // It owns the blocks reserved after the group descriptors.
         if raw.i_block[RESIZE_SLOT].get() != 0 {
             image.claim(no, raw.i_block[RESIZE_SLOT].get());
         }
@@ -76,7 +76,7 @@ fn check_inode(image: &mut Image, no: InodeNo, bytes: &[u8]) -> Result<()> {
             check_unused_reserved(image, no, raw);
         }
         let was_used = raw.i_mode.get() != 0 && !image.is_reserved(no);
-        // A small time is an inode number: the inode was in a list of orphans.
+        // A small time is an inode number: the inode was in the orphan list.
         let is_orphan = dtime != 0 && dtime < image.geometry().inodes();
         if is_orphan || (was_used && dtime == 0) {
             bad(image, no, Flaw::NotDeleted);
@@ -93,7 +93,7 @@ fn check_inode(image: &mut Image, no: InodeNo, bytes: &[u8]) -> Result<()> {
     check_used(image, no, raw, bytes)
 }
 
-/// Checks the bad blocks inode: it has only a map, and neither kind nor names.
+/// Checks the inode of bad blocks: it has a map but neither a kind nor names.
 fn check_bad_blocks(image: &mut Image, raw: &RawInode) -> Result<()> {
     let half_words = [raw.i_mode, raw.i_uid, raw.i_gid, raw.i_links_count];
     if half_words.iter().any(|word| word.get() != 0) || raw.i_file_acl_lo.get() != 0 {
@@ -107,10 +107,10 @@ fn check_bad_blocks(image: &mut Image, raw: &RawInode) -> Result<()> {
     Ok(())
 }
 
-/// Checks a reserved inode without a use: it has no blocks and no impossible size, as in e2fsck.
-/// The inodes of quotas and journal may have a mode but no names; the others may have names but no
-/// mode. Two exceptions: the boot loader's may have any mode except a directory's, and the resize
-/// inode may be a regular file.
+/// Checks a reserved inode that should be unused, as in e2fsck: it has no blocks and no invalid
+/// size. The inodes of quotas and journal may have a mode but no names; the others may have names
+/// but no mode. There are two exceptions. The boot loader's inode may have any mode except a
+/// directory's, and the resize inode may be a regular file.
 fn check_unused_reserved(image: &mut Image, no: InodeNo, raw: &RawInode) {
     let has_names = raw.i_links_count.get() != 0 || raw.i_block[0].get() != 0;
     if QUOTAS_AND_JOURNAL.contains(&no) && has_names {
@@ -197,7 +197,7 @@ struct Walk {
     data: Vec<BlockNo>,
     keep: bool,
     blocks: u64,
-    /// One more than the index of the last mapped block of the file.
+    /// The index after the last mapped block of the file.
     end: u64,
     hole: Option<u32>,
 }
@@ -228,8 +228,8 @@ fn check_blocks(image: &mut Image, inode: &Inode) -> Result<()> {
     Ok(())
 }
 
-/// Checks a symbolic link. As in e2fsck, the size tells whether the target is in the inode, and a
-/// target ends before the bytes that hold it do.
+/// Checks a symbolic link. As in e2fsck, the size determines whether the target is in the inode,
+/// and a NUL byte must follow the target.
 fn check_symlink(image: &mut Image, inode: &Inode) -> Result<()> {
     let (size, mut walk) = (inode.size, Walk { keep: true, ..Walk::default() });
     let target: Vec<u8> = if size <= FAST_TARGET_MAX as u64 {
@@ -290,7 +290,7 @@ fn check_counts(image: &mut Image, inode: &Inode, walk: &Walk) {
     let (size, end) = (inode.size, walk.end);
     let fits = match inode.kind {
         FileKind::Directory => size == end * block && end > 0,
-        // A file may end within its last block; the blocks after that one were preallocated for it.
+        // A file may end within or just before its last mapped block.
         _ => end == 0 || size >= (end - 1) * block,
     };
     let largest = image.geometry().size_max();

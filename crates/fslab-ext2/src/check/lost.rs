@@ -1,8 +1,8 @@
-//! Attaches files and directories without a name to `lost+found` as `#NUMBER`; the directory is
-//! made if it is missing.
+//! Attaches files and directories without a name to `lost+found` as `#NUMBER`. Creates the
+//! directory if it is missing.
 //!
-//! The directory is used in linear form and grows. Its blocks are filled in order, and a full block
-//! is not searched again, so that any number of names needs only one look at each block.
+//! The directory is converted to linear form and grows as needed. Its blocks are filled in order,
+//! and full blocks are not searched again.
 
 use std::collections::HashSet;
 
@@ -20,12 +20,13 @@ use crate::inode::Inode;
 use crate::pointer_tree::{PointerPath, Slot};
 use crate::types::{BlockNo, FileBlock, InodeNo};
 
-/// The name of the directory in the root.
+/// The name of the directory, which is in the root.
 const NAME: &[u8] = b"lost+found";
 
 /// The state of the directory during one round of repair.
 pub(super) struct LostAndFound {
-    /// `None` until first use; the inner `None` means that there can be no such directory.
+    /// `None` until the first use; the inner `None` means that the directory cannot be used or
+    /// created.
     opened: Option<Option<Opened>>,
     /// The creation time of the directory if it is missing.
     now: Timestamp,
@@ -33,7 +34,7 @@ pub(super) struct LostAndFound {
 
 struct Opened {
     no: InodeNo,
-    /// Existing names that begin like those made here.
+    /// Existing names that begin with `#`, like the new names.
     taken: HashSet<Vec<u8>>,
     /// The index of the first directory block that may have room.
     first: usize,
@@ -65,7 +66,7 @@ impl Opened {
     fn lost_and_found(image: &mut Image, now: Timestamp) -> Result<Option<Self>> {
         let found = match find(image)? {
             Some((no, Some(FileKind::Directory))) => Some(no),
-            // The name belongs to another kind of file.
+            // The name belongs to something other than a directory.
             Some(_) => None,
             None => make(image, now)?,
         };
@@ -128,7 +129,7 @@ impl Opened {
     }
 }
 
-/// Returns the inode and kind of the root's entry with this name.
+/// Returns the inode and kind of the entry with this name in the root.
 fn find(image: &Image) -> Result<Option<(InodeNo, Option<FileKind>)>> {
     let Some(root) = image.directories.get(&InodeNo::ROOT) else { return Ok(None) };
     for block in &root.blocks {
@@ -141,7 +142,7 @@ fn find(image: &Image) -> Result<Option<(InodeNo, Option<FileKind>)>> {
     Ok(None)
 }
 
-/// Makes the directory; `None` if there is no root, no free inode or no space for it.
+/// Creates the directory; `None` if there is no root, no free inode or no space for it.
 fn make(image: &mut Image, now: Timestamp) -> Result<Option<InodeNo>> {
     let Some(mut root) = Opened::new(image, InodeNo::ROOT)? else { return Ok(None) };
     let Some(no) = free_inode(image)? else { return Ok(None) };
@@ -161,7 +162,7 @@ fn make(image: &mut Image, now: Timestamp) -> Result<Option<InodeNo>> {
     Ok(Some(no))
 }
 
-/// Builds the inode as mkfs does.
+/// Builds the same inode as mkfs.
 fn new_directory(geometry: &Geometry, no: InodeNo, block: BlockNo, now: Timestamp) -> Inode {
     let mut map = [0; MAP_ENTRIES];
     map[0] = block.0;
@@ -173,7 +174,7 @@ fn new_directory(geometry: &Geometry, no: InodeNo, block: BlockNo, now: Timestam
     }
 }
 
-/// Returns an inode that is not in use, whatever bytes it holds.
+/// Returns an inode that is not in use, regardless of old bytes in it.
 fn free_inode(image: &Image) -> Result<Option<InodeNo>> {
     let geometry = image.geometry();
     for no in (geometry.first_inode.0..=geometry.inodes()).map(InodeNo) {
@@ -213,8 +214,8 @@ fn grow(image: &mut Image, no: InodeNo) -> Result<bool> {
     Ok(true)
 }
 
-/// Maps a block of a directory to a device block. Returns the number of indirect blocks added for
-/// that, or `None` if there is no space for them.
+/// Maps a block of a directory to a device block. Returns the number of added indirect blocks, or
+/// `None` if there is no space for them.
 fn map(image: &mut Image, no: InodeNo, index: u32, block: BlockNo) -> Result<Option<u32>> {
     let path = PointerPath::to(image.geometry().block_size, FileBlock(index));
     let Some(path) = path else { return Ok(None) };

@@ -42,7 +42,7 @@ pub(super) fn check(image: &mut Image) -> Result<()> {
         if !all.repeated.is_empty() {
             check_repeated(image, no, &directory, &all.repeated)?;
         }
-        // A directory without any block has a wrong size, which has been reported.
+        // A directory without blocks has a wrong size, which has already been reported.
         if directory.indexed && !directory.blocks.is_empty() {
             check_index(image, no, &directory)?;
         }
@@ -52,11 +52,12 @@ pub(super) fn check(image: &mut Image) -> Result<()> {
     Ok(())
 }
 
-/// The names of a directory as hashes: some bytes per name, whatever its length.
+/// Hashes of the names in a directory. They need a fixed number of bytes per name, regardless of
+/// its length.
 #[derive(Default)]
 struct AllNames {
     seen: HashSet<u64>,
-    /// Hashes shared by several names, or of a name that occurs twice.
+    /// Hashes that occurred more than once: of a repeated name, or shared by several names.
     repeated: HashSet<u64>,
 }
 
@@ -75,7 +76,7 @@ impl AllNames {
     }
 }
 
-/// Finds names with these hashes that occur in two blocks; e2fsck checks each block by itself.
+/// Finds names with these hashes that occur in two blocks. e2fsck checks each block separately.
 fn check_repeated(
     image: &mut Image,
     no: InodeNo,
@@ -93,7 +94,7 @@ fn check_repeated(
             if !hashes.contains(&AllNames::hash(entry.name)) {
                 continue;
             }
-            // A name that occurs twice in one block has been found there.
+            // A name that occurs twice in one block has already been reported.
             let first = *places.entry(entry.name.to_vec()).or_insert(block);
             if first != block {
                 let offset = entry.offset as u32;
@@ -116,7 +117,7 @@ fn check_index(image: &mut Image, no: InodeNo, directory: &Directory) -> Result<
             Subject::Inode(no),
             directory.blocks.get(block as usize).copied(),
             Problem::DirectoryBlock { block, what: flaw.what },
-            // e2fsck overlooks this flaw, although the kernel does not find all names then.
+            // e2fsck overlooks this flaw, although the kernel then does not find all names.
             flaw.what == Flaw::HashUnreachable,
         );
     }
@@ -228,9 +229,9 @@ impl Page<'_> {
         }
     }
 
-    /// Records the parent of a directory; returns `false` if it already has another one.
+    /// Records the parent of a directory; returns `false` if it already has a parent.
     fn adopt(&self, image: &mut Image, child: InodeNo) -> bool {
-        // A directory is not in the map while its own entries are checked.
+        // While the entries of a directory are checked, that directory is not in the map.
         match image.directories.get_mut(&child) {
             Some(directory) if directory.parent.is_none() => {
                 directory.parent = Some(self.no);
@@ -259,7 +260,7 @@ fn resolve_parents(image: &mut Image) {
             image.report.add(Subject::Inode(no), None, problem);
         }
         if !reaches_root(image, no, &mut reached) && parent.is_some() {
-            // A directory without a parent is reported where names are counted.
+            // A directory without a parent is reported with the link counts.
             image.report.add(Subject::Inode(no), None, Problem::Unattached);
         }
     }
@@ -272,7 +273,7 @@ fn reaches_root(image: &Image, no: InodeNo, reached: &mut HashMap<InodeNo, bool>
         if let Some(&known) = reached.get(&at) {
             break known;
         }
-        // Reaching this directory again would mean a cycle.
+        // Reaching this directory a second time would mean a cycle.
         reached.insert(at, false);
         way.push(at);
         match image.directories.get(&at).and_then(|directory| directory.parent) {

@@ -1,7 +1,7 @@
-//! Repair of pointers in inodes and indirect blocks.
+//! Repairs pointers in inodes and indirect blocks.
 //!
-//! Pointers to invalid blocks become holes. If several files share a block, the later owners get a
-//! block of their own with the same bytes.
+//! Pointers to invalid blocks become holes. If several files share a block, each later owner gets a
+//! separate block with the same bytes.
 
 use std::collections::{HashMap, HashSet};
 
@@ -15,8 +15,8 @@ use crate::error::Result;
 use crate::pointer_tree::{self, Pointer, Slot, WHOLE_FILE, pointer, set_pointer};
 use crate::types::{BlockNo, InodeNo};
 
-/// The slots of the pointers to be repaired. They are searched once per inode and kept for one
-/// inode at a time, because damage can give a file thousands of them.
+/// The slots of the pointers to repair. They are searched once per inode and kept for only one
+/// inode, because damage can give a file thousands of them.
 pub(super) struct Places {
     wanted: HashMap<InodeNo, HashSet<u32>>,
     of: Option<InodeNo>,
@@ -24,7 +24,7 @@ pub(super) struct Places {
 }
 
 impl Places {
-    /// Selects the pointers named in the findings.
+    /// Selects the pointers in the findings.
     pub(super) fn of(findings: &[Finding]) -> Self {
         let mut wanted: HashMap<InodeNo, HashSet<u32>> = HashMap::new();
         for finding in findings {
@@ -39,8 +39,7 @@ impl Places {
         Self { wanted, of: None, found: HashMap::new() }
     }
 
-    /// Turns every pointer of an inode with this value into a hole; returns `false` if there is
-    /// none.
+    /// Turns every pointer of an inode with this value into a hole; returns `false` if none has it.
     pub(super) fn clear(&mut self, image: &mut Image, no: InodeNo, pointer: u32) -> Result<bool> {
         let slots = std::mem::take(self.slots(image, no, pointer)?);
         for slot in &slots {
@@ -49,25 +48,25 @@ impl Places {
         Ok(!slots.is_empty())
     }
 
-    /// Gives an inode a copy of a shared block; returns `false` if there is no space.
+    /// Replaces a shared block in an inode by a copy; returns `false` if there is no space.
     pub(super) fn copy_shared(
         &mut self,
         image: &mut Image,
         no: InodeNo,
         pointer: u32,
     ) -> Result<bool> {
-        // The owner that comes first in the order of the map keeps the block.
+        // The slot that comes first in the order of the map keeps the block.
         let Some(slot) = self.slots(image, no, pointer)?.pop() else { return Ok(false) };
         let is_symlink = image.kind(no) == Some(FileKind::Symlink);
         if is_symlink && !matches!(slot, Slot::Inode(0)) {
-            // The target of the link is in the first block.
+            // The target of a symbolic link is in its first block.
             return set(image, no, slot, 0);
         }
         let Some(copy) = image.take_unclaimed() else { return Ok(false) };
         let bytes = image.cache.read(BlockNo(pointer))?;
         image.cache.modify(copy, Role::Map, |target| target.copy_from_slice(&bytes))?;
         if image.tables.contains_key(&BlockNo(pointer)) {
-            // The blocks below it may no longer be reachable, so the slots must be searched again.
+            // The blocks under it may no longer be reachable, so the slots must be searched again.
             self.of = None;
         }
         set(image, no, slot, copy.0)
@@ -107,9 +106,9 @@ pub(super) fn set(image: &mut Image, no: InodeNo, slot: Slot, value: u32) -> Res
     }
 }
 
-/// Searches an inode's pointers, only in indirect blocks that belong to it. Damage can make other
-/// pointers refer to blocks of other files and of the file system, which must not be changed. Each
-/// block is read once, because damage can also make the tree cyclic.
+/// Searches an inode's pointers, following only indirect blocks that belong to this inode. After
+/// damage, other pointers may refer to blocks of other files or to metadata, which must not be
+/// changed. Each block is read only once, because damage can also make the tree cyclic.
 fn search(image: &Image, no: InodeNo, wanted: &HashSet<u32>) -> Result<HashMap<u32, Vec<Slot>>> {
     let (mut seen, mut found) = (HashSet::new(), HashMap::<u32, Vec<Slot>>::new());
     let Some(raw) = image.raw_inode(no)? else { return Ok(found) };

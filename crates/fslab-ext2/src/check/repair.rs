@@ -1,19 +1,20 @@
-//! Repairs the findings of a check that have only one possible repair, if the repair loses nothing.
+//! Repairs those findings of a check for which only one repair is possible and no data is lost.
 //!
-//! - Invalid entries of directories are removed, or get the right kind.
-//! - After a damaged record, the rest of the block becomes free. A damaged index is dropped; the
-//!   directory becomes linear again.
-//! - `..`, link counts and sector counts are set to the values found.
-//! - Times of deletion are cleared for inodes in use and set for others. Fields of newer formats
-//!   become 0.
-//! - Files without a path are named `#NUMBER` in `lost+found`, which is made and grows as needed.
-//! - Invalid pointers become holes. If a block is shared, its first owner keeps it and the others
-//!   get copies.
-//! - Features in use are named in the superblock; a reference to a missing journal is removed.
-//! - Bitmaps and counts are rebuilt once nothing else is wrong. The superblock is then marked
-//!   clean, with an empty list of orphans.
+//! - Invalid directory entries are removed, or their kind is corrected.
+//! - After a damaged record, the rest of the block becomes free space. A damaged index is dropped,
+//!   and the directory becomes linear.
+//! - `..` entries, link counts and sector counts are set to the values found.
+//! - Deletion times are cleared for inodes in use and set for inodes that are not. Fields that only
+//!   newer formats use are set to 0.
+//! - Files without a path are named `#NUMBER` in `lost+found`, which is created and extended as
+//!   needed.
+//! - Invalid pointers become holes. If a block is shared, its first owner keeps it and each other
+//!   owner gets a copy.
+//! - Features in use are declared in the superblock; a reference to a missing journal is removed.
+//! - Bitmaps and counts are rebuilt once no other problem remains. The superblock is then marked
+//!   clean, with an empty orphan list.
 //!
-//! Not repaired, and left in the report: holes in directories, sizes of files, attributes,
+//! These are reported but not repaired: holes in directories, sizes of files, extended attributes,
 //! unreadable inodes, group descriptors, and other damage of the superblock.
 
 use std::sync::Arc;
@@ -33,19 +34,20 @@ use crate::flaw::Flaw;
 use crate::format::{INODE_INDEX, STATE_CLEAN, STATE_ERRORS, SUPERBLOCK_OFFSET};
 use crate::types::{BlockNo, InodeNo};
 
-/// Maximum number of findings repaired in one round: about 10 MiB. A round reads all metadata.
+/// Maximum number of findings repaired in one round; they need about 10 MiB. Each round reads all
+/// metadata.
 const FINDINGS_AT_ONCE: usize = 100_000;
 
 /// The result of a repair.
 #[derive(Clone, Debug, Default)]
 pub struct Repaired {
-    /// The findings that were repaired, in order.
+    /// The repaired findings, in order.
     pub mended: Vec<Finding>,
-    /// The problems that remain.
+    /// The remaining problems.
     pub left: Report,
 }
 
-/// Checks and repairs in turn, until nothing is wrong or nothing more can be repaired.
+/// Checks and repairs alternately, until no problem is left or none can be repaired.
 ///
 /// # Errors
 /// The same as [`super::check`], and errors of writing to the device.
@@ -53,14 +55,14 @@ pub fn repair(device: &Arc<dyn BlockDevice>, now: Timestamp) -> Result<Repaired>
     repair_in_rounds(device, now, FINDINGS_AT_ONCE)
 }
 
-/// Does the same as [`repair`], with at most `findings_max` findings per round.
+/// Does the same as [`repair`], but with at most `findings_max` findings per round.
 fn repair_in_rounds(
     device: &Arc<dyn BlockDevice>,
     now: Timestamp,
     findings_max: usize,
 ) -> Result<Repaired> {
-    /// A repair can reveal other problems: a directory that is attached again leads to more
-    /// directories.
+    /// A repair can reveal further problems: for example, reattaching a directory makes other
+    /// directories reachable.
     const ROUNDS_MAX: usize = 16;
     let mut mended = Vec::new();
     let mut rounds = 0;
@@ -69,7 +71,8 @@ fn repair_in_rounds(
         let Some(mut image) = image.filter(|_| !report.findings.is_empty()) else {
             return Ok(Repaired { mended, left: report });
         };
-        // A long list takes more rounds; even damage of everything takes no more than this.
+        // A long list of findings needs more rounds; this is enough even if all inodes and blocks
+        // are damaged.
         let geometry = image.geometry();
         let longest = geometry.inodes() as usize + geometry.blocks as usize;
         let before = mended.len();
@@ -88,8 +91,8 @@ fn repair_in_rounds(
 fn mend_all(image: &mut Image, report: &Report, now: Timestamp) -> Result<Vec<Finding>> {
     let of_counts: Vec<_> = report.findings.iter().filter(|one| is_of_counts(one)).collect();
     if of_counts.len() == report.findings.len() {
-        // Written together with the counts. Inodes not in use become free, even if the list of
-        // orphans contains them.
+        // The state and the orphan list are written together with the counts. Inodes that are not
+        // in use become free, even if they are in the orphan list.
         let raw = image.superblock.raw_mut();
         raw.s_state = (raw.s_state.get() & !STATE_ERRORS | STATE_CLEAN).into();
         raw.s_last_orphan = 0.into();
@@ -143,7 +146,7 @@ fn mend_inode(
     let Subject::Inode(no) = finding.subject else { return Ok(false) };
     match finding.problem {
         Problem::BadPointer(pointer) => places.clear(image, no, pointer),
-        // A bad block must not be replaced by a copy in a good one.
+        // A bad block must not be copied to a good one.
         Problem::SharedBlock(_) if no == BAD_BLOCKS => Ok(false),
         Problem::SharedBlock(pointer) => places.copy_shared(image, no, pointer),
         Problem::Links { counted, .. } => {
@@ -192,14 +195,14 @@ fn mend_entry(image: &mut Image, finding: &Finding, target: InodeNo, offset: u32
         let offset = offset as usize;
         let Ok(found) = entry::entry_at(bytes, offset) else { return false };
         if found.inode != Some(target) {
-            // The entry was removed because of another flaw.
+            // The entry was already removed because of another flaw.
             return false;
         }
         let (told, is_dot) = (found.kind, matches!(found.name, b"." | b"..") && offset <= 12);
         let name_length = found.name.len();
         match right {
             Some(kind) if told != kind => entry::set_inode(bytes, offset, target, kind),
-            // For '.' and '..', e2fsck requires a zero byte after the name.
+            // After '.' and '..', e2fsck requires a NUL byte.
             _ if is_dot => {
                 let end = offset + entry::HEADER + name_length;
                 return std::mem::take(&mut bytes[end]) != 0;
@@ -214,8 +217,8 @@ fn mend_entry(image: &mut Image, finding: &Finding, target: InodeNo, offset: u32
     })
 }
 
-/// Frees the unreadable part of a directory block. If the block is readable, its index is the
-/// problem.
+/// Frees the unreadable part of a directory block. If the block is readable, the problem is in its
+/// index.
 fn mend_directory_block(image: &mut Image, no: InodeNo, block: Option<BlockNo>) -> Result<bool> {
     if let Some(block) = block
         && let Some(start) = unreadable_from(&image.cache.read(block)?)
@@ -284,7 +287,7 @@ mod tests {
     use crate::mkfs::{MkfsOptions, mkfs};
     use crate::volume::VolumeOptions;
 
-    /// The repair needs more than 16 rounds, because the list of findings is cut each time.
+    /// The repair needs more than 16 rounds, because each round keeps only part of the findings.
     #[test]
     fn damage_beyond_the_findings_limit_is_repaired_in_rounds() {
         const FILES: u32 = 400;

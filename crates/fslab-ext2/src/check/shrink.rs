@@ -1,10 +1,10 @@
-//! Shrinking an unmounted file system.
+//! Shrinks an unmounted file system.
 //!
-//! Shrinking uses the knowledge of a check: the owner of each block and the inodes in use.
-//! Everything past the new end is first copied to free space before it. Then pointers, inodes and
-//! names are changed to refer to the copies. The superblock of the smaller file system comes last.
-//! Until then nothing old is overwritten. After a power cut a checker finds every file, and perhaps
-//! blocks marked as in use that belong to none.
+//! Shrinking uses the results of a check: the owner of each block and the inodes in use. First,
+//! everything past the new end is copied to free space before it. Then pointers, inodes and names
+//! are changed to refer to the copies. The superblock of the smaller file system is written last.
+//! Until then no old data is overwritten. After a power cut, a checker finds every file. Some
+//! blocks may be marked as in use without an owner.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -25,20 +25,20 @@ use crate::mkfs::cut_last_group;
 use crate::pointer_tree::{Pointer, Slot, WHOLE_FILE, set_pointer, walk};
 use crate::types::{BlockNo, GroupNo, InodeNo};
 
-/// Maximum number of bytes of changed metadata before it is written.
+/// Maximum number of bytes of changed metadata in memory; more are written.
 const DIRTY_MAX: usize = 16 << 20;
 
-/// Shrinks a file system to at most `bytes` bytes. The device keeps its size.
+/// Shrinks a file system to at most `bytes` bytes. The size of the device does not change.
 ///
 /// # Errors
 /// - [`Error::BadParameters`] if the file system is not clean or is damaged.
 /// - [`Error::BadParameters`] if its content does not fit.
-/// - [`Error::BadParameters`] if it has the `resize_inode` feature, whose reserved blocks have
-///   their own map.
-/// - Errors of the device. In all other cases nothing has been changed.
+/// - [`Error::BadParameters`] if it has the `resize_inode` feature, whose reserved blocks have a
+///   separate map.
+/// - Errors of the device. In all other cases the file system has not been changed.
 pub fn shrink(device: &Arc<dyn BlockDevice>, bytes: u64) -> Result<Resized> {
     let (report, image) = super::examine(Arc::clone(device), FINDINGS_MAX)?;
-    const DAMAGED: Error = Error::BadParameters("it is damaged: repair it first");
+    const DAMAGED: Error = Error::BadParameters("it is damaged; repair it first");
     let image = image.ok_or(DAMAGED)?;
     image.superblock.check_in_order()?;
     if !report.findings.is_empty() {
@@ -46,7 +46,7 @@ pub fn shrink(device: &Arc<dyn BlockDevice>, bytes: u64) -> Result<Resized> {
     }
     if image.superblock.has_compat(compat::RESIZE_INODE) {
         return Err(Error::BadParameters(
-            "it keeps blocks for more descriptors (resize_inode): use resize2fs",
+            "it has blocks reserved for more descriptors (resize_inode); use resize2fs",
         ));
     }
     let (before, after) = (*image.geometry(), smaller(image.geometry(), bytes)?);
@@ -78,7 +78,7 @@ struct Shrinking {
     image: Image,
     before: Geometry,
     after: Geometry,
-    /// The new places of attribute and directory blocks; several inodes may share an attribute
+    /// New addresses of attribute and directory blocks. Several inodes may share an attribute
     /// block.
     blocks: HashMap<BlockNo, BlockNo>,
     inodes: BTreeMap<InodeNo, InodeNo>,
@@ -104,19 +104,19 @@ impl Shrinking {
             return Err(Error::BadParameters("the bitmaps of the last group would be cut off"));
         }
         if self.image.bad_end > self.after.blocks {
-            return Err(Error::BadParameters("bad blocks would be cut off: use resize2fs"));
+            return Err(Error::BadParameters("bad blocks would be cut off; use resize2fs"));
         }
         let claimed = |block: &BlockNo| self.image.is_claimed(*block);
         let moving = outside.map(BlockNo).filter(claimed).filter(|block| !self.is_metadata(*block));
         let kept = self.before.first_data_block..self.after.blocks;
         let free = kept.map(BlockNo).filter(|block| !claimed(block));
         if moving.count() > free.count() {
-            return Err(Error::BadParameters("its files need more blocks than that"));
+            return Err(Error::BadParameters("its files need more blocks"));
         }
         let used = |no: &InodeNo| self.image.kind(*no).is_some();
         let moving = self.inodes_outside().filter(used).count();
         if moving > self.inodes_inside().filter(|no| !used(no)).count() {
-            return Err(Error::BadParameters("its files need more inodes than that"));
+            return Err(Error::BadParameters("its files need more inodes"));
         }
         Ok(())
     }
@@ -137,7 +137,7 @@ impl Shrinking {
         Ok(device.flush()?)
     }
 
-    /// Writes all changes: blocks before the pointers to them.
+    /// Writes all changes; blocks are written before the pointers to them.
     fn settle(&mut self) -> Result<()> {
         for role in [Role::Map, Role::Inodes, Role::Directory] {
             self.image.cache.device().flush()?;
@@ -166,8 +166,8 @@ impl Shrinking {
         let Some(inode) = inode else { return Ok(()) };
         let (mut map, block_size) = (inode.map, self.before.block_size);
         if inode.has_map(block_size.sectors()) {
-            // Moves the block that a pointer refers to and changes the pointer. Returns the bytes
-            // of an indirect block.
+            // The closure moves the block that a pointer refers to and changes the pointer. It
+            // returns the bytes of an indirect block.
             walk(&inode.map, block_size, WHOLE_FILE, &mut |at: &Pointer| {
                 let is_data = at.level == 0 && kind == FileKind::Regular;
                 let new = self.move_block(at.block, |shrinking, to| match is_data {
@@ -178,7 +178,7 @@ impl Shrinking {
                     _ if new == at.block => {}
                     Slot::Inode(index) => map[index as usize] = new.0,
                     Slot::Indirect(table, index) => {
-                        // The indirect block may itself have been moved.
+                        // The indirect block itself may have been moved.
                         let table = self.blocks.get(&table).copied().unwrap_or(table);
                         let change = |bytes: &mut [u8]| set_pointer(bytes, index, new.0);
                         self.image.cache.modify(table, Role::Map, change)?;
@@ -199,7 +199,7 @@ impl Shrinking {
         })
     }
 
-    /// Moves a block that lies outside; returns its new place.
+    /// Moves a block that is past the new end; returns its new address.
     fn move_block(
         &mut self,
         old: BlockNo,
@@ -212,7 +212,7 @@ impl Shrinking {
             return Ok(*new);
         }
         let new = self.image.take_unclaimed().filter(|block| !self.is_outside(*block));
-        // The free blocks inside were counted before.
+        // The number of free blocks was checked before.
         let new = new.ok_or(fslab_vfs::Errno::NOSPC)?;
         copy(self, new)?;
         self.blocks.insert(old, new);
@@ -232,7 +232,7 @@ impl Shrinking {
         Ok(device.write_data_at(self.before.offset_of(to), &bytes)?)
     }
 
-    /// Copies inodes from dropped groups to free ones; both copies stay in use until the end.
+    /// Copies inodes from dropped groups to free inodes. Both copies are in use until the end.
     fn move_inodes(&mut self) -> Result<()> {
         let size = self.before.inode_size as usize;
         let mut free = self.inodes_inside();
@@ -253,7 +253,7 @@ impl Shrinking {
         self.settle()
     }
 
-    /// Points names, `.` and `..` of moved inodes to their new numbers.
+    /// Changes names, `.` and `..` of moved inodes to their new numbers.
     fn rename(&mut self) -> Result<()> {
         if self.inodes.is_empty() {
             return Ok(());
@@ -285,8 +285,8 @@ impl Shrinking {
         })
     }
 
-    /// Cuts the file system: bitmaps and counts are rebuilt from a check of the smaller one, and
-    /// its superblock completes the change.
+    /// Completes the change by writing the smaller superblock. Then bitmaps and counts are rebuilt
+    /// from a check.
     fn cut(mut self, device: &Arc<dyn BlockDevice>) -> Result<()> {
         let mut groups = std::mem::take(&mut self.image.groups);
         groups.truncate(self.after.groups as usize);
@@ -297,10 +297,11 @@ impl Shrinking {
         self.image.superblock.set_sizes(&self.after);
         self.image.superblock.write_first(&**device, &groups)?;
         let (_, image) = super::examine(Arc::clone(device), FINDINGS_MAX)?;
-        let mut image = image.ok_or(Error::BadParameters("it can't be read when it is smaller"))?;
+        let mut image =
+            image.ok_or(Error::BadParameters("the smaller file system can't be read"))?;
         let state = image.superblock.raw().s_state.get() | STATE_CLEAN;
         image.superblock.raw_mut().s_state = state.into();
-        // The copies are for repair; their counts are not kept up to date.
+        // The backup copies are only for repair; their counts are not kept up to date.
         let geometry = *image.geometry();
         let device = image.cache.shared_device();
         image.superblock.write_copies(&*device, &geometry, &image.groups)?;

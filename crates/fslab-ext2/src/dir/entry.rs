@@ -1,20 +1,19 @@
-//! Directory entries within one block: parsing them from an untrusted image and changing them in
-//! place.
+//! Directory entries in one block: parses them from an untrusted image and changes them in place.
 //!
 //! ```text
 //! offset  0         4        6         7        8
 //!         inode u32 | length u16 | name length u8 | kind u8 | name, then slack to `length`
 //! ```
 //!
-//! The records of a block fill it without gaps; `length` is a multiple of 4. A record with inode 0
-//! is free space, and so is the rest of a record after its name.
+//! The records fill a block without gaps; `length` is a multiple of 4. A record with inode 0 is
+//! free space, as is the space after a record's name.
 
 use fslab_vfs::FileKind;
 
 use crate::flaw::{Checked, Flaw};
 use crate::types::InodeNo;
 
-/// The kind of an entry's inode, as the format stores it.
+/// The kind of an entry's inode, as stored on disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct EntryKind(pub u8);
 
@@ -27,7 +26,7 @@ impl EntryKind {
     pub const DIRECTORY: Self = Self(2);
 }
 
-/// All kinds; the kind stored as `n` is at index `n - 1`.
+/// All kinds, in on-disk order: the kind stored as `n` is at index `n - 1`.
 const KINDS: [FileKind; 7] = [
     FileKind::Regular,
     FileKind::Directory,
@@ -46,7 +45,7 @@ impl From<FileKind> for EntryKind {
 }
 
 impl EntryKind {
-    /// Returns the kind; `None` for an entry without a valid one.
+    /// Returns the kind, or `None` if the stored value is invalid.
     pub(crate) fn file_kind(self) -> Option<FileKind> {
         KINDS.get(usize::from(self.0).checked_sub(1)?).copied()
     }
@@ -81,20 +80,20 @@ pub struct Entry<'a> {
 }
 
 impl Entry<'_> {
-    /// Returns the bytes that the record could give to another record.
+    /// Returns the bytes of this record that another record could use.
     #[must_use]
     pub(crate) fn room(&self) -> usize {
         if self.is_live() { self.length - record_size(self.name.len()) } else { self.length }
     }
 
-    /// Whether it names a file.
+    /// Whether the record contains a name and an inode.
     #[must_use]
     pub fn is_live(&self) -> bool {
         self.inode.is_some() && !self.name.is_empty()
     }
 }
 
-/// The records of a block in order; the iterator ends after the first damaged record.
+/// An iterator over the records of a block, in order; it ends after the first damaged record.
 #[derive(Clone, Debug)]
 pub struct Entries<'a> {
     block: &'a [u8],
@@ -154,9 +153,9 @@ pub(crate) fn entry_at(block: &[u8], offset: usize) -> Checked<Entry<'_>> {
     })
 }
 
-/// Decodes the length of a record. In blocks of 64 KiB the length of a record that fills the block
-/// does not fit 16 bits. There, the two low bits, unused in a multiple of 4, hold the two highest
-/// bits, and 0 or 65535 means the whole block.
+/// Decodes the length of a record. A record that fills a block of 64 KiB has a length that does not
+/// fit in 16 bits. In such blocks, the two low bits, unused in a multiple of 4, store the two
+/// highest bits; 0 or 65535 means the full block.
 #[inline]
 fn decode_length(stored: u16, block_size: usize) -> usize {
     let stored = usize::from(stored);
@@ -172,7 +171,7 @@ fn encode_length(length: usize) -> u16 {
     if length > 0xffff { 0xffff } else { length as u16 }
 }
 
-/// Writes a record. The caller has checked that its place is valid and that the name fits.
+/// Writes a record. The caller has checked the offset and that the name fits.
 pub(crate) fn put(
     block: &mut [u8],
     offset: usize,
@@ -183,7 +182,7 @@ pub(crate) fn put(
 ) {
     put_header(block, offset, length, inode, name.len(), kind);
     block[offset + HEADER..][..name.len()].copy_from_slice(name);
-    // The padding after the name must not keep bytes of the previous record.
+    // The padding after the name must not keep bytes from an earlier record.
     let end = record_size(name.len()).min(length);
     block[offset + HEADER + name.len()..offset + end].fill(0);
 }
@@ -196,8 +195,8 @@ pub(crate) fn put_dots(block: &mut [u8], own: InodeNo, parent: InodeNo, kind: En
     put(block, RECORD_MIN, rest, parent, kind, b"..");
 }
 
-/// Writes a free record. The word after its header becomes 0: e2fsck takes a free block for an
-/// index node if that word looks like a node's.
+/// Writes a free record. The word after its header becomes 0. Otherwise e2fsck may mistake a free
+/// block for an index node.
 pub(crate) fn put_free(block: &mut [u8], offset: usize, length: usize) {
     put_header(block, offset, length, InodeNo(0), 0, EntryKind::UNKNOWN);
     block[offset + HEADER..offset + RECORD_MIN].fill(0);
@@ -294,7 +293,7 @@ pub(crate) fn live_bytes(block: &[u8]) -> Checked<usize> {
     })
 }
 
-/// A name, and the inode and kind that it refers to.
+/// A name with its inode and the kind of the inode.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct NewEntry<'a> {
     pub(crate) name: &'a [u8],
@@ -335,7 +334,7 @@ impl<'a> Packer<'a> {
         Self { block, end: 0, last: None }
     }
 
-    /// Appends a record; the caller has checked that it fits.
+    /// Appends a record. The caller has checked that it fits.
     pub(crate) fn push(&mut self, inode: InodeNo, kind: EntryKind, name: &[u8]) {
         let size = record_size(name.len());
         put(self.block, self.end, size, inode, kind, name);
@@ -343,7 +342,7 @@ impl<'a> Packer<'a> {
         self.end += size;
     }
 
-    /// Appends the live records; the caller has checked that they fit.
+    /// Appends the live records. The caller has checked that they fit.
     pub(crate) fn push_all<'b>(
         &mut self,
         entries: impl Iterator<Item = Checked<Entry<'b>>>,
@@ -373,7 +372,7 @@ impl<'a> Packer<'a> {
 pub(crate) struct Scan {
     /// The record of the name.
     pub(crate) found: Option<Spot>,
-    /// The first record with room for the name, as far as the block was searched.
+    /// The first record with room for the name, in the part of the block that was searched.
     pub(crate) room: Option<u32>,
 }
 
@@ -388,15 +387,16 @@ pub(crate) struct Spot {
     pub(crate) previous: Option<u32>,
 }
 
-/// A name prepared for many comparisons: most other names differ in length or in the last bytes.
+/// A name prepared for many comparisons. Most other names differ in length or in their last 4
+/// bytes.
 #[derive(Clone, Copy)]
 pub(crate) struct Wanted<'a> {
     name: &'a [u8],
     tail: [u8; 4],
 }
 
-/// Reads every cache line of a block once. Records form a chain; if the block is not in the
-/// processor's cache, following the chain would wait for memory at each line.
+/// Reads every cache line of a block once. Records form a chain; in an uncached block, following it
+/// would wait for memory at every line.
 #[inline]
 fn touch(block: &[u8]) {
     const LINE: usize = 64;

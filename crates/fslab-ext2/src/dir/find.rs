@@ -1,4 +1,4 @@
-//! Searching for a name, or for a place to put it.
+//! Searches for a name, or for a position to insert it.
 
 use super::entry::{Spot, Wanted};
 use super::hash::NameHash;
@@ -12,16 +12,16 @@ use crate::types::{FileBlock, InodeNo};
 pub enum Search {
     /// The name exists.
     Found(Found),
-    /// The name does not exist; it could go here.
+    /// The name does not exist and can be inserted here.
     Absent(Vacancy),
 }
 
-/// A name and the place where it was found.
+/// A name and its position.
 #[derive(Clone, Copy, Debug)]
 pub struct Found {
     pub(crate) block: FileBlock,
     pub(crate) spot: Spot,
-    /// The path to its leaf, and its hash; `None` if no index was used.
+    /// The path to the leaf that contains it, and its hash; `None` if no index was used.
     pub(crate) leaf: Option<(Path, NameHash)>,
 }
 
@@ -32,25 +32,25 @@ impl Found {
         self.spot.inode
     }
 
-    /// Returns the index blocks on the path to the entry, if an index was used, and the entry's own
-    /// block.
+    /// Returns the index blocks on the path to the entry, if an index was used, then the block of
+    /// the entry.
     pub(crate) fn blocks(&self) -> impl Iterator<Item = FileBlock> {
         let frames = self.leaf.iter().flat_map(|(path, _)| path.frames());
         frames.map(|frame| frame.block).chain([self.block])
     }
 }
 
-/// A place for a name that was not found.
+/// A position for a name that does not exist.
 #[derive(Clone, Copy, Debug)]
 pub struct Vacancy {
-    /// The block and the record in it that has room.
+    /// A block with room, and the offset of the record that has the room.
     pub(crate) room: Option<(FileBlock, u32)>,
     /// The path to the first leaf for the name's hash, and that hash; `None` if no index was used.
     pub(crate) leaf: Option<(Path, NameHash)>,
 }
 
-/// Searches a directory for a name other than `.` and `..`. If its index has a damaged root, it is
-/// searched block by block.
+/// Searches a directory for a name other than `.` and `..`. If the root of its index is damaged, it
+/// is searched block by block.
 ///
 /// # Errors
 /// [`crate::Error::Damaged`] if a block on the path is damaged; errors of the store.
@@ -60,7 +60,7 @@ pub fn find<B: DirectoryBlocks>(blocks: &B, name: &[u8]) -> Result<Search> {
         return find_linear(blocks, &wanted);
     }
     match find_indexed(blocks, &wanted) {
-        // Checked only after a failure, so that an intact index is not read twice.
+        // This is checked only after a failure, so that an undamaged index is not read twice.
         Err(Error::Damaged(_)) if !has_usable_index(blocks)? => find_linear(blocks, &wanted),
         answer => answer,
     }
@@ -89,8 +89,8 @@ fn find_indexed<B: DirectoryBlocks>(blocks: &B, wanted: &Wanted<'_>) -> Result<S
         if let Some(spot) = scan.found {
             return Ok(Search::Found(Found { block, spot, leaf: Some((path, hash)) }));
         }
-        // Only the first leaf, where the kernel also puts a name whose hash occurs in several
-        // leaves.
+        // Room is used only in the first leaf, where the kernel also puts a name whose hash occurs
+        // in several leaves.
         if block == first.leaf() {
             room = scan.room.map(|offset| (block, offset));
         }

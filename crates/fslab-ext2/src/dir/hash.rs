@@ -1,16 +1,17 @@
-//! The hash of a name, which orders an indexed directory.
+//! The hash of a name, by which an indexed directory is sorted.
 //!
-//! There are three functions, each in a variant for signed and for unsigned characters. The
-//! variants come from the machines that wrote the first images. All are seeded per file system. The
-//! results equal the kernel's; libext2fs differs in one value only (see [`NameHash::LAST`]).
+//! There are three functions, each with variants for signed and unsigned characters. The variants
+//! exist because the machines that wrote the first images differed in this. Half-MD4 and TEA are
+//! seeded per file system. The results equal those of the kernel; libext2fs differs in only one
+//! value (see [`NameHash::LAST`]).
 
-/// The hash function of a directory, as its root stores it.
+/// The hash function of a directory, as stored in its root.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum HashVersion {
     /// The first function of Phillips: multiply and subtract, without a seed.
     Legacy,
-    /// The three rounds of MD4 with half the steps each, for 32 bytes at a time. The default of
-    /// mke2fs.
+    /// The three rounds of MD4, with half of the steps in each; hashes 32 bytes at a time. The
+    /// default of mke2fs.
     HalfMd4,
     /// The Tiny Encryption Algorithm used as a hash, 16 bytes per step.
     Tea,
@@ -20,13 +21,13 @@ impl HashVersion {
     /// All functions.
     pub const ALL: [Self; 3] = [Self::Legacy, Self::HalfMd4, Self::Tea];
 
-    /// Decodes the byte in the superblock or in a directory's root.
+    /// Decodes the stored byte of the superblock or a directory's root.
     #[must_use]
     pub fn from_code(code: u8) -> Option<Self> {
         Self::ALL.get(usize::from(code)).copied()
     }
 
-    /// Returns the byte stored in the superblock and in a directory's root.
+    /// Returns the byte to store in the superblock and in a directory's root.
     #[must_use]
     pub fn code(self) -> u8 {
         self as u8
@@ -46,20 +47,20 @@ impl HashVersion {
 /// The hash of a name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct NameHash {
-    /// The sort key of the index. The lowest bit is 0; an index entry sets it if the leaf before
-    /// also holds names of this hash.
+    /// The sort key of the index. The lowest bit is 0; an index entry sets it if the previous leaf
+    /// also contains names with this hash.
     pub major: u32,
     /// Distinguishes most names with the same major hash; 0 for the legacy function.
     pub minor: u32,
 }
 
 impl NameHash {
-    /// The greatest major hash. The kernel uses the next value as the end of a directory, so it
-    /// maps names with that hash to this one; libext2fs does not.
+    /// The highest possible major hash. The kernel uses the next value to mark the end of a
+    /// directory. Therefore it maps names with that hash to this value; libext2fs does not.
     pub const LAST: u32 = 0xffff_fffc;
 }
 
-/// The seed used if the superblock's is all zeros.
+/// The seed that is used if the superblock's seed is all zeros.
 const DEFAULT_SEED: [u32; 4] = [0x6745_2301, 0xefcd_ab89, 0x98ba_dcfe, 0x1032_5476];
 
 /// Hashes the names of a directory.
@@ -71,8 +72,8 @@ pub struct Hasher {
 }
 
 impl Hasher {
-    /// `signed` tells whether the file system's flags ask for signed characters. `seed` is the
-    /// superblock's `s_hash_seed` as four little-endian words.
+    /// `signed` states whether names are hashed as signed characters. `seed` is the superblock's
+    /// `s_hash_seed` as four little-endian words.
     #[must_use]
     pub fn new(version: HashVersion, signed: bool, seed: [u32; 4]) -> Self {
         let seed = if seed == [0; 4] { DEFAULT_SEED } else { seed };
@@ -85,7 +86,7 @@ impl Hasher {
         self.version
     }
 
-    /// Returns a hasher for a directory of the same file system that uses another function.
+    /// Returns a hasher for a directory of this file system that uses another hash function.
     #[must_use]
     pub fn with_version(self, version: HashVersion) -> Self {
         Self { version, ..self }
@@ -103,14 +104,14 @@ impl Hasher {
     }
 }
 
-/// Widens a character as the machine that made the image would.
+/// Widens a character as on the machine that made the image.
 fn widen(byte: u8, signed: bool) -> u32 {
     if signed { byte as i8 as u32 } else { u32::from(byte) }
 }
 
 /// Packs the first `4 * N` bytes of a name into words, padded with its length.
 fn pack<const N: usize>(name: &[u8], signed: bool) -> [u32; N] {
-    // Each byte is the length; a name has at most 255 bytes.
+    // Each byte of the padding is the length, which is at most 255.
     let pad = (name.len() as u32 & 0xff) * 0x0101_0101;
     let mut words = [pad; N];
     for (word, bytes) in words.iter_mut().zip(name.chunks(4)) {
@@ -155,13 +156,13 @@ fn tea_mix(other: u32, sum: u32, left: u32, right: u32) -> u32 {
     (other << 4).wrapping_add(left) ^ other.wrapping_add(sum) ^ (other >> 5).wrapping_add(right)
 }
 
-/// Yields the rest of the name from each multiple of `step` on. A step pads with the length of the
-/// whole rest, not only of its own bytes.
+/// Yields the parts of the name from each multiple of `step` to its end. The padding of a step
+/// depends on the length of its part up to the end of the name, not only on its own bytes.
 fn parts(name: &[u8], step: usize) -> impl Iterator<Item = &[u8]> {
     (0..name.len()).step_by(step).map(|start| &name[start..])
 }
 
-/// The steps of one round of half-MD4; each computes a new `a` from the whole state and one word.
+/// The steps of one round of half-MD4; each step computes a new `a` from the state and one word.
 macro_rules! steps {
     ($function:expr, $constant:expr, $state:ident, $words:ident,
      [$($index:expr),*], [$s0:expr, $s1:expr, $s2:expr, $s3:expr]) => {{
@@ -172,7 +173,7 @@ macro_rules! steps {
                 .wrapping_add($function(b, c, d))
                 .wrapping_add($words[index])
                 .wrapping_add($constant);
-            // The next step updates the value that is `d` now.
+            // The next step updates the value that is now `d`.
             $state = [d, sum.rotate_left(shifts[step % 4]), b, c];
         }
     }};

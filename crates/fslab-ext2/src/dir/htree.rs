@@ -1,7 +1,7 @@
 //! The indexed form: growing and splitting, as in the kernel.
 //!
-//! A full leaf is split at half of its bytes, in hash order. Names of one hash may end up on both
-//! sides; the lowest bit of the new index entry then records this. A full index node is split at
+//! A full leaf is split at half of its bytes, in hash order. Names with one hash may then be in
+//! both leaves, which the lowest bit of the new index entry records. A full index node is split at
 //! half of its entries. If every node on the path is full, the tree grows by a level at the root.
 
 use fslab_vfs::Errno;
@@ -15,7 +15,8 @@ use crate::error::Result;
 use crate::flaw::{Checked, Flaw};
 use crate::types::FileBlock;
 
-/// Converts a linear directory of one block: block 0 becomes the root, its names move to block 1.
+/// Converts a linear directory of one block: block 0 becomes the root, and its names move to
+/// block 1.
 pub(crate) fn convert<B: DirectoryBlocksMut>(blocks: &mut B) -> Result<()> {
     let root = FileBlock(0);
     let (old, [own, parent]) = read_checked(blocks, root, |bytes| {
@@ -31,7 +32,7 @@ pub(crate) fn convert<B: DirectoryBlocksMut>(blocks: &mut B) -> Result<()> {
     blocks.set_indexed(true)
 }
 
-/// Fills a block with the live ones of these records.
+/// Fills a block with the live records among these.
 pub(crate) fn pack<'a>(
     bytes: &mut [u8],
     entries: impl Iterator<Item = Checked<entry::Entry<'a>>>,
@@ -50,7 +51,7 @@ pub(crate) fn insert<B: DirectoryBlocksMut>(
 ) -> Result<()> {
     loop {
         let path = Path::to_hash(blocks, hash)?;
-        // Check whether the name fits once the free space of the leaf is in one place.
+        // Check whether the name fits once the leaf's free space is contiguous.
         let fits_packed = read_checked(blocks, path.leaf(), |bytes| {
             Ok(entry::live_bytes(bytes)? + new.size() <= bytes.len())
         })?;
@@ -102,14 +103,14 @@ fn is_full<B: DirectoryBlocks>(blocks: &B, frame: &Frame) -> bool {
     frame.count >= limit(blocks, frame)
 }
 
-/// Returns the number of entries that fit an index block; only block 0 is a root.
+/// Returns the maximum number of entries in an index block; only block 0 is a root.
 pub(crate) fn limit<B: DirectoryBlocks>(blocks: &B, frame: &Frame) -> usize {
     let size = blocks.block_size().bytes();
     if frame.block.0 == 0 { index::root_limit(size) } else { index::node_limit(size) }
 }
 
-/// Takes one step towards making room in the index block above a leaf. It splits the lowest full
-/// node whose parent has room, or adds a level.
+/// Performs one step towards making room in the lowest index block of a path. It splits the lowest
+/// full node whose parent has room, or adds a level if no parent has room.
 fn make_room_above<B: DirectoryBlocksMut>(blocks: &mut B, path: &Path) -> Result<()> {
     let frames = path.frames();
     match frames.iter().rposition(|frame| !is_full(blocks, frame)) {
@@ -157,7 +158,7 @@ fn add_level<B: DirectoryBlocksMut>(blocks: &mut B, info: RootInfo) -> Result<()
 struct Split {
     left: FileBlock,
     right: FileBlock,
-    /// Names with this hash or a greater one belong to the right leaf.
+    /// Names with this hash or a higher one belong to the right leaf.
     from: u32,
 }
 
@@ -166,11 +167,11 @@ struct Split {
 struct Record {
     hash: u32,
     offset: usize,
-    /// Including slack.
+    /// Length of the record in bytes, including slack.
     length: usize,
 }
 
-/// Splits the leaf of a path in two; the index block above it must have room.
+/// Splits the leaf of a path in two; its parent must have room for another entry.
 fn split_leaf<B: DirectoryBlocksMut>(blocks: &mut B, path: &Path) -> Result<Split> {
     let hasher = blocks.rules().hasher.with_version(path.info().version);
     let left = path.leaf();
@@ -183,7 +184,7 @@ fn split_leaf<B: DirectoryBlocksMut>(blocks: &mut B, path: &Path) -> Result<Spli
     })?;
     let (low, high) = records.split_at(cut(&records, old.len()));
     let from = high[0].hash;
-    // The lowest bit records that names of this hash begin in the leaf before.
+    // The lowest bit records that names with this hash begin in the previous leaf.
     let continued = low.last().is_some_and(|last| last.hash == from);
     let right = blocks.grow()?;
     blocks.expect_names(right)?;
@@ -218,9 +219,9 @@ fn records_by_hash(block: &[u8], hasher: Hasher) -> Checked<Vec<Record>> {
     Ok(records)
 }
 
-/// Returns how many records, in hash order, stay in the left leaf. Starting at the highest hash,
-/// records move while at least half of each lies in the upper half of the bytes. If all records
-/// would move, half of them do.
+/// Returns how many records, in hash order, remain in the left leaf. Records are moved, highest
+/// hash first, while at least half of the record is in the upper half of the bytes. If this would
+/// move all records, half of them are moved.
 fn cut(records: &[Record], block_size: usize) -> usize {
     let mut size = 0;
     for (at, record) in records.iter().enumerate().rev() {
@@ -232,7 +233,7 @@ fn cut(records: &[Record], block_size: usize) -> usize {
     records.len() / 2
 }
 
-/// Moves the names of a small tree, one leaf below the root, back into block 0.
+/// Moves the names of a tree with only one leaf back to block 0.
 pub(crate) fn flatten<B: DirectoryBlocksMut>(blocks: &mut B, leaf: FileBlock) -> Result<()> {
     let root = FileBlock(0);
     let old = read_checked(blocks, leaf, |bytes| {

@@ -1,5 +1,5 @@
 //! The blocks of a directory's index: the root, which is block 0 of the directory, and the nodes
-//! below it. Both hold a sorted table of (hash, block).
+//! under it. Both contain a sorted table of (hash, block) pairs.
 //!
 //! ```text
 //! root   0   "." record, 12 bytes             node   0   free record over the whole block
@@ -11,9 +11,9 @@
 //! table  entry 0: u16 limit, u16 count, u32 block     entry n: u32 hash, u32 block
 //! ```
 //!
-//! Entry n refers to names whose hash is at least its own and below that of entry n + 1; entry 0
-//! covers all below entry 1. A hash with its lowest bit set means that names of this hash begin in
-//! the block of the entry before. A linear reader sees only free space.
+//! Entry n covers the hashes from its own up to that of entry n + 1; entry 0 covers all hashes
+//! below entry 1. If the lowest bit of a hash is set, names with this hash begin in the block of
+//! the previous entry. A linear reader sees only free space in these blocks.
 
 use zerocopy::little_endian::U32;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
@@ -27,14 +27,14 @@ use crate::types::{FileBlock, InodeNo};
 const ROOT_TABLE: usize = 32;
 /// Offset of the table in a node, in bytes.
 const NODE_TABLE: usize = 8;
-/// Offset of the root's own fields, in bytes.
+/// Offset of the root's description of its tree, in bytes.
 const ROOT_INFO: usize = 24;
-/// Length of the root's own fields, as stored, in bytes.
+/// Length of this description in bytes, as stored.
 const INFO_LENGTH: u8 = 8;
-/// Mask for the block number of an entry; the highest bits are reserved.
+/// Mask for the block number in an entry; the highest bits are reserved.
 const BLOCK_MASK: u32 = 0x0fff_ffff;
 
-/// One stored entry of a table.
+/// One entry of a table as stored.
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
 struct Slot {
@@ -53,7 +53,8 @@ pub struct RootInfo {
     pub levels: u8,
 }
 
-/// The checked table of a root or node: its limit matches the block, and its count the limit.
+/// The checked table of a root or node: its limit matches the block, and its count does not exceed
+/// the limit.
 #[derive(Clone, Copy, Debug)]
 pub struct Table<'a> {
     slots: &'a [Slot],
@@ -64,7 +65,7 @@ impl<'a> Table<'a> {
     /// Reads the root of an index.
     ///
     /// # Errors
-    /// Returns the flaw of a damaged root.
+    /// Returns the flaw if the root is damaged.
     pub fn of_root(block: &'a [u8]) -> Checked<(RootInfo, Self)> {
         let info = RootInfo::read(block)?;
         Ok((info, Self::read(block, ROOT_TABLE)?))
@@ -73,7 +74,7 @@ impl<'a> Table<'a> {
     /// Reads a node of an index.
     ///
     /// # Errors
-    /// Returns the flaw of a damaged node.
+    /// Returns the flaw if the node is damaged.
     pub fn of_node(block: &'a [u8]) -> Checked<Self> {
         let record = entry::entry_at(block, 0)?;
         if record.inode.is_some() || record.length != block.len() {
@@ -102,19 +103,19 @@ impl<'a> Table<'a> {
         Ok(Self { slots, count: count as usize })
     }
 
-    /// Returns the number of entries in use; never 0.
+    /// Returns the number of entries in use, which is never 0.
     #[must_use]
     pub fn count(self) -> usize {
         self.count
     }
 
-    /// Returns the number of entries that fit.
+    /// Returns the maximum number of entries.
     #[must_use]
     pub fn limit(self) -> usize {
         self.slots.len()
     }
 
-    /// Returns the hash of an entry with its continuation bit; 0 for the first entry.
+    /// Returns the hash of an entry, including the continuation bit; 0 for the first entry.
     #[must_use]
     pub fn hash(self, at: usize) -> u32 {
         if at == 0 { 0 } else { self.slots[at].hash.get() }
@@ -126,7 +127,7 @@ impl<'a> Table<'a> {
         FileBlock(self.slots[at].block.get() & BLOCK_MASK)
     }
 
-    /// Returns the last entry whose hash is not above `hash`.
+    /// Returns the last entry whose hash is at most `hash`.
     #[must_use]
     #[inline]
     pub fn search(self, hash: u32) -> usize {
@@ -138,7 +139,7 @@ impl<'a> Table<'a> {
         (0..self.count).map(|at| (self.hash(at), self.block(at))).collect()
     }
 
-    /// Returns the hash of the next entry; `None` for the last.
+    /// Returns the hash of the entry after `at`; `None` for the last entry.
     #[must_use]
     pub(crate) fn next_hash(self, at: usize) -> Option<u32> {
         (at + 1 < self.count).then(|| self.hash(at + 1))
@@ -166,13 +167,13 @@ impl RootInfo {
     }
 }
 
-/// Returns the number of entries that fit the root of a directory, for a block size in bytes.
+/// Returns the maximum number of entries in a root, for a block size in bytes.
 #[must_use]
 pub fn root_limit(block_size: usize) -> usize {
     (block_size - ROOT_TABLE) / size_of::<Slot>()
 }
 
-/// Returns the number of entries that fit a node, for a block size in bytes.
+/// Returns the maximum number of entries in a node, for a block size in bytes.
 #[must_use]
 pub fn node_limit(block_size: usize) -> usize {
     (block_size - NODE_TABLE) / size_of::<Slot>()
@@ -199,21 +200,21 @@ pub(crate) fn write_node(block: &mut [u8], entries: &[(u32, FileBlock)]) {
     TableMut::create(block, NODE_TABLE, entries);
 }
 
-/// Replaces the levels and entries of a root.
+/// Replaces the number of levels and the entries of a root.
 pub(crate) fn rewrite_root(block: &mut [u8], info: RootInfo, entries: &[(u32, FileBlock)]) {
     info.write(block);
     block[ROOT_TABLE..].fill(0);
     TableMut::create(block, ROOT_TABLE, entries);
 }
 
-/// The table of a root or node, for changing.
+/// A table of a root or node that can be changed.
 pub(crate) struct TableMut<'a> {
     slots: &'a mut [Slot],
     count: usize,
 }
 
 impl<'a> TableMut<'a> {
-    /// Reads the table of the root (level 0) or of a node, checked like [`Table`].
+    /// Reads the table of the root (level 0) or of a node, with the same checks as [`Table`].
     pub(crate) fn of_level(block: &'a mut [u8], level: usize) -> Checked<Self> {
         let count = Table::of_level(block, level)?.count;
         let start = if level == 0 { ROOT_TABLE } else { NODE_TABLE };
@@ -247,8 +248,8 @@ impl<'a> TableMut<'a> {
         Ok(())
     }
 
-    /// Removes an entry. If it is the first, the second one replaces it; its hash, which the first
-    /// entry cannot store, is returned.
+    /// Removes an entry. If it is the first, the second entry replaces it. Returns the hash of that
+    /// entry, which a first entry cannot store.
     pub(crate) fn remove(&mut self, at: usize) -> Checked<Option<u32>> {
         if at >= self.count || self.count < 2 {
             return Err(Flaw::IndexChanged);
@@ -273,7 +274,7 @@ impl<'a> TableMut<'a> {
         entries.iter().try_for_each(|&(hash, block)| self.insert_after(self.count - 1, hash, block))
     }
 
-    /// Points an entry to another block.
+    /// Sets the block that an entry points to.
     pub(crate) fn set_block(&mut self, at: usize, block: FileBlock) -> Checked<()> {
         self.slots.get_mut(at).ok_or(Flaw::IndexChanged)?.block = block.0.into();
         Ok(())

@@ -1,4 +1,4 @@
-//! Inserting a name at the place that a search returned.
+//! Inserts a name at the position that a search returned.
 
 use fslab_vfs::Errno;
 
@@ -11,8 +11,8 @@ use crate::types::{FileBlock, InodeNo};
 /// Inserts a name of 1 to 255 bytes, which [`super::find()`] did not find.
 ///
 /// # Errors
-/// `ENOSPC` if no block is left to grow by or the index is full; nothing is changed then. Also
-/// [`crate::Error::Damaged`] and errors of the store.
+/// `ENOSPC` if the directory cannot grow or the index is full; the directory is then unchanged.
+/// Also [`crate::Error::Damaged`] and errors of the store.
 pub fn insert<B: DirectoryBlocksMut>(
     blocks: &mut B,
     vacancy: &Vacancy,
@@ -34,8 +34,8 @@ pub fn insert<B: DirectoryBlocksMut>(
     }
 }
 
-/// Extends a full linear directory or converts it to an indexed one. Like the kernel, it converts
-/// only a directory of one block.
+/// Extends a full linear directory by a block, or converts it to an indexed one. As in the kernel,
+/// only a directory of one block is converted.
 fn outgrow<B: DirectoryBlocksMut>(blocks: &mut B, new: &NewEntry<'_>) -> Result<()> {
     if blocks.count() == 0 {
         return Err(damaged(blocks, FileBlock(0), Flaw::NoDirectoryBlocks));

@@ -1,10 +1,10 @@
-//! Listing a directory in pieces while other callers insert and remove names.
+//! Lists a directory in several calls while other callers insert and remove names.
 //!
-//! An indexed directory, and one of a single block that could be indexed, is listed in hash order.
-//! The position in such a listing is the hash of an entry, so splitting, joining and moving leaves
-//! does not affect it. Every entry that stays in the directory is listed exactly once, even if the
-//! directory has become linear meanwhile. A linear directory, and one whose index has a damaged
-//! root, is listed by offset; entries never move there.
+//! A directory is listed in hash order if it is indexed, or if it has one block and could be
+//! indexed. The position in such a listing is the hash of an entry, so splits, merges and moves of
+//! leaves do not affect it. Every entry that is not removed is listed exactly once, even if the
+//! directory has become linear meanwhile. A linear directory is listed by offset, as is one whose
+//! index has a damaged root; entries are never moved there.
 
 use fslab_vfs::Errno;
 
@@ -16,7 +16,7 @@ use crate::error::Result;
 use crate::flaw::Checked;
 use crate::types::{FileBlock, InodeNo};
 
-/// A position in a listing; [`Cookie::START`] is the beginning. Fits `telldir`: below 2^63.
+/// A position in a listing; [`Cookie::START`] is the beginning. Valid for `telldir`: below 2^63.
 ///
 /// ```text
 /// by offset   0 and multiples of 4 below 2^62: offset of a record in the directory
@@ -36,7 +36,7 @@ impl Cookie {
     const RANKS: u64 = 1 << 8;
     const TIE_BITS: u32 = 23;
 
-    /// Returns the first cookie of the names that hash like this one.
+    /// Returns the first cookie of the names with the same hash and tie as this one.
     fn of_name(hasher: Hasher, name: &[u8]) -> Self {
         let hash = hasher.hash(name);
         let tie = u64::from((hash.minor ^ fold(name)) >> (32 - Self::TIE_BITS));
@@ -64,7 +64,7 @@ impl Cookie {
         Self(self.0 - self.rank())
     }
 
-    /// Returns the position after all names that hash like this one.
+    /// Returns the position after all names with the same hash and tie.
     fn behind(self) -> Self {
         Self(self.without_rank().0 + Self::RANKS)
     }
@@ -88,14 +88,15 @@ pub struct Listed<'a> {
     pub next: Cookie,
 }
 
-/// Receives entries. Returns `false` if it has no room for one, which the next call lists again.
+/// Receives entries. Returns `false` if it has no room for an entry; the next call lists that entry
+/// again.
 pub type Sink<'a> = dyn FnMut(Listed<'_>) -> bool + 'a;
 
 /// Lists entries from a cookie on until the sink is full or the directory ends.
 ///
 /// # Errors
 /// [`crate::Error::Damaged`]. `EOVERFLOW` if more than 256 names have equal hashes and the sink
-/// does not take all of them at once.
+/// does not accept all of them in one call.
 pub fn list<B: DirectoryBlocks>(blocks: &B, from: Cookie, sink: &mut Sink<'_>) -> Result<()> {
     let one_block = blocks.count() == 1 && blocks.rules().form == Form::Indexed;
     let by_index = has_usable_index(blocks)?;
@@ -147,8 +148,8 @@ fn list_dots<B: DirectoryBlocks>(blocks: &B, from: Cookie, sink: &mut Sink<'_>) 
     list(blocks, first, sink)
 }
 
-/// Lists a directory without an index by the hashes of its names. It has one block and may be
-/// indexed during the listing, or it lost its index since the listing began.
+/// Lists a directory without an index by the hashes of its names. Either it has one block and may
+/// become indexed during the listing, or it lost its index during the listing.
 fn list_by_hash<B: DirectoryBlocks>(
     blocks: &B,
     mut from: Cookie,
@@ -204,11 +205,11 @@ fn list_indexed<B: DirectoryBlocks>(
     }
 }
 
-/// The names of a leaf, in listing order.
+/// Names of one or more leaves, in listing order.
 #[derive(Default)]
 struct Gathered {
     items: Vec<Item>,
-    /// The texts of the names, concatenated.
+    /// The bytes of the names, concatenated.
     text: Vec<u8>,
 }
 
@@ -221,7 +222,7 @@ struct Item {
 }
 
 impl Gathered {
-    /// More than a leaf can hold; it is reached only if many leaves hold names of one hash.
+    /// More than a leaf can contain; exceeded only if many leaves contain names with one hash.
     const MOST: usize = 1 << 15;
 
     fn clear(&mut self) {
@@ -229,8 +230,8 @@ impl Gathered {
         self.text.clear();
     }
 
-    /// Adds the names of a leaf and of the following leaves that share the hash at the border: they
-    /// must be listed in one order.
+    /// Adds the names of a leaf, and names of the following leaves with the same hash as the
+    /// border. Such names must be sorted together.
     fn add_leaf<B: DirectoryBlocks>(
         &mut self,
         blocks: &B,
@@ -288,8 +289,8 @@ impl Gathered {
         }
     }
 
-    /// Sorts the names and, if there are too many, keeps only the first. Returns whether some were
-    /// dropped for later.
+    /// Sorts the names; if there are too many, keeps only the first ones. Returns whether names
+    /// were dropped, to be listed later.
     fn sort(&mut self) -> bool {
         let text = &self.text;
         self.items.sort_unstable_by(|one, other| {
@@ -298,7 +299,7 @@ impl Gathered {
         if self.items.len() <= Self::MOST {
             return false;
         }
-        // Names with equal hashes stay together.
+        // Names with equal hashes are kept or dropped together.
         let last = self.items[Self::MOST - 1].key;
         let keep = self.items.partition_point(|item| item.key <= last);
         let all = keep == self.items.len();
@@ -349,8 +350,8 @@ impl Item {
     }
 }
 
-/// A listing in inode order, for one open directory. A program that then reads the files passes
-/// through the inode table once, without seeks.
+/// A listing in inode order, for one open directory handle. A program that then opens the files
+/// reads the inode table sequentially, without seeks.
 ///
 /// Names are read and sorted in batches, which bounds the memory. Names added or removed meanwhile
 /// may or may not be listed, as POSIX allows.
@@ -382,8 +383,8 @@ impl InodeOrder {
         Self { batch: batch.max(1), starts, loaded: None, names }
     }
 
-    /// Lists like [`list`]. A cookie is a position in inode order. It stays valid as long as the
-    /// directory does not change, or as long as this listing continues.
+    /// Lists like [`list`]. A cookie is a position in inode order. It is valid as long as the
+    /// directory does not change, or within the same listing.
     ///
     /// # Errors
     /// The same as [`list`].
@@ -400,7 +401,8 @@ impl InodeOrder {
         }
         loop {
             let number = position / self.batch;
-            // The position may come from another listing; the earlier batches must be found first.
+            // The position may come from another listing; then the starts of earlier batches are
+            // found first.
             while number >= self.starts.len() {
                 let last = self.starts.len() - 1;
                 if self.loaded == Some(last) {

@@ -1,4 +1,4 @@
-//! The outline of an index for drawing: its blocks from the root down, with their fill levels.
+//! Outlines an index for drawing: its blocks, starting at the root, with their fill levels.
 
 use super::index::Table;
 use super::{DirectoryBlocks, entry, read_checked};
@@ -9,19 +9,19 @@ use crate::types::FileBlock;
 /// One block of an index, or a leaf.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Branch {
-    /// 0 for the root; a leaf is one level below its index block.
+    /// 0 for the root; the level of a leaf is one more than that of its index block.
     pub level: usize,
     /// The index of the block in the directory.
     pub block: FileBlock,
-    /// The lowest hash of its names.
+    /// The lowest hash that belongs to this block.
     pub from: u32,
-    /// Whether names of that hash begin in the block before.
+    /// Whether names with that hash begin in the previous block.
     pub continued: bool,
     /// Whether it is a leaf.
     pub is_leaf: bool,
-    /// Number of entries of an index block, or bytes that the names of a leaf need.
+    /// For an index block, the number of entries; for a leaf, the bytes that its names need.
     pub used: usize,
-    /// The maximum of `used`.
+    /// The maximum value of `used`.
     pub limit: usize,
 }
 
@@ -31,7 +31,7 @@ pub struct Branch {
 /// [`crate::Error::Damaged`] if the index is damaged; errors of the store.
 pub fn outline<B: DirectoryBlocks>(blocks: &B, visit: &mut dyn FnMut(Branch)) -> Result<()> {
     let levels = read_checked(blocks, FileBlock(0), |bytes| Ok(Table::of_root(bytes)?.0.levels))?;
-    // The number of blocks limits the walk, so that an index with a cycle ends.
+    // The walk is limited to the number of blocks, so that it ends even if the index has a cycle.
     let mut left = blocks.count();
     let mut waiting = vec![(0, FileBlock(0), 0)];
     while let Some((level, block, hash)) = waiting.pop() {

@@ -1,4 +1,4 @@
-//! A path through an index from its root to a leaf, and the steps to the neighbouring leaves.
+//! A path through an index from its root to a leaf, with steps to the neighbouring leaves.
 
 use super::hash::{Hasher, NameHash};
 use super::index::{RootInfo, Table};
@@ -7,7 +7,7 @@ use crate::error::Result;
 use crate::flaw::Flaw;
 use crate::types::FileBlock;
 
-/// Maximum number of index levels of any directory.
+/// Maximum number of index levels in any directory.
 const LEVELS_MAX: usize = 3;
 
 /// One index block on a path.
@@ -15,13 +15,13 @@ const LEVELS_MAX: usize = 3;
 pub(crate) struct Frame {
     /// The index block.
     pub(crate) block: FileBlock,
-    /// The entry that the path follows.
+    /// The index of the entry that the path follows.
     pub(crate) at: usize,
     /// Number of entries in the block.
     pub(crate) count: usize,
     /// The block that this entry points to.
     pub(crate) child: FileBlock,
-    /// The hash of the next entry, with its continuation bit.
+    /// The hash of the next entry, including its continuation bit.
     next_hash: Option<u32>,
 }
 
@@ -46,7 +46,7 @@ pub(crate) struct Path {
 }
 
 impl Path {
-    /// Returns the path to the first leaf that can contain names of a hash.
+    /// Returns the path to the first leaf that can contain names with a hash.
     pub(crate) fn to_hash<B: DirectoryBlocks>(blocks: &B, hash: u32) -> Result<Self> {
         Self::descend(blocks, |_| hash).map(|(path, _)| path)
     }
@@ -80,7 +80,7 @@ impl Path {
         Ok((path, hash))
     }
 
-    /// Extends the path from the last frame down to a leaf; `choose` picks an entry of each node.
+    /// Extends the path from its last frame to a leaf; `choose` picks an entry in each node.
     fn complete<B: DirectoryBlocks>(
         &mut self,
         blocks: &B,
@@ -113,13 +113,13 @@ impl Path {
         &self.frames[..self.levels]
     }
 
-    /// Returns the index block just above the leaf.
+    /// Returns the index block that points to the leaf.
     pub(crate) fn bottom(&self) -> &Frame {
         &self.frames[self.levels - 1]
     }
 
-    /// Returns the lowest hash of the next leaf, with its continuation bit; `None` at the last
-    /// leaf.
+    /// Returns the lowest hash of the next leaf, including its continuation bit; `None` for the
+    /// last leaf.
     #[inline]
     pub(crate) fn next_hash(&self) -> Option<u32> {
         self.frames().iter().rev().find_map(|frame| frame.next_hash)
@@ -131,7 +131,7 @@ impl Path {
         self.next_hash().is_some_and(|next| next & !1 == hash)
     }
 
-    /// Moves to the next leaf; returns `false` at the last.
+    /// Moves to the next leaf; returns `false` for the last leaf.
     pub(crate) fn advance<B: DirectoryBlocks>(&mut self, blocks: &B) -> Result<bool> {
         let Some(level) = self.frames().iter().rposition(|frame| frame.next_hash.is_some()) else {
             return Ok(false);
@@ -140,7 +140,7 @@ impl Path {
         Ok(true)
     }
 
-    /// Moves to the previous leaf; returns `false` at the first.
+    /// Moves to the previous leaf; returns `false` for the first leaf.
     pub(crate) fn retreat<B: DirectoryBlocks>(&mut self, blocks: &B) -> Result<bool> {
         let Some(level) = self.frames().iter().rposition(|frame| frame.at > 0) else {
             return Ok(false);
@@ -149,7 +149,7 @@ impl Path {
         Ok(true)
     }
 
-    /// Follows another entry at a level, and below it the entries that `choose` picks.
+    /// Follows another entry at a level, and then the entries that `choose` picks in lower levels.
     fn turn<B: DirectoryBlocks>(
         &mut self,
         blocks: &B,
@@ -169,8 +169,7 @@ impl Path {
     }
 }
 
-/// Counts visited leaves, so that a cyclic index ends in an error: no directory has more leaves
-/// than blocks.
+/// Limits the number of visited leaves to the number of blocks, so that a cyclic index is an error.
 pub(crate) struct LeafBudget(u32);
 
 impl LeafBudget {

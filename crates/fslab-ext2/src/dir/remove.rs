@@ -1,10 +1,10 @@
-//! Removing names and freeing space.
+//! Removes names and frees the space that they used.
 //!
-//! Two neighbouring leaves whose names together fill at most half of a block are merged. The index
-//! drops the entry of the emptied leaf; index nodes are merged and the tree gets fewer levels by
-//! the same rule. A freed block is filled with the directory's last block, whose parent is updated,
-//! and the directory becomes one block shorter. Names stay in hash order throughout, so that
-//! concurrent readers of the directory miss none.
+//! Two neighbouring leaves are merged if their names together fill at most half of a block. The
+//! entry of the emptied leaf is removed from the index. By the same rule, index nodes are merged
+//! and the tree loses levels. A freed block is overwritten with the directory's last block, whose
+//! parent is updated; then the directory is one block shorter. Names remain in hash order
+//! throughout, so that concurrent listings miss none.
 
 use super::entry::{self, Entries};
 use super::index::{self, Table};
@@ -17,10 +17,10 @@ use crate::error::Result;
 use crate::flaw::Flaw;
 use crate::types::FileBlock;
 
-/// Neighbours are examined when a leaf's fill level crosses a multiple of this fraction of a block,
-/// not at each removed name.
+/// Neighbours are examined only when the fill level of a leaf crosses a multiple of this fraction
+/// of a block, not for each removed name.
 const STEPS: usize = 16;
-/// In directories of at most this many blocks neighbours are examined at each removed name.
+/// In directories of at most this many blocks, neighbours are examined for each removed name.
 const SMALL: u32 = 4;
 
 /// The state of a block after a name was removed.
@@ -28,15 +28,15 @@ const SMALL: u32 = 4;
 pub struct Removed {
     /// Size of the name's record in bytes.
     size: usize,
-    /// Bytes of the remaining records.
+    /// Size of the remaining records in bytes, without slack.
     left: usize,
 }
 
-/// Removes a name that was found; the caller then calls [`give_back`].
+/// Removes a name that was found. The caller then calls [`give_back`].
 ///
 /// # Errors
-/// [`crate::Error::Damaged`] if the name is no longer at its place; errors of the store. Nothing is
-/// changed then.
+/// [`crate::Error::Damaged`] if the name is no longer at the position where it was found; errors of
+/// the store. The directory is then unchanged.
 pub fn remove<B: DirectoryBlocksMut>(blocks: &mut B, found: &Found) -> Result<Removed> {
     let (offset, previous) = (found.spot.offset as usize, found.spot.previous);
     let shrinks = blocks.rules().shrink;
@@ -70,8 +70,8 @@ pub fn give_back<B: DirectoryBlocksMut>(
     }
     match &found.leaf {
         Some((path, hash)) if is_worth_a_look(blocks, left, size) => {
-            // Merge a small leaf with a neighbour if their names fit, then merge the index blocks
-            // above it. An empty leaf may be merged with any neighbour.
+            // Merge a small leaf with a neighbour if their names fit in half a block, then merge
+            // the index nodes on its path. An empty leaf can be merged with any neighbour.
             let most = blocks.block_size().bytes() / if left == 0 { 1 } else { 2 };
             let fits = |blocks: &B, beside: &Path| -> Result<bool> {
                 Ok(left + live_bytes(blocks, beside.leaf())? <= most)
@@ -97,9 +97,9 @@ pub fn give_back<B: DirectoryBlocksMut>(
     }
 }
 
-/// Frees blocks without names at the end of a linear directory. Other blocks stay, because a reader
-/// may be listing the directory by offset. For the same reason two blocks are kept where a
-/// directory of one block would be indexed as soon as it is full.
+/// Frees blocks without names at the end of a linear directory. Other empty blocks are kept,
+/// because a reader may be listing the directory by offset. For the same reason, two blocks are
+/// kept if a directory of one block would be indexed as soon as it is full.
 fn trim<B: DirectoryBlocksMut>(blocks: &mut B) -> Result<()> {
     let least = if blocks.rules().form == Form::Indexed { 2 } else { 1 };
     let mut count = blocks.count();
@@ -113,8 +113,9 @@ fn trim<B: DirectoryBlocksMut>(blocks: &mut B) -> Result<()> {
     if count < blocks.count() { blocks.shrink(count) } else { Ok(()) }
 }
 
-/// Whether the fill level of a leaf, which lost `size` bytes and has `left`, crossed a step in its
-/// lower half. In a small directory and for an empty leaf this is not required.
+/// Whether the fill level of a leaf crossed a step in its lower half. The leaf lost `size` bytes
+/// and has `left` bytes. In a small directory no step must be crossed, and an empty leaf always
+/// qualifies.
 fn is_worth_a_look<B: DirectoryBlocks>(blocks: &B, left: usize, size: usize) -> bool {
     let block_size = blocks.block_size().bytes();
     let step = block_size / STEPS;
@@ -144,12 +145,12 @@ fn join_leaves<B: DirectoryBlocksMut>(blocks: &mut B, left: &Path, right: &Path)
     }
     let mut freed = unlink(blocks, right)?;
     freed.push(if keeper == one { other } else { one });
-    // From the end, so that a block moved into a gap is not itself a gap.
+    // Fill gaps from the end, so that a block moved into a gap is not itself a gap.
     freed.sort_unstable_by(|one, other| other.cmp(one));
     freed.into_iter().try_for_each(|block| fill_gap(blocks, block))
 }
 
-/// Removes the entry of a leaf from the index. Returns the index nodes that are empty then.
+/// Removes the entry of a leaf from the index. Returns the index nodes that become empty.
 fn unlink<B: DirectoryBlocksMut>(blocks: &mut B, path: &Path) -> Result<Vec<FileBlock>> {
     let mut freed = Vec::new();
     let frames = path.frames();
@@ -165,14 +166,14 @@ fn unlink<B: DirectoryBlocksMut>(blocks: &mut B, path: &Path) -> Result<Vec<File
     Ok(freed)
 }
 
-/// Updates the stored hash of the first entry below these frames: it now begins at `hash`.
+/// Updates the stored hash of the first entry under these frames, which now begins at `hash`.
 fn raise<B: DirectoryBlocksMut>(blocks: &mut B, above: &[Frame], hash: u32) -> Result<()> {
     let Some(level) = above.iter().rposition(|frame| frame.at > 0) else { return Ok(()) };
     let frame = &above[level];
     change_table(blocks, frame.block, level, |table| table.set_hash(frame.at, hash))
 }
 
-/// Moves the directory's last block into a freed block and shortens the directory by one block.
+/// Moves the directory's last block into a freed block; the directory is then one block shorter.
 fn fill_gap<B: DirectoryBlocksMut>(blocks: &mut B, gap: FileBlock) -> Result<()> {
     let last = FileBlock(blocks.count() - 1);
     if gap != last {
@@ -191,8 +192,8 @@ struct Owner {
     at: usize,
 }
 
-/// Finds the index entry that points to a block: by a hash found in the block itself if possible,
-/// else by walking the index.
+/// Finds the index entry that points to a block. Uses a hash in the block itself if possible, else
+/// walks the whole index.
 fn find_owner<B: DirectoryBlocks>(blocks: &B, child: FileBlock) -> Result<Owner> {
     if let Some(hash) = hint(blocks, child)?
         && let Some(owner) = owner_on_path(&Path::to_hash(blocks, hash)?, child)
@@ -218,8 +219,7 @@ fn owner_on_path(path: &Path, child: FileBlock) -> Option<Owner> {
     Some(Owner { block: frame.block, level, at: frame.at })
 }
 
-/// Returns a hash that leads to a block or past it: that of its first name or of its second index
-/// entry.
+/// Returns a hash for the search: that of the block's first name, or of its second index entry.
 fn hint<B: DirectoryBlocks>(blocks: &B, block: FileBlock) -> Result<Option<u32>> {
     let version = read_checked(blocks, FileBlock(0), |bytes| Ok(Table::of_root(bytes)?.0.version))?;
     let hasher = blocks.rules().hasher.with_version(version);
@@ -232,8 +232,8 @@ fn hint<B: DirectoryBlocks>(blocks: &B, block: FileBlock) -> Result<Option<u32>>
     })
 }
 
-/// Merges the node at `level` of the path to `hash` with a neighbour below the same index block.
-/// Both together must fill at most half of a block.
+/// Merges the node at `level` of the path to `hash` with a neighbour that has the same parent.
+/// Together they must fill at most half of a block.
 fn join_nodes<B: DirectoryBlocksMut>(blocks: &mut B, hash: u32, level: usize) -> Result<()> {
     let path = Path::to_hash(blocks, hash)?;
     let Some([above, node]) = path.frames().get(level - 1..=level) else { return Ok(()) };
@@ -262,8 +262,8 @@ fn join_nodes<B: DirectoryBlocksMut>(blocks: &mut B, hash: u32, level: usize) ->
     Ok(())
 }
 
-/// Removes a level if the root points to only one node; makes the directory linear if the root
-/// points to one small leaf.
+/// Removes a level while the root points to only one node. Makes the directory linear if the root
+/// points to only one small leaf.
 fn lower<B: DirectoryBlocksMut>(blocks: &mut B) -> Result<()> {
     loop {
         let (info, count, child) = read_checked(blocks, FileBlock(0), |bytes| {
@@ -274,7 +274,7 @@ fn lower<B: DirectoryBlocksMut>(blocks: &mut B) -> Result<()> {
             return Ok(());
         }
         if info.levels == 0 {
-            // Other listings of the directory continue by the hash of this version.
+            // Open listings continue with the hash of this version.
             let is_known = info.version == blocks.rules().hasher.version();
             return if is_known { flatten_if_small(blocks, child) } else { Ok(()) };
         }

@@ -22,7 +22,7 @@ fn size(bytes: u32) -> BlockSize {
     BlockSize::new(bytes).unwrap()
 }
 
-/// A directory and the names that it should hold.
+/// A directory and the names expected in it.
 struct Pair {
     blocks: VectorBlocks,
     model: BTreeMap<Vec<u8>, InodeNo>,
@@ -73,7 +73,8 @@ impl Pair {
         assert_eq!(self.listed(7), self.model.keys().cloned().collect());
     }
 
-    /// Returns all names but `.` and `..`, listed `piece` at a time; asserts that none is repeated.
+    /// Returns all names except `.` and `..`, listed `piece` at a time; asserts that no name is
+    /// repeated.
     #[track_caller]
     fn listed(&self, piece: usize) -> BTreeSet<Vec<u8>> {
         let mut names = BTreeSet::new();
@@ -102,7 +103,7 @@ impl Pair {
 }
 
 fn random_name(random: &mut Pcg64) -> Vec<u8> {
-    // Mostly short names, some of maximum length; few letters, so that names repeat.
+    // Mostly short names, some of maximum length; only a few letters, so that names recur.
     let length = match random.random_range(0..20) {
         0 => random.random_range(1..=255),
         1..=4 => random.random_range(1..=40),
@@ -111,7 +112,7 @@ fn random_name(random: &mut Pcg64) -> Vec<u8> {
     (0..length).map(|_| *b"abc\xe9".get(random.random_range(0..4)).unwrap()).collect()
 }
 
-/// Grows, churns and empties a directory, and checks all of it now and then.
+/// Grows, churns and empties a directory, and occasionally checks it completely.
 fn churn(mut pair: Pair, steps: usize, random: &mut Pcg64) {
     for step in 0..steps {
         let growing = step < steps / 2;
@@ -221,7 +222,7 @@ fn no_space_in_the_middle_of_a_split_loses_nothing() {
     assert!(refused > 100, "{refused}");
 }
 
-/// Finds names with equal hashes by trial. The legacy function makes this cheap.
+/// Finds names with equal hashes by trial and error. This is cheap with the legacy hash function.
 fn colliding(hasher: Hasher, want: usize) -> Vec<Vec<u8>> {
     let mut by_hash: std::collections::HashMap<u32, Vec<u32>> = std::collections::HashMap::new();
     for number in 0..3_000_000_u32 {
@@ -242,7 +243,7 @@ fn name_of(number: u32) -> String {
 fn names_with_equal_hashes_are_found_across_leaves() {
     let rules = rules(HashVersion::HalfMd4, 2);
     let mut names = Vec::new();
-    // Four leaves of 1 KiB: some of the borders fall between names with equal hashes.
+    // Four leaves of 1 KiB; some borders are between names with equal hashes.
     for want in [2, 3] {
         names.extend(colliding(rules.hasher, want));
     }
@@ -271,8 +272,8 @@ fn has_continuation(blocks: &VectorBlocks) -> bool {
     })
 }
 
-/// Names with equal hashes by the legacy function: 240 times "p" and one of these in eight digits.
-/// They were found by searching 2^31 numbers.
+/// Names with equal legacy hashes: 240 times "p", then one of these numbers as eight digits. They
+/// were found by searching 2^31 numbers.
 const LEGACY_COLLISIONS: [u32; 9] = [
     0x0098_6d22,
     0x08c3_0f9d,
@@ -333,7 +334,7 @@ fn listing_returns_each_remaining_name_once_during_changes() {
             if taken == 0 {
                 break;
             }
-            // In waves the directory grows fivefold and shrinks again.
+            // The directory alternately grows fivefold and shrinks again.
             for _ in 0..40 {
                 let name = format!("moves{}", random.random_range(0..4000)).into_bytes();
                 if (seen.len() / 300).is_multiple_of(2) {
@@ -380,7 +381,7 @@ fn listing_by_inode_is_sorted_and_complete() {
     assert_eq!(inodes[..2], [OWN, InodeNo::ROOT]);
     let falls = inodes[2..].windows(2).filter(|pair| pair[0] > pair[1]).count();
     assert_eq!(falls, 3, "one between batches");
-    // Positions are valid for another listing too.
+    // Positions are also valid in another listing.
     let mut again = Vec::new();
     let mut take = |listed: Listed<'_>| {
         again.push(listed.inode);
@@ -416,7 +417,7 @@ fn damage_is_an_error_and_never_a_panic_or_a_hang() {
     for _ in 0..3000 {
         let mut bytes = whole.blocks.bytes.clone();
         for _ in 0..random.random_range(1..20) {
-            // Half of the damage is done to the index.
+            // Half of the damage is done to the first kilobyte, which contains the index.
             let end = if random.random_bool(0.5) { 1024 } else { bytes.len() };
             let at = random.random_range(0..end);
             bytes[at] = match random.random_range(0..3) {

@@ -6,7 +6,7 @@ use super::{DirectoryBlocks, DirectoryBlocksMut, Rules};
 use crate::error::Result;
 use crate::types::{BlockSize, FileBlock, InodeNo};
 
-/// A directory in a vector of bytes.
+/// A directory stored in a vector of bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct VectorBlocks {
     inode: InodeNo,

@@ -1,7 +1,7 @@
 //! Verifies an index: each block occurs in it once, and each name is in the leaf of its hash.
 //!
-//! It is stricter than e2fsck, which accepts names of one hash in two leaves without the
-//! continuation bit that sends the kernel to the second.
+//! It is stricter than e2fsck, which accepts names with one hash in two leaves even if the
+//! continuation bit is missing. Without that bit, the kernel does not search the second leaf.
 
 use super::DirectoryBlocks;
 use super::entry::Entries;
@@ -14,7 +14,7 @@ use crate::types::FileBlock;
 /// A flaw of an index.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct IndexFlaw {
-    /// The block with the flaw.
+    /// The block that contains the flaw.
     pub block: FileBlock,
     /// The kind of flaw.
     pub what: Flaw,
@@ -23,7 +23,7 @@ pub struct IndexFlaw {
 /// Verifies an indexed directory and returns its flaws, at most [`FLAWS_MAX`].
 ///
 /// # Errors
-/// Errors of the store; damage is part of the result.
+/// Errors of the store. Damage is part of the result.
 pub fn verify<B: DirectoryBlocks>(blocks: &B) -> Result<Vec<IndexFlaw>> {
     let mut walk = Walk::new(blocks);
     let root = walk.read(FileBlock(0), |bytes| {
@@ -81,7 +81,7 @@ impl<'a, B: DirectoryBlocks> Walk<'a, B> {
         }
     }
 
-    /// Reads a block and records its flaw if it has one.
+    /// Reads a block; if it is damaged, records the flaw.
     fn read<R>(
         &mut self,
         block: FileBlock,

@@ -14,7 +14,7 @@ use crate::namei::{NamePlace, New};
 use crate::types::InodeNo;
 use crate::volume::Volume;
 
-/// Maximum number of bytes that one copy moves; the caller continues from there.
+/// Maximum number of bytes that one copy request copies. The caller then requests the rest.
 const COPY_BYTES_MAX: u64 = 16 << 20;
 
 impl Ext2 {
@@ -35,7 +35,8 @@ impl Ext2 {
             FileKind::Regular => {}
             FileKind::Directory => return Err(Errno::ISDIR.into()),
             FileKind::Symlink => return Err(Errno::LOOP.into()),
-            // The sender of requests opens special files itself; the image stores only their names.
+            // Special files are opened by the sender of the request; the image stores only their
+            // names.
             _ => return Err(Errno::NXIO.into()),
         }
         check_opening(&inode, mode)?;
@@ -182,7 +183,7 @@ impl Ext2 {
         } else if mode.contains(FallocateMode::ZERO_RANGE) {
             volume.zero(&mut inode, within)
         } else if keep_size && end > inode.size {
-            // The format cannot tell such space from damage.
+            // A checker could not distinguish such blocks from damage.
             Err(Errno::OPNOTSUPP.into())
         } else {
             volume.fill_holes(&mut inode, within)

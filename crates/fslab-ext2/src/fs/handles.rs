@@ -1,4 +1,4 @@
-//! Open files and directories. Handle numbers are never reused, so any use after release is
+//! Open files and directories. Handle numbers are never reused, so that any use after release is
 //! detected.
 
 use std::collections::HashMap;
@@ -17,10 +17,10 @@ pub(super) struct Handles {
     last: u64,
 }
 
-/// The listing of an open directory that is read in inode order; `None` for index order.
+/// The listing of an open directory in inode order; `None` for index order.
 pub(super) type Listing = Option<Arc<Mutex<InodeOrder>>>;
 
-/// The file or directory behind a handle.
+/// The file or directory that a handle refers to.
 #[derive(Clone, Debug)]
 pub(super) enum Open {
     File { no: InodeNo, mode: OpenMode },
@@ -50,7 +50,7 @@ impl Handles {
         self.open.get(&handle.0).cloned().ok_or(Errno::BADF)
     }
 
-    /// Returns the file behind a handle if it is open for reading.
+    /// Returns the file of a handle if it is open for reading.
     pub fn readable(&self, handle: Handle) -> Result<(InodeNo, OpenMode), Errno> {
         match self.get(handle)? {
             Open::File { no, mode } if !mode.contains(OpenMode::WRITE_ONLY) => Ok((no, mode)),
@@ -59,7 +59,7 @@ impl Handles {
         }
     }
 
-    /// Returns the file behind a handle if it is open for writing.
+    /// Returns the file of a handle if it is open for writing.
     pub fn writable(&self, handle: Handle) -> Result<(InodeNo, OpenMode), Errno> {
         match self.get(handle)? {
             Open::File { no, mode } if mode.writes() => Ok((no, mode)),
@@ -67,7 +67,7 @@ impl Handles {
         }
     }
 
-    /// Returns the open directory behind a handle.
+    /// Returns the directory of a handle.
     pub fn directory(&self, handle: Handle) -> Result<(InodeNo, Listing), Errno> {
         match self.get(handle)? {
             Open::Directory { no, listing } => Ok((no, listing)),

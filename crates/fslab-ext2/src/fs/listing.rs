@@ -1,5 +1,5 @@
-//! Listing directories and their indexes. Entries are copied in pieces, so that a sink may call the
-//! file system.
+//! Lists directories and outlines their indexes. Entries are copied in batches, so that the sink
+//! may call the file system.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -13,7 +13,7 @@ use crate::dir::{self, Cookie, DirectoryBlocks};
 use crate::error::Result;
 use crate::types::InodeNo;
 
-/// Number of entries that are copied from a directory under one hold of the lock.
+/// Number of entries that are copied under one hold of the lock.
 const LISTING_PIECE: usize = 256;
 
 struct Item {
@@ -24,8 +24,8 @@ struct Item {
 }
 
 impl Ext2 {
-    /// Calls `visit` for every block of a directory's index and for its leaves, parents before
-    /// children. Returns `false` for a directory without an index.
+    /// Calls `visit` for every index block and leaf of a directory, parents before children.
+    /// Returns `false` for a directory without an index.
     ///
     /// # Errors
     /// `ENOTDIR`, damage, or an error of the device.
@@ -69,7 +69,8 @@ impl Ext2 {
         }
     }
 
-    /// Returns the next entries. A removed directory has none, not even `.`: `ENOENT`.
+    /// Returns the next entries of a listing. Fails with `ENOENT` for a removed directory, which
+    /// does not even contain `.`.
     fn list_piece(&self, no: InodeNo, listing: &Listing, from: Cookie) -> Result<Vec<Item>> {
         let volume = self.volume.read();
         let inode = volume.inode(no)?;

@@ -1,4 +1,5 @@
-//! Limits how long an fsync keeps readers out, measured as the blocks and inodes that it marks.
+//! Tests for how long an fsync blocks readers, measured by the number of blocks and inodes that it
+//! marks.
 
 use std::cell::RefCell;
 use std::ops::{Add, Sub};
@@ -13,7 +14,7 @@ use crate::write_order::order::PendingInodes;
 
 const BLOCK: u32 = 1024;
 
-/// Blocks that wait to be written and inodes that are pending; an fsync marks them as written.
+/// Numbers of changed blocks and pending inodes, which an fsync marks as written.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Waiting {
     blocks: usize,
@@ -46,11 +47,11 @@ impl Sub for Waiting {
 }
 
 thread_local! {
-    /// The number of marks that this thread made under each exclusive hold of the lock.
+    /// For each exclusive hold of the lock by this thread, the numbers of marked blocks and inodes.
     static HOLDS: RefCell<Vec<Waiting>> = const { RefCell::new(Vec::new()) };
 }
 
-/// Wraps a change so that the blocks and inodes that it marks are counted.
+/// Wraps a change to count the blocks and inodes that it marks.
 pub(super) fn counted(change: impl FnOnce(&mut Volume)) -> impl FnOnce(&mut Volume) {
     |volume| {
         let before = Waiting::of(volume);

@@ -1,5 +1,5 @@
-//! Renaming. All checks come before the first change. The new name is made before the old one is
-//! removed, in memory and on the device, unless two names are exchanged.
+//! Renames and exchanges names. All checks come before the first change. The new name is created
+//! before the old one is removed, in memory and on the device. This does not hold for exchanges.
 
 use fslab_vfs::{Errno, FileKind, RenameMode, Request};
 
@@ -10,7 +10,7 @@ use crate::namei::{NamePlace, New};
 use crate::types::InodeNo;
 use crate::volume::Volume;
 
-/// Maximum depth of a directory; a deeper one means that the tree has a cycle.
+/// Maximum depth of a directory; exceeding it means that the tree has a cycle.
 const DEPTH_MAX: u32 = 1 << 20;
 
 /// An inode involved in a rename.
@@ -21,13 +21,13 @@ struct Subject {
 }
 
 impl Subject {
-    /// Returns the links that it adds to its parent: 1 for a directory.
+    /// Returns the number of links that it adds to its parent: 1 for a directory, else 0.
     fn links_above(self) -> i32 {
         i32::from(self.kind == FileKind::Directory)
     }
 }
 
-/// The name to be moved, and the inode that the new name refers to until then.
+/// The name to move, and the inode that the new name refers to before, if any.
 #[derive(Clone, Copy)]
 struct Move<'a> {
     from: NamePlace<'a>,
@@ -37,7 +37,7 @@ struct Move<'a> {
 }
 
 impl Volume {
-    /// Renames as `renameat2(2)` does.
+    /// Renames like `renameat2(2)`.
     pub(crate) fn rename(
         &mut self,
         request: &Request,
@@ -64,7 +64,7 @@ impl Volume {
             Some(target) if target.no == source.no => Ok(()),
             Some(target) if mode.contains(RenameMode::EXCHANGE) => self.exchange(moving, target),
             _ if mode.contains(RenameMode::WHITEOUT) => {
-                // Overlay file systems use a character device of number 0 to mark a removed name.
+                // Overlay file systems use a character device with number 0 to mark a removed name.
                 let new = New::of_kind(FileKind::CharDevice, 0);
                 let whiteout = self.make_inode(request, from.parent, &new, 1)?;
                 self.replace(moving, Some(whiteout))
@@ -85,7 +85,7 @@ impl Volume {
         }
     }
 
-    /// Checks that the target is as the mode demands, that no directory is moved into itself, and
+    /// Checks the target against the mode. Also checks that no directory is moved into itself and
     /// that the target does not contain the source.
     fn check_rename(&self, moving: Move<'_>, mode: RenameMode) -> Result<()> {
         let Move { from, source, to, target } = moving;
@@ -112,7 +112,7 @@ impl Volume {
         }
     }
 
-    /// Whether a directory equals `ancestor` or is below it.
+    /// Whether a directory is `ancestor` or is inside it.
     fn is_within(&self, directory: InodeNo, ancestor: InodeNo) -> Result<bool> {
         let mut at = directory;
         for _ in 0..DEPTH_MAX {
@@ -120,7 +120,7 @@ impl Volume {
                 return Ok(at == ancestor);
             }
             let inode = self.inode(at)?;
-            // A removed directory may have outlived its parent; it contains nothing.
+            // A removed directory may exist longer than its parent; it has no names.
             if inode.links == 0 {
                 return Ok(false);
             }
@@ -140,11 +140,13 @@ impl Volume {
             .and_then(|()| target.map_or(Ok(()), |target| self.drop_link(target.no)))
             .and_then(|()| self.moved(source, from.parent, to.parent));
         let no = source.no;
-        answer.inspect_err(|error| self.trouble.log(&format!("inode {no} was moved"), error))
+        answer.inspect_err(|error| {
+            self.trouble.log(&format!("can't complete the rename of inode {no}"), error)
+        })
     }
 
-    /// Makes the new name and removes the old one, or points it to a whiteout. If that fails, both
-    /// names are as before.
+    /// Creates the new name and removes the old one, or makes the old one refer to a whiteout. On
+    /// failure, both names are as before.
     fn move_name(&mut self, moving: Move<'_>, whiteout: Option<InodeNo>) -> Result<()> {
         let Move { from, source, to, target } = moving;
         if let Some(target) = target {
@@ -171,15 +173,16 @@ impl Volume {
         left.inspect_err(|_| self.take_back(to, target))
     }
 
-    /// Restores a new name because the old one could not be removed. If two names shared one
-    /// counted link, removing one of them would leave the other pointing to a reused inode.
+    /// Restores the state before a new name was added, because the old name could not be removed.
+    /// Otherwise two names would share one counted link; after removing one name, the other would
+    /// refer to a reused inode.
     fn take_back(&mut self, to: NamePlace<'_>, target: Option<Subject>) {
         let answer = match target {
             Some(target) => self.replace_name(to, target.no, target.kind),
             None => self.remove_name(to),
         };
         if let Err(error) = answer {
-            self.trouble.log("a name that was moved is in both places", &error);
+            self.trouble.log("a renamed file has both its old and its new name", &error);
         }
     }
 
@@ -197,7 +200,8 @@ impl Volume {
         if links < fslab_vfs::rules::LINKS_MAX { Ok(()) } else { Err(Errno::MLINK.into()) }
     }
 
-    /// Removes the old name or points it to a whiteout, so that a power cut never loses both names.
+    /// Removes the old name or makes it refer to a whiteout, in an order such that a power cut
+    /// never loses both names.
     fn leave_old_name(
         &mut self,
         from: NamePlace<'_>,
@@ -216,7 +220,7 @@ impl Volume {
         }
     }
 
-    /// Exchanges two names. Nothing orders them on the device (see
+    /// Exchanges two names. Their order on the device is not defined (see
     /// [`crate::write_order::dependencies`]).
     fn exchange(&mut self, moving: Move<'_>, target: Subject) -> Result<()> {
         let Move { from, source, to, .. } = moving;
@@ -231,10 +235,10 @@ impl Volume {
             .and_then(|()| self.touch_directory(to.parent, gains))
             .and_then(|()| self.moved(source, from.parent, to.parent))
             .and_then(|()| self.moved(target, to.parent, from.parent));
-        answer.inspect_err(|error| self.trouble.log("two names were exchanged", error))
+        answer.inspect_err(|error| self.trouble.log("can't complete an exchange of names", error))
     }
 
-    /// Updates an inode that is now named in another directory, or by another name in the same one.
+    /// Updates an inode that has a new name in the same or another directory.
     fn moved(&mut self, subject: Subject, from: InodeNo, to: InodeNo) -> Result<()> {
         let mut inode = self.inode(subject.no)?;
         inode.changed = self.now;

@@ -1,28 +1,29 @@
-//! The closure of a file: the changed blocks that an fsync of it writes, so that the file survives
-//! a power cut under its name. Other changed blocks keep waiting.
+//! The closure of a file: the set of changed blocks that an fsync writes so that the file survives
+//! a power cut under its name. Other changed blocks remain in memory.
 //!
-//! These are soft updates in coarse steps (Ganger and Patt, "Metadata Update Performance in File
-//! Systems", OSDI 1994). The closure contains the file's inode and indirect blocks. If the device
-//! does not have the file's name, the closure also contains a part of the directory. That part is
-//! the inode, its new blocks, the block with the name and the index blocks above it. The same holds
-//! for each parent up to one whose name the device has. If a name was removed and made again, the
-//! device may have it in another block with its earlier inode. The closure then contains all
-//! changed blocks of the directory.
+//! This implements soft updates in coarse steps (Ganger and Patt, "Metadata Update Performance in
+//! File Systems", OSDI 1994). The closure contains the file's inode and indirect blocks. If the
+//! file's name is not on the device yet, the closure also contains a part of its directory. That
+//! part is the directory's inode, its new blocks, the block with the name, and the index blocks on
+//! the path to it. The same is added for each parent directory, up to the first whose name is on
+//! the device. A name that was removed and created again may be on the device in another block,
+//! with its earlier inode. In that case the closure contains all changed blocks of the directory.
 //!
 //! A block that is shared with other files is written without their changes, which are *rolled
 //! back*:
 //!
-//! - A block of inodes is written as the device has it, with the closure's inodes in it.
-//! - A directory block is written as it is in memory, without the names of other inodes that the
-//!   device does not have. It stays changed.
+//! - A block of the inode table is written as on the device, with only the closure's inodes
+//!   replaced.
+//! - A directory block is written as in memory, without names of inodes that are neither on the
+//!   device nor in the closure. It remains changed.
 //!
-//! Bitmaps and counts are not written: a check rebuilds them. No block of the closure belongs to
-//! another file on the device, because freed blocks are not reused before a full flush.
+//! Bitmaps and counts are not written, because a check can rebuild them. On the device, no block of
+//! the closure belongs to another file, because freed blocks are not reused before a full flush.
 //!
-//! There is no closure if a block may only be written after others, because names left it or
-//! pointers were removed from it. There is also none if a name may have replaced another. A
-//! directory has no closure while names that left any directory wait: they must not be in both
-//! places. The caller then flushes everything.
+//! There is no closure if names or pointers were removed from one of its blocks, because other
+//! blocks must be written first. There is also none if a name may have replaced another. There is
+//! also none for a directory while a move of a name between blocks or directories is not on the
+//! device: the name must not exist twice. Without a closure, the caller flushes everything.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
@@ -39,8 +40,7 @@ use crate::superblock::Superblock;
 use crate::types::{BlockNo, InodeNo};
 use crate::volume::Volume;
 
-/// Maximum number of new names that an fsync of a directory writes; with more, a full flush is as
-/// fast.
+/// Maximum number of new names in the closure of a directory; beyond this, a full flush is as fast.
 const NAMES_MAX: usize = 1024;
 
 /// The blocks and inodes of a closure.
@@ -48,23 +48,23 @@ const NAMES_MAX: usize = 1024;
 pub(crate) struct Closure {
     /// Indirect blocks, extended attribute blocks and blocks of symbolic links.
     map: Vec<BlockNo>,
-    /// Directory blocks that nothing on the device refers to yet.
+    /// Directory blocks that the device does not refer to yet.
     new_directories: Vec<BlockNo>,
     inodes: BTreeSet<InodeNo>,
-    /// Directory blocks that the device has in an older state.
+    /// Directory blocks of which the device has an older version.
     directories: BTreeSet<BlockNo>,
 }
 
 /// A step of writing a closure. The device is flushed after each step.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum ClosureStep {
-    /// The superblock is no longer marked clean.
+    /// Marks the superblock as no longer clean.
     Begin,
-    /// New blocks and pointers; nothing on the device refers to them yet.
+    /// New blocks and pointers, which the device does not refer to yet.
     Map,
-    /// Inodes, which refer to these blocks.
+    /// The inodes that refer to these blocks.
     Inodes,
-    /// Names of these inodes.
+    /// The names of these inodes.
     Directories,
 }
 
@@ -72,11 +72,10 @@ impl ClosureStep {
     pub const ALL: [Self; 4] = [Self::Begin, Self::Map, Self::Inodes, Self::Directories];
 }
 
-/// The writes of a closure's step to the device, until they are passed to
-/// [`note_step`](Volume::note_step).
+/// The writes of one step, before [`note_step`](Volume::note_step) records them.
 #[derive(Default)]
 pub(crate) struct StepWritten {
-    /// The new superblock, no longer marked clean.
+    /// The new superblock, which is no longer marked clean.
     superblock: Option<Superblock>,
     pub blocks: Written,
     /// Whether anything was written.
@@ -84,8 +83,7 @@ pub(crate) struct StepWritten {
 }
 
 impl Volume {
-    /// Returns the closure of an inode, which an fsync has to write; `None` if everything has to be
-    /// flushed.
+    /// Returns the closure of an inode for an fsync, or `None` if everything must be flushed.
     pub(crate) fn closure(&self, no: InodeNo) -> Result<Option<Closure>> {
         if self.order.pending.is_unordered || self.options.reuse != Reuse::AfterFlush {
             return Ok(None);
@@ -93,15 +91,15 @@ impl Volume {
         let mut builder = Builder { volume: self, closure: Closure::default() };
         match builder.build(no) {
             Ok(is_whole) => Ok(is_whole.then_some(builder.closure)),
-            // Damage in a block that need not be written must not fail the fsync.
+            // Damage in a block that this fsync need not write must not make it fail.
             Err(Error::Damaged(_)) => Ok(None),
             Err(error) => Err(error),
         }
     }
 
-    /// Writes one step of a closure. The volume must not change between two steps. A step borrows
-    /// it only shared, so other threads may read. `written` lists the written blocks, even after an
-    /// error.
+    /// Writes one step of a closure. The volume must not change between two steps. Each step
+    /// borrows the volume only shared, so other threads may read it. `written` lists the written
+    /// blocks, even after an error.
     pub(crate) fn put_step(
         &self,
         closure: &Closure,
@@ -135,7 +133,7 @@ impl Volume {
         written.superblock.is_some() || (written.is_any && !self.data_written)
     }
 
-    /// Records the effects of a step on the state of the volume, except for its blocks.
+    /// Records the effects of a step on the volume, except for the written blocks.
     pub(crate) fn note_step(&mut self, written: &mut StepWritten) {
         self.data_written |= written.is_any;
         if let Some(superblock) = written.superblock.take() {
@@ -143,18 +141,18 @@ impl Volume {
         }
     }
 
-    /// Returns the inodes of a closure that are pending.
+    /// Returns the pending inodes of a closure.
     pub(crate) fn pending_of(&self, closure: &Closure) -> Vec<InodeNo> {
         let is_pending = |no: &InodeNo| self.order.pending.inodes.contains_key(no);
         closure.inodes.iter().copied().filter(is_pending).collect()
     }
 
-    /// Records that all steps of a closure are durable: its inodes are no longer pending.
+    /// Records that all steps of a closure are durable, so its inodes are no longer pending.
     pub(crate) fn note_durable(&mut self, inodes: &[InodeNo]) {
         inodes.iter().for_each(|no| self.order.pending.deleted(*no));
     }
 
-    /// Writes the closure's inodes; other inodes in the same blocks stay as on the device.
+    /// Writes the closure's inodes. Other inodes in the same blocks are written as on the device.
     fn put_inodes_of(&self, closure: &Closure, written: &mut StepWritten) -> Result<()> {
         let size = self.geometry().inode_size as usize;
         let mut by_block: BTreeMap<BlockNo, Vec<Range<usize>>> = BTreeMap::new();
@@ -168,7 +166,8 @@ impl Volume {
         Ok(())
     }
 
-    /// Writes a directory block without the names of other inodes that are not on the device.
+    /// Writes a directory block without names of inodes that are neither on the device nor in the
+    /// closure.
     fn put_names(
         &self,
         closure: &Closure,
@@ -187,8 +186,8 @@ impl Volume {
     }
 }
 
-/// Returns the records of a directory block that name inodes which are neither on the device nor in
-/// the closure. `None` if the block can't be written without them.
+/// Returns the records of a directory block whose inodes are neither on the device nor in the
+/// closure. Returns `None` if the block cannot be written without them.
 fn names_of_others(volume: &Volume, closure: &Closure, bytes: &[u8]) -> Option<Vec<Range<usize>>> {
     let mut others = Vec::new();
     for entry in Entries::of(bytes) {
@@ -199,13 +198,14 @@ fn names_of_others(volume: &Volume, closure: &Closure, bytes: &[u8]) -> Option<V
             continue;
         }
         if !pending.is_new {
-            // The device has the inode; if this is an additional name, it has one link fewer.
+            // The device has this inode, but if the name is an additional link, the link count on
+            // the device is too low.
             if volume.order.linked.contains_key(&no) {
                 return None;
             }
             continue;
         }
-        // A renamed inode may have replaced a name that the device has.
+        // The name of a renamed inode may have replaced a name that is on the device.
         pending.name.as_ref()?;
         if matches!(entry.name, b"." | b"..") {
             return None;
@@ -229,7 +229,7 @@ impl Builder<'_> {
             && self.can_be_written_apart()?)
     }
 
-    /// Adds an inode, its blocks and, if the device does not have it, its name.
+    /// Adds an inode, its blocks and, if the name is not on the device, its name.
     fn add(&mut self, no: InodeNo) -> Result<bool> {
         let mut at = no;
         loop {
@@ -262,7 +262,8 @@ impl Builder<'_> {
 
     fn add_map(&mut self, inode: &Inode) -> Result<bool> {
         let is_directory = inode.kind == FileKind::Directory;
-        // Data blocks of a regular file are on the device; only its indirect blocks are examined.
+        // Data blocks of a regular file are already on the device, so only its indirect blocks are
+        // examined.
         let lowest = if inode.kind == FileKind::Regular { 1 } else { 0 };
         let (volume, closure) = (self.volume, &mut self.closure);
         let mut is_whole = true;
@@ -295,7 +296,7 @@ impl Builder<'_> {
         Ok(is_whole)
     }
 
-    /// Returns the blocks of a directory that the device has in an older state or not at all.
+    /// Returns the blocks of a directory that are missing on the device or older there.
     fn changed_blocks(&self, inode: &Inode) -> Result<Vec<BlockNo>> {
         let mut blocks = Vec::new();
         self.volume.walk(inode, &mut |block, place| {
@@ -308,7 +309,7 @@ impl Builder<'_> {
 
     fn add_directory_block(&mut self, block: BlockNo) -> bool {
         match self.volume.cache.role(block) {
-            // A block with role `Map` is added with its directory.
+            // A block with the role `Map` is added with its directory's inode.
             None | Some(Role::Map) => true,
             Some(Role::Directory) => {
                 self.closure.directories.insert(block);
@@ -318,7 +319,7 @@ impl Builder<'_> {
         }
     }
 
-    /// Adds all changed blocks of a directory and the new inodes that they name.
+    /// Adds all changed blocks of a directory, and the new inodes that they refer to.
     fn add_names_in(&mut self, no: InodeNo) -> Result<bool> {
         let volume = self.volume;
         if !volume.order.left.is_empty() {
@@ -345,7 +346,7 @@ impl Builder<'_> {
         Ok(true)
     }
 
-    /// Whether every directory block can be written without the changes outside the closure.
+    /// Whether every directory block can be written without changes that are outside the closure.
     fn can_be_written_apart(&self) -> Result<bool> {
         for block in self.closure.new_directories.iter().chain(&self.closure.directories) {
             let names = |bytes: &[u8]| names_of_others(self.volume, &self.closure, bytes);

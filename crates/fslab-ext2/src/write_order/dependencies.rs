@@ -1,14 +1,14 @@
 //! The order in which changes must reach the device. [`crate::write_order::flush`] writes in steps;
-//! this module assigns each change to its step as the change is made. Where two changes would have
-//! to wait for each other, everything is flushed first.
+//! this module assigns each change to a step when the change is made. If two changes would have to
+//! wait for each other, everything is flushed first.
 //!
-//! A name must be on the device in its new place before it is removed from the old one. This holds
-//! when users move it, or link and unlink it; when directories split, join or shrink; and when the
-//! directory that it was moved out of is removed.
+//! A name must be on the device at its new position before it is removed from the old one. This
+//! holds for renames, for link followed by unlink, and when directories split, merge or shrink. It
+//! also holds if the old directory is removed.
 //!
-//! The exception is an exchange of two names in different blocks, each of which would have to be
+//! The exception is an exchange of two names in different blocks: each block would have to be
 //! written before the other. Until the next sync, a power cut may leave one of the two inodes
-//! without a name; a checker finds it.
+//! without a name; a checker finds this inode.
 
 use crate::cache::{Role, STEPS_MAX};
 use crate::error::Result;
@@ -18,7 +18,7 @@ use crate::types::{BlockNo, InodeNo};
 use crate::volume::Volume;
 
 impl Volume {
-    /// Delays the next changes of an inode: they must reach the device after those of directories.
+    /// Delays the next changes of an inode until changes of directories are on the device.
     pub fn make_late(&mut self, no: InodeNo) -> Result<()> {
         let waits = self.options.reuse == Reuse::AfterFlush;
         if waits && !self.order.late_inodes.contains_key(&no) {
@@ -28,7 +28,7 @@ impl Volume {
         Ok(())
     }
 
-    /// Makes sure that the next changes of an inode reach the device before those of directories.
+    /// Makes sure that the next changes of an inode reach the device before changes of directories.
     pub fn make_early(&mut self, no: InodeNo) -> Result<()> {
         if self.order.late_inodes.contains_key(&no) {
             self.flush_within_operation()
@@ -37,8 +37,8 @@ impl Volume {
         }
     }
 
-    /// Orders the move of a name between directory blocks: it must be on the device in its new
-    /// place before it is removed from the old one, which is in `parent`.
+    /// Orders the move of a name between directory blocks. The name must be in block `to` on the
+    /// device before it is removed from block `from` of the directory `parent`.
     pub fn order_move(&mut self, parent: InodeNo, from: BlockNo, to: BlockNo) -> Result<()> {
         if self.order.early_blocks.contains(&from) {
             self.flush_within_operation()?;
@@ -47,15 +47,16 @@ impl Volume {
         self.order_departure(parent, from)
     }
 
-    /// Orders the removal of a name from this block after its arrival elsewhere.
+    /// Delays the removal of a name from this block until the name is elsewhere on the device.
     fn order_departure(&mut self, parent: InodeNo, from: BlockNo) -> Result<()> {
         self.order.left.insert(parent);
-        // Before the name is removed: a block merged with this one must know that it waits.
+        // Called before the name is removed, so that merging a block into this one takes the delay
+        // into account.
         self.cache.delay(from, 1)
     }
 
-    /// Orders the arrival of names from other directory blocks: this block must be written before
-    /// those.
+    /// Orders the arrival of names in a directory block: it must be written before the blocks that
+    /// they leave.
     pub fn order_arrival(&mut self, to: BlockNo) -> Result<()> {
         if self.is_late(to) {
             self.flush_within_operation()?;
@@ -64,16 +65,16 @@ impl Volume {
         Ok(())
     }
 
-    /// Whether, of two directory blocks to be merged, the first keeps the names of both: it does if
-    /// it is written no later than the second. A block that waits for names in the second is then
-    /// also written after the first, and nothing needs to be written now.
+    /// Whether the first of two directory blocks keeps the names of both in a merge: it does if it
+    /// is written no later than the second. A block that waits for names in the second block is
+    /// then also written after the first, so nothing needs to be written now.
     pub fn keeps_names(&self, one: BlockNo, other: BlockNo) -> bool {
         self.cache.directory_role(one) <= self.cache.directory_role(other)
     }
 
-    /// Orders the merging of a directory block's names into another, which is written no later
-    /// ([`keeps_names`](Self::keeps_names)): that one must be on the device before they are removed
-    /// here.
+    /// Orders the merging of a directory block's names into another block, which is written no
+    /// later ([`keeps_names`](Self::keeps_names)). That block must be on the device before the
+    /// names are removed here.
     pub fn order_join(&mut self, from: BlockNo, to: BlockNo) -> Result<()> {
         if self.cache.directory_role(to) >= Role::DirectoryLate(STEPS_MAX) {
             self.flush_within_operation()?;
@@ -87,11 +88,11 @@ impl Volume {
         self.cache.delay(from, step)
     }
 
-    /// Orders the overwriting of a directory block, whose names were moved, with the directory's
-    /// last block. The last block is cut off afterwards ([`make_late`](Self::make_late)). Names
-    /// that were moved to the last block must not exist on the device only in their old place. It
-    /// is therefore written once more in its old place, to which the device refers until the
-    /// directory is cut.
+    /// Orders the overwriting of a directory block with the directory's last block. The names of
+    /// the overwritten block have been moved. The last block is removed afterwards
+    /// ([`make_late`](Self::make_late)). Names that were moved to the last block must not be lost
+    /// from the device. Therefore the last block is also written at its old address, to which the
+    /// device refers until the directory is shortened.
     pub fn order_overwriting(&mut self, block: BlockNo, last: BlockNo) -> Result<()> {
         if self.order.early_blocks.contains(&block) {
             self.flush_within_operation()?;
@@ -102,13 +103,14 @@ impl Volume {
         self.cache.delay(block, 1)
     }
 
-    /// Orders the name of a new directory: the names moved into the directory need it as early as
-    /// their own.
+    /// Orders the name of a new directory. It must be written early, because names moved into the
+    /// directory depend on it.
     pub fn order_new_directory(&mut self, at: NamePlace<'_>) -> Result<()> {
         self.order_early_name(at).map(drop)
     }
 
-    /// Writes the block of a new name early; returns the block unless everything was flushed.
+    /// Orders the block of a new name to be written early. Returns the block, or `None` if
+    /// everything was flushed.
     fn order_early_name(&mut self, at: NamePlace<'_>) -> Result<Option<BlockNo>> {
         let Some(block) = self.block_of_name(at)? else { return Ok(None) };
         if self.is_late(block) {
@@ -118,13 +120,13 @@ impl Volume {
         Ok(Some(block))
     }
 
-    /// Orders the removal of a directory: names that left it, and that may be nowhere else on the
-    /// device, must not be lost with it.
+    /// Orders the removal of a directory. Names that were moved out of it may not be elsewhere on
+    /// the device yet and must not be lost.
     pub fn order_removal(&mut self, no: InodeNo) -> Result<()> {
         if self.order.left.contains(&no) { self.flush_within_operation() } else { Ok(()) }
     }
 
-    /// Orders an additional name of an inode.
+    /// Orders the addition of a name to an inode that already has one.
     pub fn order_link(&mut self, no: InodeNo, at: NamePlace<'_>) -> Result<()> {
         let block = self.order_early_name(at)?;
         self.order.linked.extend(block.map(|block| (no, block)));
@@ -173,7 +175,7 @@ mod tests {
         volume.cache.directory_role(block)
     }
 
-    /// Moves a name and changes the blocks, as a rename does.
+    /// Moves a name between two blocks and changes them, as a rename does.
     fn move_name(volume: &mut Volume, from: BlockNo, to: BlockNo) {
         volume.order_move(PARENT, from, to).unwrap();
         for block in [to, from] {

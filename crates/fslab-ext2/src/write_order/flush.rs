@@ -1,20 +1,21 @@
-//! Writes all changes, in an order that lets a checker repair the result of a power cut at any
-//! point without loss. These are soft updates (Ganger and Patt, OSDI 1994), with steps for all
-//! changes together instead of dependencies between single ones. [`crate::write_order::closure`]
-//! writes a single file.
+//! Writes all changes in an order such that, after a power cut at any point, a checker can repair
+//! the file system without losing files. This is soft updates (Ganger and Patt, OSDI 1994), with
+//! steps for all changes together instead of dependencies between individual changes.
+//! [`crate::write_order::closure`] writes a single file.
 //!
-//! 1. The superblock is no longer marked clean, and names no orphan that step 5 deletes or that the
-//!    device does not have yet.
-//! 2. New blocks and pointers ([`Role::Map`]): nothing on the device refers to them yet.
-//! 3. Inodes, which refer to the blocks of step 2. Inodes that lose something wait until step 5.
-//! 4. Directories, which name the inodes of step 3. Blocks that gain names come before blocks that
-//!    lose them, in as many steps as such pairs follow each other.
-//! 5. Inodes that lost their name or a part, indirect blocks that lost pointers, then bitmaps and
+//! 1. The superblock is no longer marked clean. If its orphan list is not empty, it begins with an
+//!    inode that is on the device and is not deleted in step 5.
+//! 2. New blocks and pointers ([`Role::Map`]), which the device does not refer to yet.
+//! 3. Inodes, which refer to the blocks of step 2. Inodes that lose names or blocks wait until
+//!    step 5.
+//! 4. Directories, which refer to the inodes of step 3. Blocks that gain names are written before
+//!    the blocks that lose them. Chains of such blocks need several steps.
+//! 5. Inodes that lost names or blocks, indirect blocks that lost pointers, then bitmaps and
 //!    counts. Only now may freed blocks and inodes be reused.
 //! 6. The superblock is marked clean.
 //!
-//! The device is flushed between two steps. File content was written before, in place or into
-//! blocks that nothing on the device refers to.
+//! The device is flushed after each step. File content has been written before, in place or to
+//! blocks that the device does not refer to.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -29,35 +30,36 @@ use crate::superblock::Superblock;
 use crate::types::{BlockNo, GroupNo, InodeNo};
 use crate::volume::Volume;
 
-/// The next step of a flush. The device is flushed before each step but the first, and after the
+/// The next step of a flush. The device is flushed before each step except the first, and after the
 /// last.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum FlushStep {
-    /// Step 1 of the module's list.
+    /// Step 1 of the list in the module's documentation.
     Begin,
     /// Step 2.
     Map,
     /// Step 3.
     Inodes,
-    /// Step 4: blocks that gain names, then blocks that lose them, by their place in the order.
+    /// Step 4: 0 for blocks that gain names, then the numbers of the steps in which blocks lose
+    /// them.
     Directories(u8),
     /// Step 5.
     Late,
-    /// Updates the state in memory: everything is durable.
+    /// Updates the state in memory after everything is durable.
     Settled,
 }
 
 impl Volume {
-    /// Makes everything durable.
+    /// Makes all changes durable.
     pub(crate) fn flush(&mut self) -> Result<()> {
         self.flush_within_operation()?;
         self.say_in_order()?;
-        // The mark that a check is due must become durable.
+        // The superblock's mark that a check is due must become durable.
         if self.says_clean { Ok(()) } else { self.barrier() }
     }
 
-    /// Does the same as [`flush`](Self::flush) within an operation, when the file system may not be
-    /// consistent.
+    /// Does the same as [`flush`](Self::flush) within an operation, while the file system may be
+    /// inconsistent.
     pub(crate) fn flush_within_operation(&mut self) -> Result<()> {
         for step in self.flush_steps() {
             self.flush_step(step)?;
@@ -66,8 +68,8 @@ impl Volume {
         self.barrier()
     }
 
-    /// Returns the steps of a flush; none if nothing was changed. The caller flushes the device
-    /// after each step and at the end; no other operation may come between.
+    /// Returns the steps of a flush; none if there are no changes. The caller flushes the device
+    /// after each step and at the end. No other operation may run in between.
     pub(crate) fn flush_steps(&self) -> impl Iterator<Item = FlushStep> + use<> {
         let is_due = !self.options.read_only && self.has_changes();
         let directories = (0..=STEPS_MAX).map(FlushStep::Directories);
@@ -99,7 +101,7 @@ impl Volume {
         }
     }
 
-    /// Executes step 6: updates the superblock's clean mark if it is not right.
+    /// Executes step 6: updates the superblock's clean mark if it is wrong.
     pub(crate) fn say_in_order(&mut self) -> Result<()> {
         let is_clean = self.was_clean && !self.trouble.is_noted() && self.orphans.is_empty();
         if is_clean == self.says_clean || self.options.read_only {
@@ -108,16 +110,16 @@ impl Volume {
         self.write_superblock(is_clean, self.orphans.head())
     }
 
-    /// Returns the device if it was written since its last flush.
+    /// Returns the device if it was written to since its last flush.
     pub(crate) fn device_to_flush(&self) -> Option<Arc<dyn BlockDevice>> {
         self.data_written.then(|| self.cache.shared_device())
     }
 
-    /// Records a flush of the device; must be called before anything else is written.
+    /// Records a flush of the device. Must be called before anything else is written.
     pub(crate) fn flushed(&mut self, answer: fslab_vfs::Result<()>) -> Result<()> {
-        // After a failed flush it is unknown which writes the device dropped.
+        // After a failed flush, some earlier writes may be lost; it is unknown which.
         answer.inspect_err(|_| self.trouble.note())?;
-        // Only after a success: a failed flush is requested again next time.
+        // Set only after a success, so that a failed flush is repeated.
         (self.data_written, self.reuse_waits) = (false, false);
         Ok(())
     }
@@ -126,7 +128,7 @@ impl Volume {
         self.cache.dirty_bytes() > 0 || self.space.changed || self.space.is_waiting()
     }
 
-    /// Flushes the device if it was written since its last flush.
+    /// Flushes the device if it was written to since its last flush.
     fn barrier(&mut self) -> Result<()> {
         match self.device_to_flush() {
             Some(device) => self.flushed(device.flush()),
@@ -134,8 +136,8 @@ impl Volume {
         }
     }
 
-    /// Flushes the device before an allocation if freed blocks could be reused: the device must
-    /// first have confirmed that nothing refers to them.
+    /// Flushes the device before an allocation, if freed blocks could be reused. The removal of
+    /// references to them must be durable first.
     pub(crate) fn confirm_freed(&mut self) -> Result<()> {
         if self.reuse_waits { self.barrier() } else { Ok(()) }
     }
@@ -148,7 +150,7 @@ impl Volume {
         Ok(())
     }
 
-    /// Writes the blocks of inodes, with delayed inodes in their earlier state.
+    /// Writes the inode table blocks, with delayed inodes in their earlier state.
     fn write_inodes_without_late(&mut self) -> Result<()> {
         let late = std::mem::take(&mut self.order.late_inodes);
         let answer = self.write_patched(&late);
@@ -175,7 +177,8 @@ impl Volume {
     }
 
     fn write_late(&mut self) -> Result<()> {
-        // If an earlier step failed, everything is still changed and is written next time.
+        // If an earlier step failed, this step is not reached: everything remains changed and is
+        // written next time.
         self.order.settled();
         for (block, _) in self.late_blocks()? {
             self.cache.set_role(block, Role::Inodes);
@@ -183,7 +186,7 @@ impl Volume {
         self.write_role(Role::Inodes)?;
         self.write_role(Role::MapLate)?;
         self.order.late_inodes.clear();
-        // The device may reorder bitmaps and inodes: a check rebuilds bitmaps from inodes.
+        // The device may reorder bitmaps and inodes, because a check rebuilds bitmaps from inodes.
         self.reuse_waits |= self.space.is_waiting();
         self.space.settle(&mut self.cache)?;
         self.write_role(Role::Bitmap)?;
@@ -194,8 +197,8 @@ impl Volume {
         self.order.late_inodes.keys().map(|no| self.place_of_bytes(*no)).collect()
     }
 
-    /// Writes the first copy of the descriptors and the superblock. The other copies are for repair
-    /// and keep their counts, as in the kernel.
+    /// Writes the first copies of the descriptors and the superblock. The backup copies are only
+    /// for repair; their counts are not updated, as in the kernel.
     fn write_counts(&mut self) -> Result<()> {
         if self.space.changed {
             let geometry = self.geometry();
@@ -212,7 +215,7 @@ impl Volume {
         Ok(())
     }
 
-    /// Records a superblock that was written.
+    /// Records the superblock that was written.
     pub(crate) fn says(&mut self, superblock: Superblock, clean: bool) {
         self.superblock = superblock;
         self.says_clean = clean;
@@ -223,7 +226,7 @@ impl Volume {
     pub(crate) fn put_superblock(&self, clean: bool, orphan: u32) -> Result<Superblock> {
         let totals = self.space.totals();
         let now = self.now.seconds.clamp(0, i64::from(u32::MAX)) as u32;
-        // A copy, because the superblock in memory must match the device if the write fails.
+        // A copy is used because the superblock in memory must match the device if the write fails.
         let mut superblock = self.superblock.clone();
         let raw = superblock.raw_mut();
         let state = raw.s_state.get() & !STATE_CLEAN;

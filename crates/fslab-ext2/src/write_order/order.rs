@@ -1,32 +1,32 @@
-//! The state of changes that wait to be written: their order, and the inodes and names that the
-//! device does not have yet.
+//! The state of changes that have not been written yet: their order, and the inodes and names that
+//! are not on the device.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
 use crate::cache::{Hashing, hashing};
 use crate::types::{BlockNo, InodeNo};
 
-/// Average memory that a name takes, in bytes.
+/// Average memory that a name needs, in bytes.
 const NAME_BYTES: usize = 32;
 
 /// Changes that must reach the device after others.
 #[derive(Default)]
 pub(crate) struct Order {
-    /// Inodes whose change must reach the device after the directories, with their earlier bytes.
+    /// Inodes whose changes must reach the device after the directories, with their earlier bytes.
     pub late_inodes: BTreeMap<InodeNo, Box<[u8]>>,
-    /// Directory blocks that gained moved names, or that name new directories: other blocks are
-    /// written after them.
+    /// Directory blocks that gained moved names, or that contain the names of new directories.
+    /// Other blocks must be written after them.
     pub early_blocks: HashSet<BlockNo>,
-    /// Inodes with an additional name, and the block of that name.
+    /// Inodes that gained an additional name, with the block of that name.
     pub linked: HashMap<InodeNo, BlockNo>,
-    /// Directories that lost names to other places.
+    /// Directories from which names were moved elsewhere.
     pub left: HashSet<InodeNo>,
-    /// Inodes and names that are not on the device; used by an fsync of one file.
+    /// Inodes and names that are not on the device yet; used by an fsync of one file.
     pub pending: PendingInodes,
 }
 
 impl Order {
-    /// Records that everything was written in order.
+    /// Records that all changes have been written.
     pub fn settled(&mut self) {
         self.early_blocks.clear();
         self.linked.clear();
@@ -35,24 +35,24 @@ impl Order {
     }
 }
 
-/// The parts of an inode that are not on the device.
+/// The parts of an inode that are not on the device yet.
 #[derive(Default)]
 pub(crate) struct Pending {
-    /// The inode itself is new.
+    /// Whether the inode itself is new.
     pub(super) is_new: bool,
-    /// Its name and the name's directory. `None` for an inode that was renamed, or that has no name
-    /// yet or several new ones.
+    /// The directory that contains its name, and the name. `None` if the inode was renamed, has no
+    /// name yet, or has several new names.
     pub(super) name: Option<(InodeNo, Box<[u8]>)>,
 }
 
-/// The inodes and names that are not on the device. Each is recorded after it was made, because an
-/// operation may flush the volume to make room, and a flush clears all records.
+/// The inodes and names that are not on the device yet. Each is recorded after the change, because
+/// an operation may flush the volume to make room, and a flush clears all records.
 pub(crate) struct PendingInodes {
     pub(super) inodes: HashMap<InodeNo, Pending, Hashing>,
-    /// Names that the device may still have although they were removed, as directory and hash.
+    /// Names that were removed but may still be on the device, as pairs of directory and hash.
     removed: HashSet<(InodeNo, u64), Hashing>,
-    /// A change was made that no closure can order: a directory was moved, or two names were
-    /// exchanged.
+    /// Whether a change was made that no closure can order: a directory was moved, or two names
+    /// were exchanged.
     pub is_unordered: bool,
 }
 
@@ -72,8 +72,8 @@ impl PendingInodes {
         self.inodes.insert(no, Pending { is_new: true, name: None });
     }
 
-    /// Records the first name of a new inode. The inode may have been written since it was
-    /// [taken](Self::taken), and then it has no record.
+    /// Records the first name of a new inode. If the inode was written after it was
+    /// [taken](Self::taken), it has no record until now.
     pub fn named(&mut self, no: InodeNo, parent: InodeNo, name: &[u8]) {
         self.inodes.insert(no, Pending { is_new: true, name: Some((parent, name.into())) });
     }
@@ -89,7 +89,8 @@ impl PendingInodes {
         self.removed.insert((parent, hash));
     }
 
-    /// Whether a name was removed; may be `true` for others too, because only hashes are compared.
+    /// Whether a name was removed. May also be `true` for another name, because only hashes are
+    /// compared.
     pub(super) fn was_removed(&self, parent: InodeNo, name: &[u8]) -> bool {
         self.removed.contains(&(parent, self.removed.hasher().hash_one(name)))
     }
@@ -103,13 +104,13 @@ impl PendingInodes {
         self.inodes.get(&no).is_some_and(|pending| pending.is_new)
     }
 
-    /// Returns the approximate memory that this takes, in bytes.
+    /// Returns the approximate memory that the records need, in bytes.
     pub fn bytes(&self) -> usize {
         self.inodes.len() * (size_of::<(InodeNo, Pending)>() + NAME_BYTES)
             + self.removed.len() * size_of::<(InodeNo, u64)>()
     }
 
-    /// Records that the device has everything.
+    /// Records that everything is on the device.
     pub fn settled(&mut self) {
         self.inodes.clear();
         self.removed.clear();

@@ -1,4 +1,4 @@
-//! Directories with an unreadable index: their names are found without it, as in the kernel.
+//! Tests directories with an unreadable index. As in the kernel, their names are found without it.
 
 use std::collections::BTreeSet;
 
@@ -11,8 +11,8 @@ use crate::support::{Image, has_e2fsprogs, options};
 
 const NAMES: u32 = 2000;
 
-/// Offsets in an index root, with values that make it unusable: the hash function, the length of
-/// the root's fields, the levels, the limit and the count of the table.
+/// Offsets in an index root with values that make it unusable. They affect the hash function, the
+/// length of the root's fields, the levels, and the limit and count of the table.
 const DAMAGE: [(&str, u64, &[u8]); 5] = [
     ("hash function", 28, &[9]),
     ("length of fields", 29, &[7]),
@@ -45,7 +45,7 @@ fn indexed() -> Image {
     image
 }
 
-/// Makes such an image and overwrites bytes in the first block of the directory.
+/// Makes an image like [`indexed`], with bytes overwritten in the directory's first block.
 fn damaged(offset: u64, bytes: &[u8]) -> Image {
     let image = indexed();
     let output = std::process::Command::new("debugfs")
@@ -85,7 +85,7 @@ fn names_are_listed_and_found_despite_a_bad_index_root() {
         drop(client);
         ext2.shutdown().unwrap();
         assert!(std::fs::read(image.path()).unwrap() == before, "{what}: bytes changed");
-        // It is still reported as damage.
+        // The damage is still reported.
         assert!(!image.report().is_clean(), "{what}");
     }
 }
@@ -106,7 +106,8 @@ fn detected_index_damage_leaves_the_image_unclean() {
     image.repair_whole();
 }
 
-/// As in the kernel, the first change drops the index: new names may then overwrite index blocks.
+/// As in the kernel, the first change drops the index, because new names may then overwrite index
+/// blocks.
 #[test]
 fn a_directory_with_a_bad_index_root_that_changes_is_a_linear_one() {
     const TEST: &str = "a_directory_with_a_bad_index_root_that_changes_is_a_linear_one";

@@ -1,5 +1,5 @@
 //! Readers do not wait for the device during a sync. The tests fail if a sync holds the volume
-//! exclusively while the device is flushed, or if an fsync does so while it writes.
+//! exclusively during a flush of the device, or if an fsync does so during its writes.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -12,7 +12,7 @@ use parking_lot::{Condvar, Mutex};
 
 use crate::support::{Access, Watch, Watched, options};
 
-/// A device whose writes and flushes take as long as these functions.
+/// A device that calls these functions for each write and flush, to delay it.
 struct Delays {
     write: Box<dyn Fn() + Send + Sync>,
     flush: Box<dyn Fn() + Send + Sync>,
@@ -41,14 +41,14 @@ fn on_device(
     Ext2::open(device, volume).unwrap()
 }
 
-/// The state shared by a flush of the device and a reader.
+/// The state that a flush of the device shares with a reader.
 #[derive(Default)]
 struct Meeting {
-    /// The flush must wait for the reader.
+    /// Whether the flush must wait for the reader.
     is_armed: bool,
     is_flushing: bool,
     has_read: bool,
-    /// The reader finished during the flush.
+    /// Whether the reader finished during the flush.
     has_met: bool,
 }
 
@@ -64,7 +64,7 @@ fn reads_are_answered_while_the_device_is_flushed() {
         }
         meeting.is_flushing = true;
         changed.notify_all();
-        // If the reader waited for the flush, this wait would reach its limit.
+        // If the reader waited for the flush, this wait would time out.
         let limit = Duration::from_secs(20);
         changed.wait_while_for(&mut meeting, |meeting| !meeting.has_read, limit);
         meeting.has_met = meeting.has_read;
@@ -93,9 +93,10 @@ fn reads_are_answered_while_the_device_is_flushed() {
     assert!(meeting.lock().has_met, "the reader was answered behind the flush");
 }
 
-/// Waits for a read that begins and ends after the call; returns whether one did within the limit.
+/// Waits for a read that begins and ends after the call. Returns whether one did within five
+/// seconds.
 fn is_read_meanwhile(reads: &AtomicU64) -> bool {
-    // The next read to end may have begun before the call.
+    // The next read that ends may have begun before the call.
     let (wanted, start) = (reads.load(Ordering::SeqCst) + 2, Instant::now());
     while reads.load(Ordering::SeqCst) < wanted {
         if start.elapsed() > Duration::from_secs(5) {
@@ -107,7 +108,7 @@ fn is_read_meanwhile(reads: &AtomicU64) -> bool {
 }
 
 /// Every write and every flush of an fsync waits for a read. The synced file and its directory are
-/// new, so that all steps of the closure write something.
+/// new, so that each step of the closure writes something.
 #[test]
 fn reads_are_answered_during_each_write_of_an_fsync() {
     #[derive(Default)]
@@ -156,19 +157,20 @@ fn reads_are_answered_during_each_write_of_an_fsync() {
     assert!(met >= 8, "{met} writes and flushes: superblock, map, inodes, names");
 }
 
-/// The work of a writer that runs at the same time as the reader.
+/// The activity of a writer that runs at the same time as the reader.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Writer {
     Absent,
-    /// Changes a hundredth of the other files and its own file, then syncs its own file.
+    /// Changes a hundredth of the other files and its own file, then syncs only its own file.
     Syncs,
-    /// Makes the same changes, but sleeps as long as the device's flushes take instead of syncing.
+    /// Makes the same changes, but sleeps for the duration of the device's flushes instead of
+    /// syncing.
     Changes,
     /// Changes only its own file and syncs it.
     SyncsOnly,
 }
 
-/// Duration of a device flush.
+/// Duration of one flush of the device.
 const FLUSH: Duration = Duration::from_millis(2);
 /// The median, the 99th percentile and the 99.9th percentile, in permille.
 const RANKS: [usize; 3] = [500, 990, 999];
@@ -200,7 +202,7 @@ fn slow_reads(kind: Writer, others: u32) -> [f64; 3] {
         writer.fsync(false).unwrap();
         flushes.load(Ordering::Relaxed) - before
     };
-    // The first sync also writes the superblock, so it is not counted.
+    // The first sync also writes the superblock, so it is excluded.
     sync();
     let pause = FLUSH * sync() as u32;
     let (ends, mut rounds) = (AtomicBool::new(false), 0);
@@ -236,7 +238,8 @@ fn slow_reads(kind: Writer, others: u32) -> [f64; 3] {
     RANKS.map(|rank| times[times.len() * rank / 1000].as_secs_f64() * 1e6)
 }
 
-/// Formats the median with the lowest and highest of five values, which form its 94 % interval.
+/// Formats the median with the lowest and highest of five values, which are its 94 % confidence
+/// interval.
 fn told(mut values: [f64; ROUNDS]) -> String {
     values.sort_unstable_by(f64::total_cmp);
     format!("{:.2} [{:.2}, {:.2}]", values[ROUNDS / 2], values[0], values[ROUNDS - 1])

@@ -13,7 +13,7 @@ use rand_pcg::Pcg64;
 
 use crate::support::{Image, NOW, add_every_kind, has, options};
 
-/// Makes an image with some of everything.
+/// Makes an image with files of all kinds.
 fn furnished() -> Image {
     let options = MkfsOptions { bytes_per_inode: 4096, ..options(1024) };
     let image = Image::new(6 << 20, &options);
@@ -45,7 +45,7 @@ fn an_undamaged_image_is_clean() {
 }
 
 /// Two files share a block, one pointer is invalid, and one refers to an inode table. Repair fixes
-/// all without losing valid content.
+/// all these pointers without losing valid content.
 #[test]
 fn wrong_and_shared_pointers_are_repaired() {
     use std::os::unix::fs::FileExt;
@@ -63,8 +63,9 @@ fn wrong_and_shared_pointers_are_repaired() {
     let file = std::fs::OpenOptions::new().read(true).write(true).open(image.path()).unwrap();
     let mut pointer = [0; 4];
     file.read_exact_at(&mut pointer, map(one)).unwrap();
-    // Damage the other file: its block 0 is the first file's, block 1 is invalid, block 2 is in the
-    // inode table, and block 3 equals its block 4. Its indirect block is that of the first file.
+    // Damage the map of the other file: its block 0 becomes the first file's block, and block 1
+    // becomes invalid. Block 2 is in the inode table, and block 3 equals block 4. Its indirect
+    // block becomes that of the first file.
     let mut fourth = [0; 4];
     file.read_exact_at(&mut fourth, map(other) + 16).unwrap();
     let mut indirect = [0; 4];
@@ -98,21 +99,21 @@ fn wrong_and_shared_pointers_are_repaired() {
     assert!(client.contents(one).unwrap() == vec![one.0 as u8; 30_000]);
 }
 
-/// Returns a random offset in the metadata where damage is worth planting.
+/// Returns a random offset in metadata that is likely to be in use.
 fn metadata_bytes(groups: &[Group], random: &mut Pcg64) -> u64 {
     let group = &groups[random.random_range(0..groups.len())];
     let first = &groups[0];
     let block = 1024;
     match random.random_range(0..10) {
-        // Fields of the superblock that exist in this revision, except those that determine all
-        // other places.
+        // Fields of the superblock that exist in this revision, except those that determine the
+        // addresses of everything else.
         0 => 1024 + random.random_range(12..20),
         1 => u64::from(group.block_bitmap.0) * block + random.random_range(0..block),
         2 => u64::from(group.inode_bitmap.0) * block + random.random_range(0..block),
         3 => 2048 + 32 * random.random_range(0..groups.len() as u64) + random.random_range(12..18),
         4 | 5 => u64::from(first.inode_table.0) * block + random.random_range(128 * 2..256 * 320),
         _ => {
-            // Directories begin after the first group's inodes.
+            // Directories begin after the inode table of the first group.
             let data = u64::from(first.inode_table.0) + 1024 * 6 / 4 / 4;
             data * block + random.random_range(0..200 * block)
         }
@@ -127,13 +128,14 @@ fn random_damage_gets_the_verdict_of_e2fsck() {
     verdicts_agree(seed());
 }
 
-/// Seeds of earlier faults:
+/// Seeds that found bugs:
 ///
-/// - 4024: blocks counted in an unused reserved inode, and an indirect block in the inode table,
-///   whose numbers were repaired as pointers until they overwrote the superblock.
-/// - 4012: names of a reserved inode, which must be ignored.
-/// - 4045: the size of a reserved inode, which must be checked.
-/// - 4032: a symbolic link that repair gave a second block.
+/// - 4024: an unused reserved inode had a block count. Also, an indirect block was in the inode
+///   table; repair changed numbers in the table as if they were pointers, until it overwrote the
+///   superblock.
+/// - 4012: a reserved inode had names, which must be ignored.
+/// - 4045: a reserved inode had a wrong size, which must be checked.
+/// - 4032: repair gave a symbolic link a second block.
 #[test]
 fn seeds_of_earlier_disagreements_get_the_verdict_of_e2fsck() {
     if has("e2fsck") {

@@ -1,5 +1,5 @@
-//! Clusters in the engine: files written into gaps are contiguous afterwards and keep their
-//! content, and no space is lost.
+//! Tests clusters in the engine. Files written into gaps become contiguous and keep their content,
+//! and no space is lost.
 
 use fslab_ext2::alloc::{Clustering, POLICIES, PolicySpec};
 use fslab_ext2::{Ext2, MkfsOptions, Reuse, VolumeOptions};
@@ -8,7 +8,8 @@ use fslab_vfs_testing::client::Client;
 
 use crate::support::{Fault, FaultyDevice, Image, has, options};
 
-/// Number of blocks in the tested file; more than the inode and one indirect block map.
+/// Number of blocks in the tested file; larger than the number that the inode and one indirect
+/// block map.
 const BLOCKS: usize = 400;
 const BLOCK: usize = 1024;
 
@@ -16,7 +17,7 @@ fn bytes_of(block: usize) -> Vec<u8> {
     (0..BLOCK).map(|at| (at * 7 + block * 31) as u8).collect()
 }
 
-/// Leaves gaps of one to three blocks throughout the image.
+/// Creates gaps of one to three blocks throughout the image.
 fn riddle(client: &Client<'_>) {
     let directory = client.mkdir(Ino::ROOT, "gaps").unwrap();
     for number in 0..1500 {
@@ -28,13 +29,13 @@ fn riddle(client: &Client<'_>) {
     }
 }
 
-/// Writes a file block by block; returns its number of pieces.
+/// Writes a file block by block; returns its number of contiguous pieces.
 fn write(ext2: &Ext2, client: &Client<'_>, name: &str) -> usize {
     let (entry, file) = client.create(Ino::ROOT, name, 0o600, OpenMode::EXCLUSIVE).unwrap();
     for block in 0..BLOCKS {
         file.write_all((block * BLOCK) as u64, &bytes_of(block)).unwrap();
     }
-    // Overwrite existing blocks, several at once.
+    // Overwrite existing blocks, several in one write.
     let again: Vec<u8> = (20..60).flat_map(bytes_of).collect();
     file.write_all(20 * BLOCK as u64, &again).unwrap();
     let expected: Vec<u8> = (0..BLOCKS).flat_map(bytes_of).collect();
@@ -72,7 +73,8 @@ fn clusters_are_moved_together_and_keep_their_bytes() {
     for policy in POLICIES {
         for reuse in [Reuse::AfterFlush, Reuse::AtOnce] {
             let [smart, dumb] = Clustering::ALL.map(|one| pieces(policy, one, reuse));
-            // Blocks around an indirect block in line are not moved.
+            // This policy places the indirect block between data blocks, and the blocks around it
+            // are not moved.
             let in_line = usize::from(policy.name == "ffs-noswitch");
             let told = format!("{}, {reuse:?}: {smart} and {dumb} pieces", policy.name);
             assert!((smart - in_line) * 2 < dumb, "{told}");
@@ -80,7 +82,7 @@ fn clusters_are_moved_together_and_keep_their_bytes() {
     }
 }
 
-/// A cluster that can't be copied stays in place, and the blocks allocated for it are free again.
+/// If a cluster can't be copied, it is not moved, and the blocks allocated for it are freed.
 #[test]
 fn a_cluster_that_can_not_be_copied_stays() {
     let small = MkfsOptions { bytes_per_inode: 4096, ..options(BLOCK as u32) };

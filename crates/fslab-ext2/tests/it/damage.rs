@@ -1,9 +1,10 @@
-//! Images with random damage: every operation on them ends without a panic and within bounds.
+//! Images with random damage: every operation ends without a panic and within limits of time and
+//! memory.
 //!
-//! Half of the damage goes to arbitrary bytes, half to fields of the structures. Fields get
-//! plausible values: block numbers in use, of metadata, or at the end. The work is done by a
-//! separate process with at most [`MEMORY_MAX`] bytes of memory; a further allocation ends it. For
-//! a long run:
+//! Half of the damage is done to arbitrary bytes, the other half to fields of the structures.
+//! Fields get plausible values: numbers of blocks in use, of metadata blocks, or near the end. A
+//! separate process with at most [`MEMORY_MAX`] bytes of memory does the work; exceeding the limit
+//! kills it. For a long run:
 //!
 //! ```text
 //! FSLAB_EXT2_DAMAGES=100000 nice -n 15 IT damaged_images --nocapture
@@ -28,23 +29,23 @@ use crate::script::Script;
 use crate::support::{NOW, in_memory, options, ran_within};
 
 const IMAGE_BYTES: u64 = 4 << 20;
-/// Number of damaged images, unless the environment sets another.
+/// Number of damaged images; an environment variable overrides it.
 const CASES: u64 = 150;
-/// Maximum memory for everything: images, caches, stacks, in bytes.
+/// Maximum memory of the process in bytes, including images, caches and stacks.
 const MEMORY_MAX: u64 = 256 << 20;
-/// Two faults: an indexed directory without any block, which the checker took for one with a root;
-/// and a file with so many bad pointers that searching for each among all the others took minutes.
+/// Seeds that failed: an indexed directory without blocks, which the checker treated as one with a
+/// root; and a file with very many bad pointers.
 const FAILED_ONCE: [u64; 2] = [5_006_657, 192_289_837_198_697];
-/// Maximum processor time, which does not depend on the load of the machine.
+/// Maximum processor time. Unlike wall-clock time, it does not depend on the machine's load.
 const TIME_MAX: Duration = Duration::from_secs(20);
 
-/// Returns the processor time of this thread.
+/// Returns the processor time that this thread has used.
 fn spent() -> Duration {
     let time = clock_gettime(ClockId::ThreadCPUTime);
     Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
 }
 
-/// Returns the bytes of an image with some of everything.
+/// Returns the bytes of an image that contains files of all kinds.
 fn sample(options: &MkfsOptions) -> Vec<u8> {
     let device = Arc::new(MemoryDevice::new(IMAGE_BYTES));
     mkfs(&*device, options).unwrap();
@@ -52,7 +53,7 @@ fn sample(options: &MkfsOptions) -> Vec<u8> {
     let model = in_memory(IMAGE_BYTES * 4, options);
     {
         let (client, model) = (Client::new(&ext2), Client::new(&model));
-        // The largest writes do not fit such a small image; a few steps are enough.
+        // The largest writes do not fit in such a small image, and a few steps are enough.
         Script::new(7).run_small(&client, &model, 60);
     }
     ext2.shutdown().unwrap();
@@ -61,7 +62,7 @@ fn sample(options: &MkfsOptions) -> Vec<u8> {
     bytes
 }
 
-/// An undamaged image and the places of its structures.
+/// An undamaged image and the addresses of its structures.
 struct Sample {
     bytes: Vec<u8>,
     block: usize,
@@ -137,7 +138,7 @@ impl Sample {
                 let field = 2 * random.random_range(0..self.inode / 2 - 1);
                 at_block(group.inode_table.0) + inode * self.inode + field
             }
-            // The first words of blocks: start of directories, indexes, attributes, maps.
+            // The first words of a block: the start of a directory, index, attribute block or map.
             8 | 9 => {
                 let used = self.used.choose(random).unwrap();
                 used / self.block * self.block + 4 * random.random_range(0..12)
@@ -183,7 +184,7 @@ fn ends_well(sample: &Sample, seed: u64) {
     let device = sample.damaged(&mut Pcg64::seed_from_u64(seed));
     let start = spent();
     let answer = catch_unwind(AssertUnwindSafe(|| match seed % 8 {
-        // Repair the image before or after it is used, as far as that is possible.
+        // Repair the image before or after using it, if it can be repaired.
         0 => {
             drop(repair(&(device.clone() as Arc<dyn BlockDevice>), NOW));
             use_image(device);
@@ -211,7 +212,7 @@ fn random_bytes_never_cause_a_panic_or_a_hang() {
     }
 }
 
-/// Every pointer of a file refers to one block, which is full of pointers to itself.
+/// Every pointer of a file refers to the same block, which contains only pointers to itself.
 #[test]
 fn a_map_that_leads_to_itself_ends() {
     if ran_within(MEMORY_MAX, "damage::a_map_that_leads_to_itself_ends") {
@@ -248,7 +249,7 @@ fn a_map_that_leads_to_itself_ends() {
     assert!(time < TIME_MAX, "{time:?}");
 }
 
-/// Bytes that another program left past the end of a file do not appear when the file grows.
+/// Bytes that another program left past the end of a file must read as zeros when the file grows.
 #[test]
 fn stale_bytes_past_the_end_read_as_zeros_after_growth() {
     let device = Arc::new(MemoryDevice::new(IMAGE_BYTES));

@@ -1,4 +1,4 @@
-//! Directories that the engine and the kernel change in turns.
+//! Tests directories that the engine and the kernel change alternately.
 
 use std::collections::BTreeSet;
 use std::ffi::{OsStr, OsString};
@@ -18,7 +18,7 @@ use rand_pcg::Pcg64;
 use crate::mounted::{Mounted, can_mount};
 use crate::support::{Image, has, options};
 
-/// Ends of names with equal hashes by the legacy function (see the unit tests).
+/// Suffixes of names with equal legacy hashes (see the unit tests).
 const LEGACY_COLLISIONS: [u32; 9] = [
     0x0098_6d22,
     0x08c3_0f9d,
@@ -31,12 +31,12 @@ const LEGACY_COLLISIONS: [u32; 9] = [
     0x9bf9_5963,
 ];
 
-/// Returns the names with these ends.
+/// Returns the names with these suffixes.
 pub fn collisions() -> impl Iterator<Item = OsString> {
     LEGACY_COLLISIONS.iter().map(|end| format!("{}{end:08x}", "p".repeat(240)).into())
 }
 
-/// Returns a name of random bytes, often long, so that trees grow with few names.
+/// Returns a name of random bytes. Many names are long, so that trees grow with few names.
 fn random_name(random: &mut Pcg64) -> OsString {
     let length = match random.random_range(0..3) {
         0 => random.random_range(4..=20),
@@ -49,7 +49,7 @@ fn random_name(random: &mut Pcg64) -> OsString {
     OsString::from_vec((0..length).map(|_| byte(random)).collect())
 }
 
-/// A directory on an image, changed in turns.
+/// A directory on an image that both sides change alternately.
 struct Turns {
     image: Image,
     names: BTreeSet<OsString>,
@@ -150,7 +150,7 @@ fn engine_and_kernel_change_a_directory_in_turns() {
             };
             let mut turns = Turns::new(&options, Pcg64::seed_from_u64(random.next_u64()));
             let count = 400 * block as usize / 1024;
-            // Names with equal hashes, for the hash function without a seed.
+            // Names with equal hashes, only for the hash function without a seed.
             let one_hash: Vec<_> =
                 collisions().filter(|_| version == HashVersion::Legacy).collect();
             turns.engine_turn(count, 0, one_hash);

@@ -1,4 +1,4 @@
-//! Power cuts during the exchange of two names (`RENAME_EXCHANGE`).
+//! Tests power cuts during the exchange of two names (`RENAME_EXCHANGE`).
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use crate::support::{has, options};
 const BYTES: u64 = 4 << 20;
 const BLOCK: u32 = 1024;
 
-/// The places of the two exchanged names.
+/// The blocks and directories of the two exchanged names.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Places {
     OneBlock,
@@ -30,7 +30,7 @@ enum Kind {
     Directory,
 }
 
-/// The states found after power cuts, each repaired by e2fsck.
+/// The states found after power cuts, after e2fsck repaired each of them.
 #[derive(Debug, Default)]
 struct Outcome {
     states: usize,
@@ -44,7 +44,7 @@ struct Outcome {
 
 struct Case {
     kind: Kind,
-    /// The directory and name of each.
+    /// The directory and name of each inode.
     names: [(&'static str, String); 2],
 }
 
@@ -102,8 +102,8 @@ impl Case {
         self.text(client, client.lookup(directory, name).ok()?.ino)
     }
 
-    /// Checks the state after a cut: both inodes must exist with their content, and all others
-    /// unchanged.
+    /// Checks the state after a power cut. Both inodes must exist with their content, and all
+    /// others must be unchanged.
     fn look(&self, client: &Client<'_>, outcome: &mut Outcome) -> Result<(), String> {
         let texts = self.names.clone().map(|(directory, name)| format!("{directory}/{name}"));
         let lost = client.lookup(Ino::ROOT, "lost+found").unwrap().ino;
@@ -124,8 +124,7 @@ impl Case {
                 return Err(format!("a name stands for {text}"));
             }
         }
-        // If one of them is in lost+found, the other has both names, or the only one that a
-        // directory can have.
+        // If one of them is in lost+found, the other has both names; a directory has only one.
         let names = named.iter().flatten().count();
         if !lost.is_empty() && names != if self.kind == Kind::File { 2 } else { 1 } {
             return Err(format!("{lost:?} is in lost+found, and {named:?} are the names"));
@@ -165,7 +164,7 @@ enum Synced {
     Neighbour,
 }
 
-/// Cuts the power during the sync that follows an exchange, or after it.
+/// Cuts the power at all points during and after the sync that follows an exchange.
 fn cut(kind: Kind, places: Places, what: Synced) -> Outcome {
     let case = Case::new(kind, places);
     let device = Arc::new(CrashDevice::new(BYTES, BLOCK.into()).unwrap());
@@ -220,8 +219,8 @@ fn names_of_one_block_are_exchanged_whole_or_not_at_all() {
     }
 }
 
-/// The limit of the guarantee: one of the two may lose its name. It is then in lost+found with its
-/// content.
+/// The limit of the guarantee: one of the two inodes may lose its name. It is then in lost+found
+/// with its content.
 #[test]
 fn files_exchanged_across_blocks_survive_every_power_cut() {
     if !has("e2fsck") {
@@ -241,7 +240,7 @@ fn files_exchanged_across_blocks_survive_every_power_cut() {
     }
 }
 
-/// An fsync of another file, which could write only one of the two blocks, loses neither name.
+/// An fsync of another file could write only one of the two blocks; it must lose neither name.
 #[test]
 fn fsync_of_a_neighbour_writes_an_exchange_whole() {
     if !has("e2fsck") {

@@ -1,4 +1,5 @@
-//! A failing device: earlier promises are kept, and nothing is promised that does not hold.
+//! Tests a failing device: earlier durable data is kept, and a sync succeeds only if its data is
+//! durable.
 
 use fslab_ext2::check::check;
 use fslab_ext2::format::{STATE_CLEAN, STATE_ERRORS, SUPERBLOCK_OFFSET};
@@ -11,7 +12,7 @@ use crate::support::{Fault, FaultyDevice, options};
 /// Image size in bytes.
 const BYTES: u64 = 2 << 20;
 const BLOCK: usize = 1024;
-/// More flushes than one sync makes.
+/// Larger than the number of flushes in one sync.
 const FLUSHES_MAX: i64 = 20;
 
 #[test]
@@ -34,8 +35,8 @@ fn sync_with_a_failed_flush_fails_and_the_next_one_retries() {
     assert!((3..FLUSHES_MAX).contains(&failed), "{failed} orders in one sync");
 }
 
-/// Blocks of a removed file are not overwritten until a flush succeeds: until then the device
-/// refers to them.
+/// Blocks of a removed file must not be overwritten until a flush succeeds, because until then the
+/// device refers to them.
 #[test]
 fn freed_blocks_are_not_reused_before_a_successful_flush() {
     let mut failed = 0;
@@ -67,8 +68,8 @@ fn freed_blocks_are_not_reused_before_a_successful_flush() {
     assert!((3..FLUSHES_MAX).contains(&failed), "{failed} orders in one sync");
 }
 
-/// Returns the state in the superblock on the device: whether it is clean, and whether errors were
-/// seen.
+/// Returns the superblock's state on the device: whether it is clean, and whether errors were
+/// recorded.
 fn state(device: &FaultyDevice) -> (bool, bool) {
     let state = Superblock::read(device).unwrap().raw().s_state.get();
     (state & STATE_CLEAN != 0, state & STATE_ERRORS != 0)
@@ -78,7 +79,7 @@ fn state(device: &FaultyDevice) -> (bool, bool) {
 fn invalid_orphans_do_not_block_access_to_other_files() {
     // Offset of `s_last_orphan` in the superblock.
     const LAST_ORPHAN: u64 = 232;
-    // An inode that was never used, a reserved one, and one that does not exist.
+    // An unused inode, a reserved inode, and one that does not exist.
     for no in [100_u32, 7, 1 << 30] {
         let device = FaultyDevice::new(BYTES, &options(BLOCK as u32));
         let ext2 = device.open(VolumeOptions::default());
@@ -97,8 +98,8 @@ fn invalid_orphans_do_not_block_access_to_other_files() {
     }
 }
 
-/// Moving a name back and forth flushes the device in between. If that fails, all names stay as
-/// they were and refer to the same inodes.
+/// Moving a name back and forth flushes the device in between. If that flush fails, all names still
+/// exist and refer to the same inodes.
 #[test]
 fn a_rename_that_fails_changes_no_name() {
     for replaces in [false, true] {
@@ -135,7 +136,7 @@ fn a_rename_that_fails_changes_no_name() {
     }
 }
 
-/// A damaged block beside a name does not prevent removing the name and its inode. The image
+/// Damage in a block next to a name does not prevent removing the name and its inode. The image
 /// records the damage.
 #[test]
 fn names_beside_damage_can_be_removed_and_damage_is_recorded() {
@@ -211,7 +212,7 @@ fn undeletable_removed_file_does_not_block_other_writes() {
     file.close().unwrap();
 }
 
-/// Reading succeeds even if an access time is due and no change can be written any more.
+/// Reading succeeds even if an access time must be updated but changes can no longer be written.
 #[test]
 fn reading_succeeds_if_access_times_cannot_be_written() {
     let device = FaultyDevice::new(BYTES, &options(BLOCK as u32));

@@ -1,4 +1,4 @@
-//! Features that the superblock names from their first use on, in images made by others.
+//! Feature flags that are set when a feature is first used, in images made by other programs.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use crate::support::{Image, has_e2fsprogs, options};
 const LARGE: u64 = 3 << 30;
 const VALUE: [u8; 400] = [7; 400];
 
-/// Uses both features, by two files.
+/// Uses both features, in two files.
 fn use_both(client: &Client<'_>) {
     let file = client.file(Ino::ROOT, "file", b"bytes").unwrap();
     client.setxattr(file, "user.block", &VALUE).unwrap();
@@ -46,7 +46,7 @@ fn ext_attr_and_large_file_features_are_set_on_first_use() {
     }
 }
 
-/// The order also holds when the superblock has long been marked as in use.
+/// This order also holds if the superblock has been marked as in use for long.
 #[test]
 fn feature_flags_are_on_the_device_before_their_first_use() {
     let device = Arc::new(MemoryDevice::new(8 << 20));
@@ -57,7 +57,7 @@ fn feature_flags_are_on_the_device_before_their_first_use() {
     device.write_at(1024, zerocopy::IntoBytes::as_bytes(&raw)).unwrap();
     let ext2 = Ext2::open(device.clone(), VolumeOptions::default()).unwrap();
     let client = Client::new(&ext2);
-    // A removed file that is open keeps the image from being marked clean.
+    // A removed file that is still open prevents marking the image clean.
     let removed = client.file(Ino::ROOT, "removed", b"bytes").unwrap();
     client.unlink(Ino::ROOT, "removed").unwrap();
     assert!(client.contents(removed).is_ok());
@@ -99,8 +99,9 @@ fn missing_feature_flags_are_found_and_repaired() {
     }
 }
 
-/// Damage makes an attribute block pointer refer to another file's block. The word taken for a
-/// count is then large, zero, or the count of an unknown kind of attributes.
+/// After damage, the pointer to an attribute block refers to another file's block. The word that is
+/// read as a count is then large, zero, or a valid count in a header with an unsupported number of
+/// blocks.
 #[test]
 fn deleting_an_inode_keeps_a_block_that_it_wrongly_claims() {
     let (magic, count, blocks) = (0xea02_0000_u32, 1_u32, 2_u32);

@@ -1,5 +1,5 @@
-//! An fsync of one file writes few blocks, however much else is dirty, and keeps its promise at
-//! every power cut.
+//! An fsync of one file writes few blocks, no matter how much else is dirty. The synced file
+//! survives every power cut.
 
 use std::cell::RefCell;
 use std::collections::HashSet;
@@ -17,7 +17,7 @@ use crate::power::{image_of, repair};
 use crate::support::{Access, Watch, Watched, has, options};
 
 const BLOCK: usize = 4096;
-/// Number of files that are dirty beside the synced one.
+/// Number of dirty files in addition to the synced one.
 const OTHERS: u32 = 20_000;
 
 /// A device in memory that counts the bytes of metadata written.
@@ -32,7 +32,7 @@ impl Watch for AtomicU64 {
     }
 }
 
-/// Makes a file system with a durable file and a durable directory on such a device.
+/// Makes a file system with a durable file and a durable directory on a [`CountingDevice`].
 fn counted() -> (Arc<CountingDevice>, Ext2) {
     let memory = MemoryDevice::new(256 << 20);
     mkfs(&memory, &options(BLOCK as u32)).unwrap();
@@ -60,7 +60,7 @@ fn fsync_of_an_append_writes_few_blocks_beside_many_dirty_inodes() {
     let (device, ext2) = counted();
     let client = Client::new(&ext2);
     let (_, file) = client.create(Ino::ROOT, "file", 0o600, OpenMode::EXCLUSIVE).unwrap();
-    // Its next blocks come after an indirect block.
+    // The next blocks of the file are mapped by an indirect block.
     file.write_all(0, &[b'f'; 14 * BLOCK]).unwrap();
     let others = client.mkdir(Ino::ROOT, "others").unwrap();
     ext2.sync().unwrap();
@@ -103,8 +103,8 @@ fn fsync_of_a_new_file_writes_few_blocks_beside_many_dirty_inodes() {
         client.open(ino, OpenMode::READ_WRITE).unwrap().fsync(false).unwrap();
     });
     assert!(nested <= 8, "{nested} blocks: four inodes, three directories");
-    // The directory of the other files was never written: the fsync writes its blocks but not their
-    // inodes.
+    // The directory of the other files has not been written yet. The fsync writes its blocks but
+    // not the inodes of the files.
     let beside = |name: &str| {
         blocks_written(&device, || {
             let ino = client.file(others, name, b"n").unwrap();
@@ -119,8 +119,8 @@ fn fsync_of_a_new_file_writes_few_blocks_beside_many_dirty_inodes() {
     assert!(directory <= 8, "{directory} blocks");
 }
 
-/// Checks the device's state of a synced file at all points after its fsync, with writes of other
-/// blocks in any order. `prepare` makes the durable state, `work` syncs a file.
+/// Checks the state of a synced file on the device at all points after its fsync. Writes of other
+/// blocks may be in any order. `prepare` creates the durable state; `work` syncs a file.
 #[track_caller]
 fn survives(
     block: u32,
@@ -186,7 +186,7 @@ fn sync(client: &Client<'_>, ino: Ino) {
 }
 
 /// The directory was made and split into many blocks since the last sync. All of its blocks contain
-/// names of files that the device does not have.
+/// names of files whose inodes are not on the device.
 #[test]
 fn synced_files_in_new_directories_survive_power_cuts() {
     let bytes: Vec<u8> = (0..20_000_u32).map(|at| (at / 7) as u8).collect();
@@ -224,14 +224,14 @@ fn synced_files_in_new_directories_survive_power_cuts() {
     );
 }
 
-/// Blocks of a durable file that was emptied are not given to a file that is synced before the
-/// truncation is. Otherwise a block would belong to both, and a checker would clone it or clear one
-/// of the files.
+/// A durable file is emptied. Its blocks must not be given to a file that is synced before the
+/// truncation reaches the device. Otherwise a block would belong to both, and a checker would clone
+/// it or clear one of the files.
 #[test]
 fn synced_file_shares_no_block_with_an_emptied_one() {
-    // Most of the volume, so that the policy prefers blocks of this file.
+    // The file fills most of the volume, so the policy prefers its freed blocks.
     const ROOM: usize = 1_300_000;
-    // Without indirect blocks, so that each fsync is independent of the truncation.
+    // These blocks need no indirect blocks, so each fsync is independent of the truncation.
     const KEPT: u32 = 30;
     let kept = vec![b'k'; 10_000];
     survives(
@@ -262,8 +262,8 @@ fn synced_file_shares_no_block_with_an_emptied_one() {
     );
 }
 
-/// If a rename replaced a name by a new inode, syncing another file in the same directory block
-/// must not remove the name from the device.
+/// A rename replaces a name by a new inode. Syncing another file in the same directory block must
+/// not remove the name from the device.
 #[test]
 fn sync_of_a_neighbour_loses_no_replaced_name() {
     survives(
@@ -373,8 +373,8 @@ fn fsync_writes_no_name_or_inode_of_other_new_files() {
     assert!(others > 0, "no name was on the device at any point");
 }
 
-/// The next flush writes what an fsync of one file left out of a block. Until then the image is not
-/// marked clean.
+/// The next flush writes the changes that an fsync of one file left out of a block. Until then the
+/// image is not marked clean.
 #[test]
 fn next_flush_writes_changes_that_an_fsync_left_out() {
     const STATE_OFFSET: u64 = 1024 + 58;
@@ -415,7 +415,7 @@ fn next_flush_writes_changes_that_an_fsync_left_out() {
     assert!(is_clean());
 }
 
-/// Checks a condition after a power cut at any point since `prepare`, before any repair.
+/// Checks a condition after a power cut at any point after `prepare`, without repairing first.
 fn holds_at_every_cut(
     prepare: impl FnOnce(&Client<'_>),
     work: impl FnOnce(&Client<'_>),
@@ -442,7 +442,7 @@ fn holds_at_every_cut(
     assert!(states > 0);
 }
 
-/// A second name is not on the device before the link count that includes it.
+/// A second name reaches the device only after the link count that includes it.
 #[test]
 fn fsync_of_a_neighbour_writes_no_name_before_its_count_of_links() {
     holds_at_every_cut(
@@ -465,8 +465,8 @@ fn fsync_of_a_neighbour_writes_no_name_before_its_count_of_links() {
     );
 }
 
-/// A hole after an indirect block is durable with the file, although the indirect block would be
-/// written last.
+/// A hole after an indirect block is durable with the file, although that indirect block is
+/// otherwise among the last to be written.
 #[test]
 fn synced_hole_behind_an_indirect_block_survives_power_cuts() {
     const HOLE: std::ops::Range<usize> = 20 * 1024..30 * 1024;
@@ -492,7 +492,7 @@ fn synced_hole_behind_an_indirect_block_survives_power_cuts() {
     );
 }
 
-/// Remaining names keep their place in a directory that shrinks in place, at every fsync.
+/// After every fsync, the remaining names keep their offsets in a directory that shrinks in place.
 #[test]
 fn fsync_of_a_shrinking_directory_keeps_the_names_that_stay() {
     const NAMES: u32 = 60;
@@ -527,8 +527,8 @@ fn fsync_of_a_shrinking_directory_keeps_the_names_that_stay() {
     );
 }
 
-/// An fsync of a directory makes moves into it wholly durable. It removes the old names from an
-/// unsynced directory, including that of a file that was removed since.
+/// An fsync of a directory makes moves into it fully durable. It also removes the old names from a
+/// directory that was not synced, including the name of a file that was removed later.
 #[test]
 fn fsync_of_a_directory_removes_old_names_of_moved_files() {
     survives(
@@ -561,8 +561,8 @@ fn fsync_of_a_directory_removes_old_names_of_moved_files() {
     );
 }
 
-/// A durable name is removed and made again. The device has it in another block: the leaf of its
-/// hash was split since, or a linear directory has room before it.
+/// A durable name is removed and created again. The device still has the old name in another block:
+/// the leaf was split in between, or an earlier block of a linear directory has room.
 #[test]
 fn synced_name_that_was_removed_and_remade_exists_once() {
     const DURABLE: u32 = 30;
@@ -571,7 +571,7 @@ fn synced_name_that_was_removed_and_remade_exists_once() {
         let made = MkfsOptions { index, ..options(1024) };
         let hasher = Hasher::new(HashVersion::HalfMd4, made.signed_hash, made.hash_seed);
         let hash = |number: &u32| hasher.hash(name(*number).as_bytes()).major;
-        // A split moves the names with the upper hashes.
+        // A split moves the names with the higher hashes.
         let again = match index {
             Some(_) => name((1..DURABLE).max_by_key(hash).unwrap()),
             None => name(DURABLE - 1),
@@ -615,7 +615,7 @@ enum Gains {
 }
 
 /// A directory that has shrunk must grow again for a new name. Growing flushes everything before
-/// the name exists, so that flush does not contain the name.
+/// the name exists, so this flush does not include the name.
 #[test]
 fn synced_name_survives_a_flush_within_its_operation() {
     let name = |number: u32| format!("name{number:03}-{}", "n".repeat(50));

@@ -1,4 +1,4 @@
-//! Images without a free block, inode or link: operations fail, and nothing is lost or damaged.
+//! Images without a free block, inode or link: operations fail, but no data is lost or damaged.
 
 use fslab_ext2::MkfsOptions;
 use fslab_vfs::{Errno, Ino, OpenMode};
@@ -31,7 +31,7 @@ fn filling_an_image_returns_nospc_and_keeps_it_clean() {
         assert_eq!(refused, Errno::NOSPC);
         assert!(size > 6 << 20, "only {size} bytes fit");
         assert_eq!(file.attr().unwrap().size, size);
-        // Each of these needs a block and must leave nothing behind when it fails.
+        // Each of these operations needs a block and must not leave anything behind when it fails.
         let long = "l".repeat(200);
         for index in 0..40 {
             let name = format!("directory{index}");

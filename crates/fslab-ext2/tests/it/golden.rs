@@ -1,5 +1,5 @@
-//! Compatibility with earlier versions: mkfs still makes the same bytes, and an image of the first
-//! version can be read, changed and left clean.
+//! Compatibility with earlier versions. mkfs still makes the same bytes. An image of the first
+//! version can be read and changed, and is left clean.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use crate::support::{Image, NOW, has, options};
 const IMAGE_BYTES: u64 = 2 << 20;
 const BLOCK: usize = 1024;
 
-/// FNV-1a of 64 bits: enough to detect a change.
+/// The 64-bit FNV-1a hash, which is sufficient to detect a change.
 fn digest(device: &MemoryDevice) -> u64 {
     let mut bytes = vec![0; device.size() as usize];
     device.read_at(0, &mut bytes).unwrap();
@@ -21,8 +21,8 @@ fn digest(device: &MemoryDevice) -> u64 {
     bytes.iter().fold(0xcbf2_9ce4_8422_2325, step)
 }
 
-/// Equal arguments make equal images, across versions of this program. If a digest has to change,
-/// the changelog says that images differ.
+/// Equal arguments produce equal images in all versions of this program. If a digest must change,
+/// mention in the changelog that images differ.
 #[test]
 fn mkfs_images_match_recorded_digests() {
     let small = options(1024);
@@ -56,7 +56,7 @@ fn name(number: u32) -> String {
     format!("{number} {}", "n".repeat(number as usize % 90))
 }
 
-/// Fills an image with some of everything.
+/// Fills an image with files of all kinds.
 fn fill(client: &Client<'_>) {
     let many = client.mkdir(Ino::ROOT, "many").unwrap();
     for number in 0..120 {
@@ -72,7 +72,7 @@ fn fill(client: &Client<'_>) {
     client.mknod(Ino::ROOT, "null", 0o020_666, 0x103).unwrap();
 }
 
-/// Writes the golden file; only if there is none yet, or for a new version of the format.
+/// Writes the golden file. Used only if there is none, or for a new version of the format.
 fn make_the_golden_image() {
     let device = Arc::new(MemoryDevice::new(IMAGE_BYTES));
     mkfs(&*device, &MkfsOptions { block_size: BlockSize::MIN, now: NOW, ..options(1024) }).unwrap();
@@ -92,7 +92,7 @@ fn make_the_golden_image() {
     std::fs::write(path(), out).unwrap();
 }
 
-/// Reads the golden image. The file has each block after its number, except blocks of zeros and the
+/// Reads the golden image. The file contains each nonzero block after its number, except for the
 /// data of the large file, which is one repeated byte.
 fn golden() -> Image {
     let image = Image::empty(IMAGE_BYTES);

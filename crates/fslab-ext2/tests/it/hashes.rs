@@ -10,7 +10,7 @@ use crate::support::has;
 const UUID: &str = "01234567-89ab-cdef-0123-456789abcdef";
 
 /// Returns names of all lengths. They are ASCII, because debugfs hashes signed characters and
-/// accepts only ASCII on its command line.
+/// accepts only ASCII in requests.
 fn names() -> Vec<String> {
     let mut names: Vec<String> = (1..=255).map(|length| "n".repeat(length)).collect();
     names.extend((0..400).map(|number| format!("{number:x}-{}", number * 7919)));
@@ -37,7 +37,7 @@ fn name_hashes_match_debugfs() {
     }
 }
 
-/// Returns all names with their hash and minor hash.
+/// Asks debugfs for the hash and minor hash of all names.
 fn ask_debugfs(version: HashVersion, seed: &str) -> (Vec<String>, Vec<(u32, u32)>) {
     let mut debugfs = Command::new("debugfs")
         .stdin(Stdio::piped())
@@ -53,7 +53,7 @@ fn ask_debugfs(version: HashVersion, seed: &str) -> (Vec<String>, Vec<(u32, u32)
     let writer = std::thread::spawn(move || input.write_all(commands.as_bytes()).unwrap());
     let output = debugfs.wait_with_output().unwrap();
     writer.join().unwrap();
-    // "Hash of NAME is 0x1234 (minor 0x5678)"
+    // The output has the form "Hash of NAME is 0x1234 (minor 0x5678)".
     let text = String::from_utf8(output.stdout).unwrap();
     let number = |word: &str| {
         u32::from_str_radix(word.trim_matches(['(', ')']).trim_start_matches("0x"), 16)

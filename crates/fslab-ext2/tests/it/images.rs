@@ -73,7 +73,7 @@ fn invalid_mkfs_options_are_refused() {
     }
 }
 
-/// 131,072 groups of 32,768 inodes have one inode more than 32 bits can number.
+/// 131,072 groups with 32,768 inodes each have one inode more than 32 bits can number.
 #[test]
 fn too_many_inodes_are_refused_before_any_write() {
     const BYTES: u64 = (1 << 44) - 4096;

@@ -8,12 +8,12 @@ use fslab_vfs_testing::client::Client;
 use crate::mounted::{Mounted, can_mount};
 use crate::support::{Image, options};
 
-/// `i_flags`: its offset in an inode.
+/// Offset of `i_flags` in an inode.
 const FLAGS: u64 = 32;
 const IMMUTABLE: u32 = 0x10;
 const APPEND: u32 = 0x20;
 
-/// Makes an image with a plain, an immutable and an append-only directory of files.
+/// Makes an image with a plain, an immutable and an append-only directory, each with files.
 fn furnished() -> Image {
     let image = Image::new(8 << 20, &options(1024));
     let ext2 = image.open();
@@ -41,7 +41,7 @@ fn furnished() -> Image {
 /// An operation and its result.
 type Tried = (&'static str, Option<Errno>);
 
-/// Runs a list of operations and records the results.
+/// Performs a list of operations and records their results.
 struct Asking<'a> {
     client: Client<'a>,
     plain: Ino,

@@ -1,4 +1,4 @@
-//! Images with unknown features are read where that is safe, and never changed.
+//! Images with unknown features are read if that is safe, and are never changed.
 
 use std::sync::Arc;
 
@@ -18,7 +18,7 @@ fn with_file(size: u64, arguments: &[&str]) -> Image {
     image
 }
 
-/// Asserts that every operation that judges or changes an image fails, names the feature, and
+/// Asserts that every operation that checks or changes an image fails, reports the feature, and
 /// changes no byte.
 #[track_caller]
 fn assert_refused(image: &Image, feature: &str) {
@@ -44,7 +44,7 @@ fn assert_refused(image: &Image, feature: &str) {
     assert!(std::fs::read(image.path()).unwrap() == before, "{feature}: bytes changed");
 }
 
-/// Asserts that only the file is found, and that reading changes no byte.
+/// Asserts that the image contains only the expected file, and that reading changes no byte.
 #[track_caller]
 fn assert_readable(image: &Image, feature: &str) {
     let before = std::fs::read(image.path()).unwrap();
@@ -70,7 +70,7 @@ fn images_with_a_journal_are_read_and_never_changed() {
     assert_refused(&image, "has_journal");
     assert_readable(&image, "has_journal");
     image.check("never changed");
-    // The image also has a wrong link count, which would otherwise be repaired.
+    // The image also has a wrong link count; repair would correct it if it were allowed to.
     image.debugfs(&["sif <2> links_count 9"]);
     assert_refused(&image, "has_journal");
     image.debugfs(&["sif <2> links_count 3", "feature needs_recovery"]);
@@ -98,7 +98,7 @@ fn images_with_unknown_compat_features_are_read_and_never_changed() {
     assert_refused(&image, "FEATURE_C30");
 }
 
-/// The feature only advises kernels; it changes nothing on the device.
+/// The feature is only a hint to kernels; it does not affect the data on the device.
 #[test]
 fn dir_prealloc_feature_is_accepted() {
     if !has_e2fsprogs() {
@@ -111,7 +111,7 @@ fn dir_prealloc_feature_is_accepted() {
     image.check("opened for writing");
 }
 
-/// A contradiction to the format of plain ext2 may be valid with an unknown feature.
+/// An inconsistency in plain ext2 may be valid with an unknown feature.
 #[test]
 fn unknown_features_are_named_rather_than_called_damage() {
     if !has_e2fsprogs() {

@@ -1,5 +1,6 @@
-//! Random scripts run by the engine and the kernel in turn, compared with the model. After each
-//! turn e2fsck finds nothing, the kernel finds every name, and all contents equal the model's.
+//! Runs random scripts alternately with the engine and the kernel, and compares the results with a
+//! model. After each turn, e2fsck finds no problem, the kernel finds every name, and all contents
+//! equal the model's.
 
 use std::collections::HashMap;
 
@@ -15,7 +16,7 @@ use crate::directories::collisions;
 use crate::script::{Script, compare};
 use crate::support::{Image, has, options};
 
-/// Number of scripts per block size, unless the environment sets another.
+/// Number of scripts per block size; an environment variable overrides it.
 const SCRIPTS: u64 = 4;
 const ROUNDS: u32 = 3;
 const IMAGE_BYTES: u64 = 96 << 20;
@@ -59,8 +60,8 @@ fn with_engine(image: &Image, work: impl FnOnce(&Client<'_>)) {
     ext2.shutdown().unwrap();
 }
 
-/// Returns names with equal hashes: precomputed for the function without a seed, pairs found by
-/// search for the others.
+/// Returns names with equal hashes: precomputed names for the hash function without a seed, and
+/// pairs found by search for the others.
 fn crowd(options: &MkfsOptions) -> Vec<String> {
     const NAMES: u32 = 160_000;
     let version = options.index.unwrap_or(HashVersion::HalfMd4);

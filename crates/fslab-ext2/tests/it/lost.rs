@@ -7,7 +7,7 @@ use fslab_vfs_testing::client::Client;
 
 use crate::support::{Image, has_e2fsprogs, options};
 
-/// Makes a directory of this many files, each containing its number, and one subdirectory.
+/// Makes a directory with this many files, each containing its number, and one subdirectory.
 fn fill(client: &Client<'_>, name: &str, files: u32) -> BTreeMap<String, Vec<u8>> {
     let directory = client.mkdir(Ino::ROOT, name).unwrap();
     let mut made = BTreeMap::new();
@@ -94,7 +94,7 @@ fn names_already_in_lost_and_found_are_not_reused() {
     assert_eq!(all, [b"in the way".to_vec(), b"lost".to_vec()]);
 }
 
-/// A lost+found that was removed and made again is indexed when it outgrows a block.
+/// A lost+found that was removed and created again becomes indexed when it grows beyond one block.
 #[test]
 fn files_are_attached_to_an_indexed_lost_and_found() {
     if !has_e2fsprogs() {
@@ -122,7 +122,7 @@ fn files_are_attached_to_an_indexed_lost_and_found() {
     });
 }
 
-/// The root may have an index and full blocks.
+/// The root may have an index and only full blocks.
 #[test]
 fn a_missing_lost_and_found_is_made() {
     if !has_e2fsprogs() {

@@ -1,4 +1,4 @@
-//! The memory of a simulated volume depends on its files, not on its size.
+//! The memory needed for a simulated volume depends on its files, not on its size.
 
 use fslab_ext2::alloc::volume::{Grown, Volume};
 use fslab_ext2::alloc::{Clustering, InodeRequest, MemorySpace, POLICIES, PolicySpec, Space};
@@ -6,8 +6,8 @@ use fslab_ext2::{BlockSize, Geometry, GroupNo, InodeNo};
 
 use crate::support::ran_within;
 
-/// Maximum memory of a process that simulates a volume, in bytes. Bitmaps of all groups would take
-/// ten times as much, a pointer per inode a hundred times.
+/// Maximum memory of a process that simulates a volume, in bytes. Bitmaps of all groups would need
+/// ten times as much; a pointer per inode would need a hundred times as much.
 const MEMORY_MAX: u64 = 64 << 20;
 /// Number of groups in 16 TiB.
 const GROUPS: u32 = 131_071;

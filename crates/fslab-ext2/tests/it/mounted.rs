@@ -1,4 +1,4 @@
-//! Mounting an image with the kernel's own file system.
+//! Mounts an image with the kernel's file system.
 
 use std::path::Path;
 
@@ -6,7 +6,7 @@ use fslab_sys::loop_device::{LoopDevice, Options};
 use fslab_sys::mounts::Mount;
 use tempfile::TempDir;
 
-/// A mounted image; dropping it unmounts and detaches everything.
+/// A mounted image. Dropping it unmounts the image and detaches its loop device.
 pub struct Mounted {
     mount: Option<Mount>,
     _device: LoopDevice,

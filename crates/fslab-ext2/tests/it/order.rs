@@ -1,5 +1,5 @@
-//! The order of writes to the device. Mass deletion needs no flush on its way and loses nothing
-//! that must stay. Bytes of one file never appear in another.
+//! The order of writes to the device. Mass deletion needs no intermediate flush and loses no
+//! remaining file. Bytes of one file never appear in another.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -62,8 +62,8 @@ fn after_cuts(
         .unwrap_or_else(|problem| panic!("FSLAB_SEED={seed}: {problem}"))
 }
 
-/// Asserts that each file has one of its names in one of these directories of the root, at every
-/// power cut since `begin`.
+/// At every power cut since `begin`, asserts that each file has one of its names in one of these
+/// directories of the root.
 #[track_caller]
 fn lose_none(
     device: &CrashDevice,
@@ -145,7 +145,7 @@ fn deletion_in_masses_flushes_nothing_and_keeps_the_other_names() {
 }
 
 /// Leaves are split, merged and moved from the directory's end into gaps, all between two flushes.
-/// Names that stay must exist after every power cut.
+/// The remaining names must exist after every power cut.
 #[test]
 fn split_and_joined_leaves_lose_no_name_in_a_power_cut() {
     const KEPT: u32 = 900;
@@ -166,12 +166,12 @@ fn split_and_joined_leaves_lose_no_name_in_a_power_cut() {
     drop(client);
     ext2.sync().unwrap();
     let begin = device.position();
-    // The number of new names, and which of the old names are removed with them.
+    // The number of new names, and the remainder that selects the old names to remove with them.
     for (passing, goes) in [(PASSING, 3), (PASSING / 2, 2)] {
         let mut gone: Vec<String> =
             (0..passing).map(|index| format!("passing{index:06}-{passing}")).collect();
         for name in &gone {
-            // One client per file, so that no reference is left.
+            // Each file has its own client, which drops all references.
             Client::new(&ext2).file(names, name, b"").unwrap();
         }
         gone.extend((0..KEPT).filter(|index| index % 4 == goes).map(kept));
@@ -185,7 +185,7 @@ fn split_and_joined_leaves_lose_no_name_in_a_power_cut() {
     lose_none(&device, BYTES, begin, &["names"], &kept);
 }
 
-/// Names are moved between blocks, and other names come to the blocks that they left.
+/// Names are moved between blocks, and other names are put into the freed space.
 #[test]
 fn moved_names_are_in_one_place_at_least_behind_a_power_cut() {
     const FILES: usize = 120;
@@ -198,7 +198,7 @@ fn moved_names_are_in_one_place_at_least_behind_a_power_cut() {
         recorded(BYTES, &MkfsOptions { bytes_per_inode: 4096, ..options(BLOCK as u32) });
     let client = Client::new(&ext2);
     let directories = ["a", "b"].map(|name| client.mkdir(Ino::ROOT, name).unwrap());
-    // The current place of each file, and all names that it ever had.
+    // The current directory of each file, and all names that it ever had.
     let mut places: Vec<usize> = (0..FILES).map(|file| file % 2).collect();
     let mut names: Vec<Vec<String>> =
         (0..FILES).map(|file| vec![format!("file{file}-{:n<40}", "")]).collect();
@@ -220,9 +220,9 @@ fn moved_names_are_in_one_place_at_least_behind_a_power_cut() {
     lose_none(&device, BYTES, begin, &["a", "b"], &names);
 }
 
-/// Names are moved between leaves of one directory. Then most leaves are merged and the rest moved
-/// to its beginning, all between two flushes. The test fails if a last block is not written in its
-/// old place for the names that were moved to it.
+/// Names are moved between leaves of one directory. Then most leaves are merged and the others are
+/// moved to the directory's beginning, all between two flushes. The test fails if a last block is
+/// moved without also being written at its old position, because names had been moved into it.
 #[test]
 fn moved_names_outlive_the_joining_of_their_leaves() {
     const KEPT: usize = 400;
@@ -239,7 +239,7 @@ fn moved_names_outlive_the_joining_of_their_leaves() {
     let client = Client::new(&ext2);
     let directory = client.mkdir(Ino::ROOT, "names").unwrap();
     let long = |kind: &str, number: usize| format!("{kind}{number}-{:n<40}", "");
-    // All names that each file ever had.
+    // All names that each file has had so far.
     let mut names: Vec<Vec<String>> = (0..KEPT).map(|file| vec![long("kept", file)]).collect();
     for names in &names {
         client.file(directory, &names[0], b"").unwrap();
@@ -250,7 +250,7 @@ fn moved_names_outlive_the_joining_of_their_leaves() {
         let mut passing: Vec<String> =
             (0..PASSING).map(|index| long("passing", round * PASSING + index)).collect();
         for name in &passing {
-            // One client per file, so that no reference is left.
+            // Each file has its own client, which drops all references.
             Client::new(&ext2).file(directory, name, b"").unwrap();
         }
         ext2.sync().unwrap();
@@ -269,7 +269,7 @@ fn moved_names_outlive_the_joining_of_their_leaves() {
     lose_none(&device, BYTES, begin, &["names"], &names);
 }
 
-/// This holds even without repair: the inode of a name is on the device before the name.
+/// Even without repair, the inode of a name is on the device before the name.
 #[test]
 fn no_name_is_on_the_device_before_its_inode() {
     const NAMES: u32 = 20;
@@ -300,8 +300,8 @@ fn no_name_is_on_the_device_before_its_inode() {
     assert!(seen > NAMES, "only {seen} names were on the device at any point");
 }
 
-/// A write has to wait midway for blocks of a removed file. The blocks mapped before are on the
-/// device before the size is, and e2fsck corrects the size.
+/// A write must wait midway for blocks of a removed file. The blocks that it mapped first reach the
+/// device before the new size; e2fsck corrects the size.
 #[test]
 fn no_bytes_of_a_removed_file_show_behind_a_power_cut() {
     const BYTES: u64 = 2 << 20;
@@ -346,8 +346,8 @@ fn no_bytes_of_a_removed_file_show_behind_a_power_cut() {
     assert!(rounded > 0, "no cut fell between the pointers and the size");
 }
 
-/// The superblock never names an inode that is not an orphan: a deleted one, or one that the device
-/// has only with its name or not at all.
+/// The orphan list in the superblock never begins with an inode that is not an orphan.
+/// Counterexamples are a deleted inode, and one that the device has with a name or not at all.
 #[test]
 fn orphan_list_head_is_an_orphan_at_every_power_cut() {
     let (device, ext2) = recorded(2 << 20, &options(BLOCK as u32));
@@ -393,7 +393,7 @@ fn orphan_list_head_is_an_orphan_at_every_power_cut() {
     assert!(seen > 20, "only {seen} states had a list");
 }
 
-/// A write moves the file's blocks together and then needs their old places. These are not
+/// A write relocates the file's blocks and then needs their old addresses. These are not
 /// overwritten while the device refers to them for synced data.
 #[test]
 fn synced_bytes_survive_a_write_that_moves_their_blocks() {
@@ -405,7 +405,7 @@ fn synced_bytes_survive_a_write_that_moves_their_blocks() {
     let client = Client::new(&ext2);
     let (attr, kept) = client.create(Ino::ROOT, "kept", 0o600, OpenMode::EXCLUSIVE).unwrap();
     kept.write_all(0, &[b'k'; KEPT * BLOCK]).unwrap();
-    // There is space for one block and for moving all; then nothing is left for the next blocks.
+    // The free space suffices for one block and for relocating all blocks; then none is left.
     let room = client.file(Ino::ROOT, "room", &[b'r'; (KEPT + 2) * BLOCK]).unwrap();
     let (_, filler) = client.create(Ino::ROOT, "filler", 0o600, OpenMode::EXCLUSIVE).unwrap();
     let mut size = 0;
@@ -433,8 +433,9 @@ fn synced_bytes_survive_a_write_that_moves_their_blocks() {
     });
 }
 
-/// An attribute in a block, for which the inode has room by now, has its old or new value at every
-/// point. This holds both when it stays in the block and when it has to leave.
+/// An extended attribute in a block has its old or new value at every point, even if the inode has
+/// room for it by then. This holds whether the attribute remains in the block or must be moved into
+/// the inode.
 #[test]
 fn xattr_has_its_old_or_new_value_at_every_power_cut() {
     let (device, ext2) = recorded(2 << 20, &options(BLOCK as u32));

@@ -2,12 +2,12 @@
 //! flush are lost. e2fsck must then be able to repair the image, and every file whose fsync had
 //! returned must exist under its name with its content.
 //!
-//! Blocks of the file system are written whole or not at all (see SEMANTICS): a split packs a
-//! directory block anew, and no order of writes could protect against half a block.
+//! A block of the file system is written completely or not at all (see SEMANTICS). A split rewrites
+//! a directory block, and no order of writes could protect against half a block.
 //!
-//! Faults that this test found: indirect blocks that lost pointers before their replacement was
-//! written; a block that received merged names and was then delayed; a new directory whose name
-//! came to lie in a delayed block while a file was moved into it.
+//! Bugs that this test found: indirect blocks that lost pointers before their replacement was
+//! written; a block that was delayed after it had received merged names; a new directory whose name
+//! was stored in a delayed block while a file was moved into it.
 
 use std::collections::BTreeMap;
 use std::collections::HashSet;
@@ -27,7 +27,7 @@ use rand_pcg::Pcg64;
 use crate::support::{Image, has, options};
 
 const IMAGE_BYTES: u64 = 20 << 20;
-/// Number of points at which the power is cut, unless the environment sets another.
+/// Number of points at which the power is cut; an environment variable overrides it.
 const CUTS: usize = 14;
 /// Number of rounds of work; each ends with an fsync.
 const ROUNDS: u32 = 3;
@@ -39,12 +39,12 @@ struct Choice {
     path: String,
     /// Bytes that must be present.
     bytes: Vec<u8>,
-    /// Some of these writes may follow, whole and in order.
+    /// Some of these writes may follow, each complete and in this order.
     appended: Vec<Vec<u8>>,
 }
 
 impl Choice {
-    /// Whether `contents` is this state, or a state that e2fsck may make from it. A pointer in an
+    /// Whether `contents` is this state, or a state that e2fsck may turn it into. A pointer in an
     /// indirect block reaches the device before the inode with its size. e2fsck then extends the
     /// size to the end of the last block, so only zeros may follow the written bytes.
     fn is(&self, contents: &[u8], block_bytes: usize) -> bool {
@@ -58,7 +58,7 @@ impl Choice {
         rest.is_empty() || (is_rounded && is_slack)
     }
 
-    /// Returns the state after an fsync.
+    /// Returns the state after an fsync: all appended bytes must be present.
     fn settled(mut self) -> Self {
         self.bytes.extend(std::mem::take(&mut self.appended).into_iter().flatten());
         self
@@ -87,7 +87,7 @@ fn only_zeros_to_the_block_end_may_follow_written_bytes() {
     }
 }
 
-/// The permitted states of each file, from a position of the record on.
+/// The permitted states of each file, each valid from a position in the device's log.
 #[derive(Default)]
 struct Promises {
     files: BTreeMap<u32, Vec<(usize, Vec<Choice>)>>,
@@ -109,7 +109,7 @@ impl Promises {
     }
 }
 
-/// Returns the directory of a path, and the last name.
+/// Returns the directory that contains the last name of a path, and that name.
 fn parent<'a>(client: &Client<'_>, path: &'a str) -> fslab_vfs::Result<(Ino, &'a str)> {
     let (directories, name) = path.rsplit_once('/').unwrap();
     let mut at = Ino::ROOT;
@@ -128,7 +128,7 @@ struct Work<'a> {
     directories: Vec<Ino>,
     noise: Vec<(usize, String)>,
     count: u32,
-    /// How many syncs of a file wrote only that file, and how many flushed everything.
+    /// Number of syncs of a file that wrote only that file, and number that flushed everything.
     syncs: [u32; 2],
 }
 
@@ -207,7 +207,7 @@ impl Work<'_> {
     fn sync(&mut self, path: &str) {
         let file = self.client.open(self.ino(path), OpenMode::READ_WRITE).unwrap();
         file.fsync(false).unwrap();
-        // Only a full flush writes the counts.
+        // Only a full flush writes the free counts.
         let on_device = Superblock::read(self.device).unwrap().raw().s_free_inodes_count.get();
         let now = self.client.subject().statfs(&self.client.request(), Ino::ROOT).unwrap();
         self.syncs[usize::from(u64::from(on_device) == now.files_free)] += 1;
@@ -225,7 +225,7 @@ impl Work<'_> {
         self.promises.set(file, self.device.position(), vec![last]);
     }
 
-    /// Makes a new file, perhaps in a new directory.
+    /// Makes a new file, sometimes in a new directory.
     fn promise(&mut self, file: u32) {
         let bytes = self.bytes(70_000);
         let number = self.any_directory();
@@ -256,7 +256,7 @@ impl Work<'_> {
         *files.choose(&mut self.random).unwrap()
     }
 
-    /// Appends to a file in pieces, while other files take the space after it.
+    /// Appends to a file in several writes, while other files use the space after it.
     fn append(&mut self) {
         let file = self.any_file();
         let mut choices = self.promises.now(file);
@@ -271,7 +271,7 @@ impl Work<'_> {
             for choice in &mut choices {
                 choice.appended.push(bytes.clone());
             }
-            // Recorded first: part of the write may be on the device before it returns.
+            // Recorded before the write: parts of it may be on the device before it returns.
             self.promises.set(file, before, choices.clone());
             handle.write_all(offset, &bytes).unwrap();
             offset += bytes.len() as u64;
@@ -280,8 +280,7 @@ impl Work<'_> {
         }
     }
 
-    /// Replaces a file as careful programs do: writes a new file, syncs it, and renames it over the
-    /// old one.
+    /// Replaces a file safely: writes a new file, syncs it, and renames it over the old one.
     fn replace(&mut self) {
         let file = self.any_file();
         let mut choices = self.promises.now(file);
@@ -297,11 +296,11 @@ impl Work<'_> {
         self.client.rename(directory, aside, directory, name).unwrap();
     }
 
-    /// Removes a file and makes it again with the same name.
+    /// Removes a file and creates it again with the same name.
     fn make_again(&mut self) {
         let file = self.any_file();
         let path = self.promises.now(file).pop().unwrap().path;
-        // Until it is synced, it may be missing.
+        // Until the new file is synced, the name may be missing.
         self.promises.set(file, self.device.position(), Vec::new());
         let (directory, name) = parent(&self.client, &path).unwrap();
         self.client.unlink(directory, name).unwrap();
@@ -329,9 +328,8 @@ impl Work<'_> {
         self.promises.set(file, self.device.position(), vec![new]);
     }
 
-    /// Moves a file, by rename or by link and unlink, into an existing or a new directory. If its
-    /// old directory becomes empty, that is removed. The file has its old or new name at every
-    /// point.
+    /// Moves a file, by rename or by link and unlink, into an existing or new directory. Removes
+    /// the old directory if it becomes empty. The file has its old or new name at every point.
     fn move_away(&mut self) {
         let file = self.any_file();
         let mut choices = self.promises.now(file);
@@ -469,7 +467,7 @@ fn found(client: &Client<'_>, choice: &Choice) -> fslab_vfs::Result<Ino> {
     Ok(client.lookup(directory, name)?.ino)
 }
 
-/// Describes the promised and the found state.
+/// Describes the promised state and the state found.
 fn told(client: &Client<'_>, choice: &Choice) -> String {
     let Choice { path, bytes, appended } = choice;
     let found = match found(client, choice) {
@@ -480,7 +478,7 @@ fn told(client: &Client<'_>, choice: &Choice) -> String {
     format!("{path}, {} bytes and up to {more} more: {found}", bytes.len())
 }
 
-/// Chooses some of the points of the work.
+/// Chooses some of the points after `begin` at which the power is cut.
 fn points(all: Vec<usize>, begin: usize, cuts: usize, random: &mut Pcg64) -> HashSet<usize> {
     let all: Vec<usize> = all.into_iter().filter(|point| *point > begin).collect();
     all.sample(random, cuts).copied().collect()

@@ -1,4 +1,4 @@
-//! The results of repair, and the use of repaired images.
+//! Tests the results of repair and the use of repaired images.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use crate::support::{Image, NOW, has, has_e2fsprogs, options};
 /// Offset of the superblock's state on the device.
 const STATE: u64 = 1024 + 58;
 
-/// Makes an image as a crash leaves it while two removed files are open.
+/// Makes an image in the state after a crash, with two removed files that were open.
 fn crashed() -> (Image, [InodeNo; 2]) {
     let image = Image::new(8 << 20, &options(1024));
     let ext2 = image.open();
@@ -33,7 +33,7 @@ fn crashed() -> (Image, [InodeNo; 2]) {
 #[test]
 fn image_with_orphans_is_repaired_and_can_be_resized() {
     let (image, [_, other]) = crashed();
-    // Also record errors, as a kernel does.
+    // Also record errors, as the kernel does.
     image.device().write_at(STATE, &[2, 0]).unwrap();
     let found = image.report().findings;
     let of_state = [Problem::Orphans(other), Problem::NotInOrder];
@@ -58,7 +58,7 @@ fn image_with_orphans_is_repaired_and_can_be_resized() {
     }
 }
 
-/// The image has no other problem.
+/// The image has no problem other than the missing clean mark.
 #[test]
 fn repair_cleans_an_image_that_was_only_not_unmounted() {
     let image = Image::new(8 << 20, &options(1024));
@@ -71,7 +71,7 @@ fn repair_cleans_an_image_that_was_only_not_unmounted() {
     assert!(grow(&image.device()).is_ok() && image.report().findings.is_empty());
 }
 
-/// The bad blocks are recorded as `mke2fs -c` does.
+/// The bad blocks are recorded in the same way as by `mke2fs -c`.
 #[test]
 fn bad_blocks_stay_allocated_in_check_repair_and_shrink() {
     if !has_e2fsprogs() {
@@ -98,7 +98,7 @@ fn bad_blocks_stay_allocated_in_check_repair_and_shrink() {
     assert!(message.contains("bad blocks"), "{message}");
     assert!(shrink(&device, 7500 << 10).is_ok());
     image.check("shrunk to behind the last bad block");
-    // Any other field set in this inode is damage.
+    // Any other field set in this inode is reported as damage.
     image.debugfs(&["sif <1> uid 7"]);
     assert!(!image.report().is_clean() && !image.e2fsck().0);
 }
@@ -110,7 +110,7 @@ fn images_with_unknown_ro_compat_features_are_not_repaired() {
     }
     let arguments = ["-t", "ext2", "-b", "1024", "-O", "uninit_bg,huge_file,dir_nlink"];
     let image = Image::of_mke2fs(40 << 20, &arguments);
-    // A wrong link count would otherwise be repaired.
+    // A wrong link count, which repair would correct if it were allowed to.
     image.debugfs(&["sif <2> links_count 9"]);
     let before = std::fs::read(image.path()).unwrap();
     let device: Arc<dyn BlockDevice> = Arc::new(image.device());

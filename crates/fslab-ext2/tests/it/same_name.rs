@@ -1,4 +1,4 @@
-//! A name that occurs twice in a directory, in different blocks.
+//! Tests a name that occurs twice in a directory, in different blocks.
 
 use fslab_ext2::Flaw;
 use fslab_ext2::MkfsOptions;
@@ -14,8 +14,8 @@ fn name(number: u32) -> String {
     format!("name{number:04}-of-some-length")
 }
 
-/// Makes an image with a directory `names` of several blocks; `last` makes its last entry,
-/// `name(NAMES)`.
+/// Makes an image with a directory `names` of several blocks; `last` makes its last entry, which
+/// has the name `name(NAMES)`.
 fn with_last(made: &MkfsOptions, last: impl Fn(&Client<'_>, Ino)) -> Image {
     let image = Image::new(8 << 20, made);
     let ext2 = image.open();
@@ -30,11 +30,11 @@ fn with_last(made: &MkfsOptions, last: impl Fn(&Client<'_>, Ino)) -> Image {
     image
 }
 
-/// Gives the last entry of `names` the name of the second.
+/// Changes the name of the last entry of `names` to that of the second entry.
 fn rename_last(image: &Image) {
     let bytes = std::fs::read(image.path()).unwrap();
     let wanted = name(NAMES).into_bytes();
-    // Files contain other names, so that only directory records match name and length.
+    // Files contain different names, so only directory records match both the length and the name.
     let record = [&[wanted.len() as u8][..]].concat();
     let found: Vec<_> = (0..bytes.len() - wanted.len())
         .filter(|at| bytes[*at..].starts_with(&wanted) && bytes[at - 2] == record[0])
@@ -62,7 +62,7 @@ fn find_and_repair(image: &Image) {
     image.repair_whole();
 }
 
-/// Returns the contents of everything in lost+found.
+/// Returns the contents of all files in lost+found.
 fn lost(client: &Client<'_>) -> Vec<Vec<u8>> {
     let lost = client.lookup(Ino::ROOT, "lost+found").unwrap().ino;
     client
@@ -128,7 +128,7 @@ fn directory_with_the_duplicate_name_of_a_file_is_kept() {
     assert_eq!(client.contents(file).unwrap(), b"within");
 }
 
-/// In an indexed directory the name is also in the wrong leaf for its hash.
+/// In an indexed directory, the name is also in a leaf that does not match its hash.
 #[test]
 fn duplicate_name_in_an_indexed_directory_keeps_both_files() {
     if !has_e2fsprogs() {

@@ -1,21 +1,21 @@
-//! Random changes of a tree, made both on a subject and on the model.
+//! Random changes of a tree, applied to a subject and to the model.
 
 use fslab_vfs::{Attr, Errno, FileKind, Ino, OpenMode, SetAttr, SetTime, Timestamp};
 use fslab_vfs_testing::client::Client;
 use rand::{Rng, RngExt, SeedableRng};
 use rand_pcg::Pcg64;
 
-/// The existing paths and the random source of a script.
+/// The existing paths and the random generator of a script.
 pub struct Script {
     random: Pcg64,
     directories: Vec<String>,
     files: Vec<String>,
     count: u32,
-    /// Names that are added and removed in a directory of their own.
+    /// Names that are repeatedly added and removed in a separate directory.
     crowd: Vec<String>,
 }
 
-/// The directory of the crowd's names.
+/// The directory for the names in `crowd`.
 const CROWD: &str = "/crowd";
 
 fn split(path: &str) -> (&str, &str) {
@@ -46,7 +46,8 @@ impl Script {
         }
     }
 
-    /// Adds names that are used repeatedly and together, such as names with equal hashes.
+    /// Sets names that are repeatedly added and removed in one directory, such as names with equal
+    /// hashes.
     pub fn with_crowd(self, crowd: Vec<String>) -> Self {
         Self { crowd, ..self }
     }
@@ -72,7 +73,7 @@ impl Script {
         }
     }
 
-    /// Runs without the largest files.
+    /// Runs the script without its largest files.
     pub fn run_small(&mut self, subject: &Client<'_>, model: &Client<'_>, steps: u32) {
         let both = [subject, model];
         for step in 0..steps {
@@ -110,7 +111,7 @@ impl Script {
         self.directories.push(path);
     }
 
-    /// Adds many names at once, so that directories grow past every limit.
+    /// Adds many names at once, so that directories reach all size limits.
     fn fill_directory(&mut self, both: [&Client<'_>; 2]) {
         for _ in 0..self.random.random_range(20..250) {
             let path = self.new_path();
@@ -119,7 +120,7 @@ impl Script {
                 client.file(parent(client, &path), split(&path).1, b"").unwrap();
             }
             self.files.push(path);
-            // Mostly into one directory.
+            // Most names go to one directory.
             let at = self.directories.iter().position(|one| *one == directory).unwrap();
             if self.random.random_range(0..40) > 0 {
                 let last = self.directories.len() - 1;
@@ -208,7 +209,7 @@ impl Script {
         }
     }
 
-    /// Renames files to new and existing names, and sometimes a directory.
+    /// Renames a file to a new or existing name, and sometimes a directory.
     fn rename(&mut self, both: [&Client<'_>; 2]) {
         let Some(from) = self.pick(|script| &script.files) else { return };
         let taken = self.random.random_range(0..3) == 0;
@@ -271,7 +272,7 @@ impl Script {
         }
     }
 
-    /// Adds, removes and replaces names of the crowd, among others that fill the leaves.
+    /// Adds, removes and replaces names of the crowd, along with other names that fill the leaves.
     fn mingle(&mut self, both: [&Client<'_>; 2]) {
         if self.crowd.is_empty() {
             return;
@@ -370,7 +371,7 @@ fn compare_files(subject: &Client<'_>, model: &Client<'_>, found: &Attr, wanted:
     }
 }
 
-/// Compares the model's data ranges and expects zeros around them, because files may be large and
+/// Compares the model's data ranges and expects zeros outside them, because files may be large and
 /// sparse.
 #[track_caller]
 fn compare_bytes(subject: &Client<'_>, model: &Client<'_>, found: Ino, wanted: Ino, at: &str) {

@@ -1,4 +1,4 @@
-//! Listings that continue from any earlier position, as after `seekdir`.
+//! Tests that listings continue from any earlier position, as after `seekdir`.
 
 use std::collections::BTreeSet;
 use std::ffi::OsString;
@@ -21,7 +21,7 @@ fn kinds() -> [MkfsOptions; 3] {
     ]
 }
 
-/// Lists a directory from a position on, `room` entries at a time.
+/// Lists a directory from a position to its end, `room` entries at a time.
 fn rest(client: &Client<'_>, directory: Ino, from: u64, room: usize) -> Vec<Listed> {
     let listing = client.opendir(directory).unwrap();
     let (mut all, mut offset): (Vec<Listed>, _) = (Vec::new(), from);
@@ -58,8 +58,8 @@ fn listing_resumes_from_every_earlier_position() {
     }
 }
 
-/// A name that stays is listed exactly once after each position that it followed, whatever names
-/// are added and removed.
+/// Each remaining name is listed exactly once after every earlier position, regardless of other
+/// names that are added and removed.
 #[test]
 fn positions_stay_valid_while_names_are_added_and_removed() {
     let mut random = Pcg64::seed_from_u64(seed());
@@ -67,7 +67,7 @@ fn positions_stay_valid_while_names_are_added_and_removed() {
         let ext2 = in_memory(24 << 20, &made);
         let client = Client::new(&ext2);
         let directory = client.mkdir(Ino::ROOT, "names").unwrap();
-        // Every third name stays.
+        // Every third name is kept.
         let mut count = 0;
         let mut passing: Vec<String> = Vec::new();
         let stays = |number: u32| number.is_multiple_of(3);
@@ -107,8 +107,8 @@ fn positions_stay_valid_while_names_are_added_and_removed() {
     }
 }
 
-/// Fills a directory, records its positions, lets it shrink to a few names and grow again. Asserts
-/// that the names that stayed are found after every position.
+/// Fills a directory and records its positions, then lets it shrink to a few names and grow again.
+/// Asserts that the kept names are found from every position.
 #[track_caller]
 fn assert_positions_outlast(ext2: &dyn FileSystem, is_kept: impl Fn(usize) -> bool) {
     let client = Client::new(ext2);
@@ -144,7 +144,7 @@ fn is_dot(name: &OsString) -> bool {
     name == "." || name == ".."
 }
 
-/// Makes a file system with a directory `names` that was filled under these options.
+/// Makes a file system with a directory `names` that was filled with these options.
 fn filled(made: &MkfsOptions, form: Option<Form>, names: u32) -> Arc<MemoryDevice> {
     let device = Arc::new(MemoryDevice::new(16 << 20));
     mkfs(&*device, made).unwrap();
@@ -179,7 +179,7 @@ fn positions_of_a_linear_directory_stay_valid_on_an_indexed_volume() {
     ext2.shutdown().unwrap();
 }
 
-/// The superblock's hash function is changed, as by `tune2fs -E hash_alg`.
+/// The hash function in the superblock is changed, as `tune2fs -E hash_alg` does.
 #[test]
 fn positions_stay_valid_after_the_hash_function_changes() {
     let made = MkfsOptions { bytes_per_inode: 1024, ..options(1024) };
@@ -215,7 +215,7 @@ fn listings_by_inode_are_sorted_and_resume_from_every_position() {
             let next = listing.next(whole[at - 1].next_offset, 1).unwrap();
             assert_eq!(next[0].name, whole[at].name, "from entry {at}");
         }
-        // A new listing shows new names, and so does one that starts again.
+        // A new listing contains new names, and so does one that is restarted.
         client.unlink(directory, "name0").unwrap();
         client.file(directory, "other", b"").unwrap();
         let again = rest(&client, directory, 0, 100);

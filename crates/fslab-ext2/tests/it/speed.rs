@@ -1,4 +1,4 @@
-//! Measurements without a verdict: run with `--release -- --ignored --nocapture speed`.
+//! Measurements that do not pass or fail. Run with `--release -- --ignored --nocapture speed`.
 
 use std::path::Path;
 use std::process::Command;
@@ -45,7 +45,7 @@ impl Clock {
     }
 }
 
-/// Returns the processor time of this thread.
+/// Returns the processor time that this thread has used.
 fn spent() -> Duration {
     let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
     Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
@@ -152,11 +152,11 @@ fn speed_of_creates_against_the_kernel() {
     }
 }
 
-/// Measures a create, a lookup and an unlink among 10 thousand, 100 thousand and 10 million names.
-/// Names are created in numeric order, but stored in hash order. Among millions, each create
-/// therefore accesses another block, and a cache that is too small reads and writes a block each
-/// time. `FSLAB_EXT2_BLOCK` sets the block size: a leaf of 1 KiB has a quarter as much to search.
-/// `FSLAB_EXT2_CACHE` sets the cache in MiB.
+/// Measures creating, looking up and unlinking names in directories of 10 thousand, 100 thousand
+/// and 10 million names. Names are created in numeric order but stored in hash order. With millions
+/// of names, each create therefore accesses a different block. A cache that is too small then reads
+/// and writes a block each time. `FSLAB_EXT2_BLOCK` sets the block size: a leaf of 1 KiB has a
+/// quarter of the names to search. `FSLAB_EXT2_CACHE` sets the cache size in MiB.
 #[test]
 #[ignore = "a measurement: wants a quiet machine and an optimised build"]
 fn speed_of_ten_million_names() {

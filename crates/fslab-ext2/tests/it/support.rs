@@ -1,4 +1,4 @@
-//! Images in memory and in files, and the verdicts of outside tools.
+//! Images in memory and in files, and the results of external tools.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -12,7 +12,7 @@ use fslab_vfs_testing::client::Client;
 use rustix::process::{Resource, Rlimit, setrlimit};
 use tempfile::TempDir;
 
-/// A time in the past of every machine that runs this.
+/// A time that is in the past on every machine that runs the tests.
 pub const NOW: Timestamp = Timestamp { seconds: 1_600_000_000, nanoseconds: 0 };
 
 pub fn options(block_bytes: u32) -> MkfsOptions {
@@ -32,10 +32,11 @@ pub fn in_memory(bytes: u64, options: &MkfsOptions) -> Ext2 {
     Ext2::open(device, VolumeOptions::default()).unwrap()
 }
 
-/// Set in the child process that runs with limited memory.
+/// Set in a child process that has limited memory.
 const BOUNDED: &str = "FSLAB_EXT2_BOUNDED";
 
-/// Runs a test again in a process limited to `bytes` of memory; returns `false` in that process.
+/// Runs a test again in a child process limited to `bytes` of memory. Returns `false` in that
+/// process.
 pub fn ran_within(bytes: u64, test: &str) -> bool {
     if std::env::var_os(BOUNDED).is_some() {
         let bound = Rlimit { current: Some(bytes), maximum: Some(bytes) };
@@ -47,7 +48,7 @@ pub fn ran_within(bytes: u64, test: &str) -> bool {
     let output = command.output().unwrap();
     let said = String::from_utf8_lossy(&output.stdout);
     print!("{said}");
-    // Without this check, a wrong test name would pass.
+    // Without this check, a misspelt test name would pass.
     let is_passed = output.status.success() && said.contains("1 passed");
     let errors = String::from_utf8_lossy(&output.stderr);
     assert!(is_passed, "{test} within {bytes} bytes: {}\n{errors}", output.status);
@@ -62,7 +63,7 @@ pub enum Access<'a> {
     Flush,
 }
 
-/// Observes each request to a device before it is executed, and may refuse it.
+/// Receives each request to a device before it is executed, and may refuse it.
 pub trait Watch: Send + Sync {
     fn see(&self, access: Access<'_>) -> fslab_vfs::Result<()>;
 }
@@ -105,7 +106,7 @@ impl<W: Watch> BlockDevice for Watched<W> {
 /// A device in memory that fails with `EIO` on demand.
 pub type FaultyDevice = Watched<Faults>;
 
-/// For each [`Fault`], the number of remaining successes; negative for no failure.
+/// For each [`Fault`], the number of requests that still succeed; negative if none fails.
 pub struct Faults([AtomicI64; 3]);
 
 /// A kind of request that can fail.
@@ -131,12 +132,12 @@ impl FaultyDevice {
         Ext2::open(Arc::clone(self) as Arc<dyn BlockDevice>, options).unwrap()
     }
 
-    /// Makes requests of a kind fail after `times` successes.
+    /// Makes requests of a kind fail after `times` more successes.
     pub fn fail_after(&self, fault: Fault, times: i64) {
         self.watch.0[fault as usize].store(times, Ordering::Relaxed);
     }
 
-    /// Stops the failure.
+    /// Makes requests of a kind succeed again.
     pub fn mend(&self, fault: Fault) {
         self.fail_after(fault, -1);
     }
@@ -167,7 +168,7 @@ pub struct Image {
 }
 
 impl Image {
-    /// Makes a file of this length without content.
+    /// Makes a file of this size that contains only a hole.
     pub fn empty(bytes: u64) -> Self {
         let directory = TempDir::new_in("/tmp").unwrap();
         std::fs::File::create(directory.path().join("image")).unwrap().set_len(bytes).unwrap();
@@ -196,7 +197,7 @@ impl Image {
             let mut command = Command::new("debugfs");
             let output = command.args(["-w", "-R", request]).arg(self.path()).output().unwrap();
             let errors = String::from_utf8_lossy(&output.stderr);
-            // The first line is the version of debugfs.
+            // The first line contains the version of debugfs.
             assert!(errors.lines().count() <= 1, "debugfs {request}: {errors}");
         }
     }
@@ -212,7 +213,7 @@ impl Image {
         self.device().write_at(place, bytes).unwrap();
     }
 
-    /// Returns whether e2fsck finds the image clean, and its output.
+    /// Returns whether e2fsck reports the image as clean, and its output.
     pub fn e2fsck(&self) -> (bool, String) {
         let mut command = Command::new("e2fsck");
         let output = command.args(["-fn", "-E", "inode_count_fullmap"]).arg(self.path()).output();
@@ -220,13 +221,13 @@ impl Image {
         (output.status.success(), String::from_utf8_lossy(&output.stdout).into_owned())
     }
 
-    /// Runs our check.
+    /// Runs fslab's own check.
     #[track_caller]
     pub fn report(&self) -> Report {
         check(Arc::new(self.device()) as Arc<dyn BlockDevice>).unwrap()
     }
 
-    /// Repairs the image; asserts that nothing is left and that e2fsck finds it clean.
+    /// Repairs the image. Asserts that no problem is left and that e2fsck finds the image clean.
     #[track_caller]
     pub fn repair_whole(&self) {
         let left = self.repair().left.findings;
@@ -234,7 +235,7 @@ impl Image {
         self.check("repaired");
     }
 
-    /// Runs our repair.
+    /// Runs fslab's own repair.
     #[track_caller]
     pub fn repair(&self) -> Repaired {
         repair(&(Arc::new(self.device()) as Arc<dyn BlockDevice>), NOW).unwrap()
@@ -257,7 +258,7 @@ impl Image {
         Ext2::open(Arc::new(self.device()) as Arc<dyn BlockDevice>, options).unwrap()
     }
 
-    /// Asserts that e2fsck finds nothing.
+    /// Asserts that e2fsck finds no problem.
     #[track_caller]
     pub fn check(&self, when: &str) {
         let (clean, text) = self.e2fsck();
@@ -267,7 +268,7 @@ impl Image {
         assert!(clean, "{when}: e2fsck: {text}");
     }
 
-    /// Keeps a copy of a failing image if the environment asks for it.
+    /// Keeps a copy of a failing image if `FSLAB_KEEP_IMAGE` is set.
     pub fn keep(&self, when: &str) {
         if let Some(target) = std::env::var_os("FSLAB_KEEP_IMAGE") {
             std::fs::copy(self.path(), &target).unwrap();
@@ -290,7 +291,7 @@ pub fn has(tool: &str) -> bool {
     }
 }
 
-/// Makes one file of every other kind, and more names and attributes of a file.
+/// Makes one file of each other kind, and adds names and attributes to a file.
 pub fn add_every_kind(client: &Client<'_>, directory: Ino, file: Ino) {
     client.link(file, Ino::ROOT, "link").unwrap();
     client.symlink(directory, "fast", "target").unwrap();

@@ -1,4 +1,4 @@
-//! Tools for unmounted images: changing labels, resizing, recovering deleted files.
+//! Tests tools for unmounted images: changing labels, resizing, and recovering deleted files.
 
 use std::sync::Arc;
 
@@ -25,7 +25,7 @@ fn label_and_uuid_are_changed_in_every_superblock_copy() {
     let superblock = ext2.superblock();
     assert_eq!((superblock.label(), superblock.raw().s_uuid), (&b"new label"[..], [7; 16]));
     assert_eq!(superblock.reserved_blocks(), superblock.geometry().blocks / 10);
-    // The first copy, at the start of group 1.
+    // The first backup copy, at the start of group 1.
     let mut copy = [0; 1024];
     image.device().read_at(8193 * 1024, &mut copy).unwrap();
     assert_eq!((&copy[104..120], &copy[120..129]), (&[7; 16][..], &b"new label"[..]));
@@ -42,8 +42,8 @@ fn label_and_uuid_are_changed_in_every_superblock_copy() {
     assert_eq!(image.open().superblock().label(), b"new label");
 }
 
-/// Grows from and to sizes within groups and at group ends; files stay, and the new space is
-/// usable.
+/// Grows between sizes inside groups and at ends of groups. Files are unchanged, and the new space
+/// is usable.
 #[test]
 fn file_systems_grow_to_the_size_of_their_device() {
     let made = MkfsOptions { bytes_per_inode: 2048, ..options(1024) };
@@ -58,7 +58,7 @@ fn file_systems_grow_to_the_size_of_their_device() {
         }
         let file = std::fs::OpenOptions::new().write(true).open(image.path()).unwrap();
         file.set_len(to).unwrap();
-        // Old bytes there must not be taken for inodes.
+        // Old bytes there must not be mistaken for inodes.
         let garbage = vec![0xee; (to - from) as usize];
         std::os::unix::fs::FileExt::write_all_at(&file, &garbage, from).unwrap();
         let grown = grow(&image.device()).unwrap();
@@ -87,12 +87,12 @@ fn file_systems_grow_to_the_size_of_their_device() {
 fn growth_that_needs_more_descriptor_blocks_is_refused() {
     let small = MkfsOptions { blocks_per_group: Some(256), ..options(1024) };
     let image = Image::new(4 << 20, &small);
-    // A block holds the descriptors of 32 groups, of 256 KiB each.
+    // One block has room for the descriptors of 32 groups of 256 KiB each.
     let file = std::fs::OpenOptions::new().write(true).open(image.path()).unwrap();
     file.set_len(16 << 20).unwrap();
     let before = std::fs::read(image.path()).unwrap();
     let message = grow(&image.device()).unwrap_err().to_string();
-    assert!(message.contains("descriptors are full"), "{message}");
+    assert!(message.contains("descriptor blocks are full"), "{message}");
     assert!(std::fs::read(image.path()).unwrap() == before);
     file.set_len(7 << 20).unwrap();
     assert_eq!(grow(&image.device()).unwrap().to, 7 << 10);
@@ -105,7 +105,7 @@ fn deleted_files_are_found_until_their_blocks_are_used() {
     fslab_ext2::mkfs(&*device, &made).unwrap();
     let ext2 = Ext2::open(device, VolumeOptions::default()).unwrap();
     let client = Client::new(&ext2);
-    // Large enough for two levels of indirect blocks.
+    // Large enough to need two levels of indirect blocks.
     let bytes: Vec<u8> = (0..700_000_u32).map(|at| (at * 7 / 3) as u8).collect();
     for (name, length) in [("large", 700_000), ("small", 100), ("kept", 5000), ("empty", 0)] {
         client.file(Ino::ROOT, name, &bytes[..length]).unwrap();
@@ -115,7 +115,7 @@ fn deleted_files_are_found_until_their_blocks_are_used() {
     for name in ["large", "small", "empty"] {
         client.unlink(Ino::ROOT, name).unwrap();
     }
-    // Until then, the client's references keep removed files.
+    // Until the client is dropped, its references keep removed files.
     drop(client);
     ext2.sync().unwrap();
     let client = Client::new(&ext2);
@@ -129,13 +129,14 @@ fn deleted_files_are_found_until_their_blocks_are_used() {
     let kept = fslab_ext2::InodeNo(kept.0 as u32);
     let refused = ext2.read_deleted(kept, 0, &mut read).unwrap_err();
     assert!(matches!(&refused, fslab_ext2::Error::Vfs(error) if error.errno() == Errno::NOENT));
-    // Other files take the space, and the inode of the small one.
+    // Other files use the space, and the inode of the small file.
     client.file(Ino::ROOT, "new", &vec![1; 6 << 20]).unwrap();
     let found = ext2.deleted().unwrap();
     assert!(found.iter().all(|one| !one.is_whole()), "{found:?}");
 }
 
-/// mke2fs reserves blocks for more descriptors and records their places and those of their copies.
+/// mke2fs reserves blocks for more descriptors. It records the addresses of these blocks and of
+/// their copies.
 #[test]
 fn reserved_descriptor_blocks_allow_growth_up_to_a_new_backup() {
     if !has("e2fsck") || !has("mke2fs") {
@@ -144,7 +145,7 @@ fn reserved_descriptor_blocks_allow_growth_up_to_a_new_backup() {
     let made = ["-t", "ext2", "-b", "1024", "-O", "resize_inode"];
     let image = Image::of_mke2fs(20 << 20, &made);
     let file = std::fs::OpenOptions::new().write(true).open(image.path()).unwrap();
-    // Up to the start of group 3, which would need a copy.
+    // Grow up to the start of group 3, which would need a copy.
     file.set_len(24 << 20).unwrap();
     assert!(grow(&image.device()).unwrap().to > 20 << 10);
     image.check("grown");
@@ -161,8 +162,9 @@ fn shrunk(image: &Image, bytes: u64) -> fslab_ext2::Result<Resized> {
     shrink(&device, bytes)
 }
 
-/// Files fill the front, and others follow; then most of the front is removed. Shrinking therefore
-/// has to move inodes, directories, maps and data, including an indexed directory.
+/// Many files fill the beginning of the volume and others follow; then most of the first files are
+/// removed. Shrinking must therefore move inodes, directories, maps and data, including an indexed
+/// directory.
 #[test]
 fn file_systems_shrink_and_keep_all_files() {
     for (block, groups) in [(1024, 1), (1024, 4), (2048, 2), (4096, 3)] {
@@ -220,7 +222,7 @@ fn file_systems_shrink_and_keep_all_files() {
         if has("e2fsck") {
             image.check(&format!("{when}, and changed"));
         }
-        // Grow it back.
+        // Grow it to its former size.
         file.set_len(group * 16).unwrap();
         let back = grow(&image.device()).unwrap();
         assert_eq!((back.from, back.to), (resized.to, resized.from), "{when}");

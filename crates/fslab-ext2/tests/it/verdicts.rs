@@ -1,13 +1,13 @@
-//! Compares repair with e2fsck. Repair never worsens the exit code of `e2fsck -fn`, and an image
-//! that repair calls clean is clean for e2fsck.
+//! Compares repair with e2fsck. Repair never worsens the exit code of `e2fsck -fn`, and e2fsck
+//! agrees if repair reports an image as clean.
 //!
-//! Faults that this test found: the check missed a '.' or '..' without a terminating zero byte, and
-//! a symbolic link target without an end. A journal reference in the superblock of a file system
-//! without a journal keeps e2fsck from checking anything else.
+//! Bugs that this test found: the check missed a '.' or '..' without a terminating NUL byte, and a
+//! symbolic link target without an end. If the superblock of a file system without a journal refers
+//! to one, e2fsck stops before its other checks.
 //!
-//! Images are damaged in three ways: flipped bits of metadata, lost or torn writes of a recorded
-//! run, and exchanged blocks. Only images that `e2fsck -fy` repairs completely count. For a long
-//! run:
+//! Images are damaged in three ways: bits of metadata are flipped, writes of a recorded run are
+//! lost or torn, or blocks are exchanged. Only images that `e2fsck -fy` repairs completely are
+//! counted. For a long run:
 //!
 //! ```text
 //! FSLAB_EXT2_VERDICTS=3000 nice -n 15 IT verdicts:: --nocapture
@@ -31,7 +31,7 @@ use rand_pcg::Pcg64;
 use crate::support::{Access, Image, NOW, Watch, Watched, add_every_kind, has, options};
 
 const IMAGE_BYTES: usize = 3 << 20;
-/// Number of repairable images, unless the environment sets another.
+/// Number of repairable images; an environment variable overrides it.
 const CASES: u64 = 40;
 const SECTOR: usize = 512;
 
@@ -42,7 +42,7 @@ struct Write {
     is_metadata: bool,
 }
 
-/// The record of every write.
+/// A record of all writes.
 type Record = Mutex<Vec<Write>>;
 
 impl Watch for Record {
@@ -57,14 +57,14 @@ impl Watch for Record {
     }
 }
 
-/// A recorded run that fills an image with some of everything and changes it.
+/// A recorded run that fills an image with files of all kinds and changes them.
 struct Sample {
     block: usize,
     writes: Vec<Write>,
-    /// The index of the first recorded change; the writes before it made the file system.
+    /// The index of the first write after the file system was made.
     begin: usize,
     whole: Vec<u8>,
-    /// Metadata blocks in use at the end.
+    /// Metadata blocks that are in use at the end.
     metadata: Vec<usize>,
 }
 
@@ -86,8 +86,8 @@ impl Sample {
         sample
     }
 
-    /// Returns the image after the first `count` writes; `torn` returns the arrived bytes of an
-    /// incomplete write.
+    /// Returns the image after the first `count` writes. For a lost or torn write, `torn` returns
+    /// the number of bytes that reached the device.
     fn replayed(&self, count: usize, torn: &mut dyn FnMut(usize) -> Option<usize>) -> Vec<u8> {
         let mut image = vec![0; IMAGE_BYTES];
         for (index, write) in self.writes[..count].iter().enumerate() {
@@ -128,7 +128,7 @@ impl Sample {
         let mut image = self.whole.clone();
         for _ in 0..random.random_range(1..6) {
             let block = *self.metadata.choose(random).unwrap();
-            // Mostly near nonzero bytes: except for bitmaps, blocks are mostly zeros.
+            // Flip bits mostly near nonzero bytes: except for bitmaps, blocks are mostly zeros.
             let used: Vec<usize> = (0..self.block).filter(|at| self.at(block)[*at] != 0).collect();
             let near = *used.choose(random).unwrap() / 16 * 16 + random.random_range(0..16);
             image[block * self.block + near] ^= 1 << random.random_range(0..8);
@@ -136,7 +136,7 @@ impl Sample {
         image
     }
 
-    /// Cuts the power at some write: of the writes before it some are lost and some torn.
+    /// Cuts the power at some write; some of the writes before it are lost and some are torn.
     fn with_lost_writes(&self, random: &mut Pcg64) -> Vec<u8> {
         let count = random.random_range(self.begin..=self.writes.len());
         let unsafe_from = count - random.random_range(0..=count - self.begin).min(60);
@@ -196,7 +196,7 @@ fn work(client: &Client<'_>) {
     client.open(last, OpenMode::READ_WRITE).unwrap().fsync(false).unwrap();
 }
 
-/// Returns the exit code and output of e2fsck. For some damage e2fsck repeats one message
+/// Returns the exit code and output of e2fsck. For some damage, e2fsck prints one message
 /// endlessly; it is killed after this many bytes.
 fn verdict(image: &Image, mode: &str) -> (i32, String) {
     const WORDS_MAX: u64 = 1 << 20;
@@ -214,15 +214,15 @@ fn verdict(image: &Image, mode: &str) -> (i32, String) {
 #[derive(Debug, Default)]
 struct Counts {
     repairable: u64,
-    /// Number of these that are clean after repair.
+    /// Number of these images that are clean after a repair.
     repaired: u64,
-    /// Number of images that repair refuses, because the file system can't be read.
+    /// Number of images that repair refuses because the file system can't be read.
     refused: u64,
     faults: Vec<String>,
 }
 
 impl Counts {
-    /// Damages, repairs and judges one image.
+    /// Damages one image, repairs it and compares the verdicts.
     fn try_one(&mut self, sample: &Sample, image: &Image, seed: u64) {
         let damaged = sample.damaged(seed);
         std::fs::write(image.path(), &damaged).unwrap();

@@ -2,8 +2,8 @@
 //!
 //! The request is repeated, and an error that only its first execution can have caused is ignored.
 //! While it is in flight, the kernel locks the directory, or the file being appended to, against
-//! other callers. So an existing name that was created after the request arrived was created by it,
-//! and a missing name was removed by it.
+//! other callers. So if the name exists and is newer than the request, the request created it; if
+//! the name is missing, the request removed it.
 
 use std::ffi::{OsStr, OsString};
 
@@ -196,7 +196,7 @@ impl Server {
         let grown = size.saturating_sub(start).min(data.len() as u64) as usize;
         let is_own = self.read_again(&job.request, ino, start, grown)? == data[..grown];
         if grown > 0 && !is_own {
-            tracing::warn!(ino = ino.0, "bytes of another append, which is done once more");
+            tracing::warn!(ino = ino.0, "found bytes of another append; this one is repeated");
         }
         Ok(if is_own { grown } else { 0 })
     }

@@ -78,7 +78,7 @@ impl OpenHandles {
     }
 
     /// Opens the files of an earlier daemon again. Files whose open was not answered (according to
-    /// `is_unanswered`, given the request's number) have no users and stay closed.
+    /// `is_unanswered`, given the request's number) have no users and are not opened.
     pub fn taken_over(
         state: &Arc<KeptState>,
         is_unanswered: impl Fn(u64) -> bool,
@@ -104,7 +104,7 @@ impl OpenHandles {
                 flags: (first & DIRECTORY == 0).then_some((first >> 32) as u32),
             };
             let handle = reopen(&open).unwrap_or_else(|error| {
-                tracing::error!(%error, ?open, "can't be opened again; its users get EBADF");
+                tracing::error!(%error, ?open, "can't reopen a file; its users get EBADF");
                 LOST
             });
             items.push((number, Numbered::by(unique, handle)));

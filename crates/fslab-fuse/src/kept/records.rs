@@ -151,7 +151,7 @@ impl Records {
             stage = Stage::GivenUp;
         }
         self.state.use_record(index);
-        // The state recorded by an earlier daemon stays until this one knows more.
+        // The state recorded by an earlier daemon is kept until this one records its own.
         let words = self.state.record(index);
         let attempt = join(opcode as u32, attempts + u64::from(is_again && self.has_died));
         if stage == Stage::New {
@@ -182,7 +182,7 @@ impl Records {
         }
         let index = free.pop();
         if index.is_none() {
-            tracing::warn!("more requests are under way than are written down");
+            tracing::warn!("too many requests are in flight to record all of them");
         }
         index
     }

@@ -1,7 +1,7 @@
 //! The layout of the memory that outlives a daemon.
 //!
-//! It consists of 64-bit words. The next daemon trusts no word: a number out of range reads as
-//! nothing.
+//! It consists of 64-bit words. The next daemon trusts no word: a number out of range is treated as
+//! absent.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
@@ -55,8 +55,8 @@ enum Head {
 const SERVED: u64 = 1;
 const ENDED: u64 = 2;
 
-/// The memory passed on by the daemons of a kept mount: 33 MiB, of which only written pages are
-/// used.
+/// The memory passed on by the daemons of a kept mount: 33 MiB. Pages use memory only after they
+/// are written.
 #[derive(Debug)]
 pub struct KeptState {
     memory: SharedMemory,
@@ -95,7 +95,7 @@ impl KeptState {
         let state = Self { memory: SharedMemory::of(file, WORDS)? };
         let refused = |what| Err(io::Error::new(io::ErrorKind::InvalidData, what));
         if state.head(Head::Layout).load(Ordering::Relaxed) != LAYOUT {
-            return refused("the mount was made by a version that writes other records");
+            return refused("the mount was made by a version with another record format");
         }
         let Some(connection) = state.connection() else {
             return refused("the mount is not served");
@@ -104,7 +104,7 @@ impl KeptState {
         let known = InitFlags::FLAGS.iter().filter(|flag| flag.is_named());
         let known = known.fold(0, |known, flag| known | flag.value().bits());
         if connection.features & !known != 0 || connection.protocol > (MAJOR, MINOR_MAX) {
-            return refused("the mount has features that this version does not know");
+            return refused("the mount has features that this version does not support");
         }
         Ok(state)
     }

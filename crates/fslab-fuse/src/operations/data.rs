@@ -17,7 +17,7 @@ use crate::protocol::request::{CopyFileRangeIn, FallocateIn, FsyncIn, ReadIn, Wr
 use crate::reply::send_later;
 use crate::server::Server;
 
-/// Maximum bytes of one copy request; callers request the rest. A copy by the file system below
+/// Maximum bytes of one copy request; callers request the rest. A copy by the lower file system
 /// can't be interrupted, so this limits the waiting time.
 const COPY_BYTES_MAX: u64 = 64 << 20;
 
@@ -58,7 +58,7 @@ impl Server {
         } else {
             before + write(before)?
         };
-        // At most the number of bytes given, which has 32 bits.
+        // At most the length of the request, which has 32 bits.
         let written = WriteOut { size: count as u32, padding: 0 };
         let pages = match bypasses_cache(&wanted) {
             true => self.backing.cached_pages(ino),
@@ -71,11 +71,11 @@ impl Server {
         Ok(self.answer_without_pages(job, pages, offset..offset + count as u64, written))
     }
 
-    /// Answers a direct write once the kernel holds no page of its range. The kernel drops these
-    /// pages before the write, but not again after an asynchronous one, and a page that was read
+    /// Answers a direct write once the kernel caches no page of its range. The kernel drops these
+    /// pages before the write, but not again after an asynchronous one. A page that was read
     /// meanwhile has the old bytes.
     ///
-    /// Dropping pages waits for their readers, for which the threads of the mount must be free.
+    /// Dropping pages waits for their readers, which need free threads of the mount.
     fn answer_without_pages(
         &self,
         job: &mut Job<'_>,
@@ -89,7 +89,7 @@ impl Server {
         let drop_pages = move || match write_back(&*transport, ino, range) {
             Ok(()) => backing.note_dropped(ino, pages),
             Err(error) => {
-                tracing::warn!(%error, "the kernel keeps pages that are older than a write");
+                tracing::warn!(%error, "can't drop cached pages that are older than a write");
             }
         };
         let Some(later) = job.later else {
@@ -105,9 +105,9 @@ impl Server {
         let work = move || send_later(&*later, Opcode::Write, header, answer);
         match Builder::new().name("fslab-pages".to_owned()).spawn(work) {
             Ok(_) => Answer::Later,
-            // Without a thread of its own, it could wait for itself.
+            // Without a separate thread, the request could wait for itself.
             Err(error) => {
-                tracing::warn!(%error, "no thread to drop pages that are older than a write");
+                tracing::warn!(%error, "can't start a thread to drop pages older than a write");
                 job.output.put(&written);
                 Answer::Now
             }
@@ -123,16 +123,16 @@ impl Server {
         }
     }
 
-    /// Number of free bytes below an inode, if known.
+    /// Number of free bytes of the file system that contains an inode, if known.
     pub(super) fn free_bytes(&self, request: &Request, ino: Ino) -> Option<u64> {
         let stat = self.file_system.statfs(request, ino).ok()?;
         Some(stat.blocks_free.saturating_mul(stat.fragment_size.into()))
     }
 
-    /// Options of a write. Whether it appends depends on the file's flags at that moment. Cached
-    /// pages have a fixed offset, and so have the pieces of a direct write, which arrive
-    /// concurrently in any order. In writeback mode the kernel knows the end of the file and
-    /// handles appends itself.
+    /// Options of a write. Whether it appends depends on the file's flags at that moment.
+    /// Exceptions are cached pages and the pieces of a direct write, which arrive concurrently in
+    /// any order: they have their own offsets. In writeback mode the kernel knows the end of the
+    /// file and handles appends itself.
     fn write_options(&self, wanted: &WriteIn) -> WriteOptions {
         let flags = OFlags::from_bits_retain(wanted.flags);
         let has_place = is_from_cache(wanted) || is_direct(wanted) || self.granted.writeback();
@@ -204,13 +204,13 @@ fn is_direct(wanted: &WriteIn) -> bool {
     !is_from_cache(wanted) && OFlags::from_bits_retain(wanted.flags).contains(OFlags::DIRECT)
 }
 
-/// Whether the kernel sent a write without its page cache. What such a write leaves over is written
-/// through the cache, with the same flags, while its last page is locked until the answer.
+/// Whether the kernel sent a write without its page cache. It sends the rest of a short write
+/// through the cache, with the same flags, and locks the last page until the reply.
 fn bypasses_cache(wanted: &WriteIn) -> bool {
     is_direct(wanted) && wanted.write_flags & WRITE_LOCKOWNER != 0
 }
 
-/// Refuses a write of zero bytes without an error, because repeating it would never end.
+/// Makes a successful write of zero bytes an error, because repeating it would never end.
 fn some(count: usize) -> Result<usize> {
     if count == 0 { Err(Errno::IO.into()) } else { Ok(count) }
 }

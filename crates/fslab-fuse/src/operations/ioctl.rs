@@ -51,7 +51,7 @@ impl Server {
         self.file_system.fileattr_set(&job.request, job.ino(), &attr)?;
         // The kernel does not know that this updates the change time.
         if let Err(error) = invalidate_attributes(&*self.transport, job.ino()) {
-            tracing::warn!(%error, "the time of a change of inode flags may be shown late");
+            tracing::warn!(%error, "the change time may be outdated after a change of inode flags");
         }
         job.output.put(&DONE);
         Ok(Answer::Now)

@@ -116,7 +116,7 @@ impl Server {
         }
         let open = self.handle(number);
         if let Some(kept) = &self.kept {
-            // Before the release: no later daemon may learn of the backing file.
+            // Before the release: no later daemon may use the backing file.
             kept.handles.note_backing(number, None);
         }
         self.backing.close(ino, open);
@@ -124,7 +124,7 @@ impl Server {
             failed_writes.note_closed(ino, open);
         }
         let released = self.file_system.release(request, ino, open);
-        // Last: if the daemon dies in between, the next one closes the file again.
+        // Last: if the daemon dies before this, the next one closes the file again.
         self.forget_number(number);
         released
     }
@@ -154,7 +154,7 @@ impl Server {
                 HandedOver::Directory(ino, number) => self.close_directory(request, ino, number),
             };
             if let Err(error) = taken {
-                tracing::warn!(%error, ?what, "closing what the kernel did not take");
+                tracing::warn!(%error, ?what, "can't close a file whose reply was not delivered");
             }
         }
     }

@@ -75,8 +75,8 @@ impl Seeker {
         self.file_system.lseek(&self.request, self.ino, self.handle, offset, to)
     }
 
-    /// Answers the request from a separate thread. Pages are written back by ordinary requests, for
-    /// which the threads of the mount must be free.
+    /// Answers the request from a separate thread. Pages are written back by ordinary requests,
+    /// which need free threads of the mount.
     fn seek_later(
         self,
         job: &Job<'_>,
@@ -88,7 +88,9 @@ impl Seeker {
         let look = move || Ok(LseekOut { offset: self.seek_written_back(offset, to)? });
         let work = move || send_later(&*transport, Opcode::Lseek, header, look);
         let begun = std::thread::Builder::new().name("fslab-seek".to_owned()).spawn(work);
-        begun.inspect_err(|error| tracing::warn!(%error, "no thread to write pages back"))?;
+        begun.inspect_err(
+            |error| tracing::warn!(%error, "can't start a thread to write pages back"),
+        )?;
         Ok(())
     }
 
@@ -132,7 +134,7 @@ impl Seeker {
 
     fn write_back(&self, range: Range<u64>) {
         if let Err(error) = write_back(&*self.transport, self.ino, range) {
-            tracing::warn!(%error, "the kernel did not write back");
+            tracing::warn!(%error, "the kernel can't write back cached pages");
         }
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! The first byte selects the mount options. Each record after it is one request. It has six bytes
 //! (flags, opcode, inode, extensions in units of eight bytes, length of the rest, low byte first),
-//! followed by the rest: the request's body and extensions. A record that is too long takes all
+//! followed by the rest: the request's body and extensions. A record that is too long uses all
 //! remaining bytes.
 
 use zerocopy::IntoBytes;

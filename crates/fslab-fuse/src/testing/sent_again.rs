@@ -247,7 +247,7 @@ fn contents(memory: &MemFs) -> BTreeMap<OsString, String> {
 fn first() -> (Arc<MemFs>, Arc<KeptState>, Daemon, u64) {
     let (memory, state) = (memory(), Arc::new(KeptState::new().unwrap()));
     let daemon = Daemon::new(&memory, &state, true);
-    // The file is write-only, as for loggers, so appended bytes can't be read through it.
+    // The file is write-only, like that of a logger, so appended bytes can't be read through it.
     let open = OpenIn { flags: 1, open_flags: 0 };
     let mut request = request(Opcode::Open, FILE, &[open.as_bytes()]);
     // A number different from those of the tested requests.
@@ -305,7 +305,7 @@ fn request_that_kills_two_daemons_takes_effect_at_most_once() {
     }
 }
 
-/// A daemon stopped for an upgrade does not count as having died during a request.
+/// A daemon stopped for an upgrade is not treated as having died during a request.
 #[test]
 fn request_in_flight_during_upgrades_takes_effect_once() {
     for number in 0..requests(0).len() {

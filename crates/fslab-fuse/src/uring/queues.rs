@@ -73,7 +73,7 @@ impl Queues {
         let processor = self.queues[number].processor;
         // A processor that is currently offline makes no requests.
         if let Err(error) = processors::run_on(processor) {
-            tracing::debug!(%error, processor, "a thread is not tied");
+            tracing::debug!(%error, processor, "can't bind a thread to its processor");
         }
         let number = u16::try_from(number).map_err(io::Error::other)?;
         let mut ring = FuseRing::new(Arc::clone(&self.device), number, self.payload_bytes)?;
@@ -100,12 +100,12 @@ impl Queues {
             let tied = processors::run_on(processor);
             let asked = tied.and_then(|()| Ok(rustix::fs::statfs(&mount_point)?));
             if let Err(error) = asked {
-                tracing::debug!(%error, processor, "a queue could not be woken");
+                tracing::debug!(%error, processor, "can't wake a queue");
             }
         };
         let started = std::thread::Builder::new().name("fslab-wake".to_owned()).spawn(wake);
         if let Err(error) = started {
-            tracing::debug!(%error, processor, "a queue could not be woken yet");
+            tracing::debug!(%error, processor, "can't start a thread to wake a queue");
         }
     }
 }

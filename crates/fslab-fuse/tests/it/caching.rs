@@ -9,7 +9,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use fslab_fuse::MountOptions;
 use fslab_sys::io_ring::{Direction, Ring};
-use fslab_vfs::{FileSystem, Handle, Ino, KernelCache, MemFs, Name, Request, Result, WriteOptions};
+use fslab_vfs::{
+    FileSystem, Handle, Ino, KernelCache, MemFs, Name, OpenMode, Opened, Request, Result,
+    WriteOptions,
+};
 use fslab_vfs_testing::skip::skip;
 use parking_lot::Mutex;
 use rustix::fs::SeekFrom;
@@ -143,7 +146,7 @@ fn seek_by_a_reader_keeps_cached_pages() {
     }
 }
 
-/// Only pages of holes are written back and dropped, not all pages behind the offset.
+/// Only pages of holes are written back and dropped, not all pages after the offset.
 #[test]
 fn seek_by_a_writer_keeps_cached_data_pages() {
     let test = "caching::seek_by_a_writer_keeps_cached_data_pages";
@@ -164,7 +167,7 @@ fn seek_by_a_writer_keeps_cached_data_pages() {
     }
 }
 
-/// A hole that turns out to be data is skipped, and the next one is found behind it.
+/// A hole that turns out to be data is skipped, and the next one is found after it.
 #[test]
 fn seek_finds_holes_behind_dirty_pages() {
     let test = "caching::seek_finds_holes_behind_dirty_pages";
@@ -223,6 +226,11 @@ impl FileSystem for Served {
         Some(&self.inner)
     }
 
+    /// Pages stay in the cache when a file is opened again.
+    fn open(&self, request: &Request, ino: Ino, mode: OpenMode) -> Result<Opened> {
+        Ok(Opened { keep_cache: true, ..self.inner.open(request, ino, mode)? })
+    }
+
     fn write(
         &self,
         request: &Request,
@@ -243,7 +251,7 @@ impl FileSystem for Served {
 #[test]
 fn no_page_is_older_than_an_asynchronous_direct_write_that_returned() {
     let test = "caching::no_page_is_older_than_an_asynchronous_direct_write_that_returned";
-    for writeback in [false, true] {
+    for (writeback, reader_stays) in [(false, true), (true, true), (false, false), (true, false)] {
         let served = Arc::new(Served::default());
         let options = MountOptions { writeback, ..believing() };
         let Some(mounted) = Mounted::new(test, served.clone(), &options) else { return };
@@ -259,12 +267,15 @@ fn no_page_is_older_than_an_asynchronous_direct_write_that_returned() {
         let mut pages = [0; 8192];
         reader.read_exact_at(&mut pages, 0).unwrap();
         assert!(pages == [1; 8192], "writeback: {writeback}");
+        let reader = reader_stays.then_some(reader);
         served.may_end.store(true, Ordering::SeqCst);
         ring.wait(None).unwrap();
         assert_eq!(ring.take().unwrap().result.unwrap(), 4096);
+        let reader = reader.unwrap_or_else(|| File::open(&path).unwrap());
         reader.read_exact_at(&mut pages, 0).unwrap();
-        assert!(pages[..4096] == [2; 4096], "writeback: {writeback}: older than a write");
-        assert!(pages[4096..] == [1; 4096], "writeback: {writeback}");
+        let case = format!("writeback: {writeback}, reader stays: {reader_stays}");
+        assert!(pages[..4096] == [2; 4096], "{case}: older than a write");
+        assert!(pages[4096..] == [1; 4096], "{case}");
         drop((writer, reader));
         mounted.end();
     }

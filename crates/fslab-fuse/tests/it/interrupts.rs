@@ -15,7 +15,7 @@ use crate::support::{Mounted, soon};
 /// Default number of signals; `FSLAB_INTERRUPTS` changes it.
 const INTERRUPTS: usize = 60;
 
-/// Reads wait until their caller gives up, as for a tape that is never mounted.
+/// Reads wait until their caller gives up, as if for a tape that is never mounted.
 #[derive(Default)]
 struct Waiting {
     inner: MemFs,

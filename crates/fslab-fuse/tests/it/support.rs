@@ -124,13 +124,13 @@ pub fn soon(what: &str, holds: impl Fn() -> bool) {
     }
 }
 
-/// Changes a file behind the mount.
+/// Changes a file without the mount.
 pub fn rewrite(file_system: &MemFs, ino: Ino, data: &[u8]) -> Result<()> {
     let opened = file_system.open(&root(), ino, OpenMode::WRITE_ONLY)?;
     write_and_close(file_system, ino, opened, data)
 }
 
-/// Creates a file behind the mount.
+/// Creates a file without the mount.
 pub fn make(file_system: &MemFs, parent: Ino, name: &str, data: &[u8]) -> Result<()> {
     let (name, mode) = (Name::new(name.as_ref())?, OpenMode::WRITE_ONLY);
     let (entry, opened) = file_system.create(&root(), parent, name, 0o644, mode)?;

@@ -12,7 +12,7 @@
 //! root of the layer. `*` matches anything within a name, `**` anything. A call with two paths
 //! (rename, link, copy_file_range) matches if either does.
 //!
-//! | condition | which matching calls are struck |
+//! | condition | matching calls that it selects |
 //! |---|---|
 //! | `nth N`, `N..M`, `N..`, `..M` | those with these numbers, from 1 |
 //! | `every N` | every N-th |
@@ -71,13 +71,13 @@ pub use rule_problem::RuleProblem;
 
 pub(crate) const SPEC: LayerSpec = LayerSpec {
     name: "fault",
-    help: "fails, waits and damages as a script says",
+    help: "injects errors, delays and damage according to a script",
     kind: LayerKind::Observer,
     stability: Stability::Beta,
     options: &[
         OptionSpec {
             name: "script",
-            help: "file of rules, one a line: OPERATIONS [on PATTERN] [CONDITION...] ACTION",
+            help: "file of rules, one per line: OPERATIONS [on PATTERN] [CONDITION...] ACTION",
             default: "",
             value: ValueKind::Path,
         },
@@ -89,7 +89,7 @@ pub(crate) const SPEC: LayerSpec = LayerSpec {
         },
         OptionSpec {
             name: "seed",
-            help: "chooses what the script leaves to chance",
+            help: "seed of the script's random choices",
             default: "0",
             value: ValueKind::Count { least: 0, most: u64::MAX },
         },
@@ -170,7 +170,7 @@ impl Interceptor for Faults {
         perform: impl FnOnce(&Call<'_>) -> Result<T>,
     ) -> Result<T> {
         if let Call::Forget { ino, lookups } = call {
-            // Below, the inode's number may be reused as soon as it is forgotten.
+            // The lower file system may reuse the inode's number as soon as it is forgotten.
             self.paths.write().forget(ino, lookups);
         }
         let (Some(request), Some(verdict)) = (request, self.judge(&call)) else {

@@ -14,12 +14,12 @@ use crate::stack_context::StackContext;
 
 pub(crate) const SPEC: LayerSpec = LayerSpec {
     name: "null",
-    help: "does nothing; measures what a layer costs",
+    help: "does nothing; for measuring the cost of a layer",
     kind: LayerKind::Observer,
     stability: Stability::Beta,
     options: &[OptionSpec {
         name: "passthrough",
-        help: "let the kernel read and write the lower file without asking",
+        help: "let the kernel read and write the lower file itself",
         default: "on",
         value: ValueKind::Switch,
     }],

@@ -25,7 +25,7 @@ pub(crate) const SPEC: LayerSpec = LayerSpec {
     stability: Stability::Beta,
     options: &[OptionSpec {
         name: "passthrough",
-        help: "let the kernel read and write without asking; those are not counted then",
+        help: "let the kernel read and write files itself, without counting",
         default: "off",
         value: ValueKind::Switch,
     }],

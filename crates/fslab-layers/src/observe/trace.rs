@@ -37,25 +37,25 @@ pub(crate) const SPEC: LayerSpec = LayerSpec {
         },
         OptionSpec {
             name: "data",
-            help: "what to keep of what is written: none, a checksum, or the full data",
+            help: "what to record of written data: none, a checksum, or the full data",
             default: "checksum",
             value: ValueKind::Choice(DataMode::NAMES),
         },
         OptionSpec {
             name: "anonymise",
-            help: "hide all names by a hash with the key in this file, of 16 bytes at least",
+            help: "replace all names by hashes; the key is this file, of at least 16 bytes",
             default: "",
             value: ValueKind::Path,
         },
         OptionSpec {
             name: "when-full",
-            help: "where the trace can't be written: lose records and say so, or wait",
+            help: "if the trace can't be written: lose records and report it, or wait",
             default: "lose",
             value: ValueKind::Choice(&["lose", "wait"]),
         },
         OptionSpec {
             name: "save-every",
-            help: "save what was recorded after so long; a kill loses no more than that",
+            help: "save the records this often; a kill loses no more than that",
             default: "1s",
             value: ValueKind::Duration,
         },
@@ -72,7 +72,8 @@ fn build(
     let anonymiser = options.path("anonymise").map(Anonymiser::from_key_file).transpose()?;
     let anonymised = anonymiser.is_some();
     if data == DataMode::Full && anonymised {
-        let what = "has data=full and anonymise, which exclude each other: contents may hold names";
+        let what =
+            "has data=full and anonymise, which exclude each other: contents may include names";
         return Err(Error::Unfit { layer: SPEC.name, what: what.to_owned() });
     }
     let metadata =
@@ -127,7 +128,7 @@ impl Watch for Trace {
 
     fn finish(&self) -> Result<()> {
         self.recorder.finish().map_err(|error| {
-            tracing::error!(%error, "closing the trace");
+            tracing::error!(%error, "can't close the trace");
             Errno::IO.into()
         })
     }
@@ -140,7 +141,7 @@ impl Reporter for Told {
         let state = self.0.state();
         let measures = vec![
             Measure::counter("records", "operations recorded", state.taken),
-            Measure::counter("records_saved", "records that a kill would not lose", state.saved),
+            Measure::counter("records_saved", "records that survive a kill", state.saved),
             Measure::counter("records_lost", "records that could not be written", state.lost),
             Measure::counter("segments", "files begun", state.segments),
             Measure::counter("written_bytes", "bytes on disk", state.bytes),

@@ -10,7 +10,7 @@ use crate::ground::Ground;
 
 pub(super) static SPEC: Attribute = in_directory(
     "access-time",
-    "strictatime: each read sets it; relatime: only where it is older than the last change; \
+    "strictatime: each read sets it; relatime: only if it is older than the last change; \
            noatime: never",
     find,
 );
@@ -18,7 +18,7 @@ pub(super) static SPEC: Attribute = in_directory(
 const HOUR: Duration = Duration::from_hours(1);
 
 fn find(ground: &Ground) -> io::Result<Finding> {
-    const NAME: &str = "access time after a read, old and future ones before it";
+    const NAME: &str = "access time after a read, set to old and future times before";
     let now = SystemTime::now();
     // Setting times sets the change time to now; try an access time before and after that.
     let old = is_set_by_reading(ground, now - HOUR)?;
@@ -27,7 +27,9 @@ fn find(ground: &Ground) -> io::Result<Finding> {
         (true, true) => Method::found(NAME, Value::Word("strictatime"), Vec::new()),
         (true, false) => Method::found(NAME, Value::Word("relatime"), Vec::new()),
         (false, false) => Method::found(NAME, Value::Word("noatime"), Vec::new()),
-        (false, true) => Method::failed(NAME, "a newer one is set, an older one not", Vec::new()),
+        (false, true) => {
+            Method::failed(NAME, "a newer time is updated, an older one is not", Vec::new())
+        }
     }))
 }
 

@@ -11,10 +11,10 @@ use crate::ground::Ground;
 use crate::search::first_true;
 
 pub(super) static SPEC: Attribute =
-    in_directory("allocation-unit", "by how many bytes the space grows that a file takes", find);
+    in_directory("allocation-unit", "step by which a file's space grows, in bytes", find);
 
-/// The smallest file size tried. It is too large to be stored in an inode, and before the first
-/// indirect block could be full (268 KiB with blocks of 1 KiB).
+/// The smallest file size tried. It is too large to be stored in an inode, and too small to fill
+/// the first indirect block (268 KiB with blocks of 1 KiB).
 const FROM: u64 = 96 << 10;
 
 /// Maximum unit that is searched for.
@@ -39,14 +39,18 @@ fn find(ground: &Ground) -> io::Result<Finding> {
     };
     let two_more = taken(second)?;
     Ok(Finding::conclude(vec![
-        Method::found("bytes of data until more is taken", Value::Bytes(second - first), series),
-        Method::found("bytes taken at once", Value::Bytes(two_more - one_more), Vec::new()),
+        Method::found(
+            "bytes of data until more is allocated",
+            Value::Bytes(second - first),
+            series,
+        ),
+        Method::found("bytes allocated at once", Value::Bytes(two_more - one_more), Vec::new()),
     ]))
 }
 
 fn nothing(series: Vec<Point>) -> Finding {
-    let reason = format!("a file takes no more space within {LARGEST} bytes of growth");
-    Finding::by(Method::failed("bytes of data until more is taken", reason, series))
+    let reason = format!("a file uses no more space within {LARGEST} bytes of growth");
+    Finding::by(Method::failed("bytes of data until more is allocated", reason, series))
 }
 
 /// Returns the finding that a method does not apply because the unit is unknown.

@@ -1,7 +1,7 @@
-//! `block-size`: the smallest piece of a file that can hold data between holes.
+//! `block-size`: the smallest piece of a file that can contain data between holes.
 //!
 //! There are three methods. The first finds where the data around one written byte begins and ends
-//! (SEEK_DATA). The second takes the length of the extent that FIEMAP reports. The third counts the
+//! (SEEK_DATA). The second uses the length of the extent that FIEMAP reports. The third counts the
 //! bytes written to the device when one byte is overwritten synchronously. Journals and
 //! copy-on-write add to them, so they are an upper bound that only confirms. `st_blksize` is not
 //! used: XFS returns 4096 for any block size.
@@ -19,7 +19,7 @@ use crate::ground::{Ground, SECTOR, Scratch};
 
 pub(super) static SPEC: Attribute = Attribute {
     name: "block-size",
-    help: "the smallest piece of a file that is stored by itself",
+    help: "the smallest unit in which a file's data is stored",
     wants: Wants::QuietDevice,
     find,
 };
@@ -27,7 +27,7 @@ pub(super) static SPEC: Attribute = Attribute {
 /// Offset of the one byte: aligned to any block size, with a hole before and after it.
 const PLACE: u64 = 4 << 20;
 
-/// Number of bytes overwritten, one at a time; the smallest result counts.
+/// Number of bytes overwritten, one at a time; the smallest result is used.
 const OVERWRITES: u64 = 16;
 
 fn find(ground: &Ground) -> io::Result<Finding> {
@@ -69,7 +69,11 @@ fn by_extent(scratch: &Scratch) -> Method {
 fn by_device(ground: &Ground, known: Option<&Value>) -> io::Result<Method> {
     const NAME: &str = "bytes written to the device for one byte, at least";
     let Some(device) = ground.device else {
-        return Ok(Method::failed(NAME, "there is no one block device below", Vec::new()));
+        return Ok(Method::failed(
+            NAME,
+            "the file system is not on a single block device",
+            Vec::new(),
+        ));
     };
     let scratch = ground.stored(OVERWRITES << 16)?;
     let synchronous = i32::try_from(OFlags::DSYNC.bits()).map_err(io::Error::other)?;

@@ -5,8 +5,8 @@
 //! second read requests nothing from the device. A slightly larger file loses pages while it is
 //! read. These are the pages needed next, so the second read finds none. The result is a cliff,
 //! where the time per block (the original method) shows a slope. A memory control group limits the
-//! cache of its processes. The cache ends 10 to 15 percent below the limit, because the group also
-//! pays for other memory.
+//! cache of its processes. The cache ends 10 to 15 percent below the limit, because other memory is
+//! charged to the group, too.
 
 use std::io;
 
@@ -24,13 +24,13 @@ use crate::search::first_true;
 
 pub(super) static SIZE: Attribute = in_directory(
     "cache-size",
-    "bytes of the largest file that stays in memory as a whole after it was read",
+    "bytes of the largest file that is completely in memory after it was read",
     size,
 );
 
 pub(super) static BOUND: Attribute = in_directory(
     "cache-bound",
-    "what bounds the cache of this process: control-group (a limit of its memory) or \
+    "the limit of this process's cache: control-group (a limit of its memory) or \
            free-memory",
     bound,
 );
@@ -48,7 +48,7 @@ struct Readings {
 }
 
 fn size(ground: &Ground) -> io::Result<Finding> {
-    const NAME: &str = "largest file that is resident as a whole after it was read";
+    const NAME: &str = "largest file that is completely resident after it was read";
     let Some(file) = cold_file(ground, ground.options.budget / 2)? else {
         return Ok(not_cold(NAME));
     };
@@ -62,7 +62,7 @@ fn size(ground: &Ground) -> io::Result<Finding> {
     let value = match first_lost {
         None => Value::BytesAtLeast(most * STEP),
         Some(1) => {
-            let reason = format!("not even {STEP} bytes stay");
+            let reason = format!("not even {STEP} bytes remain in memory");
             return Ok(Finding::by(Method::failed(NAME, reason, residents(&readings))));
         }
         Some(steps) => Value::Between { low: (steps - 1) * STEP, high: steps * STEP },
@@ -78,19 +78,19 @@ fn residents(readings: &[(u64, Readings)]) -> Vec<Point> {
 /// Confirms a value if the device agrees for every size that was tried. It also counts requests of
 /// other programs, so it never contradicts.
 fn by_device(readings: &[(u64, Readings)], value: Value) -> Method {
-    const NAME: &str = "largest file that the device is not asked for again";
+    const NAME: &str = "largest file that is not read from the device again";
     let told: Option<Vec<_>> = readings
         .iter()
         .map(|(length, reading)| Some((*length, reading.resident, reading.read_again?)))
         .collect();
     let Some(told) = told else {
-        return Method::failed(NAME, "there is no one block device below", Vec::new());
+        return Method::failed(NAME, "the file system is not on a single block device", Vec::new());
     };
     let series = told.iter().map(|(length, _, again)| Point { x: *length, y: *again }).collect();
     if told.iter().all(|(length, resident, again)| (resident == length) == (*again == 0)) {
         Method::found(NAME, value, series)
     } else {
-        Method::failed(NAME, "the device read for others meanwhile", series)
+        Method::failed(NAME, "the device also read for other programs", series)
     }
 }
 
@@ -108,7 +108,7 @@ fn read_twice(file: &Scratch, length: u64, device: Option<DeviceNumber>) -> io::
 }
 
 fn bound(ground: &Ground) -> io::Result<Finding> {
-    const NAME: &str = "the lesser of the group's limit and the memory that is free";
+    const NAME: &str = "the smaller of the group's limit and free memory";
     let available = memory_available()?;
     let limit = match limit_here() {
         Ok(limit) => limit.unwrap_or(u64::MAX),
@@ -127,19 +127,23 @@ fn bound(ground: &Ground) -> io::Result<Finding> {
 
 /// Pages lost while much memory is free were lost because of a limit.
 fn by_loss(ground: &Ground, available: u64) -> io::Result<Method> {
-    const NAME: &str = "what is lost of a file while other memory is free";
+    const NAME: &str = "pages lost from a file while other memory is free";
     let length = ground.options.budget / 2 / STEP * STEP;
     if available < 4 * length {
         return Ok(Method::failed(NAME, "little memory is free", Vec::new()));
     }
     let Some(file) = cold_file(ground, length)? else {
-        return Ok(Method::failed(NAME, "pages can't be dropped, or are not its own", Vec::new()));
+        return Ok(Method::failed(
+            NAME,
+            "the file's pages can't be dropped, or belong to a lower file",
+            Vec::new(),
+        ));
     };
     let reading = read_twice(&file, length, None)?;
     let series = vec![Point { x: length, y: reading.resident }];
     Ok(if reading.resident < length {
         Method::found(NAME, Value::Word("control-group"), series)
     } else {
-        Method::failed(NAME, format!("nothing of {length} bytes is lost"), series)
+        Method::failed(NAME, format!("none of {length} bytes were lost"), series)
     })
 }

@@ -10,7 +10,7 @@ use crate::ground::Ground;
 
 pub(super) static SPEC: Attribute = in_directory(
     "delayed-allocation",
-    "yes: blocks are chosen when data are written back; no: when they are written",
+    "yes: blocks are chosen when data is written back; no: when it is written",
     find,
 );
 
@@ -18,7 +18,7 @@ pub(super) static SPEC: Attribute = in_directory(
 const LENGTH: u64 = 256 << 10;
 
 fn find(ground: &Ground) -> io::Result<Finding> {
-    const NAME: &str = "bytes that FIEMAP shows with a place before they are stored";
+    const NAME: &str = "bytes to which FIEMAP gives an address before they are stored";
     let scratch = ground.fresh()?;
     scratch.fill(0, LENGTH)?;
     let mut placed = 0;

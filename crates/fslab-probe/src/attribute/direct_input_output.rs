@@ -10,12 +10,12 @@ use crate::ground::Ground;
 
 pub(super) static OFFSET: Attribute = in_directory(
     "direct-io-offset",
-    "alignment of offsets and lengths that direct reads want",
+    "alignment of offsets and lengths that direct reads need",
     |ground| find(ground, |alignment| (LARGEST, alignment)),
 );
 
 pub(super) static MEMORY: Attribute =
-    in_directory("direct-io-memory", "alignment of memory that direct reads want", |ground| {
+    in_directory("direct-io-memory", "alignment of memory that direct reads need", |ground| {
         find(ground, |alignment| (alignment, LARGEST))
     });
 
@@ -49,9 +49,7 @@ fn find(ground: &Ground, pair: fn(usize) -> (usize, usize)) -> io::Result<Findin
     }
     Ok(Finding::by(match least {
         // Btrfs does this, and therefore does not report the alignment in statx.
-        Some(1) => {
-            Method::failed(NAME, "any alignment will do: reads go through the cache", series)
-        }
+        Some(1) => Method::failed(NAME, "any alignment works: reads go through the cache", series),
         Some(least) => Method::found(NAME, Value::Bytes(least), series),
         None => Method::failed(NAME, "no direct read succeeds", series),
     }))

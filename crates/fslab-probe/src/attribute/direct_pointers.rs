@@ -2,7 +2,7 @@
 //!
 //! A file with one block more needs an additional pointer block, which shows in `st_blocks`. File
 //! systems with extents show no step. The "12 direct pointers" that a timing method once found on
-//! ext4 can't come from extents: an inode holds four of any length.
+//! ext4 can't come from extents: an inode has at most four, of any length.
 
 use std::io;
 use std::os::unix::fs::FileExt;
@@ -12,11 +12,8 @@ use crate::finding::{Finding, Method, Point, Value};
 use crate::ground::Ground;
 use crate::search::first_true;
 
-pub(super) static SPEC: Attribute = in_directory(
-    "direct-pointers",
-    "blocks of a file that its inode points to without a block of pointers",
-    find,
-);
+pub(super) static SPEC: Attribute =
+    in_directory("direct-pointers", "blocks of a file that its inode points to directly", find);
 
 /// Maximum number of direct pointers; no inode has room for more.
 const MOST: u64 = 64;
@@ -28,13 +25,13 @@ fn find(ground: &Ground) -> io::Result<Finding> {
     let whole = method("blocks of whole files", |blocks| {
         Ok(ground.stored_size(blocks * unit)?.saturating_sub(blocks * unit) / unit)
     })?;
-    let sparse = method("blocks of files with one block only, the last", |blocks| {
+    let sparse = method("blocks of files with only their last block", |blocks| {
         Ok(overhead_of_one_block(ground, unit, blocks - 1)? / unit)
     })?;
     Ok(Finding::conclude(vec![whole, sparse]))
 }
 
-/// Searches for the first number of blocks at which a file takes more space than its data.
+/// Searches for the first number of blocks at which a file uses more space than its data.
 fn method(name: &'static str, overhead: impl Fn(u64) -> io::Result<u64>) -> io::Result<Method> {
     let mut series = Vec::new();
     let mut ask = |blocks: u64| -> io::Result<u64> {
@@ -53,7 +50,7 @@ fn method(name: &'static str, overhead: impl Fn(u64) -> io::Result<u64>) -> io::
     })
 }
 
-/// Returns the space that a file with only the block at `index` takes beyond that block.
+/// Returns the space that a file with only the block at `index` uses in addition to that block.
 pub(super) fn overhead_of_one_block(ground: &Ground, unit: u64, index: u64) -> io::Result<u64> {
     let scratch = ground.fresh()?;
     let block = vec![0x5a; usize::try_from(unit).map_err(io::Error::other)?];

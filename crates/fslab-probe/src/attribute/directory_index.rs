@@ -2,9 +2,9 @@
 //!
 //! A create first searches for its name, so without an index creates get slower with every name.
 //! Here only the search is measured, for names that do not exist. Such a search changes nothing,
-//! has to look everywhere, and can be repeated. The measured value is the kernel's processor time
-//! for this thread. It grows sixteenfold or hardly at all, so noise cannot turn one into the other.
-//! Values in between give no answer.
+//! must examine the whole directory, and can be repeated. The measured value is the kernel's
+//! processor time for this thread. It grows sixteenfold or hardly at all, so noise cannot turn one
+//! into the other. Values in between give no answer.
 //!
 //! An index in hash order splits blocks of the directory, which then is larger than its names; this
 //! confirms an index.
@@ -21,7 +21,7 @@ use crate::ground::Ground;
 
 pub(super) static SPEC: Attribute = in_directory(
     "directory-index",
-    "yes: looking for a name costs about the same in a large directory; no: it grows with \
+    "yes: a lookup costs about the same in a large directory; no: its cost grows with \
            the number of names",
     find,
 );
@@ -32,22 +32,22 @@ const SIZES: [u64; 3] = [512, 2048, 8192];
 /// Number of searches that are timed together.
 const SEARCHES: u64 = 200;
 
-/// Number of repetitions; the fastest counts.
+/// Number of repetitions; the fastest is used.
 const ROUNDS: u32 = 9;
 
-/// With sixteen times the names, a search costs at least the first factor more without an index,
-/// and at most the second with one.
+/// Limits of the cost with sixteen times the names: without an index it grows at least by the first
+/// factor, with an index at most by the second.
 const LINEAR_LEAST: f64 = 4.0;
 const INDEXED_MOST: f64 = 2.0;
 
-/// Length of the names in bytes: the largest directory takes about a hundred blocks of 4 KiB if
+/// Length of the names in bytes: the largest directory uses about a hundred blocks of 4 KiB if
 /// linear.
 const NAME_LENGTH: usize = 40;
 
 fn find(ground: &Ground) -> io::Result<Finding> {
-    const NAME: &str = "nanoseconds for a name that is not there, by number of names";
+    const NAME: &str = "nanoseconds to look up a missing name, by number of names";
     if ground.options.gentle {
-        return Ok(Finding::none(NAME, format!("makes {} names: left out when gentle", SIZES[2])));
+        return Ok(Finding::none(NAME, format!("makes {} names: skipped by --gentle", SIZES[2])));
     }
     let directory = ground.fresh_path();
     fs::create_dir(&directory)?;
@@ -121,7 +121,7 @@ fn by_cost(name: &'static str, series: Vec<Point>) -> Method {
     } else if growth <= INDEXED_MOST {
         Method::found(name, Value::Word("yes"), series)
     } else {
-        let reason = format!("sixteen times the names cost {growth:.1} times as much: between");
+        let reason = format!("unclear: sixteen times the names cost {growth:.1} times as much");
         Method::failed(name, reason, series)
     }
 }
@@ -133,7 +133,7 @@ fn by_space(file_system: &str, series: Vec<Point>) -> Method {
     /// Size of a name's entry: inode, lengths, kind, and the name, padded to four bytes.
     const ENTRY: u64 = 8 + NAME_LENGTH as u64;
     if !file_system.starts_with("ext") {
-        return Method::failed(NAME, "says nothing about an index here", series);
+        return Method::failed(NAME, "does not reveal an index on this file system", series);
     }
     let Some(last) = series.last().copied() else {
         return Method::failed(NAME, "nothing was measured", series);
@@ -155,7 +155,7 @@ mod tests {
     fn ambiguous_cost_growth_gives_no_answer() {
         assert_eq!(cost(5_000, 60_000), Ok(Value::Word("no")));
         assert_eq!(cost(1_000, 1_300), Ok(Value::Word("yes")));
-        let between = "sixteen times the names cost 3.0 times as much: between";
+        let between = "unclear: sixteen times the names cost 3.0 times as much";
         assert_eq!(cost(1_000, 3_000), Err(between.to_owned()));
         assert!(cost(0, 3_000).is_err());
     }

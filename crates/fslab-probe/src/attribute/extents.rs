@@ -2,7 +2,7 @@
 //! the extent tree. For file systems with extents they correspond to direct pointers and fan-out.
 //!
 //! Every second block of a contiguous file is punched out. Each punch frees one block and makes one
-//! more extent. When the place for extents is full, a new tree block is allocated at the same time,
+//! more extent. When the space for extents is full, a new tree block is allocated at the same time,
 //! so nothing is freed. Writing every second block instead would fail: XFS would at once allocate
 //! the blocks between.
 
@@ -15,18 +15,16 @@ use crate::finding::{Finding, Method, Point, Value};
 use crate::ground::{Ground, Scratch};
 
 pub(super) static IN_INODE: Attribute =
-    in_directory("extents-in-inode", "extents that an inode holds by itself", |ground| {
-        find(ground, 0)
-    });
+    in_directory("extents-in-inode", "extents that fit into an inode", |ground| find(ground, 0));
 
 pub(super) static IN_BLOCK: Attribute =
-    in_directory("extents-a-block", "extents that a block of the extent tree holds", |ground| {
+    in_directory("extents-a-block", "extents that fit into a block of the extent tree", |ground| {
         find(ground, 1)
     });
 
-/// Number of punches after which the place for extents should have overflowed. Inodes hold a few
-/// dozen. A 64 KiB block of 16-byte extents holds 4096 extents; only a reasonable number of them is
-/// tried.
+/// Number of punches after which the space for extents should have overflowed. Inodes contain a few
+/// dozen. A 64 KiB block of 16-byte extents contains 4096 extents; only a reasonable number of them
+/// is tried.
 const PUNCHES: [u64; 2] = [40, 1000];
 
 /// Number of files that are tried until one is contiguous.
@@ -63,8 +61,7 @@ fn find(ground: &Ground, overflows_before: usize) -> io::Result<Finding> {
         }
         overflows += 1;
     }
-    let reason =
-        format!("each of {punches} punches freed a block: pointers, or no blocks of extents");
+    let reason = format!("each of {punches} punches freed a block: no extents, or no tree blocks");
     Ok(Finding::by(Method::failed(name, reason, series)))
 }
 
@@ -73,9 +70,9 @@ fn contiguous(ground: &Ground, length: u64) -> io::Result<Option<Scratch>> {
     for _ in 0..TRIES {
         let scratch = ground.fresh()?;
         // Space allocated at once is contiguous more often than space allocated by successive
-        // writes. Without fallocate, writing has to do.
+        // writes. If fallocate is not supported, writing allocates the space.
         let reserved = rustix::fs::fallocate(&scratch.file, FallocateFlags::empty(), 0, length);
-        tracing::debug!(?reserved, length, "asking for a contiguous file");
+        tracing::debug!(?reserved, length, "requested space for a contiguous file");
         scratch.fill(0, length)?;
         let scratch = scratch.settle()?;
         if extents(&scratch) == Some(1) {

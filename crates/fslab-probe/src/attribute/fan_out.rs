@@ -1,7 +1,7 @@
-//! `pointer-fan-out`, `pointer-depth`: how many pointers a pointer block holds, and how many levels
-//! of such blocks lead to the end of the largest file.
+//! `pointer-fan-out`, `pointer-depth`: how many pointers a pointer block contains, and how many
+//! levels of such blocks lead to the end of the largest file.
 //!
-//! A sparse file with one block at a growing index takes one, two, three and four blocks. The
+//! A sparse file with one block at a growing index uses one, two, three and four blocks. The
 //! lengths of the second and third step are the fan-out and its square.
 
 use std::io;
@@ -13,7 +13,7 @@ use crate::ground::Ground;
 use crate::search::first_true;
 
 pub(super) static FAN_OUT: Attribute =
-    in_directory("pointer-fan-out", "pointers that a block of pointers holds", fan_out);
+    in_directory("pointer-fan-out", "pointers that fit into a block of pointers", fan_out);
 
 pub(super) static DEPTH: Attribute = in_directory(
     "pointer-depth",
@@ -60,7 +60,7 @@ fn fan_out(ground: &Ground) -> io::Result<Finding> {
 }
 
 fn depth(ground: &Ground) -> io::Result<Finding> {
-    const NAME: &str = "blocks that a file of one block takes beside it, at the largest index";
+    const NAME: &str = "additional blocks of a file with one block at the largest index";
     let Some(unit) = allocation_unit::known(ground)? else {
         return Ok(allocation_unit::unknown(NAME));
     };

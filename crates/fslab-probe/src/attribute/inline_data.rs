@@ -14,7 +14,7 @@ use crate::search::first_true;
 
 pub(super) static SPEC: Attribute = in_directory(
     "inline-data",
-    "bytes of a file that are kept without a block of their own; 0 where none are",
+    "bytes of a file that are stored without a block of their own; 0 if none are",
     find,
 );
 
@@ -25,11 +25,12 @@ fn find(ground: &Ground) -> io::Result<Finding> {
     let Some(unit) = allocation_unit::known(ground)? else {
         return Ok(allocation_unit::unknown(""));
     };
-    let blocks = limit("size up to which a file takes less than a block", |length| {
+    let blocks = limit("largest size at which a file uses less than a block", |length| {
         Ok(Some(ground.stored_size(length)? < unit))
     })?;
-    let flag =
-        limit("size up to which FIEMAP calls data inline", |length| flagged(ground, length))?;
+    let flag = limit("largest size at which FIEMAP reports inline data", |length| {
+        flagged(ground, length)
+    })?;
     Ok(Finding::conclude(agree(blocks, flag)))
 }
 
@@ -50,7 +51,7 @@ fn limit(
     Ok(match first {
         _ if !told => Method::failed(name, "extents are not reported", series),
         Some(first) => Method::found(name, Value::Bytes(first - 1), series),
-        None => Method::failed(name, format!("even {MOST} bytes take no block"), series),
+        None => Method::failed(name, format!("even {MOST} bytes use no block"), series),
     })
 }
 
@@ -65,7 +66,8 @@ fn flagged(ground: &Ground, length: u64) -> io::Result<Option<bool>> {
 fn agree(blocks: Method, flag: Method) -> Vec<Method> {
     let none = |method: &Method| method.outcome == Ok(Value::Bytes(0));
     if none(&blocks) && flag.outcome.is_ok() && !none(&flag) {
-        let blocks = Method::failed(blocks.name, "inline data count as a block", blocks.series);
+        let blocks =
+            Method::failed(blocks.name, "inline data is counted as a block", blocks.series);
         return vec![blocks, flag];
     }
     vec![blocks, flag]

@@ -2,10 +2,10 @@
 //!
 //! The device's counters are used. A file's mode is changed and the file synced; without a journal
 //! only the block of its inode is written. A journal shows in two ways. The block is written again
-//! when everything is synced: to its place, after the journal. And the sync of one file also writes
-//! changes of other files, because a transaction contains them all. Overwritten data is written
-//! once by a metadata journal and twice by a data journal. If overwriting moves data to another
-//! place, nothing is written twice, and the question does not apply.
+//! when everything is synced: to its final location, after the journal. And the sync of one file
+//! also writes changes of other files, because a transaction contains them all. Overwritten data is
+//! written once by a metadata journal and twice by a data journal. If overwriting moves data to
+//! another location, nothing is written twice, and the question does not apply.
 
 use std::fs::Permissions;
 use std::io;
@@ -20,7 +20,7 @@ use crate::ground::{Ground, SECTOR, Scratch};
 pub(super) static SPEC: Attribute = Attribute {
     name: "journal",
     help: "none; metadata: changes of metadata are written twice; data: file data too; \
-           copy-on-write: what changes goes to a new place",
+           copy-on-write: changes are written to a new location",
     wants: Wants::QuietDevice,
     find,
 };
@@ -28,7 +28,7 @@ pub(super) static SPEC: Attribute = Attribute {
 /// Size of the overwritten data in bytes: much more than the metadata written with it.
 const DATA: u64 = 4 << 20;
 
-/// Number of files whose modes are changed together: more than a block of inodes holds.
+/// Number of files whose modes are changed together: more than a block of inodes contains.
 const FILES: usize = 128;
 
 /// Number of repetitions; the smallest count is used and must occur in more than half of them.
@@ -38,10 +38,10 @@ fn find(ground: &Ground) -> io::Result<Finding> {
     const NAME: &str = "bytes written";
     let refuse = |reason: &str| Ok(Finding::none(NAME, reason));
     let Some(device) = ground.device else {
-        return refuse("there is no one block device below");
+        return refuse("the file system is not on a single block device");
     };
     if ground.options.gentle {
-        return refuse("syncs the whole file system several times: left out when gentle");
+        return refuse("syncs the whole file system several times: skipped by --gentle");
     }
     let data = ground.fresh()?;
     data.fill(0, DATA)?;
@@ -82,7 +82,7 @@ fn conclude(counts: &Counts) -> Vec<Method> {
     let by_copy = match again {
         0 => Method::failed(
             "bytes written again after a file's sync",
-            "nothing: there is no second copy, or it is written later",
+            "none: there is no second copy, or it is written later",
             series(one, again),
         ),
         _ => Method::found(
@@ -95,12 +95,12 @@ fn conclude(counts: &Counts) -> Vec<Method> {
     let by_company = match (many > one, again > 0) {
         (true, _) => Method::found(name, Value::Word(word), series(one, many)),
         // Only the synced file is written at first, and more later: the fast commits of ext4.
-        (false, true) => Method::failed(name, "only what concerns the file", series(one, many)),
+        (false, true) => Method::failed(name, "only changes of that file", series(one, many)),
         (false, false) => Method::found(name, Value::Word("none"), series(one, many)),
     };
     let by_data = Method::failed(
         "bytes written for 4 MiB overwritten",
-        if twice { "twice the data" } else { "once the data: says nothing about metadata" },
+        if twice { "twice the data" } else { "the data once: no answer about metadata" },
         series(DATA, overwritten),
     );
     vec![by_copy, by_company, by_data]
@@ -108,7 +108,7 @@ fn conclude(counts: &Counts) -> Vec<Method> {
 
 fn moved(overwritten: u64) -> Method {
     let series = vec![Point { x: DATA, y: overwritten }];
-    Method::found("where data lie before and after", Value::Word("copy-on-write"), series)
+    Method::found("location of data before and after", Value::Word("copy-on-write"), series)
 }
 
 /// Returns the address of a file's data on the device; `None` if it is not reported.
@@ -127,14 +127,14 @@ fn overwrite(data: &Scratch, device: DeviceNumber) -> io::Result<u64> {
 }
 
 /// Syncs twice: the first commits to the journal, and the second writes the same blocks to their
-/// final place.
+/// final location.
 fn sync_everything(file: &Scratch) -> io::Result<()> {
     rustix::fs::syncfs(&file.file)?;
     Ok(rustix::fs::syncfs(&file.file)?)
 }
 
-/// Changes the modes of files and syncs the first. Returns the bytes written by that, and by then
-/// syncing everything.
+/// Changes the modes of files and syncs the first. Returns the bytes written by that sync, and by
+/// syncing everything afterwards.
 fn change(files: &[Scratch], turn: usize, device: DeviceNumber) -> io::Result<(u64, u64)> {
     let Some(first) = files.first() else { return Ok((0, 0)) };
     sync_everything(first)?;
@@ -176,7 +176,7 @@ mod tests {
         check(DATA + block, block, 0, block, "none");
         check(DATA + 4 * block, 3 * block, block, 10 * block, "metadata");
         check(2 * DATA + 9 * block, 3 * block, block, 10 * block, "data");
-        // ext4 with fast commits, and XFS: both write to the final place later.
+        // ext4 with fast commits, and XFS: both write to the final location later.
         check(DATA + 5 * block, block, 4 * block, block, "metadata");
         check(DATA + 1024, 1024, 0, 16 * 1024, "metadata");
     }

@@ -31,7 +31,8 @@ fn file_size(ground: &Ground) -> io::Result<Finding> {
         ));
     }
     let (largest, series) = by_truncate(ground)?;
-    let truncate = Method::found("largest size that truncate takes", Value::Bytes(largest), series);
+    let truncate =
+        Method::found("largest size that truncate accepts", Value::Bytes(largest), series);
     Ok(Finding::conclude(vec![truncate, by_write(ground, largest)?]))
 }
 
@@ -49,7 +50,7 @@ pub(super) fn by_truncate(ground: &Ground) -> io::Result<(u64, Vec<Point>)> {
 
 /// Writes the last byte of the largest file and tries to write one more.
 fn by_write(ground: &Ground, largest: u64) -> io::Result<Method> {
-    const NAME: &str = "end of the last byte that write takes";
+    const NAME: &str = "end of the last byte that write accepts";
     let scratch = ground.fresh()?;
     if let Err(error) = scratch.file.write_all_at(b"x", largest - 1) {
         let reason = format!("the last byte can't be written ({error})");
@@ -57,7 +58,7 @@ fn by_write(ground: &Ground, largest: u64) -> io::Result<Method> {
     }
     let series = vec![Point { x: largest, y: 1 }];
     if largest < OFFSET_MAX && scratch.file.write_all_at(b"x", largest).is_ok() {
-        let reason = "write goes beyond what truncate takes".to_owned();
+        let reason = "write goes beyond the limit of truncate".to_owned();
         return Ok(Method::failed(NAME, reason, series));
     }
     Ok(Method::found(NAME, Value::Bytes(largest), series))
@@ -66,10 +67,10 @@ fn by_write(ground: &Ground, largest: u64) -> io::Result<Method> {
 fn links(ground: &Ground) -> io::Result<Finding> {
     const NAME: &str = "names until one is refused";
     if ground.options.gentle {
-        return Ok(Finding::none(NAME, format!("tries {LINKS_TRIED} names: left out when gentle")));
+        return Ok(Finding::none(NAME, format!("tries {LINKS_TRIED} names: skipped by --gentle")));
     }
     let scratch = ground.fresh()?;
-    // They are in a directory of their own, which is removed together with the ground.
+    // They are in a separate directory, which is removed together with the ground.
     let directory = ground.fresh_path();
     fs::create_dir(&directory)?;
     let mut refusal = None;

@@ -15,7 +15,7 @@ pub(super) static LENGTH: Attribute =
     in_directory("name-length-max", "bytes of the longest name", length);
 
 pub(super) static PATH: Attribute =
-    in_directory("path-length-max", "bytes of the longest path that one call takes", path);
+    in_directory("path-length-max", "bytes of the longest path that one call accepts", path);
 
 pub(super) static CASE: Attribute = in_directory(
     "case",
@@ -47,7 +47,7 @@ fn length(ground: &Ground) -> io::Result<Finding> {
         })?;
         Ok(match first_refused {
             Some(first) => Method::found(name, Value::Bytes((first - 1) * width), series),
-            None => Method::failed(name, format!("{LONGEST} bytes are taken"), series),
+            None => Method::failed(name, format!("even {LONGEST} bytes are accepted"), series),
         })
     };
     // A limit in bytes gives the same length with wide letters if they fit evenly; a limit in
@@ -103,11 +103,11 @@ fn path(ground: &Ground) -> io::Result<Finding> {
 
 /// Whether a file made under one name is found under another.
 fn same(ground: &Ground, made: &str, asked: &str, words: [&'static str; 2]) -> io::Result<Finding> {
-    const NAME: &str = "looking for one name where the other was made";
+    const NAME: &str = "looking up one name after creating the other";
     let directory = ground.fresh_path();
     fs::create_dir(&directory)?;
     if let Err(error) = File::create_new(directory.join(made)) {
-        return Ok(Finding::none(NAME, format!("the name {made:?} can't be made ({error})")));
+        return Ok(Finding::none(NAME, format!("the name {made:?} can't be created ({error})")));
     }
     let found = directory.join(asked).exists();
     let word = if found { words[0] } else { words[1] };

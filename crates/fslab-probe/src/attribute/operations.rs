@@ -19,7 +19,7 @@ pub(super) static REFLINK: Attribute =
     });
 
 pub(super) static PUNCH: Attribute =
-    in_directory("supports-punch", "blocks can be punched out of files", |ground| {
+    in_directory("supports-punch", "holes can be punched into files", |ground| {
         let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
         change(ground, flags, |before| {
             let mut after = before.to_vec();
@@ -29,7 +29,7 @@ pub(super) static PUNCH: Attribute =
     });
 
 pub(super) static ZERO_RANGE: Attribute =
-    in_directory("supports-zero-range", "ranges of files can be made zeros", |ground| {
+    in_directory("supports-zero-range", "ranges of files can be zeroed", |ground| {
         change(ground, FallocateFlags::ZERO_RANGE, |before| {
             let mut after = before.to_vec();
             after[MIDDLE].fill(0);
@@ -38,21 +38,21 @@ pub(super) static ZERO_RANGE: Attribute =
     });
 
 pub(super) static COLLAPSE: Attribute =
-    in_directory("supports-collapse", "ranges can be cut out of files", |ground| {
+    in_directory("supports-collapse", "ranges can be removed from files", |ground| {
         change(ground, FallocateFlags::COLLAPSE_RANGE, |before| {
             [&before[..PIECE], &before[2 * PIECE..]].concat()
         })
     });
 
 pub(super) static INSERT: Attribute =
-    in_directory("supports-insert", "holes can be put between parts of files", |ground| {
+    in_directory("supports-insert", "holes can be inserted into files", |ground| {
         change(ground, FallocateFlags::INSERT_RANGE, |before| {
             [&before[..PIECE], &[0; PIECE], &before[PIECE..]].concat()
         })
     });
 
 pub(super) static EXCHANGE: Attribute =
-    in_directory("supports-exchange", "two names can be exchanged at once", |ground| {
+    in_directory("supports-exchange", "two names can be exchanged atomically", |ground| {
         let (one, other) = (ground.fresh()?, ground.fresh()?);
         one.fill(0, 1)?;
         let done =
@@ -62,7 +62,7 @@ pub(super) static EXCHANGE: Attribute =
 
 pub(super) static EXCHANGE_RANGE: Attribute = in_directory(
     "supports-exchange-range",
-    "contents of two files can be exchanged at once",
+    "contents of two files can be exchanged atomically",
     |ground| {
         let (one, other) = (filled(ground)?, ground.fresh()?);
         other.file.write_all_at(&vec![7; PIECES * PIECE], 0)?;
@@ -74,7 +74,7 @@ pub(super) static EXCHANGE_RANGE: Attribute = in_directory(
 
 pub(super) static VERITY: Attribute = in_directory(
     "supports-verity",
-    "files can be sealed, each read checked by a tree of sums (fs-verity)",
+    "files can be sealed; a hash tree verifies each read (fs-verity)",
     |ground| {
         let scratch = filled(ground)?;
         let sealed = scratch.for_reading_only()?;
@@ -87,14 +87,14 @@ pub(super) static VERITY: Attribute = in_directory(
 const BLOCK_OF_SUMS: u32 = 4096;
 
 pub(super) static UNNAMED: Attribute =
-    in_directory("supports-tmpfile", "files can be made without a name (O_TMPFILE)", |ground| {
+    in_directory("supports-tmpfile", "files can be created without a name (O_TMPFILE)", |ground| {
         let flags = OFlags::TMPFILE | OFlags::WRONLY;
         let made = rustix::fs::open(ground.directory(), flags, Mode::RUSR | Mode::WUSR);
         conclude(made.map(|_file| ()), || Ok(true))
     });
 
 pub(super) static USER_XATTR: Attribute =
-    in_directory("supports-user-xattr", "files take attributes of users' own names", |ground| {
+    in_directory("supports-user-xattr", "files accept extended attributes in user.*", |ground| {
         let scratch = ground.fresh()?;
         let done =
             rustix::fs::fsetxattr(&scratch.file, "user.fslab-probe", b"value", XattrFlags::empty());
@@ -137,10 +137,10 @@ fn conclude(
     done: rustix::io::Result<()>,
     is_right: impl FnOnce() -> io::Result<bool>,
 ) -> io::Result<Finding> {
-    const NAME: &str = "doing it and looking at the outcome";
+    const NAME: &str = "performing the operation and checking the result";
     Ok(Finding::by(match done {
         Ok(()) if is_right()? => Method::found(NAME, Value::Word("yes"), Vec::new()),
-        Ok(()) => Method::failed(NAME, "it is done, and does something else", Vec::new()),
+        Ok(()) => Method::failed(NAME, "it succeeds with a wrong result", Vec::new()),
         Err(error) if means_no(error) => Method::found(NAME, Value::Word("no"), Vec::new()),
         Err(error) => Method::failed(NAME, format!("it fails with {error}"), Vec::new()),
     }))

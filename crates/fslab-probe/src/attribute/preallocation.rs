@@ -1,4 +1,4 @@
-//! `preallocation`: the space that a growing file takes beyond its end while it is open.
+//! `preallocation`: the space that a growing file uses beyond its end while it is open.
 
 use std::io;
 
@@ -16,7 +16,7 @@ const PIECE: u64 = 64 << 10;
 const LENGTH: u64 = 1 << 20;
 
 fn find(ground: &Ground) -> io::Result<Finding> {
-    const NAME: &str = "bytes taken while open less bytes taken once closed";
+    const NAME: &str = "bytes used while open minus bytes used after closing";
     if allocation_unit::known(ground)?.is_none() {
         return Ok(allocation_unit::unknown(NAME));
     }

@@ -78,7 +78,7 @@ fn by_cachestat(file: &File, page: usize) -> Method {
 
 /// Reads page by page and measures how far the cache is ahead.
 fn maximal(ground: &Ground) -> io::Result<Finding> {
-    const NAME: &str = "pages ahead of a sequential reader, at most";
+    const NAME: &str = "most pages ahead of a sequential reader";
     let length = ground.options.budget / 2;
     let Some(file) = cold_file(ground, length)? else { return Ok(not_cold(NAME)) };
     let page = rustix::param::page_size();
@@ -106,7 +106,7 @@ fn maximal(ground: &Ground) -> io::Result<Finding> {
 }
 
 pub(super) fn not_cold(name: &'static str) -> Finding {
-    let reason = "the pages of a file can't be dropped, or are not its own";
+    let reason = "a file's pages can't be dropped, or belong to a lower file";
     Finding::none(name, reason)
 }
 

@@ -1,4 +1,4 @@
-//! `cache-replacement`: which pages stay when more is read than fits.
+//! `cache-replacement`: which pages are kept when more is read than fits.
 //!
 //! In a memory control group of its own, the prober reads one file twice, another once, and then a
 //! third one that exceeds the group's memory. The remaining pages of each show how pages are
@@ -19,7 +19,7 @@ use crate::ground::{Ground, Scratch};
 
 pub(super) static SPEC: Attribute = Attribute {
     name: "cache-replacement",
-    help: "what survives reading a large file once: twice-read (pages used twice), latest (only \
+    help: "the pages that survive reading a large file once: twice-read (used twice), latest (only \
            the last pages read) or earliest (only the first)",
     wants: Wants::MemoryBound,
     find,
@@ -41,7 +41,7 @@ fn find(ground: &Ground) -> io::Result<Finding> {
     const NAME: &str = "pages left of a file read twice, of one read once, and of a large one";
     let refuse = |reason: String| Ok(Finding::none(NAME, reason));
     if !ground.options.bound_memory {
-        return refuse("this process may not be bounded in memory".to_owned());
+        return refuse("the memory of this process may not be limited".to_owned());
     }
     if ground.options.budget < LARGE + 2 * BEFORE {
         return refuse(format!("needs a budget of {} bytes", LARGE + 2 * BEFORE));
@@ -57,7 +57,7 @@ fn find(ground: &Ground) -> io::Result<Finding> {
     Ok(Finding::by(conclude(NAME, &survivors?)))
 }
 
-/// Percentages of pages that stayed.
+/// Percentages of pages that are still cached.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Survivors {
     twice: u64,
@@ -108,7 +108,7 @@ fn conclude(name: &'static str, survivors: &Survivors) -> Method {
         (..=FEW, ..=FEW, ..=FEW, MOST..) => Method::found(name, Value::Word("latest"), series),
         (MOST.., MOST.., MOST.., ..=FEW) => Method::found(name, Value::Word("earliest"), series),
         (MOST.., MOST.., MOST.., MOST..) => Method::failed(name, "nothing was replaced", series),
-        _ => Method::failed(name, "what is left shows no order", series),
+        _ => Method::failed(name, "the remaining pages show no order", series),
     }
 }
 
@@ -128,7 +128,7 @@ mod tests {
         check(100, 0, 0, 100, Ok("twice-read"));
         check(0, 0, 3, 99, Ok("latest"));
         check(100, 100, 100, 0, Ok("earliest"));
-        check(50, 50, 50, 50, Err("what is left shows no order"));
+        check(50, 50, 50, 50, Err("the remaining pages show no order"));
         check(100, 100, 100, 100, Err("nothing was replaced"));
     }
 }

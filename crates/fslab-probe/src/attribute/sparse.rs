@@ -18,7 +18,7 @@ const NEAREST: u64 = 512;
 const DOUBLINGS: u32 = 12;
 
 fn find(ground: &Ground) -> io::Result<Finding> {
-    const FIRST: &str = "distance of two bytes at which there first is a hole, halved";
+    const FIRST: &str = "half the distance of two bytes that first have a hole between them";
     let mut series = Vec::new();
     for doubling in 0..DOUBLINGS {
         let distance = NEAREST << doubling;

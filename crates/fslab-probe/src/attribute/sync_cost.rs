@@ -22,10 +22,10 @@ const PIECE: u64 = 4096;
 fn find(ground: &Ground) -> io::Result<Finding> {
     const NAME: &str = "flushes counted by the device for most of 16 syncs";
     let Some(device) = ground.device else {
-        return Ok(Finding::none(NAME, "there is no one block device below"));
+        return Ok(Finding::none(NAME, "the file system is not on a single block device"));
     };
     if ground.options.gentle {
-        return Ok(Finding::none(NAME, "syncs 16 times: left out when gentle"));
+        return Ok(Finding::none(NAME, "syncs 16 times: skipped by --gentle"));
     }
     let scratch = ground.fresh()?;
     let mut series = Vec::new();

@@ -11,12 +11,12 @@ use crate::ground::{Ground, Scratch};
 
 pub(super) static GRANULARITY: Attribute = in_directory(
     "timestamp-granularity",
-    "the smallest difference of times that files keep",
+    "the smallest difference between times that files can have",
     granularity,
 );
 
 pub(super) static RANGE: Attribute =
-    in_directory("timestamp-range", "the first and the last time that files keep", range);
+    in_directory("timestamp-range", "the first and the last time that files can have", range);
 
 const SECOND_NS: u64 = 1_000_000_000;
 
@@ -24,7 +24,7 @@ const SECOND_NS: u64 = 1_000_000_000;
 const SOME_SECOND: i64 = 1_000_000_000;
 
 fn granularity(ground: &Ground) -> io::Result<Finding> {
-    const NAME: &str = "smallest step that is kept";
+    const NAME: &str = "smallest step that is stored";
     let scratch = ground.fresh()?;
     let mut series = Vec::new();
     let powers = (0..=9).map(|exponent| 10_u64.pow(exponent)).chain([2 * SECOND_NS]);
@@ -37,15 +37,19 @@ fn granularity(ground: &Ground) -> io::Result<Finding> {
             return Ok(Finding::by(Method::found(NAME, Value::Nanoseconds(step_ns), series)));
         }
     }
-    Ok(Finding::by(Method::failed(NAME, "times that are set are not kept", series)))
+    Ok(Finding::by(Method::failed(
+        NAME,
+        "the file system does not store times that are set",
+        series,
+    )))
 }
 
 fn range(ground: &Ground) -> io::Result<Finding> {
-    const NAME: &str = "last seconds that are kept when set";
+    const NAME: &str = "last seconds that are stored when set";
     let scratch = ground.fresh()?;
     let keeps_second = |second| keeps(&scratch, Timespec { tv_sec: second, tv_nsec: 0 });
     if !keeps_second(SOME_SECOND)? {
-        return Ok(Finding::none(NAME, "times that are set are not kept"));
+        return Ok(Finding::none(NAME, "the file system does not store times that are set"));
     }
     let last = furthest(SOME_SECOND, i64::MAX, keeps_second)?;
     let first = furthest(SOME_SECOND, i64::MIN, keeps_second)?;

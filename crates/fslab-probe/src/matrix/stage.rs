@@ -35,7 +35,7 @@ enum Upper {
 }
 
 impl Stage {
-    /// Makes and mounts everything below a directory.
+    /// Makes and mounts everything in a directory.
     pub fn make(cell: &Cell, work_directory: &Path, host: &dyn Host) -> Result<Self> {
         let directory = tempfile::Builder::new()
             .prefix("fslab-probe-")

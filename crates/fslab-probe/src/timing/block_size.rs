@@ -22,12 +22,12 @@ const POINTS: usize = 64;
 const ROUNDS: usize = 9;
 
 pub(super) fn find(ground: &Ground, timing: &Timing<'_>) -> io::Result<Method> {
-    const NAME: &str = "nanoseconds of direct reads of 512 bytes from a byte in a hole on";
+    const NAME: &str = "nanoseconds of direct reads of 512 bytes, starting at a byte in a hole";
     let scratch = ground.one_byte(PLACE)?;
     let direct = match open_for_sectors(&scratch) {
         Ok(direct) => direct,
         Err(error) => {
-            let reason = format!("512 bytes can't be read past the cache ({error})");
+            let reason = format!("512 bytes can't be read with direct I/O ({error})");
             return Ok(Method::failed(NAME, reason, Vec::new()));
         }
     };

@@ -1,4 +1,4 @@
-//! `cache-size` by timing: a second read of a file that fits comes from memory, of a larger one
+//! `cache-size` by timing: a file that fits is read from memory the second time, and a larger file
 //! from the device. This is the original method; it finds the cache size only if files can exceed
 //! it.
 
@@ -17,7 +17,7 @@ const POINTS: u64 = 16;
 const ROUNDS: usize = 5;
 
 pub(super) fn find(ground: &Ground, timing: &Timing<'_>) -> io::Result<Method> {
-    const NAME: &str = "nanoseconds a page of the second reading, by the file's size";
+    const NAME: &str = "nanoseconds per page of the second reading, by the file's size";
     let longest = ground.options.budget / 2;
     let step = longest / POINTS / PIECE * PIECE;
     if step == 0 {

@@ -14,10 +14,10 @@ pub enum ClockError {
     #[error(transparent)]
     Unavailable(#[from] Unavailable),
     /// The validation failed with a system error.
-    #[error("validating the cycle counter: {0}")]
+    #[error("can't validate the cycle counter: {0}")]
     System(#[from] io::Error),
     /// The counter is not reliable.
-    #[error("the cycle counter is not to be believed: {}", reasons.join("; "))]
+    #[error("the cycle counter is not reliable: {}", reasons.join("; "))]
     Refused {
         /// The reasons.
         reasons: Vec<String>,
@@ -29,7 +29,7 @@ pub enum ClockError {
 pub struct Clock {
     counter: CycleCounter,
     validation: Validation,
-    /// The processor's identifier, as it reports it while the thread is not moved.
+    /// The identifier that the processor reports as long as the thread is not moved.
     home: u32,
     _pinned: Pinned,
 }

@@ -3,8 +3,8 @@
 //!
 //! There is a file for each number of blocks. Its last block is read once after all caches were
 //! cleared, because addresses are cached too. On file systems with extents each of these files has
-//! one extent, which is in the inode, so every read accesses the device once. The "12 direct
-//! pointers" of the original, which timed synchronous writes on ext4, can't come from there.
+//! one extent, which is in the inode, so every read accesses the device once. So extents can't
+//! explain the "12 direct pointers" of the original, which timed synchronous writes on ext4.
 
 use std::fs::File;
 use std::io;
@@ -28,7 +28,7 @@ pub(super) fn find(ground: &Ground, timing: &Timing<'_>) -> io::Result<Method> {
     const NAME: &str = "nanoseconds of the first direct read of the last block, by its index";
     let refuse = |reason: &str| Ok(Method::failed(NAME, reason, Vec::new()));
     let Some(make_cold) = timing.make_cold else {
-        return refuse("nothing makes the file system forget where blocks are: --drop-caches");
+        return refuse("the file system's caches can't be cleared: use --drop-caches");
     };
     let Some(unit) = allocation_unit::known(ground)? else {
         return refuse("the allocation unit is not known");
@@ -42,7 +42,7 @@ pub(super) fn find(ground: &Ground, timing: &Timing<'_>) -> io::Result<Method> {
     if let Err(error) =
         files[0].open_direct().and_then(|file| file.read_exact_at(buffer.bytes(), 0))
     {
-        return refuse(&format!("blocks can't be read past the cache ({error})"));
+        return refuse(&format!("blocks can't be read with direct I/O ({error})"));
     }
     // A file system with open files can't be remounted.
     let files: Vec<Scratch> = files.into_iter().map(Scratch::close).collect::<io::Result<_>>()?;

@@ -129,17 +129,20 @@ impl Validation {
         [
             objection(
                 clock_source != "tsc",
-                format!("the kernel reads the time from {clock_source}, not from it"),
+                format!("the kernel's clock source is {clock_source}, not the counter"),
             ),
-            objection(!invariant, "its rate changes with the processor's states".to_owned()),
+            objection(!invariant, "the counter's rate depends on the processor's state".to_owned()),
             objection(
                 *went_back > 0,
-                format!("{went_back} readings were less than earlier ones of other processors"),
+                format!("{went_back} readings were below earlier ones on other processors"),
             ),
             objection(
                 // Written so that NaN is refused too.
                 !(regression.r_squared >= R_SQUARED_LEAST && regression.ticks_per_second > 0.0),
-                format!("it does not follow time: R^2 is {:.6}", regression.r_squared),
+                format!(
+                    "the counter is not proportional to time: R^2 is {:.6}",
+                    regression.r_squared
+                ),
             ),
         ]
         .into_iter()

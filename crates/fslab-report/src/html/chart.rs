@@ -230,9 +230,9 @@ pub(super) fn along(group: &Group) -> Option<Chart> {
         }
     });
     Some(Chart {
-        caption: "time of an operation along the way, by operations done; medians of the runs"
+        caption: "time per operation during the phase, by operations done; medians of the runs"
             .to_owned(),
-        svg: drawing.finish("Time of an operation along the way", Scale::is_wide(&all)),
+        svg: drawing.finish("Time per operation during the phase", Scale::is_wide(&all)),
         wide: true,
         baseline: None,
     })

@@ -137,8 +137,8 @@ fn notes(report: &Report) -> Vec<NoteLine> {
         lines.push(NoteLine {
             grave: true,
             heading: "Disturbed".to_owned(),
-            text: "more than a tenth of the samples was taken while the machine did other \
-                   things: run it again on a quiet machine before you rely on it"
+            text: "more than a tenth of the samples met interference from other work on the \
+                   machine; run the comparison again on a quiet machine before you rely on it"
                 .to_owned(),
         });
     }
@@ -278,7 +278,7 @@ fn environment(run: &Provenance) -> Vec<(&'static str, String)> {
         ("machine", run.machine.clone()),
         ("kernel", run.kernel.clone()),
         ("processor", format!("{} \u{d7} {}", run.processors, run.processor)),
-        ("kept to processors", kept.join(", ")),
+        ("limited to processors", kept.join(", ")),
         ("memory", bytes(run.memory_kib * 1024)),
         ("image size", bytes(run.image_size)),
         (
@@ -289,7 +289,7 @@ fn environment(run: &Provenance) -> Vec<(&'static str, String)> {
         ("run", run.run.clone()),
     ];
     let optional = [
-        ("images lie on", &run.work_file_system),
+        ("images are on", &run.work_file_system),
         ("clock source", &run.clock_source),
         ("frequency governor", &run.frequency_governor),
         ("dirty ratios", &run.dirty_ratios),

@@ -18,7 +18,7 @@ pub(super) struct Heading {
     pub baseline: Option<usize>,
 }
 
-/// A figure as shown, and as sorted.
+/// A figure: the text that is shown, and the value for sorting.
 pub(super) struct Cell {
     pub text: String,
     pub value: String,

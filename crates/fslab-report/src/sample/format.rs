@@ -1,7 +1,7 @@
 //! The records of a samples file, one JSON object per line. `docs/formats/samples.md` describes
 //! them.
 //!
-//! Fields may be added: readers take missing ones as zero or unknown and ignore unknown ones. Any
+//! Fields may be added: readers treat missing ones as zero or unknown and ignore unknown ones. Any
 //! other change increases [`FORMAT`], and the page describes it.
 
 use serde::{Deserialize, Serialize};
@@ -90,7 +90,7 @@ pub struct Sample {
     /// The target's position in the round's order, from 0.
     pub position: u32,
     /// The number of earlier attempts of this round's block. They were cut short or met
-    /// interference. Only the last attempt counts.
+    /// interference. Reports use only the last attempt.
     pub attempt: u32,
     /// Seed of this round and workload; the same for every target.
     pub seed: u64,
@@ -102,7 +102,7 @@ pub struct Sample {
     pub workers: Option<u32>,
     /// A description of the bytes: a kind and its seed, or the file they come from.
     pub data: Option<String>,
-    /// Space that the written files take at the end: the sum of their `st_blocks`, in bytes.
+    /// Space that the written files occupy at the end: the sum of their `st_blocks`, in bytes.
     pub stored_bytes: Option<u64>,
     /// Wall-clock time, including flushing.
     pub elapsed_ns: u64,
@@ -119,7 +119,7 @@ pub struct Sample {
     pub machine: Machine,
     /// The requests of the target's own block device.
     pub device: Option<Device>,
-    /// The requests of the device that holds the image, for this target and all other users.
+    /// The requests of the device that contains the image, for this target and all other users.
     pub backing: Option<Device>,
     /// Space in use on the target's own file system afterwards, including metadata.
     pub used_bytes: Option<u64>,
@@ -230,8 +230,8 @@ pub struct Cache {
     pub asked: CacheState,
     /// Whether everything was unmounted and mounted before.
     pub remounted: bool,
-    /// Whether the pages of all files were dropped before instead, and none was left. Blocks of
-    /// directories may have stayed.
+    /// Whether the pages of all files were dropped before the phase, instead of a remount, and none
+    /// was left. Blocks of directories may still be cached.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub evicted: bool,
     /// Whether the state is proven. A cold state needs a remount, no cached page of the device, no
@@ -265,7 +265,7 @@ impl Cache {
 
     fn doubt_that_cold(&self, device: Option<Device>) -> Option<Doubt> {
         match device {
-            // Data read besides files may be cached.
+            // Data other than file contents may still be cached.
             _ if self.evicted && self.resident_pages.is_none() => Some(Doubt::FilesOnly),
             _ if self.evicted && self.resident_pages == Some(0) => None,
             _ if !self.remounted && !self.evicted => Some(Doubt::NotRemounted),
@@ -308,8 +308,10 @@ impl Doubt {
             Self::DeviceResident => "pages of its device were in memory",
             Self::DeviceNotRead => "nothing was read from its device",
             Self::DeviceRead => "its device was read",
-            Self::NoDevice => "no device of its own has counters",
-            Self::FilesOnly => "only pages of files are proven to be dropped, and it opened none",
+            Self::NoDevice => "it has no device of its own with counters",
+            Self::FilesOnly => {
+                "only pages of files are proven to be dropped, and the phase opened no files"
+            }
         }
     }
 }

@@ -9,7 +9,7 @@ use crate::error::{Error, Result};
 
 /// A samples file that is being written. It is locked, so that two runs never write to one file. A
 /// drop unlocks it explicitly instead of only closing it. A command that is just being started
-/// holds a copy of every open descriptor until it runs; the lock would then block a run that
+/// holds a copy of every open descriptor until it runs. The lock would then block a run that
 /// resumes the file.
 #[derive(Debug)]
 pub struct Writer {

@@ -1,5 +1,5 @@
 //! Tests pages in headless Chromium: a test script examines a loaded page, and the console must
-//! stay empty.
+//! remain empty.
 //!
 //! With `FSLAB_SCREENSHOTS=FOLDER`, screenshots are stored in that folder.
 

@@ -1,4 +1,4 @@
-//! Metrics besides the time, and the gates that judge rows.
+//! Metrics other than the time, and the gates that judge rows.
 
 use fslab_report::sample::{Better, OwnMetric, Record, Sample};
 use fslab_report::{Gate, Outcome, Provenance, Report};

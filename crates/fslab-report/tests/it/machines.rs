@@ -63,7 +63,7 @@ fn ratios_are_formed_within_machines_and_figures_not_pooled() {
         }
         seconds.iter().sum::<f64>() / seconds.len() as f64
     };
-    assert!(mean("other") < 0.6 * mean("base"), "put together, it would be faster");
+    assert!(mean("other") < 0.6 * mean("base"), "combined, it would be faster");
     let report = Report::new(&records);
     assert_eq!(report.machines, ["fast", "slow"]);
     let [base, other] = &report.groups[0].rows[..] else { panic!("two rows") };
@@ -111,7 +111,7 @@ fn reports_show_each_machine() {
         let text = String::from_utf8(rendered).unwrap();
         let text = text.split_whitespace().collect::<Vec<_>>().join(" ");
         assert!(text.contains("2 machines (fast, slow)"), "{name}: {text}");
-        assert!(text.contains("each machine counts once"), "{name}: {text}");
+        assert!(text.contains("Each machine has the same weight"), "{name}: {text}");
         assert!(text.contains("12.1 s"), "{name} lacks the median of the slow machine: {text}");
     }
     let text = fslab_report::terminal(&report);
@@ -150,7 +150,7 @@ fn machines_of_one_name_are_distinguished_by_processor() {
     assert_eq!(Report::new(&records).machines, ["same"]);
 }
 
-/// Nodes on one kernel are one cluster: pairs of both, as if one machine had measured them.
+/// Nodes on one kernel are one cluster: their pairs are used as if one machine had measured them.
 #[test]
 fn nodes_of_one_boot_are_pooled_as_one_machine() {
     let rounds = |ratio: f64| -> Vec<_> {

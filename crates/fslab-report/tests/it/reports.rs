@@ -1,4 +1,4 @@
-//! Reports from samples alone: their content, and that the page needs no network.
+//! Tests of reports made only from samples: their content, and a page that needs no network.
 
 use fslab_report::Provenance;
 use fslab_report::sample::{
@@ -66,7 +66,7 @@ pub fn records() -> Vec<Record> {
                         Some(Device { writes: 310, sectors_written: 20_480, ..Device::default() });
                 }
                 if round == 3 {
-                    sample.contaminated = Some("other programmes".to_owned());
+                    sample.contaminated = Some("other programs".to_owned());
                 }
                 records.push(Record::Sample(sample));
             }
@@ -92,11 +92,11 @@ fn the_model_pairs_rounds_sums_sweeps_and_gives_reasons() {
     assert!(why.iter().any(|why| why == "3.10\u{d7} the device writes"), "{why:?}");
     assert_eq!(same.against[0].verdict, Verdict::NotShown, "{:?}", same.against[0].ratio);
     assert!(same.against[0].why.is_empty());
-    assert_eq!(slow.operations, 20, "a sum holds both sizes");
+    assert_eq!(slow.operations, 20, "a sum covers both sizes");
 }
 
-/// Any target may be the baseline, and several at once. A target twice as slow one way is twice as
-/// fast the other way.
+/// Any target, or several targets at once, may be the baseline. A target twice as slow one way is
+/// twice as fast the other way.
 #[test]
 fn one_report_compares_against_several_baselines() {
     let records = records();
@@ -158,7 +158,7 @@ fn terminal_marks_differences_that_are_not_shown() {
     assert!(text.contains("6 of 60 samples"), "{text}");
 }
 
-/// A report distinguishes images from devices as the place of file systems.
+/// A report states whether file systems were on images or on devices.
 #[test]
 fn the_terminal_names_images_and_devices() {
     let line = |loops: &[Option<bool>]| {
@@ -171,7 +171,10 @@ fn the_terminal_names_images_and_devices() {
         };
         records.splice(1..1, loops.iter().map(target));
         let text = fslab_report::terminal(&Report::new(&records));
-        text.lines().find(|line| line.contains("made anew")).unwrap_or_default().to_owned()
+        text.lines()
+            .find(|line| line.contains("used a new file system"))
+            .unwrap_or_default()
+            .to_owned()
     };
     assert_eq!(line(&[]), "");
     for (loops, places) in [
@@ -179,11 +182,12 @@ fn the_terminal_names_images_and_devices() {
         (&[None], "on devices"),
         (&[Some(false), None], "on images of 1 GiB and on devices"),
     ] {
-        assert_eq!(line(loops), format!("File systems were made anew for every run, {places}."));
+        assert_eq!(line(loops), format!("Each run used a new file system, {places}."));
     }
 }
 
-/// Makes a report by a margin; a margin in the plan and one given afterwards have the same effect.
+/// Makes a report that is judged by a margin; a margin in the plan and one given afterwards have
+/// the same effect.
 fn with_margin(margin: &str) -> Report {
     let mut records = records();
     let Record::Provenance(provenance) = &mut records[0] else { panic!("a provenance") };
@@ -301,13 +305,14 @@ fn runs_are_merged_and_their_differences_named() {
         note.text.contains("kernel") && note.text.contains("6.1") && note.text.contains("6.9")
     });
     assert!(named, "{:?}", report.notes);
-    // A file that is given twice counts once.
+    // A file that is given twice is used once.
     let twice = Report::new(&[first.clone(), first].concat());
     assert_eq!(twice.samples, 10);
     assert!(twice.notes.iter().any(|note| note.text.contains("given twice")));
 }
 
-/// For a block that was run again, the last attempt counts; the others are stored and counted.
+/// For a block that was run again, the report uses the last attempt. It only states the number of
+/// samples of the other attempts.
 #[test]
 fn the_last_attempt_counts() {
     let mut records = records();
@@ -448,7 +453,8 @@ fn latencies_of_old_and_new_samples_are_shown() {
     }
 }
 
-/// A sweep over threads is a phase for each number of threads, drawn together by the first.
+/// A sweep over threads has a phase for each number of threads. The first phase has the chart of
+/// all.
 #[test]
 fn thread_sweep_has_a_phase_per_count_and_one_chart() {
     let mut records = vec![provenance()];

@@ -162,10 +162,10 @@ impl RawMeasure {
 
 impl Paper {
     /// Parses a file of claims. `file` is its name in errors. `plans` are the plans that claims may
-    /// name, in their full form.
+    /// refer to, in their full form.
     ///
     /// # Errors
-    /// Names file, line, column and key of the first mistake.
+    /// Returns the first mistake, with its file, line, column and key.
     pub fn parse(
         name: &str,
         file: &str,
@@ -196,7 +196,7 @@ impl Paper {
     }
 }
 
-/// A place as written in the file.
+/// A place in a plan, as written in the file.
 struct RawPlace<'a> {
     workload: &'a Spanned<String>,
     phases: &'a Spanned<OneOrMore>,
@@ -261,7 +261,7 @@ impl Reader<'_> {
         let raw = spanned.get_ref();
         if raw.kind.why_not_counted().is_some() && raw.note.is_none() {
             let message = format!(
-                "claim `{}`: an input or a definition needs a `note` that says why it can't fail",
+                "claim `{}`: an input or a definition needs a `note` that states why it can't fail",
                 raw.id.get_ref()
             );
             return Err(self.source.error(spanned.span(), message));
@@ -281,7 +281,7 @@ impl Reader<'_> {
         let Some(unit) = &raw.unit else {
             return match &raw.paper {
                 None => Ok(None),
-                Some(one) => Err(self.source.error(one.span(), "`paper`: has no `unit`")),
+                Some(one) => Err(self.source.error(one.span(), "`paper`: needs a `unit`")),
             };
         };
         let unit = self.unit(unit)?;
@@ -298,24 +298,28 @@ impl Reader<'_> {
                 (Some(one), Some(one))
             }
             RawFigure::Word(_) => {
-                return fail("`paper`: the only word is \"equal\", in the unit of a ratio");
+                return fail(
+                    "`paper`: the only accepted word is \"equal\", with the unit of a ratio",
+                );
             }
         };
         let ordered = low.zip(high).is_none_or(|(low, high)| low <= high);
         if !ordered || low.or(high).is_none() {
-            return fail("`paper`: a number, or `from` and `to` in this order, or one of them");
+            return fail(
+                "`paper`: must be a number, or `from` and `to` in this order, or one of them",
+            );
         }
         let published = Published { low, high, margin, unit };
         if published.is_equality() && margin.is_none() {
             return fail(
-                "`paper`: nothing is exactly equal: say within which `margin`, in per cent",
+                "`paper`: set `margin`, in per cent; no two measured figures are exactly equal",
             );
         }
         if published.is_vague() {
             let (low, high) = published.range();
             let (low, high) = (unit.number(low), unit.number(high));
             return fail(&format!(
-                "`paper`: what rounds to it reaches from {low} to {high}: say within which `margin`"
+                "`paper`: values from {low} to {high} round to it; set `margin`"
             ));
         }
         Ok(Some(published))
@@ -329,7 +333,7 @@ impl Reader<'_> {
         if is_usable && raw.paper.is_some() {
             return Ok(Some(percent / 100.0));
         }
-        let message = "`margin`: above 0 and at most 100 per cent, beside a `paper`";
+        let message = "`margin`: must be above 0 and at most 100 per cent, and needs a `paper`";
         Err(self.source.error(margin.span(), message))
     }
 
@@ -353,8 +357,8 @@ impl Reader<'_> {
             (Some(basis), None) => Ok(basis),
             _ => {
                 let message = format!(
-                    "claim `{}`: exactly one of `measure`, `read`, `missing` and \
-                     `not_reproduced` must be there",
+                    "claim `{}`: exactly one of `measure`, `read`, `missing` and `not_reproduced` \
+                     must be set",
                     raw.id.get_ref()
                 );
                 Err(self.source.error(span, message))
@@ -408,7 +412,8 @@ impl Reader<'_> {
         Err(self.unknown("from", &from, known()))
     }
 
-    /// Reads a place. The plan must have its workload with each of these numbers of files.
+    /// Reads a place in a plan. The plan must contain its workload with each of these numbers of
+    /// files.
     fn place(&self, plan: &Plan, raw: &RawPlace<'_>, files: &[u64]) -> Result<Place> {
         let RawPlace { workload, phases, target, size } = raw;
         let targets = || plan.targets.iter().map(|target| target.name.as_str());

@@ -41,14 +41,23 @@ fn wrong_claims_are_named_with_line_and_key() {
             format!("{0}missing = \"m\"\n{0}missing = \"m\"", CLAIM),
             "t.toml:11:6: `id`: `c` is used",
         ),
-        (figure("paper = 3"), "t.toml:9:9: `paper`: has no `unit`"),
-        (figure("paper = 1\nunit = \"times\""), "t.toml:9:9: `paper`: nothing is exactly equal"),
-        (figure("paper = \"equal\"\nunit = \"times\""), "say within which `margin`"),
-        (figure("paper = \"same\"\nunit = \"times\""), "`paper`: the only word is \"equal\""),
-        (figure("paper = \"equal\"\nunit = \"bytes\""), "`paper`: the only word is \"equal\""),
-        (figure("paper = 2\nunit = \"times\""), "reaches from 1.50 to 2.50: say within"),
-        (figure("margin = 5\nunit = \"times\""), "t.toml:9:10: `margin`: above 0"),
-        (figure("paper = 2\nmargin = 0\nunit = \"times\""), "`margin`: above 0"),
+        (figure("paper = 3"), "t.toml:9:9: `paper`: needs a `unit`"),
+        (figure("paper = 1\nunit = \"times\""), "t.toml:9:9: `paper`: set `margin`, in per cent"),
+        (figure("paper = \"equal\"\nunit = \"times\""), "set `margin`, in per cent"),
+        (
+            figure("paper = \"same\"\nunit = \"times\""),
+            "`paper`: the only accepted word is \"equal\"",
+        ),
+        (
+            figure("paper = \"equal\"\nunit = \"bytes\""),
+            "`paper`: the only accepted word is \"equal\"",
+        ),
+        (
+            figure("paper = 2\nunit = \"times\""),
+            "values from 1.50 to 2.50 round to it; set `margin`",
+        ),
+        (figure("margin = 5\nunit = \"times\""), "t.toml:9:10: `margin`: must be above 0"),
+        (figure("paper = 2\nmargin = 0\nunit = \"times\""), "`margin`: must be above 0"),
         (
             figure("").replace("measured", "input"),
             "claim `c`: an input or a definition needs a `note`",
@@ -56,16 +65,16 @@ fn wrong_claims_are_named_with_line_and_key() {
         (measure("\"b\"\n", "\"b\"\nfrom_size = \"2 KiB\"\n"), "need `each = \"size\"`"),
         (measure("\"b\"\n", "\"b\"\ntake = \"least\"\n"), "need `each = \"size\"`"),
         (figure("paper = 3\nunit = \"tims\""), "`unit`: unknown `tims`; nearest: `times`"),
-        (figure("paper = { from = 3, to = 2 }\nunit = \"times\""), "`paper`: a number, or"),
+        (figure("paper = { from = 3, to = 2 }\nunit = \"times\""), "`paper`: must be a number, or"),
         (measure("tiny", "tony"), "t.toml:10:8: `plan`: unknown `tony`; nearest: `tiny`"),
         (measure("stream", "steam"), "t.toml:11:12: `workload`: unknown `steam`"),
         (measure("write", "wrote"), "t.toml:12:9: `phase`: unknown `wrote`; nearest: `write`"),
         (measure("\"b\"", "\"c\""), "t.toml:13:10: `target`: unknown `c`"),
         (format!("{CLAIM}{MEASURE}"), "needs `against`"),
-        (measure("\"b\"\n", "\"b\"\nstatistic = \"value\"\n"), "a value or rate none"),
+        (measure("\"b\"\n", "\"b\"\nstatistic = \"value\"\n"), "a value or rate can't have it"),
         (
             format!("{CLAIM}read = {{ from = \"prober\", at = \"a..b\" }}"),
-            "`a..b` is no way into an answer",
+            "`a..b` is not a path into the output",
         ),
         (
             format!(
@@ -77,7 +86,7 @@ fn wrong_claims_are_named_with_line_and_key() {
     ];
     for (text, expected) in cases {
         let error = paper(&format!("{HEAD}{text}")).expect_err(&text);
-        assert!(error.contains(expected), "{error:?} does not hold {expected:?}");
+        assert!(error.contains(expected), "{error:?} does not contain {expected:?}");
     }
 }
 
@@ -228,8 +237,8 @@ fn equality_is_judged_by_its_margin() {
     assert_eq!(twice.published, "equal within 5 %");
 }
 
-/// Three rounds in which `b` has these system times and `a` takes 100 ns: the outcome of their
-/// ratio.
+/// Returns the outcome of the ratio of system times in three rounds: `b` has these times, and `a`
+/// has 100 ns in each round.
 fn of_system_times(times: [u64; 3]) -> (Outcome, String) {
     let measure = format!("{MEASURE}quantity = \"system\"\n{AGAINST}");
     let paper = paper(&format!("{HEAD}{}", claim("system", TWICE, &measure))).unwrap();
@@ -260,7 +269,7 @@ fn zero_time_excludes_only_its_own_round() {
     let figure = figures(&outcome)[0];
     assert_eq!((figure.rounds, figure.zero_rounds, figure.interval), (1, 2, None));
     let (outcome, _) = of_system_times([0; 3]);
-    let reason = "one side is 0 in each of 3 rounds: that has no ratio".to_owned();
+    let reason = "one side is 0 in each of 3 rounds, so there is no ratio".to_owned();
     assert_eq!(outcome, Outcome::Missing(reason));
 }
 
@@ -333,7 +342,7 @@ category = "one"
 read = { from = "ask", at = "rows[name=b].n" }
 "#;
 
-/// A paper whose charts are read from an answer.
+/// A paper whose charts are read from a command's output.
 pub fn charted() -> Findings {
     let paper = paper(&format!("{HEAD}{CHARTS}")).unwrap();
     let answer = serde_json::json!({ "rows": [
@@ -372,7 +381,7 @@ fn charts_are_drawn_from_answers_and_name_missing_series() {
     assert_eq!(over_time.table()[2], ["simulated", "day 20", "0.700 of 1"]);
     let reasons = over_time.reasons();
     assert!(over_time.svg().contains("real (missing)"));
-    assert!(reasons.len() == 1 && reasons[0].starts_with("real: the answer of `ask` has nothing"));
+    assert!(reasons.len() == 1 && reasons[0].starts_with("real: the output of `ask` has no value"));
     assert_eq!(bars.table()[1], ["NoSwitch", "one", "9.00 files"]);
     for drawn in &found.charts {
         let svg = drawn.svg();
@@ -404,6 +413,6 @@ fn invalid_charts_are_refused_with_a_reason() {
         let text = CHARTS.replace(from, to);
         assert_ne!(text, CHARTS, "{from}");
         let error = paper(&format!("{HEAD}{text}")).expect_err(expected);
-        assert!(error.contains(expected), "{error:?} does not hold {expected:?}");
+        assert!(error.contains(expected), "{error:?} does not contain {expected:?}");
     }
 }

@@ -16,9 +16,9 @@ pub fn name() -> String {
     format!("process {} on {}", std::process::id(), system.nodename().to_string_lossy())
 }
 
-/// Returns an identifier of this process that is unique on this machine: the boot identifier, the
-/// PID namespace, the process number, and the start time of the process. The identifier is empty if
-/// `/proc` can't be read.
+/// Returns an identifier of this process that is unique on this machine. It consists of the boot
+/// identifier, the PID namespace, the process number, and the start time of the process. The
+/// identifier is empty if `/proc` can't be read.
 pub fn mark() -> String {
     let pid = std::process::id();
     match (place(), began(pid)) {
@@ -27,7 +27,7 @@ pub fn mark() -> String {
     }
 }
 
-/// Returns whether a process of this machine has ended, or is this process and has ended that
+/// Returns whether a process of this machine has ended, or is this process and no longer has that
 /// session. Returns `false` for processes of other machines.
 pub fn is_gone(mark: &str, nonce: &str) -> bool {
     let is_own = !mark.is_empty() && mark == self::mark();

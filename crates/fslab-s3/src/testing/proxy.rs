@@ -48,7 +48,7 @@ pub enum Fault {
     HeldUp,
 }
 
-/// A rule for the requests that meet a fault.
+/// A rule that assigns a fault to requests.
 #[derive(Clone, Debug)]
 pub struct Rule {
     /// The method; empty for any.
@@ -57,7 +57,7 @@ pub struct Rule {
     pub target: &'static str,
     /// The fault.
     pub fault: Fault,
-    /// The number of requests that meet it.
+    /// The number of requests that get the fault.
     pub times: u32,
 }
 

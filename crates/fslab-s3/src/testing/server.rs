@@ -198,8 +198,8 @@ fn is_ready(port: u16) -> io::Result<bool> {
 fn free_ports(count: u16) -> io::Result<u16> {
     let is_free = |port: u16| TcpListener::bind((Ipv4Addr::LOCALHOST, port)).is_ok();
     for _ in 0..1000 {
-        // Below the ephemeral ports of clients, and low enough that every second port is a valid
-        // port.
+        // Lower than the ephemeral ports of clients, and low enough that every second port is a
+        // valid port.
         let base = 12_000 + (random() % 9_000) as u16;
         let ports = base..base + count;
         if ports.flat_map(|port| [port, port + SECOND_PORTS]).all(is_free) {

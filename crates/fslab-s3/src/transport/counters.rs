@@ -9,9 +9,9 @@ pub enum Counter {
     Get,
     /// Requests that write objects, or parts of them.
     Put,
-    /// Requests that list.
+    /// Requests that list objects.
     List,
-    /// Requests that delete.
+    /// Requests that delete objects.
     Delete,
     /// Requests that were retried.
     Retries,
@@ -24,12 +24,12 @@ pub enum Counter {
 /// The name and meaning of each counter, in the order of [`Counter`].
 const COUNTERS: [(&str, &str); 7] = [
     ("s3_get_requests", "requests to S3 stores that read objects"),
-    ("s3_put_requests", "requests that write objects, or parts of them"),
-    ("s3_list_requests", "requests that list"),
-    ("s3_delete_requests", "requests that delete"),
-    ("s3_retries", "requests that were sent again"),
+    ("s3_put_requests", "requests that write objects or their parts"),
+    ("s3_list_requests", "requests that list objects"),
+    ("s3_delete_requests", "requests that delete objects"),
+    ("s3_retries", "requests that were retried"),
     ("s3_sent_bytes", "bytes sent to S3 stores"),
-    ("s3_received_bytes", "bytes that came back from S3 stores"),
+    ("s3_received_bytes", "bytes received from S3 stores"),
 ];
 
 static COUNTS: [AtomicU64; COUNTERS.len()] = [const { AtomicU64::new(0) }; COUNTERS.len()];

@@ -31,7 +31,7 @@ pub enum Cause {
     Full,
     /// The store does not support this request.
     Unsupported,
-    /// The answer does not fit the request.
+    /// The answer does not match the request.
     Wrong,
 }
 
@@ -120,14 +120,13 @@ impl Failure {
                  the store's own tools"
             }
             _ if status.is_redirection() => {
-                "; redirects are not followed: set AWS_REGION and AWS_ENDPOINT_URL to where the \
-                 bucket is"
+                "; redirects are not followed: set AWS_REGION and AWS_ENDPOINT_URL for this bucket"
             }
             _ => "",
         };
         // Keys are removed before the text is cut, because a part of a key is also secret.
         let words = shown(&access.scrubbed(&words));
-        let text = format!("the store at {} answers {words}{hint}", access.host());
+        let text = format!("the store at {} returned {words}{hint}", access.host());
         let mut failure = Self::new(cause, text);
         failure.is_transient = is_transient;
         failure.retry_after = retry_after(headers);
@@ -142,7 +141,7 @@ impl Failure {
             Cause::NotFound => ErrorKind::NotFound,
             Cause::Full => return full(self),
             Cause::Unsupported => ErrorKind::Unsupported,
-            // These causes reveal nothing about the stored data: `InvalidData` would mean damage.
+            // These causes say nothing about the stored data: `InvalidData` would mean damage.
             Cause::Condition | Cause::Wrong => ErrorKind::Other,
         };
         io::Error::new(kind, self.text)

@@ -5,7 +5,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
-/// The number of bytes that counts as progress. A slower answer is stalled.
+/// The number of bytes that is regarded as progress. A slower answer is stalled.
 const PROGRESS_BYTES: usize = 1024;
 
 /// The progress of one request.
@@ -37,7 +37,7 @@ impl Pace {
         }
     }
 
-    /// Returns when nothing has moved for the limit.
+    /// Returns when no bytes have moved for the limit.
     pub async fn stalled(&self) {
         loop {
             let deadline = self.state.lock().deadline;

@@ -1,4 +1,4 @@
-//! A failing store: acknowledged data exists, read data is right, and nothing is left over.
+//! A failing store: acknowledged data exists, read data is correct, and no unneeded objects remain.
 
 use std::io::ErrorKind;
 use std::net::TcpListener;
@@ -10,8 +10,8 @@ use fslab_tier::archive::conformance::broken_promises;
 
 use crate::support::{TIER, World, contents, files, listed, noise, write};
 
-/// The requests that a fault can meet: the method, a part of the target, and whether the request
-/// happens while the archive is opened.
+/// The requests that can fail: the method, a part of the target, and whether the request happens
+/// while the archive is opened.
 const CALLS: &[(&str, &str, bool)] = &[
     ("GET", "/archive.toml", true),
     ("PUT", "/probe/", true),
@@ -99,7 +99,7 @@ fn archive_over_an_in_memory_store_conforms() {
 }
 
 /// Each fault, once at each request: no acknowledged data is lost, no wrong data is read, and the
-/// next start leaves no unfinished parts.
+/// next start removes unfinished parts.
 #[test]
 fn no_fault_loses_or_changes_acknowledged_data() {
     for fault in faults() {

@@ -49,7 +49,7 @@ fn seaweedfs_conforms_and_survives_a_split_brain() {
     unfinished_upload(&proxy, &place, server.port());
 }
 
-/// A writer is cut off beyond the end of its lease and another one takes over. Then the first
+/// A writer is disconnected beyond the end of its lease and another one takes over. Then the first
 /// writer resumes, and its delayed deletes arrive.
 fn split_brain(proxy: &Proxy, place: &Place, direct: &Place) {
     let first = place.open(TIER, None).unwrap();

@@ -13,7 +13,7 @@ pub const ARCHIVE: Id = Id([0x11; 16]);
 /// The options of tests, with short timeouts.
 pub const SHORT: &str = "a/b;lease=2;stall=5";
 
-/// The same with a longer lease, for tests in which the lease must not end on a busy machine.
+/// The options with a longer lease, for tests in which the lease must not end on a busy machine.
 pub const LONG: &str = "a/b;lease=20;stall=5";
 
 /// A store with an archive, behind a proxy.

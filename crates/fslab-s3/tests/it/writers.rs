@@ -1,4 +1,4 @@
-//! Two writers: only one writes, and the requests of the other destroy nothing, however late they
+//! Two writers: only one writes, and the requests of the other destroy no data, however late they
 //! arrive.
 
 use std::io::ErrorKind;
@@ -18,7 +18,7 @@ fn writer(number: u8) -> Writer {
     Writer { mark, tree, since: Default::default(), openings: None }
 }
 
-/// Cuts off the first writer, and lets a second one take over after the end of the lease.
+/// Disconnects the first writer, and lets a second one take over after the end of the lease.
 fn taken_over(world: &World) -> Arc<dyn Archive> {
     world.proxy.add("", "", Fault::Reset, u32::MAX);
     world.direct().open(TIER, None).unwrap()
@@ -104,8 +104,8 @@ fn delayed_mark_deletes_nothing() {
     }
 }
 
-/// Opens the archive through a proxy that delays the PUT of the lease by seconds, and does
-/// something meanwhile. The archive needs the proxy.
+/// Opens the archive through a proxy that delays the PUT of the lease by seconds, and calls a
+/// function meanwhile. The archive needs the proxy.
 fn open_slowly(
     world: &World,
     tree: Option<Writer>,
@@ -125,8 +125,8 @@ fn open_slowly(
     (slow, archive)
 }
 
-/// A mark that reaches the store while somebody takes over: the renewal behind it failed, so that
-/// its object is needed.
+/// A mark that reaches the store during a take-over: the renewal after it failed, so its object is
+/// still needed.
 #[test]
 fn mark_that_arrives_during_a_take_over_deletes_nothing() {
     let world = World::new();
@@ -215,7 +215,7 @@ fn slow_init_changes_no_archive_that_was_made_meanwhile() {
     assert_eq!(other.id().unwrap(), Id([2; 16]));
     write(&*archive, files(1), b"hello").unwrap();
     let again = other.make(Id([3; 16]), TIER).unwrap_err().to_string();
-    assert!(again.contains("is an archive already"), "{again}");
+    assert!(again.contains("is already an archive"), "{again}");
 }
 
 #[test]
@@ -242,7 +242,7 @@ fn only_one_tree_writes_until_another_takes_over() {
     assert_eq!(second.refusal(), None);
     second.delete(files(1)).unwrap();
     drop(second);
-    // The writing tree is known even if the lease was lost.
+    // The tree that writes is known even if the lease was lost.
     world.store.remove("a/b/lease");
     assert!(place.open(TIER, Some(writer(1))).unwrap().refusal().is_some());
 }
@@ -254,7 +254,7 @@ fn archive_of_another_tier_or_kind_is_refused() {
     assert!(error.contains("belongs to tier 7777"), "{error}");
     let none = Place::new(world.store.port(), "nothing").unwrap();
     let error = none.open(TIER, None).err().unwrap().to_string();
-    assert!(error.ends_with("is no archive: it has no archive.toml"), "{error}");
+    assert!(error.ends_with("is not an archive: it has no archive.toml"), "{error}");
     world.store.put("taken/files/x", b"theirs".to_vec());
     let taken = Place::new(world.store.port(), "taken").unwrap();
     let error = taken.make(ARCHIVE, TIER).unwrap_err().to_string();

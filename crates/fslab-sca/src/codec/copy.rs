@@ -1,4 +1,4 @@
-//! `copy`: a chunk's bytes as they are, behind a frame header.
+//! `copy`: a frame header, followed by the unencoded bytes of a chunk.
 //!
 //! It runs the whole layer without encoding, and so measures the cost of the layer itself. It
 //! corresponds to Copyfs in Zadok et al. (2001).
@@ -9,7 +9,7 @@ use crate::format::HEAD_BYTES;
 pub const SPEC: CodecSpec = CodecSpec {
     number: 1,
     name: "copy",
-    help: "stores chunks as they are: the cost of the machinery without encoding",
+    help: "stores chunks without encoding, to measure the cost of the layer itself",
     levels: Levels::NONE,
     compresses: false,
     encode: |content, _| Ok(content.to_vec()),

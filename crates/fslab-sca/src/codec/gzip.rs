@@ -38,7 +38,7 @@ pub const SPEC: CodecSpec = CodecSpec {
 const MEMBER: [u8; 10] = [0x1f, 0x8b, 8, 4, 0, 0, 0, 0, 0, 255];
 /// The name of fslab's subfield in the extra field.
 const SUBFIELD: [u8; 2] = *b"FS";
-/// The member's ten bytes, the length of the extra field, name and length of the subfield.
+/// The member's ten bytes, the length of the extra field, and the name and length of the subfield.
 const PREFIX_BYTES: usize = MEMBER.len() + 6;
 /// An empty last block, then the CRC and length of empty content.
 const NO_CONTENT: [u8; 10] = [3, 0, 0, 0, 0, 0, 0, 0, 0, 0];
@@ -112,7 +112,7 @@ fn wrap(record: &RecordBytes, body: Body) -> Vec<u8> {
     header
 }
 
-/// The beginning of a member with this many bytes in the subfield.
+/// Returns the beginning of a member with this many bytes in the subfield.
 fn member(subfield_bytes: usize) -> [u8; PREFIX_BYTES] {
     let mut member = [0; PREFIX_BYTES];
     member[..10].copy_from_slice(&MEMBER);

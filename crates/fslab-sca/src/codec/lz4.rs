@@ -8,7 +8,7 @@ use super::{CodecError, CodecSpec, Levels, fill, skippable};
 pub const SPEC: CodecSpec = CodecSpec {
     number: 5,
     name: "lz4",
-    help: "compresses fast into lz4 frames",
+    help: "compresses quickly into lz4 frames",
     levels: Levels::NONE,
     compresses: true,
     encode,
@@ -17,8 +17,8 @@ pub const SPEC: CodecSpec = CodecSpec {
     container: skippable::container(None),
 };
 
-/// Magic, version 1 with independent blocks, blocks up to 4 MiB, and the checksum of these two
-/// (the second byte of their XXH32).
+/// Magic, version 1 with independent blocks, blocks up to 4 MiB, and the checksum of the two bytes
+/// before (the second byte of their XXH32).
 const FRAME: [u8; 7] = [0x04, 0x22, 0x4d, 0x18, 0x60, 0x70, 0x73];
 /// A block length of 0.
 const END: [u8; 4] = [0; 4];

@@ -1,8 +1,8 @@
 //! `uuencode`: printable text only; each data frame is a section that `uudecode` decodes.
 //!
-//! Files become a third larger: the expanding algorithm of Zadok et al. (2001). Frame headers are
-//! lines in base64 before the section; `uudecode` skips everything before `begin`. Raw frames do
-//! not exist.
+//! Files become a third larger; this is the expanding algorithm of Zadok et al. (2001). Frame
+//! headers are lines in base64 before the section; `uudecode` skips everything before `begin`. Raw
+//! frames do not exist.
 
 use data_encoding::BASE64;
 
@@ -12,7 +12,7 @@ use crate::format::HEAD_BYTES;
 pub const SPEC: CodecSpec = CodecSpec {
     number: 2,
     name: "uuencode",
-    help: "encodes as printable text, a third larger",
+    help: "encodes as printable text, which is a third larger",
     levels: Levels::NONE,
     compresses: false,
     encode: |content, _| Ok(section(content)),
@@ -134,7 +134,7 @@ fn unpack(body: &[u8]) -> Option<Vec<u8>> {
     BASE64.decode(&text).ok()
 }
 
-/// A head of spaces, with an explanation for anyone who opens the file in an editor.
+/// Returns a head of spaces, with an explanation for anyone who opens the file in an editor.
 fn empty_head() -> [u8; HEAD_BYTES as usize] {
     const TITLE: &[u8] = b"Stored by fslab (SCA 1, uuencode): docs/formats/sca.md";
     let mut head = [b' '; HEAD_BYTES as usize];

@@ -29,7 +29,7 @@ const FRAME_MAGIC: [u8; 4] = 0xFD2F_B528_u32.to_le_bytes();
 const DESCRIPTOR: u8 = 0b1010_0000;
 /// The largest block of a frame.
 const BLOCK_BYTES_MAX: usize = 128 << 10;
-/// The number of the skippable frame that holds a seek table, and the magic number at its end.
+/// The number of the skippable frame with a seek table, and the magic number at its end.
 const SEEK_TABLE_NUMBER: u32 = 0xE;
 const SEEK_TABLE_MAGIC: u32 = 0x8F92_EAB1;
 
@@ -51,7 +51,7 @@ fn encode(content: &[u8], level: i32) -> Result<Vec<u8>, CodecError> {
     })
 }
 
-/// A frame of raw blocks.
+/// Makes a frame of raw blocks.
 fn store(content: &[u8]) -> Vec<u8> {
     let mut body = Vec::with_capacity(content.len() + 3 * (content.len() / BLOCK_BYTES_MAX) + 16);
     body.extend(FRAME_MAGIC);
@@ -68,7 +68,7 @@ fn store(content: &[u8]) -> Vec<u8> {
     body
 }
 
-/// The header of a raw block: whether it is the last, type 0, length.
+/// Makes the header of a raw block: whether it is the last, type 0, length.
 fn block_header(length: usize, is_last: bool) -> [u8; 3] {
     let header = (length as u32) << 3 | u32::from(is_last);
     let [low, middle, high, _] = header.to_le_bytes();
@@ -84,7 +84,7 @@ fn decode_into(body: &[u8], content: &mut [u8]) -> Option<usize> {
     })
 }
 
-/// A skippable frame with the encoded and decoded lengths of all frames before it.
+/// Makes a skippable frame with the encoded and decoded lengths of all frames before it.
 fn seek_table(frames: &[(u32, u32)]) -> Vec<u8> {
     let length = frames.len() * 8 + 9;
     let mut table = prefix(SEEK_TABLE_NUMBER, length).to_vec();

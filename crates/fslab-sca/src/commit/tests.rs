@@ -1,4 +1,4 @@
-//! The order of writing slots and checkpoints and freeing space.
+//! Tests of the order in which slots and checkpoints are written and space is freed.
 
 use std::sync::Arc;
 
@@ -37,7 +37,7 @@ fn blocks(io: Io<'_>) -> u64 {
 #[derive(Clone, Copy, Debug)]
 enum Event {
     Committed,
-    /// A checkpoint without a slot, as for too many changed pages.
+    /// A checkpoint without a slot, as it is written for too many changed pages.
     Checkpointed,
     /// A commit whose slot could not be written.
     Refused,
@@ -87,7 +87,7 @@ fn a_commit_never_overwrites_the_latest_slot() {
     }
 }
 
-/// The existing slot leads to the replaced frames.
+/// The replaced frames are kept, because the existing slot leads to them.
 #[test]
 fn no_space_is_freed_if_writing_the_slot_fails() {
     with_file(|fs, io, mut log| {
@@ -107,8 +107,8 @@ fn no_space_is_freed_if_writing_the_slot_fails() {
     });
 }
 
-/// The space of a frame smaller than a block can't be freed alone. Such frames are joined once the
-/// slot behind them is durable, by a commit without other work.
+/// The space of a single frame smaller than a block can't be freed. Such frames are joined once a
+/// slot that covers them is durable, by a commit without other work.
 #[test]
 fn second_commit_frees_small_dead_frames() {
     with_file(|_, io, mut log| {

@@ -60,7 +60,7 @@ impl<'a> Open<'a> {
         Ok(())
     }
 
-    /// Returns the next data at or behind `offset`; `None` if there is none.
+    /// Returns the next data at or after `offset`; `None` if there is none.
     fn next_data(&self, offset: u64) -> Result<Option<u64>> {
         match self.fs.lseek(self.request, self.ino, self.handle, offset, SeekTo::Data) {
             Ok(place) => Ok(Some(place)),
@@ -105,7 +105,7 @@ pub fn sync(fs: &dyn FileSystem, request: &Request, ino: Ino) -> Result<()> {
 }
 
 impl Conversion {
-    /// The file systems through which originals are read and copies are accessed.
+    /// Returns the file systems through which originals and copies are accessed.
     fn sides(&self) -> (&dyn FileSystem, &dyn FileSystem) {
         match self.direction {
             Direction::Encode => (&*self.lower, &*self.layered),
@@ -113,7 +113,7 @@ impl Conversion {
         }
     }
 
-    /// Copies a file to a new name beside it, and returns the copy.
+    /// Copies a file to a new name in its directory, and returns the copy.
     pub(super) fn copy_contents(&self, place: &Place<'_>, name: &OsStr, attr: &Attr) -> Kept<Ino> {
         let (from, to) = self.sides();
         let source = Open::of(from, &self.request, attr.ino)?;
@@ -135,7 +135,7 @@ impl Conversion {
         Ok(ino)
     }
 
-    /// The logical size of an original.
+    /// Returns the logical size of an original.
     fn size_of(&self, attr: &Attr) -> Result<u64> {
         let (from, _) = self.sides();
         Ok(from.getattr(&self.request, attr.ino, None)?.size)

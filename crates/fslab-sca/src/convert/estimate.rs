@@ -27,7 +27,7 @@ const BLOCK_BYTES: u64 = 4096;
 pub struct Estimate {
     /// Files that would be encoded.
     pub files: u64,
-    /// Files that need no encoding: they are empty or already stored files.
+    /// Files that need no encoding, because they are empty or already stored files.
     pub already: u64,
     /// Files that can't be read.
     pub unreadable: u64,
@@ -79,8 +79,8 @@ struct Samples<'a> {
     settings: Settings,
     scope: Scope,
     estimate: Estimate,
-    /// Files with several names that were sampled under one of them. Their inodes stay referenced,
-    /// so that no other file gets the same number.
+    /// Files with several names that were sampled under one of them. Their inodes are kept
+    /// referenced, so that no other file gets the same number.
     linked: HashSet<Ino>,
     tell: &'a dyn Fn(&Path),
 }
@@ -140,7 +140,7 @@ impl Samples<'_> {
         }
         self.estimate.sampled_bytes += plain;
         self.estimate.files += 1;
-        // Holes stay holes: they take no space before or after.
+        // Encoding preserves holes, which take no space before or after.
         let held = size.min(taken) as f64;
         let expected = HEAD_BYTES as f64 + held * encoded as f64 / plain.max(1) as f64;
         self.estimate.before_bytes += taken;

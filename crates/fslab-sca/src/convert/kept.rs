@@ -65,7 +65,7 @@ impl OwnXattrs {
 }
 
 impl Conversion {
-    /// Copies the original's fslab xattrs to a copy, or keeps them for decoding.
+    /// When encoding, keeps the original's fslab xattrs in the copy; when decoding, restores them.
     pub(super) fn keep_own_xattrs(&self, original: Ino, copy: Ino) -> Kept<()> {
         match self.direction {
             Direction::Encode => self.keep_for_decoding(original, copy),

@@ -26,7 +26,7 @@ pub fn is_mark(name: &OsStr) -> bool {
     name == TRUSTED_NAME || name == USER_NAME
 }
 
-/// Which xattr marks copies that lack names of their originals.
+/// The xattr that marks copies which lack names of their originals.
 #[derive(Clone, Copy, Debug)]
 pub enum Marking {
     /// An xattr that users of the tree can't set.
@@ -36,7 +36,7 @@ pub enum Marking {
 }
 
 impl Marking {
-    /// Tests which xattr can be set, by setting it on the root for a moment.
+    /// Tests which xattr can be set, by setting it on the root temporarily.
     pub fn find(lower: &dyn FileSystem, request: &Request, owner: u32) -> Result<Self> {
         let (name, mode) = (OsStr::new(TRUSTED_NAME), XattrMode::empty());
         match lower.setxattr(request, Ino::ROOT, name, &[0; 8], mode) {
@@ -96,7 +96,7 @@ impl Conversion {
         })
     }
 
-    /// The original of a marked copy, if the mark is trusted.
+    /// Returns the original of a marked copy, if the mark is trusted.
     pub(super) fn origin(&self, attr: &Attr) -> Result<Option<Ino>> {
         if !self.marking.marks(attr) {
             return Ok(None);
@@ -104,7 +104,7 @@ impl Conversion {
         match self.lower.getxattr(&self.request, attr.ino, self.marking.name()) {
             Ok(value) => Ok(value.try_into().ok().map(|bytes| Ino(u64::from_le_bytes(bytes)))),
             Err(error) if is_absence(error.errno()) => Ok(None),
-            // No run of this user can have read the file or made it as a copy.
+            // No run of this user can have read the file or made it.
             Err(error) if error.errno() == Errno::ACCESS => Ok(None),
             Err(error) => Err(error),
         }
@@ -130,7 +130,7 @@ impl Conversion {
     }
 
     /// Looks up the copy of an interrupted run, if it is exactly what this run would make.
-    /// Otherwise the copy may have been changed by a user, and both files are independent.
+    /// Otherwise a user may have changed it, and the two files are treated as independent.
     pub(super) fn take_up(&self, attr: &Attr, found: &Unfinished) -> Kept<Option<Ino>> {
         let Some(copy) = self.find_copy(found)? else { return Ok(None) };
         let taken = self.fits(attr, copy, found).and_then(|fits| match fits {
@@ -168,7 +168,7 @@ impl Conversion {
         if !fits {
             return Ok(false);
         }
-        // A process that has it open for writing may have lost the right to open it since.
+        // A process that still has it open for writing may not have the right to open it now.
         match self.lease(&made).and_then(|_lease| self.compare(attr, copy, &|_, _| {})) {
             Ok(()) => Ok(true),
             Err(Why::InUse | Why::Changed | Why::Differs { .. }) => Ok(false),
@@ -186,7 +186,7 @@ impl Conversion {
         }
     }
 
-    /// Removes the mark of a copy whose original no longer exists: it has all its names.
+    /// Removes the mark of a copy that has all its names, because its original no longer exists.
     pub(super) fn forget_origin(&self, found: &Unfinished) -> Result<()> {
         let Some(copy) = self.find_copy(found)? else { return Ok(()) };
         let done = self.unmark(copy);
@@ -196,11 +196,12 @@ impl Conversion {
 
     /// Removes a temporary name left by an interrupted run. It leads to a copy that never had
     /// another name, or to an original. An original may have been written to after its name was
-    /// given to the copy. So it is removed only if a file with the same content is found beside it.
+    /// given to the copy. So it is removed only if another file in its directory has the same
+    /// content.
     ///
-    /// The temporary name contains the inode number of the original, which has its own name beside
-    /// it. If no file beside it has that number, the name means nothing: the tree was moved, or the
-    /// original no longer exists.
+    /// The temporary name contains the inode number of the original, which has its own name in the
+    /// same directory. If no file there has that number, the temporary name has no meaning: the
+    /// tree was moved, or the original no longer exists.
     pub(super) fn remove_left(
         &self,
         directory: Ino,
@@ -237,7 +238,7 @@ impl Conversion {
     }
 }
 
-/// Whether a file has the attributes that a copy takes from its original, except for xattrs.
+/// Whether a file has the attributes that a copy receives from its original, except for xattrs.
 fn has_attributes_of(file: &Attr, original: &Attr) -> bool {
     let key = |attr: &Attr| (attr.kind, attr.uid, attr.gid, attr.permissions, attr.modified);
     file.kind == FileKind::Regular && key(file) == key(original)

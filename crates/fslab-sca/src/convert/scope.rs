@@ -71,7 +71,7 @@ pub struct Scope {
 pub struct PartOfPlainTree(pub PathBuf);
 
 impl Scope {
-    /// Determines the state of a tree. Writes nothing.
+    /// Determines the state of a tree without writing.
     pub fn find(
         lower: &dyn FileSystem,
         request: &Request,
@@ -124,7 +124,7 @@ impl Scope {
         Ok(())
     }
 
-    /// The key that seals the ids of encoded files.
+    /// Returns the key that seals the ids of encoded files.
     pub fn key(&self) -> Option<u64> {
         if let Rule::Key(key) = self.rule { Some(key) } else { None }
     }
@@ -134,7 +134,7 @@ impl Scope {
 pub struct DecodedFiles(Scope);
 
 impl DecodedFiles {
-    /// Determines the state of a tree. Writes nothing and takes no lock.
+    /// Determines the state of a tree without writing or locking.
     ///
     /// # Errors
     /// The tree can't be read.
@@ -179,8 +179,8 @@ pub fn looks_stored(beginning: &[u8]) -> bool {
 }
 
 impl Conversion {
-    /// Whether a file below is a stored file of this tree. It is an error if its head is damaged or
-    /// of a later version. It is then not plain, and a copy could no longer be recognised.
+    /// Whether a lower file is a stored file of this tree. Returns an error if its head is damaged
+    /// or of a later version. Such a file is not plain, and a copy could no longer be recognised.
     pub(super) fn is_stored(&self, attr: &Attr) -> Kept<bool> {
         if self.scope.rule == Rule::Plain {
             return Ok(false);
@@ -208,7 +208,7 @@ impl Conversion {
     }
 
     /// Durably marks a plain file that looks like a stored file as foreign. A file that can't be
-    /// marked is skipped. It can't be converted either, which is reported then.
+    /// marked is skipped. It can't be converted either; the conversion reports that.
     pub(super) fn mark_lookalike(&self, attr: &Attr) -> Result<()> {
         let Rule::Key(key) = self.scope.rule else { return Ok(()) };
         if attr.size == 0 || self.direction == Direction::Decode || self.is_of_others(attr) {
@@ -248,7 +248,7 @@ impl Conversion {
     pub(super) fn note_all_marked(&self) -> Result<()> {
         let files = self.lookalikes.load(Ordering::Relaxed);
         if files > 0 {
-            tracing::warn!(files, "stored files of other trees are encoded once more, as content");
+            tracing::warn!(files, "stored files of other trees are encoded again, as content");
         }
         match (self.scope.rule, self.direction) {
             (Rule::Key(key), Direction::Encode) if !self.scope.is_marked => {
@@ -313,7 +313,7 @@ impl Conversion {
         })
     }
 
-    /// The size xattr of a file, and the xattr that keeps those of its original.
+    /// Returns the size xattr of a file, and the xattr that keeps the fslab xattrs of its original.
     pub(super) fn own_xattrs(&self, ino: Ino) -> Result<[Option<Vec<u8>>; 2]> {
         let value = |name| size_xattr::value(&*self.lower, &self.request, ino, name);
         Ok([value(MARK_NAME)?, value(KEPT_NAME)?])

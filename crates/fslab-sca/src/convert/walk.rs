@@ -81,7 +81,8 @@ impl Conversion {
         Ok(())
     }
 
-    /// Converts files with one name below a directory; files in `deferred` are added to `late`.
+    /// Converts the files with one name in a directory and its subdirectories. Files in `deferred`
+    /// are added to `late`.
     fn directory(
         &self,
         parent: Ino,
@@ -92,7 +93,7 @@ impl Conversion {
     ) -> Result<()> {
         let (mut files, mut directories) = (Vec::new(), Vec::new());
         let entries = match self.entries(parent) {
-            // The first walk has reported it.
+            // The first walk has already reported it.
             Err(error) if is_closed(parent, &error) => return Ok(()),
             listed => listed?,
         };
@@ -154,7 +155,8 @@ impl Conversion {
         Ok(())
     }
 
-    /// The entries of a directory except `.` and `..`. Each lookup must be released with `forget`.
+    /// Returns the entries of a directory except `.` and `..`. Each lookup must be released with
+    /// `forget`.
     fn entries(&self, directory: Ino) -> Result<Vec<(OsString, Attr)>> {
         let mut entries = Vec::new();
         let listed = || names(&*self.lower, &self.request, directory);
@@ -251,7 +253,7 @@ impl Conversion {
     }
 
     /// Gives a copy every name that the original still has. The original keeps a temporary name
-    /// until the end: no other file may get its inode number while the copy records it.
+    /// until the end: no other file may get its inode number while the copy has it recorded.
     fn other_names(
         &self,
         attr: &Attr,
@@ -288,8 +290,8 @@ impl Conversion {
         named
     }
 
-    /// Removes an original's temporary name beside one of its paths. Its last name is removed only
-    /// if the copy has all the others.
+    /// Removes an original's temporary name in the directory of one of its paths. The last name of
+    /// the original is removed only if the copy has all other names.
     fn remove_own_name(&self, path: &Path, ino: Ino, is_whole: bool) -> Result<()> {
         let (parent, found) = self.find(path)?;
         self.lower.forget(found, 1);
@@ -363,12 +365,12 @@ impl Conversion {
     }
 }
 
-/// Whether an error means that this user can't list a directory below the root.
+/// Whether an error means that this user can't list a directory other than the root.
 fn is_closed(directory: Ino, error: &fslab_vfs::Error) -> bool {
     directory != Ino::ROOT && matches!(error.errno(), Errno::ACCESS | Errno::PERM)
 }
 
-/// The names in a directory except `.` and `..`.
+/// Returns the names in a directory except `.` and `..`.
 pub fn names(lower: &dyn FileSystem, request: &Request, directory: Ino) -> Result<Vec<OsString>> {
     let handle = lower.opendir(request, directory)?;
     let (mut names, mut offset, mut is_more) = (Vec::new(), 0, true);

@@ -1,10 +1,11 @@
-//! Moves that are interrupted or fail.
+//! Tests of moves that are interrupted or fail.
 
 use std::sync::Arc;
 
 use fslab_vfs::Request;
 
 use super::*;
+use crate::gap::GAP_BYTES_MAX;
 use crate::options;
 use crate::testing::logs::{
     Refusing, alone, by_frames, content, file_in, identity, put, reopened, sync,
@@ -35,8 +36,9 @@ fn with_file(test: impl FnOnce(&Refusing, Io<'_>, Log)) {
     test(&fs, io, log);
 }
 
-/// Until a move is complete, a checkpoint behind the border has index pages before it. If there is
-/// no room for the next checkpoint, the slot still leads to that one. Then nothing is freed.
+/// Until a move is complete, a checkpoint after the border has index pages before the border. If
+/// there is no room for the next checkpoint, the slot still leads to that checkpoint. Then nothing
+/// is freed.
 #[test]
 fn move_frees_nothing_if_a_full_disk_prevents_its_checkpoint() {
     with_file(|fs, io, mut log| {
@@ -55,8 +57,8 @@ fn move_frees_nothing_if_a_full_disk_prevents_its_checkpoint() {
     });
 }
 
-/// If the last checkpoint is damaged, the earlier slot leads to one before the border. Some of its
-/// pages were freed, but the frames are complete.
+/// If the last checkpoint is damaged, the earlier slot leads to a checkpoint before the border.
+/// Some of its pages were freed, but the frames are complete.
 #[test]
 fn content_survives_a_damaged_checkpoint_after_a_move() {
     with_file(|_, io, mut log| {
@@ -93,8 +95,8 @@ fn moved_frames_are_not_joined_with_frames_before_the_border() {
     });
 }
 
-/// Of two moves at once, the one that began first may end last: packing runs its own move, and a
-/// write may collect garbage meanwhile. The other's gaps reach further, and stay.
+/// If two moves overlap, the one that began first may end last: packing runs its own move, and a
+/// write may collect garbage meanwhile. The gaps of the other move reach further, and are kept.
 #[test]
 fn overlapping_move_keeps_the_gaps_of_the_other_move() {
     with_file(|_, io, mut log| {

@@ -63,7 +63,7 @@ enum Step {
 }
 
 fn steps() -> impl Strategy<Value = Vec<Step>> {
-    // Neighbours, far away, and the very last chunk.
+    // Adjacent chunks, distant chunks, and the very last chunk.
     let chunk = prop_oneof![0..300_u64, 16_000..17_000_u64, Just(1 << 40), Just((1 << 51) - 1)];
     let step = prop_oneof![
         6 => chunk.clone().prop_map(Step::Set),
@@ -126,8 +126,8 @@ fn a_lookup_in_a_huge_file_loads_few_pages() {
     assert_eq!(*disk.loads.borrow(), 4);
 }
 
-/// Pages with one entry use little more memory than that. Otherwise a crafted file could fill the
-/// memory.
+/// A page with one entry uses little more memory than the entry. Otherwise a crafted file could
+/// fill the memory.
 #[test]
 fn sparse_index_pages_use_little_memory() {
     let mut index = Index::default();
@@ -139,7 +139,7 @@ fn sparse_index_pages_use_little_memory() {
     assert!(bytes(&index.root) < most, "{} of {most} bytes", bytes(&index.root));
 }
 
-/// Memory of a page and of those below it.
+/// Returns the memory of a page and of its child pages.
 fn bytes(link: &Link) -> usize {
     let Link::Loaded(page) = link else { return 0 };
     let below = match &page.slots {

@@ -1,4 +1,4 @@
-//! Bytes behind the end when the next frame is written.
+//! Bytes past the end when the next frame is written.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use crate::testing::logs::{CHUNK, Refusing, content, file_in, identity, put, reo
 use crate::{codec, options};
 
 /// The lower file system writes two frames, returns an error, and refuses to truncate them. The
-/// next frame is as long as the first of them. The second must not count as its successor.
+/// next frame is as long as the first of them. The second must not be taken for its successor.
 #[test]
 fn leftovers_of_a_failed_write_do_not_count_as_frames() {
     let fs = Arc::new(Refusing::default());
@@ -52,7 +52,7 @@ fn a_frame_shorter_than_the_seek_table_replaces_all_of_it() {
     assert_eq!(io.lower.length(io.request).unwrap(), log.end());
 }
 
-/// The old content lies behind the limit.
+/// The old content begins at the limit.
 #[test]
 fn a_packed_copy_stays_before_its_limit() {
     let lower = file_in(Arc::new(Refusing::default()));

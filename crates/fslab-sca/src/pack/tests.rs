@@ -1,4 +1,4 @@
-//! Failures while the packed copy becomes the file.
+//! Tests of failures while the packed copy replaces the old content.
 
 use fslab_layers::LayerChoice;
 use fslab_vfs::{Ino, OpenMode, Request};
@@ -7,6 +7,7 @@ use fslab_vfs_testing::client::Client;
 use super::*;
 use crate::LAYERS;
 use crate::commit::unless_gone;
+use crate::gap::{Gap, make_gap};
 use crate::options;
 use crate::testing::logs::{
     CHUNK, Refusing, alone, content, file_in, identity, put, reopened, sync,

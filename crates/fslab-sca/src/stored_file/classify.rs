@@ -1,8 +1,9 @@
-//! Determines the kind of a file below: empty, stored or foreign.
+//! Determines the kind of a lower file: empty, stored or foreign.
 
 use fslab_vfs::Result;
 
-use super::{Kind, MarkState};
+use super::Kind;
+use super::mark::MarkState;
 use crate::context::{Io, Settings};
 use crate::frame::Identity;
 use crate::journal::Behind;
@@ -10,17 +11,9 @@ use crate::log::Log;
 use crate::size_xattr::{Clean, Mark};
 use crate::{recovery, superblock};
 
-pub fn mark_state(found: Option<&Mark>) -> MarkState {
-    match found {
-        Some(Mark::Clean(_)) => MarkState::Given,
-        Some(Mark::Foreign) => MarkState::Foreign,
-        Some(Mark::Dirty) | None => MarkState::Void,
-    }
-}
-
-/// Returns a file's kind by its mark and its beginning, and whether the mark is trusted.
+/// Returns the kind of a file from its mark and its beginning, and whether the mark is trusted.
 pub fn classify(io: Io<'_>, found: Option<Mark>) -> Result<(Kind, MarkState, bool)> {
-    let mark = mark_state(found.as_ref());
+    let mark = MarkState::from(found.as_ref());
     let length = io.lower.length(io.request)?;
     if length == 0 {
         return Ok((Kind::Empty, mark, false));
@@ -41,22 +34,22 @@ pub fn classify(io: Io<'_>, found: Option<Mark>) -> Result<(Kind, MarkState, boo
         return Ok((Kind::Stored(Box::new(log)), mark, clean.is_some()));
     }
     if superblock::is_newer(&beginning) {
-        return Err(io.damaged(0, "a stored file of a version that is not known here"));
+        return Err(io.damaged(0, "a stored file of a later, unsupported version"));
     }
     classify_unknown(io, found, &beginning, length).map(|kind| (kind, mark, false))
 }
 
-/// Judges incomplete content at the end of a file without a mark. A crash leaves such content, and
+/// Judges incomplete content at the end of a file without a mark. A crash may leave such content;
 /// it is left out like any write that was not synced. If no session of the tree ended in a crash,
-/// it is damage: the file was copied without its xattrs, or lost them. Tools can't tell the two
-/// apart, and refuse the file.
+/// it is damage: the file was copied without its xattrs, or lost them. Tools can't distinguish the
+/// two cases, and refuse the file.
 fn judge_torn_end(io: Io<'_>, log: &Log) -> Result<()> {
     let Settings { session, size_xattr, may_leave_out, .. } = io.settings;
     if !may_leave_out || *size_xattr && session.had_no_crash() {
-        return Err(io.damaged(log.end(), "content that is not whole, at the end of the file"));
+        return Err(io.damaged(log.end(), "incomplete content at the end of the file"));
     }
     let (file, offset) = (io.lower.name(), log.end());
-    tracing::warn!(%file, offset, "content at the end is not whole and was left out");
+    tracing::warn!(%file, offset, "incomplete content at the end of a file was left out");
     Ok(())
 }
 
@@ -73,12 +66,12 @@ fn classify_unknown(
     let holds = |clean: &Clean| clean.durable || clean.holds(length, &io.settings.session);
     // A trusted or durable mark was written only after the head.
     if matches!(&found, Some(Mark::Clean(clean)) if holds(clean)) {
-        return Err(io.damaged(0, "no head, though the file was left well"));
+        return Err(io.damaged(0, "a missing head, although the file was closed cleanly"));
     }
     match (found, is_blank) {
         (None, false) => Ok(Kind::Foreign),
         (None, true) if !io.settings.session.pure => Ok(Kind::Foreign),
-        (Some(_), false) => Err(io.damaged(0, "neither head nor root slot nor first frame")),
+        (Some(_), false) => Err(io.damaged(0, "no valid identity, slot or first frame")),
         (_, true) => {
             let identity = Identity {
                 codec: io.settings.codec,
@@ -89,7 +82,10 @@ fn classify_unknown(
             if length > log.end() {
                 log.journal.note_behind(Behind::Unknown(log.end()..length));
             }
-            tracing::warn!(file = %io.lower.name(), "nothing of a file survived: it is empty");
+            tracing::warn!(
+                file = %io.lower.name(),
+                "a crash lost all content of a file, which is now empty"
+            );
             Ok(Kind::Stored(Box::new(log)))
         }
     }

@@ -34,16 +34,17 @@ impl StoredFile {
         self.state.read().to_be_healed().is_some()
     }
 
-    /// Replaces a damaged index with one built from the frames; returns whether it is whole now.
+    /// Replaces a damaged index with one built from the frames; returns whether it is intact now.
     ///
     /// # Errors
-    /// Errors of reading the file below; `EINTR` if the caller no longer waits.
+    /// Errors of reading the lower file; `EINTR` if the caller no longer waits.
     fn heal(&self, request: &Request) -> Result<bool> {
-        // Frames that are freed or moved meanwhile would seem to be damaged.
+        // The turn is held, because frames that are freed or moved during the walk would seem
+        // damaged.
         let _turn = self.turn_of(request)?;
         let state = self.state.read();
         let Some(log) = state.to_be_healed() else {
-            // Another caller has healed it or failed.
+            // Another caller has rebuilt the index, or failed to.
             return Ok(!state.heal_has_failed);
         };
         let (lower, identity) = (state.lower.clone(), *log.identity());
@@ -62,7 +63,7 @@ impl StoredFile {
         Ok(healed?.is_some())
     }
 
-    /// Ends a search and replaces the log by what it found. Returns `None` if frames are missing.
+    /// Ends a search and replaces the log by the one found. Returns `None` if frames are missing.
     fn take_over(&self, search: Search<'_>) -> Result<Option<()>> {
         let (io, identity) = (search.io(), *search.identity());
         let mut state = self.state.write();
@@ -76,7 +77,7 @@ impl StoredFile {
         Ok(found.map(|found| **log = found))
     }
 
-    /// Waits for the turn, as long as the caller waits.
+    /// Waits for the turn, until the caller cancels.
     fn turn_of(&self, request: &Request) -> Result<MutexGuard<'_, ()>> {
         loop {
             if let Some(turn) = self.maintenance.try_lock_for(CHECK_EVERY) {
@@ -88,7 +89,7 @@ impl StoredFile {
 }
 
 impl State {
-    /// The stored file, if its index is damaged and may be rebuilt.
+    /// Returns the stored file, if its index is damaged and may be rebuilt.
     fn to_be_healed(&self) -> Option<&Log> {
         let Kind::Stored(log) = &self.kind else { return None };
         // The walk over the frames may find the superseded content, which is about to be cut off.

@@ -38,7 +38,7 @@ struct Refused {
     errno: Errno,
     /// Number of writes still to be refused.
     times: u64,
-    /// Whether refused data is written all the same and can't be truncated.
+    /// Whether refused data is nevertheless written and can't be truncated.
     is_written: bool,
 }
 
@@ -53,7 +53,7 @@ impl Refusing {
         *self.refused.lock() = Some(Refused { offsets, errno, times: 1, is_written: true });
     }
 
-    /// Ends refusing; returns the number of refusals that were left.
+    /// Stops refusing; returns the number of remaining refusals.
     pub fn end(&self) -> u64 {
         self.refused.lock().take().map_or(0, |refused| refused.times)
     }
@@ -100,7 +100,7 @@ impl FileSystem for Refusing {
     }
 }
 
-/// A new file below.
+/// Creates a new lower file.
 pub fn file_in(fs: Arc<dyn FileSystem>) -> LowerFile {
     let (request, name) = (Request::default(), Name::new("file".as_ref()).unwrap());
     let made = fs.create(&request, Ino::ROOT, name, 0o644, OpenMode::READ_WRITE);
@@ -159,7 +159,7 @@ pub fn put(log: &mut Log, io: Io<'_>, (chunk, byte): (u64, u8)) {
     log.write(io, whole, &mut PreEncoded::default(), WriteOptions::default()).unwrap();
 }
 
-/// The bytes that the first chunks are filled with.
+/// Returns the bytes that fill the first chunks.
 pub fn content(log: &Log, io: Io<'_>, chunks: u64) -> Vec<u8> {
     let first = |chunk| {
         let mut bytes = vec![0; CHUNK as usize];
@@ -177,7 +177,7 @@ pub fn reopened(io: Io<'_>) -> Log {
     recovery::open(io, identity(), &beginning, length, None).unwrap()
 }
 
-/// Opens the file by its frames alone.
+/// Opens the file only by its frames.
 pub fn by_frames(io: Io<'_>) -> Log {
     recovery::by_frames(io, identity(), io.lower.length(io.request).unwrap()).unwrap()
 }

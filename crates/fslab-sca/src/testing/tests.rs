@@ -63,7 +63,7 @@ fn gaps_with_overflowing_sequence_numbers_are_refused() {
     check_all(&[&[how][..], &file].concat());
 }
 
-/// A frame of a few kilobytes that unpacks to much more than its header says is damaged.
+/// A frame of a few kilobytes that unpacks to much more than the length in its header is damaged.
 #[test]
 fn decompression_bombs_are_refused() {
     let zeros = vec![0; 64 << 20];
@@ -145,7 +145,7 @@ fn put(log: &mut Log, io: Io<'_>, bytes: &[u8]) {
     log.write(io, (0, bytes), &mut PreEncoded::default(), WriteOptions::default()).unwrap();
 }
 
-/// The index of a file contains a chunk behind the largest possible offset.
+/// The index of a file contains a chunk past the largest possible offset.
 #[test]
 fn an_index_beyond_the_largest_file_is_refused() {
     let below = crafted(|log, io| {
@@ -159,7 +159,7 @@ fn an_index_beyond_the_largest_file_is_refused() {
     assert!(below.begins_with(&[1; 4096]));
 }
 
-/// A chunk lies behind the end of the file according to its frames.
+/// According to the frames, a chunk lies past the end of the file.
 #[test]
 fn packing_tolerates_a_chunk_past_the_end_of_file() {
     let below = crafted(|log, io| {
@@ -184,7 +184,7 @@ fn a_checkpoint_in_the_head_is_refused() {
     assert!(below.begins_with(&[1; 4096]));
 }
 
-/// Without slots, each frame needs its own index page: the memory must be bounded.
+/// Without slots, each frame needs its own index page. The memory for these must be bounded.
 #[test]
 fn a_walk_over_frames_far_apart_keeps_a_bounded_index() {
     let below = crafted(|log, io| {
@@ -230,8 +230,8 @@ fn a_walk_remembers_a_bounded_number_of_dead_frames_and_pieces() {
     }
 }
 
-/// Incomplete frames are lost if a complete one follows. Otherwise the file ends before them,
-/// however many there are.
+/// Incomplete frames are lost if a complete one follows. Otherwise the file ends before the first
+/// of them.
 #[test]
 fn incomplete_frames_are_lost_if_a_complete_one_follows() {
     const FRAME_BYTES: u64 = 72 + 4096;
@@ -267,7 +267,7 @@ fn check_all(input: &[u8]) {
     check_dump(input);
 }
 
-/// The interesting inputs that the fuzz targets found.
+/// Checks the inputs in the corpus of the fuzz targets.
 #[test]
 fn fuzz_corpus_passes_all_checks() {
     let mut inputs = 0;
@@ -301,7 +301,7 @@ fn random_damage_to_real_files_passes() {
 /// Regressions that the test above once found.
 #[test]
 fn seeds_of_earlier_damage_failures_pass() {
-    // A slot with another number than its checkpoint hid what was written after recovery.
+    // A slot with another number than its checkpoint hid the data that was written after recovery.
     let found = [17_573_356_754_890_598_480];
     let files = golden_files();
     for seed in found {

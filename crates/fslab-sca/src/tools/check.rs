@@ -1,4 +1,4 @@
-//! Checking and verifying a stored file.
+//! Checks and verifies stored files.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -6,12 +6,12 @@ use rayon::iter::{IntoParallelIterator, ParallelExtend, ParallelIterator};
 
 use super::found::{Found, NO_FRAME};
 use super::{Depth, Finding, Tool};
-use crate::dead_frames::blocks_of;
 use crate::dump::Stretch;
 use crate::error::Result;
 use crate::format::Kind;
 use crate::frame::{self, Entry, Frame};
 use crate::frame_reader;
+use crate::gap::blocks_of;
 use crate::log::Log;
 use crate::quarantine::is_zero;
 use crate::superblock;
@@ -21,7 +21,7 @@ impl Tool {
     /// checks that content matches its checksums and can be decoded.
     ///
     /// # Errors
-    /// Errors that prevent continuing; damage is returned as findings.
+    /// Errors after which the check can't continue; damage is returned as findings.
     pub fn check(&self, depth: Depth) -> Result<Vec<Finding>> {
         self.check_and_report(depth, &|_share| {})
     }
@@ -66,7 +66,7 @@ impl Tool {
         Some(Finding { offset: entry.frame.offset, chunk: Some(chunk), what })
     }
 
-    /// Checks that the walk over headers reaches the end, and that containers are unchanged.
+    /// Checks that the walk over headers reaches the end, and that the containers are valid.
     fn check_walk(&self) -> Result<Vec<Finding>> {
         let mut findings = self.check_head()?;
         let has_closing = self.look().is_ok_and(|found| found.log.journal.closing_bytes() > 0);
@@ -82,7 +82,7 @@ impl Tool {
         Ok(findings)
     }
 
-    /// Checks that the seek table, if there is one, is unchanged.
+    /// Checks that the seek table, if there is one, is correct.
     fn check_closing(&self, log: &Log) -> Option<Finding> {
         let closing = self.identity.codec.container.closing?;
         let bytes = log.journal.closing_bytes() as usize;
@@ -105,7 +105,7 @@ impl Tool {
         Ok(damaged.into_iter().map(to_finding).collect())
     }
 
-    /// Checks that the bytes around a frame's record are as the ordinary tools need them, and that
+    /// Checks that the bytes around a frame's record are those that ordinary tools need, and that
     /// metadata are valid. Content is checked through the index, because dead content may have been
     /// freed.
     fn check_header(&self, frame: &Frame) -> Result<Option<Finding>> {
@@ -122,7 +122,7 @@ impl Tool {
         {
             return Ok(Some(Finding { offset, chunk: None, what: error.to_string() }));
         }
-        let what = "a frame header with wrong bytes around or in its record".to_owned();
+        let what = "a frame header with wrong bytes in or around its record".to_owned();
         Ok((header != as_written).then_some(Finding { offset, chunk: None, what }))
     }
 

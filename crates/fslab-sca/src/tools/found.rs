@@ -1,4 +1,4 @@
-//! What a tool finds of a stored file, and which parts it knows to be missing.
+//! The parts of a stored file that a tool finds, and those known to be missing.
 //!
 //! Invariant: a tool may show a file that a mount would refuse, but it always reports that.
 
@@ -19,24 +19,23 @@ use crate::superblock;
 const WINDOW_BYTES: usize = 256 << 10;
 
 /// A message that a check also uses for the rest of a file.
-pub(super) const NO_FRAME: &str = "bytes that are no frame, to the end of the file";
-const LEFT_OUT: &str = "frames behind the last checkpoint are not whole: what they held is \
-                        missing, or is as it was before";
-const TORN: &str =
-    "content that is not whole, at the end of the file: a crash or damage left it so";
-const CUT_SHORT: &str = "the last frames are missing: the file was left in another state";
+pub(super) const NO_FRAME: &str = "bytes that are not a frame, up to the end of the file";
+const LEFT_OUT: &str = "incomplete frames after the last checkpoint: their content is missing \
+                        or has an older version";
+const TORN: &str = "incomplete content at the end of the file, left by a crash or by damage";
+const CUT_SHORT: &str = "the last frames are missing or were changed after the file was closed";
 
 /// A stored file and its missing parts.
 pub struct Found {
     pub log: Log,
-    /// The logical size: the size in the mark, if that is known.
+    /// The logical size; that in the mark, if the mark describes other frames than were found.
     pub size: u64,
     pub missing: Vec<Finding>,
 }
 
 impl Tool {
-    /// Opens the file as the next mount would, or as far as its frames go if a mount would refuse
-    /// it.
+    /// Opens the file as the next mount would. If a mount would refuse the file, finds as many
+    /// frames as possible.
     pub(super) fn found(&self) -> Result<Found> {
         let believed = self.mark.filter(|clean| clean.holds(self.length, &self.session));
         if let Some(Ok(log)) = believed.map(|clean| self.open_log(Some(&clean))) {
@@ -45,7 +44,7 @@ impl Tool {
         self.open_log(None).and_then(|log| self.judged(log))
     }
 
-    /// The same without slots and index.
+    /// Like [`Self::found`], but without slots and index.
     pub(super) fn found_by_frames(&self) -> Result<Found> {
         let log = recovery::by_frames(self.io(), self.identity, self.length)?;
         self.judged(log)
@@ -57,7 +56,7 @@ impl Tool {
         recovery::open(io, self.identity, &beginning, self.length, mark)
     }
 
-    /// Determines what is missing in a file that was opened without a trusted mark.
+    /// Determines the missing parts of a file that was opened without a trusted mark.
     fn judged(&self, log: Log) -> Result<Found> {
         let mut missing = Vec::new();
         let mut tell = |offset, what: &str| missing.push(finding(offset, what));
@@ -77,22 +76,23 @@ impl Tool {
         Ok(Found { log, size, missing })
     }
 
-    /// Whether the data behind the last frame may have been frames.
+    /// Whether the data after the last frame may have been frames.
     fn has_rest(&self, log: &Log) -> Result<bool> {
-        // If a crash followed packing, the data behind is superseded content.
+        // If a crash followed packing, the data there is superseded content.
         let Behind::Unknown(rest) = log.journal.behind() else { return Ok(false) };
         Ok(!is_zero(self.io(), rest)?)
     }
 
-    /// Whether the mark describes other frames than were found. A mark for another length is older,
-    /// but a file never loses the frames that it had then.
+    /// Whether the mark describes other frames than were found. A mark for another length is older
+    /// than the file's last change. But a file never loses the frames that it had when the mark was
+    /// set.
     fn disagrees(&self, clean: &Clean, log: &Log) -> bool {
         let is_other = (clean.file_size, clean.sequence) != (log.size(), log.journal.sequence());
         is_other && (clean.stored_length == self.length || clean.sequence > log.journal.sequence())
     }
 
-    /// Continues behind unknown bytes with the next frame of this file at its recorded offset.
-    /// Content can't imitate such a frame, because the file's id can't be predicted.
+    /// Continues after unknown bytes with the next frame of this file that is at its recorded
+    /// offset. Content can't imitate such a frame, because the file's id can't be predicted.
     pub(super) fn go_on(&self, found: Found) -> Result<Found> {
         let (mut log, mut at, mut passed) = (found.log, 0, Vec::new());
         if !self.has_rest(&log)? {
@@ -115,7 +115,7 @@ impl Tool {
         Ok(found)
     }
 
-    /// Returns the first frame at or behind an offset that is newer than all frames found so far.
+    /// Returns the first frame at or after an offset that is newer than all frames found so far.
     fn next_frame(&self, from: u64, log: &Log) -> Result<Option<Frame>> {
         let header_bytes = self.identity.header_bytes();
         let mut start = from;
@@ -144,7 +144,7 @@ fn finding(offset: u64, what: &str) -> Finding {
 fn passed_over(gap: &Range<u64>) -> Finding {
     let bytes = gap.end - gap.start;
     let what = format!(
-        "{bytes} bytes that are no frame: what they held is missing, or is as it was before"
+        "{bytes} bytes that are not a frame: their content is missing or has an older version"
     );
     finding(gap.start, &what)
 }

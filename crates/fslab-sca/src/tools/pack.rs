@@ -19,18 +19,18 @@ use crate::{options, size_xattr, superblock};
 pub struct PackedFile {
     /// Outcome of packing.
     pub outcome: Packed,
-    /// Space it took below, in bytes.
+    /// Space that it took before, in bytes.
     pub before_bytes: u64,
-    /// Space it takes now, in bytes.
+    /// Space that it takes now, in bytes.
     pub after_bytes: u64,
 }
 
-/// Packs a stored file in place; its names, links, times and attributes stay. `progress` receives
-/// the number of bytes written so far.
+/// Packs a stored file in place; its names, links, times and attributes are kept. `progress`
+/// receives the number of bytes written so far.
 ///
 /// # Errors
 /// A mount uses the file. It is not a stored file. There is no room for a copy of its content. The
-/// file system below fails. The file stays intact in any case.
+/// lower file system returns an error. The file remains intact in any case.
 pub fn pack(path: &Path, progress: &dyn Fn(u64)) -> Result<PackedFile> {
     let failed = |source| Error::StoredFile { path: path.to_owned(), source };
     let mode = OpenMode::READ_WRITE;
@@ -38,7 +38,7 @@ pub fn pack(path: &Path, progress: &dyn Fn(u64)) -> Result<PackedFile> {
     let request = own_request();
     let identity = identify(&fs, &request, (ino, handle)).map_err(failed)?;
     let identity = identity.ok_or_else(|| Error::NoStoredFile { path: path.to_owned() })?;
-    // A file without a mark may belong to a mount that keeps no marks.
+    // A file without a mark may belong to a mount that does not keep marks.
     let has_mark = size_xattr::read(&*fs, &request, ino).map_err(failed)?.is_some();
     let settings = options::of_packing(identity.codec, has_mark).map_err(failed)?;
     let whole_path = path.canonicalize().map_err(|error| failed(error.into()))?;

@@ -27,7 +27,7 @@ fn a_change_takes_effect_whose_checkpoint_can_not_be_written() {
     // Keeps this chunk decoded.
     write(&mut log, border, b"old").unwrap();
     assert_eq!(log.map.changed_pages(), CHANGED_PAGES_MAX - 1);
-    // The frames are written at the end, the checkpoint behind them.
+    // The frames are written at the end, and then the checkpoint.
     fs.refuse(log.end() + 1..u64::MAX, Errno::IO, 1);
     let written = write(&mut log, border - 4, b"pastnew");
     assert_eq!(fs.end(), 0, "no checkpoint was due");

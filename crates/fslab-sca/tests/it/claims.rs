@@ -133,8 +133,8 @@ fn check_damaged(path: &Path, index: usize, data: &[u8]) {
     assert!(saved == data, "byte {index}");
 }
 
-/// A file that was copied in has no checkpoint, so it is read from header to header. Once, frames
-/// behind a damaged header were lost silently.
+/// A file that was copied in has no checkpoint, so it is read from header to header. In an earlier
+/// version, frames after a damaged header were lost silently.
 #[test]
 fn damaged_header_loses_only_its_chunk_and_is_reported() {
     for chunk in [1, 5, 24] {
@@ -188,8 +188,8 @@ fn damage_header(path: &Path, chunk: usize) {
     std::fs::write(path, bytes).unwrap();
 }
 
-/// A damaged body does not count as a torn write if the file was settled. Once, earlier content of
-/// the chunk was saved in its place silently.
+/// A damaged body is not taken for a torn write if the file was settled. An earlier version
+/// silently saved the chunk's old content instead.
 #[test]
 fn salvage_does_not_replace_a_damaged_chunk_with_old_content() {
     let top = directory();
@@ -236,7 +236,7 @@ fn obsolete_checkpoints_are_not_reported_as_damage() {
     assert_eq!(tool.check(Depth::Everything).unwrap(), []);
 }
 
-/// Messages name the path below, so that a user can find the damaged file.
+/// Messages contain the path in the lower directory, so that a user can find the damaged file.
 #[test]
 fn path_below_returns_the_path_in_the_lower_directory() {
     let directory = directory();

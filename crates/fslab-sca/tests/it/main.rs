@@ -1,5 +1,5 @@
 //! Runs the conformance suite over every layer of stored files and every leaf, in process, and
-//! tests further guarantees of stored files.
+//! tests other guarantees of stored files.
 #![allow(clippy::unwrap_used, reason = "in a test, a panic is the report")]
 
 mod claims;
@@ -17,8 +17,8 @@ use fslab_vfs_testing::model::{ModelConfig, check_against_model};
 use fslab_vfs_testing::scratch;
 use tempfile::TempDir;
 
-/// Parses a layer as on a command line. It packs nothing unless the text says when. A test that
-/// remounts a directory, as after a kill, must not contain a thread of the earlier mount.
+/// Parses a layer as on a command line. Packing is off unless the text sets it. If a test remounts
+/// a directory, as after a kill, no thread of the earlier mount may still run.
 fn layer(text: &str) -> LayerChoice {
     let is_ours = LAYERS.iter().any(|spec| text.split(':').next() == Some(spec.name));
     let given = match is_ours && !text.contains("pack") {
@@ -46,7 +46,7 @@ fn every_layer(scratch: &Path) -> Vec<String> {
 /// Stored files with the smallest chunk size.
 const CHUNKS: [&str; 2] = ["copy:chunk=4KiB", "gzip:chunk=4KiB,level=1"];
 
-/// Cases about holes that fail because chunks are larger than their units.
+/// Cases about holes that fail because a chunk is larger than the unit of the case.
 const LARGE_CHUNKS: [Allowed<'_>; 3] = [
     ("holes/data_is_found_behind_a_hole", IN_A_CHUNK),
     ("holes/hole_is_found_behind_data", IN_A_CHUNK),

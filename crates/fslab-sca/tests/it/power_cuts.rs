@@ -1,4 +1,4 @@
-//! Power cuts below layers at every event: all promised data is found afterwards.
+//! Power cuts in the lower file system at every event: all promised data is found afterwards.
 
 mod conversion;
 mod crash;

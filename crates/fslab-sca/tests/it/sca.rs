@@ -1,4 +1,5 @@
-//! Stored files: their form below, and their content after kills, truncation and damage.
+//! Stored files: their form in the lower directory, and their content after kills, truncation and
+//! damage.
 
 mod below;
 mod convert;
@@ -7,6 +8,7 @@ mod copies;
 mod cuts;
 mod damage;
 mod emptying;
+mod failures;
 pub mod identity;
 mod marks;
 mod memory;
@@ -159,7 +161,8 @@ fn change(
     file.close().unwrap();
 }
 
-/// A stored file inside a stored file stays content, even if it is the file's own earlier version.
+/// A stored file inside a stored file is treated as content, even if it is an earlier version of
+/// the outer file.
 #[test]
 fn stored_file_inside_a_stored_file_stays_content() {
     for codec in CODECS {
@@ -201,7 +204,8 @@ fn file_with_damaged_slots_is_read_from_its_frames() {
     }
 }
 
-/// A write that is torn anywhere leaves the old content or all of the new; the file stays usable.
+/// A torn write leaves either the old content or all of the new content, and the file remains
+/// usable.
 #[test]
 fn torn_write_leaves_old_or_new_content() {
     for codec in CODECS {
@@ -257,7 +261,7 @@ fn foreign_files_are_served_as_they_are() {
     assert!(below.bytes("foreign").len() < 10_000, "rewritten, and still not encoded");
 }
 
-/// A foreign file stays foreign even if its new content looks like a stored file.
+/// A foreign file remains foreign even if its new content looks like a stored file.
 #[test]
 fn a_foreign_file_stays_foreign_whatever_is_written_to_it() {
     let below = Below::new();
@@ -336,8 +340,8 @@ fn write_golden(fs: &dyn FileSystem) {
     file.close().unwrap();
 }
 
-/// Files of released versions stay readable for ever. `FSLAB_BLESS=1` writes new ones; do this only
-/// for a new version, and keep the old files.
+/// Files of released versions remain readable for ever. `FSLAB_BLESS=1` writes new files; use it
+/// only for a new version, and keep the old files.
 #[test]
 fn stored_files_of_version_1_stay_readable() {
     for codec in CODECS {
@@ -370,7 +374,7 @@ fn write_packed_golden(fs: &dyn FileSystem) {
     }
 }
 
-/// The same for packed files in the sense of `docs/formats/sca.md`, which tools can decode.
+/// Packed files (see `docs/formats/sca.md`), which tools can decode, remain readable too.
 #[test]
 fn packed_files_of_version_1_stay_readable() {
     for codec in CODECS {

@@ -1,8 +1,8 @@
 //! The address of an archive: a URL such as `dir:/mnt/archive`.
 //!
-//! The text after the scheme is the location, which the kind interprets. Bytes outside the set that
-//! a URL may hold are written as `%XX`, so every location has one URL, and each URL is ASCII. Text
-//! without a scheme is a plain path, which means a directory.
+//! The text after the scheme is the location, which the kind interprets. Bytes that a URL may not
+//! contain are written as `%XX`, so every location has one URL, and each URL is ASCII. Text without
+//! a scheme is a plain path, which means a directory.
 
 use std::ffi::{OsStr, OsString};
 use std::fmt::{self, Display, Formatter};
@@ -20,7 +20,7 @@ use crate::cleanup::Cleanup;
 use crate::error::{Error, Result};
 use crate::id::Id;
 
-/// The kind and the place of an archive.
+/// The kind and the location of an archive.
 #[derive(Clone)]
 pub struct ArchiveAddress {
     kind: &'static ArchiveKindSpec,
@@ -28,7 +28,7 @@ pub struct ArchiveAddress {
 }
 
 impl ArchiveAddress {
-    /// Parses a URL or a plain path. A relative path stays relative.
+    /// Parses a URL or a plain path. A relative path remains relative.
     ///
     /// # Errors
     /// If no kind has the scheme, or the text is not a URL.
@@ -42,13 +42,13 @@ impl ArchiveAddress {
         let Some(kind) = archive_kinds().find(|kind| kind.name == scheme) else {
             let known: Vec<_> = archive_kinds().map(|kind| kind.name).collect();
             let known = known.join(", ");
-            return Err(wrong(format!("no such kind of archive; known: {known}")));
+            return Err(wrong(format!("unknown kind of archive; known kinds: {known}")));
         };
         let location = decoded(location)
             .ok_or_else(|| wrong("each % must be followed by two hexadecimal digits".to_owned()))?;
         match location.as_slice() {
             [] => Err(wrong("nothing follows the scheme".to_owned())),
-            location if location.contains(&0) => Err(wrong("it holds a zero byte".to_owned())),
+            location if location.contains(&0) => Err(wrong("it contains a NUL byte".to_owned())),
             _ => Ok(Self { kind, location: OsString::from_vec(location) }),
         }
     }
@@ -62,7 +62,7 @@ impl ArchiveAddress {
         }
     }
 
-    /// Returns the directory of the archive, if it is one of this machine.
+    /// Returns the directory of the archive, if it is a local one.
     #[must_use]
     pub fn local_path(&self) -> Option<PathBuf> {
         (self.kind.local_path)(&self.location)
@@ -77,21 +77,21 @@ impl ArchiveAddress {
     /// Returns the same address with links followed.
     ///
     /// # Errors
-    /// If nothing is there.
+    /// If nothing exists there.
     pub fn canonical(&self) -> Result<Self> {
         Ok(Self { location: (self.kind.canonical)(&self.location)?, ..self.clone() })
     }
 
-    /// Returns whether an archive is there, of this owner or of another one.
+    /// Returns whether an archive exists there, of this owner or of another one.
     #[must_use]
     pub fn is_made(&self) -> bool {
         (self.kind.is_made)(&self.location)
     }
 
-    /// Checks that an archive can be made there. Makes nothing.
+    /// Checks that an archive can be created there. Creates nothing.
     ///
     /// # Errors
-    /// If the place can't hold an archive. The message names the reason.
+    /// If an archive can't be created there. The message contains the reason.
     pub fn check_place(&self) -> Result<()> {
         (self.kind.check_place)(&self.location)
     }
@@ -99,7 +99,7 @@ impl ArchiveAddress {
     /// Makes an empty archive. Dropping the result removes it.
     ///
     /// # Errors
-    /// If something is there already. Nothing is left behind.
+    /// If something already exists there. No files are left behind.
     pub(crate) fn make(&self, new: &NewArchive<'_>) -> Result<Cleanup> {
         (self.kind.make)(&self.location, new)
     }
@@ -107,7 +107,7 @@ impl ArchiveAddress {
     /// Returns the archive's description, without opening it.
     ///
     /// # Errors
-    /// If no archive is there, or it is one of a later fslab.
+    /// If no archive exists there, or it was made by a later fslab.
     pub fn describe(&self) -> Result<ArchiveDescription> {
         (self.kind.describe)(&self.location)
     }
@@ -120,7 +120,7 @@ impl ArchiveAddress {
         (self.kind.open)(&self.location, owner, purpose)
     }
 
-    /// Makes a tree the writer of an archive of its tier, whichever tree was before.
+    /// Makes a tree the writer of an archive of its tier, whichever tree was the writer before.
     ///
     /// # Errors
     /// If it belongs to another tier, or somebody uses it.
@@ -136,7 +136,7 @@ impl ArchiveAddress {
         (self.kind.holder)(&self.location)
     }
 
-    /// Returns why a tree may only read the archive; `None` if it may write.
+    /// Returns the reason why a tree may only read the archive; `None` if it may write.
     ///
     /// # Errors
     /// Errors of the system.
@@ -205,7 +205,7 @@ impl<'de> Deserialize<'de> for ArchiveAddress {
     }
 }
 
-/// Splits a URL as RFC 3986 does: a scheme begins with a letter and holds no slash.
+/// Splits a URL as RFC 3986 does: a scheme begins with a letter and contains no slash.
 fn split_scheme(text: &[u8]) -> Option<(&str, &[u8])> {
     let end = text.iter().position(|byte| *byte == b':')?;
     let (scheme, location) = (&text[..end], &text[end + 1..]);
@@ -302,12 +302,12 @@ mod tests {
     #[test]
     fn wrong_urls_are_refused_in_one_line() {
         let cases = [
-            ("s3://x", "archive 's3://x': no such kind of archive; known: dir"),
-            ("DIR:/x", "archive 'DIR:/x': no such kind of archive; known: dir"),
+            ("s3://x", "archive 's3://x': unknown kind of archive; known kinds: dir"),
+            ("DIR:/x", "archive 'DIR:/x': unknown kind of archive; known kinds: dir"),
             ("dir:", "archive 'dir:': nothing follows the scheme"),
             ("dir:/%0", "archive 'dir:/%0': each % must be followed by two hexadecimal digits"),
             ("dir:/%+1", "archive 'dir:/%+1': each % must be followed by two hexadecimal digits"),
-            ("dir:/a%00b", "archive 'dir:/a%00b': it holds a zero byte"),
+            ("dir:/a%00b", "archive 'dir:/a%00b': it contains a NUL byte"),
         ];
         for (text, message) in cases {
             assert_eq!(parse(text).unwrap_err().to_string(), message);

@@ -1,9 +1,9 @@
 //! A time limit for each call of an archive. A hanging server or a disk that does not answer makes
 //! its archive unavailable: the caller gets `NotConnected`, and other archives are tried.
 //!
-//! A call can't be cancelled, so it runs in a thread of its own, where it may hang for ever. While
-//! a call is late, no other call is begun. So a hanging archive keeps only the threads of the calls
-//! that were in progress. It is available again once all late calls have returned.
+//! A call can't be cancelled, so it runs in a thread of its own, where it may hang forever. While a
+//! call is late, no other call is begun. So a hanging archive occupies only the threads of the
+//! calls that were in progress. The archive is available again once all late calls have returned.
 
 use std::cell::Cell;
 use std::io;
@@ -31,13 +31,13 @@ const CALL_BYTES_A_SECOND: u64 = 1 << 20;
 const FINISH_BYTES_A_SECOND: u64 = 4 << 20;
 
 /// Bytes of a container that are written in one call. Small containers are written in small pieces,
-/// and waking up a thread for each would take too long.
+/// and waking up a thread for each piece would take too long.
 const TOGETHER_BYTES: usize = 128 << 10;
 
 /// The number of listed containers that may wait for the caller.
 const LISTED_AHEAD: usize = 1024;
 
-/// A function that is called once a late archive answers again.
+/// A function that is called once a late archive responds again.
 pub(crate) type Returned = Box<dyn Fn() + Send + Sync>;
 
 /// An archive whose calls have a time limit.
@@ -54,8 +54,8 @@ struct Calls {
     workers: CallThreads,
     /// Calls that have not returned yet.
     under_way: AtomicUsize,
-    /// Calls that passed their limit and have not returned yet. Locked while a call is given up,
-    /// so that a call that returns meanwhile is counted before it is uncounted.
+    /// Number of calls that passed their limit and have not returned yet. Locked while a call is
+    /// given up, so that the counter is never decremented before it is incremented.
     late: Mutex<usize>,
     came_back: AtomicBool,
     returned: Returned,
@@ -140,7 +140,7 @@ impl Calls {
             let calls = calls.upgrade();
             calls.iter().for_each(|calls| calls.has_returned());
             if !is_decided.swap(true, Ordering::SeqCst) {
-                // A caller that did not wait needs no answer.
+                // A caller that did not wait does not need the result.
                 return sender.send(outcome).unwrap_or_default();
             }
             drop(outcome);
@@ -268,7 +268,7 @@ impl Archive for TimeoutArchive {
             match found.recv_timeout(LOOK_EVERY) {
                 Ok((id, length)) => {
                     visit(id, length);
-                    // The listing makes progress, so its limit starts again.
+                    // The listing makes progress, so its time limit starts again.
                     call.begun_ns.set(self.calls.clock.now_ns());
                 }
                 Err(RecvTimeoutError::Timeout) => self.calls.check_limit(&call)?,
@@ -283,7 +283,7 @@ impl Archive for TimeoutArchive {
             Ok(())
         });
         if let Err(error) = forgotten {
-            tracing::debug!(%error, "an archive that does not answer remembers a container");
+            tracing::debug!(%error, "can't close a container of an unresponsive archive");
         }
     }
 
@@ -314,7 +314,7 @@ struct TimedUpload {
 impl TimedUpload {
     fn take(&mut self) -> io::Result<(Box<dyn Upload>, Vec<u8>)> {
         self.calls.check()?;
-        let ended = || unavailable_error("an earlier call for the container failed or is late");
+        let ended = || unavailable_error("an earlier call for the container failed or timed out");
         Ok((self.upload.take().ok_or_else(ended)?, std::mem::take(&mut self.pending)))
     }
 
@@ -370,7 +370,8 @@ impl Drop for TimedUpload {
         if self.calls.why_late().is_some() {
             let removing = self.calls.workers.run(Box::new(move || drop(upload)));
             if let Err(error) = removing {
-                tracing::debug!(%error, "an unfinished container is removed at once");
+                tracing::debug!(%error, "can't remove an unfinished container in the background; \
+                    it is removed now");
             }
             return;
         }
@@ -379,7 +380,7 @@ impl Drop for TimedUpload {
             Ok(())
         });
         if let Err(error) = dropped {
-            tracing::debug!(%error, "an unfinished container is left to its archive");
+            tracing::debug!(%error, "an unfinished container is left in its archive");
         }
     }
 }

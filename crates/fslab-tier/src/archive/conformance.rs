@@ -24,7 +24,7 @@ const CASES: &[Case] = &[
     ("large_container_is_whole", large_is_whole),
 ];
 
-/// Checks an empty archive, which is empty again afterwards. Returns the failed checks.
+/// Checks an empty archive, which is again empty afterwards. Returns the failed checks.
 #[must_use]
 pub fn broken_promises(archive: &dyn Archive) -> Vec<String> {
     let run = |(name, check): &Case| {
@@ -51,7 +51,7 @@ fn files(number: u8) -> Container {
 
 fn write(archive: &dyn Archive, container: Container, bytes: &[u8]) -> Checked {
     let mut upload = archive.begin(container)?;
-    // The size of a piece divides no block or part.
+    // The size of a piece is not a divisor of any block or part.
     bytes.chunks(100_003).try_for_each(|piece| upload.write(piece))?;
     upload.finish()
 }

@@ -9,9 +9,9 @@
 //! DIRECTORY/trees/ID         containers of trees
 //! ```
 //!
-//! Invariant: a container with a name below `files` or `trees` is complete and durable. It is
-//! synced first and then renamed to this name, and its directory is synced before success is
-//! reported. Only its owner may access the archive.
+//! Invariant: a container with a name in `files` or `trees` is complete and durable. It is synced
+//! first and then renamed to this name, and its directory is synced before success is reported.
+//! Only its owner may access the archive.
 
 use std::fs::{self, File};
 use std::io::{self, ErrorKind, Write};
@@ -45,7 +45,7 @@ const INCOMING: &str = "incoming";
 
 pub(super) const SPEC: ArchiveKindSpec = ArchiveKindSpec {
     name: "dir",
-    help: "a directory of its own, on another disk or on NFS: dir:/mnt/archive, or the plain path",
+    help: "a separate directory, on another disk or on NFS: dir:/mnt/archive, or the plain path",
     local_path: |location| Some(location.into()),
     lock_file: |location| Some(Path::new(location).join(LEASE)),
     canonical: |location| {
@@ -79,9 +79,9 @@ pub struct DirectoryArchive {
     root: PathBuf,
     label: String,
     description: ArchiveDescription,
-    /// Why the archive is read-only, if another tree writes to it.
+    /// The reason why the archive is read-only, if another tree writes to it.
     refusal: Option<String>,
-    /// The directories below `files`, by their digits, that this process has made durable.
+    /// The directories in `files`, by their digits, that this process has made durable.
     durable: Arc<Mutex<[bool; 256]>>,
     /// Exclusive for a writer, shared for readers.
     _lease: Option<File>,
@@ -104,12 +104,12 @@ impl DirectoryArchive {
             Ok(()) => sync_directory_of(root).map_err(Error::file(root))?,
         }
         if root.join(SETTINGS).exists() {
-            let what = "is an archive already; attach it with `fslab tier attach`".to_owned();
+            let what = "is already an archive; attach it with `fslab tier attach`".to_owned();
             return Err(Error::NoArchive { path: root.to_owned(), what });
         }
         let mut entries = fs::read_dir(root).map_err(Error::file(root))?;
         if entries.any(|entry| entry.map_or(true, |entry| entry.file_name() != "lost+found")) {
-            let what = "is not empty; an archive wants a directory of its own".to_owned();
+            let what = "is not empty; an archive needs its own directory".to_owned();
             return Err(Error::NoArchive { path: root.to_owned(), what });
         }
         let settings = root.join(SETTINGS);
@@ -171,7 +171,8 @@ impl DirectoryArchive {
     /// Errors of the system.
     pub fn holder(root: &Path) -> Result<String> {
         let holder = writer_record::holder(root)?;
-        let holder = holder.unwrap_or_else(|| "does not say which tree writes to it".to_owned());
+        let holder =
+            holder.unwrap_or_else(|| "has no record of the tree that writes to it".to_owned());
         let written = last_write(root).map_err(Error::file(root))?;
         // A clock that was set to before 1970 shows as 1970.
         let seconds = written.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs();
@@ -213,7 +214,7 @@ impl DirectoryArchive {
         }
     }
 
-    /// Removes the containers that were unfinished when their writer ended. Other files stay.
+    /// Removes the containers that were unfinished when their writer ended. Other files are kept.
     fn clear_incoming(&self) -> io::Result<()> {
         let incoming = ConfinedDir::at(&self.root)?.directory(INCOMING)?;
         for name in incoming.names()? {
@@ -250,7 +251,7 @@ fn check_place(root: &Path) -> Result<()> {
     }
 }
 
-/// Makes an archive. After a failure nothing of it is left, unless somebody else created files
+/// Makes an archive. After a failure no part of it is left, unless somebody else created files
 /// there meanwhile.
 fn make(root: &Path, new: &NewArchive<'_>) -> Result<Cleanup> {
     let [incoming, files, trees] = directories();
@@ -267,7 +268,7 @@ fn make(root: &Path, new: &NewArchive<'_>) -> Result<Cleanup> {
     }
 }
 
-/// Returns whether an error means that somebody else created files at the place.
+/// Returns whether an error means that somebody else created files there.
 fn is_taken(error: &Error) -> bool {
     match error {
         Error::File { source, .. } => source.kind() == ErrorKind::AlreadyExists,
@@ -323,7 +324,7 @@ fn check_directories(root: &Path, missing: Missing) -> Result<()> {
     Ok(())
 }
 
-/// Returns the directory that holds the name of a container.
+/// Returns the directory that contains the name of a container.
 fn home_of((kind, container): Container) -> String {
     let directory = directory_of(kind);
     match kind {
@@ -359,7 +360,7 @@ impl Archive for DirectoryArchive {
         if found.id == self.description.id {
             return Ok(());
         }
-        Err(not_here(format!("{} has archive {} now", self.label, found.id)))
+        Err(not_here(format!("{} now contains archive {}", self.label, found.id)))
     }
 
     fn begin(&self, (kind, container): Container) -> io::Result<Box<dyn Upload>> {
@@ -413,13 +414,14 @@ impl Archive for DirectoryArchive {
         listed
     }
 
-    /// Also drops the kernel's cached pages. They may hold written bytes that never reached the
+    /// Also drops the kernel's cached pages. They may contain written bytes that never reached the
     /// disk.
     fn forget(&self, container: Container) {
         // If the file can't be opened, its next reader gets the error.
         let Ok(file) = self.open_container(container) else { return };
         if let Err(error) = fadvise(&file, 0, None, Advice::DontNeed) {
-            tracing::debug!(%error, "{}: is read back from memory", container.1);
+            tracing::debug!(%error, "{}: can't drop the page cache; the file is read back from \
+                memory", container.1);
         }
     }
 
@@ -504,7 +506,8 @@ impl DirectoryUpload {
                 Err(error) if error.kind() == ErrorKind::AlreadyExists => false,
                 Err(error) => return Err(error),
             };
-            // The process that made it may have been killed before this, or not be done yet.
+            // The process that created the directory may have been killed before it made it
+            // durable, or may not have done so yet.
             if is_new || !self.durable.lock()[usize::from(digits)] {
                 files.sync()?;
                 self.durable.lock()[usize::from(digits)] = true;
@@ -539,7 +542,8 @@ impl Drop for DirectoryUpload {
             && let Err(error) = self.remove()
         {
             let (root, left) = (self.root.display(), self.container);
-            tracing::warn!(%error, "{root}/{INCOMING}/{left} is left behind until the next start");
+            tracing::warn!(%error, "can't remove {root}/{INCOMING}/{left}; the next start removes \
+                it");
         }
     }
 }
@@ -633,7 +637,7 @@ mod tests {
         let third = read().unwrap_err().to_string();
         assert!(third.contains("being written by another fslab"), "{third}");
         let again = DirectoryArchive::init(&archive.root, Id([4; 16]), Id([2; 16]), None);
-        assert!(again.unwrap_err().to_string().contains("is an archive already"));
+        assert!(again.unwrap_err().to_string().contains("is already an archive"));
         drop(archive);
         let readers = [read().unwrap(), read().unwrap()];
         assert!(DirectoryArchive::open(&root, Id([2; 16])).is_err(), "it is being read");

@@ -1,15 +1,16 @@
-//! An archive that is encrypted before the data leave this machine.
+//! An archive whose containers are encrypted before they leave this machine.
 //!
 //! A container is sealed in chunks of 64 KiB by ChaCha20-Poly1305. Its key is derived from the
 //! archive's key, the archive, the container and a salt. The nonce consists of the number of the
 //! chunk and whether it is the last. It never repeats, because each writing of a container has a
 //! key of its own.
 //!
-//! So the bytes that are read were written with this key, at this place of this container, and they
-//! are complete. Chunks that were changed, moved, cut off or copied from elsewhere are refused.
+//! So the bytes that are read were written with this key at this offset of this container, and they
+//! are complete. Chunks that were changed, moved, truncated or copied from elsewhere are refused.
 //!
 //! Reading a range reads the chunks that overlap it. A damaged byte makes its chunk unreadable. In
-//! the head, which holds the salt, it makes the container unreadable: only another copy helps then.
+//! the head, which contains the salt, it makes the container unreadable; then only another copy can
+//! be used.
 
 use std::io::{self, ErrorKind};
 use std::sync::Arc;
@@ -64,10 +65,11 @@ impl EncryptedArchive {
         let length = plain_length(self.inner.length(container)?)?;
         let mut head = [0; HEAD_BYTES as usize];
         if self.inner.read(container, 0, &mut head)? != head.len() {
-            return Err(wrong("the archive answers fewer bytes than it holds"));
+            return Err(wrong("the archive returned fewer bytes than the container has"));
         }
         let head = SealRecord::read_from_bytes(&head).ok().filter(is_head);
-        let head = head.ok_or_else(|| wrong("an encrypted container has no whole head"))?;
+        let head =
+            head.ok_or_else(|| wrong("the head of an encrypted container is missing or damaged"))?;
         let opened = Opened { cipher: self.cipher(container, &head.salt), length };
         let opened = Arc::new(opened);
         self.opened.insert(container, Arc::clone(&opened));
@@ -111,7 +113,7 @@ impl EncryptedArchive {
         let end = ((chunks.end() + 1) * SEALED_BYTES).min(sealed_length(length) - HEAD_BYTES);
         let mut sealed = vec![0; (end - start) as usize];
         if self.inner.read(container, HEAD_BYTES + start, &mut sealed)? != sealed.len() {
-            return Err(wrong("the archive answers fewer bytes than it holds"));
+            return Err(wrong("the archive returned fewer bytes than the container has"));
         }
         Ok(sealed)
     }
@@ -119,11 +121,8 @@ impl EncryptedArchive {
 
 impl Opened {
     fn unseal(&self, number: u64, is_last: bool, chunk: &[u8]) -> io::Result<Vec<u8>> {
-        let refused = || {
-            wrong(
-                "a chunk is not what was written there with this key: it was damaged or exchanged",
-            )
-        };
+        let refused =
+            || wrong("a chunk was not written there with this key: it was damaged or exchanged");
         let (plain, tag) =
             chunk.split_last_chunk::<{ TAG_BYTES as usize }>().ok_or_else(refused)?;
         let mut plain = plain.to_vec();
@@ -159,7 +158,7 @@ fn is_head(head: &SealRecord) -> bool {
 fn plain_length(sealed: u64) -> io::Result<u64> {
     let chunks = sealed.saturating_sub(HEAD_BYTES).div_ceil(SEALED_BYTES);
     let plain = sealed.checked_sub(HEAD_BYTES + chunks * TAG_BYTES).filter(|_| chunks > 0);
-    plain.ok_or_else(|| wrong("an encrypted container is cut off"))
+    plain.ok_or_else(|| wrong("an encrypted container is truncated"))
 }
 
 /// Returns the encrypted length of a container of `plain` bytes.
@@ -228,7 +227,7 @@ impl Archive for EncryptedArchive {
     }
 
     fn list(&self, kind: ContainerKind, visit: &mut dyn FnMut(Id, u64)) -> io::Result<()> {
-        // A container that was cut off is listed, and reading it fails.
+        // A truncated container is listed, and reading it fails.
         self.inner.list(kind, &mut |id, length| visit(id, plain_length(length).unwrap_or(0)))
     }
 
@@ -266,7 +265,7 @@ impl SealingUpload {
         let nonce = nonce(self.chunks, is_last);
         let sealed =
             self.cipher.encrypt_inout_detached(&nonce, b"", (&mut self.pending[..]).into());
-        let tag = sealed.map_err(|_same| wrong("a chunk is too long to be sealed"))?;
+        let tag = sealed.map_err(|_same| wrong("a chunk is too long to be encrypted"))?;
         self.inner.write(&self.pending)?;
         self.inner.write(&tag)?;
         self.pending.clear();

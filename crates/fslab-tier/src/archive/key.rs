@@ -55,13 +55,17 @@ impl Key {
         let file = opened.map_err(|error| wrong(&format!("can't be read as a key: {error}")))?;
         let about = file.metadata().map_err(Error::file(path))?;
         if !about.is_file() {
-            return Err(wrong("is no file; `fslab tier key` makes one with a key"));
+            return Err(wrong("is not a file; create a file with a key with `fslab tier key`"));
         }
         if ![0, rustix::process::geteuid().as_raw()].contains(&about.uid()) {
-            return Err(wrong("belongs to somebody else, who may use this key: chown"));
+            return Err(wrong(
+                "belongs to another user, who can use this key; change its owner with chown",
+            ));
         }
         if about.mode() & 0o077 != 0 {
-            return Err(wrong("others than its owner may use this key; make it so: chmod 600"));
+            return Err(wrong(
+                "users other than its owner can use this key; restrict it with chmod 600",
+            ));
         }
         let mut text = Zeroizing::new(String::new());
         let read = file.take(FILE_BYTES_MAX).read_to_string(&mut text);
@@ -84,7 +88,7 @@ impl Key {
     /// Writes the key to a new file that only its owner may read.
     ///
     /// # Errors
-    /// If the file exists already, or errors of the system.
+    /// If the file already exists, or errors of the system.
     pub fn write(&self, path: &Path) -> Result<()> {
         let digits: Vec<String> = self.0.iter().map(|byte| format!("{byte:02x}")).collect();
         let line = Zeroizing::new(format!("{PREFIX}{}\n", digits.concat()));
@@ -129,7 +133,7 @@ impl Key {
     }
 }
 
-const NO_KEY: &str = "holds no key; `fslab tier key` makes one";
+const NO_KEY: &str = "contains no key; create one with `fslab tier key`";
 
 #[cfg(test)]
 mod tests {
@@ -152,16 +156,16 @@ mod tests {
         open(0o600).unwrap();
         for wrong in ["", "fslab-tier-key-1 00", "fslab-tier-key-1 \u{20ac}", "\u{0}"] {
             std::fs::write(&path, wrong).unwrap();
-            assert!(says(&path).contains("holds no key"), "{wrong}");
+            assert!(says(&path).contains("contains no key"), "{wrong}");
         }
         for wrong in ["0g", "+f"] {
             std::fs::write(&path, format!("{PREFIX}{}", wrong.repeat(32))).unwrap();
-            assert!(says(&path).contains("holds no key"));
+            assert!(says(&path).contains("contains no key"));
         }
         let pipe = scratch.path().join("pipe");
         let mode = rustix::fs::Mode::from_raw_mode(0o600);
         let kind = rustix::fs::FileType::Fifo;
         rustix::fs::mknodat(rustix::fs::CWD, &pipe, kind, mode, 0).unwrap();
-        assert!(says(&pipe).contains("is no file"));
+        assert!(says(&pipe).contains("is not a file"));
     }
 }

@@ -21,13 +21,13 @@ pub struct ArchiveKindSpec {
     pub name: &'static str,
     /// One line of help.
     pub help: &'static str,
-    /// Returns the directory of an archive on this machine; `None` for other archives.
+    /// Returns the directory of a local archive; `None` for other archives.
     pub local_path: fn(&OsStr) -> Option<PathBuf>,
     /// Returns the file that a writer keeps locked.
     pub lock_file: fn(&OsStr) -> Option<PathBuf>,
     /// Resolves symbolic links.
     pub canonical: fn(&OsStr) -> Result<OsString>,
-    /// Returns whether an archive is there.
+    /// Returns whether an archive exists there.
     pub is_made: fn(&OsStr) -> bool,
     /// Checks that an archive can be made there.
     pub check_place: fn(&OsStr) -> Result<()>,
@@ -41,7 +41,7 @@ pub struct ArchiveKindSpec {
     pub take_over: fn(&OsStr, Id, &Writer) -> Result<()>,
     /// Describes the writer of an archive.
     pub holder: fn(&OsStr) -> Result<String>,
-    /// Returns why a tree may only read.
+    /// Returns the reason why a tree may only read.
     pub refusal: fn(&OsStr, Option<&Writer>) -> Result<Option<String>>,
 }
 
@@ -63,7 +63,7 @@ pub struct NewArchive<'a> {
 #[derive(Clone)]
 pub enum Purpose {
     /// To write to it, for a tree if its identity is known. If another tree writes to the archive,
-    /// a reason is reported and it is only read.
+    /// the archive is opened read-only and reports the reason.
     Write(Option<Writer>),
     /// To read from it while nobody writes to it. It may be write-protected.
     Read,

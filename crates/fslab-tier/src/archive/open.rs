@@ -32,7 +32,7 @@ pub fn open(
 /// key.
 ///
 /// # Errors
-/// If a key is missing or is not the right one, or the archive is not encrypted but a key is given.
+/// If a key is missing or wrong, or a key is given but the archive is not encrypted.
 pub(crate) fn key_of(
     description: &ArchiveDescription,
     archive: &ArchiveAddress,
@@ -42,12 +42,13 @@ pub(crate) fn key_of(
     let (encryption, file) = match (&description.encryption, key) {
         (None, None) => return Ok(None),
         (None, Some(_)) => {
-            let what = "is not encrypted, though a key is named for it: is it the right directory?";
+            let what = "is not encrypted, although a key is given for it: is it the right \
+                directory?";
             return wrong(Path::new(&archive.label()), what.to_owned());
         }
         (Some(_), None) => {
-            let what = "is encrypted; name the file with its key: `--key FILE`, \
-                        `-l tier:key=FILE`, or `key` in tier.toml";
+            let what = "is encrypted; give the file with its key: `--key FILE`, `-l \
+                tier:key=FILE`, or `key` in tier.toml";
             return wrong(Path::new(&archive.label()), what.to_owned());
         }
         (Some(encryption), Some(file)) => (encryption, file),

@@ -1,4 +1,4 @@
-//! An archive in memory with faults on demand, for tests of how the tier handles them.
+//! An archive in memory with faults on demand, to test how the tier handles them.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -39,7 +39,7 @@ pub struct Faults {
     pub full: AtomicBool,
     /// Each read returns one flipped bit.
     pub flips: AtomicBool,
-    /// Deleted containers stay.
+    /// Deleted containers are kept.
     pub keeps: AtomicBool,
     /// Reads return half of the requested bytes.
     pub short: AtomicBool,

@@ -26,7 +26,7 @@ pub const LOOK_EVERY: Duration = Duration::from_secs(5);
 /// sooner.
 const LOOK_WAIT: Duration = Duration::from_millis(200);
 
-/// Opens an archive at its usual place.
+/// Opens an archive at its usual address.
 pub type Opener = Box<dyn Fn() -> Result<Arc<dyn Archive>> + Send + Sync>;
 
 /// An archive that may be unavailable.
@@ -73,7 +73,8 @@ impl ReconnectingArchive {
             Ok(archive) => (State::Here(archive), None),
             Err(error) => (unavailable(error.to_string(), &*clock), Some(error)),
         };
-        // If disks were mounted in each other's places, each archive has the identity found there.
+        // If disks were mounted at each other's mount points, each archive has the identity found
+        // there.
         let id = if let State::Here(archive) = &state { archive.id() } else { id };
         let place = Mutex::new(Connection { state, is_looked_for: false });
         let (looked, came_back) = (Condvar::new(), AtomicBool::new(false));
@@ -102,7 +103,7 @@ impl ReconnectingArchive {
             looking.0.look();
         });
         if let Err(error) = begun {
-            tracing::warn!(%error, "the archive {} is not looked for", self.shared.label);
+            tracing::warn!(%error, "can't look for the archive {}", self.shared.label);
             place.is_looked_for = false;
             return;
         }
@@ -158,7 +159,8 @@ impl Shared {
         let state = match (self.open)() {
             Ok(archive) if archive.id() == self.id => State::Here(archive),
             Ok(archive) => {
-                let why = format!("{} has archive {}, not {}", self.label, archive.id(), self.id);
+                let why =
+                    format!("{} contains archive {}, not {}", self.label, archive.id(), self.id);
                 unavailable(why, &*self.clock)
             }
             Err(error) => unavailable(error.to_string(), &*self.clock),
@@ -166,7 +168,7 @@ impl Shared {
         let is_back = matches!(state, State::Here(_));
         self.place.lock().state = state;
         if is_back {
-            tracing::warn!("the archive {} is there again", self.label);
+            tracing::warn!("the archive {} is available again", self.label);
             // Set after the state, so that a caller that sees it finds the archive.
             self.came_back.store(true, Ordering::SeqCst);
         }
@@ -192,9 +194,9 @@ pub(super) fn unavailable_error(why: &str) -> io::Error {
     io::Error::new(ErrorKind::NotConnected, format!("the archive is unavailable: {why}"))
 }
 
-/// Returns why an archive can't be reached, if an error shows that. Errors about missing, stale or
-/// unreadable files also occur in an available archive, so the archive is checked. A removed disk
-/// returns `EIO`.
+/// Returns the reason why an archive can't be reached, if an error shows that. Errors about
+/// missing, stale or unreadable files also occur in an available archive, so the archive is
+/// checked. A removed disk returns `EIO`.
 fn why_gone(archive: &dyn Archive, error: &io::Error) -> Option<String> {
     let errno = Errno::from_io_error(error);
     let is_in_doubt = matches!(
@@ -202,7 +204,7 @@ fn why_gone(archive: &dyn Archive, error: &io::Error) -> Option<String> {
         ErrorKind::NotFound | ErrorKind::NotADirectory | ErrorKind::StaleNetworkFileHandle
     );
     if is_in_doubt || errno == Some(Errno::IO) {
-        // If the check itself failed, the archive counts as available.
+        // If the check itself failed, the archive is treated as available.
         let why = archive.check().err().filter(|why| why.kind() == ErrorKind::NotConnected);
         return why.map(|why| why.to_string());
     }
@@ -298,8 +300,8 @@ impl Archive for ReconnectingArchive {
     }
 }
 
-/// A container that is being written. It holds the old archive, and so the lease. Otherwise a
-/// reopened archive would remove the container as unfinished.
+/// A container that is being written. It keeps a reference to the old archive, and so the lease.
+/// Otherwise a reopened archive would remove the container as unfinished.
 struct ReconnectingUpload {
     // Dropped first, so that an unfinished container is removed while the lease is held.
     upload: Box<dyn Upload>,
@@ -308,7 +310,8 @@ struct ReconnectingUpload {
 }
 
 impl Upload for ReconnectingUpload {
-    /// Fails once the archive was found unavailable, because later bytes could go to another place.
+    /// Fails once the archive was found unavailable, because later bytes could go to another
+    /// archive.
     fn write(&mut self, bytes: &[u8]) -> io::Result<()> {
         self.shared.check_same(&self.archive)?;
         let written = self.upload.write(bytes);

@@ -18,7 +18,7 @@ pub struct Writer {
     pub mark: WriterMark,
     /// Its directory, for messages; `None` if it has no path.
     pub tree: Option<PathBuf>,
-    /// The present time, which is recorded when the tree begins to write to an archive.
+    /// The current time, which is recorded when the tree begins to write to an archive.
     pub since: Timestamp,
     /// Its record of the archives that it opened; `None` if no record is kept.
     pub openings: Option<Openings>,

@@ -1,12 +1,12 @@
 //! The record of the tree that writes to an archive, for archives of any kind.
 //!
 //! Two trees of one tier, such as a rebuilt one and the original, must not both write to an
-//! archive: each would delete data that only the other needs. So a record in the archive names the
-//! writing tree, until a user makes another one take over. Other trees can only read.
+//! archive. Each would delete data that only the other needs. So a record in the archive identifies
+//! the writing tree, until a user makes another one take over. Other trees can only read.
 //!
 //! A copy of a tree has the same identity. So each opening for writing has an identifier, which
-//! both the archive and the tree keep. A copy that was not the last to open the archive has another
-//! identifier, and can only read.
+//! both the archive and the tree store. A copy that was not the last to open the archive has
+//! another identifier, and can only read.
 
 use std::path::Path;
 
@@ -35,7 +35,7 @@ pub struct WriterRecord {
 pub enum FoundRecord {
     /// The archive has no record.
     Nothing,
-    /// The record names a tree.
+    /// The record identifies a tree.
     Tree(WriterRecord),
     /// The record can't be read.
     Damaged,
@@ -67,8 +67,8 @@ impl WriterRecord {
             // previous openings.
             Err(error) => {
                 tracing::warn!(
-                    "the tree's root takes no xattr ({error}): the tree can't be told from a copy \
-                     of it"
+                    "the tree's root does not accept xattrs ({error}): the tree can't be \
+                     distinguished from a copy of it"
                 );
                 None
             }
@@ -109,12 +109,12 @@ impl WriterRecord {
         )
     }
 
-    /// Describes the holder, with the times since when it writes and of its last opening.
+    /// Describes the holder, with the time since when it writes, and the time of its last opening.
     #[must_use]
     pub fn holder(&self) -> String {
         let Self { tree, host, since, opened, .. } = self;
         let [since, opened] = [*since, *opened].map(date);
-        format!("is held by {tree} on {host} since {since}, opened last at {opened}")
+        format!("is held by {tree} on {host} since {since}, last opened at {opened}")
     }
 
     /// Returns whether this tree, rather than a copy of it, was the last to open an archive.
@@ -129,12 +129,12 @@ impl WriterRecord {
 }
 
 impl FoundRecord {
-    /// Returns why a tree may only read an archive of this identity and name, with the remedy, or
-    /// `None` if the tree may write. A tree without a known identity may write if no other tree
-    /// does.
+    /// Returns the reason why a tree may only read an archive of this identity and name, with the
+    /// remedy. Returns `None` if the tree may write. A tree without a known identity may write if
+    /// no other tree does.
     ///
-    /// An archive that `is_fresh` was never written to. If an archive that is not fresh names no
-    /// tree, its writer could not record itself. A tree rebuilt from that archive since then can
+    /// An archive that `is_fresh` was never written to. If an archive that is not fresh has no
+    /// record, its writer could not record itself. A tree rebuilt from that archive since then can
     /// only read it.
     ///
     /// # Errors
@@ -155,17 +155,17 @@ impl FoundRecord {
             }
             Self::Tree(known) => known.told(),
             Self::Damaged => {
-                "has a damaged writer.toml, which names the tree that writes to it".to_owned()
+                "has a damaged writer.toml, which identifies the tree that writes to it".to_owned()
             }
             Self::Nothing if is_rebuilt && !is_fresh => {
-                "may be written by the tree that this one is made again of".to_owned()
+                "may still be written by the tree from which this one was rebuilt".to_owned()
             }
             Self::Nothing => return Ok(None),
         };
         let tree = shown(writer.and_then(|writer| writer.tree.as_deref()));
         Ok(Some(format!(
-            "{told}, and only read here; to have this tree write to it in the place of that one: \
-             fslab tier attach --take-over {tree} {name}"
+            "{told}; here it is read-only. To let this tree write to it instead: fslab tier attach \
+             --take-over {tree} {name}"
         )))
     }
 }

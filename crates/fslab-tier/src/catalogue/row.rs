@@ -32,7 +32,7 @@ pub struct ObjectRow {
     pub inode: Id,
     /// The version, with its location in archives.
     pub version: Version,
-    /// When the object entered this state.
+    /// The time when the object entered this state.
     pub since: Timestamp,
     /// The last scan that had begun when the row was written, or that found the object.
     pub seen: u64,
@@ -50,8 +50,8 @@ pub struct RowChange {
 }
 
 impl ObjectRow {
-    /// Returns the row as seen by scan `scan`. The writer's knowledge is as new as that of any scan
-    /// that has begun.
+    /// Returns the row as seen by scan `scan`. The writer's information is as recent as that of any
+    /// scan that has begun.
     pub(super) fn said_after(self, scan: u64) -> Self {
         Self { seen: self.seen.max(scan), ..self }
     }
@@ -83,7 +83,7 @@ impl ObjectRow {
     pub(super) fn decode(object: Id, bytes: &[u8]) -> Result<Self, Corrupt> {
         let mut from = Cursor(bytes);
         if from.byte()? != VERSION {
-            return Err(Corrupt("a row is of another version"));
+            return Err(Corrupt("a row has an unknown version"));
         }
         let state = state_of(from.byte()?)?;
         let (file, inode, container) = (from.id()?, from.id()?, from.id()?);
@@ -104,5 +104,5 @@ fn state_of(number: u8) -> Result<ObjectState, Corrupt> {
     use ObjectState::{Live, Pending, Removed, Replaced};
     let all = [Pending, Live, Replaced, Removed];
     let state = all.into_iter().find(|state| *state as u8 == number);
-    state.ok_or(Corrupt("an object is in no known state"))
+    state.ok_or(Corrupt("an object has an unknown state"))
 }

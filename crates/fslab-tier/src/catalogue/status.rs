@@ -1,5 +1,5 @@
 //! The state of the catalogue as a whole: whether it is in use or in doubt, its scans and its open
-//! epoch. A missing value means never.
+//! epoch. A missing value means that the event never happened.
 
 use redb::ReadableTable;
 
@@ -20,7 +20,7 @@ const TREE: &str = "tree";
 impl Catalogue {
     /// Records that an engine begins to use the catalogue. If the last use did not end cleanly, the
     /// catalogue is in doubt. The tree may have returned to its durable state, and files that rows
-    /// call removed may exist again.
+    /// record as removed may exist again.
     ///
     /// # Errors
     /// Errors of the database.
@@ -93,7 +93,7 @@ impl Catalogue {
         self.note(&[(IN_DOUBT, 0)])
     }
 
-    /// Returns when the tree was last archived, in seconds since 1970; `None` if never.
+    /// Returns the time when the tree was last archived, in seconds since 1970; `None` if never.
     ///
     /// # Errors
     /// Errors of the database.
@@ -125,7 +125,7 @@ impl Catalogue {
         })
     }
 
-    /// Begins a scan and returns its number, which is above those of all earlier scans.
+    /// Begins a scan and returns its number, which is greater than those of all earlier scans.
     ///
     /// # Errors
     /// Errors of the database.

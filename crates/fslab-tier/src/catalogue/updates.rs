@@ -48,8 +48,8 @@ impl Catalogue {
     }
 
     /// Gives new objects the rows of the old ones from which they were copied, with the new
-    /// versions. New objects that are no longer pending stay unchanged, because a later change knew
-    /// of them. Writes all or none, durably.
+    /// versions. New objects that are no longer pending are left unchanged, because a later change
+    /// was aware of them. Writes all or none, durably.
     ///
     /// # Errors
     /// Errors of the database, or if a row is damaged.
@@ -87,7 +87,8 @@ impl Catalogue {
     }
 
     /// Writes the rows whose objects still have the row that the change is based on. If the row
-    /// differs, its writer knew more, so only its scan is updated. Writes all or none, durably.
+    /// differs, its writer had newer information, so only its scan is updated. Writes all or none,
+    /// durably.
     ///
     /// # Errors
     /// Errors of the database, or if a row is damaged.

@@ -1,5 +1,5 @@
 //! Attaching, retiring, draining and detaching archives. Each change is written to the home first,
-//! and then made in the engine.
+//! and then applied in the engine.
 
 use std::path::Path;
 
@@ -53,7 +53,7 @@ impl Execution<'_> {
         let entry = self.retired(archive)?;
         let (tier, request) = (self.tier, self.request);
         let short = self.read_copies(&mut |heard| tier.drain(entry.id, request, limit, heard))?;
-        // Renamed files do not name their new copies yet, so the tree is scanned.
+        // Renamed files do not refer to their new copies yet, so the tree is scanned.
         report_problems(self.tell, tier.scan(request)?.damaged)?;
         // The newest tree must be in another archive too, because a rebuild begins with it.
         let archived = tier.archive_tree(request)?;
@@ -74,7 +74,7 @@ impl Execution<'_> {
         self.tell_state(entry.id)
     }
 
-    /// Returns an archive that could be retired; does not retire it.
+    /// Returns an archive that can be retired, without retiring it.
     pub(super) fn retirable(&self, archive: &str) -> Result<ArchiveEntry> {
         let entry = self.attached(archive)?;
         self.home()?.change_usage(entry.id, ArchiveUsage::Retired)?;

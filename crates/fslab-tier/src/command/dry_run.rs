@@ -104,7 +104,8 @@ impl Execution<'_> {
             Ok(())
         })?;
         let doubt = tier.is_in_doubt().then(|| {
-            "after a crash, the catalogue may lack versions: run `fslab tier scan`, and this again"
+            "after a crash, the catalogue may lack versions: run `fslab tier scan`, then this \
+             command again"
                 .to_owned()
         });
         report_problems(self.tell, doubt)?;

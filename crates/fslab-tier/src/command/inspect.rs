@@ -1,4 +1,4 @@
-//! Reports on the location of bytes, unfinished recalls, archives, and versions.
+//! Reports on the residency of files, unfinished recalls, archives, and versions.
 
 use std::collections::HashSet;
 use std::os::unix::ffi::OsStrExt;
@@ -32,7 +32,7 @@ impl Execution<'_> {
     pub(super) fn usage(&mut self, path: &[u8]) -> Result<()> {
         let Self { tier, request, tell } = self;
         let (mut files, mut bytes, mut resident_bytes, mut archived_bytes) = (0, 0, 0, 0);
-        // Files with several names count once, as with du(1).
+        // Files with several names are counted once, as by du(1).
         let mut met = HashSet::new();
         tier.walk_on(path, request, &mut |place| {
             let counted = place.and_then(|place| {
@@ -88,7 +88,7 @@ impl Execution<'_> {
 
     pub(super) fn versions(&mut self, path: &[u8]) -> Result<()> {
         let Self { tier, tell, .. } = self;
-        // The receiver of events may be slow, so the catalogue is not held meanwhile.
+        // The receiver of events may be slow, so no transaction is open meanwhile.
         tier.catalogue().for_each_in_turn(&mut |row| {
             if !is_below(&row.path, path) {
                 return Ok(());
@@ -126,7 +126,7 @@ fn who_waits(tier: &Tier, recall: &Recall) -> Vec<WaitingProgram> {
         .collect()
 }
 
-/// Whether a path equals another one or is below it.
+/// Whether a path equals another one or is under it.
 pub(super) fn is_below(path: &[u8], above: &[u8]) -> bool {
     let rest = path.strip_prefix(above);
     rest.is_some_and(|rest| above.is_empty() || rest.is_empty() || rest[0] == b'/')

@@ -19,7 +19,7 @@ use crate::stored::BLOCK_BYTES;
 use crate::stored::format::{blocks_met, blocks_of};
 
 /// Limit of blocks that are requested at once; the last file may exceed it. Requested blocks may
-/// still be recalled after the caller has gone.
+/// still be recalled after the caller has ended.
 const BLOCKS_MAX: u64 = 64;
 
 impl Execution<'_> {
@@ -53,7 +53,7 @@ pub(super) fn blocks_asked(range: Option<(u64, u64)>) -> Range<u64> {
 /// A file whose blocks were requested.
 struct Asked {
     used: FileUse,
-    /// Keeps the inode's lookup reference until the file is done.
+    /// Keeps the inode's lookup reference until the file is processed.
     _found: Found,
     path: Vec<u8>,
     size: u64,
@@ -87,7 +87,8 @@ impl Round<'_> {
         Ok(())
     }
 
-    /// Whether to wait for the first file before more is requested, or it is already resident.
+    /// Whether to wait for the first file before more blocks are requested, or it is already
+    /// resident.
     fn has_enough(&self) -> bool {
         let is_here = self.asked.front().is_some_and(|first| first.blocks == 0);
         is_here || self.waiting > BLOCKS_MAX || self.asked.len() as u64 > BLOCKS_MAX
@@ -103,8 +104,8 @@ impl Round<'_> {
         Ok(Asked { used, _found: found, path, size, resident_before, blocks: 0 })
     }
 
-    /// Fails if a file, together with all requested blocks, does not fit into the file system
-    /// below. A recall that fills the file system would make other programs fail.
+    /// Fails if a file, together with all requested blocks, does not fit into the lower file
+    /// system. A recall that fills the file system would make other programs fail.
     fn check_room(&self, used: &FileUse, path: &[u8]) -> Result<()> {
         let below = || Error::below(path);
         let wanted = self.tier.offline_blocks(&used.file, &self.blocks).map_err(below())?;
@@ -117,12 +118,12 @@ impl Round<'_> {
         let wanted = wanted * BLOCK_BYTES;
         let others = match awaited {
             0 => String::new(),
-            _ => format!(", of which {awaited} are for files that are being recalled"),
+            _ => format!(", of which {awaited} are reserved for files that are being recalled"),
         };
         let path = shown(path);
         Err(Error::Refused {
             what: format!(
-                "{path}: recalling it takes {wanted} bytes, and the file system below has {free} \
+                "{path}: recalling it needs {wanted} bytes, and the lower file system has {free} \
                  free{others}; release other files first, or recall a part with --range"
             ),
         })

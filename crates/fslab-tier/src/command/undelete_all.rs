@@ -20,9 +20,9 @@ impl Execution<'_> {
         report_done(self.tell, "undeleted", path, bytes)
     }
 
-    /// Undeletes the last version of each file that was removed below a path. If something now has
-    /// the file's name, it stays and the file is skipped. Programs that save a file by renaming
-    /// another over it leave such names.
+    /// Undeletes the last version of each file that was removed under a path. If another file now
+    /// has that name, it is kept and the removed file is skipped. Programs that save a file by
+    /// renaming another over it leave such names.
     pub(super) fn undelete_all(&mut self, path: &[u8]) -> Result<()> {
         let mut undeleted = 0;
         for (path, Removed { object, .. }) in missing(self.tier, path)? {
@@ -51,7 +51,7 @@ struct Removed {
     bytes: u64,
 }
 
-/// Returns the removed files below a path whose names are free.
+/// Returns the removed files under a path whose names are free.
 fn missing(tier: &Tier, above: &[u8]) -> Result<BTreeMap<Vec<u8>, Removed>> {
     let mut missing = BTreeMap::new();
     for (path, removed) in last_removed(tier, above)? {
@@ -66,7 +66,7 @@ fn missing(tier: &Tier, above: &[u8]) -> Result<BTreeMap<Vec<u8>, Removed>> {
     Ok(missing)
 }
 
-/// Returns the paths of removed files, with the last version of each. All are held in memory,
+/// Returns the paths of removed files, with the last version of each. All are kept in memory,
 /// because any row of a path may be its last version.
 fn last_removed(tier: &Tier, above: &[u8]) -> Result<BTreeMap<Vec<u8>, Removed>> {
     let mut last: BTreeMap<Vec<u8>, Removed> = BTreeMap::new();

@@ -26,11 +26,13 @@ impl Execution<'_> {
         heard(&mut scanned)?;
         let unknown = (scanned.unknown > 0).then(|| {
             let files = scanned.unknown;
-            format!("{files} damaged files may name any object: none is taken for unneeded")
+            format!(
+                "{files} damaged files may refer to any object: no object is treated as unneeded"
+            )
         });
         let overtaken = scanned.is_overtaken.then(|| {
-            "files were moved, made or removed during the scan of a tree that is not mounted: no \
-             object is taken for unneeded; scan again while nobody changes it"
+            "files were moved, created or removed while the unmounted tree was scanned: no object \
+             is treated as unneeded; scan again while nobody changes it"
                 .to_owned()
         });
         report_problems(tell, unknown.into_iter().chain(overtaken))?;
@@ -55,16 +57,16 @@ impl Execution<'_> {
         heard(&mut scrubbed)?;
         let anew = (scrubbed.anew > 0).then(|| {
             format!(
-                "{} files whose bytes are here have no whole copy: they do not go before the next \
-                 `fslab tier archive` or policy has archived them anew",
+                "{} resident files have no intact copy: they are not released before the next \
+                 `fslab tier archive` or policy has archived them again",
                 scrubbed.anew
             )
         });
         let short = (scrubbed.short > 0).then(|| {
             let (short, wanted) = (scrubbed.short, tier.settings().copies);
             format!(
-                "{short} versions have fewer than {wanted} whole copies: attach an archive that \
-                 takes others, and scrub again"
+                "{short} versions have fewer than {wanted} intact copies: attach an archive that \
+                 accepts copies, and scrub again"
             )
         });
         report_problems(tell, anew.into_iter().chain(short))?;

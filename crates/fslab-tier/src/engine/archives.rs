@@ -15,8 +15,8 @@ use crate::stored::Version;
 mod membership;
 
 impl Tier {
-    /// Returns the attached and available archives. Looks for unavailable archives first, which
-    /// takes as long as they do, so no file may be locked meanwhile.
+    /// Returns the attached and available archives. Looks for unavailable archives first, which may
+    /// block for long, so no file may be locked meanwhile.
     #[must_use]
     pub fn archives(&self) -> Vec<Arc<dyn Archive>> {
         self.look_for_archives();
@@ -24,22 +24,22 @@ impl Tier {
         archives.iter().filter(|archive| archive.why_unavailable().is_none()).cloned().collect()
     }
 
-    /// Returns the attached and available archives that hold a version.
+    /// Returns the attached and available archives that contain a version.
     pub(crate) fn holders(&self, version: &Version) -> Vec<Arc<dyn Archive>> {
         let mut holders = self.holders_anywhere(version);
         holders.retain(|archive| archive.why_unavailable().is_none());
         holders
     }
 
-    /// Returns the attached archives that hold a version, including unavailable ones.
+    /// Returns the attached archives that contain a version, including unavailable ones.
     pub(super) fn holders_anywhere(&self, version: &Version) -> Vec<Arc<dyn Archive>> {
         let archives = self.archives.read();
         let holds = |archive: &&Arc<dyn Archive>| version.copies.contains(&archive.id());
         archives.iter().filter(holds).cloned().collect()
     }
 
-    /// Whether an attached archive that holds a version is unavailable. Such an archive can neither
-    /// return the version nor delete it.
+    /// Whether an attached archive that contains a version is unavailable. Such an archive can
+    /// neither return the version nor delete it.
     pub(super) fn is_partly_unavailable(&self, version: &Version) -> bool {
         self.holders_anywhere(version).iter().any(|archive| archive.why_unavailable().is_some())
     }
@@ -52,7 +52,7 @@ impl Tier {
     }
 
     /// Returns the available archives; those that are recorded as holders of a version come first.
-    /// Others may hold it too: a scrub can't record its copies on a file that was renamed
+    /// Others may contain it too: a scrub can't record its copies on a file that was renamed
     /// meanwhile.
     pub(super) fn may_hold(&self, version: &Version) -> Vec<Arc<dyn Archive>> {
         let mut archives = self.archives();
@@ -60,7 +60,7 @@ impl Tier {
         archives
     }
 
-    /// Returns the answer of the first archive that holds a version and does not fail.
+    /// Returns the result of the first archive that contains a version and does not fail.
     pub(super) fn ask_holders<T>(
         &self,
         version: &Version,
@@ -73,7 +73,7 @@ impl Tier {
         answer.map_err(|error| missing.unwrap_or(error))
     }
 
-    /// Returns all archives that the tier's home names, that are attached, or that have copies.
+    /// Returns all archives that the tier's home lists, that are attached, or that have copies.
     ///
     /// # Errors
     /// Errors of the catalogue.
@@ -168,7 +168,7 @@ impl Tier {
     }
 
     /// Returns a line for each archive with copies that is unavailable or not attached, because its
-    /// copies can't be verified. Detached archives are left out.
+    /// copies can't be verified. Detached archives are skipped.
     pub(super) fn missing_archives(&self) -> Result<Vec<String>> {
         self.look_for_archives();
         let mut missing: BTreeMap<Id, u64> = BTreeMap::new();
@@ -179,12 +179,12 @@ impl Tier {
         });
         let line = |(archive, copies): (&Id, &u64)| {
             let archive = self.name_of_archive(*archive);
-            format!("archive {archive} is not attached: {copies} copies were not looked at")
+            format!("archive {archive} is not attached: {copies} copies were not checked")
         };
         Ok(missing.iter().map(line).collect())
     }
 
-    /// Calls `visit` with each recorded object and each archive that holds it according to the
+    /// Calls `visit` with each recorded object and each archive that contains it according to the
     /// catalogue.
     fn each_copy(&self, visit: &mut dyn FnMut(&ObjectRow, Id)) -> Result<()> {
         self.catalogue.for_each(&mut |row| {

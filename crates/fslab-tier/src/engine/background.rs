@@ -1,4 +1,4 @@
-//! Control of the mount's background thread, so that the end of the engine can stop it.
+//! Control of the mount's background thread, so that the shutdown of the engine can stop it.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -10,8 +10,8 @@ use parking_lot::{Condvar, Mutex};
 /// Interval at which the thread reads the clock, which is not the clock that its wait uses.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
 
-/// How long the end of an engine waits for a round to end. An archive may delay a round without
-/// limit.
+/// The time that the shutdown of an engine waits for a round to end. An archive may delay a round
+/// without limit.
 pub(super) const STOP_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The value of the flag in a round's request once the round is cancelled.
@@ -33,7 +33,7 @@ enum Going {
     Never,
     /// The thread runs rounds.
     On,
-    /// The thread is asked to end.
+    /// The thread was requested to end.
     Stopping,
     /// The thread has ended.
     Ended,

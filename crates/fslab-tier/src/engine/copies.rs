@@ -19,8 +19,8 @@ pub(super) mod repair;
 pub(super) mod scrubbing;
 pub(super) mod tree_copies;
 
-/// Asks one copy after the other until one answers. If none does, returns the first error, or
-/// `none()` if there are no copies.
+/// Queries one copy after the other until one returns a result. If none does, returns the first
+/// error, or `none()` if there are no copies.
 pub(super) fn first_answer<C, T, E>(
     copies: impl IntoIterator<Item = C>,
     none: impl FnOnce() -> E,
@@ -49,7 +49,7 @@ fn read_exactly(
     }
 }
 
-/// A sink that writes to all archives that take a copy.
+/// A sink that writes to all archives that receive a copy.
 pub(super) struct CopyWriter<'a> {
     uploads: Vec<(String, Box<dyn Upload>)>,
     container: Id,
@@ -135,7 +135,7 @@ fn holds(archive: &Arc<dyn Archive>, container: Id, bytes: &[u8], pace: Pace<'_>
         let read = archive.read((KIND, container), offset, found);
         let count = read.map_err(Error::archive(archive.label(), container))?;
         if count != piece.len() || found != piece {
-            let what = Corrupt("what was written is not what is read back");
+            let what = Corrupt("the data read back differs from the written data");
             return Err(Error::damaged(archive.label(), container, what));
         }
     }

@@ -39,7 +39,7 @@ impl Tier {
     /// path, or was never archived.
     ///
     /// # Errors
-    /// If the file can't be examined: it may name any object.
+    /// If the file can't be examined; it may then refer to any object.
     pub(super) fn named_version(&self, row: &ObjectRow) -> ReadResidency {
         let known = self.residency_in_place_of(row)?;
         Ok(known.filter(|(attr, _)| self.around.is_of(row.inode, attr)).map(|(_, known)| known))
@@ -61,13 +61,14 @@ impl Tier {
         Ok(known.map(|known| (found.attr.clone(), known)))
     }
 
-    /// Deletes rows, and the containers that then hold no object; returns the number of containers.
-    /// Rows with a copy in an archive that another tree writes to stay, because that copy stays.
+    /// Deletes rows, and the containers that then contain no object; returns the number of
+    /// containers. Rows with a copy in an archive that another tree writes to are kept, because
+    /// that copy is kept.
     pub(super) fn delete_rows(&self, rows: &[ObjectRow]) -> Result<u64> {
         let mut rows = rows.to_vec();
         rows.retain(|row| self.is_in_writable(&row.version));
-        // Rows are deleted first. A row without an object would name a copy that does not exist. An
-        // object without a row is found by the next scan.
+        // Rows are deleted first. A row without an object would refer to a copy that does not
+        // exist. An object without a row is found by the next scan.
         let unused = self.catalogue.remove(&rows)?;
         let archives = self.writable_archives();
         let deleted: Vec<Result<()>> =
@@ -76,8 +77,8 @@ impl Tier {
         Ok(unused.len() as u64)
     }
 
-    /// Whether every attached archive that holds a version is available, and no other tree writes
-    /// to it.
+    /// Whether every attached archive that contains a version is available, and no other tree
+    /// writes to it.
     fn is_in_writable(&self, version: &Version) -> bool {
         let is_own = |archive: &Arc<dyn Archive>| {
             archive.why_unavailable().is_none() && archive.refusal().is_none()
@@ -92,11 +93,11 @@ impl Tier {
     /// of names are made durable before objects are deleted, and after a crash every file is
     /// examined first. Every file is also examined if no scan has run since an object was recorded
     /// as unneeded. That record may come from a scan of a partly mounted tree, or from a wrong
-    /// catalogue. Objects with a copy in an unavailable archive stay until the copy can be deleted,
-    /// too.
+    /// catalogue. Objects with a copy in an unavailable archive are kept until that copy can be
+    /// deleted, too.
     ///
     /// # Errors
-    /// If another tree writes to all archives; errors of the catalogue, of the file system below
+    /// If another tree writes to all archives; errors of the catalogue, of the lower file system
     /// and of archives.
     pub fn expire(self: &Arc<Self>, request: &Request) -> Result<Expired> {
         if self.writable_archives().is_empty() && self.unavailable_archives().is_empty() {
@@ -110,7 +111,10 @@ impl Tier {
             };
             let unknown = self.scan_with_progress(request, unheard)?.unknown;
             if unknown > 0 {
-                tracing::warn!("{unknown} damaged files may name any object, which are kept");
+                tracing::warn!(
+                    "{unknown} damaged files may refer to any object, so objects that became \
+                     unneeded since the last complete scan are kept"
+                );
             }
         }
         let _nobody_else = self.nobody_else(request)?;
@@ -141,13 +145,14 @@ impl Tier {
     /// Waits for the lock under which unneeded objects are determined, deleted or moved.
     pub(super) fn nobody_else(&self, request: &Request) -> Result<MutexGuard<'_, ()>> {
         let alone = self.lock_while_going(&self.expiry, request)?;
-        // The engine's end waits for this lock too; a change after it would not become durable.
+        // The shutdown of the engine waits for this lock too; a change after it would not become
+        // durable.
         self.check_open().map(|()| alone)
     }
 
     fn expire_some(&self, mut due: Vec<ObjectRow>, expired: &mut Expired) -> Result<()> {
-        // A removed file that is still open is still read, and so is one that reappeared below the
-        // mount.
+        // A removed file that is still open may be read, and so may one that reappeared in the
+        // lower directory.
         due.retain(|row| !self.is_read(row));
         // Checks for archives that became unavailable unnoticed, before rows of their copies are
         // deleted.
@@ -205,8 +210,8 @@ impl Tier {
         is_open || self.may_be_named(row)
     }
 
-    /// Whether the file of a row names the row's object, or might because it can't be read. A stub
-    /// at the row's path counts too, since moving a tree leaves such stubs.
+    /// Whether the file of a row refers to the row's object, or may do so because it can't be read.
+    /// A stub at the row's path is included, since moving a tree leaves such stubs.
     fn may_be_named(&self, row: &ObjectRow) -> bool {
         let names_it = |(attr, known): &(Attr, Residency)| {
             let means_it = self.around.is_of(row.inode, attr) || !known.offline.is_empty();
@@ -223,13 +228,13 @@ impl Tier {
     }
 }
 
-/// Whether a scan that began after an object was recorded as unneeded has examined every file. Had
-/// a file named the object, it would be recorded as needed.
+/// Whether a scan that began after an object was recorded as unneeded has examined every file. If a
+/// file referred to the object, the scan would have recorded it as needed.
 fn is_proven(row: &ObjectRow, scanned: u64) -> bool {
     row.seen < scanned
 }
 
-/// Whether a path no longer leads to a file, as opposed to a file that can't be reached.
+/// Whether a path no longer leads to a file, instead of to a file that can't be reached.
 fn is_elsewhere(error: &fslab_vfs::Error) -> bool {
     use fslab_vfs::Errno;
     matches!(error.errno(), Errno::NOENT | Errno::NOTDIR | Errno::STALE)

@@ -1,8 +1,8 @@
 //! The files in use: the state of each, and the number of its users.
 //!
 //! Invariant: while a file is in use there is one [`TieredFile`] for its inode. The last user
-//! writes the file's residency before leaving. A user keeps a lookup reference to the inode or
-//! holds it, so that its number is not reused for another file.
+//! writes the file's residency before leaving. Each user or its caller keeps a lookup reference to
+//! the inode, so that its number is not reused for another file.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -38,13 +38,13 @@ pub struct TieredFile {
 pub struct FileState {
     pub(super) ino: Ino,
     loaded: Loaded,
-    /// The file below, open for reading and writing; `None` until that is needed.
+    /// The lower file, open for reading and writing; `None` until that is needed.
     own: Option<OwnFile>,
     /// Number of openings by programs.
     pub(super) handles: usize,
     /// Number of those openings that may write.
     pub(super) writers: usize,
-    /// How often a change of the file has begun.
+    /// Number of changes of the file that have begun.
     pub(super) changes: u64,
     /// The value of `changes` after a program opened the file for writing; `None` if a write could
     /// go unnoticed. While both are equal, the daemon has seen no write.
@@ -73,12 +73,12 @@ enum Loaded {
 pub struct KnownResidency {
     /// The residency in the file's xattr.
     pub recorded: Residency,
-    /// Blocks that are offline now. Blocks that the xattr names as offline may have been recalled
+    /// Blocks that are offline now. Blocks that the xattr records as offline may have been recalled
     /// since.
     pub offline: Runs,
     /// Whether the xattr was written and not yet synced.
     pub unsynced: bool,
-    /// Whether the whole file was rewritten below the mount.
+    /// Whether the whole file was rewritten without the mount.
     pub is_rewritten: bool,
 }
 
@@ -102,7 +102,7 @@ pub struct Files {
     table: Mutex<HashMap<Ino, (Arc<TieredFile>, usize)>>,
     /// Recalled blocks of a tree that must not change.
     cache: BlockCache,
-    /// Whether the tree below distinguishes holes from data; set by the first query.
+    /// Whether the lower file system distinguishes holes from data; set by the first query.
     tells_holes: OnceLock<bool>,
 }
 
@@ -128,7 +128,7 @@ impl Files {
         }
         let last = table.remove(&ino);
         drop(table);
-        // Closing the file below may take long, so the table is not locked meanwhile.
+        // Closing the lower file may take long, so the table is not locked meanwhile.
         drop(last);
         true
     }
@@ -170,8 +170,9 @@ impl FileUse {
         // Others may enter and leave while the residency is being written.
         while !self.tier.files.leave(self.file.ino, in_order) {
             if let Err(error) = self.tier.settle(&self.file) {
-                // The xattr still names recalled blocks as offline, so no data is lost.
-                tracing::warn!(%error, ino = self.file.ino.0, "recalls are forgotten");
+                // The xattr still records recalled blocks as offline, so no data is lost.
+                tracing::warn!(%error, ino = self.file.ino.0, "can't record recalled blocks; they \
+                    will be recalled again");
                 self.tier.files.leave(self.file.ino, |_| true);
                 return;
             }
@@ -208,7 +209,7 @@ impl Tier {
     /// Locks the state of a file; reads its residency if that was not done yet.
     ///
     /// # Errors
-    /// `EIO` if the file is damaged; errors of the file system below.
+    /// `EIO` if the file is damaged; errors of the lower file system.
     pub(super) fn state<'a>(&self, file: &'a TieredFile) -> Result<MutexGuard<'a, FileState>> {
         let mut state = file.lock();
         if matches!(state.loaded, Loaded::No) {
@@ -226,7 +227,7 @@ impl Tier {
             Ok(Some(recorded)) => recorded,
             Err(Unreadable::Below(error)) => return Err(error),
             Err(Unreadable::Corrupt(what)) => {
-                tracing::error!("{}: {what}; it can't be used", self.name(ino));
+                tracing::error!("{}: {what}; the file can't be used", self.name(ino));
                 return Ok(Loaded::Damaged);
             }
         };
@@ -240,8 +241,8 @@ impl Tier {
         let mut known = KnownResidency { recorded, offline, unsynced: true, is_rewritten: false };
         if !self.find_rewrite_below(ino, &attr, &mut known)? {
             tracing::error!(
-                "{}: changed behind the mount while its bytes are in an archive, and the file \
-                 system below can't tell what was written: it can't be used",
+                "{}: changed without the mount while its bytes are in an archive, and the lower \
+                 file system can't report which bytes were written: the file can't be used",
                 self.name(ino)
             );
             return Ok(Loaded::Damaged);
@@ -256,7 +257,7 @@ impl Tier {
             Err(error) if error.errno() == Errno::ROFS && known.offline.is_empty() => {
                 Ok(Loaded::Plain)
             }
-            // A kill left the file with the time at which a block was put in place.
+            // A kill left the file with the modification time of a recalled block.
             Err(error) if error.errno() == Errno::ROFS && self.settings.read_only => {
                 Ok(Loaded::Tiered(Box::new(known)))
             }
@@ -270,20 +271,20 @@ impl Tier {
     }
 
     /// Whether a residency applies to the file that it is on. A residency of another file applies
-    /// only if it names offline blocks: this file lacks those bytes, too.
+    /// only if it records offline blocks: this file lacks those bytes, too.
     pub(super) fn means_something(&self, residency: &Residency, attr: &Attr) -> bool {
         self.is_own(residency, attr) || !residency.offline.is_empty()
     }
 
-    /// Handles a residency that was written to another inode: the file is a copy made below the
+    /// Handles a residency that was written to another inode: the file is a copy made without the
     /// mount.
     fn load_foreign(&self, ino: Ino, recorded: &Residency) -> Loaded {
         if recorded.offline.is_empty() {
             return Loaded::Plain;
         }
         tracing::error!(
-            "{}: a copy of a file whose bytes are in an archive, made behind the mount; it can't \
-             be used",
+            "{}: is a copy, made without the mount, of a file whose bytes are in an archive; it \
+             can't be used",
             self.name(ino)
         );
         Loaded::Damaged
@@ -385,7 +386,7 @@ impl FileState {
         self.known().is_none_or(KnownResidency::is_in_order)
     }
 
-    /// Returns the file below, opened for reading and writing.
+    /// Returns the lower file, opened for reading and writing.
     pub(super) fn own(&mut self, tier: &Tier) -> Result<&OwnFile> {
         let own = match self.own.take() {
             Some(own) => own,
@@ -394,8 +395,8 @@ impl FileState {
         Ok(self.own.insert(own))
     }
 
-    /// Closes the file below unless a program has it open, because thousands of files may be in
-    /// recall at a time.
+    /// Closes the lower file unless a program has it open, because thousands of files may be
+    /// recalled at a time.
     pub(super) fn close_unused(&mut self) {
         if self.handles == 0 {
             self.own = None;

@@ -142,7 +142,7 @@ fn within(mut runs: Runs, blocks: &Range<u64>) -> Runs {
     runs
 }
 
-/// Returns the number of resident bytes of a file; holes count.
+/// Returns the number of resident bytes of a file; holes are counted.
 fn resident(bytes: u64, offline: &Runs) -> u64 {
     let offline = offline.iter().map(|run| {
         let end = (run.end * BLOCK_BYTES).min(bytes);

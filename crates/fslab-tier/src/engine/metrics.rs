@@ -24,20 +24,20 @@ pub(crate) enum Counter {
 
 /// Name and meaning of each [`Counter`], in their order.
 const COUNTERS: [(&str, &str); 11] = [
-    ("tier_recalled_bytes", "bytes brought back, in whole blocks"),
-    ("tier_failed_recalls", "blocks that no archive gave"),
-    ("tier_refused_recalls", "reads and writes of programs that do not recall"),
+    ("tier_recalled_bytes", "bytes recalled from archives, in whole blocks"),
+    ("tier_failed_recalls", "blocks whose recall failed"),
+    ("tier_refused_recalls", "reads and writes of programs on the deny list"),
     ("tier_archived_files", "files copied to archives"),
-    ("tier_archived_bytes", "bytes of these"),
-    ("tier_bundles", "bundles of small files among these"),
-    ("tier_repacked_bundles", "bundles of which what is needed went into new ones"),
-    ("tier_released_bytes", "bytes of space freed"),
+    ("tier_archived_bytes", "bytes of these files"),
+    ("tier_bundles", "bundles of small files that were archived"),
+    ("tier_repacked_bundles", "bundles whose live members were copied into new bundles"),
+    ("tier_released_bytes", "bytes of disk space freed by releases"),
     ("tier_expired_objects", "replaced and removed versions deleted after their retention time"),
-    ("tier_rounds", "times the mount did what the policy says"),
-    ("tier_round_problems", "what failed of that"),
+    ("tier_rounds", "maintenance rounds that the mount has run"),
+    ("tier_round_problems", "problems in these rounds"),
 ];
 
-/// The values of the counters, which only rise.
+/// The values of the counters, which never decrease.
 #[derive(Debug, Default)]
 pub(crate) struct Counters([AtomicU64; COUNTERS.len()]);
 
@@ -55,7 +55,7 @@ impl Tier {
         COUNTERS.iter().zip(values).map(|((name, help), value)| (*name, *help, value)).collect()
     }
 
-    /// Returns name, meaning and value of each gauge. Gauges without a known value are left out.
+    /// Returns name, meaning and value of each gauge. Gauges without a known value are skipped.
     ///
     /// # Errors
     /// Errors of the catalogue.
@@ -67,12 +67,12 @@ impl Tier {
         let longest = waits.map(|recall| now_ns.saturating_sub(recall.asked_ns)).max().unwrap_or(0);
         let longest = Duration::from_nanos(longest).as_secs();
         let mut gauges = vec![
-            ("tier_pending_recalls", "blocks that were asked for and are not here", pending),
-            ("tier_longest_wait_seconds", "how long who waits longest has waited", longest),
+            ("tier_pending_recalls", "blocks that are waiting for a recall", pending),
+            ("tier_longest_wait_seconds", "longest current wait for a recall", longest),
         ];
         if let Some(at) = self.catalogue.tree_archived_at()? {
             let age = self.around.calendar.now().seconds.saturating_sub(at);
-            let what = "since the names of the tree went to archives last";
+            let what = "time since the names of the tree were archived";
             gauges.push(("tier_tree_age_seconds", what, age.try_into().unwrap_or(0)));
         }
         Ok(gauges)

@@ -1,4 +1,4 @@
-//! Archiving: copies files to archives, alone or bundled.
+//! Archiving: copies files to archives, separately or bundled.
 
 use parking_lot::Mutex;
 

@@ -84,7 +84,7 @@ impl Recalls {
 }
 
 impl FileState {
-    /// Returns the recalls of a range whose blocks are in place, but which have not quite ended.
+    /// Returns the recalls of a range whose blocks were written, but which have not ended yet.
     fn landed(&self, blocks: &Range<u64>) -> Vec<Arc<Recall>> {
         let has_landed = |recall: &&Arc<Recall>| recall.has_landed.load(Ordering::SeqCst);
         let length = blocks.end.saturating_sub(blocks.start);
@@ -162,7 +162,7 @@ impl Tier {
                 let Some(first) = self.first_missing(known, blocks.clone()) else {
                     let landed = state.landed(&blocks);
                     if let Err(error) = self.ask_ahead(file, &mut state, ahead, request) {
-                        tracing::debug!(%error, "nothing is asked for ahead");
+                        tracing::debug!(%error, "can't request blocks in advance");
                     }
                     drop(state);
                     self.end_surplus(request.credentials.uid);
@@ -181,7 +181,7 @@ impl Tier {
             self.end_surplus(request.credentials.uid);
             match wanted {
                 Some(wanted) => self.wait(wanted, request, begun_ns)?,
-                // The engine is ending.
+                // The engine is shutting down.
                 None => return Err(Errno::IO.into()),
             }
         }
@@ -214,7 +214,7 @@ impl Tier {
     /// Requests the first offline blocks of a range without waiting for them; returns their number.
     ///
     /// # Errors
-    /// Errors of the file system below.
+    /// Errors of the lower file system.
     pub(crate) fn ask_in_advance(
         &self,
         file: &Arc<TieredFile>,
@@ -257,7 +257,7 @@ impl Tier {
         self.counters.add(Counter::RefusedRecalls, 1);
         if settings.deny.is_first(&program) {
             let (name, file) = (program.name, self.name(file.ino()));
-            tracing::warn!("{file}: {name} (process {}) does not recall here", request.pid);
+            tracing::warn!("{file}: refused a recall for {name} (process {})", request.pid);
         }
         Err(settings.late.into())
     }

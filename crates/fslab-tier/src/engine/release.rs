@@ -34,7 +34,7 @@ const SLICE_BLOCKS: usize = 64;
 pub struct Released {
     /// Bytes that became offline.
     pub bytes: u64,
-    /// Freed space of the file system below, in bytes. Holes occupied none.
+    /// Freed space of the lower file system, in bytes. Holes occupied no space.
     pub freed: u64,
 }
 
@@ -61,7 +61,7 @@ impl Tier {
     /// Releases a file except for its first `kept` blocks.
     ///
     /// # Errors
-    /// If the file is in use or was changed since it was archived, or too few archives hold it.
+    /// If the file is in use or was changed since it was archived, or too few archives contain it.
     pub fn release(self: &Arc<Self>, ino: Ino, path: &[u8], kept: u64) -> Result<Released> {
         let file_use = self.enter(ino);
         let file = &file_use.file;
@@ -129,7 +129,7 @@ impl Tier {
         }
         let freed = archived.iter().filter(|(block, _)| wanted.contains(*block));
         if !self.are_archived(&mut state, freed).map_err(below())? {
-            // A later release must not mistake the present modification time for the version's.
+            // A later release must not mistake the current modification time for the version's.
             self.mark_changed(&mut state).map_err(below())?;
             return Err(changed_behind(path));
         }
@@ -160,7 +160,7 @@ impl Tier {
         Ok(true)
     }
 
-    /// Returns the version that archives hold according to the xattr, if the file may be released.
+    /// Returns the archived version that the xattr records, if the file may be released.
     pub(super) fn may_release(&self, state: &FileState, path: &[u8]) -> Result<Version> {
         let not_now = not_now(path);
         let known = state.known().ok_or_else(|| not_now("was never archived"))?;
@@ -182,8 +182,8 @@ impl Tier {
         Ok(version.clone())
     }
 
-    /// Opens the copies of a version in archives that this tree writes to. Head and table of each
-    /// copy are read from the archive, not from a cache.
+    /// Opens the copies of a version in archives that this tree writes to. The head and the table
+    /// of each copy are read from the archive, not from a cache.
     ///
     /// # Errors
     /// If fewer archives return a copy than the tier requires.
@@ -207,7 +207,7 @@ impl Tier {
     }
 
     /// Returns the runs of resident blocks with data. A file may have any number of runs; the
-    /// search ends soon after as many as a residency can name.
+    /// search ends soon after as many as a residency can record.
     fn with_data(&self, file: &TieredFile, blocks: Range<u64>) -> fslab_vfs::Result<Runs> {
         let own = self.open_to_read(file)?;
         let (mut runs, mut next) = (Runs::new(), blocks.start);
@@ -221,7 +221,7 @@ impl Tier {
             next = hole.div_ceil(BLOCK_BYTES).clamp(first + 1, blocks.end);
             runs.insert(first..next);
         }
-        // Poison is also data below, so offline blocks are removed.
+        // In the lower file, poison is data too, so offline blocks are removed.
         let state = self.state(file)?;
         if let Some(known) = state.known() {
             known.offline.iter().for_each(|run| runs.remove(run));
@@ -270,12 +270,12 @@ impl Tier {
         let is_first = known.offline == *runs;
         if known.recorded.is_poisoned() {
             match self.poison_runs(state, runs) {
-                // If the file is still unchanged, it gets holes instead.
+                // If the file is still unchanged, it gets holes instead of poison.
                 Err(error)
                     if is_first && is_refusal(&error) && !self.has_poison(state, runs)? =>
                 {
                     let name = self.name(state.ino);
-                    tracing::debug!(%error, "{name}: can't share blocks, and gets holes");
+                    tracing::debug!(%error, "{name}: can't share blocks; makes holes instead");
                     // This is made durable before the file has its first hole.
                     self.change_mark(state, Durable::Now, |known| known.poisoned = false)?;
                 }
@@ -304,8 +304,8 @@ impl Tier {
         Ok(false)
     }
 
-    /// Replaces blocks by poison; returns the number of freed bytes. The file's block count does
-    /// not show them, because shared blocks count for each file.
+    /// Replaces blocks by poison; returns the number of freed bytes. The block count of the file
+    /// does not show them, because shared blocks are counted for each file.
     fn poison_runs(&self, state: &mut FileState, runs: &Runs) -> fslab_vfs::Result<u64> {
         let own = state.own(self)?;
         let (size, mut freed) = (own.attr()?.size, 0);
@@ -360,7 +360,7 @@ fn fitting(state: &FileState, archived: &[(u64, BlockSum)]) -> Runs {
 }
 
 fn changed_behind(path: &[u8]) -> Error {
-    not_now(path)("was changed behind the mount since it was archived")
+    not_now(path)("was changed without the mount after it was archived")
 }
 
 fn not_now(path: &[u8]) -> impl Fn(&'static str) -> Error {

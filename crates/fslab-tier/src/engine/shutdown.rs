@@ -18,14 +18,14 @@ use crate::error::Error;
 /// Interval at which a thread that waits for a lock checks for cancellation.
 const CANCEL_CHECK_INTERVAL: Duration = Duration::from_millis(100);
 
-/// State of an engine between start and end.
+/// The state of an engine from start to shutdown.
 #[derive(Default)]
 pub(super) struct Lifecycle {
     background: Arc<BackgroundThread>,
     /// Once set, no bytes are moved, and no residency is written.
     is_ending: AtomicBool,
-    /// Whether the engine wrote to the tree, or recorded a removed name. A clean end makes that
-    /// durable.
+    /// Whether the engine wrote to the tree, or recorded a removed name. A clean shutdown makes
+    /// that durable.
     has_changes: AtomicBool,
 }
 
@@ -42,10 +42,10 @@ impl Tier {
     }
 
     /// Ends the engine. Residencies of files in use are written. Threads that wait for an archive
-    /// are given about one second, a background round and an expiry at most `STOP_TIMEOUT` each.
+    /// get about one second, a background round and an expiry at most `STOP_TIMEOUT` each.
     ///
     /// # Errors
-    /// Errors of the file system below.
+    /// Errors of the lower file system.
     pub fn shutdown(&self) -> Result<()> {
         self.lifecycle.is_ending.store(true, Ordering::SeqCst);
         let has_stopped = self.lifecycle.background.stop();
@@ -62,12 +62,14 @@ impl Tier {
         settled?;
         if !has_stopped || alone.is_none() {
             tracing::warn!(
-                "an archive holds the tier up; the next expiry will scan the tree first"
+                "an unresponsive archive delays the shutdown; the next expiry will scan the tree \
+                 first"
             );
             return Ok(());
         }
         if let Err(error) = self.catalogue.end_use() {
-            tracing::warn!(%error, "the next expiry will scan the tree first");
+            tracing::warn!(%error, "can't mark the catalogue as closed; the next expiry will scan \
+                the tree first");
         }
         Ok(())
     }
@@ -82,7 +84,7 @@ impl Tier {
     }
 
     /// Writes the residency of every file in use, and waits for bytes that are being moved. An
-    /// error of one file does not keep the others from being written.
+    /// error of one file does not prevent the others from being written.
     fn write_back_all(&self) -> Result<()> {
         let settled: Vec<_> = self.files.all().iter().map(|file| self.settle(file)).collect();
         settled.into_iter().collect()

@@ -12,7 +12,7 @@ pub(super) mod scan;
 pub(super) mod unmounted_scan;
 pub(super) mod walk;
 
-/// State of the tree as a whole.
+/// The state of the tree as a whole.
 pub(super) struct TreeState {
     renames: renames::Renames,
     /// Whether the last use did not end cleanly, and no scan has visited every file since.

@@ -12,20 +12,20 @@ use crate::id::{Id, Identities};
 pub struct SurvivingArchives {
     /// The tier.
     pub tier: Id,
-    /// The archives that the user named, with their addresses and keys.
+    /// The archives that the user specified, with their addresses and keys.
     pub attached: Vec<ArchiveEntry>,
-    /// These archives, and others that a home names.
+    /// These archives, and others that a home lists.
     pub archives: Vec<Arc<dyn Archive>>,
     /// The reasons why other archives of a home can't be used.
     pub problems: Vec<String>,
 }
 
 impl SurvivingArchives {
-    /// Opens the archives that the user named, and others that an existing home names. Each gets
-    /// the matching key, if there is one. Nothing is written.
+    /// Opens the archives that the user specified, and others that an existing home lists. Each
+    /// archive gets the matching key, if there is one. Nothing is written.
     ///
     /// # Errors
-    /// If a named archive can't be opened, or the archives are of different tiers.
+    /// If a specified archive can't be opened, or the archives belong to different tiers.
     pub fn open(
         named: &[ArchiveAddress],
         keys: &[PathBuf],
@@ -44,8 +44,8 @@ impl SurvivingArchives {
             remains.add_named(address, keys, home, identities)?;
         }
         if !keys.is_empty() && remains.attached.iter().all(|archive| archive.key.is_none()) {
-            let what = "a key is given, but no archive says that it is encrypted: somebody may \
-                        have made a plain one of it; without --key it is taken as it is";
+            let what = "a key is given, but no archive is marked as encrypted: somebody may have \
+                replaced it by an unencrypted one; to use it anyway, omit --key";
             return Err(refused(what.to_owned()));
         }
         for known in home.iter().flat_map(|home| home.description.attached_archives()) {
@@ -58,7 +58,7 @@ impl SurvivingArchives {
             });
             match opened {
                 Ok(archive) => remains.archives.push(archive),
-                Err(error) => remains.problems.push(format!("an archive is left out: {error}")),
+                Err(error) => remains.problems.push(format!("an archive is skipped: {error}")),
             }
         }
         Ok(remains)
@@ -79,7 +79,7 @@ impl SurvivingArchives {
             return Err(refused("the archives belong to different tiers".to_owned()));
         }
         if found.encryption.is_none() && !keys.is_empty() {
-            tracing::warn!("{} is not encrypted: anybody may have made it", address.label());
+            tracing::warn!("{} is not encrypted: anybody could have created it", address.label());
         }
         let mut known = home.iter().flat_map(|home| &home.description.archives);
         let known = known.find(|known| known.id == found.id).and_then(|known| known.key.as_deref());
@@ -100,9 +100,9 @@ impl SurvivingArchives {
     }
 }
 
-/// Returns the file with the key of an archive: one of the given files, or the one that a home
-/// names. If the home names a key for an archive that claims to be unencrypted, somebody else made
-/// it.
+/// Returns the file with the key of an archive: one of the given files, or the one in a home. If
+/// the home has a key for an archive that claims to be unencrypted, somebody else made that
+/// archive.
 fn fitting_key(
     found: &ArchiveDescription,
     archive: &ArchiveAddress,

@@ -16,9 +16,9 @@ use crate::stored::marks::takes_no_xattr;
 /// How a tree became part of its tier.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Origin {
-    /// Together with the tier.
+    /// The tree was made together with the tier.
     New,
-    /// Rebuilt from archives; another tree may have its files in them.
+    /// The tree was rebuilt from archives; another tree may have its files in them.
     Rebuilt,
 }
 
@@ -51,8 +51,8 @@ fn root(tree: &dyn FileSystem, around: &Environment) -> fslab_vfs::Result<Id> {
     Ok((around.inode_identity)(&tree.getattr(&own_request(), Ino::ROOT, None)?))
 }
 
-/// Returns the identity that archives know a tree by. It is `None` if the root takes no xattr; then
-/// the tree may only write to archives that no other tree writes to.
+/// Returns the identity of a tree for archives. It is `None` if the root does not accept xattrs;
+/// then the tree may only write to archives that no other tree writes to.
 ///
 /// # Errors
 /// Errors of the tree.
@@ -70,7 +70,9 @@ pub fn writer_of(tree: &Arc<dyn FileSystem>, around: &Environment) -> Result<Opt
         Ok(mark) => mark,
         // Users need their files even if there is no space, or no permission to write.
         Err(error) if takes_no_xattr(error.errno()) => {
-            tracing::warn!("the tree's root takes no xattr ({error}): archives can't know it");
+            tracing::warn!(
+                "the tree's root does not accept xattrs ({error}): archives can't identify the tree"
+            );
             return Ok(None);
         }
         Err(error) => return Err(Error::below(b"")(error)),

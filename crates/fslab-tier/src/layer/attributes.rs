@@ -5,8 +5,8 @@ use fslab_vfs::{Entry, FileSystem, Ino, Request, Result};
 use super::TierFs;
 
 impl TierFs {
-    /// Calls `ask` while no block of the file is being put in place. A block that is being put in
-    /// place gives the file other times, permissions, set-id bits and capabilities for a moment.
+    /// Calls `ask` while no recalled block of the file is being written. Writing a recalled block
+    /// temporarily gives the file other times, permissions, set-id bits and capabilities.
     pub(super) fn settled<T>(&self, ino: Ino, ask: impl FnOnce() -> Result<T>) -> Result<T> {
         match self.tier.in_use(ino) {
             Some(file) => self.tier.at_rest(&file, ask),

@@ -42,7 +42,7 @@ impl TierFs {
             Err(error) => {
                 // The caller does not receive the handle.
                 if let Err(error) = self.release(request, ino, opened.handle) {
-                    tracing::warn!(%error, ino = ino.0, "closing a file that was not opened");
+                    tracing::warn!(%error, ino = ino.0, "can't close a file whose opening failed");
                 }
                 self.lower.forget(ino, 1);
                 return Err(error);

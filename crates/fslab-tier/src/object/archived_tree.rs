@@ -41,7 +41,7 @@ pub(crate) fn listed(archive: &Arc<dyn Archive>) -> Result<(Trees, Vec<Error>)> 
             Ok(tree) if tree.heading().kind == KIND_TREE => {
                 trees.push((container, tree.heading().clone()));
             }
-            Ok(_) => tracing::warn!("object {container} among the trees is none"),
+            Ok(_) => tracing::warn!("object {container} among the trees is not an archived tree"),
             Err(error) => damaged.push(error),
         }
     }
@@ -83,8 +83,8 @@ pub(crate) fn check(tree: &ObjectReader, request: &Request) -> Result<()> {
     entries(tree, request, &mut |_, _| Ok(()))
 }
 
-/// Calls `visit` with each entry of a tree, and with `true` for entries renamed while the tree was
-/// walked. These follow a second entry of the root.
+/// Calls `visit` with each entry of a tree, and with `true` for entries that were renamed while the
+/// tree was walked. These follow a second entry of the root.
 pub(crate) fn entries(
     tree: &ObjectReader,
     request: &Request,
@@ -104,7 +104,7 @@ pub(crate) fn entries(
         let used = rest.len() - from.0.len();
         rest.drain(..used);
     }
-    if rest.is_empty() { Ok(()) } else { Err(tree.damaged(Corrupt("a tree ends in an entry"))) }
+    if rest.is_empty() { Ok(()) } else { Err(tree.damaged(Corrupt("a tree ends within an entry"))) }
 }
 
 /// Returns the next entry, or `None` if it continues in the next block.

@@ -1,8 +1,8 @@
 //! Bundles: containers of several objects, with the same list of them at both ends.
 //!
-//! Each member is an ordinary object, and its place is enough to read it. The list serves readers
-//! who only have the archive. It is stored twice, so that a single damaged place never hides an
-//! intact member.
+//! Each member is an ordinary object, and its location is enough to read it. The list is for
+//! readers who have only the archive. It is stored twice, so that damage at one offset never hides
+//! an intact member.
 
 use std::sync::Arc;
 
@@ -20,10 +20,10 @@ use crate::stored::format::{
 };
 use crate::stored::residency::Location;
 
-/// Bundles hold files only: an archived tree has a container of its own.
+/// Bundles contain only files: an archived tree has a container of its own.
 const KIND: ContainerKind = ContainerKind::Files;
 
-/// The places of the objects in a container.
+/// The locations of the objects in a container.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Contents {
     /// The objects, in the order of their offsets.
@@ -35,7 +35,7 @@ pub struct Contents {
 }
 
 impl Contents {
-    /// Bytes of the complete container, even if a copy of it is cut short.
+    /// Bytes of the complete container, even if a copy of it is truncated.
     #[must_use]
     pub fn length(&self) -> u64 {
         let end = self.members.last().map(|last| last.offset + last.length);
@@ -62,8 +62,8 @@ fn no_file() -> Attributes {
     Attributes { mode: 0o100_000, ..Attributes::default() }
 }
 
-/// Makes a bundle of objects: list, objects, list. `heading` is that of the list, except for its
-/// kind and size.
+/// Makes a bundle of objects: list, objects, list. `heading` is the heading of the list, except for
+/// its kind and size.
 ///
 /// # Errors
 /// None in practice, because the bundle is written to memory.
@@ -90,8 +90,8 @@ pub fn enclose(
     Ok(bundle)
 }
 
-/// Returns where the objects of a container lie, from the list of a bundle, or by walking from the
-/// last object to the first.
+/// Returns the locations of the objects in a container, from the list of a bundle, or by walking
+/// from the last object to the first.
 ///
 /// # Errors
 /// Errors of the archive, or damage to the container.
@@ -108,8 +108,8 @@ pub fn contents_of(
         },
         Ok(None) => one_behind_the_other(&source, length),
         Err(problem) => match first_list(&source) {
-            // A container that was cut short or has bytes added at its end has its members at the
-            // usual places.
+            // A container that was truncated or has bytes added at its end has its members at the
+            // usual offsets.
             Some(list) => read_list(&list, container, length),
             None => Err(problem),
         },
@@ -119,7 +119,7 @@ pub fn contents_of(
 /// Returns the object at the end, if it is a list.
 fn last_list(source: &Source<'_>, length: u64) -> crate::Result<Option<ObjectReader>> {
     let location = before(source, length)?;
-    // An object that is not a list need not be intact, because its place is known.
+    // An object that is not a list need not be intact, because its location is known.
     let head = source.read(location.offset, size_of::<HeadRecord>())?;
     match parse_head(&head) {
         Ok((heading, _)) if heading.kind != KIND_BUNDLE => Ok(None),
@@ -173,7 +173,7 @@ fn read_list(list: &ObjectReader, container: Id, length: u64) -> crate::Result<C
 }
 
 fn no_sense(list: &ObjectReader) -> crate::Error {
-    list.damaged(Corrupt("the list of a bundle makes no sense"))
+    list.damaged(Corrupt("the list of a bundle is inconsistent"))
 }
 
 fn one_behind_the_other(source: &Source<'_>, length: u64) -> crate::Result<Contents> {
@@ -196,6 +196,8 @@ fn before(source: &Source<'_>, end: u64) -> crate::Result<Location> {
     let length = read_tail(source, end)?.length.get();
     let least = size_of::<HeadRecord>() as u64;
     let start = end.checked_sub(length).filter(|_| length > least);
-    let offset = start.ok_or_else(|| source.damaged(Corrupt("an object begins nowhere")))?;
+    let offset = start.ok_or_else(|| {
+        source.damaged(Corrupt("the recorded length of an object is not possible"))
+    })?;
     Ok(Location { container: source.container.1, offset, length })
 }

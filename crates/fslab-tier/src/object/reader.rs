@@ -1,7 +1,7 @@
 //! Reads an object. A byte is returned only after its block was checked.
 //!
 //! The hash in the file's residency covers the head, the attributes and the hashes of the table's
-//! pages. A page holds the hashes of its blocks. So checking a block of a file of any size needs
+//! pages. A page contains the hashes of its blocks. So checking a block of a file of any size needs
 //! one page of 56 KiB.
 
 use fslab_vfs::Timestamp;
@@ -38,7 +38,7 @@ pub struct ObjectReader {
     table_offset: u64,
     blocks: u64,
     page_hashes: Vec<u8>,
-    /// The page that was read last, checked.
+    /// The last page that was read, after its check.
     page: Mutex<Option<(u64, Arc<Vec<u8>>)>>,
 }
 
@@ -57,7 +57,7 @@ impl BlockSum {
     }
 }
 
-/// All bytes of a small object, from an offset of its container on.
+/// All bytes of a small object, which begins at an offset of its container.
 struct Whole {
     offset: u64,
     bytes: Vec<u8>,
@@ -82,7 +82,7 @@ impl Whole {
     }
 }
 
-/// Reads from one archive and names it in errors.
+/// Reads from one archive, whose label is in the errors.
 pub(super) struct Source<'a> {
     pub(super) archive: &'a Arc<dyn Archive>,
     pub(super) container: Container,
@@ -102,7 +102,10 @@ impl<'a> Source<'a> {
         let read = self.archive.read(self.container, offset, &mut bytes);
         match read {
             Ok(count) if count == length => Ok(bytes),
-            Ok(_) => Err(self.damaged(Corrupt("the archive answers fewer bytes than it holds"))),
+            Ok(_) => {
+                Err(self
+                    .damaged(Corrupt("the archive returned fewer bytes than the container has")))
+            }
             Err(source) => Err(self.failed(source)),
         }
     }
@@ -129,7 +132,7 @@ impl ObjectReader {
         Ok(reader)
     }
 
-    /// Opens an object about which only its location is known.
+    /// Opens an object of which only the location is known.
     ///
     /// # Errors
     /// Errors of the archive, or damage to the object.
@@ -144,7 +147,7 @@ impl ObjectReader {
         let tail = read_tail(&source, location.offset.saturating_add(location.length))?;
         let damaged = |what| source.damaged(what);
         if tail.length.get() != location.length {
-            return Err(damaged(Corrupt("it has another length")));
+            return Err(damaged(Corrupt("its length differs from the recorded one")));
         }
         let head_bytes = source.read(location.offset, size_of::<HeadRecord>())?;
         let (heading, attributes_length) = parse_head(&head_bytes).map_err(damaged)?;
@@ -203,7 +206,7 @@ impl ObjectReader {
         }
     }
 
-    /// The archive that holds the object.
+    /// The archive that contains the object.
     pub(crate) fn archive(&self) -> &Arc<dyn Archive> {
         &self.archive
     }
@@ -276,7 +279,7 @@ impl ObjectReader {
         Ok(BlockSum { length: entry.length.get() as usize, hash })
     }
 
-    /// Returns where a block lies in the container; an empty range for zeros.
+    /// Returns the range of a block in the container; an empty range for zeros.
     ///
     /// # Errors
     /// Like [`Self::block`].
@@ -286,7 +289,7 @@ impl ObjectReader {
         Ok(start..start + self.stored_bytes(number)?)
     }
 
-    /// Returns where the page of the table with the entry of a block lies.
+    /// Returns the range of the table's page with the entry of a block.
     pub(crate) fn page_place(&self, block: u64) -> Range<u64> {
         let first = block / PAGE_ENTRIES * PAGE_ENTRIES;
         let entries = self.blocks.saturating_sub(first).min(PAGE_ENTRIES);
@@ -305,7 +308,7 @@ impl ObjectReader {
 
     fn entry(&self, number: u64) -> crate::Result<EntryRecord> {
         if number >= self.blocks {
-            return Err(self.damaged(Corrupt("it has fewer blocks")));
+            return Err(self.damaged(Corrupt("it has fewer blocks than expected")));
         }
         let page = self.page(number / PAGE_ENTRIES)?;
         let start = (number % PAGE_ENTRIES) as usize * size_of::<EntryRecord>();
@@ -326,7 +329,7 @@ impl ObjectReader {
         let is_inside = end.is_some_and(|end| end <= self.table_offset);
         let has_length = u64::from(entry.length.get()) == rest.min(BLOCK_BYTES);
         if !is_inside || !has_length || stored > STORED_BLOCK_BYTES_MAX {
-            return Err(Corrupt("its table makes no sense"));
+            return Err(Corrupt("its table is inconsistent"));
         }
         Ok(())
     }
@@ -354,12 +357,12 @@ fn decode(form: u8, stored: Vec<u8>, length: usize) -> Result<Vec<u8>> {
         FORM_ZSTD => {
             zstd::bulk::decompress(&stored, length).or(Err(Corrupt("a block can't be decoded")))?
         }
-        _ => return Err(Corrupt("a block is of no known form")),
+        _ => return Err(Corrupt("a block has an unknown encoding")),
     };
-    if bytes.len() == length { Ok(bytes) } else { Err(Corrupt("a block has another length")) }
+    if bytes.len() == length { Ok(bytes) } else { Err(Corrupt("a block has a wrong length")) }
 }
 
-/// Offsets in an object, checked.
+/// Checked offsets in an object.
 struct Layout {
     hashes_offset: u64,
     hashes_length: usize,
@@ -367,14 +370,14 @@ struct Layout {
 
 impl Layout {
     fn new(tail: &TailRecord, heading: &Heading, attributes_length: u32) -> Result<Self> {
-        let wrong = Corrupt("its parts do not fit together");
+        let wrong = Corrupt("the sizes of its parts are inconsistent");
         let blocks = tail.blocks.get();
         if blocks != blocks_of(heading.size) {
-            return Err(Corrupt("its table has another number of blocks"));
+            return Err(Corrupt("its table has a wrong number of blocks"));
         }
         let pages = blocks.div_ceil(PAGE_ENTRIES);
         if pages > PAGES_MAX {
-            return Err(Corrupt("it is larger than this version takes"));
+            return Err(Corrupt("it is larger than this version supports"));
         }
         let table_length = blocks.checked_mul(size_of::<EntryRecord>() as u64).ok_or(wrong)?;
         let hashes_offset = tail.table_offset.get().checked_add(table_length).ok_or(wrong)?;
@@ -387,18 +390,18 @@ impl Layout {
     }
 }
 
-/// Returns where the tail of an object lies in its container.
+/// Returns the range of an object's tail in its container.
 pub(crate) fn tail_place(object: Location) -> Range<u64> {
     let end = object.offset.saturating_add(object.length);
     end.saturating_sub(size_of::<TailRecord>() as u64)..end
 }
 
-/// Returns where the head of an object lies in its container.
+/// Returns the range of an object's head in its container.
 pub(crate) fn head_place(object: Location) -> Range<u64> {
     object.offset..object.offset.saturating_add(size_of::<HeadRecord>() as u64)
 }
 
-/// Returns where the hashes of an object's table lie, according to its tail.
+/// Returns the range of the hashes of an object's table, according to its tail.
 ///
 /// # Errors
 /// Errors of the archive, or that the tail is damaged.
@@ -412,12 +415,12 @@ pub(crate) fn hashes_place(
     let table = tail.blocks.get().saturating_mul(size_of::<EntryRecord>() as u64);
     let start = object.offset.saturating_add(tail.table_offset.get()).saturating_add(table);
     if tail.length.get() != object.length || start > place.start {
-        return Err(source.damaged(Corrupt("its parts do not fit together")));
+        return Err(source.damaged(Corrupt("the sizes of its parts are inconsistent")));
     }
     Ok(start..place.start)
 }
 
-/// Returns where an object's attributes lie, according to its head.
+/// Returns the range of an object's attributes, according to its head.
 ///
 /// # Errors
 /// Errors of the archive, or that the head is damaged.
@@ -439,7 +442,7 @@ pub(super) fn read_tail(source: &Source<'_>, end: u64) -> crate::Result<TailReco
     let tail = TailRecord::read_from_bytes(&bytes).ok();
     let tail = tail.filter(|tail| tail.magic == TAIL_MAGIC);
     let tail = tail.filter(|tail| tail.crc.get() == crc_of(tail.as_bytes()));
-    tail.ok_or_else(|| source.damaged(Corrupt("it has no whole tail")))
+    tail.ok_or_else(|| source.damaged(Corrupt("its tail is missing or damaged")))
 }
 
 pub(super) fn parse_head(bytes: &[u8]) -> Result<(Heading, u32)> {
@@ -448,11 +451,11 @@ pub(super) fn parse_head(bytes: &[u8]) -> Result<(Heading, u32)> {
         return Err(Corrupt("its head is damaged"));
     }
     if head.version != VERSION || head.block_log2 != BLOCK_LOG2 {
-        return Err(Corrupt("it is of a version that is not known"));
+        return Err(Corrupt("its version is unknown"));
     }
     let attributes_length = head.attributes_length.get();
     if head.size.get() > SIZE_MAX || attributes_length as usize > ATTRIBUTES_BYTES_MAX {
-        return Err(Corrupt("its head has numbers that are too large"));
+        return Err(Corrupt("its head contains numbers that are too large"));
     }
     let created = Timestamp {
         seconds: head.created_seconds.get(),

@@ -13,7 +13,7 @@ use crate::stored::format::{
     PAGE_ENTRIES, TAIL_MAGIC, TailRecord, VERSION, crc_of,
 };
 
-/// The destination of an object: all archives that take a copy.
+/// The destination of an object: all archives that receive a copy.
 pub trait Sink {
     /// Adds bytes.
     ///
@@ -40,11 +40,11 @@ pub struct Heading {
     pub file: Id,
     /// The identity of its tier.
     pub tier: Id,
-    /// The sequence number; it rises with each object.
+    /// The sequence number; it increases with each object.
     pub sequence: u64,
     /// Bytes of the contents.
     pub size: u64,
-    /// When the object was made.
+    /// The creation time of the object.
     pub created: Timestamp,
 }
 
@@ -122,8 +122,8 @@ impl<'a> ObjectWriter<'a> {
         self.enter(FORM_ZEROS, 0, length, [0; 32])
     }
 
-    /// Encodes a block. Returns `None` if this saves less than a sixteenth, which is not worth
-    /// decoding.
+    /// Encodes a block. Returns `None` if this saves less than a sixteenth, which does not justify
+    /// the time for decoding.
     fn encode(&self, bytes: &[u8]) -> Option<Vec<u8>> {
         if self.level == 0 {
             return None;

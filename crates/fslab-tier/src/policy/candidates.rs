@@ -23,7 +23,7 @@ pub(super) struct Candidates {
     next: BinaryHeap<Candidate>,
     /// The last candidate that was taken.
     behind: Option<Candidate>,
-    /// Whether there are more candidates than are held.
+    /// Whether there are more candidates than are kept.
     has_more: bool,
 }
 

@@ -38,7 +38,7 @@ pub(super) fn facts(tier: &Arc<Tier>, policy: &Policy, place: &WalkEntry<'_>) ->
         unchanged: age(attr.modified, now),
         unused: age(last_use(attr), now),
         here_for: if policy.stay.is_zero() { Duration::MAX } else { here_for(tier, attr) },
-        // If it is unknown, the file counts as pinned.
+        // If that is unknown, the file is treated as pinned.
         is_pinned: tier.is_pinned(attr),
         xattrs: policy.xattr_names().filter_map(xattr).collect::<Result<_>>()?,
     })
@@ -56,20 +56,20 @@ fn types(tier: &Tier, policy: &Policy, attr: &Attr) -> Vec<FileType> {
     found.into_iter().filter_map(|(kind, is_so)| is_so.then_some(kind)).collect()
 }
 
-/// Whether at least a page of a file takes no space. If the residency can't be read, no bytes count
-/// as offline. The error is reported when the file is archived or released.
+/// Whether at least a page of a file uses no space. If the residency can't be read, no bytes are
+/// treated as offline. The error is reported when the file is archived or released.
 fn is_sparse(tier: &Tier, attr: &Attr) -> bool {
     let known = tier.residency_of(attr).ok().flatten();
-    // Poison takes space, as the file system counts it.
+    // Poison is counted as used space by the file system.
     let known = known.filter(|known| !known.is_poisoned());
     let offline = known.map_or(0, |known| known.offline.count() * BLOCK_BYTES);
     attr.blocks * SECTOR_BYTES + offline + PAGE_BYTES <= attr.size
 }
 
-/// Returns how long ago the bytes of a file became resident. Writers can set back modification
-/// times (`cp -p`, `tar`), so the file's birth time counts too. So does the time of recalls and
-/// changes in its residency. An unreadable residency counts as none, and does not prevent a
-/// release.
+/// Returns the time since the bytes of a file became resident. Writers can set back modification
+/// times (`cp -p`, `tar`), so the file's birth time is also used. The time of recalls and changes
+/// in its residency is used, too. An unreadable residency is treated as missing, and does not
+/// prevent a release.
 pub(super) fn here_for(tier: &Arc<Tier>, attr: &Attr) -> Duration {
     let known = tier.residency_of(attr).ok().flatten();
     let touched = known.map_or(0, |known| known.touched_seconds);
@@ -88,7 +88,7 @@ pub(super) fn bytes_wanted(tier: &Tier, policy: &Policy) -> Result<u64> {
     Ok(full.above(low))
 }
 
-/// Space of the file system below, in bytes.
+/// Space of the lower file system, in bytes.
 pub(super) struct Fullness {
     used: f64,
     all: f64,
@@ -111,7 +111,7 @@ impl Fullness {
     }
 }
 
-/// Returns how full the file system below is.
+/// Returns the used space of the lower file system.
 pub(super) fn fullness(tier: &Tier) -> Result<Fullness> {
     let stat = tier.lower().statfs(&own_request(), Ino::ROOT).map_err(Error::below(b""))?;
     let bytes = |blocks: u64| blocks as f64 * f64::from(stat.fragment_size);

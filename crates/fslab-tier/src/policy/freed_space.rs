@@ -1,5 +1,5 @@
 //! Measures how much space releases free, by querying the file system. Blocks shared with a
-//! snapshot or a reflink stay in use, and compressed files have fewer blocks.
+//! snapshot or a reflink remain in use, and compressed files have fewer blocks.
 
 use fslab_vfs::{FileSystem, Ino};
 
@@ -9,8 +9,8 @@ use crate::engine::Tier;
 use crate::error::{Error, Result};
 use crate::lower::own_request;
 
-/// Maximum and minimum of the bytes that are released before the first measurement. This many are
-/// released in vain if releases free nothing.
+/// Maximum and minimum of the bytes that are released before the first measurement. If releases
+/// free no space, this many bytes are released in vain.
 const FIRST_BYTES_MAX: u64 = 64 << 20;
 const FIRST_BYTES_MIN: u64 = 1 << 20;
 
@@ -52,7 +52,7 @@ impl Freed {
     /// Begins to measure, before any of `wanted` bytes is released.
     ///
     /// # Errors
-    /// Errors of the file system below.
+    /// Errors of the lower file system.
     pub(super) fn begin(tier: &Tier, watermarks: Watermarks, wanted: u64) -> Result<Self> {
         let step = (wanted / 4).clamp(FIRST_BYTES_MIN, FIRST_BYTES_MAX);
         Ok(Self { low: watermarks.low, before: fullness(tier)?, released: 0, step })
@@ -67,7 +67,7 @@ impl Freed {
     /// Queries the file system; returns `None` if nothing was released since the last measurement.
     ///
     /// # Errors
-    /// Errors of the file system below.
+    /// Errors of the lower file system.
     pub(super) fn measure(&mut self, tier: &Tier) -> Result<Option<Measured>> {
         if self.released == 0 {
             return Ok(None);

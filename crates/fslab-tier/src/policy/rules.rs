@@ -13,13 +13,13 @@ use toml::Spanned;
 use crate::engine::BUNDLED_BYTES_MAX;
 use crate::error::{Error, Result, line_of};
 
-/// The action of a rule, the least first.
+/// The action of a rule, in increasing order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Action {
     /// Do nothing.
     Keep,
-    /// Make copies; the bytes stay.
+    /// Make copies; the bytes are kept.
     Archive,
     /// Make copies; the bytes may be released.
     Release,
@@ -110,7 +110,7 @@ struct RawPolicy {
     watermarks: Option<RawWatermarks>,
     /// Files that changed within this time are skipped.
     settle: Option<Spanned<String>>,
-    /// Bytes that became resident within this time stay.
+    /// Bytes that became resident within this time are kept.
     stay: Option<Spanned<String>>,
     /// Files up to this size are bundled.
     bundle: Option<Spanned<String>>,
@@ -161,7 +161,8 @@ pub struct Watermarks {
     pub high: f64,
     /// Files are released until the file system is no fuller than this.
     pub low: f64,
-    /// Files are archived from this share on, so that they can be released at once when needed.
+    /// Files are archived if at least this share is used, so that they can be released at once when
+    /// needed.
     pub premigrate: f64,
 }
 
@@ -205,7 +206,7 @@ impl Policy {
             rules: rules?,
         };
         if policy.rules.is_empty() {
-            return Err(origin.wrong(None, "a policy has at least one [[rule]]".to_owned()));
+            return Err(origin.wrong(None, "a policy needs at least one [[rule]]".to_owned()));
         }
         Ok(policy)
     }
@@ -247,11 +248,11 @@ impl RawWatermarks {
         let share = |name, mark: &Spanned<f64>, most: f64, limit| {
             origin.read(mark, |mark| {
                 let is_right = (0.0..=most).contains(mark);
-                is_right.then_some(*mark).ok_or_else(|| format!("{name} is a share {limit}"))
+                is_right.then_some(*mark).ok_or_else(|| format!("{name} must be a share {limit}"))
             })
         };
         let high = share("high", &self.high, 1.0, "from 0 to 1")?;
-        let below = |name, mark| share(name, mark, high, "from 0 to what high says");
+        let below = |name, mark| share(name, mark, high, "from 0 to the value of high");
         let low = below("low", &self.low)?;
         let premigrate = self.premigrate.as_ref().map(|mark| below("premigrate", mark));
         Ok(Watermarks { high, low, premigrate: premigrate.transpose()?.unwrap_or(0.0) })
@@ -335,5 +336,7 @@ fn bytes(text: &str) -> Result<u64, String> {
 fn bundled(text: &str) -> Result<u64, String> {
     let size = bytes(text)?;
     let is_small = size <= BUNDLED_BYTES_MAX;
-    is_small.then_some(size).ok_or_else(|| format!("'{text}': what is bundled is at most 1 MiB"))
+    is_small
+        .then_some(size)
+        .ok_or_else(|| format!("'{text}': bundled files can have at most 1 MiB"))
 }

@@ -1,12 +1,13 @@
-//! Runs a policy, or reports what it would do.
+//! Runs a policy, or reports the planned actions.
 //!
 //! Without watermarks there is one walk: each file is released as soon as it is archived. With
-//! watermarks, space comes before copies. Archived files are released first, the least recently
-//! used first, until enough is free. Then copies are made, and more is released if needed.
+//! watermarks, freeing space comes before making copies. Archived files are released first, the
+//! least recently used first, until enough is free. Then copies are made, and more is released if
+//! needed.
 //!
-//! Memory: as many files as a bundle has, or [`CANDIDATES_MAX`], the files with several names, and
-//! those in use.
-//! If there are more candidates, the tree is walked again for the next ones.
+//! Memory is used for as many files as a bundle has or for [`CANDIDATES_MAX`], for files with
+//! several names, and for files in use. If there are more candidates, the tree is walked again for
+//! the next ones.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -52,13 +53,13 @@ struct Run<'a> {
     archiver: Archiver<'a>,
     /// Files that are being archived and are to be released afterwards, by path.
     on_their_way: HashMap<Vec<u8>, Candidate>,
-    /// Versions archived by this run have sequences above this.
+    /// Versions archived by this run have sequences greater than this.
     begun: u64,
     /// Bytes of space still to be freed.
     wanted: u64,
     /// The measurement of freed space, if there are watermarks.
     freed: Option<Freed>,
-    /// Whether releases free nothing.
+    /// Whether releases free no space.
     is_in_vain: bool,
     has_walked: bool,
     /// Whether a file with copies only in another tree's archives was reported.
@@ -113,10 +114,13 @@ pub(crate) fn run(
 /// Returns the policy in the tier's home.
 fn usual(tier: &Tier) -> Result<Policy> {
     let path = tier.settings().policy.as_ref().ok_or_else(|| Error::Refused {
-        what: "the tier has no home with a policy: name one with --file".to_owned(),
+        what: "the tier has no home with a policy; give a policy with --file".to_owned(),
     })?;
     let rules = std::fs::read_to_string(path).map_err(|source| Error::Refused {
-        what: format!("can't read the policy {}: {source}; name one with --file", path.display()),
+        what: format!(
+            "can't read the policy {}: {source}; give another one with --file",
+            path.display()
+        ),
     })?;
     Policy::parse(&rules, &path.display().to_string())
 }
@@ -152,7 +156,8 @@ impl Run<'_> {
         })
     }
 
-    /// Frees space above `high`, and archives files from `premigrate` on.
+    /// Frees space if more than `high` is used, and archives files if at least `premigrate` is
+    /// used.
     fn keep_below(&mut self, watermarks: Watermarks) -> Result<()> {
         let archives = fullness(self.tier)?.share() >= watermarks.premigrate;
         self.release_by_use(&|_, _, chosen| !chosen.needs_archiving())?;
@@ -163,7 +168,7 @@ impl Run<'_> {
             if chosen.needs_archiving() { run.archive(place, chosen) } else { Ok(()) }
         })?;
         if self.wanted == 0 {
-            // Archiving may have taken hours, in which other programs may have filled the free
+            // Archiving may have taken hours, during which other programs may have filled the free
             // space.
             self.wanted = if self.dry_run { 0 } else { bytes_wanted(self.tier, &self.policy)? };
             return self.release_by_use(&|_, _, chosen| !chosen.needs_archiving());
@@ -174,7 +179,7 @@ impl Run<'_> {
         })
     }
 
-    /// Releases files that fit, the least recently used first, until enough is free.
+    /// Releases suitable files, the least recently used first, until enough space is free.
     fn release_by_use(
         &mut self,
         fits: &dyn Fn(&Run<'_>, &WalkEntry<'_>, &Chosen) -> bool,
@@ -202,7 +207,7 @@ impl Run<'_> {
     fn release_some(&mut self, next: &[Candidate]) -> Result<()> {
         for candidate in next {
             if self.wanted == 0 {
-                // Released bytes need not have become free space.
+                // Released bytes do not always become free space.
                 self.measure()?;
             }
             if self.wanted == 0 || self.is_in_vain {
@@ -213,7 +218,7 @@ impl Run<'_> {
         self.measure()
     }
 
-    /// Measures how much is still to be freed, and whether releases free anything.
+    /// Measures how much space is still to be freed, and whether releases free any.
     fn measure(&mut self) -> Result<()> {
         let Some(freed) = &mut self.freed else { return Ok(()) };
         let Some(measured) = freed.measure(self.tier)? else { return Ok(()) };
@@ -224,9 +229,9 @@ impl Run<'_> {
         }
         let Measured { released, freed, .. } = measured;
         let what = format!(
-            "released {released} bytes, and the file system below has {freed} more free: \
-             snapshots or reflinks may share the blocks, or other programs fill it; nothing more \
-             is released in this run"
+            "released {released} bytes, but the lower file system has only {freed} more free: \
+             snapshots or reflinks may share the blocks, or other programs may be filling it; this \
+             run releases no more files"
         );
         go_on((self.tell)(Event::Problem { what }))
     }
@@ -236,8 +241,8 @@ impl Run<'_> {
     fn each_file(&mut self, deed: &mut Deed<'_>) -> Result<()> {
         let (tier, request, mut met) = (self.tier, self.request, Met::default());
         tier.walk_on(b"", request, &mut |place| {
-            // Bundles whose files have waited long enough are archived before each entry, whatever
-            // it is.
+            // Bundles whose files have waited long enough are archived before each entry of any
+            // kind.
             self.by_archiver(|archiver, told| archiver.finish_if_due(told))?;
             let chosen = place.and_then(|place| {
                 let chosen = met.choose(tier, &self.policy, &place)?;
@@ -257,7 +262,8 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// Archives a file, now or in a bundle. Without watermarks it is then released, if it may be.
+    /// Archives a file, now or in a bundle. Without watermarks the file is then released, if that
+    /// is allowed.
     fn archive(&mut self, place: &WalkEntry<'_>, chosen: Chosen) -> Result<()> {
         if chosen.may_go() && self.policy.watermarks.is_none() {
             self.on_their_way.insert(place.path.to_vec(), chosen.candidate);
@@ -270,7 +276,7 @@ impl Run<'_> {
         self.by_archiver(|archiver, told| archiver.archive(place, told))
     }
 
-    /// Returns why a file can't be archived, as far as that is known in advance.
+    /// Returns the reason why a file can't be archived, if it is known in advance.
     fn hindrance(&self, place: &WalkEntry<'_>) -> Option<Error> {
         let (_, may_be_written) = self.tier.openings(place.found.ino());
         if !self.tier.surroundings().marks.are_believed(&place.found.attr) {

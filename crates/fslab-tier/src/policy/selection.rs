@@ -1,4 +1,4 @@
-//! Selects the files of a tree that a policy archives or releases; changes nothing.
+//! Selects the files of a tree that a policy archives or releases, without changing anything.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -64,7 +64,8 @@ impl Met {
         }
         let state = tier.file_summary(place)?;
         if state.state == Residence::Damaged {
-            let why = "its mark is damaged or another file's; `fslab tier scan` says more";
+            let why = "its mark is damaged or belongs to another file; run `fslab tier scan` for \
+                details";
             return Err(Error::NotNow { path: shown(place.path), why });
         }
         let candidate = candidate(place, &state);

@@ -25,16 +25,17 @@ impl Rebuilder<'_> {
             SetAttr { uid: Some(attributes.uid), gid: Some(attributes.gid), ..SetAttr::default() };
         if let Err(error) = self.lower.setattr(&request, ino, None, &owner) {
             let path = shown(&attributes.path);
-            self.rebuilt.problems.push(format!("{path}: keeps another owner: {error}"));
+            self.rebuilt.problems.push(format!("{path}: can't set its owner: {error}"));
         }
-        // Otherwise the permissions would give effect to access lists inherited from the directory.
+        // Otherwise the permissions would make access lists effective that were inherited from the
+        // directory.
         self.remove_extra_xattrs(attributes, ino, is_list)?;
         self.give_xattrs(attributes, ino);
         let is_link = attributes.kind() == Some(FileKind::Symlink);
         let permissions = (!is_link).then(|| Permissions::new(attributes.mode));
         let rest = SetAttr { permissions, ..times_of(attributes) };
         let set = match ino {
-            // The root may be closed, and stays so.
+            // The root may be closed, and then remains closed.
             Ino::ROOT => ClosedRoot::of(&**self.lower, self.around.marks)
                 .and_then(|root| root.set_attributes(&**self.lower, &request, None, &rest)),
             _ => self.lower.setattr(&request, ino, None, &rest),
@@ -42,8 +43,8 @@ impl Rebuilder<'_> {
         set.map(drop).map_err(Error::below(&attributes.path))
     }
 
-    /// Returns the attributes that are trusted. Set-id bits and capabilities are left out if
-    /// anybody could have planted them.
+    /// Returns the attributes that are trusted. Set-id bits and capabilities are skipped if anybody
+    /// could have planted them.
     fn believed<'a>(&mut self, attributes: &'a Attributes) -> Cow<'a, Attributes> {
         let is_file = attributes.kind() == Some(FileKind::Regular);
         let has_set_id = attributes.mode & SET_ID != 0;
@@ -53,7 +54,7 @@ impl Rebuilder<'_> {
             return Cow::Borrowed(attributes);
         }
         let path = shown(&attributes.path);
-        self.rebuilt.left_out.push(format!("{path}: set-id bits or capabilities were left out"));
+        self.rebuilt.left_out.push(format!("{path}: set-id bits or capabilities were removed"));
         let mut believed = attributes.clone();
         believed.mode &= !SET_ID;
         believed.xattrs.retain(|xattr| !is_capability(xattr));
@@ -75,7 +76,9 @@ impl Rebuilder<'_> {
             if let Err(error) = set {
                 let path = shown(&attributes.path);
                 let name = name.display();
-                self.rebuilt.problems.push(format!("{path}: has no xattr {name}: {error}"));
+                self.rebuilt
+                    .problems
+                    .push(format!("{path}: can't restore the xattr {name}: {error}"));
             }
         }
     }
@@ -95,7 +98,10 @@ impl Rebuilder<'_> {
             match self.lower.removexattr(&request, ino, name) {
                 Err(error) if error.errno() != Errno::NODATA => {
                     let (path, name) = (shown(&attributes.path), name.display());
-                    let what = format!("{path}: has xattr {name}, which it had not: {error}");
+                    let what = format!(
+                        "{path}: can't remove the xattr {name}, which the archived file does not \
+                         have: {error}"
+                    );
                     self.rebuilt.problems.push(what);
                 }
                 _ => {}

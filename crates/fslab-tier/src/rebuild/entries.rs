@@ -1,4 +1,4 @@
-//! Makes the entries of an archived tree: files as stubs, directories, links, and the rest.
+//! Makes the entries of an archived tree: files as stubs, directories, links, and other kinds.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -54,7 +54,7 @@ impl Rebuilder<'_> {
         }
     }
 
-    /// Keeps an existing file. But a directory that this run made for its children gets its
+    /// Keeps an existing file, but a directory that this run made for its children gets its
     /// attributes.
     fn meet(&mut self, entry: &TreeEntry, found: &Found) -> Result<()> {
         let attributes = &entry.attributes;
@@ -67,7 +67,7 @@ impl Rebuilder<'_> {
         Ok(())
     }
 
-    /// Remembers the path of an existing file, so that its further names can be made.
+    /// Records the path of an existing file, so that its other names can be made.
     fn remember_name(&mut self, entry: &TreeEntry, found: &Found) {
         let Attributes { ino, links, path, .. } = &entry.attributes;
         let are_files = [entry.attributes.kind(), Some(found.attr.kind)]
@@ -102,7 +102,7 @@ impl Rebuilder<'_> {
             Some((file, version)) => {
                 let version = self.with_copies(version);
                 if version.copies.is_empty() {
-                    // A later step looks for this version in another place, or for a later one.
+                    // A later step looks for this version at another location, or for a later one.
                     self.missing.entry(*file).or_default();
                     self.moved_versions.entry((*file, version.sequence)).or_default();
                     return Ok(());
@@ -114,7 +114,7 @@ impl Rebuilder<'_> {
         Ok(())
     }
 
-    /// Returns the path at which the file of an entry exists already.
+    /// Returns the path at which the file of an entry already exists.
     fn first_name(&self, entry: &TreeEntry) -> Result<Option<Vec<u8>>> {
         let attributes = &entry.attributes;
         if attributes.links > 1
@@ -126,23 +126,26 @@ impl Rebuilder<'_> {
         self.place_of(version.object)
     }
 
-    /// Returns the path of the file that names an object, if there is one.
+    /// Returns the path of the file that refers to an object, if there is one.
     pub(super) fn place_of(&self, object: Id) -> Result<Option<Vec<u8>>> {
         let noted = self.notes.get(object)?;
         let is_named = |(role, _): &(Role, ObjectRow)| *role != Role::Unneeded;
         Ok(noted.filter(is_named).map(|(_, row)| row.path))
     }
 
-    /// Makes a further name of a file. Reports a problem if it had one name only, because an object
-    /// must not belong to two files: neither would know that the other needs it.
+    /// Makes an additional name of a file. Reports a problem if it had only one name, because an
+    /// object must not belong to two files. Neither file would know that the other needs the
+    /// object.
     pub(super) fn make_further(&mut self, entry: &TreeEntry, first: &[u8]) -> Result<()> {
         let path = &entry.attributes.path;
         if entry.attributes.links > 1 {
             return self.make_link(first, path);
         }
-        let what = "is the version that is there already as";
+        let what = "not created, because its version already exists as";
         let (path, first) = (shown(path), shown(first));
-        self.rebuilt.problems.push(format!("{path}: {what} {first}; copy it if both are needed"));
+        self.rebuilt
+            .problems
+            .push(format!("{path}: {what} {first}; copy that file if both are needed"));
         Ok(())
     }
 
@@ -157,7 +160,7 @@ impl Rebuilder<'_> {
         Ok(())
     }
 
-    /// Returns a version with a list of the archives that hold it at present.
+    /// Returns a version with a list of the archives that contain it at present.
     pub(super) fn with_copies(&self, version: &Version) -> Version {
         let container = version.location.container;
         let holds = |archive: &&Arc<dyn Archive>| {
@@ -209,7 +212,7 @@ impl Rebuilder<'_> {
         let is_device =
             matches!(attributes.kind(), Some(FileKind::BlockDevice | FileKind::CharDevice));
         if is_device && !self.is_trusting {
-            self.rebuilt.left_out.push(format!("{}: a device was left out", shown(path)));
+            self.rebuilt.left_out.push(format!("{}: a device was skipped", shown(path)));
             return Ok(());
         }
         let (parent, name) = self.parent(path)?;

@@ -1,5 +1,5 @@
-//! Surveys the directory before a rebuild. Existing files stay, and no other files are made of
-//! their objects.
+//! Surveys the directory before a rebuild. Existing files are kept, and no other files are made
+//! from their objects.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -60,7 +60,7 @@ impl Rebuilder<'_> {
         if found.attr.kind == FileKind::Regular { self.note_kept(&path, &found) } else { Ok(()) }
     }
 
-    /// Records the object that an existing file names. No other file is made of it.
+    /// Records the object that an existing file refers to. No other file is made from it.
     fn note_kept(&mut self, path: &[u8], found: &Found) -> Result<()> {
         let marks = self.around.marks;
         let is_own = |known: &Residency| self.around.is_of(known.inode, &found.attr);
@@ -69,12 +69,12 @@ impl Rebuilder<'_> {
                 self.note(known.file, &known.version, &found.attr, path);
             }
             Ok(Some(known)) if !known.offline.is_empty() => {
-                self.tell_stub(path, "is a copy of a stub that was made in another place");
+                self.tell_stub(path, "is a stub that was copied from another file");
             }
             Ok(_) => {
                 let is_stub = marks.is_unbelieved_stub(&**self.lower, found.ino());
                 if is_stub.map_err(Error::below(path))? {
-                    self.tell_stub(path, "is a stub by a mark that root does not believe");
+                    self.tell_stub(path, "looks like a stub, but root does not trust its mark");
                 }
             }
             // Files of other users do not belong to this tier.

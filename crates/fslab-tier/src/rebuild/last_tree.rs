@@ -57,7 +57,7 @@ impl Rebuilder<'_> {
             if walk.is_some() && walk == used {
                 tracing::warn!("a copy of the archived tree can't be used: {error}");
             } else {
-                let what = "an archived tree can't be used, and an earlier one may be";
+                let what = "an archived tree can't be used; an earlier one may be used instead";
                 self.rebuilt.problems.push(format!("{what}: {error}"));
             }
         }

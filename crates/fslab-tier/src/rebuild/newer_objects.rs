@@ -1,5 +1,5 @@
-//! Objects that the archived tree does not name: files archived later, objects that have moved, and
-//! objects that no file needs.
+//! Objects that the archived tree does not refer to: files archived later, objects that have moved,
+//! and objects that no file needs.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -40,8 +40,8 @@ impl Told {
         self.object_bytes = self.object_bytes.saturating_add(location.length);
     }
 
-    /// The length of a container that holds only these objects. A bundle has a list of them at each
-    /// end; objects in a row have none.
+    /// The length of a container that contains only these objects. A bundle has a list of them at
+    /// each end; a sequence of objects without a list has none.
     fn bytes(&self) -> u64 {
         let list = list_bytes(self.objects);
         let lists = if self.first == list { 2 * list } else { 0 };
@@ -49,23 +49,23 @@ impl Told {
     }
 }
 
-/// The file at the path that an object was archived from.
+/// The file at the original path of an object.
 enum Standing {
     /// A stub that may be replaced: this run made it, or it is an earlier version of the same file.
     Gives(Box<Residency>),
     /// A file of this tier with the same or a later version.
     Later,
-    /// Anything else, which stays.
+    /// Anything else, which is kept.
     Other,
 }
 
 impl Rebuilder<'_> {
-    /// Processes each object of which no file was made yet.
+    /// Processes each object for which no file was made yet.
     pub(super) fn add_younger(&mut self, request: &Request) -> Result<()> {
         for archive in self.archives {
             let mut add = |part: &[(Id, u64)]| self.add_containers(archive, part, request);
             match in_parts(archive, LISTED_MAX, &mut add) {
-                // Another archive may hold what this one could not return.
+                // Another archive may contain the data that this one could not return.
                 Err(error @ Error::Archive { .. }) => self.tell(Err(error)),
                 added => added?,
             }
@@ -135,8 +135,8 @@ impl Rebuilder<'_> {
         Ok(true)
     }
 
-    /// Records an object as a candidate for a file whose object is not where the archived tree
-    /// says. The same version in another place is preferred, then the latest version.
+    /// Records an object as a candidate for a file whose object is not at the location in the
+    /// archived tree. The same version at another location is preferred, then the latest version.
     fn offer(&mut self, file: Id, found: super::Latest) {
         let is_wanted = found.0 <= self.until;
         if let Some(latest) = self.missing.get_mut(&file).filter(|_| is_wanted) {
@@ -148,7 +148,7 @@ impl Rebuilder<'_> {
     }
 
     /// Makes a file of an object if it is newer than the archived tree. Otherwise records that no
-    /// file names it.
+    /// file refers to it.
     fn place(&mut self, object: &ObjectReader) -> Result<()> {
         let heading = object.heading();
         let is_ours = heading.tier == self.tier && heading.kind == KIND_FILE;
@@ -167,14 +167,14 @@ impl Rebuilder<'_> {
         placed.map(drop)
     }
 
-    /// Records that no file names an object. It can be restored until its retention time has
+    /// Records that no file refers to an object. It can be restored until its retention time has
     /// passed.
     fn retire(&mut self, state: ObjectState, file: Id, version: &Version, path: &[u8]) {
         let row = self.row(state, file, Id::default(), version, path);
         self.notes.put(row);
     }
 
-    /// Makes or replaces the file of an object. Returns whether a file names the object now.
+    /// Makes or replaces the file of an object. Returns whether a file now refers to the object.
     fn add_object(&mut self, attributes: &Attributes, file: Id, version: &Version) -> Result<bool> {
         let path = &attributes.path;
         let found = match Found::at(self.lower, path) {
@@ -193,7 +193,8 @@ impl Rebuilder<'_> {
         };
         match self.standing(&found, file, version)? {
             Standing::Gives(known) => {
-                // If the stub is of another file, only this name is replaced. Its other names stay.
+                // If the stub belongs to another file, only this name is replaced. Its other names
+                // are kept.
                 let earlier = &known.version;
                 let has_other_names = found.attr.links > 1;
                 if has_other_names && known.file == file {

@@ -1,6 +1,6 @@
 //! The role of each object in a rebuild. Roles are kept in the catalogue's rows, in the field for
-//! the number of a scan, so that objects take no memory. Rows of an earlier run are ignored,
-//! because they are about another tree.
+//! the number of a scan, so that objects need no memory. Rows of an earlier run are ignored,
+//! because they describe another tree.
 
 use std::collections::HashMap;
 
@@ -11,11 +11,11 @@ use crate::id::Id;
 /// The role of an object in a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Role {
-    /// An existing file names it.
+    /// An existing file refers to it.
     Kept,
-    /// A file that this run made names it.
+    /// A file that this run made refers to it.
     Made,
-    /// It is in an archive, and no file names it.
+    /// It is in an archive, and no file refers to it.
     Unneeded,
 }
 
@@ -36,7 +36,8 @@ impl<'a> ObjectRoles<'a> {
         Ok(Self { kept: catalogue.begin_scan()?, ..Self::of_no_run(catalogue) })
     }
 
-    /// Ends the survey. Objects recorded from here on are made into files, or found, by this run.
+    /// Ends the survey. Objects recorded from now on belong to files that this run makes, or are
+    /// only found.
     pub(super) fn begin_making(&mut self) -> Result<()> {
         self.write(0)?;
         self.made = self.catalogue.begin_scan()?;
@@ -92,7 +93,7 @@ impl<'a> ObjectRoles<'a> {
         })
     }
 
-    /// Returns the number of objects that no file names and that can be restored.
+    /// Returns the number of objects that no file refers to and that can be restored.
     pub(super) fn unneeded(&mut self) -> Result<u64> {
         let mut count = 0;
         self.for_each(&mut |role, _| count += u64::from(role == Role::Unneeded))?;

@@ -48,7 +48,7 @@ impl Rebuilder<'_> {
             (Ok(_), None) => {}
             (Err(error), archived) if error.errno() == Errno::NOENT => match archived {
                 Some((file, _)) => return self.make_missing(entry, *file),
-                // It was not archived when the tree was made, and not since.
+                // The file was archived neither before nor after the tree was made.
                 None if entry.size > 0 => self.rebuilt.lost.push(shown(path)),
                 None => {}
             },
@@ -60,13 +60,14 @@ impl Rebuilder<'_> {
     }
 
     /// Reports an existing file that is not the archived one. A killed rebuild may leave such a
-    /// file, if the file system below has no nameless files.
+    /// file, if the lower file system has no nameless files.
     fn tell_other(&mut self, path: &[u8], version: &Version, found: &Found) {
         let is_same = (found.attr.size, found.attr.modified) == (version.size, version.modified);
         let is_file = found.attr.kind == FileKind::Regular;
         let read = || self.around.marks.read(&**self.lower, found.ino());
         if is_file && !is_same && matches!(read(), Ok(None)) {
-            let why = "was there, and is not what was archived; remove it and rebuild again";
+            let why = "already exists and differs from the archived file; remove it and rebuild \
+                again";
             self.rebuilt.problems.push(format!("{}: {why}", shown(path)));
         }
     }
@@ -84,8 +85,8 @@ impl Rebuilder<'_> {
         }
     }
 
-    /// Makes a file from the version that the tree names, even if its object was moved. If that
-    /// version is missing, uses the latest version in the archives.
+    /// Makes a file from the version in the tree, even if its object was moved. If that version is
+    /// missing, uses the latest version in the archives.
     fn make_missing(&mut self, entry: &TreeEntry, file: Id) -> Result<()> {
         // Other reasons for its absence were reported before.
         let Some(latest) = self.missing.get(&file).copied() else { return Ok(()) };

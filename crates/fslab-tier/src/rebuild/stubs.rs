@@ -16,7 +16,7 @@ use crate::stored::{Attributes, Residency, Version};
 
 impl Rebuilder<'_> {
     /// Makes a file whose bytes are in archives, or an empty file. It gets its name once it is
-    /// complete, if the file system below has nameless files. A program that opened it earlier
+    /// complete, if the lower file system has nameless files. A program that opened it earlier
     /// would read zeros.
     pub(super) fn make_stub(
         &mut self,
@@ -58,7 +58,7 @@ impl Rebuilder<'_> {
 
     fn take_back(&self, parent: Ino, name: Name<'_>, path: &[u8]) {
         if let Err(error) = self.lower.unlink(&self.request(), parent, name) {
-            tracing::warn!(%error, "{}: half of it is left", shown(path));
+            tracing::warn!(%error, "{}: can't remove the incomplete file", shown(path));
         }
     }
 
@@ -86,7 +86,8 @@ impl Rebuilder<'_> {
         write(&residency)?;
         resize(version.size)?;
         if let Err(error) = self.put_poison(&residency, (ino, handle)) {
-            tracing::info!(%error, "{}: reads as zeros below", shown(&attributes.path));
+            tracing::info!(%error, "{}: can't write poison; it reads as zeros while the tree is \
+                not mounted", shown(&attributes.path));
             // Removes poison that may have been written to a part of it.
             resize(0)?;
             resize(version.size)?;
@@ -98,7 +99,7 @@ impl Rebuilder<'_> {
     /// Turns a stub with several names into a later version. The residency is written last: if this
     /// run is stopped before, the next one finds the earlier version and repeats the change. After
     /// a failure, the file gets the size and time of the earlier version again. Other values would
-    /// count as a change.
+    /// be treated as a change.
     pub(super) fn renew(
         &mut self,
         found: &Found,
@@ -109,7 +110,7 @@ impl Rebuilder<'_> {
         let (path, ino) = (&attributes.path, found.ino());
         let below = || Error::below(path);
         let own = OwnFile::open(self.lower, &self.around.calendar, ino, true).map_err(below())?;
-        // The placeholder for its bytes stays of the same kind: holes or poison.
+        // The placeholder for its bytes remains of the same kind: holes or poison.
         let earlier = self.own_residency(found);
         let poisoned = earlier.as_ref().is_some_and(Residency::is_poisoned);
         let residency = Residency { poisoned, ..self.stub(file, version, &found.attr) };
@@ -150,7 +151,7 @@ impl Rebuilder<'_> {
         self.around.marks.write(&**self.lower, &self.request(), ino, residency).map_err(below())
     }
 
-    /// Fills a whole file with poison, if its residency says that it has some.
+    /// Fills a whole file with poison, if its residency records poison.
     fn put_poison(&self, residency: &Residency, file: (Ino, Handle)) -> fslab_vfs::Result<()> {
         let size = residency.version.size;
         if residency.is_poisoned() {
@@ -174,7 +175,7 @@ impl Rebuilder<'_> {
         }
     }
 
-    /// Records that a file exists and names an object.
+    /// Records that a file exists and refers to an object.
     pub(super) fn note(&mut self, file: Id, version: &Version, attr: &Attr, path: &[u8]) {
         let inode = (self.around.inode_identity)(attr);
         let row = self.row(ObjectState::Live, file, inode, version, path);

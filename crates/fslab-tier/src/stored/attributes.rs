@@ -21,7 +21,8 @@ pub struct Attributes {
     pub device: u32,
     /// Number of names.
     pub links: u32,
-    /// The inode number below. Entries of a tree with the same number are one file.
+    /// The inode number in the lower file system. Entries of a tree with the same number are one
+    /// file.
     pub ino: u64,
     /// Last read.
     pub accessed: Timestamp,
@@ -42,7 +43,7 @@ pub struct TreeEntry {
     pub attributes: Attributes,
     /// Bytes of a regular file.
     pub size: u64,
-    /// The archived version that was the file's present state, and the file's identity.
+    /// The archived version with the same content as the file, and the file's identity.
     pub archived: Option<(crate::Id, Version)>,
 }
 
@@ -98,7 +99,7 @@ impl Attributes {
     /// Reads the attributes from a record.
     ///
     /// # Errors
-    /// Why the record is invalid.
+    /// The reason why the record is invalid.
     pub fn decode(from: &mut Cursor<'_>) -> Result<Self> {
         if from.0.len() > TREE_ENTRY_BYTES_MAX {
             return Err(Corrupt("the description of a file is too long"));
@@ -133,13 +134,13 @@ impl Attributes {
     /// Rejects invalid paths. Archives are not trusted, and a path must not lead out of a tree.
     fn check(self) -> Result<Self> {
         if self.kind().is_none() {
-            return Err(Corrupt("a file is of no known kind"));
+            return Err(Corrupt("a file has an unknown type"));
         }
         let is_name = |part: &[u8]| !matches!(part, b"" | b"." | b"..") && part.len() <= 255;
         let parts: Vec<_> = self.path.split(|byte| *byte == b'/').collect();
         let is_path = self.path.is_empty() || parts.iter().all(|part| is_name(part));
         if !is_path || self.path.contains(&0) || self.path.len() > ATTRIBUTES_BYTES_MAX / 2 {
-            return Err(Corrupt("a path is none"));
+            return Err(Corrupt("a path is not valid"));
         }
         Ok(self)
     }
@@ -168,7 +169,7 @@ impl TreeEntry {
     /// Decodes an entry from the bytes that follow its length.
     ///
     /// # Errors
-    /// Why the entry is invalid.
+    /// The reason why the entry is invalid.
     pub fn decode(bytes: &[u8]) -> Result<Self> {
         let mut from = Cursor(bytes);
         let attributes = Attributes::decode(&mut from)?;
@@ -176,7 +177,7 @@ impl TreeEntry {
         let archived = match from.byte()? {
             0 => None,
             1 => Some((from.id()?, decode_version(&mut from)?)),
-            _ => return Err(Corrupt("an entry of a tree is of no known form")),
+            _ => return Err(Corrupt("an entry of a tree has an unknown format")),
         };
         from.end()?;
         Ok(Self { attributes, size, archived })

@@ -6,13 +6,13 @@
 use zerocopy::little_endian::{I64, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-/// The xattr that holds a file's residency. The first name is for root's tiers, the second for
+/// The xattr that contains a file's residency. The first name is for root's tiers, the second for
 /// those of ordinary users. The same applies to all following names.
 pub const RESIDENCY_NAMES: [&str; 2] = ["trusted.fslab.tier", "user.fslab.tier"];
-/// The xattr on the root of a tree that names its tier.
+/// The xattr on the root of a tree that identifies its tier.
 pub const TREE_NAMES: [&str; 2] = ["trusted.fslab.tier.tree", "user.fslab.tier.tree"];
-/// The xattr on the root of a tree that counts how often an engine began to use the tree. The
-/// catalogue has the same counter.
+/// The xattr on the root of a tree with the number of times that an engine began to use the tree.
+/// The catalogue has the same counter.
 pub const USES_NAMES: [&str; 2] = ["trusted.fslab.tier.uses", "user.fslab.tier.uses"];
 /// The xattr on the root of a tree that distinguishes it from other trees of the same tier.
 pub const WRITER_NAMES: [&str; 2] = ["trusted.fslab.tier.writer", "user.fslab.tier.writer"];
@@ -32,13 +32,13 @@ pub const BLOCK_LOG2: u8 = 20;
 pub const SIZE_MAX: u64 = i64::MAX as u64;
 /// The longest residency xattr. The xattrs of an inode of ext4 share one block of 4096 bytes.
 pub const RESIDENCY_BYTES_MAX: usize = 2048;
-/// The number of archives that may hold a copy of a file.
+/// The number of archives that may contain a copy of a file.
 pub const COPIES_MAX: usize = 8;
 /// The longest description of a file: path, target and xattrs.
 pub const ATTRIBUTES_BYTES_MAX: usize = 1 << 20;
 /// Entries of the table of blocks that are hashed together.
 pub const PAGE_ENTRIES: u64 = 1024;
-/// The most pages of a table, for an object of 2 PiB. Their hashes take 64 MiB of memory while the
+/// The most pages of a table, for an object of 2 PiB. Their hashes need 64 MiB of memory while the
 /// object is read.
 pub const PAGES_MAX: u64 = 1 << 21;
 /// The longest stored form of a block. Encoding may add a little.
@@ -66,23 +66,23 @@ pub const TAG_BYTES: u64 = 16;
 
 /// The file was changed since its last version was archived. Its resident blocks are authoritative.
 pub const FLAG_CHANGED: u8 = 1;
-/// Blocks were being moved. The modification time below may not be that of the file.
+/// Blocks were being moved. The modification time of the lower file may not be that of the file.
 pub const FLAG_MOVING: u8 = 2;
 
-/// The version of a residency whose offline blocks hold poison below. Programs without support for
-/// poison would take it for data, so they refuse this version.
+/// The version of a residency whose offline blocks contain poison in the lower file. Programs
+/// without support for poison would treat it as data, so they refuse this version.
 pub const VERSION_POISONED: u8 = 2;
 
-/// An object holds the bytes of a file.
+/// An object contains the bytes of a file.
 pub const KIND_FILE: u8 = 1;
-/// An object holds the names and attributes of a whole tree.
+/// An object contains the names and attributes of a whole tree.
 pub const KIND_TREE: u8 = 2;
 
 /// An object lists the other objects of its container.
 pub const KIND_BUNDLE: u8 = 3;
 /// The most objects of a bundle. Their list fits into one block.
 pub const MEMBERS_MAX: usize = 4096;
-/// The most bytes of a bundle. No longer ones are written, and a list with more bytes is invalid.
+/// The most bytes of a bundle. Larger ones are not written, and a list with more bytes is invalid.
 pub const BUNDLE_BYTES_MAX: u64 = 64 << 20;
 
 /// A block is stored raw.
@@ -102,11 +102,11 @@ pub struct ResidencyRecord {
     /// Archives with a copy.
     pub copies: u8,
     pub zero: u8,
-    /// The tier it belongs to.
+    /// The tier that the file belongs to.
     pub tier: [u8; 16],
     /// The identity of the file, which does not depend on its inode.
     pub file: [u8; 16],
-    /// The inode it was written to.
+    /// The inode that this was written to.
     pub inode: [u8; 16],
     /// The last archived version.
     pub object: [u8; 16],
@@ -116,7 +116,7 @@ pub struct ResidencyRecord {
     pub length: U64,
     /// Size of that version in bytes.
     pub size: U64,
-    /// Rises with each version.
+    /// Increases with each version.
     pub sequence: U64,
     /// Time of modification of that version.
     pub modified_seconds: I64,
@@ -125,8 +125,9 @@ pub struct ResidencyRecord {
     pub runs: U32,
     /// Hash of the object's head, attributes and table of blocks.
     pub root: [u8; 32],
-    /// When bytes were last recalled, or a program began to change the file, in seconds since 1970.
-    /// It is 0 if this never happened, or happened before the time was recorded.
+    /// The time when bytes were last recalled, or when a program last began to change the file, in
+    /// seconds since 1970. It is 0 if this never happened, or happened before the time was
+    /// recorded.
     pub touched_seconds: U32,
     /// CRC32C of the whole value with this field zero.
     pub crc: U32,
@@ -157,7 +158,7 @@ pub struct HeadRecord {
     pub object: [u8; 16],
     pub file: [u8; 16],
     pub tier: [u8; 16],
-    /// Rises with each object of a tier.
+    /// Increases with each object of a tier.
     pub sequence: U64,
     /// Size of the contents in bytes.
     pub size: U64,
@@ -167,7 +168,7 @@ pub struct HeadRecord {
     pub crc: U32,
 }
 
-/// The place of a block in an object, and the hash of its bytes.
+/// The location of a block in an object, and the hash of its bytes.
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
 pub struct EntryRecord {
@@ -234,7 +235,7 @@ const _: () = assert!(size_of::<MemberRecord>() == 32);
 const _: () = assert!(size_of::<TailRecord>() == 72);
 const _: () = assert!((MEMBERS_MAX * size_of::<MemberRecord>()) as u64 <= BLOCK_BYTES);
 
-/// Returns the CRC32C of all bytes of a record except the last four, which hold the checksum.
+/// Returns the CRC32C of all bytes of a record except the last four, which contain the checksum.
 #[must_use]
 pub fn crc_of(record: &[u8]) -> u32 {
     crc32c::crc32c(&record[..record.len().saturating_sub(4)])

@@ -1,7 +1,7 @@
 //! The names of a tier's xattrs, and the files on which they are trusted.
 //!
-//! A residency decides which bytes a reader of the file gets. Anyone who could forge one could read
-//! any file of the tier.
+//! A residency determines which bytes a reader of the file gets. Anyone who could forge one could
+//! read any file of the tier.
 
 use std::ffi::OsStr;
 
@@ -24,10 +24,10 @@ pub use writing::WriterMark;
 /// The xattrs of a tier, by the owner of the tier.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Marks {
-    /// Those of root's tiers: `trusted.`, which nobody else reads or writes.
+    /// The xattrs of root's tiers: `trusted.`, which nobody else can read or write.
     Trusted,
-    /// Those of an ordinary user's tiers: `user.`, which anyone who may write to a file can set.
-    /// They are trusted only on this user's files, and files of other users are skipped.
+    /// The xattrs of an ordinary user's tiers: `user.`, which anyone who may write to a file can
+    /// set. They are trusted only on this user's files, and files of other users are skipped.
     Own(u32),
 }
 
@@ -46,13 +46,13 @@ impl Marks {
         }
     }
 
-    /// Returns the name of the xattr that holds a file's residency.
+    /// Returns the name of the xattr that contains a file's residency.
     #[must_use]
     pub fn residency_name(self) -> &'static str {
         self.choose(RESIDENCY_NAMES)
     }
 
-    /// Returns the name of the xattr on the root of a tree that names its tier.
+    /// Returns the name of the xattr on the root of a tree that identifies its tier.
     #[must_use]
     pub fn tree_name(self) -> &'static str {
         self.choose(TREE_NAMES)
@@ -70,8 +70,8 @@ impl Marks {
     /// Returns the residency of a file; `None` for a file that was never archived.
     ///
     /// # Errors
-    /// `EACCES` if the file is this user's, but its mode denies reading. Errors of the file system
-    /// below, or why the value is invalid.
+    /// `EACCES` if the file is this user's, but its mode denies reading. Errors of the lower file
+    /// system, or the reason why the value is invalid.
     pub fn read(self, fs: &dyn FileSystem, ino: Ino) -> ReadResidency {
         let value = match get(fs, ino, self.residency_name()) {
             // A user who can't read another user's file can't have marked it either.
@@ -82,15 +82,19 @@ impl Marks {
             value => value?,
         };
         let Some(value) = value else { return Ok(None) };
-        self.check(fs, ino, "the residency of a file that belongs to another user")?;
+        self.check(
+            fs,
+            ino,
+            "its residency is not trusted, because the file belongs to another user",
+        )?;
         Ok(Some(Residency::decode(&value)?))
     }
 
     /// Like [`Self::read`], for a caller that keeps others from accessing the file meanwhile. If
-    /// the mode denies its owner access, permission is granted for the moment.
+    /// the mode denies its owner access, the permission is granted temporarily.
     ///
     /// # Errors
-    /// Errors of the file system below, or why the value is invalid.
+    /// Errors of the lower file system, or the reason why the value is invalid.
     pub fn read_at_rest(self, fs: &dyn FileSystem, ino: Ino) -> ReadResidency {
         let read = || self.read(fs, ino);
         match read() {
@@ -109,10 +113,11 @@ impl Marks {
         matches!(self, Self::Own(_)) && error.errno() == Errno::ACCESS
     }
 
-    /// Returns whether a file is a stub by an untrusted mark. Then its bytes are in no file here.
+    /// Returns whether a file is a stub according to an untrusted mark. The bytes of such a file
+    /// are in no file here.
     ///
     /// # Errors
-    /// Errors of the file system below.
+    /// Errors of the lower file system.
     pub fn is_unbelieved_stub(self, fs: &dyn FileSystem, ino: Ino) -> fslab_vfs::Result<bool> {
         if self != Self::Trusted {
             return Ok(false);
@@ -122,11 +127,11 @@ impl Marks {
         Ok(known.is_some_and(|known| !known.offline.is_empty()))
     }
 
-    /// Writes the residency of a file, not durably. Like for [`Self::read_at_rest`], the caller
+    /// Writes the residency of a file without a sync. As for [`Self::read_at_rest`], the caller
     /// keeps others from accessing the file meanwhile.
     ///
     /// # Errors
-    /// `E2BIG` if it has too many runs; errors of the file system below.
+    /// `E2BIG` if it has too many runs; errors of the lower file system.
     pub fn write(
         self,
         fs: &dyn FileSystem,
@@ -146,7 +151,7 @@ impl Marks {
     /// Returns the mark on the root of a tree; `None` if the tree belongs to no tier of this user.
     ///
     /// # Errors
-    /// Errors of the file system below, or why the mark is invalid.
+    /// Errors of the lower file system, or the reason why the mark is invalid.
     pub fn read_tree(self, fs: &dyn FileSystem) -> Result<Option<TreeMark>, Unreadable> {
         let Some(value) = get(fs, Ino::ROOT, self.tree_name())? else {
             // Root gets an error for an untrusted mark, so that it does not make a second tier of
@@ -154,14 +159,14 @@ impl Marks {
             let has_other = self == Self::Trusted && get(fs, Ino::ROOT, TREE_NAMES[1])?.is_some();
             return if has_other { Err(Corrupt(UNTRUSTED).into()) } else { Ok(None) };
         };
-        self.check(fs, Ino::ROOT, "its mark is one that another user can set")?;
+        self.check(fs, Ino::ROOT, "its mark is not trusted, because another user can set it")?;
         Ok(Some(residency::decode_tree(&value)?))
     }
 
     /// Marks a tree durably as belonging to a tier.
     ///
     /// # Errors
-    /// `EPERM` if the tree belongs to another user; errors of the file system below.
+    /// `EPERM` if the tree belongs to another user; errors of the lower file system.
     pub fn write_tree(self, fs: &dyn FileSystem, mark: &TreeMark) -> fslab_vfs::Result<()> {
         if !self.are_believed(&fs.getattr(&own_request(), Ino::ROOT, None)?) {
             return Err(Errno::PERM.into());
@@ -169,11 +174,11 @@ impl Marks {
         write_durably(fs, self.tree_name(), &residency::encode_tree(mark))
     }
 
-    /// Returns how often engines began to use a tree, according to its root; `None` if the root has
-    /// no valid count.
+    /// Returns the number of times that engines began to use a tree, according to its root; `None`
+    /// if the root has no valid count.
     ///
     /// # Errors
-    /// Errors of the file system below.
+    /// Errors of the lower file system.
     pub fn read_open_epoch(self, fs: &dyn FileSystem) -> fslab_vfs::Result<Option<u64>> {
         let value = get(fs, Ino::ROOT, self.choose(USES_NAMES))?;
         Ok(value.and_then(|value| value.try_into().ok()).map(u64::from_le_bytes))
@@ -182,7 +187,7 @@ impl Marks {
     /// Records this count durably.
     ///
     /// # Errors
-    /// Errors of the file system below.
+    /// Errors of the lower file system.
     pub fn write_open_epoch(self, fs: &dyn FileSystem, uses: u64) -> fslab_vfs::Result<()> {
         write_durably(fs, self.choose(USES_NAMES), &uses.to_le_bytes())
     }
@@ -196,10 +201,10 @@ impl Marks {
     }
 }
 
-const UNTRUSTED: &str = "its mark is one that ordinary users can set, and root believes none of \
-                         these: ask as the user whose tier it is";
+const UNTRUSTED: &str = "its mark is one that ordinary users can set, so root does not trust it; \
+                         run this as the owner of the tier";
 
-/// Returns whether an xattr is one of a tier. The mount neither shows nor sets it.
+/// Returns whether an xattr is one of a tier. The mount neither shows it nor lets programs set it.
 #[must_use]
 pub fn is_ours(name: &OsStr) -> bool {
     let ours = [MODE_NAMES, OPENINGS_NAMES, RESIDENCY_NAMES, TREE_NAMES, USES_NAMES, WRITER_NAMES];
@@ -225,8 +230,8 @@ pub(crate) fn sync_root(fs: &dyn FileSystem) -> fslab_vfs::Result<()> {
     synced
 }
 
-/// Returns whether an error means that the root takes no xattr: there is no space, it is read-only
-/// or another user's, or xattrs are not supported.
+/// Returns whether an error means that the root does not accept an xattr. Reasons are lack of
+/// space, a read-only root, a root of another user, and missing support for xattrs.
 pub(crate) fn takes_no_xattr(errno: Errno) -> bool {
     matches!(
         errno,

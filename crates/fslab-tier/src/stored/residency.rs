@@ -1,4 +1,4 @@
-//! The residency of a file: an xattr on the file that is authoritative for where its bytes are.
+//! The residency of a file: an xattr that is the authority for the location of its bytes.
 
 use fslab_vfs::Timestamp;
 use zerocopy::{FromBytes, IntoBytes};
@@ -11,10 +11,10 @@ use super::format::{
 use crate::id::Id;
 use crate::runs::Runs;
 
-/// The place of an object in an archive.
+/// The location of an object in an archive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Location {
-    /// The container that holds it, perhaps with other objects.
+    /// The container of the object, which may contain other objects.
     pub container: Id,
     /// Its offset in the container, in bytes.
     pub offset: u64,
@@ -25,13 +25,13 @@ pub struct Location {
 /// An archived version of a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Version {
-    /// The object that holds it.
+    /// The object that contains it.
     pub object: Id,
-    /// The place of the object, which is the same in each archive.
+    /// The location of the object, which is the same in each archive.
     pub location: Location,
     /// Size of the file in bytes.
     pub size: u64,
-    /// Rises with each version.
+    /// Increases with each version.
     pub sequence: u64,
     /// Time of the last modification.
     pub modified: Timestamp,
@@ -42,7 +42,7 @@ pub struct Version {
 }
 
 impl Version {
-    /// Adds further archives with copies, up to the number that can be recorded.
+    /// Adds archives with copies, up to the number that can be recorded.
     #[must_use]
     pub fn with_copies(mut self, archives: &[Id]) -> Self {
         for archive in archives {
@@ -54,23 +54,24 @@ impl Version {
     }
 }
 
-/// The residency of a file: where its bytes are.
+/// The residency of a file: the location of its bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Residency {
-    /// The tier it belongs to.
+    /// The tier that the file belongs to.
     pub tier: Id,
     /// The file.
     pub file: Id,
-    /// The inode this was written to.
+    /// The inode that this was written to.
     pub inode: Id,
     /// The file was changed since `version`. Its resident blocks are authoritative.
     pub changed: bool,
-    /// Blocks were being moved. The modification time below may not be that of the file.
+    /// Blocks were being moved. The modification time of the lower file may not be that of the
+    /// file.
     pub moving: bool,
-    /// Offline blocks hold poison below; otherwise they are holes.
+    /// Offline blocks contain poison in the lower file; otherwise they are holes.
     pub poisoned: bool,
-    /// When bytes were last recalled, or a program began to change the file, in seconds since 1970.
-    /// It is 0 if unknown.
+    /// The time when bytes were last recalled, or when a program last began to change the file, in
+    /// seconds since 1970. It is 0 if unknown.
     pub touched_seconds: u32,
     /// The last archived version.
     pub version: Version,
@@ -119,7 +120,7 @@ impl Residency {
         (value.len() <= RESIDENCY_BYTES_MAX).then_some(value)
     }
 
-    /// Returns whether the file below contains poison, which requires an offline block.
+    /// Returns whether the lower file contains poison, which requires an offline block.
     #[must_use]
     pub fn is_poisoned(&self) -> bool {
         self.poisoned && !self.offline.is_empty()
@@ -128,13 +129,13 @@ impl Residency {
     /// Decodes the value of the xattr.
     ///
     /// # Errors
-    /// Why the value is invalid.
+    /// The reason why the value is invalid.
     pub fn decode(value: &[u8]) -> Result<Self, Corrupt> {
         let (record, rest) = ResidencyRecord::read_from_prefix(value)
             .or(Err(Corrupt("the residency of a file is cut short")))?;
         let is_known = matches!(record.version, VERSION | VERSION_POISONED);
         if record.magic != RESIDENCY_MAGIC || !is_known {
-            return Err(Corrupt("the residency of a file is of a form that is not known"));
+            return Err(Corrupt("the residency of a file has an unknown format"));
         }
         if !is_sealed(value, size_of::<ResidencyRecord>()) {
             return Err(Corrupt("the residency of a file is damaged"));
@@ -142,7 +143,7 @@ impl Residency {
         let mut rest = Cursor(rest);
         let size = record.size.get();
         if size > SIZE_MAX || usize::from(record.copies) > COPIES_MAX {
-            return Err(Corrupt("the residency of a file has numbers that are too large"));
+            return Err(Corrupt("the residency of a file contains numbers that are too large"));
         }
         let copies = (0..record.copies).map(|_| rest.id()).collect::<Result<_, _>>()?;
         let offline = runs(&mut rest, record.runs.get(), blocks_of(size))?;
@@ -178,7 +179,7 @@ impl Residency {
 }
 
 fn runs(rest: &mut Cursor<'_>, count: u32, blocks: u64) -> Result<Runs, Corrupt> {
-    let too_large = Corrupt("an offline run lies behind the end of its file");
+    let too_large = Corrupt("an offline run is past the end of its file");
     let (mut runs, mut behind) = (Runs::new(), 0_u64);
     for _ in 0..count {
         let start = behind.checked_add(rest.packed()?).ok_or(too_large)?;
@@ -201,7 +202,8 @@ pub(super) fn resealed(value: &[u8]) -> Vec<u8> {
     value
 }
 
-/// Writes a CRC of the whole value to the last four bytes of its record. They count as zero in it.
+/// Writes a CRC of the whole value to the last four bytes of its record. These four bytes are
+/// treated as zero in the CRC.
 fn seal(value: &mut [u8], record_bytes: usize) {
     value[record_bytes - 4..record_bytes].fill(0);
     let crc = crc32c::crc32c(value);
@@ -217,10 +219,10 @@ fn is_sealed(value: &[u8], record_bytes: usize) -> bool {
 /// The residency of a file; `None` for a file that was never archived.
 pub type ReadResidency = Result<Option<Residency>, Unreadable>;
 
-/// Why a residency can't be read.
+/// The reason why a residency can't be read.
 #[derive(Debug, thiserror::Error)]
 pub enum Unreadable {
-    /// The file system below failed.
+    /// The lower file system failed.
     #[error(transparent)]
     Below(#[from] fslab_vfs::Error),
     /// The value is invalid.
@@ -231,7 +233,7 @@ pub enum Unreadable {
 /// The mark on the root of a tree.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TreeMark {
-    /// The tier it belongs to.
+    /// The tier that the tree belongs to.
     pub tier: Id,
     /// The path of that tier's home.
     pub home: Vec<u8>,
@@ -248,13 +250,13 @@ impl TreeMark {
 /// Decodes the mark of a tree.
 ///
 /// # Errors
-/// Why the mark is invalid.
+/// The reason why the mark is invalid.
 pub fn decode_tree(value: &[u8]) -> Result<TreeMark, Corrupt> {
     let (record, home) =
         TreeRecord::read_from_prefix(value).or(Err(Corrupt("the mark of a tree is cut short")))?;
     let is_known = record.magic == TREE_MAGIC && record.version == VERSION;
     if !is_known || !is_sealed(value, size_of::<TreeRecord>()) {
-        return Err(Corrupt("the mark of a tree is damaged or not known"));
+        return Err(Corrupt("the mark of a tree is damaged or has an unknown format"));
     }
     Ok(TreeMark { tier: Id(record.tier), home: home.to_vec() })
 }
@@ -325,7 +327,7 @@ pub(crate) mod tests {
         assert_ne!(known.touched_seconds, example().touched_seconds);
     }
 
-    /// Only offline blocks can hold poison.
+    /// Only offline blocks can contain poison.
     #[test]
     fn residency_without_offline_blocks_is_not_poisoned() {
         let resident = Residency { offline: Runs::new(), ..example() };

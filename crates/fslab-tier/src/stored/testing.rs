@@ -62,8 +62,8 @@ pub fn check_container(bytes: &[u8]) {
     check_encrypted(bytes);
 }
 
-/// Checks that each accepted chunk of an encrypted container is what encryption writes. Returns the
-/// number of accepted chunks.
+/// Checks that each accepted chunk of an encrypted container equals what encryption writes. Returns
+/// the number of accepted chunks.
 fn check_encrypted(bytes: &[u8]) -> usize {
     let inner = Arc::new(MemoryArchive::new(ARCHIVE, "bytes"));
     inner.put((KIND, CONTAINER), bytes.to_vec());
@@ -84,7 +84,7 @@ fn check_encrypted(bytes: &[u8]) -> usize {
     if believed.len() as u64 * CHUNK_BYTES >= length {
         read_all(plain.clone()).ok();
     }
-    // Writing to memory does not fail. If it did, the comparison below would.
+    // Writing to memory does not fail. If it did, the comparison below would fail.
     let again = sealed_with_key(&plain, Salt::of(bytes)).unwrap_or_default();
     for number in &believed {
         let start = HEAD_BYTES + number * SEALED_BYTES;
@@ -128,7 +128,7 @@ impl Identities for Salt {
     }
 }
 
-/// Checks that an accepted entry of a tree stays below the root, and decodes to the same entry
+/// Checks that an accepted entry of a tree does not leave the root, and decodes to the same entry
 /// after it is written again.
 ///
 /// # Panics
@@ -158,11 +158,11 @@ fn read_all(container: Vec<u8>) -> crate::Result<()> {
     Ok(())
 }
 
-/// Returns the container with valid checksums in its last object, if the parts of that fit
-/// together.
+/// Returns the container with valid checksums in its last object, if the sizes of that object's
+/// parts are consistent.
 fn sealed(bytes: &[u8]) -> Vec<u8> {
     let mut container = bytes.to_vec();
-    // If the parts do not fit together, the container stays as it is.
+    // If the sizes are inconsistent, the container is left unchanged.
     seal_last(&mut container);
     container
 }
@@ -198,7 +198,7 @@ fn seal_head(object: &mut [u8]) -> Option<()> {
     Some(())
 }
 
-/// Writes the hash of each page of the table to its place after the table.
+/// Writes the hash of each page of the table to its slot after the table.
 fn seal_pages(rest: &mut [u8], table_bytes: usize) {
     let Some((table, hashes)) = rest.split_at_mut_checked(table_bytes) else { return };
     let pages = table.chunks(PAGE_ENTRIES as usize * size_of::<EntryRecord>());
@@ -321,7 +321,7 @@ mod tests {
         object.attributes().clone()
     }
 
-    /// A list determines the contents of a bundle that was cut off. Without a list, the limit on
+    /// A list determines the contents of a bundle that was truncated. Without a list, the limit on
     /// objects ends the walk from object to object.
     #[test]
     fn objects_per_container_and_bytes_per_bundle_are_limited() {
@@ -355,8 +355,7 @@ mod tests {
         assert_eq!(check_encrypted(&head), 0);
     }
 
-    /// Without valid checksums, damage to a table would be found by its checksum, and the later
-    /// checks would not run.
+    /// An invalid checksum would reveal the damage to a table, and the later checks would not run.
     #[test]
     fn invalid_table_with_valid_checksum_is_refused() {
         let mut file = golden().swap_remove(1);
@@ -366,10 +365,10 @@ mod tests {
         file[table + 12] ^= 1;
         let says = |bytes: Vec<u8>| read_all(bytes).unwrap_err().to_string();
         assert!(says(file.clone()).contains("table of blocks is damaged"));
-        assert!(says(sealed(&file)).contains("table makes no sense"));
+        assert!(says(sealed(&file)).contains("table is inconsistent"));
     }
 
-    /// The object is not the first one of its container, so adding its place overflows too.
+    /// The object is not the first one of its container, so adding its offset overflows too.
     #[test]
     fn block_offset_that_overflows_is_refused() {
         let (first, mut last) = (object(), golden().swap_remove(1));
@@ -377,7 +376,7 @@ mod tests {
         let table = tail.unwrap().table_offset.get() as usize;
         last[table..table + 8].fill(0xff);
         let says = read_all(sealed(&[first, last].concat())).unwrap_err().to_string();
-        assert!(says.contains("table makes no sense"), "{says}");
+        assert!(says.contains("table is inconsistent"), "{says}");
     }
 
     /// `FSLAB_STORED_CASES` sets the number of cases, `FSLAB_SEED` the seed.

@@ -76,7 +76,7 @@ fn copies_fail_over_from_a_full_or_damaging_archive() {
     clock.turn(Duration::from_secs(601));
     archive("rested").unwrap();
     assert_eq!(containers(), [1, 2]);
-    // The bytes that are read back differ from those written.
+    // The bytes that are read back differ from the written bytes.
     first.flips.store(true, Ordering::SeqCst);
     archive("flipped").unwrap();
     assert_eq!(containers(), [1, 3]);
@@ -99,7 +99,7 @@ fn bundles_and_trees_skip_a_full_archive() {
     assert_eq!((bench.archives[0].containers(), bench.archives[1].containers()), (0, 2));
 }
 
-/// A disk may lose written data that a cache still holds, such as that of an NFS client.
+/// A disk may lose written data that a cache still contains, such as that of an NFS client.
 #[test]
 fn copies_are_read_back_from_the_disk() {
     // The build directory is on a disk, so its pages can be dropped from memory.

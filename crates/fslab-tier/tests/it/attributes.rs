@@ -1,4 +1,4 @@
-//! Attributes that programs see while the engine puts a recalled block into its place.
+//! Attributes that programs see while the engine writes a recalled block.
 
 use std::sync::{Arc, mpsc};
 use std::time::Duration;
@@ -42,7 +42,7 @@ impl FileSystem for Written {
 
 type Looking = fn(&Client<'_>, Ino) -> Result<Attr>;
 
-/// A caller that asks for attributes waits for the block, and gets the file's own time.
+/// A caller that requests attributes waits for the block, and gets the file's own time.
 #[test]
 fn temporary_modification_time_of_a_recall_is_never_shown() {
     let looks: [(&str, Looking); 3] = [

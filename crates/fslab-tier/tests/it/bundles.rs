@@ -201,7 +201,7 @@ fn damaged_member_leaves_other_members_readable() {
     assert_eq!((report.files, report.problems.len()), (5, 0), "the tree names it all the same");
 }
 
-/// A damaged place in a bundle hides no intact member from a rebuild.
+/// Damage to a bundle does not hide intact members from a rebuild.
 #[test]
 fn rebuild_finds_all_members_if_one_list_is_damaged() {
     let bench = Bench::new();
@@ -222,7 +222,7 @@ fn rebuild_finds_all_members_if_one_list_is_damaged() {
     assert_eq!((report.younger, report.problems.len()), (3, 1), "{:?}", report.problems);
 }
 
-/// Rebuilds a tree from the archives alone. Returns its contents as programs see them, and the
+/// Rebuilds a tree from only the archives. Returns its contents as programs see them, and the
 /// report.
 fn rebuilt(bench: &Bench) -> (Vec<String>, rebuild::Rebuilt) {
     let lower: Arc<dyn FileSystem> = Arc::new(MemFs::default());
@@ -281,7 +281,7 @@ fn repacking_moves_needed_members_and_frees_the_rest() {
     let expected = picture(&*bench.fs);
     release_all(&bench);
     let client = bench.client();
-    // Reads from a file that stays open through all changes.
+    // Reads from a file that is kept open during all changes.
     let open = client.open(ino_of(&bench, 8), OpenMode::empty()).unwrap();
     replace(&bench, 0..4);
     assert_eq!(expire(&bench).repacked, 0, "more than half of it is needed");
@@ -299,8 +299,8 @@ fn repacking_moves_needed_members_and_frees_the_rest() {
     open.close().unwrap();
     all_are_right(&bench, 0..10);
     assert_eq!(expire(&bench).repacked, 0);
-    // The tree was archived before. The objects that it names were moved since, or replaced by
-    // later versions.
+    // The tree was archived before. Since then its objects were moved, or replaced by later
+    // versions.
     let (found, report) = rebuilt(&bench);
     assert_eq!((report.files, report.younger), (3, 7), "{report:?}");
     assert_eq!(report.lost, Vec::<String>::new());
@@ -319,7 +319,7 @@ fn repacking_keeps_a_modification_time_set_by_hand() {
     let bench = Bench::new();
     bundled(&bench, 10);
     replace(&bench, 0..8);
-    // From here on there are no doubtful files, and no scan updates the catalogue.
+    // From here on the catalogue is not in doubt, and no scan updates it.
     bench.tier.scan(&own_request()).unwrap();
     let modified = Timestamp { seconds: 1_000_000, nanoseconds: 5 };
     let changes = SetAttr { modified: Some(SetTime::To(modified)), ..SetAttr::default() };
@@ -334,7 +334,7 @@ fn repacking_keeps_a_modification_time_set_by_hand() {
 }
 
 /// A removed file can be restored during the retention time, even if other members were moved. Its
-/// object stays as long for others that name it, such as a snapshot of the tree.
+/// object is kept for the same time for other users of it, such as a snapshot of the tree.
 #[test]
 fn removed_member_stays_in_its_bundle_and_can_be_undeleted() {
     let bench = Bench::new();
@@ -417,7 +417,7 @@ fn fully_needed_bundle_is_never_repacked() {
     assert_eq!(place_of(&bench, 0), place);
 }
 
-/// Counts the open files below.
+/// Counts the open lower files.
 #[derive(Default)]
 struct CountingOpenings {
     inner: MemFs,
@@ -496,7 +496,7 @@ fn queue_of_recalls_without_waiting_readers_is_bounded() {
     bench.tier.shutdown().unwrap();
 }
 
-/// The memory for a bundle is limited, whichever parts of the files it holds.
+/// The memory for a bundle is limited, whichever parts of the files it contains.
 #[test]
 fn attribute_bytes_count_towards_the_size_of_a_bundle() {
     let bench = Bench::new();

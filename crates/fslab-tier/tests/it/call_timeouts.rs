@@ -1,4 +1,4 @@
-//! Archives that do not answer, and archives whose code panics.
+//! Unresponsive archives, and archives whose code panics.
 
 use std::io;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use parking_lot::Mutex;
 
 use crate::support::{Bench, Hands, MIB, PATIENCE, TIER, noise, open_over, until};
 
-/// Lets an archive answer again on drop, so also after a failed test.
+/// Lets an archive respond again on drop, so also after a failed test.
 pub struct Resumes<'a>(pub &'a MemoryArchive);
 
 impl Drop for Resumes<'_> {
@@ -136,12 +136,12 @@ fn small_file_is_read_in_one_call() {
     assert_eq!(reads(), 3);
 }
 
-/// An archive that panics on demand. It can also block the beginning of containers by a lock.
+/// An archive that panics on demand. It can also use a lock to block the creation of containers.
 struct Panicking {
     archive: Arc<MemoryArchive>,
     panics: AtomicBool,
     begins: Mutex<()>,
-    /// The containers whose beginning is blocked.
+    /// The containers whose creation is blocked.
     waiting: AtomicU64,
 }
 
@@ -219,7 +219,7 @@ fn panic_in_a_recall_thread_fails_its_recall_with_eio() {
     }
 }
 
-/// Reopens a tier over the same tree, with a misbehaving archive and a sound one.
+/// Reopens a tier over the same tree, with a misbehaving archive and an intact one.
 fn over_one_that_misbehaves(bench: &Bench) -> (Arc<Panicking>, Arc<fslab_tier::Tier>) {
     bench.tier.shutdown().unwrap();
     let (settings, around) = (bench.tier.settings().clone(), bench.around.clone());

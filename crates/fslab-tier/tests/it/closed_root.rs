@@ -25,11 +25,11 @@ enum Bug {
     NeverSyncs,
     /// The mode is recorded after the root is closed, instead of before.
     KeepsLate,
-    /// The root takes no access list.
+    /// The root does not accept access lists.
     RefusesLists,
 }
 
-/// A tree below an engine, with a bug.
+/// The tree that an engine uses, with a bug.
 struct Buggy {
     inner: Arc<dyn FileSystem>,
     bug: Bug,

@@ -13,7 +13,7 @@ use fslab_vfs_testing::client::Client;
 use crate::encryption::{in_chunk, sealed};
 use crate::support::{Bench, MIB, TIER, noise, open, open_over};
 
-/// Makes a bench with this number of archives, each of which takes a copy.
+/// Makes a bench with this number of archives, each of which receives a copy.
 fn bench_of(copies: u8) -> Bench {
     let settings = Settings { copies: copies.into(), ..Settings::of(TIER) };
     Bench::with(Arc::new(MemFs::default()), settings, copies)
@@ -29,7 +29,7 @@ fn contents() -> Vec<u8> {
     noise(300, 3 * MIB + 5)
 }
 
-/// Makes an offline file, and returns the place of its object in the archives.
+/// Makes an offline file, and returns the location of its object in the archives.
 fn away(tier: &Arc<Tier>, fs: &dyn FileSystem) -> (Ino, Location) {
     let ino = Client::new(fs).file(Ino::ROOT, "file", &contents()).unwrap();
     tier.archive(ino, b"file", &own_request()).unwrap();
@@ -38,7 +38,8 @@ fn away(tier: &Arc<Tier>, fs: &dyn FileSystem) -> (Ino, Location) {
     (ino, known.version.location)
 }
 
-/// Checks that each archive alone returns the whole file, with an engine that has no cached state.
+/// Checks that each archive is sufficient to return the whole file, with an engine that has no
+/// cached state.
 #[track_caller]
 fn each_is_whole(bench: &Bench, is_encrypted: bool) {
     for only in 0..bench.archives.len() {
@@ -63,7 +64,7 @@ fn each_is_whole(bench: &Bench, is_encrypted: bool) {
     }
 }
 
-/// The first block is intact in no copy. In each copy, two of its chunks are damaged.
+/// No copy of the first block is intact. In each copy, two of its chunks are damaged.
 #[test]
 fn encrypted_object_is_read_from_chunks_of_several_damaged_copies() {
     let bench = bench_of(3);
@@ -137,7 +138,10 @@ fn damage_to_an_already_cached_head_is_detected() {
     assert!(Client::new(&*fs).contents(ino).unwrap() == contents());
     bench.archives[0].damage_at(at.container, 30);
     let refused = tier.release(ino, b"file", 0).unwrap_err().to_string();
-    assert!(refused.contains("archive a0") && refused.contains("no whole head"), "{refused}");
+    assert!(
+        refused.contains("archive a0") && refused.contains("head of an encrypted container"),
+        "{refused}"
+    );
     let scrubbed = tier.scrub(&own_request()).unwrap();
     assert_eq!((scrubbed.repaired, &scrubbed.damaged[..]), (1, &[][..]));
     assert!(tier.release(ino, b"file", 0).unwrap().bytes > 0);

@@ -105,7 +105,7 @@ fn mostly_unneeded(bench: &Bench) {
     for number in 7..10 {
         bench.release(ino_of(bench, number), &format!("file{number}")).unwrap();
     }
-    // From here on there are no doubtful files.
+    // From here on the catalogue is not in doubt.
     bench.tier.scan(&own_request()).unwrap();
 }
 
@@ -207,7 +207,7 @@ fn has_an_earlier_version(bench: &Bench, path: &str) {
     assert_eq!(found, [ObjectState::Live, ObjectState::Replaced], "{path}");
 }
 
-/// The scan has seen these files, and records later what it saw.
+/// The scan has seen these files, and records its findings later.
 #[test]
 fn replacement_or_removal_after_a_file_was_scanned_is_kept() {
     let (lower, bench) = Meddled::bench();
@@ -273,7 +273,7 @@ fn file_removed_during_a_repack_is_recorded_as_removed() {
     let (lower, bench) = Meddled::bench();
     mostly_unneeded(&bench);
     let fs = Arc::clone(&bench.fs);
-    // One of them names its new object at this moment, the other still the old one.
+    // One of them refers to its new object at this moment, the other still to the old one.
     lower.at(ino_of(&bench, 8), move || {
         let client = Client::new(&*fs);
         client.unlink(Ino::ROOT, "file7").unwrap();
@@ -313,7 +313,7 @@ fn tree_archived_beside_pending_objects_is_the_newest() {
     assert_eq!(sequences().len(), 3);
 }
 
-/// It stays even if the clock was set back and the catalogue was lost.
+/// It is kept even if the clock was set back and the catalogue was lost.
 #[test]
 fn newly_archived_tree_is_kept_if_the_clock_was_set_back() {
     let bench = Bench::new();

@@ -56,7 +56,7 @@ impl Restless {
         Self { bench, open: Mutex::default(), count: AtomicU64::new(0) }
     }
 
-    /// Releases a file. One that can't be released now stays resident.
+    /// Releases a file. A file that can't be released now remains resident.
     fn send_away(&self, ino: Ino) {
         if self.bench.archive(ino, "somewhere").is_ok() {
             self.bench.release(ino, "somewhere").ok();

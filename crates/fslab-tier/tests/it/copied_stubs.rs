@@ -1,5 +1,5 @@
 //! Stubs on other inodes than those they were written for, and files with unreadable residencies.
-//! The objects that they need stay in the archives.
+//! The objects that they need are kept in the archives.
 
 use std::sync::Arc;
 
@@ -16,7 +16,7 @@ use crate::support::{Bench, MIB, TIER, noise};
 
 const CONTENTS: u64 = 81;
 
-/// Copies a stub behind the mount, and gives the copy a name.
+/// Copies a stub without the mount, and gives the copy a name.
 fn copy_stub(bench: &Bench, from: &str, to: &str) {
     let below = bench.below();
     let known = known_of(bench, from);
@@ -31,7 +31,7 @@ fn known_of(bench: &Bench, name: &str) -> Residency {
     Marks::Trusted.read(&*bench.lower, found.ino()).unwrap().unwrap()
 }
 
-/// Checks that a stub can be recalled once its residency names its inode.
+/// Checks that a stub can be recalled once its residency contains its inode.
 #[track_caller]
 fn comes_back(bench: &Bench, name: &str, expected: &[u8]) {
     let found = Found::at(&bench.lower, name.as_bytes()).unwrap();
@@ -70,7 +70,7 @@ fn objects_of_a_moved_tree_are_kept_after_losing_the_catalogue() {
     comes_back(&bench, "renamed", &noise(CONTENTS, MIB));
 }
 
-/// Only the file determines where its bytes are.
+/// Only the file determines the location of its bytes.
 #[test]
 fn object_named_by_a_stub_stays_whatever_the_catalogue_says() {
     use fslab_tier::catalogue::{ObjectRow, ObjectState};
@@ -105,7 +105,7 @@ fn object_named_by_a_copied_stub_stays_while_the_copy_exists() {
     assert_eq!(expire(&bench).objects, 1);
 }
 
-/// The file may have another path than the catalogue knows.
+/// The path of the file may differ from that in the catalogue.
 #[test]
 fn no_object_expires_while_a_residency_is_damaged() {
     for is_lost in [false, true] {
@@ -161,7 +161,7 @@ fn state(bench: &Bench, path: &str) -> FileSummary {
     }
 }
 
-/// Rebuilds the tree from the archive alone.
+/// Rebuilds the tree from only the archive.
 fn rebuilt(bench: &Bench) -> (Arc<dyn FileSystem>, rebuild::Rebuilt) {
     let lower: Arc<dyn FileSystem> = Arc::new(MemFs::default());
     let (archives, catalogue) = (bench.tier.archives(), Catalogue::in_memory().unwrap());

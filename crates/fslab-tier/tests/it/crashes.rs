@@ -7,12 +7,12 @@
 //! - Every byte, time and name of a file is one that it had at or after its last sync.
 //! - Archiving, releasing and recalling once more changes nothing.
 //! - A scan and an expiry remove no needed byte, and leave no object that is not needed.
-//! - The state that was found stays, even if the power fails again during all this.
+//! - The state that was found is kept, even if the power fails again during all this.
 //!
 //! Each script runs with holes in place of released bytes, and with poison.
 //!
-//! `FSLAB_TIER_SCRIPTS` sets the number of scripts, `FSLAB_SEED` the seed. One of
-//! `FSLAB_TIER_AGAIN` states (64) is crashed once more.
+//! `FSLAB_TIER_SCRIPTS` sets the number of scripts, `FSLAB_SEED` the seed. One in
+//! `FSLAB_TIER_AGAIN` states (default 64) is crashed once more.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::sync::Arc;
@@ -41,7 +41,7 @@ mod world;
 const SCRIPTS: u64 = 6;
 const STEPS: usize = 16;
 
-/// One of this number of states is crashed once more.
+/// One in this many states is crashed once more.
 const CRASHED_AGAIN: u64 = 64;
 
 /// The scripts from this seed on find every planted bug.
@@ -56,7 +56,7 @@ struct Case {
     seed: u64,
     order: Order,
     plan: Plan,
-    /// One of this number of states is crashed once more; none if it is 0.
+    /// One in this many states is crashed once more; none if it is 0.
     again: u64,
     /// The faults of the archives: a planted bug.
     archives: Archives,
@@ -71,8 +71,8 @@ enum Archives {
     Sound,
     /// They keep deleted containers.
     Leak,
-    /// A bundle is reported as stored before it is durable. The effect is as if files named it too
-    /// early.
+    /// A bundle is reported as stored before it is durable. The effect is the same as if files
+    /// referred to it too early.
     Hasten,
 }
 
@@ -210,7 +210,7 @@ fn check(moment: &Moment, state: &State, diary: &Diary, planted: Archives) -> Re
     goes_on(&life, &tree, &archives, &found)
 }
 
-/// Checks that programs cannot access the files below, which may read as zeros.
+/// Checks that programs cannot access the lower files, which may read as zeros.
 fn is_closed(tree: &Arc<dyn FileSystem>) -> Result<(), String> {
     let root = tree.getattr(&own_request(), Ino::ROOT, None).map_err(|error| error.to_string())?;
     let kept = Marks::Trusted.read_mode(&**tree);
@@ -242,7 +242,7 @@ fn found(life: &Life, tree: &Arc<dyn FileSystem>) -> fslab_vfs::Result<Vec<File>
         ))
     };
     // All attributes are read before any file is: reading a file by its first name may make it
-    // count as changed by its second name.
+    // appear changed under its second name.
     let looked: Vec<_> =
         client.names(Ino::ROOT)?.into_iter().map(look).collect::<fslab_vfs::Result<_>>()?;
     let read = |(ino, file)| Ok(File { bytes: client.contents(ino)?, ..file });
@@ -275,8 +275,8 @@ fn is_allowed(
     }
 }
 
-/// Checks that the state stays when files are archived, released and recalled once more, and after
-/// a scan and an expiry.
+/// Checks that the state does not change when files are archived, released and recalled once more,
+/// and after a scan and an expiry.
 fn goes_on(
     life: &Life,
     tree: &Arc<dyn FileSystem>,
@@ -310,8 +310,8 @@ fn mend(life: &Life) -> Result<(), String> {
     // The scan finds files that a lost catalogue does not have.
     life.tier.scan(&own_request()).map_err(|error| format!("no scan: {error}"))?;
     let scrubbed = life.tier.scrub(&own_request()).map_err(|error| format!("no scrub: {error}"))?;
-    // A known fault: an object that was begun and never stored is reported as damaged until it
-    // expires, if a scan found that its file was removed.
+    // A known fault: an object that was begun and never stored may be reported as damaged until it
+    // expires. This happens if a scan found that its file was removed.
     let mut needed = Vec::new();
     let note = &mut |row: ObjectRow| {
         needed.extend((row.state == ObjectState::Live).then_some(row.version.location.container));
@@ -344,7 +344,7 @@ fn is_unchanged(
     if counts.0 == counts.1 { Ok(()) } else { Err(format!("{when} files are {counts:?}")) }
 }
 
-/// Checks that archives hold exactly the containers that files name.
+/// Checks that archives contain exactly the containers that files refer to.
 fn holds_what_is_needed(
     tree: &Arc<dyn FileSystem>,
     archives: &[Arc<MemoryArchive>],
@@ -369,7 +369,7 @@ fn holds_what_is_needed(
     Ok(())
 }
 
-/// Checks that the state after a crash stays if the power fails again. This happens while the
+/// Checks that the state after a crash is kept if the power fails again. This happens while the
 /// engine repairs the effects of the first failure, and while files are archived and recalled.
 fn crashes_again(moment: &Moment, state: &State, order: Order) -> Result<(), String> {
     let world = World::after(moment, state);
@@ -402,15 +402,15 @@ fn crashes_again(moment: &Moment, state: &State, order: Order) -> Result<(), Str
     world.log().for_each_state(order, &plan, &wanted, &mut visit).map(drop)
 }
 
-/// The first reading of a file may make it count as changed, so it is read twice.
+/// The first reading of a file may make it appear changed, so it is read twice.
 fn found_twice(life: &Life, tree: &Arc<dyn FileSystem>) -> fslab_vfs::Result<Vec<File>> {
     found(life, tree)?;
     found(life, tree)
 }
 
 /// A file system may not order its metadata changes. Then a power cut may leave the modification
-/// time of a recall, but neither the recalled bytes nor the flag for moving. In this case a file
-/// counts as changed, though its bytes are the same.
+/// time of a recall, but neither the recalled bytes nor the flag for moving. In this case a file is
+/// treated as changed, although its bytes are the same.
 fn forget_times(expected: &mut [File], again: &[File]) {
     for (before, after) in expected.iter_mut().zip(again) {
         if after.modified.is_none() {

@@ -1,4 +1,4 @@
-//! Bundles that must not wait for ever, and a catalogue that fails after files were archived.
+//! Bundles that must not wait forever, and a catalogue that fails after files were archived.
 
 use std::io;
 use std::sync::Arc;
@@ -71,7 +71,7 @@ fn gathered_files_are_bundled_after_a_minute() {
     assert_eq!((told.len(), bench.archives[0].containers()), (3, 2));
 }
 
-/// A walk over many files that stay may take hours. The gathered files do not wait for its end.
+/// A walk over many files that are kept may take hours. The gathered files do not wait for its end.
 #[test]
 fn policy_bundles_gathered_files_while_it_still_walks() {
     let lower = Arc::new(Meddled::default());

@@ -1,5 +1,5 @@
 //! The drill: a tree with all kinds of files is archived twice, destroyed with its catalogue, and
-//! rebuilt. Then files are changed, and the catalogue alone is destroyed.
+//! rebuilt. Then files are changed, and only the catalogue is destroyed.
 //!
 //! `FSLAB_TIER_DRILL` sets the number of files: 10,000 take some minutes.
 
@@ -143,7 +143,7 @@ fn rebuilt(drill: &Drill, tree: &Arc<dyn FileSystem>) {
     assert_eq!((&report.lost[..], &report.problems[..]), (&nothing[..], &nothing[..]));
 }
 
-/// Runs a command. No file may fail.
+/// Runs a command. It must succeed for all files.
 #[track_caller]
 fn do_all(tier: &Arc<Tier>, command: &Command) {
     let mut problems = Vec::new();

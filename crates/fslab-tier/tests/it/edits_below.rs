@@ -1,4 +1,4 @@
-//! Writes to released files behind the mount, while no engine moves their bytes.
+//! Writes to released files in the lower directory, while no engine moves their bytes.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -12,7 +12,7 @@ use fslab_vfs_testing::client::File;
 
 use crate::support::{Bench, MIB, noise};
 
-/// A change of the file below, and the expected contents.
+/// A change of the lower file, and the expected contents.
 struct Deed {
     what: &'static str,
     size: u64,
@@ -116,7 +116,7 @@ fn edit_below_the_mount_of_a_released_file_stays() {
         let data = noise(80, size);
         let ino = bench.offline(&bench.client(), "file", &data);
         behind(&mut bench, ino, below);
-        // As after an orderly end: the catalogue contains no doubtful files.
+        // As after a clean shutdown: the catalogue contains no doubtful files.
         bench.tier.scan(&own_request()).unwrap();
         let (client, expected) = (bench.client(), expected(data));
         // Reads the end first, and then everything with another handle.
@@ -171,7 +171,7 @@ fn edit_below_the_mount_stays_despite_an_old_mtime() {
     assert!(bench.is_changed(ino));
 }
 
-/// After a power cut during the recall of a block, some of its sectors are there.
+/// After a power cut during the recall of a block, only some of its sectors were written.
 #[test]
 fn recall_torn_by_a_power_cut_is_read_from_the_archive() {
     let mut bench = Bench::new();
@@ -194,7 +194,7 @@ fn recall_torn_by_a_power_cut_is_read_from_the_archive() {
     assert!(bench.client().contents(ino).unwrap() == expected);
 }
 
-/// Preallocation writes no bytes, even if the file system below reports the blocks as data.
+/// Preallocation writes no bytes, even if the lower file system reports the blocks as data.
 #[test]
 fn preallocated_blocks_of_a_released_file_are_recalled() {
     let mut bench = Bench::new();

@@ -196,7 +196,7 @@ fn tree_is_rebuilt_from_an_encrypted_archive_and_its_key() {
     assert_eq!((report.files, report.younger, found.len()), (0, 0, 0));
 }
 
-/// Each archive may have its own key. A given key is used for those archives that it fits.
+/// Each archive may have its own key. A given key is used for those archives whose key it is.
 #[test]
 fn given_key_replaces_only_the_key_file_of_its_own_archive() {
     let scratch = tempfile::tempdir().unwrap();
@@ -233,7 +233,7 @@ fn rebuild_with_a_key_requires_an_encrypted_archive() {
         Home::again(&of("again"), &MemFs::default(), &remains, &bench.around)
     };
     let refused = again(&[of("key")]).unwrap_err().to_string();
-    assert!(refused.contains("no archive says that it is encrypted"), "{refused}");
+    assert!(refused.contains("no archive is marked as encrypted"), "{refused}");
     again(&[]).unwrap();
 }
 

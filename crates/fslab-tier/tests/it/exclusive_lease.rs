@@ -87,7 +87,7 @@ fn files_are_released_without_lease_support() {
     }
 }
 
-/// On a full disk the engine can't find out whether all leases are refused. Then it assumes that
+/// On a full disk the engine can't determine whether all leases are refused. Then it assumes that
 /// they are not.
 #[test]
 fn file_with_a_refused_lease_is_busy_on_a_full_disk() {

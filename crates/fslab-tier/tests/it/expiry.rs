@@ -1,5 +1,5 @@
-//! Permanent deletion: never before a scan has looked at every file since the object was recorded
-//! as unneeded.
+//! Permanent deletion: an object is deleted only if a scan has visited every file since the object
+//! was recorded as unneeded.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -35,11 +35,11 @@ fn say_removed(bench: &Bench) {
     bench.tier.catalogue().put(&rows).unwrap();
 }
 
-/// Makes an offline file that the catalogue calls removed. It was renamed since.
+/// Makes an offline file that is recorded as removed in the catalogue. In fact it was renamed.
 fn renamed_and_said_to_be_gone() -> (Bench, Ino) {
     let bench = Bench::new();
     let ino = bench.offline(&bench.client(), "file", &noise(CONTENTS, MIB));
-    // From here on there are no doubtful files.
+    // From here on the catalogue is not in doubt.
     bench.tier.scan(&own_request()).unwrap();
     say_removed(&bench);
     bench.client().rename(Ino::ROOT, "file", Ino::ROOT, "other").unwrap();
@@ -95,7 +95,7 @@ fn renames_during_scans_of_an_unmounted_tree_expire_nothing() {
     assert!(Client::new(&fs).contents(found.ino).unwrap() == noise(CONTENTS, MIB));
 }
 
-/// A scan finds the file, but can't tell which object it names.
+/// A scan finds the file, but can't determine which object it refers to.
 #[test]
 fn objects_that_a_damaged_renamed_file_may_name_are_kept() {
     let (bench, ino) = renamed_and_said_to_be_gone();
@@ -149,8 +149,8 @@ fn objects_missed_by_a_partial_scan_never_expire() {
     assert!(client.contents(ino).unwrap() == noise(CONTENTS, MIB));
 }
 
-/// The same for a bundle most of which is not needed. An object marked as removed is not moved out
-/// of it, because files in an unmounted part may name it there.
+/// Most of the bundle is not needed. An object marked as removed is not moved out of it, because
+/// files in an unmounted part may refer to it there.
 #[test]
 fn object_missed_by_a_scan_stays_in_its_bundle() {
     let lower = Arc::new(Unmounted::default());
@@ -219,7 +219,7 @@ fn only_row(tier: &Tier) -> ObjectRow {
     rows.remove(0)
 }
 
-/// The file is archived behind the walk, with a time before the beginning of the walk.
+/// The file is archived after the walk has passed it, with a time before the beginning of the walk.
 #[test]
 fn scan_keeps_an_object_archived_after_the_clock_was_set_back() {
     let (lower, bench) = Meddled::bench();
@@ -277,7 +277,7 @@ fn expiry_scans_at_most_once() {
     assert_eq!((expire(&bench).objects, scans()), (1, 3));
 }
 
-/// Otherwise the containers in the moved archive would stay for ever without an owner.
+/// Otherwise the containers in the moved archive would remain forever without an owner.
 #[test]
 fn objects_of_a_moved_archive_stay_in_the_catalogue() {
     let (bench, scratch) = (Bench::new(), tempfile::tempdir().unwrap());

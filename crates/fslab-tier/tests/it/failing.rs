@@ -1,116 +1,26 @@
-//! A file system below on which one changing call fails, or every call from there on. This happens
-//! on a full disk, with an exhausted quota, or with a failing disk.
+//! A lower file system on which one modifying call fails, or that call and all later ones. This
+//! happens on a full disk, with an exhausted quota, or with a failing disk.
 //!
-//! After the failure, all data that were acknowledged before are there. Each byte of a failed call
-//! has its old or its new value. This is checked after a restart of the engine, and after
-//! archiving, releasing and recalling once more.
+//! After the failure, all data that were acknowledged before exist. Each byte of a failed call has
+//! its old or its new value. This is checked after a restart of the engine, and after archiving,
+//! releasing and recalling once more.
 
 use std::sync::Arc;
 
 use fslab_tier::{Settings, own_request};
-use fslab_vfs::{
-    Errno, FallocateMode, FileSystem, Ino, MemFs, OpenMode, Request, Result, WriteOptions,
-};
+use fslab_vfs::{Errno, FallocateMode, Ino, MemFs, OpenMode, Result, WriteOptions};
 use fslab_vfs_testing::client::{Client, File};
-use fslab_vfs_testing::crash::history::{are_bytes_of, is_size_of};
-use fslab_vfs_testing::crash::overtaking::{Bug, Call, Verdict, with_bug};
+use fslab_vfs_testing::crash::failing::{self, Allowed, Fails, Failure, Then};
+use fslab_vfs_testing::crash::overtaking::with_bug;
 use fslab_vfs_testing::environment::number;
-use parking_lot::Mutex;
 
 use crate::support::{Bench, MIB, TIER, noise};
 
 const NAME: &str = "file";
 
-/// The failing calls, counted from the first one that changes something.
-#[derive(Clone, Copy, Debug, PartialEq)]
-struct Failure {
-    /// `None` is a disk that reports success without doing anything: a planted bug.
-    errno: Option<Errno>,
-    first: u64,
-    then: Then,
-}
-
-/// What follows the first failure.
-#[derive(Clone, Copy, Debug, PartialEq)]
-enum Then {
-    /// The script ends with the step that failed, and so does the engine, as if killed.
-    Ends,
-    /// The script continues, and nothing else fails.
-    Heals,
-    /// All further changes fail too.
-    Stays,
-}
-
-#[derive(Default)]
-struct Plan {
-    failure: Option<Failure>,
-    /// The number of changing calls so far.
-    calls: u64,
-    /// The kind of the first failed call.
-    failed: Option<&'static str>,
-}
-
-#[derive(Clone, Default)]
-struct Fails(Arc<Mutex<Plan>>);
-
-impl Fails {
-    fn begin(&self, failure: Failure) {
-        *self.0.lock() = Plan { failure: Some(failure), ..Plan::default() };
-    }
-
-    /// Makes all further changes fail.
-    fn kill(&self) {
-        let mut plan = self.0.lock();
-        let failure = plan.failure.map(|failure| Failure { then: Then::Stays, ..failure });
-        plan.failure = failure;
-    }
-
-    /// Returns the kind of the first failed call.
-    fn failed(&self) -> Option<&'static str> {
-        self.0.lock().failed
-    }
-
-    /// Ends all failures.
-    fn heal(&self) {
-        self.0.lock().failure = None;
-    }
-}
-
-impl Bug for Fails {
-    fn before(&self, _: &dyn FileSystem, _: &Request, _: Ino, call: &Call<'_>) -> Result<Verdict> {
-        let mut plan = self.0.lock();
-        let (Some(failure), Some(what)) = (plan.failure, change(call)) else {
-            return Ok(Verdict::Do);
-        };
-        plan.calls += 1;
-        let number = plan.calls - 1;
-        if number == failure.first || (failure.then == Then::Stays && number > failure.first) {
-            plan.failed.get_or_insert(what);
-            return failure.errno.map_or(Ok(Verdict::Skip), |errno| Err(errno.into()));
-        }
-        Ok(Verdict::Do)
-    }
-}
-
-/// Returns the kind of change that a call makes, if any.
-fn change(call: &Call<'_>) -> Option<&'static str> {
-    match call {
-        Call::Sync { .. } => Some("fsync"),
-        Call::Write { .. } => Some("write"),
-        Call::SetXattr { .. } => Some("setxattr"),
-        Call::SetAttr { size: Some(_) } => Some("setattr of the size"),
-        Call::SetAttr { size: None } => Some("setattr"),
-        Call::Fallocate => Some("fallocate"),
-        Call::Open { mode } => mode.contains(OpenMode::TRUNCATE).then_some("open and truncate"),
-        Call::SyncFs => Some("syncfs"),
-        Call::Read | Call::Release | Call::StatFs => None,
-    }
-}
-
 /// The results of a script over one file.
 struct Story {
-    /// The allowed contents. Each byte must have the value of one of these.
-    versions: Vec<Vec<u8>>,
+    allowed: Allowed,
     /// The errors that a program got.
     refused: Vec<(String, Errno)>,
     /// The contents that were found but not allowed.
@@ -118,35 +28,18 @@ struct Story {
 }
 
 impl Story {
-    /// Records a change. A failed change may have been made, completely or in part.
-    fn change(&mut self, is_done: bool, change: &dyn Fn(&mut Vec<u8>)) {
-        if is_done {
-            self.versions.iter_mut().for_each(change);
-        } else {
-            let mut begun = self.versions[self.versions.len() - 1].clone();
-            change(&mut begun);
-            self.versions.push(begun);
-        }
-    }
-
     fn refused<T>(&mut self, what: String, answer: Result<T>) -> Option<T> {
         answer.map_err(|error| self.refused.push((what, error.errno()))).ok()
     }
 
     fn check_part(&mut self, found: &[u8], start: u64) {
-        let versions: Vec<_> = self.versions.iter().map(|version| &version[..]).collect();
-        let right = are_bytes_of(found, start as usize, &versions);
-        self.wrong.extend(right.err());
+        self.wrong.extend(self.allowed.check_part(found, start).err());
     }
 
     /// Compares the whole file with the allowed contents.
     fn check(&mut self, client: &Client<'_>, ino: Ino, when: &str) {
-        let versions: Vec<_> = self.versions.iter().map(|version| &version[..]).collect();
-        let right = client.contents(ino).map_err(|error| error.to_string()).and_then(|found| {
-            is_size_of(found.len(), &versions)?;
-            are_bytes_of(&found, 0, &versions)
-        });
-        self.wrong.extend(right.err().map(|problem| format!("{when}: {problem}")));
+        let found = client.contents(ino);
+        self.wrong.extend(self.allowed.check(found).err().map(|what| format!("{when}: {what}")));
     }
 }
 
@@ -155,7 +48,7 @@ struct Script<'a> {
     bench: &'a Bench,
     client: &'a Client<'a>,
     ino: Ino,
-    /// The handle that stays open through steps.
+    /// The handle that is kept open through steps.
     held: Option<File<'a>>,
     story: Story,
 }
@@ -171,7 +64,7 @@ const EDGES: &[Step] = &[
     |script| script.write(3 * MIB, MIB),
     |script| script.out(),
     |script| script.hold(OpenMode::empty()),
-    // Behind the end, so that the last block must be recalled first.
+    // Past the end, so that the last block must be recalled first.
     |script| script.write(4 * MIB + 5000, 300),
     |script| script.punch(MIB / 2, MIB + MIB / 2),
     |script| script.sync(),
@@ -186,7 +79,7 @@ const EDGES: &[Step] = &[
     |script| script.sync(),
 ];
 
-/// Changes of large parts of a file, and other operations that change something below.
+/// Changes of large parts of a file, and other operations that modify the lower file.
 const WHOLES: &[Step] = &[
     |script| script.out(),
     |script| script.copy(MIB - 7, 2 * MIB + 7, MIB),
@@ -209,7 +102,8 @@ const WHOLES: &[Step] = &[
 ];
 
 impl<'a> Script<'a> {
-    /// Archives and releases the file. If that fails, the bytes stay, and a later call does it.
+    /// Archives and releases the file. If that fails, the bytes are kept, and a later call archives
+    /// and releases them.
     fn out(&mut self) {
         if self.bench.archive(self.ino, NAME).is_ok() {
             self.bench.release(self.ino, NAME).map(drop).unwrap_or_default();
@@ -260,7 +154,7 @@ impl<'a> Script<'a> {
         let Some(file) = self.open(OpenMode::READ_WRITE) else { return };
         let done = work(&file);
         let done = self.story.refused(what, done);
-        self.story.change(done.is_some(), change);
+        self.story.allowed.change(done.is_some(), change);
         self.close(Some(file));
     }
 
@@ -302,7 +196,7 @@ impl<'a> Script<'a> {
 
     fn empty(&mut self) {
         let emptied = self.open(OpenMode::READ_WRITE | OpenMode::TRUNCATE);
-        self.story.change(emptied.is_some(), &|version| version.clear());
+        self.story.allowed.change(emptied.is_some(), &|version| version.clear());
         self.close(emptied);
     }
 
@@ -371,7 +265,7 @@ fn outcome(steps: &[Step], failure: Failure, bytes: &[u8]) -> (Option<&'static s
     if failure.then == Then::Heals && !story.refused.iter().skip(1).all(is_told) {
         story.wrong.push("more than one thing was refused".to_owned());
     }
-    // Reading now may change the state for the next life, so it is done only here.
+    // Reading now may change the state that the next engine finds, so it is done only here.
     if failure.then == Then::Heals {
         story.check(&bench.client(), ino, "in the same life");
     }
@@ -395,7 +289,8 @@ fn live(
     ends: impl Fn() -> bool,
 ) -> Story {
     let client = bench.client();
-    let story = Story { versions: vec![bytes.to_vec()], refused: Vec::new(), wrong: Vec::new() };
+    let allowed = Allowed::of(bytes.to_vec());
+    let story = Story { allowed, refused: Vec::new(), wrong: Vec::new() };
     let mut script = Script { bench, client: &client, ino, held: None, story };
     for step in steps {
         step(&mut script);
@@ -407,11 +302,10 @@ fn live(
     script.story
 }
 
-/// Lets one call after another of a script fail. Returns the kind of each call and the problems.
+/// Makes each call of a script fail in turn. Returns the kind of each call and the problems.
 fn sweep(steps: &[Step], errno: Option<Errno>, then: Then) -> Vec<(&'static str, Vec<String>)> {
     let bytes = contents();
-    let of = |first| outcome(steps, Failure { errno, first, then }, &bytes);
-    (0..).map(of).map_while(|(failed, wrong)| Some((failed?, wrong))).collect()
+    failing::sweep(|first| outcome(steps, Failure { errno, first, then }, &bytes))
 }
 
 /// Every call fails once with an error. With `FSLAB_TIER_FAILURES` all kinds of continuation are

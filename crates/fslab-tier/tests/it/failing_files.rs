@@ -1,4 +1,4 @@
-//! A file system below that fails, or is slow, in one kind of call.
+//! A lower file system that fails, or is slow, in one kind of call.
 
 use std::ffi::OsStr;
 use std::sync::Arc;
@@ -111,7 +111,7 @@ fn rebuild_finds_existing_files_beside_an_unreadable_name() {
     let hindered = Arc::new(Hindered::default());
     let names = Client::new(&hindered.memory);
     let neighbours = || ('a'..='z').map(String::from);
-    // In any order of listing.
+    // The order of the listing does not matter.
     for name in neighbours().chain(["bad".to_owned()]).chain(neighbours().map(|name| name + "2")) {
         names.file(Ino::ROOT, name, b"kept").unwrap();
     }
@@ -134,11 +134,12 @@ fn rebuild_reports_a_file_without_xattr_in_an_archived_files_place() {
     Client::new(&*lower).file(Ino::ROOT, "file", b"").unwrap();
     let report = rebuild_in(&bench, &lower);
     assert_eq!((report.files, report.kept), (1, 1), "{report:?}");
-    let why = "file: was there, and is not what was archived; remove it and rebuild again";
+    let why =
+        "file: already exists and differs from the archived file; remove it and rebuild again";
     assert_eq!(report.problems, [why]);
 }
 
-/// Otherwise it would count as changed: the earlier version with the size of the later one.
+/// Otherwise it would be treated as changed: the earlier version with the size of the later one.
 #[test]
 fn stub_keeps_its_version_if_updating_it_to_a_later_one_fails() {
     let bench = Bench::new();
@@ -164,7 +165,7 @@ fn stub_keeps_its_version_if_updating_it_to_a_later_one_fails() {
     assert!(client.contents(found.ino).unwrap() == noise(3, 2 * MIB));
 }
 
-/// Users want to save such a file just then.
+/// This is when users want to save such a file.
 #[test]
 fn edit_below_a_mount_that_became_read_only_is_readable() {
     let lower = Arc::new(Hindered::default());

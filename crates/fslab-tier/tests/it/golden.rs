@@ -1,6 +1,6 @@
-//! Files that version 1 wrote stay readable for ever. `tests/golden` has an archive in a directory,
-//! a file's xattr, the catalogue, a bundle, and a bundle in an encrypted archive.
-//! `FSLAB_BLESS=archive`, `FSLAB_BLESS=bundle` and `FSLAB_BLESS=sealed` write them anew. Do this
+//! Files that version 1 wrote remain readable forever. `tests/golden` has an archive in a
+//! directory, a file's xattr, the catalogue, a bundle, and a bundle in an encrypted archive.
+//! `FSLAB_BLESS=archive`, `FSLAB_BLESS=bundle` and `FSLAB_BLESS=sealed` write them again. Do this
 //! only for a new version, and keep the old files.
 
 use std::path::{Path, PathBuf};
@@ -192,7 +192,7 @@ fn small() -> [(&'static str, Vec<u8>); 2] {
     [("one", noise(2, 1000)), ("two", b"a line of a file\n".repeat(100))]
 }
 
-/// Opens the archive of a golden bundle, encrypted if a key is given. Writes it anew first if
+/// Opens the archive of a golden bundle, encrypted if a key is given. Writes it again first if
 /// requested.
 fn bundle(name: &str, key: Option<Key>) -> Arc<dyn Archive> {
     let root = golden(&format!("{name}-1"));

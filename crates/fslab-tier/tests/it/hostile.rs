@@ -77,7 +77,7 @@ fn at_once<T: Send + 'static>(call: impl FnOnce() -> T + Send + 'static) -> T {
     answered.recv_timeout(Duration::from_secs(20)).unwrap()
 }
 
-/// A function that puts something in the place of a container.
+/// A function that puts something else at the path of a container.
 type Planted = fn(&Scratch, &Path);
 
 const PLANTED: [(&str, Planted); 5] = [
@@ -133,7 +133,7 @@ fn symlink_in_place_of_a_directory_is_not_followed() {
     ];
     for answer in answers {
         let told = answer.unwrap_err().to_string();
-        assert!(told.contains("`files/07` is no directory") || told.contains("link"), "{told}");
+        assert!(told.contains("`files/07` is not a directory") || told.contains("link"), "{told}");
     }
     scratch.check_outside();
     assert_eq!(archive.length((KIND, WHOLE)).unwrap(), 5);
@@ -146,7 +146,7 @@ fn symlink_in_place_of_a_directory_is_not_followed() {
             DirectoryArchive::open_to_read(&scratch.root, TIER),
         ] {
             let told = opened.unwrap_err().to_string();
-            assert!(told.contains(&format!("its `{name}` is no directory")), "{told}");
+            assert!(told.contains(&format!("its `{name}` is not a directory")), "{told}");
         }
         fs::remove_file(scratch.root.join(name)).unwrap();
         fs::rename(scratch.root.join("aside"), scratch.root.join(name)).unwrap();
@@ -167,11 +167,11 @@ fn archive_settings_must_be_a_regular_file_of_bounded_length() {
     assert!(says(&scratch.root).contains("too long"));
     fs::remove_file(&path).unwrap();
     pipe(&path);
-    assert!(says(&scratch.root).contains("is no file"));
+    assert!(says(&scratch.root).contains("is not a regular file"));
     fs::remove_file(&path).unwrap();
     fs::write(&told, &text).unwrap();
     symlink(&told, &path).unwrap();
-    assert!(says(&scratch.root).contains("a symbolic link is in its place"));
+    assert!(says(&scratch.root).contains("its path contains a symbolic link"));
     fs::remove_file(&path).unwrap();
     fs::rename(&told, &path).unwrap();
     assert!(ArchiveAddress::from(scratch.root.as_path()).describe().is_ok());
@@ -203,7 +203,7 @@ fn writer_record_must_be_a_file_inside_the_archive() {
         [read, DirectoryArchive::open_for(&root, TIER, Some(&writer)).map(drop)]
     });
     for opened in opened {
-        assert!(opened.unwrap_err().to_string().contains("lease: is no file"));
+        assert!(opened.unwrap_err().to_string().contains("lease: is not a regular file"));
     }
 }
 
@@ -217,7 +217,7 @@ fn rebuild_reports_invalid_containers() {
         }
         let archive = DirectoryArchive::open_to_read(&scratch.root, TIER).unwrap();
         let problems = at_once(move || problems(Arc::new(archive)));
-        // An invalid container, an invalid tree, and a container that holds only "hello".
+        // An invalid container, an invalid tree, and a container that contains only "hello".
         assert_eq!(problems.len(), 3, "{what}: {problems:?}");
         scratch.check_outside();
     }

@@ -27,7 +27,7 @@ fn give_up_reading(bench: &Bench, ino: Ino) {
     bench.fs.release(&request, ino, handle).unwrap();
 }
 
-/// Writes below, as the kernel does by itself for a resident file.
+/// Writes to the lower file, as the kernel does by itself for a resident file.
 fn write_below(bench: &Bench, ino: Ino, data: &[u8]) {
     let below = bench.below();
     let file = below.open(ino, OpenMode::READ_WRITE).unwrap();

@@ -148,7 +148,7 @@ fn refused_replacement_of_an_archive_changes_nothing() {
     assert!(refused(first, "new").contains("is not lost: it is still at"));
     assert!(refused(Id([9; 16]), "new").contains("the tier has no archive 0909"));
     fs::remove_dir_all(twofold.scratch.path().join("first")).unwrap();
-    assert!(refused(first, "second").contains("is an archive already; attach it with"));
+    assert!(refused(first, "second").contains("is already an archive; attach it with"));
     assert!(refused(first, "none/new").contains("is its disk mounted?"));
     assert!(!twofold.path("new").exists());
     assert_eq!(twofold.home.description, before);
@@ -187,7 +187,7 @@ fn missing_copies_are_made_from_archive_to_archive() {
     let ino = client.lookup(Ino::ROOT, "file3").unwrap().ino;
     let refused = |tier: &Arc<Tier>, ino| tier.release(ino, b"file3", 0).unwrap_err().to_string();
     let said = refused(&tier, ino);
-    assert!(said.contains("2 copies are asked for, and it has 1 in archives that are"), "{said}");
+    assert!(said.contains("2 copies are required, but only 1 are in attached archives"), "{said}");
 
     let scrubbed = tier.scrub(&own_request()).unwrap();
     assert_eq!((scrubbed.made, scrubbed.short), (4, 0), "{scrubbed:?}");
@@ -203,7 +203,7 @@ fn missing_copies_are_made_from_archive_to_archive() {
     assert_eq!(copies(ino), both);
     let renamed = client.lookup(Ino::ROOT, "renamed").unwrap().ino;
     assert_eq!(copies(renamed).len(), 1);
-    // It is recalled from its copy all the same, and a scan then records the copy.
+    // It is nevertheless recalled from its copy, and a scan then records the copy.
     bench.archives[0].faults().reads_fail.store(true, Ordering::SeqCst);
     assert!(client.contents(renamed).unwrap() == contents(0));
     assert!(client.contents(ino).unwrap() == large());
@@ -255,7 +255,7 @@ fn copies_in_an_unattached_archive_are_reported() {
     move_away(&first.address.local_path().unwrap());
     let (tier, fs) = twofold.open();
     let (id, path) = (first.id, first.address.label());
-    let expected = [format!("archive {id} ({path}) is not attached: 4 copies were not looked at")];
+    let expected = [format!("archive {id} ({path}) is not attached: 4 copies were not checked")];
     let scrubbed = tier.scrub(&own_request()).unwrap();
     assert_eq!((&scrubbed.missing[..], scrubbed.short), (&expected[..], 4));
     assert_eq!(tier.scan(&own_request()).unwrap().missing, expected);
@@ -270,12 +270,12 @@ fn copies_in_an_unattached_archive_are_reported() {
     let ino = Client::new(&fs).lookup(Ino::ROOT, "file3").unwrap().ino;
     let said = tier.release(ino, b"file3", 0).unwrap_err().to_string();
     let expected =
-        format!("it has 1 in archives that are attached, as archive {id} ({path}) is not");
+        format!("1 are in attached archives, because archive {id} ({path}) is not attached");
     assert!(said.contains(&expected), "{said}");
 }
 
-/// The resident bytes are the last ones. They must not be released for a copy that is known to be
-/// damaged.
+/// The resident bytes are the last intact ones. They must not be released because of a copy that is
+/// known to be damaged.
 #[test]
 fn file_without_an_intact_copy_is_not_released_until_archived_again() {
     let lose: [fn(&MemoryArchive); 2] = [
@@ -313,7 +313,7 @@ fn file_with_an_unreadable_copy_is_not_archived_again() {
     assert!(!bench.is_changed(ino));
 }
 
-/// Otherwise the settings of its policy, copies and archives would no longer count.
+/// Otherwise the settings of its policy, copies and archives would no longer be used.
 #[test]
 fn tree_with_an_existing_home_gets_no_second_home() {
     let scratch = tempfile::tempdir().unwrap();
@@ -338,8 +338,7 @@ fn tree_with_an_existing_home_gets_no_second_home() {
     again().unwrap();
 }
 
-/// A bundle with a damaged file in either copy, in an archive that becomes unreadable during the
-/// repair.
+/// Each copy of a bundle has a damaged file, and one archive becomes unreadable during the repair.
 #[test]
 fn unreadable_part_is_not_overwritten_by_a_damaged_copy() {
     let settings = Settings { copies: 2, ..Settings::of(TIER) };
@@ -370,7 +369,7 @@ fn unreadable_part_is_not_overwritten_by_a_damaged_copy() {
     let archives = vec![Unlisted::over(first, true), second];
     let catalogue = Catalogue::in_memory().unwrap();
     let (tier, _fs) = open_over(&bench.lower, &settings, archives, catalogue, &bench.around);
-    // The archive can't be listed, but files name their objects all the same.
+    // The archive can't be listed, but the files still refer to their objects.
     tier.scan(&own_request()).unwrap_err();
     let scrubbed = tier.scrub(&own_request()).unwrap();
     assert!(scrubbed.damaged.len() >= 2, "{scrubbed:?}");
@@ -499,9 +498,9 @@ fn each_surviving_archive_is_read_with_its_own_key() {
     let known = open(&["one"], &[], Some(&home)).unwrap();
     assert_eq!((known.archives.len(), known.problems.len()), (2, 1), "{:?}", known.problems);
     assert!(known.problems[0].contains("plain: the archive is not there"));
-    // A replacement of the archive without encryption is not read.
+    // An unencrypted replacement of the archive is not read.
     fs::remove_dir_all(of("two")).unwrap();
     DirectoryArchive::init(&of("two"), Id([9; 16]), home.description.tier, None).unwrap();
     let said = open(&["two"], &[], Some(&home)).err().unwrap().to_string();
-    assert!(said.contains("is not encrypted, though a key is named for it"), "{said}");
+    assert!(said.contains("is not encrypted, although a key is given for it"), "{said}");
 }

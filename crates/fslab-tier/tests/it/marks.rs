@@ -86,7 +86,7 @@ fn tree_xattr_is_accepted_only_from_the_trees_owner() {
     write(Marks::Own(OWNER)).unwrap();
     assert_eq!(read(Marks::Own(OWNER)).unwrap(), Some(mark.clone()));
     let refused = read(Marks::Trusted).unwrap_err().to_string();
-    assert!(refused.contains("root believes none"), "{refused}");
+    assert!(refused.contains("root does not trust it"), "{refused}");
     give(&lower, Ino::ROOT, OWNER + 1);
     let refused = read(Marks::Own(OWNER)).unwrap_err().to_string();
     assert!(refused.contains("another user"), "{refused}");
@@ -118,7 +118,7 @@ fn symlinks_in_an_archive_do_not_lead_outside() {
     std::fs::remove_dir(archive.join("incoming")).unwrap();
     std::os::unix::fs::symlink(&outside, archive.join("incoming")).unwrap();
     let refused = DirectoryArchive::open(&archive, TIER).map(drop).unwrap_err().to_string();
-    assert!(refused.contains("`incoming` is no directory"), "{refused}");
+    assert!(refused.contains("`incoming` is not a directory"), "{refused}");
     assert!(victim.exists());
 }
 
@@ -145,10 +145,10 @@ fn rebuild_reports_a_stub_with_an_untrusted_xattr() {
         &request,
     );
     let problems = made.unwrap().problems;
-    assert!(problems.iter().any(|problem| problem.contains("does not believe")), "{problems:?}");
+    assert!(problems.iter().any(|problem| problem.contains("does not trust")), "{problems:?}");
 }
 
-/// A tree without its mark would count as belonging to no tier.
+/// A tree without its mark would appear to belong to no tier.
 #[test]
 fn mark_of_a_tree_is_durable_once_it_is_written() {
     let crash = CrashFs::default();

@@ -19,7 +19,7 @@ use fslab_vfs_testing::client::Client;
 use crate::bundles::{contents, do_all};
 use crate::support::{Bench, MIB, TIER, noise};
 
-/// A tier of one copy and two archives in directories; the first one takes the copies.
+/// A tier of one copy and two archives in directories; the first one receives the copies.
 struct World {
     scratch: tempfile::TempDir,
     lower: Arc<dyn FileSystem>,
@@ -170,14 +170,14 @@ fn retired_archive_takes_no_copies_and_is_read() {
     tier.archive(ino, b"new", &own_request()).unwrap();
     tier.archive_tree(&own_request()).unwrap();
     assert_eq!(counts(), [2, 1]);
-    // Its copies count, so no further ones are made.
+    // Its copies are counted, so no others are made.
     assert_eq!(tier.scrub(&own_request()).unwrap().made, 0);
     let ino = client.lookup(Ino::ROOT, "file3").unwrap().ino;
     assert!(tier.release(ino, b"file3", 0).unwrap().bytes > 0);
     tier.shutdown().unwrap();
     drop(client);
     drop((tier, fs));
-    // It stays retired until it is attached again.
+    // It remains retired until it is attached again.
     let (tier, _fs) = world.open();
     assert_eq!(world.ask(&tier, "attach", "first").unwrap().usage, Active);
     assert_eq!(world.usages(), [Active, Active]);
@@ -190,7 +190,7 @@ fn archive_is_detached_only_after_others_have_all_its_copies() {
     let world = World::filled();
     let (tier, fs) = world.open();
     let refused = world.ask(&tier, "detach", "first").unwrap_err();
-    let expected = "4 versions have fewer than 1 copies in other archives than ";
+    let expected = "4 versions have fewer than 1 copies outside of ";
     let advice = "first: run `fslab tier drain` first";
     assert!(refused.starts_with(expected) && refused.ends_with(advice), "{refused}");
     assert_eq!(world.usages(), [Active, Active], "it is as before");
@@ -227,7 +227,7 @@ fn archive_is_detached_only_after_others_have_all_its_copies() {
     let remains = SurvivingArchives::open(&named, &[], Some(&home), identities).unwrap();
     assert_eq!((remains.archives.len(), remains.problems), (1, Vec::new()));
     drop(remains.archives);
-    // So is the detached archive, for the state at that time.
+    // The detached archive is also sufficient, for the state at that time.
     world.rebuild(&["moved"], None);
 }
 
@@ -473,5 +473,5 @@ fn home_opens_no_detached_archive_and_needs_enough_active_ones() {
     assert!(text.contains("usage = \"detached\"") && !text.contains("active"), "{text}");
     fs::write(&settings, text.replace("copies = 1", "copies = 2")).unwrap();
     let refused = Home::read(&world.path("home")).unwrap_err().to_string();
-    assert!(refused.contains("there are 1 [[archive]] tables that take copies"), "{refused}");
+    assert!(refused.contains("only 1 [[archive]] tables accept copies"), "{refused}");
 }

@@ -1,5 +1,5 @@
-//! Objects in archives that the last tree does not name, and rebuilds into directories that contain
-//! files, or with used catalogues.
+//! Objects in archives that the last tree does not refer to, and rebuilds into directories that
+//! contain files, or with used catalogues.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -104,7 +104,7 @@ fn rebuild_without_a_tree_uses_the_last_version_in_any_list_order() {
     }
 }
 
-/// Its rows are about the lost tree.
+/// Its rows describe the lost tree.
 #[test]
 fn old_catalogue_hides_no_file_from_a_rebuild() {
     let bench = Bench::new();
@@ -145,7 +145,7 @@ fn second_rebuild_restores_removed_hard_links() {
     assert_eq!(picture(&*fresh_over(&bench, Arc::clone(&lower)).fs), picture(&*bench.fs));
 }
 
-/// Two files of one object would not know that the other needs it.
+/// If two files shared one object, neither would know that the other needs it.
 #[test]
 fn file_renamed_between_two_rebuilds_is_not_duplicated() {
     let bench = Bench::new();
@@ -167,7 +167,7 @@ fn file_renamed_between_two_rebuilds_is_not_duplicated() {
 }
 
 /// After a rebuild, two files may be versions of one file: the renamed and changed one, and the one
-/// that the tree names. Then their objects are moved.
+/// in the tree. Then their objects are moved.
 #[test]
 fn two_versions_of_one_file_are_rebuilt_as_two_files() {
     let bench = Bench::new();
@@ -223,7 +223,7 @@ fn rebuild_keeps_a_file_in_place_of_a_directory() {
     assert!(read(&fresh.client(), "other") == noise(6, MIB));
 }
 
-/// A tree in memory on which files can't be made in directories without write permission, as for an
+/// A tree in memory that refuses to create files in directories without write permission, as for an
 /// ordinary user.
 #[derive(Default)]
 struct Closed(MemFs);

@@ -1,4 +1,4 @@
-//! Opens and recalls whose circumstances change before they end.
+//! Opens and recalls during which the file or the engine changes.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
@@ -83,7 +83,7 @@ fn written_file_stays_changed_after_close() {
     }
 }
 
-/// A write within one tick of the clock would leave the same time. The file's time is in the
+/// A write within one tick of the clock would not change the time. The file's time is in the
 /// future, so that it is recent even in a slow test.
 #[test]
 fn writable_open_of_a_recently_modified_file_marks_it_changed() {
@@ -122,7 +122,7 @@ fn edit_below_the_mount_after_a_kill_is_kept() {
     assert!(bench.client().contents(ino).unwrap() == data);
 }
 
-/// A kill during this check: the check is repeated, and the time is restored all the same.
+/// A kill during this check: the check is repeated, and the time is nevertheless restored.
 #[test]
 fn check_repeated_after_a_kill_restores_mtime_and_stays_changed() {
     let mut bench = Bench::new();
@@ -185,8 +185,8 @@ fn a_recall_that_outlives_its_reader_overwrites_nothing() {
     assert_eq!(bench.offline_blocks(ino), []);
 }
 
-/// A policy does not release recalled or written files before their stay has passed, according to
-/// their xattr. A user may release them.
+/// A policy does not release recalled or written files before the time set by `stay` has passed,
+/// according to their xattr. A user may release them.
 #[test]
 fn recalled_file_stays_as_long_as_the_policy_says() {
     const HOUR: u64 = 3600;
@@ -204,7 +204,8 @@ fn recalled_file_stays_as_long_as_the_policy_says() {
         ino
     };
     read(&bench);
-    // The time outlives the engine and the catalogue. The recall may not have ended yet.
+    // The time is kept when the engine ends and the catalogue is lost. The recall may not have
+    // ended yet.
     bench.tier.shutdown().unwrap();
     bench.restart();
     bench.dates.0.fetch_add(HOUR / 2, Ordering::SeqCst);

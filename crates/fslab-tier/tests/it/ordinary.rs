@@ -1,5 +1,5 @@
-//! The tier of an ordinary user. The kernel gives this user only access to xattrs and directories
-//! that their permissions allow.
+//! The tier of an ordinary user. The kernel restricts this user to the xattrs and directories that
+//! their permissions allow.
 
 use std::ffi::OsStr;
 use std::sync::{Arc, mpsc};
@@ -28,7 +28,7 @@ const SEARCH: u32 = 1;
 
 type Deed = Box<dyn FnOnce() + Send>;
 
-/// A file system as that user sees it. It calls a function when an xattr is set next.
+/// A file system as that user sees it. It calls a function when an xattr is next set.
 #[derive(Default)]
 struct Ordinary {
     memory: MemFs,
@@ -176,7 +176,7 @@ fn offline_file_that_became_read_only_is_readable() {
     assert_eq!((permissions(&bench, ino), bench.offline_blocks(ino)), (0o444, vec![]));
 }
 
-/// A caller that asks for the attributes meanwhile waits for the end of this moment.
+/// A caller that requests the attributes meanwhile waits until the permissions are restored.
 #[test]
 fn temporary_owner_permissions_are_never_shown() {
     let (lower, bench) = Ordinary::bench();
@@ -240,7 +240,7 @@ fn files_in_a_now_inaccessible_directory_keep_their_objects() {
     assert!(bench.client().contents(ino).unwrap() == data);
 }
 
-/// No scan has seen the file at its new place.
+/// No scan has seen the file at its new path.
 #[test]
 fn file_moved_into_a_now_inaccessible_directory_keeps_its_object() {
     let (lower, bench) = Ordinary::bench();

@@ -82,8 +82,8 @@ fn rebuild_restores_a_missing_member_and_keeps_existing_files() {
     assert_eq!(below.contents(below.lookup(Ino::ROOT, "file3").unwrap().ino).unwrap(), newer);
 }
 
-/// The tree was archived while the files were being marked, so it names the objects of some of them
-/// only.
+/// The tree was archived while the files were being marked, so it refers to the objects of only
+/// some of them.
 #[test]
 fn bundle_members_that_the_tree_does_not_name_are_rebuilt() {
     let bench = two_copies();
@@ -139,7 +139,7 @@ fn bytes_of(bench: &Bench, archive: usize, container: Id) -> Vec<u8> {
     bytes
 }
 
-/// A copy that was cut off is used for repairs, but does not shorten other copies.
+/// A truncated copy is used for repairs, but does not shorten other copies.
 #[test]
 fn truncated_copy_does_not_shorten_other_copies() {
     let bench = two_copies();
@@ -177,7 +177,8 @@ fn bytes_after_a_bundle_are_dropped_and_not_copied() {
     }
 }
 
-/// For example on a full disk. The bytes before the cut are kept, even in the last chunk.
+/// For example, copies were truncated on a full disk. The bytes before the cut are kept, even in
+/// the last chunk.
 #[test]
 fn scrub_keeps_all_bytes_of_truncated_copies() {
     let bench = two_copies();
@@ -228,7 +229,8 @@ fn forged_list_does_not_enlarge_other_copies() {
         bench.archives[1].put((ContainerKind::Files, first.container), crafted);
         let scrubbed = bench.tier.scrub(&own_request()).unwrap();
         assert!(bytes_of(&bench, 0, first.container) == whole, "{more}: {scrubbed:?}");
-        // Its damaged part is repaired, and its own list determines its contents.
+        // The damaged part of the first container is repaired, and its own list determines its
+        // contents.
         bench.archives[0].damage_at(first.container, first.offset + 300);
         bench.archives[0].damage_at(first.container, whole.len() as u64 - 20);
         let scrubbed = bench.tier.scrub(&own_request()).unwrap();

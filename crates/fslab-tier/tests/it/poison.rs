@@ -1,4 +1,4 @@
-//! Released files show poison below instead of zeros, if blocks can be shared.
+//! Released files show poison in the lower directory instead of zeros, if blocks can be shared.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -116,7 +116,7 @@ fn poison_takes_no_space_where_blocks_cannot_be_shared() {
     assert_eq!(free_bytes[0], free_bytes[1]);
 }
 
-/// A change of the file below, and the expected contents.
+/// A change of the lower file, and the expected contents.
 struct Deed {
     what: &'static str,
     size: u64,
@@ -376,7 +376,7 @@ fn poison_can_be_turned_off() {
     assert!(bench.client().contents(ino).unwrap() == data);
 }
 
-/// Readers of a read-only tree see changes made below, including zeros.
+/// Readers of a read-only tree see changes made in the lower directory, including zeros.
 #[test]
 fn read_only_tier_distinguishes_changes_from_poison() {
     let mut bench = bench();

@@ -219,7 +219,7 @@ fn freed_space_is_counted_in_blocks_not_length() {
     assert_eq!(freed, [sparse, next]);
 }
 
-/// One run releases more files than it remembers at a time.
+/// One run releases more files than it keeps in memory at a time.
 #[test]
 fn policy_counts_any_number_of_releasable_files() {
     const FILES: u64 = 100_001;

@@ -1,5 +1,5 @@
 //! The privileges that the kernel removes from a program at each change of its bytes. The engine
-//! changes no bytes, so they stay.
+//! changes no bytes, so they must be kept.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};

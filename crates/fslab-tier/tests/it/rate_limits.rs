@@ -74,7 +74,7 @@ fn waiting_programs_come_before_bulk_recalls() {
     assert!(client.contents(bulk).unwrap() == all);
 }
 
-/// An order that takes the last place first. It notes the places whose keys are asked for.
+/// An order that serves the last position first, and notes the positions of its keys.
 #[derive(Debug, Default)]
 struct Backwards(Mutex<Vec<u64>>);
 
@@ -122,7 +122,8 @@ fn archiving_and_bulk_recalls_respect_their_rate_limits() {
     let client = bench.client();
     let ino = client.file(Ino::ROOT, "file", &noise(92, 3 * MIB)).unwrap();
     let paths = || vec![b"file".to_vec()];
-    // The bytes are written and read back. Only the last piece causes no wait.
+    // Bytes are counted when they are written and when they are read back. Only the last piece
+    // causes no wait.
     let taken =
         time_of(&bench, &hands, Command::Archive { paths: paths(), rate: 0, bundled: None });
     assert!(taken >= Duration::from_millis(2400), "{taken:?}");
@@ -137,7 +138,7 @@ fn archiving_and_bulk_recalls_respect_their_rate_limits() {
     assert!(client.contents(ino).unwrap() == noise(92, 3 * MIB)[..2 * MIB as usize]);
 }
 
-/// Returns how far the clock must be moved until a command ends.
+/// Returns how far the clock must be moved before a command ends.
 fn time_of(bench: &Bench, hands: &Hands, command: Command) -> Duration {
     let begun_ns = hands.now_ns();
     std::thread::scope(|scope| {

@@ -105,7 +105,7 @@ fn random_reader_recalls_only_the_blocks_that_it_reads() {
     let mut random = rand_pcg::Pcg64::seed_from_u64(seed);
     let mut read = std::collections::HashSet::new();
     for _ in 0..BLOCKS / 2 {
-        // Not at the beginning, where a sequential reader would begin.
+        // The offset is not at the beginning, where a sequential reader would begin.
         let place = random.random_range(1..BLOCKS * MIB - 1000);
         let end = place + 999;
         read.extend([place / MIB, end / MIB]);
@@ -115,8 +115,7 @@ fn random_reader_recalls_only_the_blocks_that_it_reads() {
     assert_eq!(asked(&bench), read.len() as u64);
 }
 
-/// Only reads of programs count: a program that writes at various offsets is not a sequential
-/// reader.
+/// Only reads are considered: a program that writes at various offsets is not a sequential reader.
 #[test]
 fn no_blocks_are_recalled_ahead_of_a_writer() {
     let bench = slow();

@@ -38,7 +38,7 @@ fn scan_restores_a_lost_catalogue_from_the_tree() {
     assert_eq!(client.contents(one).unwrap(), noise(30, MIB));
 }
 
-/// Returns the contents of a tree, without what a rebuild can't restore.
+/// Returns the contents of a tree, except for those that a rebuild can't restore.
 pub fn picture(fs: &dyn FileSystem) -> Vec<String> {
     let client = Client::new(fs);
     let mut lines = Vec::new();
@@ -129,7 +129,8 @@ fn rebuilt(bench: &Bench, lower: &Arc<dyn FileSystem>) -> rebuild::Rebuilt {
         .unwrap()
 }
 
-/// Otherwise anybody who can write to such an archive would get them at the next rebuild.
+/// Otherwise anybody who can write to such an archive would obtain these privileges at the next
+/// rebuild.
 #[test]
 fn rebuild_leaves_out_privileges_that_a_plain_archive_names() {
     const DEVICE: u32 = 0x0103;
@@ -214,7 +215,8 @@ fn files_newer_than_the_tree_are_rebuilt_and_existing_ones_kept() {
 
 pub type Deed = Box<dyn FnOnce() + Send>;
 
-/// A tree whose listing lets a test move a file from behind the walk to before it.
+/// A tree whose listing lets a test move a file from a directory not yet walked to one already
+/// walked.
 #[derive(Default)]
 pub struct Moving {
     memory: MemFs,

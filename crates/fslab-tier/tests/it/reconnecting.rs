@@ -1,4 +1,4 @@
-//! Errors of archives, and whether they mean that the archive is unavailable.
+//! Errors of archives, and whether they show that the archive is unavailable.
 
 use std::fs;
 use std::io;
@@ -177,7 +177,9 @@ fn missing_archive_directory_fails_lists_and_deletions() {
     }
     let other = Id([9; 16]);
     DirectoryArchive::init(&root, other, TIER, None).unwrap();
-    assert!(archive.check().unwrap_err().to_string().contains(&format!("has archive {other}")));
+    assert!(
+        archive.check().unwrap_err().to_string().contains(&format!("contains archive {other}"))
+    );
 }
 
 /// Returns what a scrub finds if the first of two copies is damaged, and the second copy's archive
@@ -271,7 +273,7 @@ impl Drop for RecordedUpload {
     }
 }
 
-/// The archive holds the lease, under which an unfinished container is removed.
+/// The archive keeps the lease, under which an unfinished container is removed.
 #[test]
 fn refused_upload_is_dropped_before_its_archive() {
     let (inner, drops) = (Arc::new(MemoryArchive::new(Id([1; 16]), "a0")), Drops::default());

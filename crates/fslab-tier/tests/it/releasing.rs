@@ -99,7 +99,7 @@ impl FileSystem for Asked {
     }
 }
 
-/// The archives also have the new version, but they were asked about the old one.
+/// The archives also have the new version, but the release compared the old one.
 #[test]
 fn file_archived_again_during_its_release_is_not_released() {
     let lower = Arc::new(Asked::default());
@@ -116,7 +116,7 @@ fn file_archived_again_during_its_release_is_not_released() {
     };
     *lower.deed.lock() = Some(Box::new(deed));
     let refused = bench.release(ino, "file").unwrap_err().to_string();
-    assert_eq!(refused, "file: was archived anew while archives were asked");
+    assert_eq!(refused, "file: was archived again while its copies were checked");
     assert_eq!(bench.offline_blocks(ino), Vec::<u64>::new());
     assert_eq!(bench.release(ino, "file").unwrap().bytes, MIB);
 }
@@ -141,7 +141,7 @@ fn release_skips_large_holes_with_few_seeks() {
     assert_eq!(bench.tier.release(ino, b"file", 0).unwrap().bytes, 0);
 }
 
-/// A residency can't name more runs.
+/// A residency can't record more runs.
 #[test]
 fn release_frees_only_as_many_runs_as_a_residency_can_hold() {
     const PIECES: u64 = 140;
@@ -160,7 +160,7 @@ fn release_frees_only_as_many_runs_as_a_residency_can_hold() {
     assert_eq!(bench.release(ino, "file").unwrap().bytes, 0);
 }
 
-/// Changes a file below and restores its modification time, as `touch -r` does.
+/// Changes a lower file and restores its modification time, as `touch -r` does.
 fn change_unseen(bench: &Bench, ino: Ino, offset: u64, data: &[u8]) {
     let below = bench.below();
     let modified = below.attr(ino).unwrap().modified;
@@ -181,15 +181,15 @@ fn release_keeps_bytes_that_no_archive_has() {
     change_unseen(&bench, ino, 77, b"later");
     data[77..82].copy_from_slice(b"later");
     let refused = bench.release(ino, "file").unwrap_err().to_string();
-    assert_eq!(refused, "file: was changed behind the mount since it was archived");
+    assert_eq!(refused, "file: was changed without the mount after it was archived");
     assert!(bench.offline_blocks(ino).is_empty() && bench.is_changed(ino));
     bench.archive(ino, "file").unwrap();
     assert_eq!(bench.release(ino, "file").unwrap().bytes, MIB);
     assert!(client.contents(ino).unwrap() == data);
 }
 
-/// A large file is compared and released piece by piece. Pieces that differ from the archive's
-/// stay.
+/// A large file is compared and released piece by piece. Pieces that differ from the archive's are
+/// kept.
 #[test]
 fn change_at_the_end_of_a_large_file_stays() {
     const BLOCKS: u64 = 70;
@@ -231,7 +231,7 @@ fn data_written_to_an_archived_hole_is_not_released() {
     assert!(client.contents(ino).unwrap()[5..16] == *b"first block");
 }
 
-/// `Home::read` refuses such settings, but other callers may make them.
+/// `Home::read` refuses such settings, but other callers may use them.
 #[test]
 fn file_needs_a_copy_even_if_no_copies_are_asked_for() {
     let settings = Settings { copies: 0, ..Settings::of(TIER) };

@@ -15,8 +15,8 @@ use crate::support::{Bench, MIB, noise};
 /// A function that is called whenever an inode is accessed.
 type Habit = Box<dyn FnMut() + Send>;
 
-/// A tree that calls a function whenever an inode is listed or asked for an xattr. New names can be
-/// made invisible for some lookups.
+/// A tree that calls a function whenever an inode is listed or an xattr of it is read. New names
+/// can be made invisible for some lookups.
 #[derive(Default)]
 struct Restless {
     memory: MemFs,

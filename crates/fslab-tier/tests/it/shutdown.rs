@@ -1,4 +1,4 @@
-//! The end of an engine while it is in use.
+//! The shutdown of an engine while it is in use.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -11,7 +11,7 @@ use fslab_vfs::{Ino, MemFs, OpenMode};
 use crate::concurrency::rows;
 use crate::support::{Bench, MIB, TIER, noise};
 
-/// Shuts the engine down while a function waits for an archive. The archive answers afterwards.
+/// Shuts the engine down while a function waits for an archive. The archive responds afterwards.
 fn end_beside<T: Send>(bench: &Bench, faults: &Faults, work: impl FnOnce() -> T + Send) -> T {
     *faults.stalled.lock() = true;
     std::thread::scope(|scope| {
@@ -25,7 +25,7 @@ fn end_beside<T: Send>(bench: &Bench, faults: &Faults, work: impl FnOnce() -> T 
     })
 }
 
-/// The process may end before the time is restored, and the next one could not notice this.
+/// The process may end before the time is restored, and the next engine could not notice this.
 #[test]
 fn block_that_arrives_after_shutdown_is_discarded() {
     let mut bench = Bench::new();
@@ -63,7 +63,7 @@ fn archiving_after_shutdown_leaves_no_object() {
     assert_eq!((rows(&bench), bench.archives[0].containers()), (vec![], 0));
 }
 
-/// Its name would not be durable, though the shutdown was orderly.
+/// Its name would not be durable, although the shutdown was clean.
 #[test]
 fn undelete_after_shutdown_creates_no_file() {
     let bench = Bench::new();
@@ -77,8 +77,8 @@ fn undelete_after_shutdown_creates_no_file() {
     assert!(!bench.below().exists(Ino::ROOT, "again").unwrap());
 }
 
-/// There are more runs than its xattr can hold. Recalled blocks are dropped, and the shutdown is
-/// orderly.
+/// There are more runs than its xattr can record. Recalled blocks are dropped, and the shutdown is
+/// clean.
 #[test]
 fn shutdown_is_clean_for_a_changed_file_with_too_many_runs() {
     const PIECES: u64 = 150;

@@ -23,7 +23,7 @@ use rand::{Rng, SeedableRng};
 pub const TIER: Id = Id([0x77; 16]);
 pub const MIB: u64 = 1 << 20;
 
-/// Options of a rebuild that leaves out nothing.
+/// Options of a rebuild that skips nothing.
 pub const TRUST: Options = Options { before: None, trust: true, poison: false };
 
 /// A calendar that a test can move.
@@ -68,7 +68,7 @@ pub struct Cloning {
     inner: Arc<dyn FileSystem>,
     /// The number of calls that succeed. Later ones fail.
     pub left: AtomicU64,
-    /// The error of these.
+    /// The error of the later calls.
     pub refusal: Errno,
 }
 
@@ -110,7 +110,7 @@ impl FileSystem for Cloning {
         let size = |ino, handle| -> fslab_vfs::Result<u64> {
             Ok(self.inner.getattr(&request, ino, Some(handle))?.size)
         };
-        // The end of a file is only shared with a file that ends there too.
+        // The end of a file can be shared only with a file that ends there too.
         let are_ends = from + length == size(source, source_handle)?
             && to + length >= size(target, target_handle)?;
         let is_whole = length.is_multiple_of(PAGE) || are_ends;
@@ -270,7 +270,7 @@ pub fn open_over(
     (Arc::clone(&tier), Arc::new(TierFs::new(tier)))
 }
 
-/// How long a test waits before it counts a call as hung.
+/// The time after which a test treats a call as hung.
 pub const PATIENCE: Duration = Duration::from_secs(20);
 
 /// Waits until a condition holds.

@@ -94,7 +94,7 @@ struct Shelf {
     archive: Arc<Observed>,
     tier: Arc<Tier>,
     fs: Arc<TierFs>,
-    /// The place of each file.
+    /// The location of each file.
     places: Vec<(String, Location)>,
 }
 
@@ -155,7 +155,7 @@ impl Shelf {
         served
     }
 
-    /// Waits until one recall is running and this number of recalls waits.
+    /// Waits until one recall is running and this number of recalls is waiting.
     fn wait_for(&self, waiting: usize) {
         let queue = self.tier.queue();
         while self.archive.held.load(Ordering::SeqCst) == 0 || queue.list().len() < waiting {

@@ -1,4 +1,4 @@
-//! Failed syncs of files below, and losses without a sync.
+//! Failed syncs of lower files, and losses without a sync.
 
 use std::collections::HashMap;
 use std::ffi::{OsStr, OsString};
@@ -124,7 +124,7 @@ fn lossy() -> (Arc<Lossy>, Bench) {
     (lower, bench)
 }
 
-/// Checks that the bytes are the archived ones, or in overwritten blocks those of the write.
+/// Checks that the bytes are the archived ones, or in overwritten blocks the written ones.
 fn check(found: &[u8], data: &[u8], other: &[u8], written: Range<usize>) {
     let block = MIB as usize;
     for (number, (found, data)) in found.chunks(block).zip(data.chunks(block)).enumerate() {
@@ -264,7 +264,7 @@ fn synchronous_hole_punches_and_copies_are_durable() {
     }
 }
 
-/// The time shows changes behind the mount while the file is in use.
+/// The modification time reveals changes made without the mount while the file is in use.
 #[test]
 fn setting_a_time_does_not_hide_a_change_made_below_the_mount() {
     let (_, bench) = lossy();

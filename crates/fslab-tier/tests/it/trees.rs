@@ -20,7 +20,7 @@ use crate::support::{Bench, Counted, MIB, TIER, TRUST, noise, open_over};
 /// A source of identities that archives the tree when a certain one is made.
 struct Meddling {
     counted: Counted,
-    /// The number of identities until then, and the tier.
+    /// The number of identities before that one, and the tier.
     at: Mutex<Option<(u64, Arc<Tier>)>>,
 }
 
@@ -40,7 +40,7 @@ impl Identities for Meddling {
     }
 }
 
-/// The identity of the container is made before the version's sequence, that of the object after
+/// The identity of the container is drawn before the version's sequence, that of the object after
 /// it.
 #[test]
 fn tree_is_older_than_a_numbered_object_not_yet_in_the_catalogue() {
@@ -144,7 +144,7 @@ fn made_before(
 }
 
 /// Archives a tree of two directories while files are moved from one to the other during the walk.
-/// Returns the contents of the tree after this.
+/// Returns the contents of the tree after the walk.
 fn moved_while_walked(from: &str, to: &str) -> (Bench, Vec<String>) {
     let lower = Arc::new(Moving::default());
     let bench = Bench::over(lower.clone());
@@ -252,7 +252,7 @@ fn damage_last_tree(archive: &Arc<MemoryArchive>) {
     let last = trees.iter().max_by_key(|(_, tree)| tree.sequence).unwrap();
     let mut bytes = vec![0; archive.length((kind, last.0)).unwrap() as usize];
     archive.read((kind, last.0), 0, &mut bytes).unwrap();
-    // After head and attributes, in the only block.
+    // The byte is after head and attributes, in the only block.
     let middle = bytes.len() / 2;
     bytes[middle] ^= 0x10;
     archive.put((kind, last.0), bytes);
@@ -260,7 +260,7 @@ fn damage_last_tree(archive: &Arc<MemoryArchive>) {
     assert_eq!(opened.len(), trees.len(), "the description was hit");
 }
 
-/// Makes files with a tree, and further files with a later tree.
+/// Makes files and archives a tree, then more files and a later tree.
 fn two_trees(archives: u8) -> Bench {
     let settings = Settings { copies: archives.into(), level: 0, ..Settings::of(TIER) };
     let bench = Bench::with(Arc::new(MemFs::default()), settings, archives);

@@ -46,7 +46,7 @@ impl Late {
         Self { bench, hands, place, tier, fs }
     }
 
-    /// Makes one with a `file` in the first archive only.
+    /// Makes a tier with a `file` that only the first archive contains.
     fn with_a_file(settings: Settings) -> (Self, Ino) {
         let mut ino = Ino::ROOT;
         let late = Self::new(settings, |bench| {
@@ -83,7 +83,7 @@ impl Late {
     }
 }
 
-/// The place of an archive.
+/// The location of an archive, which can be made unavailable.
 #[derive(Default)]
 struct Place {
     is_there: AtomicBool,
@@ -123,7 +123,7 @@ fn archive_that_appears_later_is_used_without_remounting() {
     late.hands.turn(Duration::from_millis(1));
     assert_eq!(late.client().contents(ino).unwrap(), noise(1, 2 * MIB));
     assert!(late.tier.archive_states().unwrap()[0].attached);
-    // It stays available, whatever is at its place.
+    // The archive remains available, whatever is at its location.
     late.place.is_there.store(false, Ordering::SeqCst);
     late.hands.turn(LOOK_EVERY);
     assert_eq!(late.tier.archives().len(), 2);
@@ -140,7 +140,7 @@ fn different_archive_at_the_path_of_an_unavailable_one_is_refused() {
     hands.turn(LOOK_EVERY);
     assert!(!archive.look());
     let why = archive.why_unavailable().unwrap();
-    assert!(why.starts_with("a0 has archive 0909"), "{why}");
+    assert!(why.starts_with("a0 contains archive 0909"), "{why}");
 }
 
 #[test]
@@ -160,7 +160,7 @@ fn archiving_needs_enough_available_archives() {
     let late = Late::new(Settings { copies: 2, ..usual() }, |_| {});
     let ino = late.client().file(Ino::ROOT, "file", &noise(1, MIB)).unwrap();
     let refused = late.archive(ino).unwrap_err().to_string();
-    assert!(refused.contains("can take one: 1; unavailable for now: 0101"), "{refused}");
+    assert!(refused.contains("accept a copy: 1; unavailable for now: 0101"), "{refused}");
     assert_eq!(late.containers(), [0, 0]);
     assert!(late.tier.catalogue().pending().unwrap().is_empty());
     late.comes();
@@ -269,7 +269,7 @@ fn reader_waits_until_an_unavailable_archive_is_back() {
     let (late, ino) = Late::with_a_file(usual());
     let read = while_it_waits(&late, ino, |_| late.comes());
     assert!(read == Ok(noise(1, 2 * MIB)), "{:?}", read.err());
-    assert_eq!(late.tier.counts()[1], ("tier_failed_recalls", "blocks that no archive gave", 0));
+    assert_eq!(late.tier.counts()[1], ("tier_failed_recalls", "blocks whose recall failed", 0));
 }
 
 #[test]
@@ -348,7 +348,7 @@ fn unavailable_archive_delays_no_other_recalls() {
     assert!(read == Ok(noise(1, 2 * MIB)), "{:?}", read.err());
 }
 
-/// Another recall takes the only thread that may serve the archive.
+/// Another recall occupies the only thread that may serve the archive.
 #[test]
 fn postponed_recall_is_queued_again_once_its_archive_is_back() {
     let settings = Settings { call_limit: Duration::MAX, ..usual() };
@@ -568,7 +568,7 @@ fn recall_command_reports_unavailable_files_and_continues() {
         at_once(|request| execute(&going.tier, &command, request, tell)).unwrap();
         let Event::Problem { what } = &told[0] else { panic!("{told:?}") };
         assert!(
-            what.starts_with("file: no archive that holds it is attached, as archive"),
+            what.starts_with("file: no attached archive contains it, because archive"),
             "{what}"
         );
         assert!(matches!(&told[1..], [Event::Done { .. }]), "{told:?}");

@@ -45,7 +45,7 @@ fn read(client: &Client<'_>, name: &str) -> Vec<u8> {
 }
 
 /// An undeleted file and the file that it was a version of are independent. This also holds in a
-/// rebuild from the archive alone, and after one object was moved.
+/// rebuild from only the archive, and after one object was moved.
 #[test]
 fn undeleted_file_has_an_identity_of_its_own() {
     let bench = Bench::new();
@@ -92,7 +92,7 @@ fn version_is_undeleted_from_the_intact_parts_of_its_copies() {
     assert!(read(&client, "parts") == contents(1));
 }
 
-/// A tree in memory that counts its syncs. Owners can't be set there, as for an ordinary user.
+/// A tree in memory that counts its syncs. Owners can't be set in it, as for an ordinary user.
 #[derive(Default)]
 struct Ordinary {
     memory: MemFs,
@@ -123,7 +123,7 @@ impl FileSystem for Ordinary {
     }
 }
 
-/// An orderly shutdown records that all names are unchanged, so no crash may undo them.
+/// A clean shutdown records that all names are unchanged, so no crash may undo them.
 #[test]
 fn undeleted_file_is_durable_after_shutdown() {
     let lower = Arc::new(Ordinary::default());
@@ -140,7 +140,7 @@ fn undeleted_file_is_durable_after_shutdown() {
     assert_eq!(lower.syncs.load(Ordering::SeqCst) - before, 1);
 }
 
-/// The file exists and names the object, even without some of its attributes.
+/// The file exists and refers to the object, even without some of its attributes.
 #[test]
 fn failed_undelete_keeps_the_object() {
     let bench = Bench::over(Arc::new(Ordinary::default()));
@@ -176,7 +176,7 @@ fn emptied_directory_is_undeleted_in_its_last_state() {
         client.unlink(parent, name).unwrap();
     }
     client.rmdir(directory, "deep").unwrap();
-    // A file whose name is taken is not restored.
+    // A file whose name is in use is not restored.
     client.unlink(directory, "stays").unwrap();
     client.file(directory, "stays", b"something else").unwrap();
     let command = Command::UndeleteAll { path: b"directory".to_vec() };

@@ -1,4 +1,4 @@
-//! Unreadable files are not treated as missing: objects that a file may name are kept.
+//! Unreadable files are not treated as missing: objects that a file may refer to are kept.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -56,12 +56,12 @@ impl FileSystem for Flaky {
 
 const CONTENTS: u64 = 71;
 
-/// Makes an offline file that the catalogue calls removed long ago.
+/// Makes an offline file that is recorded in the catalogue as removed long ago.
 fn said_to_be_gone() -> (Arc<Flaky>, Bench, Ino) {
     let lower = Arc::new(Flaky::default());
     let bench = Bench::over(lower.clone());
     let ino = bench.offline(&bench.client(), "file", &noise(CONTENTS, MIB));
-    // From here on there are no doubtful files.
+    // From here on the catalogue is not in doubt.
     bench.tier.scan(&own_request()).unwrap();
     let mut rows = Vec::new();
     let mut keep = |row: ObjectRow| {
@@ -99,7 +99,7 @@ fn objects_that_a_damaged_residency_may_name_are_kept() {
     assert!(bench.client().contents(ino).unwrap() == noise(CONTENTS, MIB));
 }
 
-/// A tree without the copies would in time replace the trees that name them.
+/// A tree without the copies would in time replace the trees that record them.
 #[test]
 fn no_tree_is_archived_while_a_residency_is_unreadable() {
     let lower = Arc::new(Flaky::default());
@@ -125,12 +125,12 @@ fn invalid_settings_are_refused_with_a_line_number() {
     let path = home.join("tier.toml");
     let before = std::fs::read_to_string(&path).unwrap();
     for (key, value, said) in [
-        ("version", "9", "line 1: version 9 is not known"),
-        ("copies", "0", "line 3: copies is at least 1"),
-        ("copies", "2", "line 3: copies is 2, and there are 1 [[archive]] tables that take copies"),
-        ("zstd_level", "20", "line 4: zstd_level is from 0, for none, to 19"),
-        ("zstd_level", "-1", "line 4: zstd_level is from 0"),
-        ("bundled_bytes", "2000000", "line 5: bundled_bytes is at most 1 MiB"),
+        ("version", "9", "line 1: version 9 is not supported"),
+        ("copies", "0", "line 3: copies must be at least 1"),
+        ("copies", "2", "line 3: copies is 2, but only 1 [[archive]] tables accept copies"),
+        ("zstd_level", "20", "line 4: zstd_level must be from 0 (no compression) to 19"),
+        ("zstd_level", "-1", "line 4: zstd_level must be from 0"),
+        ("bundled_bytes", "2000000", "line 5: bundled_bytes must be at most 1 MiB"),
     ] {
         let with = |line: &str| match line.split_once(" = ") {
             Some((name, _)) if name == key => format!("{key} = {value}\n"),
@@ -185,7 +185,7 @@ fn settings_that_toml_cannot_hold_are_refused_before_any_change() {
     assert_eq!(Home::read(&of(b"home")).unwrap().description.archives.len(), 1);
 }
 
-/// A URL is ASCII, so TOML can hold any path.
+/// A URL is ASCII, so TOML can contain any path.
 #[test]
 fn home_stores_non_utf8_archive_paths_as_urls() {
     let scratch = tempfile::tempdir().unwrap();
@@ -231,6 +231,6 @@ fn plain_path_of_an_earlier_home_is_read_literally() {
     }
     std::fs::write(&settings, text.replace(&url, "s3://x")).unwrap();
     let refused = Home::read(&of("home")).unwrap_err().to_string();
-    let told = "tier.toml, line 10: archive 's3://x': no such kind of archive; known: dir";
+    let told = "tier.toml, line 10: archive 's3://x': unknown kind of archive; known kinds: dir";
     assert!(refused.ends_with(told), "{refused}");
 }

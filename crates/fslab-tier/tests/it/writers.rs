@@ -24,7 +24,7 @@ fn contents(name: &str) -> Vec<u8> {
     noise(name.len() as u64, length)
 }
 
-/// A tier with a tree of offline files, and further trees made from its archive.
+/// A tier with a tree of offline files, and other trees made from its archive.
 struct World {
     scratch: tempfile::TempDir,
     bench: Bench,
@@ -204,7 +204,7 @@ fn rebuilt_tree_changes_nothing_in_the_archive_of_the_original() {
     let rules = Some(("[[rule]]\naction = 'release'\n".to_owned(), "rules".to_owned()));
     is_refused(told(&tier, &Command::Policy { rules, dry_run: false }));
     remove_all(&tiered);
-    // In any order of these commands, at any later time.
+    // The order of these commands and their times do not matter.
     for _ in 0..2 {
         assert_eq!(tier.scan(&own_request()).unwrap().missing, Vec::<String>::new());
         world.bench.dates.0.fetch_add(20 * WEEK, Ordering::SeqCst);
@@ -261,7 +261,7 @@ fn only_the_copy_of_a_tree_that_opened_an_archive_last_writes_to_it() {
     bench.around.inode_identity = by_size;
     let (world, first) = World::of(bench);
     let second = world.cloned(&first, "second");
-    // In any order.
+    // The order does not matter.
     assert_eq!(written_by(&world, &second), None);
     for _ in 0..2 {
         let refused = written_by(&world, &first).expect("a clone opened it since");
@@ -271,7 +271,7 @@ fn only_the_copy_of_a_tree_that_opened_an_archive_last_writes_to_it() {
     assert_eq!(written_by(&world, &second), None);
     world.take_over(&first).unwrap();
     let holder = ArchiveAddress::from(world.path("archive")).holder().unwrap();
-    for part in ["is held by ", ", opened last at ", ", last written to at "] {
+    for part in ["is held by ", ", last opened at ", ", last written to at "] {
         assert!(holder.contains(part), "{holder}");
     }
     assert!(written_by(&world, &second).is_some());
@@ -363,8 +363,8 @@ fn tree_that_lost_its_home_or_catalogue_needs_no_take_over() {
     }
 }
 
-/// A tree whose root takes no xattr records nothing, and another tree may be rebuilt from its
-/// archive.
+/// A tree whose root does not accept xattrs records nothing, and another tree may be rebuilt from
+/// its archive.
 #[test]
 fn archive_that_names_no_writer_is_read_only_to_a_rebuilt_tree() {
     let (world, first) = World::new();
@@ -374,7 +374,7 @@ fn archive_that_names_no_writer_is_read_only_to_a_rebuilt_tree() {
     Client::new(&*first.lower).removexattr(Ino::ROOT, &name).unwrap();
     let second = world.made_again("second");
     let (tier, tiered) = world.open(&second);
-    assert!(refusal(&tier).unwrap().contains("may be written by the tree"));
+    assert!(refusal(&tier).unwrap().contains("may still be written by the tree"));
     all_are_right(&tiered);
     tier.shutdown().unwrap();
     drop((tier, tiered));

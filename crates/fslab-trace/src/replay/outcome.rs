@@ -20,13 +20,13 @@ pub(super) struct Done {
 pub(super) enum Unfit {
     #[error("left out: the record lacks an argument")]
     Incomplete,
-    #[error("left out: inode {number} is not known here")]
+    #[error("left out: inode {number} is unknown here")]
     UnknownInode { number: u64 },
     #[error("left out: handle {number} is not open here")]
     UnknownHandle { number: u64 },
     #[error("left out: {bytes} bytes are more than one operation moves")]
     TooMuch { bytes: u64 },
-    #[error("left out: the trace doesn't hold the attribute's value")]
+    #[error("left out: the trace doesn't contain the attribute's value")]
     NoValue,
 }
 
@@ -36,6 +36,6 @@ pub(super) struct OpenFile {
     pub ino: Ino,
     pub handle: Handle,
     pub is_directory: bool,
-    /// Where the next listing continues; the trace's cookies have no meaning here.
+    /// The offset at which the next listing continues; the trace's cookies have no meaning here.
     pub cookie: u64,
 }

@@ -1,4 +1,4 @@
-//! Does one operation of a trace again.
+//! Repeats one operation of a trace.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -204,7 +204,7 @@ impl Replayer<'_> {
 
 fn name(bytes: Option<&Vec<u8>>) -> Result<Name<'_>, Unfit> {
     let bytes = bytes.ok_or(Unfit::Incomplete)?;
-    // The kernel would not have allowed this name, so it counts as missing.
+    // The kernel would not have allowed this name, so it is treated as missing.
     Name::new(OsStr::from_bytes(bytes)).ok().ok_or(Unfit::Incomplete)
 }
 

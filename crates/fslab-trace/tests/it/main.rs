@@ -191,7 +191,7 @@ fn record_that_fills_the_queue_does_not_block_forever() {
     let mut large = numbered(1);
     large.data = Some(vec![1; 17 << 20]);
     for _ in 0..3 {
-        // Until the writing thread is idle.
+        // Waits until the writing thread is idle.
         std::thread::sleep(Duration::from_millis(50));
         recorder.record(large.clone());
         recorder.record(numbered(2));
@@ -201,7 +201,7 @@ fn record_that_fills_the_queue_does_not_block_forever() {
 }
 
 /// The directory is removed, so nothing can be written any more. Records are lost and reported, and
-/// recording goes on.
+/// recording continues.
 #[test]
 fn failed_trace_writes_report_the_lost_records() {
     let scratch = TempDir::new().unwrap();
@@ -252,7 +252,7 @@ fn invalid_traces_are_refused_with_a_reason() {
         };
         assert!(error.to_string().contains(part), "{error}");
     };
-    refused(scratch.path(), "holds no segment");
+    refused(scratch.path(), "contains no segment");
     refused(&scratch.path().join("none"), "No such file");
     let file = scratch.path().join("000001.parquet");
     fs::write(&file, "no parquet at all, but long enough to hold a footer").unwrap();
@@ -295,8 +295,8 @@ fn replay(records: &[Record]) -> (fslab_trace::Replayed, fslab_vfs::MemFs) {
     (replayer.finish(), target)
 }
 
-/// Seen in the trace of a build. A release frees a handle, or a forget an inode number. Another
-/// thread gets it, and that thread's operation is recorded first.
+/// Seen in the trace of a build. A release frees a handle, or a forget frees an inode number.
+/// Another thread gets the number, and that thread's operation is recorded first.
 #[test]
 fn regression_replay_handles_numbers_reused_before_release() {
     let create = |name: &str, ino: u64| {

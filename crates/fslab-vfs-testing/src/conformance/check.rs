@@ -16,7 +16,7 @@ pub enum Stop {
     Failed {
         /// The message.
         message: String,
-        /// The place in the suite.
+        /// The source location in the suite.
         place: String,
     },
     /// The subject does not support the operation, which is not its fault.
@@ -27,7 +27,7 @@ pub enum Stop {
 }
 
 impl Stop {
-    /// A failed check, at the place of the caller.
+    /// A failed check, at the source location of the caller.
     #[track_caller]
     #[must_use]
     pub fn failed(message: String) -> Self {

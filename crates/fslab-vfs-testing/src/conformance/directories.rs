@@ -133,7 +133,7 @@ fn make_files(client: &Client<'_>, directory: Ino, count: usize) -> Outcome {
     Ok(())
 }
 
-/// Several times more entries than fit into any buffer on the way.
+/// Lists several times more entries than fit into any buffer.
 fn thousands_of_entries_through_small_sinks(client: &Client<'_>, top: Ino) -> Outcome {
     const FILES: usize = 2500;
     make_files(client, top, FILES)?;

@@ -37,7 +37,7 @@ fn creator_owns_every_kind(client: &Client<'_>, top: Ino) -> Outcome {
     Ok(())
 }
 
-/// Makes a directory of group 77 with the set-group-id bit that everybody may write to.
+/// Makes a world-writable directory of group 77 with the set-group-id bit.
 pub(super) fn shared(client: &Client<'_>, top: Ino) -> fslab_vfs::Result<Ino> {
     let directory = client.mkdir(top, "shared")?;
     client.chown(directory, 0, 77)?;

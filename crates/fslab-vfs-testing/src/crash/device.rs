@@ -212,7 +212,7 @@ impl DeviceLog {
         let lines: Vec<_> =
             events.map(|(number, event)| format!("  {:4}: {}", number + 1, text(event))).collect();
         format!(
-            "{problem}\nafter a power cut behind event {} of {}, where {}; events before:\n{}",
+            "{problem}\nafter a power cut after event {} of {}, where {}; events before:\n{}",
             state.point,
             self.events.len(),
             state.survivors,

@@ -60,7 +60,7 @@ pub(super) struct Binding {
     pub loses: Option<Ino>,
 }
 
-/// What a sync makes durable.
+/// The scope of a sync: the state that it makes durable.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Scope {
     File { ino: Ino, data_only: bool },

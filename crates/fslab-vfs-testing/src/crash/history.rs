@@ -42,7 +42,8 @@ impl<T> History<T> {
         self.synced.push((position, self.completed));
     }
 
-    /// Marks the last completed version as synced: without a crash, every successful change counts.
+    /// Marks the last completed version as synced: without a crash, every successful change is
+    /// valid.
     pub fn confirm(&mut self) {
         self.sync(0);
     }
@@ -79,16 +80,16 @@ pub fn is_size_of(size: usize, versions: &[&[u8]]) -> Result<(), String> {
     Err(format!("a size of {size}, not one of {sizes:?}"))
 }
 
-/// Checks that each byte is one that some version held at its place. Behind its end, a version
-/// holds zeros.
+/// Checks that each byte is one that some version had at the same offset. Past its end, a version
+/// has zeros.
 ///
 /// # Errors
-/// The first byte that no version held.
+/// The first byte that no version had.
 pub fn are_bytes_of(bytes: &[u8], start: usize, versions: &[&[u8]]) -> Result<(), String> {
     const PIECE: usize = 512;
     for (number, piece) in bytes.chunks(PIECE).enumerate() {
         let at = start + number * PIECE;
-        // Most pieces equal a whole piece of a version, and files are long.
+        // Most pieces are equal to the same piece of one version, and files are long.
         let same = |version: &&[u8]| version.get(at..at + piece.len()) == Some(piece);
         if !versions.iter().any(same) {
             are_single_bytes_of(piece, at, versions)?;

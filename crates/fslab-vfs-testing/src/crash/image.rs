@@ -1,4 +1,4 @@
-//! A file system's content as on a disk: effects change it, and it can be restored elsewhere.
+//! The stored content of a file system: effects change it, and it can be restored elsewhere.
 //!
 //! Images of different states share nodes and sectors.
 
@@ -18,7 +18,7 @@ use super::effect::{Change, SECTOR_BYTES};
 
 type Sector = Arc<[u8; SECTOR_BYTES as usize]>;
 
-/// All inodes. Inodes that no name leads to from the root are lost.
+/// All inodes. Inodes that can't be reached from the root are lost.
 #[derive(Clone, Debug)]
 pub(super) struct Image {
     nodes: HashMap<Ino, Arc<Node>>,

@@ -113,7 +113,7 @@ impl Log {
 
     fn report(&self, state: &State, problem: &str) -> String {
         format!(
-            "{problem}\nafter a crash behind event {} of {}, where {}; events before:\n{}",
+            "{problem}\nafter a crash after event {} of {}, where {}; events before:\n{}",
             state.point,
             self.events.len(),
             state.survivors,

@@ -1,5 +1,5 @@
 //! A double that plants bugs in the order in which the code under test makes things durable. A bug
-//! sees each call to the tree below and may delay it, skip it, or perform it differently.
+//! sees each call to the lower tree and may delay it, skip it, or perform it differently.
 
 use std::ffi::OsStr;
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use fslab_vfs::{
     Request, Result, XattrMode,
 };
 
-/// A call to the tree below.
+/// A call to the lower tree.
 #[derive(Clone, Copy, Debug)]
 pub enum Call<'a> {
     /// fsync or fdatasync of a file.
@@ -55,11 +55,11 @@ pub enum Call<'a> {
     Release,
     /// Making everything durable.
     SyncFs,
-    /// Asking for the free space. Scripts do this after each of their steps.
+    /// Requesting the free space. Scripts do this after each of their steps.
     StatFs,
 }
 
-/// What to do with a call.
+/// The treatment of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
     /// Perform it.
@@ -69,7 +69,7 @@ pub enum Verdict {
     Skip,
 }
 
-/// A planted bug in the order of calls. It may call `below`, the tree.
+/// A planted bug in the order of calls. It may call `below`, the lower tree.
 pub trait Bug: Send + Sync {
     /// Runs before a call is performed.
     ///
@@ -98,7 +98,7 @@ pub trait Bug: Send + Sync {
     }
 }
 
-/// Adds a bug to the tree below.
+/// Adds a bug to the lower tree.
 pub fn with_bug(inner: Arc<dyn FileSystem>, bug: impl Bug + 'static) -> Arc<dyn FileSystem> {
     Arc::new(Intercepted { inner, interceptor: Buggy(bug) })
 }

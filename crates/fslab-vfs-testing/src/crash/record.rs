@@ -32,7 +32,7 @@ pub struct CrashFs {
 #[derive(Debug)]
 struct Recorder {
     log: Log,
-    /// The inode of each name, to know which inode loses a name by a change.
+    /// The inode of each name, to determine which inode loses a name by a change.
     names: HashMap<(Ino, OsString), Ino>,
     /// The flags with which files were opened.
     modes: HashMap<Handle, OpenMode>,
@@ -216,7 +216,7 @@ impl CrashFs {
         Ok(changes)
     }
 
-    /// The changes by a write to a range: sectors, and the size if it changed.
+    /// The changes made by a write to a range: sectors, and the size if it changed.
     fn written(&self, ino: Ino, before: u64, offset: u64, length: u64) -> Result<Vec<Change>> {
         let mut changes = self.sectors(ino, offset, length)?;
         let size = self.attr(ino)?.size;
@@ -560,7 +560,7 @@ impl FileSystem for CrashFs {
 }
 
 impl CrashFs {
-    /// The changes by emptying a range: whole blocks at once, and zeros in the sectors at its
+    /// The changes made by emptying a range: whole blocks at once, and zeros in the sectors at its
     /// edges.
     fn emptied(&self, ino: Ino, start: u64, end: u64) -> Result<Vec<Change>> {
         let first = start.next_multiple_of(BLOCK_BYTES);

@@ -13,8 +13,8 @@ pub struct Plan {
     pub seed: u64,
     /// Number of random subsets per point.
     pub subsets: u32,
-    /// Number of prefixes per point. Every prefix is taken if there are fewer than twice as many.
-    /// Otherwise this number or somewhat more are taken at equal distances.
+    /// Number of prefixes per point. All prefixes are used if there are fewer than twice this
+    /// number. Otherwise this number or somewhat more are used, at equal distances.
     pub prefixes: usize,
 }
 

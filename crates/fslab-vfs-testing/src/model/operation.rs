@@ -241,7 +241,7 @@ fn xattrs() -> impl Strategy<Value = Operation> + Clone {
 }
 
 /// Access control lists in the kernel's format: one with a named user, one without, and an invalid
-/// one: a named user without the required mask.
+/// one (a named user without the required mask).
 fn acls() -> Vec<Vec<u8>> {
     const NO_ID: u32 = u32::MAX;
     let lists: [&[(u16, u16, u32)]; 3] = [

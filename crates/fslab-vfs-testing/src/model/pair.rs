@@ -1,7 +1,7 @@
 //! The subject and the model: applies each operation to both and compares the results.
 //!
 //! Invariant: `nodes` pairs inodes that were looked up on both sides and must be the same file. An
-//! inode of the subject is in at most one pair. The pairs are how inode numbers are compared.
+//! inode of the subject is in at most one pair. Inode numbers are compared through these pairs.
 
 use std::collections::BTreeSet;
 
@@ -60,7 +60,7 @@ impl<'c> Pair<'c> {
     ) -> std::result::Result<Self, String> {
         clean(subject)?;
         let make = |client: &Client<'_>| {
-            client.mkdir(Ino::ROOT, TOP).map_err(|error| format!("making {TOP}: {error}"))
+            client.mkdir(Ino::ROOT, TOP).map_err(|error| format!("can't make {TOP}: {error}"))
         };
         let (in_subject, in_model) = (make(subject)?, make(model)?);
         let top = NodePair { subject: in_subject, model: in_model, kind: FileKind::Directory };
@@ -462,7 +462,7 @@ fn clean(client: &Client<'_>) -> Difference {
         }
         Ok(())
     };
-    clean().map_err(|error: fslab_vfs::Error| format!("removing {TOP}: {error}"))
+    clean().map_err(|error: fslab_vfs::Error| format!("can't remove {TOP}: {error}"))
 }
 
 fn acting<'a>(client: &Client<'a>, creator: Creator) -> Client<'a> {

@@ -196,7 +196,7 @@ CaughtBy::Case("times/write_moves_contents_and_inode"), {
     }
 } }
 
-mutant! { DATA_IS_REPORTED_LATE, DataLate, "SEEK_DATA skips the first bytes behind a hole",
+mutant! { DATA_IS_REPORTED_LATE, DataLate, "SEEK_DATA skips the first bytes after a hole",
 CaughtBy::Case("holes/unwritten_bytes_are_never_lost_to_a_hole"), {
     fn lseek(
         &self,

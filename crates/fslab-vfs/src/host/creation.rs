@@ -29,6 +29,6 @@ pub(super) fn unlink_or_say(directory: &OwnedFd, name: Name<'_>, kind: FileKind)
     let is_directory = kind == FileKind::Directory;
     let flags = if is_directory { AtFlags::REMOVEDIR } else { AtFlags::empty() };
     if let Err(error) = rustix::fs::unlinkat(directory, name.as_os_str(), flags) {
-        tracing::error!(%error, name = ?name.as_os_str(), "an unlabelled file is left behind");
+        tracing::error!(%error, name = ?name.as_os_str(), "can't remove an unlabelled file");
     }
 }

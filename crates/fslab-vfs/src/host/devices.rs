@@ -142,7 +142,8 @@ impl Devices {
     }
 
     fn mount_for_handles(&self, mount_id: Option<u64>, file: &OwnedFd) -> Option<Arc<OwnedFd>> {
-        // An unknown mount never counts as the same: its handles would be opened on another device.
+        // An unknown mount is never treated as the same, because its handles might then be opened
+        // on another device.
         let is_same = |device: &Device| mount_id.is_some() && device.mount_id == mount_id;
         let of_mount = |device: &Device| device.mount.clone().filter(|_| is_same(device));
         let known = self.known.read().iter().find_map(of_mount);
@@ -157,8 +158,8 @@ impl Devices {
 
 fn tell_of_descriptors(number: u64) {
     tracing::info!(
-        "no file handles on device {}:{} below the root: one descriptor is kept for each \
-         remembered inode of it",
+        "file handles can't be used on device {}:{} below the root: each of its inodes in use \
+         keeps one descriptor",
         number >> 32,
         number & 0xffff_ffff
     );
@@ -166,7 +167,7 @@ fn tell_of_descriptors(number: u64) {
 
 fn to_index(index: usize) -> Result<DeviceIndex> {
     DeviceIndex::try_from(index).map_err(|error| {
-        tracing::error!(%error, "more devices below the root than can be told apart");
+        tracing::error!(%error, "too many devices below the root");
         Error::Errno(Errno::XDEV)
     })
 }

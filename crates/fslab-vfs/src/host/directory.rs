@@ -37,7 +37,7 @@ pub(super) struct OpenDirectory {
 
 #[derive(Debug, Default)]
 struct Stream {
-    /// Entries read from below but not yet delivered, in order.
+    /// Entries read from the lower directory but not yet delivered, in order.
     pending: VecDeque<LowerEntry>,
     /// The position of the first pending entry, or of the descriptor if none is pending.
     position: u64,

@@ -1,7 +1,7 @@
 //! Maps inode numbers to lower inodes, and reopens them.
 //!
 //! A lower inode is identified by device, inode number and generation; the generation is part of
-//! its file handle. An entry takes at most 200 bytes and no descriptor. Exceptions are systems
+//! its file handle. An entry uses at most 200 bytes and no descriptor. Exceptions are systems
 //! without file handles, and inodes in use whose last name was removed.
 
 use std::collections::HashMap;
@@ -24,8 +24,7 @@ const DISPLACED: u64 = 0xffff << 48;
 /// Marks numbers composed of a device index and an inode number.
 pub(super) const OTHER_DEVICE: u64 = 1 << 63;
 
-/// Whether a number can be that of an inode on the root's device that is shown under its own
-/// number.
+/// Whether a number may belong to an inode on the root's device that is shown under its own number.
 pub(super) fn is_own_number(ino: Ino) -> bool {
     (2..OTHER_DEVICE).contains(&ino.0)
 }

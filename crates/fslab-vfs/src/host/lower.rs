@@ -25,8 +25,8 @@ use crate::types::{Attr, Entry, FileKind, Ino, Name};
 pub(super) struct Lower {
     pub inodes: Inodes,
     pub(super) devices: Devices,
-    /// `O_PATH` descriptors of recently used parent directories. A cached directory can't be freed
-    /// below, so it is dropped when it is forgotten or removed.
+    /// `O_PATH` descriptors of recently used parent directories. The lower file system can't free a
+    /// cached directory, so its descriptor is dropped when it is forgotten or removed.
     directories: Cache<Ino, Arc<OwnedFd>>,
     root_number: u64,
     root_device: u64,
@@ -36,7 +36,7 @@ pub(super) struct Lower {
     pub(super) taken_over: Option<TakenOver>,
     /// Mixed into the generation of inodes whose numbers are different in other sessions.
     session: u64,
-    /// The path of the root, if the kernel would call it `/`.
+    /// The path of the root, if the kernel would report it as `/`.
     root_name: Option<PathBuf>,
 }
 
@@ -106,7 +106,7 @@ impl Lower {
         }
     }
 
-    /// The path of an inode according to the kernel; `None` if the kernel knows no name.
+    /// The path of an inode according to the kernel; `None` if the kernel has no name for it.
     pub fn name(&self, ino: Ino) -> Option<PathBuf> {
         let path = name_of(&*self.path(ino).ok()?)?;
         // The path of a file that was opened only by its handle may have no directory.
@@ -267,7 +267,7 @@ impl Lower {
     /// errors here are only logged.
     pub fn pin_if_nameless(&self, victim: OwnedFd) {
         if let Err(error) = self.try_to_pin(victim) {
-            tracing::warn!(%error, "a removed file is lost for those who still know its inode");
+            tracing::warn!(%error, "can't keep a removed file for the users of its inode");
         }
     }
 

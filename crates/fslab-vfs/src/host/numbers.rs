@@ -1,9 +1,8 @@
-//! Opens lower inodes of which only the number is known, because all other data about them was
-//! dropped.
+//! Opens lower inodes by number only, after all other data about them was dropped.
 //!
 //! This works if the root is the root directory of its file system, or of a Btrfs subvolume. Every
-//! inode with a name is then below it. For a root further down this can't be verified. The kernel
-//! opens a file by its handle without a name, and a file does not record its directories.
+//! inode with a name is then below it. For any other root this can't be verified. The kernel opens
+//! a file by its handle without a name, and a file does not record its directories.
 //!
 //! The generation is read from the opened inode, and compared by the caller.
 

@@ -140,7 +140,7 @@ impl Lower {
         let file = numbers.open(ino.0)?;
         let stat = attr::stat(&file)?;
         let identity = self.identity(&file, &stat)?;
-        // The root has a separate number here. An inode without a name lies nowhere.
+        // The root has a separate number here. An inode without a name is not in the tree.
         let is_meant = identity == Identity { device: 0, number: ino.0 };
         if !is_meant || self.is_root(&stat) || stat.stx_nlink == 0 {
             return Err(Errno::STALE.into());

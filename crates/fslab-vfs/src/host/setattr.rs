@@ -42,7 +42,7 @@ impl HostFs {
     }
 
     /// Clears the set-id bits if the caller may not keep them, for data changes whose request does
-    /// not say so.
+    /// not state this.
     pub(super) fn clear_set_id_for(&self, request: &Request, ino: Ino) -> Result<()> {
         self.change_permissions(ino, |before, gid| match before.has_set_id() {
             true if !set_id::may_keep(request) => set_id::after_change(before, gid, request),
@@ -50,7 +50,8 @@ impl HostFs {
         })
     }
 
-    /// Clears the set-group-id bit, as when a user outside the group sets an access ACL.
+    /// Clears the set-group-id bit, as the kernel does if a user outside the group sets an access
+    /// ACL.
     pub(super) fn clear_set_group_id(&self, ino: Ino) -> Result<()> {
         self.change_permissions(ino, |before, _| {
             Permissions::new(before.bits() & !Permissions::SET_GID)
@@ -97,8 +98,8 @@ fn set_owner(request: &Request, path: &OwnedFd, changes: &SetAttr) -> Result<()>
 }
 
 /// Sets permissions as the caller. Only members of the file's group, or a process with CAP_FSETID,
-/// may set the set-group-id bit, so the kernel must see the caller. A sender that does not name the
-/// caller has checked this itself.
+/// may set the set-group-id bit, so the kernel must see the caller. A sender that does not report
+/// the caller has checked this itself.
 fn set_permissions_as(request: &Request, path: &OwnedFd, permissions: Permissions) -> Result<()> {
     let depends = permissions.bits() & Permissions::SET_GID != 0;
     let _acting = if depends && request.credentials.are_known() {

@@ -1,10 +1,10 @@
 //! Locks a tree for one program, so that no other program changes its files.
 //!
 //! The lock is a flock(2) on a file in the root of the tree. Locking needs no write permission, so
-//! only the owner can open the file: users can't block each other's mounts. The file lies in the
-//! tree itself, so that programs in different mount namespaces and containers find it. The locked
-//! tree does not show the file. The file stays after unlocking: if it was removed, one program
-//! could lock it while the next creates a new one.
+//! only the owner can open the file: users can't block each other's mounts. The file is in the tree
+//! itself, so that programs in different mount namespaces and containers find it. The locked tree
+//! does not show the file. The file is kept after unlocking: if it were removed, one program could
+//! lock it while the next creates a new one.
 //!
 //! Locking a part of a locked tree finds the lock in a parent directory. Locking a tree around a
 //! locked one can't detect that without a full walk, so `EBUSY` is returned when the inner tree is
@@ -28,8 +28,8 @@ use crate::types::LockMode;
 /// Maximum number of parent directories to walk: the maximum of a path.
 const DEPTH_MAX: usize = 4096;
 
-/// Names of lock files. A mount over a mount finds the first name hidden by the lower one, and uses
-/// the next.
+/// Names of lock files. If the lower directory is itself a locked mount, it reserves the first
+/// name, and the upper mount uses the next.
 const NAMES: [&str; 4] = [".fslab-lock", ".fslab-lock-2", ".fslab-lock-3", ".fslab-lock-4"];
 
 /// Mode of a lock file: other users can't open it.
@@ -106,7 +106,7 @@ impl Drop for Locks {
                 rustix::fs::unlinkat(&directory, name, AtFlags::empty())
             })
         {
-            tracing::warn!(%error, "{name} is left behind");
+            tracing::warn!(%error, "can't remove the lock file {name}");
         }
         self.held.iter().for_each(unlock);
     }
@@ -137,7 +137,8 @@ pub(super) fn lock(
         for name in NAMES {
             let found = LockFile::open(&directory, name)?;
             expect_free(&found)?;
-            // A program that changes the tree has a separate lock, which a lock around it finds.
+            // A program that changes this tree creates a lock file in its root. A later lock of a
+            // surrounding tree detects that file.
             if let (LockFile::Own(file), LockMode::Shared) = (found, mode) {
                 lock_one(&file, FlockOperation::NonBlockingLockShared)?;
                 locks.held.push(file);
@@ -192,12 +193,12 @@ fn lock_for_changes(
 ) -> Result<()> {
     for name in NAMES {
         match lock_named(root, name, taken_over) {
-            // The mount below reserves this name.
+            // The lower mount reserves this name.
             Err(Error::Errno(Errno::PERM)) => {}
             Err(Error::Errno(error @ (Errno::ROFS | Errno::ACCESS)))
                 if !matches!(LockFile::open(root, name)?, LockFile::Closed { .. }) =>
             {
-                tracing::warn!(%error, "{name} can't be made: the tree is not locked");
+                tracing::warn!(%error, "can't create {name}: the tree is not locked");
                 locks.hidden = Some(name);
                 return Ok(());
             }
@@ -212,7 +213,7 @@ fn lock_for_changes(
             }
         }
     }
-    tracing::warn!("too many mounts lie over each other here: the tree is not locked");
+    tracing::warn!("too many stacked mounts: the tree is not locked");
     Ok(())
 }
 
@@ -224,7 +225,7 @@ fn lock_named(
 ) -> Result<(OwnedFd, bool)> {
     loop {
         let (file, is_new) = match LockFile::open(root, name)? {
-            // A lock of the earlier process is kept.
+            // Keeps a lock of the earlier process.
             LockFile::Own(file) => match taken_over.and_then(|left| left.same(&file)) {
                 Some(locked) => (locked, false),
                 None => (file, false),
@@ -235,7 +236,7 @@ fn lock_named(
             },
             LockFile::Closed { owner, is_locked } => return Err(refuse(name, owner, is_locked)),
             LockFile::Other => {
-                tracing::warn!("{name} is no lock file of fslab: move it away");
+                tracing::warn!("{name} is not a lock file of fslab: move or rename it");
                 return Err(Errno::INVAL.into());
             }
         };
@@ -253,7 +254,7 @@ fn refuse(name: &str, owner: u32, is_locked: bool) -> Error {
     }
     tracing::warn!(
         "{name} in the lower directory belongs to user {owner}: only that user and root can use \
-         the tree; if no mount does, it can be removed"
+         the tree; if no mount uses it, remove the file"
     );
     Errno::ACCESS.into()
 }
@@ -269,7 +270,7 @@ fn lock_for_reading(root: &OwnedFd, mode: LockMode, locks: &mut Locks) -> Result
         LockFile::Closed { is_locked: true, .. } => return Err(Errno::BUSY.into()),
         LockFile::Closed { .. } | LockFile::Other | LockFile::Missing => {
             if mode == LockMode::ReadOnly {
-                tracing::warn!("the tree is not locked: see that nobody changes it meanwhile");
+                tracing::warn!("the tree is not locked: make sure that no program changes it");
             }
         }
     }
@@ -327,7 +328,7 @@ fn is_locked(found: &rustix::fs::Stat) -> rustix::io::Result<bool> {
     let device = found.st_dev;
     let (major, minor) = (rustix::fs::major(device), rustix::fs::minor(device));
     let inode = format!(" {major:02x}:{minor:02x}:{} ", found.st_ino);
-    // If the list can't be read, the file must not count as unlocked.
+    // If the list can't be read, the file must not be treated as unlocked.
     let locks = std::fs::read_to_string("/proc/locks");
     let locks = locks.map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO))?;
     Ok(locks.lines().any(|line| line.contains("FLOCK") && line.contains(&inode)))
@@ -341,7 +342,7 @@ fn make(directory: &OwnedFd, name: &str) -> rustix::io::Result<OwnedFd> {
     if owner.st_uid != rustix::process::geteuid().as_raw() {
         let (uid, gid) = (Uid::from_raw(owner.st_uid), Gid::from_raw(owner.st_gid));
         if let Err(error) = rustix::fs::fchown(&made, Some(uid), Some(gid)) {
-            tracing::debug!(%error, "the lock file stays this user's");
+            tracing::debug!(%error, "can't give the lock file to the directory's owner");
         }
     }
     Ok(made)
@@ -360,7 +361,7 @@ fn keeping_time<T>(
         last_modification: time(before.st_mtime, before.st_mtime_nsec),
     };
     if let Err(error) = rustix::fs::utimensat(directory, ".", &times, AtFlags::empty()) {
-        tracing::debug!(%error, "the directory's times show its lock file");
+        tracing::debug!(%error, "can't restore the directory's times");
     }
     Ok(done)
 }
@@ -400,12 +401,13 @@ fn warn_if_on_network(root: &OwnedFd) {
     match is_on_network(root) {
         Ok(false) => {}
         Ok(true) => tracing::warn!(
-            "the lower directory is on a network file system: other machines are not kept out"
+            "the lower directory is on a network file system: the lock does not exclude \
+             other machines"
         ),
         Err(error) => tracing::warn!(
             %error,
-            "cannot tell whether the lower directory is on a network file system, where other \
-             machines are not kept out"
+            "can't tell whether the lower directory is on a network file system, where the \
+             lock would not exclude other machines"
         ),
     }
 }
@@ -432,7 +434,10 @@ fn lock_one(file: &OwnedFd, operation: FlockOperation) -> Result<()> {
         Ok(()) => Ok(()),
         Err(Errno::AGAIN) => Err(Errno::BUSY.into()),
         Err(Errno::OPNOTSUPP | Errno::NOLCK | Errno::NOSYS) => {
-            tracing::warn!("the lower file system has no locks: see that nobody else uses it");
+            tracing::warn!(
+                "the lower file system does not support locks: make sure that no other program \
+                 uses the tree"
+            );
             Ok(())
         }
         Err(error) => Err(error.into()),
@@ -442,7 +447,7 @@ fn lock_one(file: &OwnedFd, operation: FlockOperation) -> Result<()> {
 fn unlock(file: &OwnedFd) {
     // A lower file system without locks had none to release.
     if let Err(error) = flock(file, FlockOperation::Unlock) {
-        tracing::debug!(%error, "releasing a lock");
+        tracing::debug!(%error, "can't release a lock");
     }
 }
 

@@ -20,8 +20,8 @@ type Page = Box<[u8; PAGE_BYTES as usize]>;
 #[derive(Debug, Default)]
 pub(crate) struct Data {
     size: u64,
-    /// Pages by number. `None` is reserved space that was never written. It reads as zeros and
-    /// counts as a hole, like an unwritten extent.
+    /// Pages by number. `None` is reserved space that was never written. It reads as zeros and is
+    /// treated as a hole, like an unwritten extent.
     pages: BTreeMap<u64, Option<Page>>,
 }
 

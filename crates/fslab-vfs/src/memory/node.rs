@@ -33,7 +33,7 @@ pub(super) struct Node {
     pub modified: Timestamp,
     pub changed: Timestamp,
     pub created: Timestamp,
-    /// Distinguishes it from earlier inodes with the same number.
+    /// Distinguishes the inode from earlier ones with the same number.
     pub generation: u64,
     /// Lookups that were not yet released.
     pub lookups: u64,

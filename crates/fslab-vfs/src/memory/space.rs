@@ -39,7 +39,7 @@ impl Space {
         Self { capacity, pages: 0 }
     }
 
-    /// Takes all pages or none.
+    /// Allocates all pages or none.
     pub fn take(&mut self, pages: u64) -> Result<(), Errno> {
         if pages > self.pages_free() {
             return Err(Errno::NOSPC);

@@ -166,7 +166,7 @@ impl Tree {
         if node.links == 0 { Err(Errno::NOENT.into()) } else { Ok(()) }
     }
 
-    /// Creates an inode below a directory, without a name.
+    /// Creates an inode without a name; it inherits from a directory.
     pub fn create_unnamed(
         &mut self,
         request: &Request,

@@ -76,8 +76,8 @@ fn group_and_mode(parent: &Parent<'_>, request: &Request, kind: FileKind, mode: 
     (parent.gid, mode)
 }
 
-/// Whether the caller may keep a set-group-id bit on a new file in the directory. Only those of the
-/// caller's groups that the request names are known here.
+/// Whether the caller may keep a set-group-id bit on a new file in the directory. Only the groups
+/// in the request are known here.
 fn may_keep_set_gid(parent: &Parent<'_>, request: &Request) -> bool {
     let caller = &request.credentials;
     let named = request.creation.groups.as_deref().unwrap_or_default();

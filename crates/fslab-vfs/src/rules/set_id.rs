@@ -1,5 +1,5 @@
 //! The effect of file changes on set-id bits: the rule of Linux 6.2 and later
-//! (`setattr_should_drop_suidgid`), in one place for all leaves.
+//! (`setattr_should_drop_suidgid`), shared by all leaves.
 //!
 //! A caller with CAP_FSETID keeps both bits. For all others, the set-user-id bit is cleared. The
 //! set-group-id bit is cleared if the group may execute the file, or if the caller does not belong

@@ -234,7 +234,7 @@ fn snapshots_have_numbers_of_their_own() {
     mount.unmount().unwrap();
 }
 
-/// Data that is not written back has no place; requesting extents allocates it.
+/// Data that is not written back has no blocks yet; requesting extents allocates them.
 #[test]
 fn extents_point_to_the_data_on_the_device() {
     const PIECE: usize = 64 << 10;
@@ -285,7 +285,7 @@ fn creation_does_not_fail_while_others_make_and_remove_the_name() {
         scope.spawn(|| {
             while !done.load(Ordering::Relaxed) {
                 fs::write(&path, "").unwrap();
-                // The creator below never removes it.
+                // Only this thread removes it.
                 fs::remove_file(&path).unwrap();
             }
         });
@@ -415,7 +415,8 @@ fn only_root_sees_the_names_of_trusted_attributes() {
     assert_eq!(root.as_user(1234, 1234).listxattr(ino).unwrap(), ["user.known"]);
 }
 
-/// As for a write: these requests do not say whether the caller may keep the bits.
+/// As with a write, the bits are cleared: these requests do not state whether the caller may keep
+/// them.
 #[test]
 fn reserving_punching_and_copying_clear_set_id_bits() {
     if !is_root("reserving_punching_and_copying_clear_set_id_bits") {

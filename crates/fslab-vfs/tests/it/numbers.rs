@@ -1,5 +1,4 @@
-//! Host directories that find inodes by their numbers alone, over each lower file system that
-//! supports it.
+//! Host directories that find inodes by number only, over each lower file system that supports it.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
@@ -411,7 +410,8 @@ fn operations_resolve_unknown_numbers_only_with_the_option() {
         host.let_go(file);
         drop(client);
 
-        // The kernel releases its own count of lookups: more than were counted here, and fewer.
+        // The kernel releases the lookups that it counted itself: more or fewer than were counted
+        // here.
         host.forget(file, 7);
         host.forget(file, 7);
         host.forget(directory, 1);

@@ -39,7 +39,7 @@ enum Command {
     Derive(derive::Args),
     /// Make a workload from parameters and a seed
     Profile(profile::Args),
-    /// Show a workload: its source, sums and operations
+    /// Show a workload: its source, totals and operations
     Show(show::Args),
     /// Simulate block allocation only (no data), per policy, in seconds
     Simulate(simulate::Args),

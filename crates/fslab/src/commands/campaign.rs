@@ -19,13 +19,13 @@ pub struct Args {
 
 #[derive(Debug, clap::Subcommand)]
 enum Action {
-    /// Freeze a plan, its seed and the hash of all it reads in a new directory
+    /// Freeze a plan, its seed and the hashes of its input files in a new directory
     New(new::Args),
-    /// Run what is left of one share, in turn with other campaigns of this host
+    /// Run the remaining blocks of one share; campaigns of this host take turns
     Run(run::Args),
     /// List missing, failed and disturbed cells, their hosts, and the time left
     Status(status::Args),
-    /// Print the ratios of each machine and over all machines, and what differs
+    /// Print the ratios of each machine and of all machines, and the differences
     Report(report::Args),
     /// Run all shares here one after another, or hand them to Slurm
     Submit(submit::Args),

@@ -26,7 +26,7 @@ pub(super) use choice::DEFAULT_RERUNS;
 use super::report::Shown;
 use super::{built_in, candidates, places};
 
-/// Built-in plans that are run if no plan is named.
+/// Built-in plans that are run if no plan is given.
 const DEFAULT_PLAN: &str = "default";
 const QUICK_PLAN: &str = "quick";
 const IN_PROCESS_PLAN: &str = "in-process";
@@ -41,25 +41,25 @@ pub struct Args {
     /// Use the quick form of the plan, which ends within minutes
     #[arg(long)]
     quick: bool,
-    /// Write a commented plan for what this machine has, and run nothing [default: compare.toml]
+    /// Write a commented plan for this machine, without running it [default: compare.toml]
     #[arg(long, value_name = "FILE", num_args = 0..=1, default_missing_value = "compare.toml",
           conflicts_with_all = ["plan", "quick", "dry_run", "resume", "out"])]
     init: Option<PathBuf>,
-    /// Print what would be run and how long it would take, and run nothing
+    /// Print the planned runs and their estimated time, without running them
     #[arg(short = 'n', long, conflicts_with = "resume")]
     dry_run: bool,
     /// With --dry-run: run one round on a temporary directory to estimate the time
     #[arg(long, requires = "dry_run")]
     trial: bool,
-    /// Check the harness on this machine with the baseline, or --only-target, in memory: compare it
-    /// with itself ten times, simulate 1,000 such comparisons from the noise, and find an injected
-    /// delay of 5 %. Print the rates with their limits and fail where one is missed. --rounds is
-    /// the number of rounds of a comparison [default: 12]
+    /// Test the harness on this machine, with the baseline or --only-target in memory. This
+    /// compares it with itself ten times, simulates 1,000 such comparisons from the noise, and
+    /// detects an injected delay of 5 %. It prints the rates with their limits, and fails if a
+    /// limit is missed. --rounds is the number of rounds of a comparison [default: 12]
     #[arg(long, conflicts_with_all = ["init", "dry_run", "resume", "cells", "only_workload",
           "only_rounds", "baseline", "margin", "html", "markdown", "csv", "parquet", "metric",
           "fail_if", "smaller_is_better", "bigger_is_better", "run"])]
     self_test: bool,
-    /// Resume the interrupted comparison in DIR with the options that it was started with
+    /// Resume the interrupted comparison in DIR with its original options
     #[arg(long, value_name = "DIR", conflicts_with_all = ["plan", "quick", "out", "seed"])]
     resume: Option<PathBuf>,
     /// A new or empty directory for the samples and the page [default: fslab-report-TIME]
@@ -71,11 +71,11 @@ pub struct Args {
     /// Number of rounds, instead of that of the plan
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     rounds: Option<u32>,
-    /// How often a round that had interference is repeated at most [default: the plan's, else 1]
+    /// Maximum number of repeats of a round with interference [default: the plan's, else 1]
     #[arg(long, value_name = "N")]
     reruns: Option<u32>,
-    /// Run only the K-th of N equal shares of the comparison; give the same --seed for all, and
-    /// read their samples together with `fslab report`
+    /// Run only the K-th of N equal shares of the comparison; use the same --seed for all shares,
+    /// and combine their samples with `fslab report`
     #[arg(long, value_name = "K/N")]
     cells: Option<Share>,
     /// Run only this target (may be given several times)
@@ -87,18 +87,18 @@ pub struct Args {
     /// Run only these rounds, such as 1-5
     #[arg(long, value_name = "A-B", value_parser = rounds_range)]
     only_rounds: Option<(u32, u32)>,
-    /// Compare two builds of fslab: the first target that fslab serves in the plan is mounted by
-    /// the program OLD, the baseline, and by the program NEW
+    /// Compare two builds of fslab. The programs OLD (the baseline) and NEW each mount the first
+    /// target of the plan that fslab serves
     #[arg(long, num_args = 2, value_names = ["OLD", "NEW"],
           conflicts_with_all = ["init", "resume", "self_test", "only_target", "baseline"])]
     ab: Vec<PathBuf>,
-    /// An existing directory where images and mount points are made [default: the output directory;
-    /// with --quick: memory, where it has room]
+    /// An existing directory for images and mount points [default: the output directory; with
+    /// --quick: memory, if it has room]
     #[arg(long, value_name = "DIR")]
     work_dir: Option<PathBuf>,
-    /// Erase the device with this serial number whatever it holds, where it is the `device` of a
-    /// target (may be given several times). Without it, a device that holds anything is refused;
-    /// one that is mounted, swap, or part of md, LVM or Btrfs is always refused
+    /// Allow erasing the device with this serial number, whatever it contains, if it is the
+    /// `device` of a target (may be given several times). Without this option, the device must be
+    /// empty. A device that is mounted, swap, or part of md, LVM or Btrfs is always refused
     #[arg(long, value_name = "SERIAL")]
     erase: Vec<String>,
     #[command(flatten)]
@@ -118,7 +118,7 @@ fn rounds_range(text: &str) -> Result<(u32, u32), String> {
 }
 
 impl Args {
-    /// Runs the comparison, or the action that an option asks for instead.
+    /// Runs the comparison, or the action that an option selects instead.
     pub fn run(mut self) -> Result<()> {
         if let Some(path) = &self.init {
             return init::write(path);
@@ -141,8 +141,8 @@ impl Args {
         self.compare(&comparison)
     }
 
-    /// Prepares a new comparison in its directory. Images are in memory if `in_memory` names an
-    /// option that asks for that.
+    /// Prepares a new comparison in its directory. Images are in memory if `in_memory` is the
+    /// option that requests it.
     fn begun(
         &mut self,
         plan: Plan,
@@ -156,7 +156,7 @@ impl Args {
             remarks.extend(remark);
         }
         let out = self.out.clone().unwrap_or_else(|| places::dated("fslab-report"));
-        // This is checked before anything is made.
+        // This is checked before anything is created.
         if let Some(path) = self.work_dir.as_deref().filter(|path| *path != out) {
             places::check_work_dir(path)?;
         }
@@ -254,7 +254,7 @@ impl Args {
     }
 }
 
-/// A comparison to run, and the place of its samples.
+/// A comparison to run, and the directory of its samples.
 struct Comparison {
     plan: Plan,
     seed: u64,
@@ -296,7 +296,8 @@ impl Comparison {
             resume: self.resume,
             command: &self.command,
             host: &host::Binary::new()?,
-            interrupt: Interrupt::on_signals().context("taking over SIGINT and SIGTERM")?,
+            interrupt: Interrupt::on_signals()
+                .context("can't install handlers for SIGINT and SIGTERM")?,
             remarks: self.remarks.clone(),
         };
         let mut progress = progress::Progress::new();
@@ -327,7 +328,7 @@ impl Args {
             make_out(&out)?;
         }
         let remarks = remark_on_build().into_iter().collect();
-        // The claims judge by their own margins, so a second copy would only take time.
+        // Claims have margins of their own, so a second copy of the baseline would only take time.
         let plan = Plan { noise_floor: false, ..plan };
         let seed = self.seed.unwrap_or_else(seed_from_clock);
         let mut comparison = self.fresh(plan, seed, remarks, out)?;
@@ -358,22 +359,22 @@ fn program(path: &Path) -> Result<PathBuf> {
     let full = path.canonicalize().with_context(|| format!("--ab {}", path.display()))?;
     let mode = full.metadata().with_context(|| full.display().to_string())?.permissions().mode();
     if !full.is_file() || mode & 0o111 == 0 {
-        bail_as!(BadInput, "--ab {}: not a program that can be run", path.display());
+        bail_as!(BadInput, "--ab {}: not an executable program", path.display());
     }
     Ok(full)
 }
 
 pub(super) fn remark_on_build() -> Option<String> {
     cfg!(debug_assertions).then(|| {
-        "this fslab was built without optimisation: \
-         it and its layers are several times slower than they need be"
+        "this fslab was built without optimisation: it and its layers are several times slower \
+         than necessary"
             .to_owned()
     })
 }
 
 pub(super) fn seed_from_clock() -> u64 {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    // Short enough to be typed again.
+    // The seed is short, so that it can be typed again.
     (now.as_nanos() % 1_000_000_007) as u64
 }
 
@@ -386,10 +387,10 @@ pub(super) fn all_done(outcome: &Outcome) -> Result<()> {
     }
     names.sort_unstable();
     names.dedup();
-    bail!("failed: {}; the report has what was measured, and why", names.join(", "))
+    bail!("failed: {}; the report has the other measurements and the reasons", names.join(", "))
 }
 
-/// Fails if nothing was measured because the machine lacks what every workload needs.
+/// Fails if nothing was measured because the machine lacks a requirement of every workload.
 fn anything_measured(outcome: &Outcome, out: &Path) -> Result<()> {
     let records = sample::read(&samples_path(out))?;
     let is_measured = records.iter().any(|record| matches!(record, Record::Sample(_)));
@@ -403,7 +404,7 @@ fn anything_measured(outcome: &Outcome, out: &Path) -> Result<()> {
 fn make_out(out: &Path) -> Result<()> {
     let samples = samples_path(out);
     if !samples.exists() {
-        // Leftovers of a killed comparison, which are removed later, do not count.
+        // Leftovers of a killed comparison are removed later, so they are ignored here.
         return places::make_out(out, |name| is_work_directory(Path::new(name)));
     }
     bail_as!(
@@ -435,7 +436,8 @@ pub(super) fn report_leftovers(work_parent: &Path) -> Result<()> {
         } else {
             for mount in leftover.mounts {
                 eprintln!(
-                    "left mounted by nobody known: remove it with `umount {}`",
+                    "a killed comparison left a mount, and its daemon is unknown: unmount it with \
+                     `umount {}`",
                     mount.display()
                 );
             }

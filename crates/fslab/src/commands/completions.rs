@@ -31,7 +31,7 @@ impl Args {
     /// date.
     pub fn run(self) -> Result<()> {
         let shells = Shells::builtins();
-        let shell = shells.completer(&self.shell).context("the shell is not known")?;
+        let shell = shells.completer(&self.shell).context("unknown shell")?;
         let mut script = Vec::new();
         shell.write_registration(VARIABLE, PROGRAM, PROGRAM, PROGRAM, &mut script)?;
         output().write_all(&script).context("can't write the completions")

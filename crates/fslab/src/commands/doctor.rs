@@ -19,7 +19,7 @@ pub struct Args {
 
 const HELP: &str = "\
 Makes a trial mount in the directory for temporary files, and removes it. Changes nothing else.
-Exit code 4 if mounts are impossible; everything else that is missing is only reported.";
+The exit code is 4 if mounts are impossible; other missing things are only reported.";
 
 /// The purpose that a check serves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -123,6 +123,6 @@ fn show(findings: &[Finding]) {
         say!("Nothing is missing.");
         return;
     }
-    say!("What would help:");
+    say!("Suggestions:");
     to_do.iter().for_each(|one| say!("- {}: {}", one.name, one.advice));
 }

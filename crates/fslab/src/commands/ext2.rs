@@ -50,7 +50,7 @@ enum Command {
     Export(tree::ExportArgs),
     /// Check the consistency of a file system; nothing is written
     Check(check::Args),
-    /// Repair what check finds, as far as no data is lost by it
+    /// Repair the problems that check finds, if no data is lost by it
     Repair(repair::Args),
     /// Print the HTree index of a directory, and how full its blocks are
     Dx(dx::Args),

@@ -102,7 +102,7 @@ fn every_command_has_examples_that_parse() {
             let begins = format!("fslab {path}");
             let parsed = super::command().try_get_matches_from(&given);
             violations.expect(given.join(" ").starts_with(&begins), || {
-                format!("{path}: '{}' is of another command", example.line)
+                format!("{path}: '{}' belongs to another command", example.line)
             });
             violations
                 .expect(parsed.is_ok(), || format!("{}: {}", example.line, parsed.unwrap_err()));
@@ -159,7 +159,7 @@ fn a_short_option_means_the_same_everywhere() {
     }
 }
 
-/// Commands without output for a program to read, and the reason.
+/// Commands without JSON output, and the reason.
 const WITHOUT_JSON: &[(&str, &str)] = &[
     ("mount", "prints nothing"),
     ("umount", "prints nothing"),
@@ -173,7 +173,7 @@ const WITHOUT_JSON: &[(&str, &str)] = &[
     ("age image pack", "writes a file"),
     ("age image unpack", "writes a file"),
     ("age image info", "prints a list of names and values"),
-    ("campaign new", "prints what it froze, which campaign.json has"),
+    ("campaign new", "prints the frozen plan, which is also in campaign.json"),
     ("campaign run", "prints nothing; `campaign status --json` shows the result"),
     ("campaign submit", "prints the number of a job"),
     ("reproduce", "writes figures.json"),
@@ -202,7 +202,7 @@ fn every_command_that_shows_something_has_json() {
     for leaf in leaves() {
         let is_exempt = WITHOUT_JSON.iter().any(|(path, _)| *path == leaf.path);
         violations.expect(leaf.has("json") != is_exempt, || {
-            format!("{}: --json or its line in WITHOUT_JSON is one too many or missing", leaf.path)
+            format!("{}: needs either --json or a line in WITHOUT_JSON", leaf.path)
         });
     }
 }
@@ -235,7 +235,7 @@ const WITH_DRY_RUN: &[&str] = &[
 /// The other commands, and the reason why they need no dry run.
 const WITHOUT_DRY_RUN: &[(&str, &[&str])] = &[
     (
-        "shows something, and changes nothing",
+        "only shows something",
         &[
             "status",
             "doctor",
@@ -276,7 +276,7 @@ const WITHOUT_DRY_RUN: &[(&str, &[&str])] = &[
     ),
     ("measures on an image of its own", &["ext2 capacity"]),
     (
-        "writes the files that it is given the names of",
+        "writes only the files given on its command line",
         &[
             "age snapshot",
             "age derive",
@@ -296,11 +296,11 @@ const WITHOUT_DRY_RUN: &[(&str, &[&str])] = &[
             "campaign new",
         ],
     ),
-    ("`campaign status` shows what it would run", &["campaign run"]),
+    ("`campaign status` shows the open blocks", &["campaign run"]),
     ("adds to an image", &["ext2 put", "ext2 import"]),
     ("adds to the catalogue or the archives", &["tier tree", "tier scan"]),
     (
-        "another command takes it back",
+        "another command reverses it",
         &[
             "umount",
             "tier attach",
@@ -312,7 +312,7 @@ const WITHOUT_DRY_RUN: &[(&str, &[&str])] = &[
         ],
     ),
     ("keeps the mount and its files", &["upgrade"]),
-    ("its target is made for it", &["trace replay"]),
+    ("its target is made only for it", &["trace replay"]),
 ];
 
 #[test]
@@ -326,7 +326,7 @@ fn every_command_that_deletes_or_changes_in_place_has_a_dry_run() {
         violations.expect(lines == 1, || format!("{path}: {lines} lines in the two lists"));
         let wants = WITH_DRY_RUN.contains(&path.as_str());
         violations.expect(leaf.has("dry-run") == wants, || {
-            format!("{path}: --dry-run or its line in WITH_DRY_RUN is one too many or missing")
+            format!("{path}: --dry-run and its line in WITH_DRY_RUN must both exist or be absent")
         });
     }
     for known in WITH_DRY_RUN.iter().chain(without()) {

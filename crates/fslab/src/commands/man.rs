@@ -12,7 +12,7 @@ use crate::exit;
 /// Arguments of `fslab man`.
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// The directory; made if missing
+    /// The directory, created if missing
     directory: PathBuf,
 }
 

@@ -2,7 +2,7 @@
 //! and the sections FILES and ENVIRONMENT.
 //!
 //! [`complete`] adds the examples to the command tree. Tests parse each example with that tree, so
-//! an example can't name a missing option.
+//! an example can't use a missing option.
 
 use clap::Command;
 
@@ -58,7 +58,7 @@ fn as_help(examples: &[Example]) -> String {
 pub const FILES: &[(&str, &str)] = &[
     (
         "/run/fslab, /run/user/UID/fslab, /tmp/fslab-UID",
-        "Sockets on which the daemons of mounts answer.",
+        "Sockets on which the daemons of mounts accept requests.",
     ),
     ("/etc/fstab", "mount(8) makes mounts of type fslab by calling this program as mount.fslab."),
     ("LOWER/.fslab-lock", "The lock of a lower directory that is in use."),
@@ -67,7 +67,10 @@ pub const FILES: &[(&str, &str)] = &[
 /// Variables that commands read, for the section ENVIRONMENT of man pages.
 pub const ENVIRONMENT: &[(&str, &str)] = &[
     ("FSLAB_LOG", "The log level: error, warn (the default), info, debug or trace."),
-    ("NO_COLOR", "Messages have no colour where this is set and not empty."),
+    ("NO_COLOR", "Messages have no colour if this is set and not empty."),
     ("TMPDIR", "The directory for temporary files."),
-    ("SOURCE_DATE_EPOCH", "The time of making of `fslab ext2 mkfs`, in seconds since 1970."),
+    (
+        "SOURCE_DATE_EPOCH",
+        "The creation time that `fslab ext2 mkfs` writes, in seconds since 1970.",
+    ),
 ];

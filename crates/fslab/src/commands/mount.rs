@@ -41,7 +41,7 @@ pub struct Args {
     #[arg(short, long = "layer", value_name = "LAYER", value_parser = parse_layer,
           add = candidates::layers())]
     layers: Vec<LayerChoice>,
-    /// A TOML file of layers, one `[[layer]]` table each, below those of --layer
+    /// A TOML file of layers, one `[[layer]]` table each, under the layers of --layer
     #[arg(long, value_name = "FILE")]
     layers_file: Option<PathBuf>,
     /// Mount options, separated by commas; listed below
@@ -50,7 +50,7 @@ pub struct Args {
     /// Stay in the foreground
     #[arg(long, short)]
     foreground: bool,
-    /// Check options, layers and directories; open and mount nothing
+    /// Check options, layers and directories, without opening or mounting anything
     #[arg(short = 'n', long)]
     dry_run: bool,
     /// Do not print cautions about experimental layers
@@ -62,7 +62,7 @@ pub struct Args {
     /// Started by a waiting `fslab mount`
     #[arg(long, hide = true)]
     daemon: bool,
-    /// What the program before has left to this one, which goes on to keep its mount
+    /// State that the previous program of a kept mount passes to this one
     #[arg(long, hide = true)]
     resumed: Option<OsString>,
     /// The lower file system: a directory, mem: for memory, or ext2:IMAGE
@@ -72,12 +72,12 @@ pub struct Args {
     mount_point: PathBuf,
 }
 
-/// Parses the user's name for a lower file system.
+/// Parses a lower file system as the user gave it.
 pub(super) fn parse_leaf(text: &str) -> Result<Leaf, std::convert::Infallible> {
     Ok(Leaf::parse(text, FOREIGN))
 }
 
-/// Parses the user's name for a layer, with its options.
+/// Parses a layer with its options as the user gave it.
 pub(super) fn parse_layer(text: &str) -> Result<LayerChoice, fslab_layers::Error> {
     LayerChoice::parse(text, layers::FOREIGN)
 }
@@ -151,10 +151,10 @@ impl Args {
         let mount_point = self.mount_point;
         let resumed = self.resumed.as_ref().map(Resumed::parse).transpose()?;
         if resumed.is_some() {
-            // The places were checked before the first daemon mounted.
+            // The directories were checked before the first daemon mounted.
             return Ok(Plan { stack, options, mount_point, dead: None, resumed, is_quiet: true });
         }
-        // The checks of the places below report an error that is ignored here.
+        // Later checks of the directories report an error that is ignored here.
         let dead = DeadMount::on(&mount_point, "fuse.fslab").ok().flatten();
         let dead = dead.filter(|_| options.replace);
         if let Some(tree) = layers::owners_tree(&stack.layers, &stack.leaf) {

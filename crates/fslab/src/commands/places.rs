@@ -1,5 +1,5 @@
-//! Directories for reports and work that the user names. A mistyped name is refused, and nothing is
-//! written into a directory with other files.
+//! Directories for reports and work that the user chooses. A mistyped name is refused, and nothing
+//! is written into a directory with other files.
 
 use std::fs;
 use std::io::ErrorKind;
@@ -14,12 +14,12 @@ const LOST_AND_FOUND: &str = "lost+found";
 /// such a report writes, or if it is empty.
 ///
 /// # Errors
-/// It can't be made, or holds something else.
+/// It can't be made, or contains other files.
 pub(super) fn make_out(out: &Path, is_own: impl Fn(&str) -> bool) -> Result<()> {
     let shown = || out.display().to_string();
     match fs::create_dir_all(out) {
         Err(error) if error.kind() == ErrorKind::AlreadyExists => {
-            bail_as!(BadInput, "--out {}: it is no directory", shown());
+            bail_as!(BadInput, "--out {}: it is not a directory", shown());
         }
         made => made.with_context(shown)?,
     }
@@ -28,8 +28,7 @@ pub(super) fn make_out(out: &Path, is_own: impl Fn(&str) -> bool) -> Result<()> 
         if !name.to_str().is_some_and(|name| name == LOST_AND_FOUND || is_own(name)) {
             bail_as!(
                 BadInput,
-                "--out {}: it holds {}, which no report wrote; name a new directory or an \
-                 empty one",
+                "--out {}: it contains {}, which no report wrote; choose a new or empty directory",
                 shown(),
                 name.display()
             );
@@ -53,10 +52,10 @@ pub(super) fn check_work_dir(path: &Path) -> Result<()> {
     let shown = path.display();
     match path.metadata() {
         Ok(found) if found.is_dir() => Ok(()),
-        Ok(_) => bail_as!(BadInput, "--work-dir {shown}: it is no directory"),
+        Ok(_) => bail_as!(BadInput, "--work-dir {shown}: it is not a directory"),
         Err(error) if error.kind() == ErrorKind::NotFound => bail_as!(
             BadInput,
-            "--work-dir {shown}: there is no such directory; make it, or name another"
+            "--work-dir {shown}: there is no such directory; create it, or choose another"
         ),
         Err(error) => Err(error).with_context(|| format!("--work-dir {shown}")),
     }
@@ -71,7 +70,7 @@ pub(super) fn resolved(path: &Path) -> Result<PathBuf> {
     let there = path.ancestors().find_map(|ancestor| {
         let real = ancestor.canonicalize().ok()?;
         let rest = path.strip_prefix(ancestor).ok()?;
-        // Joined with nothing, the name of a file would end with a slash.
+        // Joining an empty path would add a slash to the name of a file.
         Some(if rest.as_os_str().is_empty() { real } else { real.join(rest) })
     });
     Ok(there.unwrap_or(path))

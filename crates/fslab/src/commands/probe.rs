@@ -1,4 +1,4 @@
-//! `fslab probe`: finds out the attributes of a file system from outside.
+//! `fslab probe`: determines the attributes of a file system from outside.
 
 mod cells;
 mod reproduce;
@@ -42,7 +42,7 @@ pub struct Args {
     /// Skip checks that make many files or flush the device often
     #[arg(long)]
     gentle: bool,
-    /// Most bytes that files of the prober take at one time
+    /// Maximum space of the prober's files at any time
     #[arg(long, value_name = "SIZE", default_value = "128MiB")]
     budget: Size,
     /// Limit the memory of the prober and its file cache by a control group (root)
@@ -51,13 +51,13 @@ pub struct Args {
     /// Measure by timing too, with a validated cycle counter
     #[arg(long, help_heading = "Timing")]
     timing: bool,
-    /// Empty the caches of the whole machine where block addresses must be read again (root)
+    /// Drop the caches of the whole machine when block addresses must be read again (root)
     #[arg(long, requires = "timing", help_heading = "Timing")]
     drop_caches: bool,
     /// Seed of the tests on timed values
     #[arg(long, default_value_t = 1, help_heading = "Timing")]
     seed: u64,
-    /// Compare the answers with superblock, sysfs and statx; fail where one is wrong
+    /// Compare the answers with superblock, sysfs and statx; fail if one is wrong
     #[arg(long, conflicts_with_all = ["only", "json", "explain", "plot"], help_heading = VERIFYING)]
     verify: bool,
     /// Make file systems of many kinds on images in PATH [memory and the directory for temporary
@@ -71,7 +71,8 @@ pub struct Args {
     /// Only cells of the matrix whose names contain this text
     #[arg(long, value_name = "TEXT", requires = "verify_matrix", help_heading = VERIFYING)]
     cells: Option<String>,
-    /// Find the four results of Hu and Bursum on ext2, ext3 and ext4, by counting and by timing
+    /// Reproduce the four results of Hu and Bursum on ext2, ext3 and ext4, by counting and by
+    /// timing
     #[arg(long, conflicts_with_all = [
         "only", "explain", "plot", "verify", "verify_matrix", "drop_caches", "memory"
     ], help_heading = "The paper")]
@@ -84,7 +85,7 @@ const VERIFYING: &str = "Verifying the prober";
 /// Minimum budget. With less space, no read-ahead window can be seen.
 const BUDGET_LEAST: Size = Size::mib(16);
 
-/// The place and the means of probing.
+/// The directory and the methods of probing.
 struct Work<'a> {
     path: &'a Path,
     timing: Option<Timing<'a>>,
@@ -99,13 +100,13 @@ impl Args {
             bail_as!(BadInput, "--budget {}: must be at least 16 MiB", self.budget);
         }
         if self.drop_caches && !rustix::process::geteuid().is_root() {
-            bail_as!(Missing, "--drop-caches: only root may empty the caches of the machine");
+            bail_as!(Missing, "--drop-caches: only root may drop the caches of the machine");
         }
         let path = self.path.clone().unwrap_or_else(std::env::temp_dir);
         if !path.is_dir() {
             bail_as!(
                 BadInput,
-                "{} is not a directory; name a directory on the file system to probe",
+                "{} is not a directory; give a directory on the file system to probe",
                 path.display()
             );
         }
@@ -120,7 +121,8 @@ impl Args {
         };
         let make_cold = self.drop_caches.then_some(&drop_caches as MakeCold<'_>);
         let timing = clock.as_ref().map(|clock| Timing { clock, make_cold, seed: self.seed });
-        let interrupt = &Interrupt::on_signals().context("taking over SIGINT and SIGTERM")?;
+        let interrupt =
+            &Interrupt::on_signals().context("can't install handlers for SIGINT and SIGTERM")?;
         let bound = self.bound()?;
         let work = Work { path: &path, timing, interrupt };
         let done = if self.reproduce {

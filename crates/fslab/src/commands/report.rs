@@ -13,7 +13,7 @@ use fslab_stats::Margin;
 /// Arguments of `fslab report`.
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// The samples of a comparison, or its directory; several are read together
+    /// The samples of a comparison, or its directory; several are combined
     #[arg(required = true)]
     samples: Vec<PathBuf>,
     /// Show how each row changed from run to run, instead of one report
@@ -24,7 +24,7 @@ pub struct Args {
     shown: Shown,
 }
 
-/// What is made of samples, and where it goes.
+/// The outputs of a report, and their files.
 #[derive(Debug, Default, clap::Args)]
 pub(super) struct Shown {
     /// Compare with this target, instead of the plan's baseline (may be given several times)
@@ -38,13 +38,13 @@ pub(super) struct Shown {
     /// given several times); the page and --json have all metrics
     #[arg(long, value_name = "NAME")]
     metric: Vec<String>,
-    /// Fail with exit code 5 where a row is shown to be worse than this: a metric (`elapsed`, or
-    /// one of --metric), perhaps with `PHASE.` or `WORKLOAD.PHASE.` before it and `on TARGET`
-    /// behind, then slower, more, less or worse, and by how much, such as
-    /// "create.elapsed slower 5%" (may be given several times)
+    /// Fail with exit code 5 if a row is shown to be worse than this limit, such as "create.elapsed
+    /// slower 5%" (may be given several times). It is a metric (`elapsed`, or one of --metric),
+    /// then slower, more, less or worse, then an amount. `PHASE.` or `WORKLOAD.PHASE.` may precede
+    /// the metric, and `on TARGET` may follow it
     #[arg(long, value_name = "GATE")]
     fail_if: Vec<Gate>,
-    /// Fail too if a gate is not decided, because the interval holds the limit
+    /// Fail too if a gate is not decided, because the interval contains the limit
     #[arg(long, requires = "fail_if")]
     fail_undecided: bool,
     /// Write the results of the gates to this file, as JUnit XML
@@ -65,11 +65,11 @@ pub(super) struct Shown {
     /// Write the samples to this file as Parquet
     #[arg(long, value_name = "FILE")]
     parquet: Option<PathBuf>,
-    /// Write the figures of which less is better here, as JSON for a benchmark dashboard
-    /// (github-action-benchmark, tool customSmallerIsBetter)
+    /// Write the figures for which smaller is better to this file, as JSON for a benchmark
+    /// dashboard (github-action-benchmark, tool customSmallerIsBetter)
     #[arg(long, value_name = "FILE")]
     smaller_is_better: Option<PathBuf>,
-    /// Write the figures of which more is better here (tool customBiggerIsBetter)
+    /// Write the figures for which bigger is better to this file (tool customBiggerIsBetter)
     #[arg(long, value_name = "FILE")]
     bigger_is_better: Option<PathBuf>,
 }
@@ -89,7 +89,7 @@ impl Args {
 }
 
 impl Shown {
-    /// Refuses gates that can't name any row of a plan's report.
+    /// Refuses gates that can't match any row of a plan's report.
     pub(super) fn check_gates(&self, plan: &Plan) -> Result<()> {
         let owned: Vec<(&str, Vec<String>)> =
             plan.workloads.iter().map(|one| (one.label.as_str(), one.phases())).collect();
@@ -118,8 +118,8 @@ impl Shown {
         self.show_records(&sample::read_all(samples)?, page, Pooling::Strata)
     }
 
-    /// As [`Self::show`], but for records, with the given way to pool the ratios of several
-    /// machines.
+    /// Does the same as [`Self::show`] for records, and pools the ratios of several machines in the
+    /// given way.
     pub(super) fn show_records(
         &self,
         records: &[Record],

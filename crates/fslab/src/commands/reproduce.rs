@@ -35,7 +35,8 @@ pub struct Args {
     #[arg(default_value = library::ALL, value_parser = library::names())]
     paper: String,
     /// Use the quick forms of the plans. No round of a plan begins after its share of the minutes;
-    /// the rest goes to the plans with the fewest rounds. Interference is marked, not run again
+    /// the rest goes to the plans with the fewest rounds. Rounds with interference are marked, not
+    /// repeated
     #[arg(long)]
     quick: bool,
     /// Time limit of a quick run; each plan finishes its first round
@@ -49,19 +50,19 @@ pub struct Args {
     /// fslab-reproduce-TIME]
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
-    /// List the plans and claims, and how long they would take; run nothing
+    /// List the plans, the claims and the estimated time, without running anything
     #[arg(short = 'n', long, conflicts_with_all = ["out", "samples"])]
     dry_run: bool,
     /// With --dry-run: list every claim and the source of its figure
     #[arg(short, long, requires = "dry_run")]
     verbose: bool,
-    /// Show the results of an earlier run in DIR; run nothing
+    /// Show the results of an earlier run in DIR, without running anything
     #[arg(long, value_name = "DIR", conflicts_with_all = ["quick", "full", "seed", "work_dir"])]
     samples: Option<PathBuf>,
     /// Seed for everything random [default: drawn from the clock]
     #[arg(long, value_name = "N")]
     seed: Option<u64>,
-    /// An existing directory where images and mount points are made [default: the output directory]
+    /// An existing directory for images and mount points [default: the output directory]
     #[arg(long, value_name = "DIR")]
     work_dir: Option<PathBuf>,
 }
@@ -113,11 +114,11 @@ fn is_own(name: &str) -> bool {
 fn ended(done: &running::Done) -> Result<()> {
     match done.failed.as_slice() {
         _ if done.interrupted => {
-            bail!("interrupted; what was measured before is in the pages")
+            bail!("interrupted; the pages contain the measurements so far")
         }
         [] => Ok(()),
         failed => {
-            bail!("failed: {}; the pages have what was measured", failed.join(", "))
+            bail!("failed: {}; the pages contain the other measurements", failed.join(", "))
         }
     }
 }
@@ -151,7 +152,7 @@ fn write(library: Library, done: &running::Done, out: &Path, samples: &Path) -> 
     Ok(())
 }
 
-/// Returns the plans that a paper's claims name, and the places of their reports.
+/// Returns the plans that a paper's claims use, and the paths of their reports.
 fn planned(paper: &Paper, ran: &BTreeMap<String, Ran>, samples: &Path, out: &Path) -> Vec<Planned> {
     let folder = if samples == out { PathBuf::new() } else { samples.to_owned() };
     let plan = |name: String| {
@@ -162,15 +163,15 @@ fn planned(paper: &Paper, ran: &BTreeMap<String, Ran>, samples: &Path, out: &Pat
             Some(Ran::Records(..)) => (page, None, true),
             Some(Ran::Broken(.., reason)) => (page, Some(reason.clone()), true),
             Some(Ran::Not(reason)) => (None, Some(reason.clone()), false),
-            None => (None, Some("not asked for".to_owned()), false),
+            None => (None, Some("not requested".to_owned()), false),
         };
         Planned { name, page, reason, ran }
     };
     library::plans_of(std::slice::from_ref(paper)).into_iter().map(plan).collect()
 }
 
-/// Compares the answer of a command with the claims of a paper that read it. A command that repeats
-/// a paper's experiment prints this. The text is in the words of the paper's own page.
+/// Compares the output of a command with the claims of a paper that use it. A command that repeats
+/// a paper's experiment prints this. The text is worded as on the paper's own page.
 pub(super) fn beside(paper: &str, command: &str, answer: Value) -> Result<String> {
     let library = Library::open(paper, Form::Full)?;
     let mut paper = library.papers.into_iter().next().context("there is no such paper")?;

@@ -45,15 +45,14 @@ enum Command {
         /// A stored file, by its path in the lower directory
         file: PathBuf,
     },
-    /// Free the garbage of stored files by rewriting them in order
+    /// Compact stored files, which frees their garbage
     #[command(alias = "pack")]
     Compact(compact::Compact),
     /// Encode the files of a directory in place
     ///
-    /// A mount of the layer then shows the same bytes, also of files that are stored files
-    /// themselves. In a directory that a layer was mounted over, stored files are encoded already.
-    /// Run the command again to resume an interrupted run. Ordinary users can convert their own
-    /// files.
+    /// A mount of the layer then shows the same bytes, even of files that look like stored files.
+    /// If a layer was mounted over the directory before, its stored files are already encoded. Run
+    /// the command again to resume an interrupted run. Ordinary users can convert their own files.
     Encode(convert::Encode),
     /// Decode the stored files of a directory in place
     ///
@@ -62,8 +61,8 @@ enum Command {
     Decode(convert::Decode),
     /// Benchmark the recovery of a file after a crash
     ///
-    /// Makes a file, and removes it at the end. Times how fast its content is found without the
-    /// index, beside reading the whole file.
+    /// Makes a file, and removes it at the end. Measures how long it takes to find its content
+    /// without the index, compared with reading the whole file.
     Recovery(recovery::Recovery),
     /// Save the readable content of a damaged stored file in a new, plain file
     Repair {

@@ -34,10 +34,10 @@ pub struct Args {
     /// Print in the text format of Prometheus, for a file or a textfile collector
     #[arg(long, conflicts_with = "json")]
     prometheus: bool,
-    /// Print JSON, with whole histograms
+    /// Print JSON, with complete histograms
     #[arg(long)]
     json: bool,
-    /// Print what is counted in each interval, until interrupted
+    /// Print the counts of each interval, until interrupted
     #[arg(long, value_name = "INTERVAL", value_parser = parse_interval,
           conflicts_with_all = ["json", "prometheus"])]
     watch: Option<Duration>,
@@ -93,7 +93,7 @@ impl Args {
 }
 
 fn parse(text: &str) -> Result<Document> {
-    serde_json::from_str(text).context("the daemon gives an answer of another version of fslab")
+    serde_json::from_str(text).context("the daemon's reply is not valid for this version of fslab")
 }
 
 /// Prints the counts of each interval until standard output is closed, or the mount ends.
@@ -127,12 +127,13 @@ fn ask(path: &Path, mount: &MountEntry) -> Result<String> {
     let shown = path.display();
     let nothing = || {
         Code::BadInput.error(format!(
-            "no layer of {shown} counts anything; mount with -l stats to count operations"
+            "no layer of {shown} has counters; mount with -l stats to count operations"
         ))
     };
     let socket = runtime::find_socket(mount, &shown, runtime::COUNTS)?.ok_or_else(nothing)?;
     let stream = match UnixStream::connect(&socket) {
-        // A killed daemon left the socket. Its device number was reused by a mount without one.
+        // A killed daemon left the socket. Its device number was reused by a mount without a
+        // socket.
         Err(error)
             if error.kind() == ErrorKind::ConnectionRefused
                 && umount::Daemon::of(mount).is_some() =>
@@ -145,6 +146,9 @@ fn ask(path: &Path, mount: &MountEntry) -> Result<String> {
     };
     let mut text = String::new();
     stream.set_read_timeout(Some(READ_TIMEOUT))?;
-    stream.take(DOCUMENT_BYTES_MAX).read_to_string(&mut text).context("asking the daemon")?;
+    stream
+        .take(DOCUMENT_BYTES_MAX)
+        .read_to_string(&mut text)
+        .context("can't read the daemon's reply")?;
     Ok(text)
 }

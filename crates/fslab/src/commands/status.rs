@@ -30,7 +30,7 @@ pub struct Args {
     /// Print JSON
     #[arg(long)]
     json: bool,
-    /// Show all that is known of this mount [all mounts, a line each]
+    /// Show all details of this mount [all mounts, one line each]
     #[arg(add = candidates::mount_points())]
     mount_point: Option<PathBuf>,
 }
@@ -39,9 +39,9 @@ const HELP: &str = "\
 Health is one of:
   ok         the daemon answers
   no answer  there is a daemon, but it does not answer within two seconds
-  dead       the daemon has ended; `fslab umount` or `fslab mount -o replace` helps
-  unknown    the daemon can't be asked: it has only begun, is an older version, or has no
-             directory for its socket
+  dead       the daemon has ended; use `fslab umount` or `fslab mount -o replace`
+  unknown    the daemon has no socket for this: it has just started, is an older version, or
+             found no directory for the socket
 Root sees the mounts of all users, other users see their own.";
 
 /// A mount and its daemon.
@@ -85,7 +85,7 @@ impl Args {
         if self.json {
             say!("{:#}", json!({ "mounts": all.iter().map(Status::as_json).collect::<Vec<_>>() }));
         } else if all.is_empty() {
-            say!("no mounts; `fslab mount` makes one");
+            say!("no mounts; use `fslab mount` to make one");
         } else {
             show_all(&all);
         }
@@ -211,7 +211,7 @@ fn describe(socket: &Path) -> Result<Description> {
     while !answer.ends_with(b"\n") {
         let left = end.saturating_duration_since(Instant::now());
         if left.is_zero() || answer.len() > ANSWER_BYTES_MAX {
-            bail!("the daemon does not end its answer");
+            bail!("the daemon's reply does not end");
         }
         stream.set_read_timeout(Some(left))?;
         match stream.read(&mut piece)? {
@@ -222,5 +222,6 @@ fn describe(socket: &Path) -> Result<Description> {
     if answer.is_empty() {
         bail!("the daemon has closed the connection");
     }
-    serde_json::from_slice(&answer).context("the daemon gives an answer of another version")
+    serde_json::from_slice(&answer)
+        .context("the daemon's reply is not valid for this version of fslab")
 }

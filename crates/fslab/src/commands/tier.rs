@@ -20,10 +20,10 @@ use crate::exit::Code;
 use crate::runtime;
 use access::Access;
 
-/// Arguments of `fslab tier`. Experimental: keep other copies of what is in the tree.
+/// Arguments of `fslab tier`. Experimental: keep other copies of the files in the tree.
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// Print JSON, an object per line
+    /// Print JSON, one object per line
     #[arg(long, global = true)]
     json: bool,
     /// Print a line for each file as well as sums
@@ -36,7 +36,7 @@ pub struct Args {
     action: Action,
 }
 
-/// What a command works on.
+/// The files that a command works on.
 #[derive(Debug, clap::Args)]
 struct Paths {
     /// Files and directories, in the mount or in an unmounted tree
@@ -44,10 +44,10 @@ struct Paths {
     paths: Vec<PathBuf>,
 }
 
-/// Whether a command only reports what it would do.
+/// The option to print the planned actions only.
 #[derive(Debug, clap::Args)]
 struct Dry {
-    /// Print what would be done, and change nothing
+    /// Print the planned changes, without making them
     #[arg(short = 'n', long)]
     dry_run: bool,
 }
@@ -76,25 +76,25 @@ struct OneArchive {
 
 #[derive(Debug, clap::Subcommand)]
 enum Action {
-    /// Make a tier of a directory, to be mounted with `-l tier`
+    /// Turn a directory into a tier, to be mounted with `-l tier`
     Init(making::Init),
-    /// Add an archive, or let a retired or detached one take copies again
+    /// Add an archive, or send new copies to a retired or detached one again
     Attach(making::Attach),
-    /// Send no new copies to an archive; its copies stay in use
+    /// Send no new copies to an archive; its old copies remain in use
     Retire(OneArchive),
-    /// Retire an archive, and copy to the others what only it holds
+    /// Retire an archive, and copy to the others the objects that only it has
     ///
     /// Run the command again to resume an interrupted run.
     Drain {
         #[command(flatten)]
         on: OneArchive,
-        /// Bytes a second at most, read and written; 0 for no limit
+        /// Maximum number of bytes read and written per second; 0 for no limit
         #[arg(long, value_name = "SIZE", default_value = "0")]
         rate: Size,
         #[command(flatten)]
         dry: Dry,
     },
-    /// Stop using an archive; refused while it holds copies that the others lack
+    /// Stop using an archive; refused while it has copies that the others lack
     Detach(OneArchive),
     /// Make a key for encrypted archives
     Key(making::MakeKey),
@@ -104,7 +104,7 @@ enum Action {
     Archive {
         #[command(flatten)]
         on: Paths,
-        /// Bytes a second at most, besides the limit of the mount; 0 for no limit
+        /// Maximum number of bytes per second, in addition to the mount's limit; 0 for no limit
         #[arg(long, value_name = "SIZE", default_value = "0")]
         rate: Size,
         /// Bundle files up to this size into one object, 0 for none [the setting of the tier]
@@ -117,20 +117,20 @@ enum Action {
     Release {
         #[command(flatten)]
         on: Paths,
-        /// Keep so much of the beginning of each file
+        /// Keep this many bytes at the beginning of each file
         #[arg(long, value_name = "SIZE", default_value = "0")]
         keep: Size,
         #[command(flatten)]
         dry: Dry,
     },
-    /// Bring files back from the archives, and wait until they are there
+    /// Recall files from the archives, and wait until they are local
     Recall {
         #[command(flatten)]
         on: Paths,
         /// Only this part of each file, as OFFSET+LENGTH
         #[arg(long, value_parser = parse_range)]
         range: Option<(u64, u64)>,
-        /// Bytes a second at most, besides the limit of the mount; 0 for no limit
+        /// Maximum number of bytes per second, in addition to the mount's limit; 0 for no limit
         #[arg(long, value_name = "SIZE", default_value = "0")]
         rate: Size,
         #[command(flatten)]
@@ -140,25 +140,25 @@ enum Action {
     Wait(Paths),
     /// Show which files are local, archived or offline
     ///
-    /// Each line begins with a letter: - for a file that is only here, c changed since it was
-    /// archived, a archived and here, p partly here, A offline (only in archives), ! damaged.
+    /// Each line begins with a letter: - for a file that is only local, c changed since it was
+    /// archived, a archived and local, p partly local, A offline (only in archives), ! damaged.
     #[command(visible_alias = "ls")]
     State {
         #[command(flatten)]
         on: Paths,
-        /// Include directories below
+        /// Include subdirectories
         #[arg(short, long)]
         recursive: bool,
     },
     /// Show how many bytes are local, and how many are archived
     Du(Paths),
-    /// Show waiting recalls, and the programs that wait
+    /// Show waiting recalls, and the programs that wait for them
     Queue(Tree),
-    /// Cancel recalls that have not begun; programs that wait get ECANCELED
+    /// Cancel recalls that have not begun; waiting programs get ECANCELED
     Cancel(Paths),
-    /// Never release these files, whatever the policy says
+    /// Never release these files, regardless of the policy
     ///
-    /// Of directories, the files that are in them now are pinned, not later ones.
+    /// For a directory, its present files are pinned; files added later are not.
     Pin(Paths),
     /// Allow the release of pinned files again
     Unpin(Paths),
@@ -175,22 +175,22 @@ enum Action {
         /// The new file
         #[arg(required_unless_present = "recursive")]
         path: Option<PathBuf>,
-        /// Restore the last version of each file that was removed from this directory or those
-        /// below, where no other file has its name
+        /// Restore the last version of each file that was removed from this directory or its
+        /// subdirectories, unless another file has its name
         #[arg(short, long, value_name = "DIR", conflicts_with_all = ["object", "path"])]
         recursive: Option<PathBuf>,
-        /// With --recursive: print what would be restored, and change nothing
+        /// With --recursive: print the files to restore, without restoring them
         #[arg(short = 'n', long, requires = "recursive")]
         dry_run: bool,
     },
-    /// Archive and release files as the policy says
+    /// Archive and release files by the rules of the policy
     Policy {
         #[command(flatten)]
         on: Tree,
         /// The policy file [the one in the tier's home]
         #[arg(long, value_name = "FILE")]
         file: Option<PathBuf>,
-        /// Print what would be done, and change nothing
+        /// Print the planned changes, without making them
         #[arg(short = 'n', long)]
         dry_run: bool,
     },
@@ -202,7 +202,7 @@ enum Action {
     Scrub {
         #[command(flatten)]
         on: Tree,
-        /// Bytes a second at most, read and written; 0 for no limit
+        /// Maximum number of bytes read and written per second; 0 for no limit
         #[arg(long, value_name = "SIZE", default_value = "0")]
         rate: Size,
         #[command(flatten)]
@@ -222,7 +222,7 @@ enum Action {
 impl Args {
     /// Runs the chosen subcommand.
     pub fn run(self) -> Result<()> {
-        // The ends of released files share blocks with files that stay open.
+        // The ends of released files share blocks with files that are kept open.
         runtime::raise_descriptor_limit();
         let detail = show::Detail::of(self.json, self.verbose, self.quiet);
         let (access, command) = match self.action {
@@ -333,7 +333,7 @@ fn parse_range(text: &str) -> Result<(u64, u64), String> {
 fn parse_bundled(text: &str) -> Result<Size, String> {
     let size = text.parse::<Size>()?;
     let is_small = size.bytes() <= fslab_tier::BUNDLED_BYTES_MAX;
-    is_small.then_some(size).ok_or_else(|| "what is bundled is at most 1MiB".to_owned())
+    is_small.then_some(size).ok_or_else(|| "files to bundle have at most 1MiB".to_owned())
 }
 
 /// Opens a tree to work on it. An owner other than root may enter the tree from here on.

@@ -17,7 +17,7 @@ pub struct Args {
 
 #[derive(Debug, Subcommand)]
 enum Action {
-    /// Print the operations of a trace, one a line
+    /// Print the operations of a trace, one per line
     Show(show::Args),
     /// Replay a trace on another file system
     Replay(replay::Args),
@@ -45,6 +45,8 @@ fn say_what_is_missing(reader: &Reader) {
         eprintln!("fslab: {} records were lost at the end of the trace", lost - missing);
     }
     if !last.metadata.closed {
-        eprintln!("fslab: the trace was not closed: its end is missing, or still being recorded");
+        eprintln!(
+            "fslab: the trace was not closed; its end is missing, or it is still being recorded"
+        );
     }
 }

@@ -38,7 +38,7 @@ pub struct Args {
 
 const HELP: &str = "\
 Waits up to 30 s for the daemon to write back all data and end. Does not wait with --lazy, or if the
-file system is mounted at another place too. If the daemon fails, umount fails and prints why.";
+file system has another mount point too. If the daemon fails, umount fails and prints why.";
 
 impl Args {
     /// Unmounts, and waits for the daemon.
@@ -48,7 +48,7 @@ impl Args {
         let daemon = if self.lazy { None } else { Daemon::of(&mount) };
         self.unmount(&path, &mount)?;
         if let Some(place) = first_still_mounted(&others)? {
-            eprintln!("note: it is also mounted on {}, and served there", place.display());
+            eprintln!("note: it is also mounted on {}, where it is still served", place.display());
             return Ok(());
         }
         daemon.map_or(Ok(()), |daemon| daemon.wait_for_end(&path))
@@ -110,7 +110,7 @@ pub(super) fn mount_of_ours(path: &Path) -> Result<(PathBuf, MountEntry)> {
 /// identities.
 type Known = (u64, MountEntry);
 
-/// Returns other places where the same file system is mounted. Its daemon continues to serve them.
+/// Returns the other mounts of the same file system. Its daemon continues to serve them.
 fn other_places(mount: &MountEntry) -> Result<Vec<Known>> {
     let places = mounts::of_device(mount.device).context("can't read the list of mounts")?;
     let others = places.into_iter().filter(|other| other.id != mount.id);
@@ -118,7 +118,7 @@ fn other_places(mount: &MountEntry) -> Result<Vec<Known>> {
 }
 
 /// Returns the identity of a mount. Returns `None` if the mount has ended, or if something else is
-/// visible at its place.
+/// visible at its mount point.
 fn identity_of(mount: &MountEntry) -> Option<u64> {
     mounts::identity_of(mount.open().ok()??).ok()
 }
@@ -133,7 +133,7 @@ fn first_still_mounted(places: &[Known]) -> Result<Option<&Path>> {
 
 fn in_use(path: &Path) -> anyhow::Error {
     let shown = path.display();
-    Code::BadInput.error(format!("{shown} is in use; end what uses it, or use --lazy"))
+    Code::BadInput.error(format!("{shown} is in use; stop the programs that use it, or use --lazy"))
 }
 
 fn refuse_if_of_another_user(path: &Path, mount: &MountEntry) -> Result<()> {

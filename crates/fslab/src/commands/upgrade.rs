@@ -46,10 +46,11 @@ impl Args {
     pub fn run(self) -> Result<()> {
         let (path, mount) = mount_of_ours(&self.mount_point)?;
         let shown = path.display();
-        let before = serving(&path, &mount).with_context(|| format!("asking {shown}"))?;
+        let before = serving(&path, &mount)
+            .with_context(|| format!("can't get the version that serves {shown}"))?;
         let answer = ask(&path, &mount, REPLACE, ANSWER_TIME_MAX)?;
         if answer != ASKED {
-            bail!("{shown} stays as it is: {answer}");
+            bail!("{shown} was not upgraded: {answer}");
         }
         let asked = Instant::now();
         while asked.elapsed() < WAIT_MAX {
@@ -59,12 +60,12 @@ impl Args {
                 continue;
             }
             if !after.is_installed {
-                bail!("{shown} is served by the program before: the one that is installed fails");
+                bail!("{shown} is still served by the previous program: the installed one fails");
             }
-            say!("{shown}: fslab {} goes on, after fslab {}", after.version, before.version);
+            say!("{shown}: fslab {} took over from fslab {}", after.version, before.version);
             return Ok(());
         }
-        bail!("no other daemon of {shown} answers after {} s; see its log", WAIT_MAX.as_secs())
+        bail!("no new daemon of {shown} replied within {} s; see its log", WAIT_MAX.as_secs())
     }
 }
 
@@ -79,7 +80,7 @@ fn serving(path: &Path, mount: &MountEntry) -> Result<Serving> {
     let answer = ask(path, mount, VERSION, VERSION_TIME_MAX)?;
     let parts: Vec<_> = answer.splitn(3, ' ').collect();
     let [process, is_installed, version] = parts[..] else {
-        bail!("the daemon answers what is not understood: '{answer}'");
+        bail!("the daemon's reply is invalid: '{answer}'");
     };
     Ok(Serving {
         process: process.parse()?,
@@ -99,11 +100,11 @@ fn ask(path: &Path, mount: &MountEntry, question: &str, time_max: Duration) -> R
     let mut stream = UnixStream::connect(&socket)
         .with_context(|| format!("its daemon does not answer on {}", socket.display()))?;
     stream.set_read_timeout(Some(time_max))?;
-    writeln!(stream, "{question}").context("asking the daemon")?;
+    writeln!(stream, "{question}").context("can't send the request to the daemon")?;
     let mut answer = String::new();
     // This reads only one line. The stream ends only when the next daemon closes this daemon's
     // files.
     let mut told = BufReader::new(stream.take(ANSWER_BYTES_MAX));
-    told.read_line(&mut answer).context("asking the daemon")?;
+    told.read_line(&mut answer).context("can't read the daemon's reply")?;
     Ok(answer.trim_end().to_owned())
 }

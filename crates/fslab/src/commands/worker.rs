@@ -6,7 +6,7 @@ use anyhow::Result;
 /// Arguments of `fslab worker`.
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// What to do, as JSON
+    /// The task, as JSON
     task: String,
 }
 

@@ -25,7 +25,7 @@ impl Fresh {
         Self::of_size(kind, 320 << 20)
     }
 
-    /// As [`Fresh::new`], with a size in bytes.
+    /// The same as [`Fresh::new`], with a size in bytes.
     pub fn of_size(kind: Kind, size: u64) -> Option<Self> {
         let test = "fslab::aging";
         if !rustix::process::geteuid().is_root() {
@@ -82,7 +82,7 @@ fn workload(scratch: &TempDir, days: &str) -> PathBuf {
     path
 }
 
-/// Returns what `filefrag -v` reports for a file: blocks, and extents that do not follow their
+/// Returns the figures of `filefrag -v` for a file: blocks, and extents that do not follow their
 /// predecessor. Blocks after the end, where xfs reserves space, are left out.
 fn by_filefrag(path: &Path) -> Option<(u64, u64)> {
     let output = Command::new("filefrag").arg("-v").arg(path).output().ok()?;
@@ -148,7 +148,7 @@ fn replayed_trees_match_the_workload_and_filefrag_agrees() {
             text(&workload),
             text(&root),
         ]);
-        assert!(told.contains("tree: as the workload makes it"), "{kind:?}: {told}");
+        assert!(told.contains("tree: equal to that of the workload"), "{kind:?}: {told}");
         let score = works(&["age", "score", "--json", text(&root)]);
         let mut files = Vec::new();
         files_below(&root, &mut files);
@@ -184,7 +184,7 @@ fn engine_replay_makes_the_workload_tree_for_any_thread_count() {
         works(&["ext2", "mkfs", text(&image), "96MiB"]);
         let target = format!("ext2:{}?policy=ffs", text(&image));
         let told = works(&["age", "replay", "-t", threads, "--verify", text(&workload), &target]);
-        assert!(told.contains("tree: as the workload makes it"), "{threads}: {told}");
+        assert!(told.contains("tree: equal to that of the workload"), "{threads}: {told}");
         let checked = works(&["ext2", "check", text(&image)]);
         assert!(checked.contains("clean"), "{checked}");
     }
@@ -203,7 +203,7 @@ fn dry_runs_of_ageing_check_and_change_nothing() {
     let on_image = format!("ext2:{}", text(&image));
     for target in [text(&root), &on_image] {
         let told = works(&["age", "replay", "-n", text(&workload), target]);
-        let would = format!("on {target}, would do {totals}\nnothing was changed\n");
+        let would = format!("on {target}, would replay {totals}\nnothing was changed\n");
         assert_eq!(told, would);
     }
     let output = scratch.path().join("aged");
@@ -215,7 +215,7 @@ fn dry_runs_of_ageing_check_and_change_nothing() {
     assert_eq!(names_in(scratch.path()), names);
     std::fs::write(root.join("file"), "").unwrap();
     let (code, told) = run(&["age", "replay", "-n", text(&workload), text(&root)]);
-    assert!(code == 3 && told.contains("the target holds something already"), "{code} {told}");
+    assert!(code == 3 && told.contains("the target is not empty"), "{code} {told}");
     let refused = |more: &[&str]| {
         let dry = run(&[&make[..], more, &[text(&workload)]].concat());
         let real = run(&[&make[..3], &make[4..], more, &[text(&workload)]].concat());
@@ -283,7 +283,7 @@ fn killed_replay_resumes_to_the_same_tree() {
         child.kill().unwrap();
         child.wait().unwrap();
         let told = works(&arguments);
-        assert!(told.contains("tree: as the workload makes it"), "kill {kill}: {told}");
+        assert!(told.contains("tree: equal to that of the workload"), "kill {kill}: {told}");
         std::fs::remove_dir_all(&root).unwrap();
     }
 }
@@ -331,7 +331,7 @@ fn captured_churn_of_a_live_tree_is_verified() {
     works(&["age", "snapshot", text(&tree), text(&after)]);
     works(&["age", "derive", "-o", text(&workload), text(&before), text(&after)]);
     let told = works(&["age", "replay", "--verify", text(&workload), text(&aged)]);
-    assert!(told.contains("tree: as the workload makes it"), "{told}");
+    assert!(told.contains("tree: equal to that of the workload"), "{told}");
     works(&["age", "snapshot", text(&aged), text(&replayed)]);
     let told = works(&["age", "verify", text(&after), text(&replayed)]);
     assert!(told.contains("near  files: ") && told.contains("near  bytes in files: "), "{told}");
@@ -405,7 +405,7 @@ fn aged_images_are_reproducible_and_can_start_comparisons() {
     assert!(works_on("aged") && !works_on("other"), "{samples} {message}");
 }
 
-/// On file systems of the kernel the tree is always the same; nothing stays mounted.
+/// On file systems of the kernel the tree is always the same; no mount is left.
 #[test]
 fn kernel_file_system_images_contain_the_workload_tree() {
     if Fresh::new(Kind::Xfs).is_none() {
@@ -485,11 +485,11 @@ fn recorded_workload_ages_a_tree_and_yields_scores_over_time() {
     let last = snapshots.join("1");
     let verify = ["age", "verify", "--scores", text(&told), "--earlier", text(&snapshots)];
     let (code, answer) = run(&[&verify[..], &[text(&last), text(&last)]].concat());
-    assert!(code == 3 && answer.contains("there is no day for which both"), "{code}: {answer}");
+    assert!(code == 3 && answer.contains("no day has a score in both"), "{code}: {answer}");
     let score = ["age", "score", "--chart", text(&chart), "--map", text(&map), text(&aged)];
-    assert!(works(&score).contains("pieces so large"));
+    assert!(works(&score).contains("extents this large"));
     assert!(std::fs::read_to_string(&chart).unwrap().contains("Layout score by size of files"));
-    assert!(std::fs::read_to_string(&map).unwrap().contains("dark where its files lie"));
+    assert!(std::fs::read_to_string(&map).unwrap().contains("dark cells contain files"));
 }
 
 #[test]
@@ -503,7 +503,7 @@ fn ageing_commands_name_invalid_input() {
     std::fs::write(&text_file, "no Parquet").unwrap();
     let output = scratch.path().join("output");
     for (arguments, code, message) in [
-        (vec!["age", "replay", text(&workload), text(&full)], 3, "holds something already"),
+        (vec!["age", "replay", text(&workload), text(&full)], 3, "the target is not empty"),
         (vec!["age", "replay", text(&text_file), text(&empty)], 3, "text"),
         (vec!["age", "show", "/no/such"], 3, "/no/such"),
         (vec!["age", "profile", "nobody", "-o", text(&output)], 3, "no profile 'nobody'"),
@@ -518,9 +518,13 @@ fn ageing_commands_name_invalid_input() {
         (vec!["age", "image", "info", text(&text_file)], 3, "no aged image"),
         (vec!["age", "image", "unpack", text(&text_file), text(&output)], 3, "no aged image"),
         (vec!["age", "image", "make", "--policy", "best", text(&workload)], 3, "ffs-noswitch"),
-        (vec!["age", "image", "make", "--policy", "ffs", text(&workload)], 3, "say -f ext2"),
-        (vec!["age", "image", "make", "-f", "erofs", text(&workload)], 3, "can't be written"),
-        (vec!["age", "chart", "-o", text(&output), text(&text_file)], 3, "no result of fslab age"),
+        (vec!["age", "image", "make", "--policy", "ffs", text(&workload)], 3, "use -f ext2"),
+        (vec!["age", "image", "make", "-f", "erofs", text(&workload)], 3, "so it can't be aged"),
+        (
+            vec!["age", "chart", "-o", text(&output), text(&text_file)],
+            3,
+            "not a JSON result of fslab age",
+        ),
     ] {
         let (found, told) = run(&arguments);
         assert!(told.contains(message) && told.lines().count() == 1, "{arguments:?}: {told}");

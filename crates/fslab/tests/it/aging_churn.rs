@@ -34,8 +34,8 @@ impl Churn {
         self.snapshots.push(path);
     }
 
-    /// Replays the workload of all snapshots beside the tree. The result must be near the last
-    /// snapshot and not near the first. Returns the output of `derive`.
+    /// Replays the workload of all snapshots into a directory next to the tree. The result must be
+    /// near the last snapshot and not near the first. Returns the output of `derive`.
     #[track_caller]
     fn age_and_verify(&self) -> String {
         let [workload, replayed] =
@@ -46,7 +46,7 @@ impl Churn {
         let derive: Vec<_> = ["age", "derive", "-o", text(&workload)].into_iter().collect();
         let derived = works(&derive.into_iter().chain(snapshots).collect::<Vec<_>>());
         let told = works(&["age", "replay", "-t", "4", "--verify", text(&workload), text(&aged)]);
-        assert!(told.contains("tree: as the workload makes it"), "{told}");
+        assert!(told.contains("tree: equal to that of the workload"), "{told}");
         works(&["age", "snapshot", text(&aged), text(&replayed)]);
         let last = self.snapshots.last().unwrap();
         let told = works(&["age", "verify", text(last), text(&replayed)]);

@@ -10,7 +10,7 @@ use crate::support::fslab;
 
 const SIMULATE: [&str; 5] = ["age", "simulate", "--profile", "smith97", "--json"];
 
-/// Returns the answer of a simulation of the slides' volume, with further arguments.
+/// Returns the answer of a simulation of the slides' volume, with more arguments.
 #[track_caller]
 fn simulated(place: &TempDir, arguments: &[&str]) -> Value {
     let arguments = [&SIMULATE[..], &["--sequential"], arguments].concat();
@@ -39,8 +39,8 @@ fn is_unbroken(answers: &Value) -> bool {
     sides.into_iter().any(|side| side["broken"] == 0.0)
 }
 
-/// The claims read figures where the commands write them. A few days provide every claim and chart
-/// that needs no plan.
+/// The claims find the figures in the outputs of the commands. A few days are enough for every
+/// claim and chart that needs no plan.
 #[test]
 fn every_claim_on_ageing_without_a_plan_finds_its_figure() {
     let place = TempDir::new().unwrap();
@@ -115,7 +115,7 @@ fn a_swapped_policy_fails_the_claims_that_tell_policies_apart() {
     }
 }
 
-/// There are three planted errors. Clustering is dumb where its answer says smart. Files of 104 KB
+/// There are three planted errors. Clustering is dumb, but the output has `smart`. Files of 104 KB
 /// are as fast as those of 96 KB. A simulated tree is more broken than the real one. One repeat of
 /// the verification is not enough to decide.
 #[test]
@@ -224,12 +224,12 @@ fn an_image_of_another_policy_or_workload_fails_the_claim() {
     image("ffs-noswitch", "other.parquet");
     compared(&place, &format!("aged_workload = \"{hash}\""));
     let (agreement, sentence) = said(&place);
-    let expected = format!("is not of the workload {hash}");
+    let expected = format!("was not aged by the workload {hash}");
     assert!(agreement == "missing" && sentence.contains(&expected), "{sentence}");
 
     fs::copy(at("aged-ffs.zst"), at("aged-ffs-noswitch.zst")).unwrap();
     compared(&place, "");
     let (agreement, sentence) = said(&place);
-    let expected = "was not aged by the policy ffs-noswitch that `engine` names, but by ffs smart";
+    let expected = "was aged under the policy ffs smart, but `engine` requests ffs-noswitch";
     assert!(agreement == "missing" && sentence.contains(expected), "{sentence}");
 }

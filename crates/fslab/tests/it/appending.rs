@@ -1,5 +1,5 @@
 //! Whether a write appends depends on the state of the file at the write: fcntl(2) may change it
-//! after opening. Pages of shared mappings keep their place, however the file was opened.
+//! after opening. Pages of shared mappings keep their offset, however the file was opened.
 
 use std::path::Path;
 use std::process::Command;

@@ -1,5 +1,5 @@
 //! The boundary to the kernel, from a user's point of view: permissions, threads, memory, and other
-//! places where the file system is mounted.
+//! mount points of the file system.
 
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
@@ -82,7 +82,7 @@ fn setting_an_acl_as_a_non_member_clears_set_group_id() {
     }
 }
 
-/// From one thread, which must never wait for another, to more threads than processors.
+/// Tests one thread, which must never wait for another, up to more threads than processors.
 #[test]
 fn mount_conforms_with_one_to_eight_threads() {
     const AREAS: [&str; 6] = ["names", "files", "handles", "holes", "rename", "copy"];
@@ -130,7 +130,7 @@ fn mount_on_two_processors(place: &Place, layer: &str) {
     assert!(status.unwrap().success());
 }
 
-/// The buffers of all threads have been used, and are freed.
+/// All threads have used their buffers, which are then freed.
 #[test]
 fn a_mount_at_rest_takes_little_memory() {
     require_mounting!();
@@ -163,7 +163,7 @@ const WITH_OWN_DEVICE: &str = r#"
 /// The commands of an ordinary user.
 const AS_A_USER: &str = r#"
     setpriv --reuid=nobody --regid=nogroup --clear-groups sh -ec '
-        # What is normal for a user is not worth a word.
+        # A mount by an ordinary user prints no messages.
         "$PROGRAM" mount -l null "$LOWER" "$POINT" 2>"$LOWER/said"
         test ! -s "$LOWER/said"
         echo through the mount >"$POINT/file"
@@ -172,7 +172,7 @@ const AS_A_USER: &str = r#"
         cat "$POINT/directory/moved"
         grep " $POINT " /proc/mounts
     '
-    # What could not be served is refused, what is not granted is said.
+    # Unusable directories are refused, and options that are not granted are reported.
     mkdir -m 700 "$SCRATCH/closed"
     mkdir -m 711 "$SCRATCH/passing"
     echo by name >"$SCRATCH/passing/named"
@@ -188,7 +188,7 @@ const AS_A_USER: &str = r#"
         cat "$SECOND/named"
         "$PROGRAM" umount "$SECOND"
     ' >"$SCRATCH/answers"
-    # Others, root among them, are not let in.
+    # Other users, including root, have no access.
     ! ls "$POINT" 2>/dev/null
     setpriv --reuid=nobody --regid=nogroup --clear-groups sh -ec '
         "$PROGRAM" umount "$POINT"
@@ -317,7 +317,7 @@ fn mount_is_served_at_both_of_its_mount_points() {
 #[test]
 fn daemon_unmounts_its_mount_after_a_move() {
     require_mounting!();
-    // A mount below a shared mount can't be moved, so the mount is below a private one.
+    // A mount under a shared mount can't be moved, so this mount is under a private one.
     let scratch = tempfile::tempdir().unwrap();
     let own = Mount::new(Path::new("none"), scratch.path(), "tmpfs", "size=1m").unwrap();
     rustix::mount::mount_change(scratch.path(), MountPropagationFlags::PRIVATE).unwrap();

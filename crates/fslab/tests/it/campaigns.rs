@@ -108,11 +108,11 @@ fn refused_campaigns_print_one_line_and_the_documented_code() {
     scratch.refused(&["campaign", "new", "plan.toml", "run"], BAD_INPUT, "not empty");
     let held = std::fs::File::create(scratch.path("host.lock")).unwrap();
     held.lock().unwrap();
-    scratch.refused(&share, BAD_INPUT, "a campaign runs on this host");
+    scratch.refused(&share, BAD_INPUT, "a campaign is running on this host");
     drop(held);
     let nowhere = ["campaign", "run", "run", "--share", "1/1", "--work-dir", "."];
     let nowhere = [&nowhere[..], &["--lock", "none/host.lock"]].concat();
-    scratch.refused(&nowhere, MISSING, "no place for the lock");
+    scratch.refused(&nowhere, MISSING, "no directory for the lock");
     let record = scratch.path("run/campaign.json");
     let text = fs::read_to_string(&record).unwrap();
     let frozen: Value = serde_json::from_str(&text).unwrap();

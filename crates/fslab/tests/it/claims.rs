@@ -124,7 +124,7 @@ fn tree_is_mounted_only_once_across_users_and_namespaces() {
     let script = r#"
         mount -t tmpfs -o mode=755 none /run
         "$PROGRAM" mount -l zstd "$LOWER" "$POINT" || exit 1
-        # Where else nobody sees it.
+        # From the namespace outside, which does not show the mount.
         nsenter --mount=/proc/$OUTSIDE/ns/mnt sh -c '
             for layer in zstd gzip; do
                 "$PROGRAM" mount -o busy_timeout=0 -l $layer "$LOWER" "$OTHER"
@@ -188,7 +188,7 @@ fn overlapping_mounts_are_refused_or_hide_the_locked_subtree() {
     outer.mount(&now);
     is_refused(inner.try_mount(&now));
     outer.umount();
-    // A lock file that nobody locks does not count.
+    // A lock file that nobody locks has no effect.
     inner.mount(&now);
     fs::write(inner.point.join("file"), "inner").unwrap();
     outer.mount(&now);
@@ -259,7 +259,7 @@ fn tools_are_refused_while_a_tree_is_mounted_and_leave_no_lock_file() {
         assert_eq!(code, 0, "{action}: {message}");
         assert_eq!(names(&directory), ["file"], "{action}");
     }
-    // A tool that works in a directory below blocks only that directory of the mount.
+    // A tool that works in a subdirectory blocks only that subdirectory of the mount.
     let lock = directory.join(LOCK);
     fs::write(&lock, "").unwrap();
     fs::set_permissions(&lock, fs::Permissions::from_mode(0o600)).unwrap();
@@ -331,7 +331,7 @@ fn mount_over_sshfs_warns_about_other_machines() {
     let Some(lower) = over_sshfs(&place) else { return };
     let (code, message) = place.try_mount(&["-l", "zstd"]);
     assert_eq!(code, 0, "{message}");
-    assert!(message.contains("other machines are not kept out"), "{message}");
+    assert!(message.contains("the lock does not exclude other machines"), "{message}");
     place.umount();
     lower.unmount().unwrap();
     place.mount(&["-l", "null"]);

@@ -1,4 +1,4 @@
-//! Wrong input: one line that names the error, the exit code of the table, and nothing mounted.
+//! Wrong input: one line with the error, the exit code of the table, and nothing mounted.
 
 use std::path::Path;
 
@@ -32,7 +32,7 @@ fn invalid_input_and_wrong_usage_have_distinct_exit_codes() {
         (&["ext2", "info", "/no/such"], "the image /no/such does not exist"),
         (&["umount", "/no/such"], "/no/such does not exist"),
         (&["stats", "/no/such"], "/no/such does not exist"),
-        (&["age", "simulate", "--profile", "smith97", "--days", "20x"], "it is no whole number"),
+        (&["age", "simulate", "--profile", "smith97", "--days", "20x"], "it is not a whole number"),
         (&["reproduce", "hitree"], "'hitree'"),
     ] {
         refused(arguments, BAD_INPUT, part);

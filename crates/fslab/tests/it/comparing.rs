@@ -30,7 +30,7 @@ fn init_writes_a_plan_once_and_a_dry_run_describes_it() {
     let (code, _, message) = scratch.fslab(&["compare", "--init", "compare.toml"]);
     assert_eq!(
         (code, message.as_str()),
-        (BAD_INPUT, "fslab: compare.toml exists; name another file\n")
+        (BAD_INPUT, "fslab: compare.toml exists; choose another file\n")
     );
     assert!(!Path::new(&scratch.path("cache")).exists(), "nothing was run");
 }
@@ -73,7 +73,8 @@ fn report_is_written_in_every_format() {
     assert_eq!(message, "fslab: no target is named `memry`; nearest: `memory`\n");
 }
 
-/// Two halves read together are the whole. A complete run has nothing to resume.
+/// Two halves that are read together equal the whole comparison. A complete run has nothing to
+/// resume.
 #[test]
 fn comparison_shares_are_merged_and_resumed() {
     let scratch = folder();
@@ -88,7 +89,7 @@ fn comparison_shares_are_merged_and_resumed() {
     let text = scratch.done(&["report", "--history", "a/samples.jsonl", "b/samples.jsonl"]);
     assert!(text.starts_with("2 runs, ") && text.contains("too few to find"), "{text}");
     let before = fs::read_to_string(scratch.path("a/samples.jsonl")).unwrap();
-    // It was started as a half and stays one.
+    // It was started as a half, and resumes as that half.
     let text = scratch.done(&["compare", "--resume", "a", "--cells", "1/2", "--reruns", "0"]);
     assert!(text.contains("24 samples"), "{text}");
     for (option, value, begun) in [
@@ -100,11 +101,11 @@ fn comparison_shares_are_merged_and_resumed() {
         let (code, _, message) = scratch.fslab(&["compare", "--resume", "a", option, value]);
         assert_eq!(code, BAD_INPUT);
         assert!(message.contains(&format!("this run began with {begun} and resumes")), "{message}");
-        assert!(message.contains(&format!("leave out {option},")), "{message}");
+        assert!(message.contains(&format!("Leave out {option},")), "{message}");
     }
     let after = fs::read_to_string(scratch.path("a/samples.jsonl")).unwrap();
     assert!(after.starts_with(&before), "what was there stays");
-    // Samples of an older fslab have no choice, so the other half counts as missing and is run.
+    // Samples of an older fslab have no choice, so the other half is treated as missing and is run.
     let line = before.lines().next().unwrap();
     let mut first: serde_json::Value = serde_json::from_str(line).unwrap();
     first.as_object_mut().unwrap().remove("choice").unwrap();
@@ -131,7 +132,7 @@ fn resumed_comparison_keeps_its_original_options() {
     let file = scratch.path("out/samples.jsonl");
     let whole = fs::read_to_string(&file).unwrap();
     let record = |line: &str| serde_json::from_str::<serde_json::Value>(line).unwrap();
-    // As if it had been killed after the first block.
+    // This is the state of a comparison that was killed after its first block.
     let block = |line: &str| record(line)["record"] == "block";
     let end = whole.lines().position(block).unwrap() + 1;
     let cut: Vec<&str> = whole.lines().take(end).collect();
@@ -178,9 +179,9 @@ fn mistyped_directories_are_refused() {
     for command in [compare.as_slice(), &reproduce] {
         for (places, part) in [
             (["new", "--work-dir", "nope"].as_slice(), "--work-dir nope: there is no such"),
-            (&["new", "--work-dir", "plan.toml"], "--work-dir plan.toml: it is no directory"),
-            (&["mine"], "--out mine: it holds report.html, which no report wrote"),
-            (&["plan.toml"], "--out plan.toml: it is no directory"),
+            (&["new", "--work-dir", "plan.toml"], "--work-dir plan.toml: it is not a directory"),
+            (&["mine"], "--out mine: it contains report.html, which no report wrote"),
+            (&["plan.toml"], "--out plan.toml: it is not a directory"),
         ] {
             let (code, _, message) = scratch.fslab(&[command, places].concat());
             assert_eq!(code, BAD_INPUT, "{message}");
@@ -206,9 +207,9 @@ fn comparison_fails_if_a_target_fails() {
     let (code, told, message) =
         scratch.fslab(&["compare", "plan.toml", "--rounds", "1", "--out", "out"]);
     assert_eq!(code, 1, "{message}");
-    assert!(
-        message.ends_with("fslab: failed: broken; the report has what was measured, and why\n")
-    );
+    assert!(message.ends_with(
+        "fslab: failed: broken; the report has the other measurements and the reasons\n"
+    ));
     assert!(told.contains("memory under null"), "{told}");
     assert!(Path::new(&scratch.path("out/report.html")).exists());
 }

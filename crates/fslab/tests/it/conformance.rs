@@ -62,7 +62,7 @@ fn a_mounted_sca_stack_with_writeback_conforms() {
 }
 
 /// Tests kept mounts whose daemons are killed, at most once in each case. A request that is in
-/// flight at two deaths is answered EIO, and a long copy can be in flight for any time.
+/// flight at two deaths fails with EIO, and a long copy can be in flight for any time.
 fn conforms_while_daemons_are_killed(layer: &str, allowed: &[Allowed<'_>]) {
     let place = Place::on_disk();
     place.mount(&["-l", layer, "-o", "suid,dev,keep=250"]);

@@ -1,4 +1,4 @@
-//! ext2 images: the tools without a mount, and images mounted below layers.
+//! ext2 images: the tools without a mount, and images mounted under layers.
 
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
@@ -145,8 +145,8 @@ fn invalid_images_and_arguments_are_named_in_the_error() {
         (vec!["ext2", "mkfs", image], "use --force"),
         (vec!["ext2", "mkfs", "-b", "5000", file], "block size 5000: use 1024"),
         (vec!["ext2", "mkfs", "-b", "8192", file, "64MiB"], "simulation"),
-        (vec!["ext2", "mkfs", "-U", "12", file], "'12' is no UUID"),
-        (vec!["ext2", "mkfs", "/tmp/no-such-image"], "how large"),
+        (vec!["ext2", "mkfs", "-U", "12", file], "'12' is not a UUID"),
+        (vec!["ext2", "mkfs", "/tmp/no-such-image"], "give the size"),
         (vec!["ext2", "info", file], "not an ext2 file system"),
     ] {
         let (code, message) = run(&arguments);
@@ -200,7 +200,10 @@ fn check_reports_damage_and_repair_fixes_it() {
     file.write_all_at(&[9], table * 4096 + (inode - 1) * 256 + 26).unwrap();
     let (code, told) = fails(&["ext2", "check", image]);
     assert_eq!(code, 1, "{told}");
-    assert!(told.contains("(/a file)") && told.contains("counts 9 names and has 1"), "{told}");
+    assert!(
+        told.contains("(/a file)") && told.contains("has a link count of 9 instead of 1"),
+        "{told}"
+    );
     let before = std::fs::read(&path).unwrap();
     let told = text(&["ext2", "repair", "--dry-run", image]);
     assert!(told.contains("would repair: ") && told.contains("nothing was changed"), "{told}");
@@ -377,7 +380,7 @@ fn kill_and_repair(place: &Place, image: &Path) {
     use rustix::process::{Pid, Signal, kill_process};
     let daemon = Pid::from_raw(place.daemon().try_into().unwrap()).unwrap();
     kill_process(daemon, Signal::KILL).unwrap();
-    // A killed daemon answers nothing, which may keep the mount busy, so this is lazy.
+    // A killed daemon answers no requests, which may keep the mount busy, so this unmounts lazily.
     rustix::mount::unmount(&place.point, rustix::mount::UnmountFlags::DETACH).unwrap();
     crate::support::soon("the end of the daemon", || {
         crate::support::daemons_naming(&place.point).is_empty()
@@ -428,7 +431,7 @@ fn make_names(directory: &Path, numbers: impl Iterator<Item = u64>) {
     }
 }
 
-/// `FSLAB_EXT2_NAMES=1000000` gives the size of the issue.
+/// With `FSLAB_EXT2_NAMES=1000000` the directory is as large as in the bug report.
 #[test]
 fn emptied_directory_shrinks_while_mounted() {
     use fslab_vfs_testing::environment::number;
@@ -467,7 +470,7 @@ fn emptied_directory_shrinks_while_mounted() {
     check(&image);
 }
 
-/// A protected image is not truncated either. Impossible sizes are named.
+/// A refused image is not truncated. The message contains an impossible size.
 #[test]
 fn refused_mkfs_leaves_the_image_unchanged() {
     let place = Place::new();
@@ -476,12 +479,13 @@ fn refused_mkfs_leaves_the_image_unchanged() {
     let again = ["ext2", "mkfs", path.to_str().unwrap(), "64"];
     let (code, message) = run(&again);
     assert_eq!(code, BAD_INPUT);
-    assert!(message.contains("use --force to lose it"), "{message}");
+    assert!(message.contains("use --force to overwrite it"), "{message}");
     assert!(std::fs::read(&path).unwrap() == before, "it was changed");
     let (code, message) = run(&[&again[..], &["--force"]].concat());
     assert_eq!(code, BAD_INPUT);
     assert!(
-        message.contains("image, 64 B: no such file system can be made: the device is too small"),
+        message
+            .contains("image, 64 B: can't make or change the file system: the device is too small"),
         "{message}"
     );
     // The size is near the maximum. Rounding up to whole groups gives one inode more than there are
@@ -527,7 +531,8 @@ fn readdir_option_sorts_a_listing_by_inode() {
     }
 }
 
-/// As with `seekdir`, with the kernel's cache of listings, and while names are added and removed.
+/// Seeks as `seekdir` does, with the kernel's cache of listings, and while names are added and
+/// removed.
 #[test]
 fn listing_resumes_from_earlier_seek_positions() {
     require_mounting!();

@@ -67,7 +67,7 @@ fn programs_see_an_injected_full_disk_and_short_writes() {
     assert_eq!(fs::metadata(place.lower.join("filling")).unwrap().len(), 10_000);
     let short = File::create(place.point.join("short")).unwrap();
     // The data is in memory. For constants that are not yet in memory, the kernel may send the
-    // first page alone.
+    // first page separately.
     let data = vec![1; 4096];
     assert_eq!(short.write_at(&data, 0).unwrap(), 100);
     drop((file, short));

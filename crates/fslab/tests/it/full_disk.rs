@@ -67,8 +67,8 @@ except OSError as error:
     print(error.errno)
 ";
 
-/// One request of the kernel writes all its dirty pages, and there is space for a part of them. The
-/// rest must not count as written.
+/// One request of the kernel writes all its dirty pages, but there is space for only a part of
+/// them. The rest must not be treated as written.
 #[test]
 fn partly_written_back_pages_report_enospc() {
     require_mounting!();
@@ -178,7 +178,7 @@ fn accepted(layer: Option<&str>) -> Option<u64> {
     Some(count)
 }
 
-/// The figures of "Known differences".
+/// Checks the figures in the section "Known differences".
 #[test]
 fn codecs_reach_their_documented_share_of_a_full_disk() {
     require_mounting!();

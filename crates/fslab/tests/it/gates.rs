@@ -137,5 +137,5 @@ fn ab_comparison_mounts_with_each_build() {
     assert_eq!(first["targets"], serde_json::json!(["old", "new"]));
     let (code, _, message) = run(&place, &["compare", "plan.toml", "--ab", "plan.toml", program]);
     assert_eq!(code, 3);
-    assert_eq!(message, "fslab: --ab plan.toml: not a program that can be run\n");
+    assert_eq!(message, "fslab: --ab plan.toml: not an executable program\n");
 }

@@ -63,8 +63,8 @@ fn is_stale(point: &Path, handle: &FileHandle) {
     assert_eq!(open(point, handle).map(drop), Err(Errno::STALE));
 }
 
-/// Waits until the kernel has forgotten a file with this content. It does not forget the file
-/// before the daemon has been told that it was closed.
+/// Waits until the kernel has evicted the inode of a file with this content. It evicts the inode
+/// only after the daemon has received the close.
 #[track_caller]
 fn becomes_stale(point: &Path, handle: &FileHandle, text: &str) {
     soon("a handle is stale", || {
@@ -88,7 +88,7 @@ fn contents(point: &Path, handle: &FileHandle) -> String {
     text
 }
 
-/// Makes the kernel drop inodes and names, in mounts and below.
+/// Makes the kernel drop inodes and names, in mounts and in lower file systems.
 fn drop_caches() {
     rustix::fs::sync();
     fs::write("/proc/sys/vm/drop_caches", "3").unwrap();
@@ -183,7 +183,7 @@ fn file_handles_survive_dropped_kernel_caches_in_an_image() {
     ext2::check(&image);
 }
 
-/// The number alone would lead to the later file.
+/// The inode number without its generation would lead to the later file.
 #[track_caller]
 fn later_file_is_not_taken_for_the_first(place: &Place) {
     let path = |name: &str| place.point.join(name);
@@ -308,7 +308,7 @@ fn handles_never_open_files_of_another_subvolume() {
     let second = handle_of(&place.point.join("file"));
     assert_eq!(contents(&place.point, &second), "second");
     place.umount();
-    // Relative to the volume around them, both are other devices.
+    // Both are on another device than the volume that contains them.
     place.lower = ground.root();
     place.mount(&["-l", "null"]);
     let below = handle_of(&place.point.join("volume/file"));

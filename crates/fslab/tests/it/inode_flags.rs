@@ -37,7 +37,7 @@ fn lsattr(path: &Path) -> String {
     line.split(' ').next().unwrap().replace(['-', 'e', 'I'], "")
 }
 
-/// Clears the protecting flags when dropped, so that a scratch directory can be removed.
+/// Clears the inode flags when dropped, so that a scratch directory can be removed.
 struct Unprotected(PathBuf);
 
 impl Drop for Unprotected {

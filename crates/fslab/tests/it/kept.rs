@@ -298,8 +298,7 @@ fn a_tier_goes_on_while_daemons_are_killed() {
 fn archive_and_recall(path: &Path, bytes: &[u8], is_over: &AtomicBool) -> u64 {
     let done = |action: &str| {
         let (code, said) = run(&["tier", action, path.to_str().unwrap()]);
-        let is_cut_off =
-            said.contains("ended before it had answered") || said.contains("the daemon");
+        let is_cut_off = said.contains("ended before it replied") || said.contains("the daemon");
         assert!(code == 0 || is_cut_off, "{said}");
         code == 0
     };
@@ -397,7 +396,7 @@ fn a_daemon_with_thousands_of_open_files_is_replaced() {
     place.umount();
 }
 
-/// As when a shell or a service manager signals a whole group: the daemon receives the signal
+/// A shell or a service manager may signal a whole group: the daemon then receives the signal
 /// twice.
 #[test]
 fn open_files_stay_usable_after_both_processes_are_signalled() {
@@ -442,7 +441,7 @@ fn files_of_nested_mounts_are_looked_up_again_by_name() {
     place.umount();
 }
 
-/// Between the death of a daemon and the start of the next one.
+/// The unmount comes between the death of a daemon and the start of the next one.
 #[test]
 fn supervisor_ends_if_unmounted_without_a_daemon() {
     require_mounting!();
@@ -481,9 +480,9 @@ fn unsupported_uses_of_keep_are_refused_in_one_line() {
     let point = place.point.to_str().unwrap();
     let lower = place.lower.to_str().unwrap();
     for (options, lower, part) in [
-        ("keep", "mem:", "-o keep is for directories"),
+        ("keep", "mem:", "-o keep works only for directories"),
         ("keep,transport=uring", lower, "keep and transport=uring exclude each other"),
-        ("keep=0", lower, "'0' is no number from 1 to 256"),
+        ("keep=0", lower, "'0' is not a number from 1 to 256"),
     ] {
         let (code, message) = run(&["mount", "-o", options, lower, point]);
         assert_eq!(code, 3, "{options}: {message}");

@@ -1,4 +1,4 @@
-//! The daemon is killed under load. The place can then be mounted again, and the results of
+//! The daemon is killed under load. The directory can then be mounted again, and the results of
 //! completed operations are there.
 
 use std::collections::BTreeMap;

@@ -8,8 +8,8 @@ use rustix::fs::SeekFrom;
 
 use crate::support::{Place, require_mounting};
 
-/// Prints after which steps the times of a file differ from those before its store. The kernel may
-/// trust times for long if it got them shortly before the file was opened.
+/// Stores into a mapped file. Prints after which steps its times differ from those before the
+/// store. The kernel may trust times for long if it got them shortly before the file was opened.
 const STORE: &str = r"
 import mmap, os, sys, time
 path = sys.argv[1]

@@ -182,7 +182,7 @@ fn mount_table_shows_the_requested_options() {
     }
 }
 
-/// A change below its own directory.
+/// A change in its own directory.
 type Change = fn(&Path) -> rustix::io::Result<()>;
 
 const CHANGES_OF_NAMES: [(&str, Change); 8] = [
@@ -221,7 +221,8 @@ fn to_errno(answer: std::io::Result<()>) -> rustix::io::Result<()> {
     answer.map_err(|error| rustix::io::Errno::from_io_error(&error).unwrap())
 }
 
-/// Makes a mount below which nothing can be made durable, with a directory for each change.
+/// Makes a mount whose lower file system can make nothing durable, with a directory for each
+/// change.
 fn place_without_durability(option: &str, layer: &str, changes: &[(&str, Change)]) -> Place {
     let place = Place::new();
     for (name, _) in changes {

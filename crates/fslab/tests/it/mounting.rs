@@ -52,7 +52,7 @@ fn a_read_only_mount_refuses_changes() {
     place.umount();
 }
 
-/// The kernel returns EIO if a second open names another backing file than the first one.
+/// The kernel returns EIO if a second open uses another backing file than the first one.
 #[test]
 fn one_file_is_opened_many_times_through_passthrough() {
     require_mounting!();

@@ -52,7 +52,7 @@ fn stats_agree_with_a_script_of_system_calls() {
     for number in 0..11 {
         let file = File::create_new(at(&format!("d0/f{number}"))).unwrap();
         for piece in 0..3 {
-            // Whole pages of memory; partial pages may reach the daemon in two pieces.
+            // Whole pages of memory; partial pages may reach the daemon in two requests.
             file.write_all_at(&page, piece * 4096).unwrap();
         }
         if number < 5 {
@@ -182,7 +182,7 @@ fn stats_refuses_a_mount_without_counters() {
     assert!(code == 3 && message.contains("is not a mount of fslab"), "{message}");
 }
 
-/// A mount with a trace beside it.
+/// A mount, and its trace in another directory.
 struct Traced {
     place: Place,
     scratch: TempDir,
@@ -537,7 +537,7 @@ fn invalid_traces_and_filters_are_named_in_the_error() {
     let scratch = TempDir::new().unwrap();
     let path = scratch.path().to_str().unwrap();
     for (arguments, code, part) in [
-        (vec!["trace", "show", path], 3, "is no trace"),
+        (vec!["trace", "show", path], 3, "is not a trace"),
         (vec!["trace", "show", "/no/such"], 3, "/no/such: No such file"),
         (
             vec!["trace", "show", "-o", "chmod", path],
@@ -545,7 +545,7 @@ fn invalid_traces_and_filters_are_named_in_the_error() {
             "there is no operation 'chmod'; there are lookup, ",
         ),
         (vec!["trace", "show", "--errno", "ENONE", path], 3, "there is no error 'ENONE'"),
-        (vec!["trace", "replay", path, "mem:"], 3, "is no trace"),
+        (vec!["trace", "replay", path, "mem:"], 3, "is not a trace"),
     ] {
         let (found, message) = run(&arguments);
         assert_eq!(found, code, "{arguments:?}: {message}");

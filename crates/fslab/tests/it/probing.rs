@@ -61,7 +61,7 @@ fn answers(program: &Path, arguments: &[&str], user: Option<u32>) -> Vec<[Value;
         .collect()
 }
 
-/// An ordinary user who owns a directory gets almost all answers, and nothing is left.
+/// An ordinary user who owns a directory gets almost all answers, and no files are left.
 #[test]
 fn ordinary_users_get_most_probe_answers() {
     const NOBODY: u32 = 65534;
@@ -94,7 +94,7 @@ fn ordinary_users_get_most_probe_answers() {
     let count = answers.iter().filter(|[_, answer, _]| !answer.is_null()).count();
     assert!(count >= 25, "{count} answers");
     let names: Vec<_> = std::fs::read_dir(directory.path()).unwrap().collect();
-    assert_eq!(names.len(), 1, "only the programme is left: {names:?}");
+    assert_eq!(names.len(), 1, "only the program is left: {names:?}");
 }
 
 /// Two processes that only keep the processors busy; dropping this ends them.
@@ -121,8 +121,9 @@ impl Drop for Load {
 
 /// Under load, counting gives the same answers. `FSLAB_REPEATS=10` is the long form, over all
 /// attributes and with timing. Timing gives the same answer or none, provided that the machine is
-/// idle at first. `FSLAB_PROBE_DIR` is the directory for the long form. Some attributes count the
-/// writes that reach the disk, so they have no answer on a disk that others write to.
+/// idle at first. `FSLAB_PROBE_DIR` is the directory for the long form. Some attributes are found
+/// by counting the writes that reach the disk, so they have no answer on a disk that others write
+/// to.
 #[test]
 fn probe_answers_do_not_change_under_load() {
     let repeats = std::env::var("FSLAB_REPEATS").ok().and_then(|text| text.parse::<u32>().ok());
@@ -153,7 +154,7 @@ fn probe_answers_do_not_change_under_load() {
     }
 }
 
-/// Unmounts what a killed program left below a folder.
+/// Unmounts the mounts that a killed program left below a folder.
 fn unmount_below(folder: &Path) {
     let mounts = std::fs::read_to_string("/proc/self/mounts").unwrap();
     let points = mounts.lines().filter_map(|line| line.split(' ').nth(1)).map(Path::new);
@@ -202,7 +203,7 @@ fn probe_answers_are_correct_on_stacks_and_the_engine() {
     }
 }
 
-/// The evidence is drawn as one drawing without outside references.
+/// The evidence is drawn as one SVG without external references.
 #[test]
 fn plot_draws_the_evidence_as_one_svg() {
     let directory = tempfile::tempdir().unwrap();

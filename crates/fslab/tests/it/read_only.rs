@@ -1,4 +1,4 @@
-//! A mount with `-o ro` changes nothing below, whatever state it finds there.
+//! A mount with `-o ro` never changes its lower file system, whatever its state is.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File, OpenOptions};
@@ -265,8 +265,8 @@ fn a_read_only_mount_leaves_an_image_as_it_is() {
     }
 }
 
-/// Files that are only in archives can be read, including data that was written into them behind
-/// the mount.
+/// Files that are only in archives can be read, including data that was written directly into their
+/// lower files.
 #[test]
 fn read_only_tier_reads_offline_files_without_recalling_them() {
     require_mounting!();

@@ -90,7 +90,7 @@ fn reproduce_accepts_samples_of_an_ordinary_comparison() {
     let figure = &row("create-small-engine")["outcome"]["figures"][0];
     assert!(figure["rounds"] == 2 && figure["value"].as_f64().unwrap() > 0.0, "{figure}");
     let missing = row("create-10000")["sentence"].as_str().unwrap();
-    assert!(missing.starts_with("Missing: the quick form of the plan leaves it out"), "{missing}");
+    assert!(missing.starts_with("Missing: the quick form of the plan skips"), "{missing}");
     assert!(row("create-2000000-engine")["sentence"].as_str().unwrap().contains("there is no"));
     let page = fs::read_to_string(place.path().join("htree.html")).unwrap();
     assert!(page.contains("<a href=\"names/report.html\">"), "the plan's own report is not linked");
@@ -99,8 +99,8 @@ fn reproduce_accepts_samples_of_an_ordinary_comparison() {
     figures_of_what_failed_are_marked(&place);
 }
 
-/// A pair that failed after it had given samples, a run that was cut short, and unreadable samples
-/// of another plan. The existing figures are shown with marks, and the exit code is 1.
+/// Plants a pair that failed after it had given samples, a run that was cut short, and unreadable
+/// samples of another plan. The existing figures are shown with marks, and the exit code is 1.
 #[track_caller]
 fn figures_of_what_failed_are_marked(place: &TempDir) {
     let samples = place.path().join("names/samples.jsonl");
@@ -130,7 +130,7 @@ fn figures_of_what_failed_are_marked(place: &TempDir) {
     let marks = row["marks"].as_array().unwrap();
     let failed = "engine, htree failed at 100 names x 100 in round 2: 99 names, expected 100";
     assert_eq!(marks[0], failed);
-    assert!(marks[1].as_str().unwrap().starts_with("the run of plan names broke off: "), "{row}");
+    assert!(marks[1].as_str().unwrap().starts_with("the run of plan names was aborted: "), "{row}");
     for page in ["htree.html", "htree.md"] {
         let page = fs::read_to_string(place.path().join(page)).unwrap();
         assert!(page.contains("99 names, expected 100"), "{page}");
@@ -222,12 +222,12 @@ fn interrupted_recovery_measurement_leaves_no_file() {
     send(working.id(), Signal::TERM);
     let ended = working.wait_with_output().unwrap();
     assert_eq!(ended.status.code(), Some(1));
-    assert_eq!(String::from_utf8_lossy(&ended.stderr), "fslab: interrupted; nothing is left\n");
+    assert_eq!(String::from_utf8_lossy(&ended.stderr), "fslab: interrupted; no files are left\n");
     assert_eq!(written(), None, "the file is left");
 }
 
-/// The command for the claims on recovery finds the same file both times and leaves nothing. Its
-/// answer is where the claims read it.
+/// The command for the claims on recovery finds the same file both times and leaves no files. Its
+/// output has the figures where the claims read them.
 #[test]
 fn claims_on_recovery_find_their_figures() {
     let place = TempDir::new().unwrap();

@@ -1,5 +1,5 @@
-//! `fslab sca encode` and `decode` from a user's point of view: killed at any moment, and beside
-//! programs that use the files.
+//! `fslab sca encode` and `decode` from a user's point of view: killed at any moment, and while
+//! programs use the files.
 
 use fslab_vfs_testing::scratch;
 use std::collections::BTreeMap;

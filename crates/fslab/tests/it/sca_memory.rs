@@ -2,7 +2,7 @@
 //! limits in the guide (layers.md, "Memory").
 //!
 //! Short forms run with all tests. The long forms print a figure for each case; the guide
-//! (testing.md) describes how to run them.
+//! (test-fslab.md) describes how to run them.
 
 use std::fs::{self, File, OpenOptions};
 use std::os::unix::fs::FileExt;
@@ -20,8 +20,8 @@ const KIB: u64 = 1 << 10;
 const MIB: u64 = 1 << 20;
 const GIB: u64 = 1 << 30;
 
-/// Returns a mebibyte, of which half compresses well and half not at all. Each number gives a
-/// different one.
+/// Returns a mebibyte: half of it compresses well, and the other half not at all. Each number gives
+/// different data.
 fn block(number: u64) -> Vec<u8> {
     let mut state = number.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
     let mut block = Vec::with_capacity(MIB as usize);

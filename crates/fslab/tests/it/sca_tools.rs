@@ -12,7 +12,7 @@ use crate::support::{Place, fslab, require_mounting, run, sca_stack};
 
 const NAMES: [&str; 3] = ["one", "two", "three"];
 
-/// Makes stored files, of which the first half was rewritten.
+/// Makes stored files, and rewrites the first half of each.
 fn make_files(root: &Path) {
     let layer = format!("zstd:chunk=4KiB,pack=off / {}", root.display());
     let fs = sca_stack(&layer).build().unwrap();
@@ -126,8 +126,8 @@ fn stat_and_verify_walk_directories_and_print_totals() {
     assert!(code == 3 && message.contains("/no/such"), "{code} {message}");
 }
 
-/// A mounted directory is skipped at once. Other directories, below or outside the same parent, are
-/// not skipped.
+/// A mounted directory is skipped at once. Other directories, inside or outside the same parent,
+/// are not skipped.
 #[test]
 fn verify_skips_a_directory_in_use_and_checks_others() {
     require_mounting!();
@@ -160,7 +160,7 @@ fn verify_skips_a_directory_in_use_and_checks_others() {
     place.umount();
 }
 
-/// Before the fix, content behind a damaged header was left out, and the command still succeeded.
+/// Before the fix, content after a damaged header was left out, and the command still succeeded.
 #[test]
 fn repair_fails_if_it_cannot_recover_all_content() {
     let scratch = TempDir::new_in(scratch::folder(env!("CARGO_TARGET_TMPDIR"))).unwrap();

@@ -10,7 +10,7 @@ use crate::support::fslab;
 /// The directory; it is removed when dropped.
 pub struct Scratch {
     folder: TempDir,
-    /// An environment variable of the program, and the directory inside this one that it names.
+    /// An environment variable of the program, and its value, a directory inside this one.
     variable: (&'static str, &'static str),
 }
 

@@ -95,7 +95,7 @@ fn replacing_a_killed_mount_never_exposes_the_lower_directory() {
     let tree = place.lower.to_str().unwrap().to_owned();
     let init = ["tier", "init", "--archive", &archive, "--home", &home, &tree];
     assert_eq!(run(&init), (0, String::new()));
-    // Another file system inside is below the mount, too.
+    // Another file system inside is under the mount, too.
     fs::create_dir(place.lower.join("inner")).unwrap();
     let inner = Mount::new(Path::new("none"), &place.lower.join("inner"), "tmpfs", "").unwrap();
     fs::write(place.lower.join("inner/there"), "still").unwrap();

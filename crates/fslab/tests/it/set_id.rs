@@ -104,8 +104,8 @@ fn root_keeps_set_group_id_bits_of_foreign_groups() {
     fs::set_permissions(&directory, fs::Permissions::from_mode(0o2777)).unwrap();
     let mut lost = Vec::new();
     for (what, change) in CHANGES {
-        // Repeated, because the daemon has several threads, and one that has dropped the capability
-        // must be hit.
+        // This is repeated, because the daemon has several threads, and only some have dropped the
+        // capability.
         for attempt in 0..8 {
             drop(File::open(directory.join("source")).unwrap());
             let mode = change(&directory.join(format!("{what}-{attempt}"))).unwrap();
@@ -219,7 +219,7 @@ fn set_id_bits_are_cleared_as_on_a_native_file_system() {
             _ => format!("ext2:{}", crate::ext2::image(&place, "32MiB").display()).into(),
         };
         place.mount(&[]);
-        // The kernel's ext2 has no space after the end of a file, and neither has the engine's.
+        // Neither the kernel's ext2 nor the engine's can reserve space after the end of a file.
         let is_common = |line: &&String| !line.starts_with("reserve behind");
         let common = |lines: &[String]| lines.iter().filter(is_common).cloned().collect::<Vec<_>>();
         assert_same(&common(&modes_left_below(&place.point)), &common(&expected), &[leaf]);

@@ -24,8 +24,8 @@ fn expect(path: &str, text: &str) {
     let differs = expected.lines().zip(text.lines()).find(|(one, other)| one != other);
     assert!(
         expected == text,
-        "{path} differs, first here: {differs:?}; lines {} and {}. \
-         FSLAB_UPDATE_SNAPSHOTS=1 writes it anew",
+        "{path} differs, first here: {differs:?}; lines {} and {}. FSLAB_UPDATE_SNAPSHOTS=1 \
+         rewrites it",
         expected.lines().count(),
         text.lines().count()
     );

@@ -60,9 +60,9 @@ fn ended(command: &mut Command) -> (i32, String) {
     (code, String::from_utf8_lossy(&output.stderr).into_owned())
 }
 
-/// Unmounts a place that this test no longer uses; returns the result as [`run`]. Programs that
-/// other tests are just starting hold this test's open files until they run, which keeps the mount
-/// in use.
+/// Unmounts a mount point that this test no longer uses; returns the result as [`run`]. Programs
+/// that other tests are just starting have this test's files open until they run, which keeps the
+/// mount in use.
 pub fn umount_unused(point: &Path) -> (i32, String) {
     let start = Instant::now();
     loop {
@@ -80,9 +80,9 @@ pub fn umount_unused(point: &Path) -> (i32, String) {
     }
 }
 
-/// Copies a program that will be run. A separate process does this, because the kernel runs no file
-/// that is open for writing. Programs that other tests are just starting inherit the files that are
-/// open here.
+/// Copies a program that will be run. A separate process does this, because the kernel does not run
+/// a file that is open for writing. Programs that other tests are just starting inherit the files
+/// that are open here.
 #[track_caller]
 pub fn copy_program(program: &Path, to: &Path) {
     assert!(Command::new("cp").arg(program).arg(to).status().unwrap().success());
@@ -178,7 +178,7 @@ impl Place {
         assert!(!is_mounted(&self.point));
     }
 
-    /// Returns the daemon that serves this place.
+    /// Returns the daemon that serves this mount point.
     pub fn daemon(&self) -> u32 {
         daemons_naming(&self.point).into_iter().next().unwrap()
     }

@@ -97,7 +97,7 @@ for stack in null zstd ext2; do
 done
 "#;
 
-/// A control group. Dropping it removes it and all groups below.
+/// A control group. Dropping it removes it and all groups in it.
 struct Group(PathBuf);
 
 impl Group {

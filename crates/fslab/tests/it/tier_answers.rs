@@ -1,4 +1,4 @@
-//! The answers of `fslab tier`: refusals, messages, exit codes and names.
+//! The output of `fslab tier`: refusals, messages, exit codes and names.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -159,9 +159,9 @@ fn bad_input_and_missing_privilege_have_distinct_exit_codes() {
         (&["policy", &point][..], "can't read the policy"),
         (&["policy", "--file", &policy, &point], "wrong"),
         (&["policy", "--file", &lost, &point], "can't read the policy"),
-        (&["state", &missing], "missing is not there"),
-        (&["archive", &file, &missing], "missing is not there"),
-        (&["archive", &lost], "lost is not there"),
+        (&["state", &missing], "missing does not exist"),
+        (&["archive", &file, &missing], "missing does not exist"),
+        (&["archive", &lost], "lost does not exist"),
         (&["key", &key], "exists"),
         (&["undelete", &object, &file], "file: exists"),
         (&["undelete", &object, &format!("{file}/again")], "file/again"),
@@ -178,7 +178,7 @@ fn bad_input_and_missing_privilege_have_distinct_exit_codes() {
     let end: serde_json::Value = serde_json::from_str(told.lines().last().unwrap()).unwrap();
     assert!(code == 1 && told.contains(r#""event":"problem""#), "{code} {told} {said}");
     assert!(end["event"] == "end" && end["code"] == 1, "{end}");
-    assert!(end["error"].as_str().unwrap().contains("could not be done"), "{end}");
+    assert!(end["error"].as_str().unwrap().contains("could not be processed"), "{end}");
     let (code, told, _) = asked(&["policy", "--json", "--file", &policy, &point]);
     let end: serde_json::Value = serde_json::from_str(told.lines().last().unwrap()).unwrap();
     assert!(code == 3 && end["code"] == 3 && end["error"].is_string(), "{end}");
@@ -191,7 +191,7 @@ fn bad_input_and_missing_privilege_have_distinct_exit_codes() {
     // This removes leftovers of dead daemons.
     Place::mounted(&["-l", "stats"]).umount();
     let (code, message) = run(&["tier", "state", &file]);
-    assert!(code == 1 && message.contains("is dead; `fslab mount -o replace`"), "{message}");
+    assert!(code == 1 && message.contains("is dead; replace the mount"), "{message}");
     umount_unused(&tiered.place().point);
 }
 

@@ -131,7 +131,7 @@ fn tree_is_rebuilt_from_read_only_archives() {
         assert!(made.contains("made 1 files"), "{made}");
         assert!(left.exists());
     }
-    // The new home names the path where the archive was found, so the archive is moved there.
+    // The new home contains the path at which the archive was found, so the archive is moved there.
     fs::remove_dir(tiered.beside("protected")).unwrap();
     fs::rename(tiered.archive(), tiered.beside("protected")).unwrap();
     let file = again.join("file");
@@ -139,8 +139,8 @@ fn tree_is_rebuilt_from_read_only_archives() {
     assert!(fs::read(&file).unwrap() == data);
 }
 
-/// Checks what a copy of a living tree may do, and how it gets the archive. Its files are different
-/// files than those that were archived, so it would consider all objects unneeded.
+/// Checks the rights of a copy of a live tree, and how it takes over the archive. Its files are not
+/// those that were archived, so it would treat all objects as unneeded.
 #[test]
 fn copied_tree_cannot_expire_objects_of_the_original() {
     require_mounting!();
@@ -166,7 +166,7 @@ fn copied_tree_cannot_expire_objects_of_the_original() {
     assert!(fs::read(tiered.tree().join("file")).unwrap() == data);
 }
 
-/// Like a disk after an error.
+/// The archive is read-only, like a disk after an error.
 #[test]
 fn sole_archive_can_be_read_while_it_is_read_only() {
     require_mounting!();
@@ -267,7 +267,7 @@ fn init_with_more_archives_than_copies_says_where_files_go() {
         let arguments = ["tier", "init", "--copies", copies, "--home", &home, &tree];
         let output = fslab(&arguments).args(archives).output().unwrap();
         let said = String::from_utf8_lossy(&output.stdout).into_owned();
-        assert_eq!(said.contains("each file goes to 1 of 2 archives"), is_said, "{said}");
+        assert_eq!(said.contains("each file is copied to 1 of 2 archives"), is_said, "{said}");
     }
 }
 
@@ -296,7 +296,7 @@ fn archive_is_named_by_url_or_by_path() {
     let tree = shown(tiered.tree());
     let wrong = ["tier", "attach", tree, "vtl:bucket"];
     let (code, message) = run(&wrong);
-    let expected = "fslab: archive 'vtl:bucket': no such kind of archive; known: dir, s3\n";
+    let expected = "fslab: archive 'vtl:bucket': unknown kind of archive; known kinds: dir, s3\n";
     assert_eq!((code, message.as_str()), (3, expected));
     let place = tiered.beside("third one");
     let beside = place.parent().unwrap();
@@ -339,7 +339,10 @@ fn mounted_tree_changes_from_one_archive_to_another() {
     tiered.of("release", "");
     let with_copies = ["tier", "attach", "--copies", "2", shown(&point), shown(&second)];
     let (code, message) = run(&with_copies);
-    assert!(code == 3 && message.contains("is mounted: --take-over,"), "{code} {message}");
+    assert!(
+        code == 3 && message.contains("is mounted; unmount it to use --take-over,"),
+        "{code} {message}"
+    );
     let inside = tiered.tree().join("inside");
     let (code, message) = run(&["tier", "attach", shown(&point), shown(&inside)]);
     assert!(code == 3 && message.contains("must lie outside of the tree"), "{code} {message}");
@@ -372,7 +375,7 @@ fn mounted_tree_changes_from_one_archive_to_another() {
         tiered.of("scrub", "").contains("copies verified 2, repaired 0, damaged 0, copies made 0")
     );
     tiered.umount();
-    // Later users of the tree see this too, and so does a rebuild without the tree.
+    // Later users of the tree, and a rebuild without the tree, see this too.
     assert_eq!(states(&tiered, tiered.tree()), ["detached", "attached"]);
     let (again, home) = (tiered.beside("again"), tiered.beside("home-again"));
     let places = ["--archive", shown(&second), "--home", shown(&home), shown(&again)];

@@ -1,5 +1,5 @@
-//! A tier whose archive is behind the fault layer. Nothing is lost, no wrong data is returned, and
-//! programs get the error that the tree specifies.
+//! A tier whose archive is accessed through the fault layer. Nothing is lost, no wrong data is
+//! returned, and programs get the error that the tree specifies.
 
 use std::fs;
 use std::path::Path;
@@ -38,7 +38,7 @@ impl Faulty {
         Self { tiered, archive }
     }
 
-    /// Runs `work` while the archive is faulty. Afterwards everything is as before.
+    /// Runs `work` while the archive is faulty. Afterwards checks that everything is as before.
     fn under(&self, rules: &str, options: &str, work: impl FnOnce(&Tiered)) {
         let layer = format!("fault:seed=1,rules={rules}");
         let mounted = fslab(&["mount", "-l", &layer, &self.archive, &self.archive]).output();
@@ -113,12 +113,12 @@ fn umount_does_not_wait_for_an_archive_that_hangs() {
     let point = tiered.path("");
     let point = point.to_str().unwrap();
     soon("it is recalled", || !tiered.ok(&["queue", point]).contains("no recall is waiting"));
-    // The call soon hangs then, and takes 12 s.
+    // Soon after this the call hangs for 12 s.
     std::thread::sleep(Duration::from_secs(1));
     let begun = Instant::now();
     let (code, said) = run(&["umount", point]);
     assert!(begun.elapsed() < Duration::from_secs(9), "{:?}", begun.elapsed());
-    assert!(code == 0 && said.contains("ends only when a server"), "{code}: {said}");
+    assert!(code == 0 && said.contains("still waits for an unresponsive server"), "{code}: {said}");
     let logged = fs::read_to_string(&log).unwrap();
     let is_named = |line: &str| line.contains(archive) && line.contains("does not answer");
     assert!(logged.lines().any(is_named), "{logged}");
@@ -219,7 +219,7 @@ fn failed_archiving_keeps_the_file_and_leaves_no_partial_object() {
         faulty.under(rules, "", |tiered| {
             let here = tiered.path("here");
             let (code, said) = run(&["tier", "archive", here.to_str().unwrap()]);
-            assert!(code == 1 && said.contains("could not be done"), "{rules}: {said}");
+            assert!(code == 1 && said.contains("could not be processed"), "{rules}: {said}");
             let (code, _) = run(&["tier", "release", here.to_str().unwrap()]);
             assert!(code != 0, "{rules}: bytes go of which there is no copy");
             assert!(read(tiered, "here") == Ok(data("here")), "{rules}");
@@ -242,7 +242,7 @@ fn file_is_not_released_if_its_archive_cannot_sync() {
         faulty.under(rules, "", |tiered| {
             let here = tiered.path("here");
             let (code, said) = run(&["tier", "archive", here.to_str().unwrap()]);
-            assert!(code == 1 && said.contains("could not be done"), "{rules}: {said}");
+            assert!(code == 1 && said.contains("could not be processed"), "{rules}: {said}");
             let (code, _) = run(&["tier", "release", here.to_str().unwrap()]);
             assert!(code != 0, "{rules}: bytes go of which there is no copy");
         });

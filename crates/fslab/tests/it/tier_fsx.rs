@@ -183,7 +183,7 @@ impl Meddler {
         format!("{} releases done and {} refused", value(&self.released), value(&self.refused))
     }
 
-    /// Perhaps archives the file, perhaps releases it, perhaps recalls a part.
+    /// Archives the file, releases it, and recalls a part of it, each at random.
     fn meddle(&self, ino: Ino) {
         let draw = self.draws.below(8);
         if draw < 6 {

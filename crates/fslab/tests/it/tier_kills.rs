@@ -254,7 +254,7 @@ impl Drop for Mapper {
 }
 
 /// A program that writes to a file through shared mappings, and reports each write before it and
-/// each sync. Before it writes to a place, it checks the present content.
+/// each sync. Before it writes a range, it checks the present content.
 struct MapWriter {
     child: Child,
     told: BufReader<ChildStdout>,

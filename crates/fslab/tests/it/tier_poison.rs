@@ -1,5 +1,5 @@
-//! Over file systems that share blocks, nobody reads zeros in a released file. Below the mount it
-//! is a text that says where its bytes are.
+//! Over file systems that share blocks, nobody reads zeros in a released file. In the lower
+//! directory, the file contains a text that says that its bytes are in an archive.
 
 use std::io::{ErrorKind, Write};
 use std::os::unix::fs::{FileExt, MetadataExt};
@@ -58,7 +58,7 @@ fn check(kind: Kind) {
     tiered.of("release", "");
     let sum: usize = SIZES.iter().sum();
     let freed = free_bytes(&tree).saturating_sub(full);
-    // The text itself takes at most an eighth of that.
+    // The text itself uses at most an eighth of that.
     assert!(freed > (sum - sum / 6) as u64, "over {kind:?}: {freed} bytes are free of {sum}");
     tiered.umount();
     for size in SIZES {
@@ -72,7 +72,7 @@ fn check(kind: Kind) {
     assert!(cp.status().unwrap().success());
     assert!(fs::read(&copy).unwrap() == text(MIB));
     fs::remove_file(&copy).unwrap();
-    // Zeros that root writes below, and holes, are changes.
+    // Zeros that root writes in the lower directory, and holes, are changes.
     let (changed, mut expected) = (3 * MIB + 5000, data(3 * MIB + 5000));
     let file = fs::File::options().write(true).open(tree.join(name(changed))).unwrap();
     file.write_all_at(&[0; 2 * PAGE], (MIB + PAGE) as u64).unwrap();
@@ -110,7 +110,7 @@ fn released_files_over_btrfs_read_as_poison_text_below_the_mount() {
     check(Kind::Btrfs);
 }
 
-/// Released files are holes if blocks can't be shared, or if `tier.toml` says so.
+/// Released files are holes if blocks can't be shared, or if `tier.toml` switches poison off.
 #[test]
 fn released_files_are_holes_without_shared_blocks_or_without_poison() {
     require_mounting!();
@@ -269,7 +269,8 @@ fn releasing_an_appended_offline_file_takes_little_free_space() {
     }
 }
 
-/// Rebuilds a tree and mounts it. Root reads the text below, and programs read their bytes.
+/// Rebuilds a tree and mounts it. In the lower directory root reads the text; through the mount
+/// programs read the bytes.
 fn rebuilt(kind: Kind) {
     let mut tiered = Tiered::mounted_over(kind);
     let files = [("directory/large", 3 * MIB + 5000), ("directory/page", PAGE), ("small", 100)];

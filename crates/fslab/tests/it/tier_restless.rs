@@ -38,8 +38,8 @@ const OF_BTRFS: &[&str] = &["rename::updates_link_parent"];
 enum When {
     /// When their last use ends, and before every second open.
     Used,
-    /// Before a lookup or a similar request, once after each change. The file's times stay as the
-    /// user saw them.
+    /// Before a lookup or a similar request, once after each change. The file's times do not change
+    /// for the user.
     Looked,
 }
 

@@ -47,7 +47,7 @@ fn done(command: &mut Command) -> String {
 }
 
 /// Files are archived, released and recalled. The daemon is killed, and the tree is mounted again.
-/// The disk is lost, and the tree is rebuilt from the bucket alone.
+/// The disk is lost, and the tree is rebuilt from the bucket only.
 #[test]
 fn tier_over_seaweedfs_survives_kills_and_the_loss_of_its_disk() {
     const TEST: &str = "tier_s3::seaweedfs";
@@ -84,7 +84,7 @@ fn tier_over_seaweedfs_survives_kills_and_the_loss_of_its_disk() {
     assert!(fs::read(file(&place, "large")).unwrap() == large);
     assert_eq!(fs::read(file(&place, "small7")).unwrap(), [7; 300]);
 
-    // A dead process holds its lease. On this machine nobody waits for that lease.
+    // A killed process leaves its lease. On the same machine, nobody waits for that lease.
     fslab(&["tier", "release", point]);
     let daemon = Pid::from_raw(place.daemon() as i32).unwrap();
     kill_process(daemon, Signal::KILL).unwrap();

@@ -58,7 +58,7 @@ impl Tiered {
         Self::over(None)
     }
 
-    /// Not mounted; over a new file system if a kind is given.
+    /// Makes a tier that is not mounted. If a kind is given, it is over a new file system.
     #[track_caller]
     pub fn over(kind: Option<Kind>) -> Self {
         let mut place = if kind.is_some() { Place::in_memory() } else { Place::new() };
@@ -88,7 +88,7 @@ impl Tiered {
         tiered
     }
 
-    /// Mounted, over a new file system of some kind.
+    /// Makes a mounted tier over a new file system of some kind.
     #[track_caller]
     pub fn mounted_over(kind: Kind) -> Self {
         let tiered = Self::over(Some(kind));
@@ -103,7 +103,7 @@ impl Tiered {
         self.place.mount(&["-l", "tier"]);
     }
 
-    /// The place where it is mounted, or will be.
+    /// Its lower directory and its mount point, even if it is not mounted.
     pub fn place(&self) -> &Place {
         &self.place
     }
@@ -127,12 +127,12 @@ impl Tiered {
         self.place.lower.with_file_name(name)
     }
 
-    /// From now on the tree is another directory of the same tier.
+    /// Uses another directory of the same tier as the tree from now on.
     pub fn move_to(&mut self, tree: PathBuf) {
         self.place.lower = tree;
     }
 
-    /// The directory below the mount.
+    /// The directory under the mount.
     pub fn tree(&self) -> &Path {
         &self.place.lower
     }
@@ -227,8 +227,8 @@ fn lost_tree_is_rebuilt_from_the_archive() {
         home.to_str().unwrap(),
         new.to_str().unwrap(),
     ]);
-    let expected = "made 2 files, 1 directories, 1 others and 1 further names; 1 younger than the \
-                    archived tree; 0 were there and stay\n";
+    let expected = "made 2 files, 1 directories, 1 others and 1 more names; 1 younger than the \
+                    archived tree; kept 0 existing ones\n";
     assert!(said.ends_with(expected) && said.contains(" is held by "), "{said}");
     tiered.place.lower = new;
     let place = &tiered.place;
@@ -274,11 +274,14 @@ fn lost_tree_is_rebuilt_with_the_surviving_home() {
             tree.to_str().unwrap(),
         ])
     };
-    // First into the wrong directory: files that could not be placed are reported.
+    // The first attempt uses the wrong directory: files that could not be restored are reported.
     fs::create_dir(&other).unwrap();
     fs::write(other.join("late"), "somebody's").unwrap();
     let (code, message) = into(&other);
-    assert!(code == 1 && message.contains("1 were not put where something else is"), "{message}");
+    assert!(
+        code == 1 && message.contains("1 were not restored because another file has their path"),
+        "{message}"
+    );
     assert_eq!(into(&new), (0, String::new()));
     tiered.place.lower = new;
     let place = &tiered.place;
@@ -312,10 +315,10 @@ fn invalid_tier_commands_are_refused_in_one_line() {
             &["init", "--archive", other, "--home", home, "--copies", "2", plain],
             "archives needed: 2",
         ),
-        (&["archive", plain], "is in no tree of a tier"),
+        (&["archive", plain], "is not in the tree of a tier"),
         (&["recall", "--range", "5", &lower], "a range is OFFSET+LENGTH"),
         (&["policy", &lower], "can't read the policy"),
-        (&["release", &format!("{lower}/none")], "none is not there"),
+        (&["release", &format!("{lower}/none")], "none does not exist"),
     ] {
         let (code, message) = run(&[&["tier"], arguments].concat());
         assert!(code != 0 && message.contains(part), "{arguments:?}: {code} {message}");
@@ -325,10 +328,10 @@ fn invalid_tier_commands_are_refused_in_one_line() {
         &["-l", "tier", "-l", "null", "-l", "copy", "--dry-run"],
     ] {
         let (code, message) = run(&[&["mount"], layers, &[&lower, plain]].concat());
-        assert!(code == 3 && message.contains("needs files as they are"), "{code} {message}");
+        assert!(code == 3 && message.contains("needs the unchanged files"), "{code} {message}");
     }
     let (code, message) = run(&["mount", "-l", "tier", plain, plain]);
-    assert!(code == 3 && message.contains("belongs to no tier"), "{code} {message}");
+    assert!(code == 3 && message.contains("does not belong to a tier"), "{code} {message}");
     tiered.place.mount(&["-l", "tier"]);
     let (code, message) = run(&["tier", "scan", &lower]);
     assert!(code == 3 && message.contains("in use by another fslab"), "{code} {message}");
@@ -381,7 +384,7 @@ fn archive_is_not_created_in_place_of_a_missing_disk() {
     assert!(!message.contains("unavailable for now"), "{message}");
 }
 
-/// The tier of root holds files that others may not read.
+/// The tier of root contains files that others may not read.
 #[test]
 fn archives_and_homes_are_private_and_open_ones_are_reported() {
     require_mounting!();
@@ -402,7 +405,7 @@ fn archives_and_homes_are_private_and_open_ones_are_reported() {
         fs::set_permissions(&place, PermissionsExt::from_mode(0o700)).unwrap();
     }
     tiered.place.umount();
-    // There are no further messages.
+    // There are no other messages.
     tiered.place.mount(&["-l", "tier"]);
     tiered.place.umount();
 }
@@ -412,7 +415,7 @@ fn empty_state_and_queue_print_a_message() {
     require_mounting!();
     let tiered = Tiered::mounted();
     fs::create_dir(tiered.path("directory")).unwrap();
-    assert_eq!(tiered.of("state", ""), "no files there; -r for those below\n");
+    assert_eq!(tiered.of("state", ""), "no files there; use -r to include subdirectories\n");
     assert_eq!(tiered.of("queue", ""), "no recall is waiting\n");
     let point = tiered.path("");
     assert_eq!(tiered.ok(&["queue", "--json", point.to_str().unwrap()]).lines().count(), 1);
@@ -488,7 +491,10 @@ fn denied_programs_do_not_recall_files() {
     let (lower, point) = (&tiered.place.lower, &tiered.place.point);
     let arguments = ["mount", "-l", "tier", lower.to_str().unwrap(), point.to_str().unwrap()];
     let (code, message) = run(&arguments);
-    assert!(code == 3 && message.contains("tier.toml, line 1: 'bin/cat' is no name"), "{message}");
+    assert!(
+        code == 3 && message.contains("tier.toml, line 1: 'bin/cat' is neither the name"),
+        "{message}"
+    );
     fs::write(&settings, format!("deny = ['cat']\n{text}")).unwrap();
     tiered.place.mount(&["-l", "tier"]);
     let file = tiered.path("file");
@@ -581,7 +587,7 @@ fn encrypted_archive_is_readable_only_with_its_key() {
     let again = of("home-again");
     let rebuild = ["rebuild", "--take-over", "--archive", &archive, "--home", &again, &new];
     let (code, message) = tier(&rebuild);
-    assert!(code == 3 && message.contains("is encrypted; name the file"), "{code} {message}");
+    assert!(code == 3 && message.contains("is encrypted; give the file"), "{code} {message}");
     assert_eq!(tier(&[&rebuild[..], &["--key", &moved]].concat()), (0, String::new()));
     place.lower = new.into();
     place.mount(&["-l", "tier"]);

@@ -88,7 +88,7 @@ fn umount_waits_for_the_daemon_of_its_own_mount() {
     soon("the first daemon has ended", || daemons_naming(&first.point).is_empty());
 }
 
-/// One place is inside another of the same file system.
+/// One mount point of the file system is inside another one.
 #[test]
 fn signal_detaches_every_mount_point_innermost_first() {
     require_mounting!();
@@ -204,7 +204,7 @@ fn lazy_umount_does_not_wait_for_the_daemon() {
     soon("the daemon has ended", || daemons_naming(&place.point).is_empty());
 }
 
-/// Advice to ordinary users does not include what only root can do.
+/// Advice to ordinary users does not include actions that only root can do.
 #[test]
 fn advice_about_a_dead_mount_fits_the_user() {
     require_mounting!();
@@ -252,7 +252,7 @@ fn a_mount_waits_for_the_earlier_daemon_of_a_directory_an_image_or_a_tier() {
     mounted_again_meanwhile(tiered.place(), &["-l", "tier"]);
 }
 
-/// As after installing the package: the helper is where umount(8) looks for it. Its lines are in a
+/// Sets up the state after installing the package: umount(8) finds the helper. Its lines are in a
 /// separate /run.
 const WITH_HELPER: &str = r#"
     set -e

@@ -31,7 +31,7 @@ impl Installed {
         let installed = Self { place, path };
         installed.install();
         let mounted = Command::new(&installed.path)
-            // No option may be added behind `--`.
+            // No option may be added after `--`.
             .args(["mount", "-o", "keep=200", "-l", layer, "--"])
             .args([&installed.place.lower, &installed.place.point])
             .status();
@@ -122,7 +122,7 @@ fn upgrades_leave_no_descriptors_open() {
     let upgrade = || assert_eq!(installed.upgrade().0, 0);
     upgrade();
     let after_one = count();
-    // A daemon opens some for its threads at some time.
+    // A daemon opens some descriptors for its threads later.
     (0..12).for_each(|_| upgrade());
     soon("less than one is open more for each upgrade", || count() <= after_one + 6);
     installed.place.umount();
@@ -139,20 +139,20 @@ fn failed_upgrade_keeps_the_running_program() {
     let before = processes(place);
     for (script, mode, part) in [
         ("#!/bin/sh\necho 'fslab: too old' >&2; exit 1\n", 0o755, "refuses: fslab: too old"),
-        ("#!/bin/sh\nexit 0\n", 0o775, "others than its owner may write to it"),
+        ("#!/bin/sh\nexit 0\n", 0o775, "users other than its owner may write to it"),
         ("#!/bin/sh\nexit 0\n", 0o644, "can't run"),
     ] {
         installed.install_script(script, mode);
         let (code, said) = installed.upgrade();
         assert_eq!((code, said.lines().count()), (1, 1), "{said}");
-        assert!(said.contains(part) && said.contains("stays as it is"), "{said}");
+        assert!(said.contains(part) && said.contains("was not upgraded"), "{said}");
         assert_eq!(processes(place), before);
     }
     // It reports success, but can't run as a supervisor.
     installed.install_script("#!/bin/sh\nexit 0\n", 0o755);
     let (code, said) = installed.upgrade();
     assert_eq!(code, 1, "{said}");
-    assert!(said.contains("is served by the program before"), "{said}");
+    assert!(said.contains("is still served by the previous program"), "{said}");
     let mut text = String::new();
     open.read_to_string(&mut text).unwrap();
     assert_eq!(text, "text");
@@ -167,8 +167,8 @@ fn failed_upgrade_keeps_the_running_program() {
     place.umount();
 }
 
-/// The signal arrives while the daemon of an unmounted place still writes back. The daemon
-/// continues, and nothing is mounted again.
+/// The signal arrives while the daemon of an ended mount still writes back. The daemon continues,
+/// and nothing is mounted again.
 #[test]
 fn upgrade_signal_does_not_replace_an_ending_daemon() {
     require_mounting!();

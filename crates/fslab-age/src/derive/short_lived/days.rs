@@ -10,15 +10,14 @@ use crate::error::{Error, Result};
 use crate::profile::DAY_NS;
 use crate::workload::{Operation, OperationKind};
 
-/// Files that lived less than a day, by the day of their creation. A day without files counts too:
+/// Files that lived less than a day, by the day of their creation. Days without files are included:
 /// on some days nothing happens.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Days {
     days: Vec<Vec<Brief>>,
 }
 
-/// Maximum length of a recording in days. Wrong times must not determine how much memory is
-/// allocated.
+/// Maximum length of a recording in days. Wrong times must not cause a huge allocation.
 const DAYS_MAX: u64 = 36_500;
 
 /// A file that has not been removed yet.
@@ -34,7 +33,7 @@ impl Days {
     ///
     /// # Errors
     /// Errors of the operations. Also fails if no file lived less than a day, or if the recording
-    /// is too long.
+    /// covers too many days.
     pub fn of(operations: impl Iterator<Item = Result<Operation>>) -> Result<Self> {
         let mut living: HashMap<u64, Living> = HashMap::new();
         let mut gone: BTreeMap<u64, Vec<(Living, u64)>> = BTreeMap::new();
@@ -65,14 +64,14 @@ impl Days {
             }
         }
         if gone.is_empty() {
-            let what = "none of its files lived less than a day: there is nothing to take from it";
+            let what = "none of its files lived less than a day";
             return Err(Error::parameter(what));
         }
         let days = (0..=last_day).map(|day| gone.remove(&day).unwrap_or_default());
         Ok(Self { days: days.map(|files| ranked(&files)).collect() })
     }
 
-    /// Returns the number of days, and the number of files on all of them.
+    /// Returns the number of days and the total number of files.
     #[must_use]
     pub fn counts(&self) -> (usize, usize) {
         (self.days.len(), self.days.iter().map(Vec::len).sum())
@@ -86,12 +85,12 @@ impl Days {
 
 fn too_long(last_day: u64) -> Error {
     Error::parameter(format!(
-        "the recording goes on to its day {last_day}, and days are taken from no more than \
-         {DAYS_MAX} (100 years): its times are wrong, or cut it into shorter ones"
+        "the recording lasts until day {last_day}, but at most {DAYS_MAX} days (100 years) are \
+         supported; correct its times or split it"
     ))
 }
 
-/// Returns the files of a day in order of creation, with the ranks of their directories.
+/// Returns the files of a day in order of creation, each with the rank of its directory.
 fn ranked(files: &[(Living, u64)]) -> Vec<Brief> {
     let mut counts: HashMap<u64, usize> = HashMap::new();
     files.iter().for_each(|(file, _)| *counts.entry(file.directory).or_default() += 1);
@@ -132,7 +131,7 @@ mod tests {
             file(1, 7, HOUR, 10, 2 * HOUR),
             file(2, 8, HOUR, 20, 3 * HOUR),
             file(3, 8, 5 * HOUR, 30, 6 * HOUR),
-            // A file that lived longer than a day, and one that lived past midnight.
+            // A file that lived longer than a day, and a file that lived past midnight.
             file(4, 8, 6 * HOUR, 40, 31 * HOUR),
             file(5, 9, 47 * HOUR, 50, 50 * HOUR),
         ];
@@ -146,13 +145,13 @@ mod tests {
                 .map(|file| (file.made_ns / HOUR, file.life_ns / HOUR, file.bytes, file.rank))
                 .collect()
         };
-        // Directory 8 is the busiest of the first day.
+        // Directory 8 is the busiest directory of the first day.
         assert_eq!(told(0), [(1, 1, 10, 1), (1, 2, 20, 0), (5, 1, 30, 0)]);
         assert_eq!((told(1), told(2)), (vec![(23, 3, 50, 0)], vec![]));
         assert!(Days::of(std::iter::empty()).is_err());
     }
 
-    /// No part of a recording is dropped silently.
+    /// No part of a recording may be dropped silently.
     #[test]
     fn a_recording_of_more_than_a_hundred_years_is_refused() {
         let of = |day: u64| {

@@ -1,4 +1,4 @@
-//! The three distribution files: a number of rows, the rows, then any text of the author.
+//! The three distribution files: each contains a number of rows, the rows, and then optional text.
 
 use std::path::Path;
 
@@ -7,7 +7,7 @@ use crate::error::{Error, Result};
 /// Maximum number of rows in a distribution.
 const ROWS_MAX: usize = 10_000;
 
-/// Maximum size of a file in bytes.
+/// Maximum size of a distribution file in bytes.
 const FILE_BYTES_MAX: u64 = 1 << 20;
 
 /// Maximum depth.
@@ -19,7 +19,7 @@ const DIRECTORIES_MAX: u64 = 1_000_000;
 /// A value and its share of all files.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Bucket {
-    /// The upper bound of an age, in any unit, or a size in bytes.
+    /// The upper bound of an age in any unit, or a size in bytes.
     pub value: f64,
     /// From 0 to 1; the shares of a distribution sum to 1.
     pub share: f64,
@@ -28,7 +28,7 @@ pub struct Bucket {
 /// A depth, its share of all files, and its number of directories.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Depth {
-    /// The depth; 1 is the root.
+    /// The depth; files in the root have depth 1.
     pub depth: u64,
     /// From 0 to 1; the shares of all depths sum to 1.
     pub share: f64,
@@ -36,20 +36,20 @@ pub struct Depth {
     pub directories: u64,
 }
 
-/// The wanted distributions of files.
+/// The requested distributions of files.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Distributions {
-    /// Upper bounds of ages relative to the last, and the shares of files up to them.
+    /// Upper bounds of ages relative to the last bound, with the shares of files up to each.
     pub ages: Vec<Bucket>,
     /// Sizes in bytes.
     pub sizes: Vec<Bucket>,
-    /// Depths; only the root if there is no such file.
+    /// Depths; only the root if the file does not exist.
     pub depths: Vec<Depth>,
 }
 
 impl Distributions {
     /// Reads `age_distribution.txt`, `size_distribution.txt` and, if it exists,
-    /// `dir_distribution.txt` from a directory. Geriatrix uses these names for its profiles.
+    /// `dir_distribution.txt` from a directory. Geriatrix uses these file names for its profiles.
     ///
     /// # Errors
     /// The first invalid line, or an error of the system.
@@ -81,7 +81,7 @@ fn depths(path: &Path) -> Result<Vec<Depth>> {
         };
         let (found, directories) =
             (whole(row.numbers[0], DEPTH_MAX), whole(row.numbers[2], DIRECTORIES_MAX));
-        let what = "a depth is from 1 to 200, and has from 1 to 1,000,000 directories";
+        let what = "a depth must be from 1 to 200 and must have from 1 to 1,000,000 directories";
         let wrong = || wrong(path, row.line, what);
         let (depth, directories) = found.zip(directories).ok_or_else(wrong)?;
         let directories = if depth == 1 { 1 } else { directories };
@@ -95,7 +95,7 @@ struct Row {
     numbers: Vec<f64>,
 }
 
-/// Returns the rows of a file; their first numbers must increase.
+/// Returns the rows of a file. Their first numbers must increase.
 fn rows(path: &Path, columns: usize) -> Result<Vec<Row>> {
     let length = path.metadata().map_err(Error::file(path))?.len();
     if length > FILE_BYTES_MAX {
@@ -105,7 +105,7 @@ fn rows(path: &Path, columns: usize) -> Result<Vec<Row>> {
     let mut lines = (1..).zip(text.lines()).filter(|(_, line)| !line.trim().is_empty());
     let count = lines.next().and_then(|(_, line)| line.trim().parse::<usize>().ok());
     let count = count.filter(|count| (1..=ROWS_MAX).contains(count));
-    let count = count.ok_or_else(|| wrong(path, 1, "the first line is a number of rows"))?;
+    let count = count.ok_or_else(|| wrong(path, 1, "the first line must be a number of rows"))?;
     let mut rows: Vec<Row> = Vec::new();
     for (line, text) in lines.take(count) {
         let numbers: Vec<f64> =
@@ -114,8 +114,8 @@ fn rows(path: &Path, columns: usize) -> Result<Vec<Row>> {
             && numbers.iter().all(|number| number.is_finite() && *number >= 0.0)
             && rows.last().is_none_or(|last| last.numbers[0] < numbers[0]);
         if !fits {
-            let what = "a row has a value above that of the row before, a weight, and of \
-                        directories how many there are";
+            let what = "each row needs a value above the previous row's, a weight and, for \
+                        directories, their number";
             return Err(wrong(path, line, what));
         }
         rows.push(Row { line, numbers });
@@ -123,7 +123,7 @@ fn rows(path: &Path, columns: usize) -> Result<Vec<Row>> {
     if rows.len() == count {
         return Ok(rows);
     }
-    Err(wrong(path, 1, "there are fewer rows than the first line says"))
+    Err(wrong(path, 1, "there are fewer rows than the first line states"))
 }
 
 /// Returns the sum of the weights.
@@ -133,7 +133,7 @@ fn total(path: &Path, rows: &[Row]) -> Result<f64> {
     if total > 0.0 && total.is_finite() && last > 0.0 {
         return Ok(total);
     }
-    Err(wrong(path, 2, "some weight, and the last value, must be above 0"))
+    Err(wrong(path, 2, "the last value and at least one weight must be above 0"))
 }
 
 fn wrong(path: &Path, line: u64, what: &str) -> Error {

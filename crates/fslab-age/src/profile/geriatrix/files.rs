@@ -1,4 +1,5 @@
-//! The existing files, with those that stay kept apart, and the shortfalls of sizes and depths.
+//! The existing files, split into those that are kept until the end and others, and the shortfalls
+//! of sizes and depths.
 
 use rand::RngExt;
 use rand_pcg::Pcg64;
@@ -19,7 +20,7 @@ pub struct File {
 
 /// All files.
 pub struct Files {
-    /// Files that stay to the end.
+    /// Files that are kept until the end.
     staying: Vec<File>,
     others: Vec<File>,
     sizes: Vec<u64>,
@@ -28,7 +29,7 @@ pub struct Files {
 }
 
 impl Files {
-    /// Starts without files.
+    /// Makes an empty set of files.
     pub fn new(distributions: &Distributions) -> Self {
         Self {
             staying: Vec::new(),
@@ -39,7 +40,7 @@ impl Files {
         }
     }
 
-    /// Returns the space that they take, in bytes.
+    /// Returns the space that the files need, in bytes.
     pub fn bytes(&self) -> u64 {
         self.bytes
     }
@@ -55,7 +56,7 @@ impl Files {
         if stays { self.staying.push(file) } else { self.others.push(file) }
     }
 
-    /// Removes a random file; one that should stay only if there are no others.
+    /// Removes a random file. A file that should be kept is removed only if there are no others.
     pub fn remove_one(&mut self, sizes: &[Bucket], random: &mut Pcg64) -> Option<File> {
         let among = if self.others.is_empty() { &mut self.staying } else { &mut self.others };
         if among.is_empty() {
@@ -68,7 +69,7 @@ impl Files {
         Some(file)
     }
 
-    /// Whether all of them should stay to the end.
+    /// Whether all files should be kept until the end.
     pub fn all_stay(&self) -> bool {
         self.others.is_empty()
     }
@@ -91,7 +92,7 @@ fn lacking(counts: &[u64], all: usize, shares: impl Iterator<Item = f64>) -> usi
     most.map_or(0, |(place, _)| place)
 }
 
-/// Returns the average space that a file takes, in bytes.
+/// Returns the average space that a file needs, in bytes.
 pub fn mean_stored(sizes: &[Bucket]) -> f64 {
     sizes.iter().map(|size| stored(size.value as u64) as f64 * size.share).sum()
 }

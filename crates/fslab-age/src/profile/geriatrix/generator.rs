@@ -1,4 +1,4 @@
-//! Turns distributions into operations.
+//! Turns distributions into operations of a workload.
 
 use std::collections::VecDeque;
 use std::path::Path;
@@ -12,10 +12,10 @@ use crate::error::{Error, Result};
 use crate::profile::DAY_NS;
 use crate::workload::{Operation, OperationKind, Provenance};
 
-/// Maximum number of ticks; more would take too long.
+/// Maximum number of ticks, which limits the run time.
 const TICKS_MAX: f64 = 200e6;
 
-/// Maximum deviation of the volume from its target, as a share.
+/// Maximum deviation of the used space from its target, as a share.
 const TOLERANCE: f64 = 0.02;
 
 /// The settings of ageing.
@@ -23,17 +23,17 @@ const TOLERANCE: f64 = 0.02;
 pub struct Ageing {
     /// Size of the file system, in bytes.
     pub volume_bytes: u64,
-    /// Share of the volume that files take.
+    /// Share of the volume that files use.
     pub utilisation: f64,
     /// Number of days over which the operations are spread.
     pub days: u32,
-    /// Seed for everything that the distributions leave open.
+    /// Seed for all random choices.
     pub seed: u64,
-    /// The user and group of all files.
+    /// The user ID and group ID of all files.
     pub owner: (u32, u32),
 }
 
-/// Generates the operations that lead to given distributions.
+/// Generates operations that produce the given distributions.
 pub struct GeriatrixGenerator {
     source: String,
     distributions: Distributions,
@@ -55,16 +55,16 @@ impl GeriatrixGenerator {
     /// Reads the distributions from a directory.
     ///
     /// # Errors
-    /// Fails if they are invalid or would take too many operations, and with errors of the system.
+    /// Fails if they are invalid or need too many operations, and with errors of the system.
     pub fn read(directory: &Path, ageing: Ageing) -> Result<Self> {
         let source = format!("Geriatrix {}", directory.display());
         Self::new(Distributions::read(directory)?, ageing, source)
     }
 
-    /// Makes a generator for these distributions; `source` names their origin.
+    /// Makes a generator for these distributions; `source` describes their origin.
     ///
     /// # Errors
-    /// Fails if the volume can't hold such files, or if it would take too many operations.
+    /// Fails if such files do not fit on the volume, or if too many operations would be needed.
     pub fn new(distributions: Distributions, ageing: Ageing, source: String) -> Result<Self> {
         check(&distributions, ageing)?;
         let wanted = ageing.volume_bytes as f64 * ageing.utilisation;
@@ -110,13 +110,14 @@ impl GeriatrixGenerator {
         }
     }
 
-    /// Makes the directories of every depth, each in a directory of the previous depth.
+    /// Makes the directories of every depth, each in a directory that is one level higher.
     fn make_directories(&mut self) {
         let deepest = self.distributions.depths.last().map_or(1, |depth| depth.depth);
         self.directories.push(vec![0]);
         for depth in 2..=deepest {
             let named = self.distributions.depths.iter().find(|one| one.depth == depth);
-            // A depth without an entry gets one directory, which leads to the deeper ones.
+            // A depth without an entry gets one directory, so that deeper directories have a
+            // parent.
             let count = named.map_or(1, |one| one.directories);
             let above = std::mem::take(&mut self.directories[depth as usize - 2]);
             let parents = above.iter().cycle().take(count as usize);
@@ -140,7 +141,7 @@ impl GeriatrixGenerator {
 
     fn operation(&self, kind: OperationKind, file: u64) -> Operation {
         let (uid, gid) = if kind.makes() { self.ageing.owner } else { (0, 0) };
-        // Initial files are made at time 0.
+        // Initial files are created at time 0.
         let passed = if self.populated { self.tick as f64 / self.ticks as f64 } else { 0.0 };
         let time_ns = (passed * f64::from(self.ageing.days) * DAY_NS as f64) as u64;
         Operation { time_ns, kind, file, uid, gid, ..Operation::default() }
@@ -150,7 +151,8 @@ impl GeriatrixGenerator {
         self.ageing.volume_bytes as f64 * self.ageing.utilisation
     }
 
-    /// Performs one tick: fills the volume, or later makes or removes a file.
+    /// Performs one tick: creates a file while the volume is filled, and later creates or removes
+    /// one.
     fn step(&mut self) {
         let share = self.files.bytes() as f64 / self.wanted_bytes();
         if !self.populated {
@@ -174,7 +176,7 @@ impl GeriatrixGenerator {
         self.tick += 1;
     }
 
-    /// Makes a file of random size and depth.
+    /// Creates a file of random size and depth.
     fn create_drawn(&mut self) {
         let sizes: Vec<f64> = self.distributions.sizes.iter().map(|one| one.share).collect();
         let depths: Vec<f64> = self.distributions.depths.iter().map(|one| one.share).collect();
@@ -212,8 +214,8 @@ impl GeriatrixGenerator {
         self.files.add(File { number, size, depth }, stays, bytes);
     }
 
-    /// Returns the share of files made in this tick that stay to the end. It spreads the share of
-    /// their age over all ticks of that age.
+    /// Returns the probability that a file created in this tick is kept until the end. The share of
+    /// files of each age is spread over all ticks of that age.
     fn share_that_stays(&self) -> f64 {
         let ages = &self.distributions.ages;
         let oldest = ages.last().map_or(1.0, |age| age.value);
@@ -221,7 +223,7 @@ impl GeriatrixGenerator {
         let place = ages.partition_point(|age| age.value < own).min(ages.len() - 1);
         let younger = place.checked_sub(1).map_or(0.0, |place| ages[place].value);
         let span_ticks = (ages[place].value - younger) / oldest * self.ticks as f64;
-        // While the volume is filled, each tick makes a file; afterwards every other tick does.
+        // While the volume is filled, each tick creates a file; afterwards every other tick does.
         let made = if self.populated { span_ticks / 2.0 } else { span_ticks };
         self.expected_files * ages[place].share / made.max(1.0)
     }
@@ -244,7 +246,7 @@ impl Iterator for GeriatrixGenerator {
             }
             match self.tick < self.ticks {
                 true => self.step(),
-                // Remove the files that should not stay and that the ticks did not reach.
+                // Remove the files that should not be kept and that the ticks did not reach.
                 false if !self.files.all_stay() => self.remove(),
                 false => return None,
             }
@@ -255,27 +257,26 @@ impl Iterator for GeriatrixGenerator {
 fn check(distributions: &Distributions, ageing: Ageing) -> Result<()> {
     let largest = distributions.sizes.last().map_or(0.0, |size| size.value);
     let rules = [
-        (ageing.volume_bytes >= 1 << 20, "a volume has at least 1 MiB"),
-        ((1..=36_500).contains(&ageing.days), "there are 1 to 36,500 days"),
-        ((0.01..=0.97).contains(&ageing.utilisation), "the utilisation is from 0.01 to 0.97"),
+        (ageing.volume_bytes >= 1 << 20, "the volume must have at least 1 MiB"),
+        ((1..=36_500).contains(&ageing.days), "the number of days must be from 1 to 36,500"),
+        ((0.01..=0.97).contains(&ageing.utilisation), "the utilisation must be from 0.01 to 0.97"),
         (
             largest <= ageing.volume_bytes as f64 * ageing.utilisation / 4.0,
-            "the largest size is more than a quarter of what the volume is to hold: take a larger \
-             volume",
+            "the largest size exceeds a quarter of the bytes of all files; use a larger volume",
         ),
     ];
     let broken = rules.into_iter().find(|(holds, _)| !holds);
     broken.map_or(Ok(()), |(_, what)| Err(Error::parameter(what)))
 }
 
-/// Returns the number of ticks that gives every age its share of the files. Each age has a span of
-/// ticks, half of which make a file.
+/// Returns the number of ticks that is needed so that every age gets its share of the files. Each
+/// age has a span of ticks, half of which create a file.
 fn ticks(distributions: &Distributions, files: f64) -> Result<usize> {
     let oldest = distributions.ages.last().map_or(1.0, |age| age.value);
     let (mut younger, mut most) = (0.0, 1.0_f64);
     for age in &distributions.ages {
         let span = (age.value - younger) / oldest;
-        // An age without a span can have no files.
+        // An age with an empty span cannot have files.
         most = if span > 0.0 { most.max(age.share / span) } else { most };
         younger = age.value;
     }
@@ -284,7 +285,7 @@ fn ticks(distributions: &Distributions, files: f64) -> Result<usize> {
         return Ok(ticks.ceil() as usize);
     }
     Err(Error::parameter(format!(
-        "these ages need {ticks:.0} steps on such a volume, more than {TICKS_MAX:.0}: take a \
-         smaller volume"
+        "these ages need {ticks:.0} steps on such a volume, which is more than {TICKS_MAX:.0}; use \
+         a smaller volume"
     )))
 }

@@ -1,4 +1,4 @@
-//! Directory and pointer blocks: a count and that many items.
+//! Directory and pointer blocks, which consist of a count and that number of items.
 
 /// Size of a directory entry in bytes.
 pub const ENTRY_BYTES: usize = 62;
@@ -9,12 +9,12 @@ pub const POINTER_BYTES: usize = 4;
 /// The mode bit of a directory.
 const MODE_DIRECTORY: u16 = 0x4000;
 
-/// A directory entry. It also contains the fields that other file systems keep in an inode.
+/// A directory entry. It also contains the fields that other file systems store in an inode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DirectoryEntry {
     /// A number that is never reused.
     pub path: u32,
-    /// Changes with each write.
+    /// A number that changes with each write.
     pub version: u32,
     pub mode: u16,
     /// Size in bytes; 0 for directories.
@@ -62,18 +62,18 @@ pub fn pointers(bytes: &[u8]) -> Option<impl Iterator<Item = u32>> {
     Some(pointers.chunks_exact(POINTER_BYTES).map(|bytes| be32(bytes, 0)))
 }
 
-/// Returns the bytes after the count if they are exactly that many items of `each` bytes.
+/// Returns the bytes after the count, if their length is exactly the count times `each` bytes.
 pub fn counted(bytes: &[u8], each: usize) -> Option<&[u8]> {
     let (count, rest) = bytes.split_first_chunk()?;
     (rest.len() == each * usize::from(u16::from_be_bytes(*count))).then_some(rest)
 }
 
-/// Reads a number of two bytes, which must exist.
+/// Reads a number of two bytes; panics if they do not exist.
 pub fn be16(bytes: &[u8], at: usize) -> u16 {
     u16::from_be_bytes([bytes[at], bytes[at + 1]])
 }
 
-/// Reads a number of four bytes, which must exist.
+/// Reads a number of four bytes; panics if they do not exist.
 pub fn be32(bytes: &[u8], at: usize) -> u32 {
     u32::from_be_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]])
 }
@@ -82,7 +82,7 @@ pub fn be32(bytes: &[u8], at: usize) -> u32 {
 mod tests {
     use super::*;
 
-    /// A block yields exactly as many items as it counts, or it is damaged.
+    /// If the number of items in a block differs from its count, the block is damaged.
     #[test]
     fn block_with_a_wrong_item_count_is_refused() {
         let block = |count: u16, bytes: usize| [&count.to_be_bytes()[..], &vec![7; bytes]].concat();

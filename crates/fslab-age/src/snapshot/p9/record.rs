@@ -27,25 +27,25 @@ const TAG_NULL: u8 = 0;
 const TAG_SUPER: u8 = 1;
 const TAG_FILE: u8 = 5;
 
-/// Maximum size of a record in bytes, deflated or not.
+/// Maximum size of a record in bytes, both deflated and inflated.
 const RECORD_BYTES_MAX: usize = 32 << 10;
 
-/// Length of the common beginning of all records.
+/// Length of the fields at the beginning of all records, in bytes.
 const COMMON_BYTES: usize = 35;
 
-/// The error for a block whose length differs from its count.
-pub const LENGTH: &str = "its length is not that of what it claims to hold";
+/// The message for a block whose length does not match the count in it.
+pub const LENGTH: &str = "its length does not match its count";
 
-/// The beginning of a dump.
+/// The start of a dump.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Super {
-    /// The block with the root of its tree.
+    /// The address of the block with the root of the tree.
     pub root: u32,
 }
 
 /// A block of the file server.
 pub struct Record {
-    /// Its kind, as a number.
+    /// The kind of block, as stored.
     pub tag: u8,
     /// Its address.
     pub address: u32,
@@ -56,9 +56,9 @@ pub struct Record {
 /// The parsed content of a block.
 pub enum Kind {
     Super(Super),
-    /// A count of entries and the entries.
+    /// A number of entries, followed by the entries.
     Directory(Vec<u8>),
-    /// A count of pointers and the pointers.
+    /// A number of pointers, followed by the pointers.
     Pointers(Vec<u8>),
     /// Data or an empty block.
     Other,
@@ -128,7 +128,7 @@ impl Records {
 
     fn parse(&self, bytes: &[u8]) -> Result<Record> {
         if bytes.len() < COMMON_BYTES {
-            return Err(self.wrong("it has less than 35 bytes"));
+            return Err(self.wrong("it has fewer than 35 bytes"));
         }
         let (common, rest) = bytes.split_at(COMMON_BYTES);
         let (tag, address) = (common[0], be32(common, 5));
@@ -140,7 +140,7 @@ impl Records {
             TAG_INDIRECT | TAG_DOUBLE => {
                 (counted(rest, POINTER_BYTES).is_some(), Kind::Pointers(rest.to_vec()))
             }
-            _ => return Err(self.wrong("its tag is none of 0 to 5; is this a trace of p9trace?")),
+            _ => return Err(self.wrong("its tag is not from 0 to 5; is this a trace of p9trace?")),
         };
         if !is_whole {
             return Err(self.wrong(LENGTH));
@@ -152,7 +152,7 @@ impl Records {
 impl Iterator for Records {
     type Item = Result<Record>;
 
-    /// Returns `None` after a record that can't be read.
+    /// Returns `None` after the first record that can't be read.
     fn next(&mut self) -> Option<Self::Item> {
         if self.failed {
             return None;

@@ -8,11 +8,11 @@ use std::process::Command;
 
 use crate::error::{Error, Result};
 
-/// A signature as wipefs names it.
+/// A signature, with the name that wipefs gives it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Signature(String);
 
-/// Bytes and their offsets that show that a device is part of a whole, which may be in use
+/// Bytes and their offsets that show that a device is a member of a larger one, which may be in use
 /// elsewhere.
 const MEMBERS: [(&str, u64, &[u8]); 10] = [
     ("btrfs", 0x10040, b"_BHRfS_M"),
@@ -30,7 +30,8 @@ const MEMBERS: [(&str, u64, &[u8]); 10] = [
 /// The magic number of md's superblock.
 const MD: &[u8] = &0xa92b_4efc_u32.to_le_bytes();
 
-/// Md's older superblocks: their distance before the end of the device, rounded down to a multiple.
+/// Older superblocks of md: their distance from the end of the device, and the multiple to which
+/// their position is rounded down.
 const MD_AT_END: [(u64, u64); 2] = [(8 << 10, 4 << 10), (64 << 10, 64 << 10)];
 
 impl Signature {
@@ -38,8 +39,8 @@ impl Signature {
         &self.0
     }
 
-    /// Returns the whole that a device with this signature is part of. Such a device is never
-    /// erased.
+    /// Returns the kind of larger device, such as a RAID array, of which a device with this
+    /// signature is a member. Such a device is never erased.
     pub fn member_of(&self) -> Option<&'static str> {
         match &*self.0 {
             "btrfs" => Some("Btrfs"),

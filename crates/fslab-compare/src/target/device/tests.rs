@@ -9,7 +9,7 @@ use tempfile::TempDir;
 
 use super::*;
 
-/// A loop device with a name in a made-up /dev/disk/by-id.
+/// A loop device with a name in a fake /dev/disk/by-id.
 struct Bench {
     around: Surroundings,
     plan: DevicePlan,
@@ -69,7 +69,7 @@ impl Bench {
         assert!(made.status.success(), "{made:?}");
     }
 
-    /// Makes a made-up directory of the device in sysfs.
+    /// Makes a fake sysfs directory for the device.
     fn fake_sysfs(&mut self) -> PathBuf {
         let sysfs = self.directory.path().join("sysfs");
         let number = self.device.device_number();
@@ -138,10 +138,10 @@ fn device_with_a_mounted_partition_is_refused() {
     let expected = partition.device.path().display().to_string();
     bench.is_always_refused(|refusal| *refusal == Refusal::Mounted(expected.clone()));
     assert!(Command::new("umount").arg(&place).status().unwrap().success());
-    // Once it is no longer mounted, the device's content still counts.
+    // Once it is no longer mounted, the device's content is still checked.
     bench.plan.erase.clear();
     let refused = BlockDevice::claim(&bench.plan, &bench.around).unwrap_err().to_string();
-    assert!(refused.contains("holds ext4, which would be lost"), "{refused}");
+    assert!(refused.contains("contains ext4, which would be lost"), "{refused}");
 }
 
 #[test]
@@ -201,8 +201,8 @@ fn signature_asks_for_the_serial_number() {
         for erase in [vec![], vec!["SERIAL2".to_owned()], vec![String::new()]] {
             bench.plan.erase = erase;
             let error = BlockDevice::claim(&bench.plan, &bench.around).unwrap_err().to_string();
-            assert!(error.contains(&format!("holds {what}")), "{error}");
-            assert!(error.ends_with("type --erase SERIAL1") && !error.contains('\n'), "{error}");
+            assert!(error.contains(&format!("contains {what}")), "{error}");
+            assert!(error.ends_with("use --erase SERIAL1") && !error.contains('\n'), "{error}");
         }
         assert_eq!(bench.hash(), before, "its bytes were changed");
         bench.plan.erase = vec!["SERIAL1".to_owned()];

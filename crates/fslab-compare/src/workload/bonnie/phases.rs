@@ -158,8 +158,8 @@ impl Bonnie {
         Ok(())
     }
 
-    /// Checks that the first byte of each 1024 was changed once. That of each block was changed
-    /// twice and thus has its first value.
+    /// Checks that the first byte of every 1024 bytes was changed once. The first byte of each
+    /// block was changed twice, so it has its original value.
     pub(super) fn verify_rewritten(&self, session: &Session<'_>, size: u64) -> Result<()> {
         let mut expected = 0;
         for (offset, piece) in self.pieces(&self.first, size, 1024) {

@@ -32,7 +32,7 @@ const HEADERS: [&str; 10] = [
 const CALLS: [&str; 8] =
     ["memcpy", "strlen", "open", "stat", "getpid", "fork", "clnt_spcreateerror", "plock2"];
 
-/// The parameters of a made tree.
+/// The parameters of a generated tree.
 #[derive(Clone, Debug)]
 pub(super) struct SourceTree {
     pub seed: u64,

@@ -1,8 +1,8 @@
 //! A PostgreSQL server for one run, created, started and stopped here. It listens only on a socket.
 //!
-//! PostgreSQL refuses to run as root. Another user can't pass directories that only root may pass,
-//! so the server gets capabilities for that. Its access(2) would ignore them in a process that
-//! changed its user, so a securebit tells the kernel to keep them.
+//! PostgreSQL refuses to run as root. Another user can't traverse directories that only root may
+//! traverse, so the server gets capabilities for that. In a process that changed its user,
+//! access(2) would ignore capabilities, so a securebit makes the kernel keep them.
 
 use std::fs;
 use std::os::unix::fs::chown;
@@ -22,7 +22,7 @@ use crate::workload::program::{Program, Started};
 /// The directory of Debian's server programs, one subdirectory per version. They are not in `PATH`.
 const VERSIONS: &str = "/usr/lib/postgresql";
 
-/// The capabilities for working below a directory that only root may pass.
+/// The capabilities to work in a directory that only root may traverse.
 const CAPABILITIES: &str = "+dac_override,+dac_read_search";
 
 /// The database user, which needs no password on the socket.
@@ -215,7 +215,7 @@ impl Server<'_> {
         if status.success() {
             return Ok(());
         }
-        Err(Error::Failed(format!("the PostgreSQL server ended badly ({status})")))
+        Err(Error::Failed(format!("the PostgreSQL server did not end cleanly ({status})")))
     }
 
     /// Waits for the server. The last line of the file `postmaster.pid` shows its state.
@@ -243,7 +243,7 @@ impl Drop for Server<'_> {
     fn drop(&mut self) {
         let Some(started) = self.started.take() else { return };
         if let Err(error) = started.end(Signal::INT, PATIENCE) {
-            tracing::warn!("ending a PostgreSQL server: {error}");
+            tracing::warn!("can't stop a PostgreSQL server: {error}");
         }
     }
 }

@@ -1,4 +1,4 @@
-//! A process that outlives this one if it is killed, and then ends the remaining programs. The
+//! A process that survives if this process is killed, and then ends the remaining programs. The
 //! kernel can end the children of a killed process, but not their descendants.
 
 use std::io::{self, Write};
@@ -43,7 +43,7 @@ for group in $held; do kill -s KILL -- "-$group"; done
 static GUARDIAN: OnceLock<Mutex<ChildStdin>> = OnceLock::new();
 
 /// Starts the guardian, unless it is running. Call this before the first memory limit is set,
-/// because the guardian would stay in that control group.
+/// because the guardian would remain in that control group.
 pub(crate) fn start() -> Result<()> {
     if GUARDIAN.get().is_some() {
         return Ok(());
@@ -72,6 +72,6 @@ pub(super) fn release(group: u32) {
 fn tell(word: &str, group: u32) {
     let Some(guardian) = GUARDIAN.get() else { return };
     if let Err(error) = guardian.lock().write_all(format!("{word} {group}\n").as_bytes()) {
-        tracing::warn!("the guardian of programmes: {error}");
+        tracing::warn!("can't write to the guardian of programs: {error}");
     }
 }

@@ -1,9 +1,9 @@
-//! The order and times of requests, shared by workers until the end.
+//! The order and due times of requests, shared by the workers.
 //!
 //! In a closed loop a request begins when the previous one has completed. A stalled target receives
-//! fewer requests meanwhile, and the stall counts once. In an open loop each request is due at a
-//! planned time, whatever happened to earlier requests, as with independent users. The time that it
-//! waits for other requests is part of its latency.
+//! fewer requests meanwhile, and the stall is counted once. In an open loop each request is due at
+//! a planned time, whatever happened to earlier requests, as with independent users. The time that
+//! it waits for other requests is part of its latency.
 
 use std::collections::HashSet;
 use std::time::Duration;

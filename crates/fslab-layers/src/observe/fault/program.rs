@@ -75,7 +75,7 @@ pub(super) struct Verdict {
     /// Maximum number of bytes to move.
     pub limit: u64,
     pub flips: Vec<Flip>,
-    /// Rules whose space was taken, and the number of bytes.
+    /// Rules whose remaining space was reserved, and the number of bytes.
     charged: Vec<(usize, u64)>,
     program: Arc<Program>,
 }
@@ -90,10 +90,10 @@ pub(super) enum Flip {
 }
 
 impl Program {
-    /// Parses a script with one rule per line; `origin` names it in errors.
+    /// Parses a script with one rule per line; `origin` identifies it in errors.
     ///
     /// # Errors
-    /// The error names the first invalid line.
+    /// The error contains the first invalid line.
     pub fn parse(origin: &str, text: &str, seed: u64) -> Result<Self> {
         let mut program = Self { seed, ..Self::default() };
         program.append(origin, text.lines())?;

@@ -1,6 +1,7 @@
-//! One rule of a program: the calls it matches, which of them it strikes, and its action.
+//! One rule of a program: the calls it matches, the conditions for performing its action, and the
+//! action.
 //!
-//! Invariant: whether a rule strikes its n-th call depends only on the seed, the rule's place in
+//! Invariant: whether a rule strikes its n-th call depends only on the seed, the rule's index in
 //! the program and n. Other rules and time have no effect.
 
 use std::ops::RangeInclusive;
@@ -45,7 +46,7 @@ pub(super) struct Condition {
     pub every: u64,
     /// With this probability, from 0 to 1.
     pub chance: f64,
-    /// At most this often.
+    /// At most this many calls.
     pub times: u64,
 }
 

@@ -31,13 +31,13 @@ pub enum RuleProblem {
         expected: &'static str,
     },
     /// A value does not parse or is out of range.
-    #[error("'{keyword}' takes {expected}, not '{word}'")]
+    #[error("'{keyword}' needs {expected}, not '{word}'")]
     BadValue {
         /// The condition or action.
         keyword: &'static str,
         /// The value given.
         word: String,
-        /// The values that it takes.
+        /// The values that it accepts.
         expected: &'static str,
     },
     /// No error has this name.
@@ -57,7 +57,7 @@ pub enum RuleProblem {
         source: globset::Error,
     },
     /// The action is not possible for an operation.
-    #[error("'{action}' can't be done to {operation}")]
+    #[error("'{action}' can't be applied to {operation}")]
     Misfit {
         /// The action.
         action: &'static str,

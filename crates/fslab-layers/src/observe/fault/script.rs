@@ -262,23 +262,23 @@ mod tests {
         refuses("read error ENOSPACE", "unknown error 'ENOSPACE'; did you mean 'ENOSPC'?");
         refuses("read", "'read' should be followed by an action");
         refuses("read error", "'error' should be followed by the name of an error");
-        refuses("read chance 1 skip", "'chance' takes a percentage from 0% to 100%, not '1'");
-        refuses("read every 0 skip", "'every' takes a number from 1 on, not '0'");
-        refuses("read skip", "'skip' can't be done to read");
+        refuses("read chance 1 skip", "'chance' needs a percentage from 0% to 100%, not '1'");
+        refuses("read every 0 skip", "'every' needs a number from 1 on, not '0'");
+        refuses("read skip", "'skip' can't be applied to read");
         refuses("write skip now", "nothing should follow the action, but 'now' does");
         refuses("write on \"a skip", "a quote is not closed");
         refuses(
             "read delay soon",
-            "'delay' takes a duration such as 50us, 5ms or 1s, or a range of two, not 'soon'",
+            "'delay' needs a duration such as 50us, 5ms or 1s, or a range of two, not 'soon'",
         );
         refuses(
             "read nth 0 skip",
-            "'nth' takes a number from 1 on, or a range such as 3..10, 3.. or ..10, not '0'",
+            "'nth' needs a number from 1 on, or a range such as 3..10, 3.. or ..10, not '0'",
         );
-        refuses("any full 1KiB", "'full' can't be done to lookup");
+        refuses("any full 1KiB", "'full' can't be applied to lookup");
         refuses(
             "write short 0",
-            "'short' takes a number of bytes such as 512, 64KiB or 10MiB, not '0'",
+            "'short' needs a number of bytes such as 512, 64KiB or 10MiB, not '0'",
         );
         let message = parse_line("read on [a error EIO", 1).unwrap_err().to_string();
         assert!(message.starts_with("pattern '[a': "), "{message}");

@@ -110,8 +110,8 @@ struct Sum {
 impl Sum {
     fn add(&mut self, counter: &Counter) {
         let of = |number: &AtomicU64| number.load(Ordering::Relaxed);
-        // Ended operations first: one that ends meanwhile then counts as in flight, and the
-        // difference can't be negative.
+        // Ended operations first: an operation that ends meanwhile is then reported as in flight,
+        // and the difference can't be negative.
         self.ended += of(&counter.ended);
         self.begun += of(&counter.begun);
         self.bytes += of(&counter.bytes);

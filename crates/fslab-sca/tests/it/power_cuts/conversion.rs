@@ -21,7 +21,7 @@ const NAMES: [&str; 5] = ["plain", "first", "second", "sparse", LOOKALIKE];
 
 const LOOKALIKE: &str = "lookalike";
 
-/// The content of the stored file.
+/// Returns the content of the stored file.
 fn inner() -> Vec<u8> {
     b"it was the season of light, ".repeat(200)
 }
@@ -31,7 +31,7 @@ fn lookalike() -> Vec<u8> {
     STORED.get_or_init(|| crate::sca::identity::stored(&inner()).0).clone()
 }
 
-/// The content that each name must lead to.
+/// Returns the content that each name must lead to.
 fn content(name: &str) -> Vec<u8> {
     let words = |length: usize, text: &[u8]| text.iter().copied().cycle().take(length).collect();
     match name {
@@ -69,7 +69,7 @@ const BOTH: [Direction; 2] = [Direction::Encode, Direction::Decode];
 
 type Plant = fn(Arc<dyn FileSystem>) -> Arc<dyn FileSystem>;
 
-/// A seed of a plan that shows all planted bugs.
+/// Seed of a plan that detects all planted bugs.
 const PLANTED_SEED: u64 = 1;
 
 #[test]
@@ -175,7 +175,7 @@ fn explore(direction: Direction, order: Order, plan: &Plan, plant: Plant) -> Res
     crash.log().for_each_state(order, plan, &|point| point >= start, &mut visit)
 }
 
-/// The inode that each name leads to.
+/// Returns the inode that each name leads to.
 fn inodes(fs: &dyn FileSystem) -> Vec<(&'static str, Ino)> {
     let client = Client::new(fs);
     NAMES.iter().map(|name| (*name, client.lookup(Ino::ROOT, name).unwrap().ino)).collect()
@@ -209,7 +209,7 @@ fn convert(below: &Arc<dyn FileSystem>, direction: Direction) -> Result<(), Stri
     if kept.is_empty() { Ok(()) } else { Err(format!("not converted: {kept:?}")) }
 }
 
-/// Checks a state after a crash: everything is there, and the conversion can be resumed, with or
+/// Checks a state after a crash: all files are complete, and the conversion can be resumed, with or
 /// without a mount in between.
 fn check(state: &State, direction: Direction, originals: &[(&str, Ino)]) -> Result<(), String> {
     let open = || -> Arc<dyn FileSystem> {
@@ -246,7 +246,7 @@ fn are_names_right(found: &dyn FileSystem) -> Result<(), String> {
     }
 }
 
-/// Completes the conversion and decodes: the tree is as it was before encoding.
+/// Completes the conversion, decodes the tree, and checks that it equals the original tree.
 fn is_the_identity(found: &Arc<dyn FileSystem>, direction: Direction) -> Result<(), String> {
     convert(found, direction)?;
     if direction == Direction::Encode {
@@ -275,7 +275,7 @@ fn is_any_encoded(found: &dyn FileSystem) -> bool {
     })
 }
 
-/// Whether the xattr of the tree says that all its files are plain: a decoding is almost complete.
+/// Whether the xattr of the tree marks all its files as plain: a decoding is almost complete.
 fn is_plain(found: &dyn FileSystem) -> bool {
     let tree = Client::new(found).getxattr(Ino::ROOT, "user.fslab.sca.tree");
     tree.is_ok_and(|value| value[1] & 2 != 0 && !is_any_encoded(found))
@@ -316,7 +316,7 @@ fn renumber(fs: &dyn FileSystem, direction: Direction, originals: &[(&str, Ino)]
 const COPY_NAME: &str = ".fslab-convert-";
 
 /// Whether a file is an original. When encoding, it is complete and plain. When decoding, it does
-/// not begin like a plain file or a part of one.
+/// not begin like a plain file or like a part of one.
 fn is_original(found: &[u8], direction: Direction) -> bool {
     let is_part_of = |content: &[u8]| {
         let mut pairs = found.iter().zip(content).take(128);
@@ -328,7 +328,7 @@ fn is_original(found: &[u8], direction: Direction) -> bool {
     }
 }
 
-/// How a mount shows the stored file of another tree.
+/// The form in which a mount shows the stored file of another tree.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Lookalike {
     AsItIs,

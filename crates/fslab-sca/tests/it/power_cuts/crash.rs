@@ -1,5 +1,5 @@
-//! Power cuts below SCA layers: random scripts with a crash at every event below. The state after
-//! each crash is compared with the guarantees.
+//! Power cuts in the file system under SCA layers: random scripts with a crash at every event of
+//! the lower file system. The state after each crash is compared with the guarantees.
 //!
 //! `FSLAB_CRASH_SCRIPTS` sets the number of scripts, `FSLAB_SEED` the seed. `FSLAB_CRASH_FULL=1`
 //! checks all states of each point (each prefix and 64 subsets). One of `FSLAB_CRASH_AGAIN` states
@@ -25,11 +25,11 @@ const STEPS: usize = 25;
 /// Default of `FSLAB_CRASH_AGAIN`: one of this many states is written to and crashed again.
 const CRASHED_AGAIN: u64 = 64;
 
-/// Without `garbage`, files of these sizes would never be collected.
+/// A layer without a small `garbage`: its files are never collected, because they are too small.
 const COPY: &str = "copy:chunk=16KiB,threads=1,tails=off,cache=0";
 
-/// The first seed of scripts that find every planted bug. Some bugs show in few scripts, so they
-/// would not be found from every seed.
+/// First seed of scripts that find every planted bug. Some bugs show in few scripts, so not every
+/// seed would find them.
 const PLANTED_SEED: u64 = 1;
 
 /// Stacks that crash differently: a codec for each kind of container, with and without the
@@ -95,12 +95,12 @@ fn promises_hold_after_a_crash_at_every_event() {
 #[test]
 fn scripts_that_once_failed_pass() {
     let found = [
-        // Half the header of a gap and half of the torn one below it formed a valid header.
+        // Half the header of a gap and half of the torn header under it formed a valid header.
         (LAYERS[1], 5036, Order::Independent, Plan::quick as fn(u64) -> Plan, 64),
-        // Quarantined copies followed a torn frame as if they had been written behind it.
+        // Quarantined copies were taken for frames written after a torn frame.
         (COPY, 1017, Order::Journal, Plan::full, 64),
         (LAYERS[1], 1021, Order::Independent, Plan::full, 64),
-        // A header that the walk had repaired could not be read by other code.
+        // Other code could not read a header that the walk had repaired.
         (LAYERS[3], 7058, Order::Independent, Plan::quick, 8),
         // A torn piece of a tail made earlier synced data unreadable.
         (LAYERS[4], 6_106_317_495_334_488_584, Order::Independent, Plan::full, 64),
@@ -129,7 +129,7 @@ fn planted_bugs_are_caught() {
 fn caught(mutant: &Mutant, seed: u64) -> Option<String> {
     let case = Case::once(mutant.layer, seed);
     let problem = explore(&case, Some(mutant)).err()?;
-    // A failure of the layer itself says nothing about the planted bug.
+    // If the layer fails without the bug, the script can't detect the bug.
     explore(&case, None).ok()?;
     problem.lines().next().map(str::to_owned)
 }
@@ -207,8 +207,8 @@ fn check(
     if point.is_multiple_of(16) { goes_on(layer, memory, &client) } else { Ok(()) }
 }
 
-/// Checks a file's bytes: each byte belongs to an allowed version, the size is that of one version,
-/// and unreadable data was never guaranteed.
+/// Checks a file's bytes. Each byte must belong to an allowed version, and the size must be that of
+/// one version. Unreadable data must not have been guaranteed.
 fn is_allowed(client: &Client<'_>, name: &str, allowed: &[&[u8]]) -> Result<(), String> {
     let attr = client.lookup(Ino::ROOT, name).map_err(|error| error.to_string())?;
     let size = attr.size as usize;
@@ -237,7 +237,7 @@ fn was_empty(start: usize, allowed: &[&[u8]]) -> bool {
     })
 }
 
-/// Whether files can be written again after the crash, and the new data is found.
+/// Checks that files can be written again after the crash, and that the new data is found.
 fn goes_on(
     layer: &LayerChoice,
     memory: &Arc<dyn FileSystem>,
@@ -247,12 +247,12 @@ fn goes_on(
     let mut written = Vec::new();
     for name in client.names(Ino::ROOT).map_err(told)? {
         let ino = client.lookup(Ino::ROOT, &name).map_err(told)?.ino;
-        // Lost data was unreadable before, too.
+        // Lost data was already unreadable before.
         let Ok(before) = client.contents(ino) else { continue };
         let file = client.open(ino, OpenMode::READ_WRITE).map_err(told)?;
         let at_the_end = file.write_all(before.len() as u64, b"written after the crash");
         match at_the_end.and_then(|()| file.write_all(0, b"first")) {
-            // The lost part of a chunk may lie behind the end; then only whole chunks can be
+            // The lost part of a chunk may lie past the end; then only complete chunks can be
             // written.
             Err(error) if error.errno() == Errno::IO => continue,
             answer => answer.map_err(told)?,
@@ -280,7 +280,7 @@ fn goes_on(
     Ok(())
 }
 
-/// Everything found after a crash stays, even if the power fails again during recovery and later
+/// Everything found after a crash is kept, even if the power fails again during recovery and later
 /// writes.
 fn crashes_again(layer: &LayerChoice, state: &State, seed: u64) -> Result<(), String> {
     let told = |error: fslab_vfs::Error| format!("once more: {error}");
@@ -316,8 +316,8 @@ fn crashes_again(layer: &LayerChoice, state: &State, seed: u64) -> Result<(), St
     states.for_each_state(Order::Independent, &plan, &|point| point >= start, &mut visit).map(drop)
 }
 
-/// The disk below is full at one call after the other. The caller gets an error, all data of
-/// successful calls is there, and the other operations work once there is room.
+/// The disk is full at one lower call after the other. The caller gets an error, all data of
+/// successful calls is found, and the other operations work once there is room.
 #[test]
 fn a_full_disk_loses_nothing() {
     let seed = seed();
@@ -364,8 +364,8 @@ fn full_at(layer: &str, call: u64, seed: u64) -> bool {
     struck
 }
 
-/// A test of the harness: over memory alone, where nothing is lost before it is written, every sync
-/// is kept. A layer without changes passes; without syncs it is caught.
+/// A test of the harness with the layer `null`, which only passes calls on. All synced data is
+/// kept; if syncs are omitted, the harness detects it.
 #[test]
 fn a_layer_that_does_nothing_keeps_what_it_synced() {
     let seed = seed();

@@ -1,8 +1,8 @@
-//! Two power cuts while one file is packed. Leftovers of the first attempt must not count as frames
-//! behind the second checkpoint, even if they lie exactly at its end.
+//! Two power cuts while one file is packed. Leftovers of the first attempt must not be taken for
+//! frames after the second checkpoint, even if they begin exactly at its end.
 //!
 //! Random scripts do not find this: a frame must begin at a certain byte and have a certain
-//! sequence. So lengths are tried one after the other until it does.
+//! sequence. So all lengths are tried until one fits.
 
 use std::sync::Arc;
 
@@ -17,19 +17,19 @@ const PACKS: &str = "copy:chunk=4KiB,threads=1,tails=off,cache=0,pack=close";
 const PACKS_NOT: &str = "copy:chunk=4KiB,threads=1,tails=off,cache=0,pack=off";
 const CHUNK: u64 = 4096;
 
-/// Full chunks in both attempts, and chunks behind them with little content in the first.
+/// Number of full chunks in both attempts. In the first attempt, chunks with little content follow.
 const FULL: u64 = 6;
 const SMALL: u64 = 12;
 
-/// Number of times the first chunks are written, mostly as garbage: otherwise nothing is packed.
+/// Number of times the first chunks are written. This makes the garbage without which the file is
+/// not packed.
 const TIMES: u64 = 8;
 
 /// States with all written data, and with all synced data.
 const PLAN: Plan = Plan { seed: 0, subsets: 0, prefixes: 0 };
 
 /// Length of the first small chunk. With it, a later frame begins where the second attempt ends,
-/// and has the sequence that would follow. `only_the_fitting_length_catches_the_planted_bug` finds
-/// this length.
+/// and has the next sequence. `only_the_fitting_length_catches_the_planted_bug` finds this length.
 const FITTING: usize = 12;
 
 #[test]
@@ -73,7 +73,7 @@ fn second_cut(state: &State, before: &[u8], mutant: Option<&Mutant>) -> Result<(
         return Ok(());
     }
     let crash = Arc::new(state.record().unwrap());
-    // Otherwise the request for its size would be the first to pack it.
+    // Otherwise the request for the file's size would pack it first.
     shorten_and(&*layer(PACKS_NOT, crash.clone())?, before.len(), || ());
     crash.settle().unwrap();
     let start = crash.position();
@@ -95,7 +95,8 @@ fn second_cut(state: &State, before: &[u8], mutant: Option<&Mutant>) -> Result<(
     log.for_each_state(Order::Independent, &PLAN, &|point| point >= start, &mut visit).map(drop)
 }
 
-/// Whether a frame lies at packing's first place, behind the header of the first gap.
+/// Whether there is a frame at the first offset of a packed copy, after the header of the first
+/// gap.
 fn has_leftovers(state: &State) -> bool {
     let memory = state.open().unwrap();
     let bytes = content(&memory).unwrap();

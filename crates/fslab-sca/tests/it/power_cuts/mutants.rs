@@ -1,5 +1,5 @@
-//! Planted bugs in the order in which a layer makes data durable. They are observers between the
-//! layer and the test double, so any bug can be combined with any layer.
+//! Planted bugs, which change the order in which a layer makes data durable. They are observers
+//! between the layer and the test double, so any bug can be combined with any layer.
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ pub struct Mutant {
     pub bug: &'static str,
     /// A layer that performs the operation concerned.
     pub layer: &'static str,
-    /// Inserts the bug between the layer and the file system below.
+    /// Inserts the bug between the layer and the lower file system.
     pub plant: fn(Arc<dyn FileSystem>) -> Arc<dyn FileSystem>,
 }
 
@@ -73,7 +73,7 @@ pub const MUTANTS: &[Mutant] = &[
     },
 ];
 
-/// This bug shows only after two power cuts, with frames that fit together: see `leftovers`.
+/// This bug shows only after two power cuts, with frames of fitting lengths: see `leftovers`.
 pub const NO_ZEROS: Mutant = Mutant {
     bug: "no zeros are written behind the checkpoint of a packed file",
     layer: COPY,
@@ -88,7 +88,7 @@ fn faulty(inner: Arc<dyn FileSystem>, rules: &str) -> Arc<dyn FileSystem> {
     Arc::new(Fault::new(inner, program, Box::new(|_, _| Ok(()))))
 }
 
-/// Delays an fsync until the next call, and even behind that call if it is of a certain kind.
+/// Delays an fsync until the next call, and past that call if it is of a certain kind.
 struct Overtaken {
     is_overtaking: fn(&Call<'_>) -> bool,
     pending: Mutex<Option<LateSync>>,
@@ -101,7 +101,7 @@ fn late_sync(
     with_bug(inner, Overtaken { is_overtaking, pending: Mutex::default() })
 }
 
-/// Whether a call writes right behind the head.
+/// Whether a call writes directly after the head.
 fn is_checkpoint(call: &Call<'_>) -> bool {
     matches!(call, Call::Write { offset: HEAD_BYTES, .. })
 }
@@ -207,7 +207,7 @@ impl Bug for PunchEarly {
     }
 }
 
-/// Omits writes of zeros behind the head.
+/// Omits writes of zeros after the head.
 struct NoZeros;
 
 impl Bug for NoZeros {

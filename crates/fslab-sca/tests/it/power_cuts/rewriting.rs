@@ -13,7 +13,7 @@ const LAYERS: [&str; 2] =
     ["copy:chunk=4KiB,threads=1,cache=0", "gzip:chunk=4KiB,threads=1,cache=0,size-xattr=off"];
 
 /// The file has all of its old content or none. New bytes never appear in old frames, and the size
-/// always matches the readable content. Both contents take the same space below, so that the old
+/// always matches the readable content. Both stored files have the same length, so that the old
 /// size xattr fits the new file.
 #[test]
 fn rewritten_file_never_mixes_old_and_new_content() {
@@ -32,7 +32,7 @@ fn rewritten_file_never_mixes_old_and_new_content() {
 struct Rewritten {
     layer: LayerChoice,
     crash: Arc<CrashFs>,
-    /// The position in the record at which the rewriting began.
+    /// Position in the record at which the rewriting began.
     start: usize,
 }
 

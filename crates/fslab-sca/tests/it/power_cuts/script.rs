@@ -12,13 +12,13 @@ use rand_pcg::Pcg64Mcg;
 
 pub const NAMES: [&str; 3] = ["a", "b", "c"];
 
-/// Largest offset of a write; files have a few chunks of 4 KiB.
+/// Maximum offset of a write; files have a few chunks of 4 KiB.
 const OFFSET_MAX: u64 = 14_000;
 
 /// All versions of a file's bytes during the script.
 type Bytes = History<Arc<Vec<u8>>>;
 
-/// The operations done and their times, counted in events of the file system below.
+/// The completed operations and their times, counted in events of the lower file system.
 pub struct Diary {
     pub files: Vec<Bytes>,
     names: History<BTreeMap<&'static str, usize>>,
@@ -38,18 +38,18 @@ impl Diary {
         self.names.confirm();
     }
 
-    /// The files that a name may lead to after a crash; `None` if the name may be missing.
+    /// Returns the files that a name may lead to after a crash; `None` if the name may be missing.
     pub fn candidates(&self, name: &str, point: usize) -> Vec<Option<usize>> {
         self.names.allowed(point).map(|names| names.get(name).copied()).collect()
     }
 
-    /// The versions of a file that may be found after a crash at some point.
+    /// Returns the versions of a file that may be found after a crash at some point.
     pub fn versions(&self, id: usize, point: usize) -> Vec<&[u8]> {
         self.files[id].allowed(point).map(|bytes| &bytes[..]).collect()
     }
 }
 
-/// A running script: the layer, the test double below it, and the open files.
+/// A running script: the layer, the test double under it, and the open files.
 pub struct Script<'a> {
     crash: &'a CrashFs,
     client: &'a Client<'a>,

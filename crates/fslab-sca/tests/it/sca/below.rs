@@ -1,4 +1,4 @@
-//! A directory in memory below layers, and test contents.
+//! A directory in memory as a lower directory, and test contents.
 
 use std::sync::Arc;
 
@@ -34,7 +34,8 @@ impl Below {
         client.contents(ino).unwrap()
     }
 
-    /// Changes bytes of a file in place; its length stays, so its mark may still be trusted.
+    /// Changes bytes of a file in place. Its length does not change, so its mark may still be
+    /// trusted.
     pub fn overwrite(&self, name: &str, offset: usize, bytes: &[u8]) {
         let client = Client::new(&*self.fs);
         let ino = client.lookup(Ino::ROOT, name).unwrap().ino;
@@ -43,7 +44,7 @@ impl Below {
         file.close().unwrap();
     }
 
-    /// Bytes allocated to a file below.
+    /// Returns the bytes allocated to a lower file.
     pub fn allocated(&self, name: &str) -> u64 {
         Client::new(&*self.fs).lookup(Ino::ROOT, name).unwrap().blocks * 512
     }
@@ -65,7 +66,7 @@ pub struct Failing {
 }
 
 impl Failing {
-    /// Makes a layer whose calls below fail by these rules from the start.
+    /// Makes a layer whose lower calls fail by these rules from the start.
     pub fn over(below: &Below, layer: &str, rules: &str) -> Self {
         let layer = crate::layer(layer);
         let memory = Arc::clone(&below.fs);

@@ -1,4 +1,5 @@
-//! Trees encoded and decoded in place: everything is preserved in spite of interruptions.
+//! Trees encoded and decoded in place: all data and attributes are preserved in spite of
+//! interruptions.
 
 use fslab_vfs_testing::scratch;
 use std::collections::BTreeMap;
@@ -149,13 +150,13 @@ fn encoding_and_decoding_a_tree_keeps_files_and_attributes() {
     assert!(fs::metadata(root.join("sparse")).unwrap().blocks() < 64);
     let mut left: Vec<_> =
         fs::read_dir(root).unwrap().map(|entry| entry.unwrap().file_name()).collect();
-    // The lock file of the mount in between.
+    // Ignores the lock file of the mount in between.
     left.retain(|name| !fslab_vfs::is_lock_file_name(name));
     assert_eq!(left.len(), 7, "{left:?}");
 }
 
-/// In a tree that only a layer has written, a file of zeros has lost its writes in a crash. A
-/// decoded tree may contain files that begin with zeros on purpose.
+/// In a tree that only a layer has written, a file of zeros is one that lost its writes in a crash.
+/// A decoded tree may contain files that begin with zeros on purpose.
 #[test]
 fn decoded_files_starting_with_zeros_are_not_treated_as_lost() {
     let memory: Arc<dyn FileSystem> = Arc::new(MemFs::default());
@@ -175,7 +176,7 @@ fn decoded_files_starting_with_zeros_are_not_treated_as_lost() {
     assert!(read_file(&*memory, "image").unwrap() == content);
 }
 
-/// A tree of one file whose content is a stored file.
+/// Makes a tree of one file whose content is a stored file.
 fn tree_of_a_nested_file() -> (Arc<dyn FileSystem>, Vec<u8>) {
     let layer = crate::layer(LAYER);
     let store = |content: &[u8]| {
@@ -212,7 +213,7 @@ fn decoded_stored_file_content_is_not_decoded_again() {
     assert!(read_file(&*memory, "file").unwrap() == content);
 }
 
-/// If no xattr can mark it as content, it stays encoded.
+/// If no xattr can mark a stored file as content, the file remains encoded.
 #[test]
 fn nested_stored_file_stays_encoded_if_xattrs_are_unsupported() {
     let (memory, content) = tree_of_a_nested_file();
@@ -343,8 +344,8 @@ fn interrupted_at(call: u64, direction: Direction) -> bool {
     struck
 }
 
-/// A file that a mount would refuse is not plain. If it was encoded, its damage would become
-/// content with correct checksums, and its remaining frames could not be found.
+/// A file that a mount would refuse is not plain. Encoding it would turn its damage into content
+/// with correct checksums, and its remaining frames could no longer be found.
 #[test]
 fn stored_file_without_a_head_is_not_converted() {
     for junk in [0xEE, 0] {

@@ -1,4 +1,4 @@
-//! Conversions of other users' trees: whatever users put there, files are never mixed up, and no
+//! Conversions of other users' trees: whatever users create there, files are never confused, and no
 //! written data is lost.
 
 use fslab_vfs_testing::scratch;
@@ -51,8 +51,8 @@ fn expect(told: &[(String, String)], expected: &[(&str, &str)]) {
     assert_eq!(told, expected);
 }
 
-/// A file `original` with two names, and a stored file `copy` beside it. The copy is exactly what a
-/// conversion would make of it, except for the changes of a test.
+/// A file `original` with two names, and a stored file `copy` in the same directory. The copy is
+/// exactly what a conversion of the original would make, except for the changes of a test.
 fn original_and_copy(memory: &Arc<dyn FileSystem>) -> [Ino; 2] {
     write_file(&**memory, "original", &text(50_000));
     let layer = crate::layer(LAYER);
@@ -78,7 +78,7 @@ fn mark(client: &Client<'_>, name: &str, [original, copy]: [Ino; 2]) {
     client.setxattr(copy, name, &original.0.to_le_bytes()).unwrap();
 }
 
-/// Each name of the original still leads to one file, which has none of the copy's names.
+/// Checks that all names of the original still lead to one file, and the copy's names to another.
 fn are_two_files(memory: &Arc<dyn FileSystem>) -> [Attr; 2] {
     let client = Client::new(&**memory);
     let [original, other, copy] =
@@ -95,7 +95,7 @@ fn are_two_files(memory: &Arc<dyn FileSystem>) -> [Attr; 2] {
     [original, copy]
 }
 
-/// Any user can set this mark, to the inode of another user's file.
+/// Any user can set this mark, even to the inode of another user's file.
 #[test]
 fn user_xattr_mark_cannot_claim_another_users_file() {
     for (mode, owner) in [(0o666, 1002), (0o755, 1001)] {
@@ -213,7 +213,7 @@ impl FileSystem for Unprivileged {
     }
 }
 
-/// An in-memory tree is converted by root, whose files have owner 0.
+/// Trees in memory are converted by root, so their files belong to user 0.
 #[test]
 fn ordinary_user_trusts_marks_only_on_own_files() {
     let cases =
@@ -315,7 +315,7 @@ fn an_original_that_is_written_to_is_never_removed() {
     until_unused(root).unwrap();
     let (told, ended) = encode(&written_to_after_trade(root, false));
     ended.unwrap();
-    expect(&told, &[("file", "it changed meanwhile")]);
+    expect(&told, &[("file", "it was changed during the conversion")]);
     assert_eq!(names(root), ["file"]);
     assert_eq!(fs::metadata(root.join("file")).unwrap().ino(), ino);
     until_unused(root).unwrap();
@@ -338,8 +338,8 @@ fn an_original_that_is_written_to_is_never_removed() {
     }
 }
 
-/// In a copied or restored tree, inode numbers differ. Then a temporary name means nothing, and the
-/// file under it may be the only copy of a user's data.
+/// In a copied or restored tree, inode numbers differ. Then a temporary name has no meaning, and
+/// its file may be the only copy of a user's data.
 #[test]
 fn leftover_original_is_kept_if_inode_numbers_changed() {
     let memory: Arc<dyn FileSystem> = Arc::new(MemFs::default());
@@ -353,7 +353,7 @@ fn leftover_original_is_kept_if_inode_numbers_changed() {
     for (name, content) in contents {
         write_file(&*memory, name, &content);
     }
-    // All other attributes are made equal, so that one of them is removed.
+    // All other attributes are equal, so that one of the files would be removed.
     for ino in [file, client.lookup(Ino::ROOT, same).unwrap().ino] {
         touch(&client, ino, 1_000_000_000);
     }
@@ -372,7 +372,7 @@ fn leftover_original_is_kept_if_inode_numbers_changed() {
     }
 }
 
-/// Counts lookups, and fails one of the successful removals of names.
+/// Counts lookup references. One removal of an existing name fails.
 struct Balance {
     inner: MemFs,
     lookups: Mutex<HashMap<Ino, i64>>,
@@ -456,7 +456,7 @@ fn file_is_reported_converted_even_if_its_original_remains() {
     }
 }
 
-/// Reports that each file lies behind a symbolic link, as if an attacker had added one.
+/// Reports a path with a symbolic link for each file, as if an attacker had added the link.
 struct Elsewhere(HostFs, PathBuf);
 
 impl FileSystem for Elsewhere {
@@ -480,7 +480,7 @@ fn conversion_does_not_follow_a_symbolic_link() {
     let below: Arc<dyn FileSystem> = Arc::new(Elsewhere(host, root.join("link")));
     let (told, ended) = encode(&below);
     ended.unwrap();
-    expect(&told, &[("file", "it changed meanwhile")]);
+    expect(&told, &[("file", "it was changed during the conversion")]);
     assert!(fs::read(root.join("tree/file")).unwrap() == text(50_000));
 }
 

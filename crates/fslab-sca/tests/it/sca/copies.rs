@@ -68,7 +68,7 @@ fn make_stored_files(codec: &str, root: &Path) -> BTreeMap<String, Vec<u8>> {
     contents
 }
 
-/// The contents as a mount of a copy shows them.
+/// Returns the contents as a mount of a copy shows them.
 fn shown(codec: &str, root: &Path) -> BTreeMap<String, Vec<u8>> {
     let fs = mount(codec, root);
     let client = Client::new(&*fs);
@@ -140,10 +140,10 @@ fn is_decoded(copy: &Path, expected: &BTreeMap<String, Vec<u8>>, when: &str) {
     }
 }
 
-/// Bytes of three files; the longest ends with a checkpoint.
+/// Names and sizes in bytes of three files; the longest ends with a checkpoint.
 const FILES: [(&str, usize); 3] = [("short", 3000), ("long", 30_000), ("longest", 2_000_000)];
 
-/// Offset and bytes of the last frame of a kind.
+/// Returns the offset and length of the last frame of a kind.
 fn last_frame(path: &Path, kind: &str) -> (usize, usize) {
     let mut lines = Vec::new();
     Tool::open(path).unwrap().dump(&mut lines).unwrap();
@@ -164,7 +164,7 @@ fn copy_damaged(original: &Path, copy: &Path) {
     }
 }
 
-/// Lengths of the files of `copy_damaged`, as a mount shows them.
+/// Returns the lengths of the files of `copy_damaged`, as a mount shows them.
 fn lengths(codec: &str, copy: &Path) -> [Result<usize, Errno>; 3] {
     let fs = mount(codec, copy);
     let client = Client::new(&*fs);
@@ -177,8 +177,8 @@ fn lengths(codec: &str, copy: &Path) -> [Result<usize, Errno>; 3] {
     lengths
 }
 
-/// Damage at the end looks like the result of a crash. If there was no crash, it is refused. `fslab
-/// sca verify` always finds it.
+/// Damage at the end looks like the result of a crash. If there was no crash, the file is refused.
+/// `fslab sca verify` always finds it.
 #[test]
 fn damage_at_the_end_of_a_copy_is_not_taken_for_a_crash() {
     for codec in CODECS {
@@ -208,7 +208,7 @@ fn damage_at_the_end_of_a_copy_is_not_taken_for_a_crash() {
         let found = [Err(Errno::IO), Err(Errno::IO), Ok(FILES[2].1)];
         assert_eq!(lengths(codec, &copy), found, "{codec}");
 
-        // The mount was never unmounted: it may not have synced the damaged bytes.
+        // The mount was never unmounted, so the damaged bytes may not have been synced.
         let fs = mount(codec, &crashed);
         Client::new(&*fs).file(Ino::ROOT, "file", &text(3000)).unwrap();
         drop(fs);

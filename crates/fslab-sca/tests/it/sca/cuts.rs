@@ -5,7 +5,7 @@ use fslab_vfs_testing::client::Client;
 
 use super::below::{Below, read_file, text};
 
-/// Offsets of the cuts: within a piece, between two, and within the encoded part of a chunk.
+/// Offsets of the cuts: within a piece, between two pieces, and within the encoded part of a chunk.
 const CUTS: [usize; 5] = [1, 150, 300, 301, 4296];
 
 #[test]

@@ -1,4 +1,5 @@
-//! Damaged stored files: reads are right or refused, and the other content stays readable.
+//! Damaged stored files: each read returns the right bytes or fails, and the other content remains
+//! readable.
 
 use fslab_vfs::{Errno, FallocateMode, FileSystem, Ino, OpenMode, SeekTo};
 use fslab_vfs_testing::client::{Client, File};
@@ -8,7 +9,7 @@ use rand_pcg::Pcg64Mcg;
 
 use super::below::{Below, CODECS, mixed, read_file, text, write_at, write_file};
 
-/// Flips every byte in turn: content and size are right or refused.
+/// Flips every byte in turn: requests for content and size return the right result or fail.
 #[test]
 fn a_flipped_byte_is_never_served() {
     for codec in CODECS {
@@ -61,9 +62,9 @@ fn flip_every_byte(codec: &str, synced: bool) {
     assert!(right > 0 && refused > 0, "{codec}: {right} right, {refused} refused");
 }
 
-/// A block of zeros at the beginning destroys the file's identity. The file is not empty because of
-/// lost writes, since its mark says that it was settled. Once it was served as an empty file with
-/// its old size, and the next write quarantined its frames.
+/// A block of zeros at the beginning destroys the file's identity. The file can't be empty because
+/// of lost writes, since its mark records that it was settled. An earlier version served it as an
+/// empty file with its old size, and the next write quarantined its frames.
 #[test]
 fn settled_file_with_a_lost_head_is_refused_instead_of_empty() {
     for (layer, is_synced) in [("", false), ("", true), (",size-xattr=off", true)] {
@@ -87,8 +88,8 @@ fn settled_file_with_a_lost_head_is_refused_instead_of_empty() {
     }
 }
 
-/// The walk must know the length of a hole. Once, a single wrong bit in it made the whole file
-/// unreadable. Without a trusted mark, the bit hid all later data.
+/// The walk must know the length of a hole. In an earlier version, a single wrong bit in it made
+/// the whole file unreadable. Without a trusted mark, the bit hid all later data.
 #[test]
 fn flipped_bit_in_a_hole_frame_loses_no_data() {
     for codec in CODECS {
@@ -134,7 +135,8 @@ fn punch(fs: &dyn FileSystem, offset: u64, length: u64) {
     file.close().unwrap();
 }
 
-/// Place of the eight bytes with the length of the only hole, including what surrounds them.
+/// Returns the range of the eight bytes with the length of the only hole, and of the bytes that
+/// wrap them.
 fn body_of_hole(codec: &str, stored: &[u8]) -> std::ops::Range<usize> {
     let (begin, header, body): (&[u8], _, _) = match codec {
         "uuencode" => (b"fslab:RlNmMQQC", 103, 12),
@@ -168,9 +170,9 @@ fn read_across_a_damaged_chunk_fails_instead_of_being_short() {
     assert!(file.read(12_288, 20_000).unwrap() == text(20_000)[12_288..]);
 }
 
-/// Bytes behind the end are quarantined before their space is used. A power cut may keep the copies
-/// but lose the gap and the next write. A torn frame among the bytes must then not count as
-/// followed by whole frames.
+/// Bytes past the end are quarantined before their space is used. A power cut may keep the copies
+/// but lose the gap and the next write. The copies must then not be taken for complete frames that
+/// follow a torn frame among the bytes.
 #[test]
 fn quarantined_copies_do_not_count_as_frames_after_a_torn_one() {
     let layer = "copy:chunk=4KiB";
@@ -192,12 +194,12 @@ fn quarantined_copies_do_not_count_as_frames_after_a_torn_one() {
     assert!(read_file(&*below.mount(layer), "file").unwrap() == expected);
 }
 
-/// Data that was cut off stays lost, even if a power cut tore the write that added it or the cut
-/// itself. A file that grows again has zeros there.
+/// Truncated data does not reappear, even if a power cut tore the write that added it or the
+/// truncation. A file that grows again has zeros there.
 #[test]
 fn truncated_data_never_reappears_after_a_power_cut() {
-    // A write is torn in its content. A cut is torn in the bytes behind gzip's header, and without
-    // xattrs no mark says that the file was settled.
+    // A write is torn in its content. A truncation is torn in the bytes after gzip's header.
+    // Without xattrs, no mark records that the file was settled.
     let torn = [("copy:chunk=4KiB", Torn::Write), ("gzip:chunk=4KiB,size-xattr=off", Torn::Cut)];
     for (layer, torn) in torn {
         let below = Below::new();
@@ -234,8 +236,8 @@ fn cut(fs: &dyn FileSystem, size: u64) {
     client.truncate(ino, size).unwrap();
 }
 
-/// Flips random bits in a large file: the affected piece is right or refused, and all other pieces
-/// and the size are right. `FSLAB_FLIPS` sets the number of flips, `FSLAB_SEED` the seed.
+/// Flips random bits in a large file. The affected piece is read correctly or not at all. All other
+/// pieces and the size are right. `FSLAB_FLIPS` sets the number of flips, `FSLAB_SEED` the seed.
 #[test]
 fn a_flipped_bit_costs_no_more_than_its_chunk() {
     let flips = number("FSLAB_FLIPS").unwrap_or(40);
@@ -258,7 +260,7 @@ fn a_flipped_bit_costs_no_more_than_its_chunk() {
             assert!(lost <= 1, "{codec}: bit {bit} of {place} costs {lost} chunks");
             refused += lost;
             below.overwrite("file", place, &[stored[place]]);
-            // The next mount trusts the mark in every second case only.
+            // The next mount trusts the mark only in every second case.
             if flip % 2 == 0 {
                 fs.shutdown().unwrap();
             }
@@ -268,8 +270,8 @@ fn a_flipped_bit_costs_no_more_than_its_chunk() {
     }
 }
 
-/// A settled file ends with a checkpoint. Once, a wrong bit in it made the whole file unreadable,
-/// because the mark counted a frame that the walk did not.
+/// A settled file ends with a checkpoint. In an earlier version, a wrong bit in it made the whole
+/// file unreadable: the mark included a frame that the walk did not find.
 #[test]
 fn a_flipped_bit_at_the_end_costs_no_more_than_its_chunk() {
     for codec in CODECS {
@@ -287,8 +289,8 @@ fn a_flipped_bit_at_the_end_costs_no_more_than_its_chunk() {
     }
 }
 
-/// If an index page is damaged, the frames replace it. This also works at open, when frames behind
-/// the checkpoint concern chunks of that page.
+/// If an index page is damaged, the frames replace it. This also works at open, if frames after the
+/// checkpoint belong to chunks of that page.
 #[test]
 fn a_flipped_bit_in_the_index_loses_no_data() {
     for codec in ["copy", "gzip", "zstd", "lz4"] {
@@ -314,7 +316,7 @@ fn a_flipped_bit_in_the_index_loses_no_data() {
     }
 }
 
-/// An offset in the body of each index page.
+/// Returns an offset in the body of each index page.
 fn page_bodies(stored: &[u8]) -> Vec<usize> {
     let headers = stored.windows(5).enumerate().filter(|(_, bytes)| *bytes == b"FSf1\x05");
     let places: Vec<usize> = headers.map(|(place, _)| place + 72 + 30).collect();
@@ -376,8 +378,8 @@ fn sync(fs: &dyn FileSystem) {
     file.close().unwrap();
 }
 
-/// A power cut may tear the frame that replaced a tail, and leave the pieces before and behind it:
-/// more than a checkpoint can list. A later sync must still make all data durable.
+/// A power cut may tear the frame that replaced a tail, and leave the pieces before and after it. A
+/// checkpoint can't list as many. A later sync must still make all data durable.
 #[test]
 fn overlong_tail_after_a_crash_is_made_durable_by_the_next_sync() {
     for xattr in ["on", "off"] {
@@ -417,14 +419,14 @@ fn overlong_tail_after_a_crash_is_made_durable_by_the_next_sync() {
 /// Number of pieces that can be appended to a chunk before it is encoded.
 const PIECES: usize = 768;
 
-/// Offset of the header of a data frame with this many bytes of content.
+/// Returns the offset of the header of a data frame with this many bytes of content.
 fn frame_of_length(stored: &[u8], length: u32) -> usize {
     let is_it =
         |bytes: &[u8]| bytes.starts_with(b"FSf1\x01") && bytes[56..60] == length.to_le_bytes();
     stored.windows(72).position(is_it).unwrap()
 }
 
-/// A file that contains every kind of frame.
+/// Makes a file that contains every kind of frame.
 fn large_file(layer: &str) -> (Below, Vec<u8>) {
     let below = Below::new();
     let fs = below.mount(layer);
@@ -449,7 +451,7 @@ fn large_file(layer: &str) -> (Below, Vec<u8>) {
     (below, data)
 }
 
-/// Reads all pieces; returns the number of refused ones.
+/// Reads all pieces; returns the number of failed reads.
 fn lost_pieces(fs: &dyn FileSystem, expected: &[u8]) -> Result<usize, String> {
     const CHUNK: usize = 16 << 10;
     let client = Client::new(fs);

@@ -1,4 +1,4 @@
-//! Emptying a file while calls below fail: afterwards it has its old content or is empty.
+//! Emptying a file while lower calls fail: afterwards it has its old content or is empty.
 
 use fslab_vfs::{Errno, Ino, OpenMode};
 use fslab_vfs_testing::client::Client;
@@ -62,7 +62,7 @@ fn emptied_foreign_file_stays_empty_if_its_mark_cannot_be_voided() {
     assert_eq!(read_file(&*below.mount(LAYER), "file"), Ok(b"new".to_vec()));
 }
 
-/// A foreign file stays foreign if it can't be emptied, whatever it begins with.
+/// A foreign file remains foreign if it can't be emptied, whatever it begins with.
 #[test]
 fn foreign_file_stays_unchanged_if_truncating_it_fails() {
     for mut content in [random(3, 5000), vec![0; 5000]] {

@@ -26,7 +26,7 @@ use super::below::{mixed, random, text, write_file};
 
 pub const LAYER: &str = "zstd:chunk=4KiB,level=1,threads=1,cache=0,pack=off";
 
-/// Different numbers for each conversion, as in the program.
+/// Numbers that differ for each conversion, as in the program.
 struct Numbers;
 
 static NEXT: AtomicU64 = AtomicU64::new(1);
@@ -37,7 +37,7 @@ impl RandomSource for Numbers {
     }
 }
 
-/// Everything about a file that a conversion keeps.
+/// All properties of a file that a conversion preserves.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Kept {
     kind: FileKind,
@@ -47,14 +47,14 @@ pub struct Kept {
     owner: (u32, u32),
     modified: Timestamp,
     accessed: Timestamp,
-    /// The first path of the same file, and the number of its names.
+    /// The first path of the file, and the number of its names.
     links: (String, u32),
     xattrs: BTreeMap<String, Vec<u8>>,
 }
 
 pub type Tree = BTreeMap<String, Kept>;
 
-/// Everything below the root, and the root itself.
+/// Returns the root and everything in it.
 pub fn tree_of(fs: &dyn FileSystem) -> Tree {
     let (client, mut tree) = (Client::new(fs), Tree::new());
     let root = client.attr(Ino::ROOT).unwrap();
@@ -80,7 +80,7 @@ fn add(
         xattrs: BTreeMap::new(),
     };
     for name in client.listxattr(attr.ino).unwrap() {
-        // The layer's record of the whole tree stays at its root.
+        // The layer's xattr of the whole tree is kept at the root.
         if name != "user.fslab.sca.tree" || !path.is_empty() {
             let value = client.getxattr(attr.ino, &name).unwrap();
             kept.xattrs.insert(name, value);
@@ -106,7 +106,7 @@ fn add(
     tree.insert(path, kept);
 }
 
-/// The same tree as a mount shows it, without the layer's xattrs.
+/// Returns the tree as a mount shows it, without the layer's xattrs.
 fn shown(tree: &Tree) -> Tree {
     let mut tree = tree.clone();
     for kept in tree.values_mut() {
@@ -154,7 +154,7 @@ pub fn convert(
     Ok(told.into_inner().unwrap())
 }
 
-/// Converts a tree and asserts that no file is kept.
+/// Converts a tree and asserts that every file is converted.
 pub fn convert_all(below: &Arc<dyn FileSystem>, direction: Direction, when: &str) {
     let told = convert(below, direction).unwrap_or_else(|error| panic!("{when}: {error}"));
     let is_done = |what: &str| matches!(what, "converted" | "already" | "lookalike");
@@ -162,7 +162,7 @@ pub fn convert_all(below: &Arc<dyn FileSystem>, direction: Direction, when: &str
     assert!(kept.is_empty(), "{when}: {kept:?}");
 }
 
-/// A stored file that another layer wrote, and its size xattr.
+/// Returns a stored file that another layer wrote, and its size xattr.
 pub fn stored(content: &[u8]) -> (Vec<u8>, Vec<u8>) {
     let memory: Arc<dyn FileSystem> = Arc::new(MemFs::default());
     let fs = crate::layer(LAYER).build(Arc::clone(&memory)).unwrap();
@@ -173,7 +173,7 @@ pub fn stored(content: &[u8]) -> (Vec<u8>, Vec<u8>) {
     (client.contents(ino).unwrap(), client.getxattr(ino, "user.fslab.sca").unwrap())
 }
 
-/// The encoded form of a file that looks like a stored file: content and xattrs.
+/// Returns the encoded form of a file that looks like a stored file: content and xattrs.
 fn encoded_lookalike() -> (Vec<u8>, BTreeMap<String, Vec<u8>>) {
     let memory: Arc<dyn FileSystem> = Arc::new(MemFs::default());
     let (content, mark) = stored(&text(9000));
@@ -236,8 +236,8 @@ fn golden(number: usize) -> Vec<u8> {
     fs::read(&paths[number % paths.len()]).unwrap()
 }
 
-/// A file to make: kind, size, directory, mode, owner, number of xattrs, number of further names,
-/// times.
+/// A file to make: kind, size, directory, mode, owner, number of xattrs, number of additional
+/// names, times.
 type Item = (usize, usize, usize, u32, u32, usize, usize, u32);
 
 fn items(most: usize) -> impl Strategy<Value = Vec<Item>> {
@@ -297,7 +297,7 @@ fn make_tree(fs: &dyn FileSystem, items: &[Item]) {
     }
 }
 
-/// An ACL that lets user 5 read and write.
+/// Returns an ACL that lets user 5 read and write.
 fn acl() -> Vec<u8> {
     const NOBODY: u32 = u32::MAX;
     let entries = [(1, 6, NOBODY), (2, 6, 5), (4, 4, NOBODY), (0x10, 6, NOBODY), (0x20, 0, NOBODY)];
@@ -333,7 +333,7 @@ fn encoding_and_decoding_any_tree_leaves_it_as_it_was() {
     checked.unwrap_or_else(|error| panic!("{error}"));
 }
 
-/// A tree with one file of each kind that matters to a resumed run.
+/// Makes a tree with one file of each kind that matters to a resumed run.
 fn small_tree() -> Arc<dyn FileSystem> {
     tree(&[
         (1, 9000, 0, 0o640, 1, 1, 0, 77),
@@ -344,7 +344,7 @@ fn small_tree() -> Arc<dyn FileSystem> {
     ])
 }
 
-/// Converts until a changing call; from this one on, every such call fails, as if the run was
+/// Converts a tree. The changing call with this number and all later ones fail, as if the run was
 /// killed.
 fn killed_at(below: &Arc<dyn FileSystem>, direction: Direction, call: u64) -> bool {
     let calls =
@@ -356,7 +356,7 @@ fn killed_at(below: &Arc<dyn FileSystem>, direction: Direction, call: u64) -> bo
     fault.counts().iter().any(|rule| rule.struck > 0)
 }
 
-/// Whether the xattr of the tree says that all its files are plain.
+/// Whether the xattr of the tree marks all its files as plain.
 fn is_plain(below: &Arc<dyn FileSystem>) -> bool {
     let tree = Client::new(&**below).getxattr(Ino::ROOT, "user.fslab.sca.tree");
     tree.is_ok_and(|value| value[1] & 2 != 0)
@@ -383,8 +383,8 @@ fn conversion_killed_at_any_call_resumes_to_the_same_tree() {
             }
             calls = call;
             let when = format!("{direction:?}, killed at call {call}");
-            // Once all files are encoded, the tree is a lower directory, where such a file counts
-            // as stored.
+            // Once all files are encoded, the tree is a lower directory, where such a file is
+            // treated as stored.
             if direction == Direction::Encode && (is_plain(&below) || call == 1) {
                 before = with_another_lookalike(&below, before);
             }
@@ -412,7 +412,7 @@ fn with_another_lookalike(below: &Arc<dyn FileSystem>, mut before: Tree) -> Tree
     before
 }
 
-/// A mount turns a tree into a lower directory: what it shows stays the same after later runs.
+/// A mount turns a tree into a lower directory. Later runs do not change the content that it shows.
 #[test]
 fn contents_mounted_after_a_killed_conversion_do_not_change_later() {
     for direction in [Direction::Encode, Direction::Decode] {
@@ -446,7 +446,7 @@ fn contents_mounted_after_a_killed_conversion_do_not_change_later() {
     }
 }
 
-/// Whether any file has other bytes than before.
+/// Whether the bytes of any file differ from before.
 fn converted(below: &Arc<dyn FileSystem>, before: &Tree) -> bool {
     let (found, before) = (contents(&tree_of(&**below)), contents(before));
     found.iter().any(|(path, content)| before.get(path).is_some_and(|before| before != content))
@@ -456,7 +456,7 @@ fn contents(tree: &Tree) -> BTreeMap<String, (u32, usize)> {
     tree.iter().map(|(path, kept)| (path.clone(), kept.content)).collect()
 }
 
-/// The content of the original files as a mount shows it.
+/// Returns the content of the original files as a mount shows it.
 fn mounted(below: &Arc<dyn FileSystem>) -> BTreeMap<String, (u32, usize)> {
     let fs = crate::layer(LAYER).build(Arc::clone(below)).unwrap();
     let mut found = contents(&tree_of(&*fs));
@@ -497,8 +497,9 @@ impl FileSystem for LittleRoom {
     }
 }
 
-/// The size xattr is dropped in favour of the user's xattrs. A file that looks like a stored file
-/// needs an fslab xattr; if there is no room, the file stays as it is.
+/// If there is no room for all xattrs, the size xattr is dropped and the user's xattrs are kept. A
+/// file that looks like a stored file needs an fslab xattr; if there is no room, the file is not
+/// converted.
 #[test]
 fn user_xattrs_take_precedence_over_the_size_xattr() {
     let below: Arc<dyn FileSystem> = Arc::new(LittleRoom(MemFs::default()));
@@ -557,7 +558,7 @@ fn an_estimate_counts_files_that_only_look_stored() {
     assert_eq!((expected.files, expected.already), (0, 2));
 }
 
-/// A part of a lower directory follows the same rule as the whole.
+/// A part of a lower directory is converted by the rule of the whole directory.
 #[test]
 fn subdirectory_is_converted_by_the_rule_of_its_lower_directory() {
     let scratch = TempDir::new_in(scratch::folder(env!("CARGO_TARGET_TMPDIR"))).unwrap();
@@ -582,7 +583,7 @@ fn subdirectory_is_converted_by_the_rule_of_its_lower_directory() {
     assert!(fs::read(part.join("golden")).unwrap() == encoded, "encoded twice");
     convert(&part, Direction::Decode).unwrap();
     assert!(fs::read(part.join("golden")).unwrap() == golden(3));
-    // In a lower directory it stays marked as content until the whole directory is decoded.
+    // In a lower directory the file remains marked as content until the whole directory is decoded.
     let mut value = [0; 128];
     let mut mark = || rustix::fs::getxattr(part.join("golden"), "user.fslab.sca", &mut value[..]);
     assert!(mark().is_ok());

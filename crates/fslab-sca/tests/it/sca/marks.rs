@@ -24,7 +24,7 @@ fn marked() -> Below {
     below
 }
 
-/// Rewrites both files, the stored one to its earlier length below, and checks their marks.
+/// Rewrites both files and checks their marks. The stored file gets its earlier length again.
 #[track_caller]
 fn marks_stay_true(layer: &str, rules: &str) {
     let below = marked();
@@ -52,7 +52,7 @@ fn marks_stay_correct_if_the_tree_cannot_be_marked() {
     marks_stay_true(KEEPS, NO_TREE);
 }
 
-/// Otherwise a later mount would trust the mark of the earlier content.
+/// If the write succeeded, a later mount would trust the mark of the earlier content.
 #[test]
 fn write_fails_if_the_mark_of_the_file_cannot_be_voided() {
     for layer in [KEEPS, KEEPS_NOT] {
@@ -67,7 +67,7 @@ fn write_fails_if_the_mark_of_the_file_cannot_be_voided() {
     }
 }
 
-/// A foreign file stays foreign after any write, whether or not sizes are kept in xattrs.
+/// A foreign file remains foreign after any write, whether or not sizes are kept in xattrs.
 #[test]
 fn foreign_files_are_marked_even_with_size_xattr_off() {
     let below = Below::new();
@@ -88,7 +88,7 @@ fn foreign_files_are_marked_even_with_size_xattr_off() {
     assert_eq!(none, Errno::NODATA, "a size was kept");
 }
 
-/// One file that can't be settled at the end does not make the next mount distrust all others.
+/// If one file can't be settled at unmount, the next mount still trusts the marks of the others.
 #[test]
 fn session_ends_properly_even_if_one_file_cannot_be_settled() {
     const NAMES: [&str; 4] = ["bad", "b", "c", "d"];

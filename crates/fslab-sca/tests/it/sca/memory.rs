@@ -19,7 +19,7 @@ const LAYER: &str = "copy:chunk=4KiB,threads=1,cache=0";
 /// Bytes of the logical file that one page of the index covers.
 const PAGE_COVERS: u64 = 128 * 4096;
 
-/// Counts syncs, and the places of reads.
+/// Counts syncs and writes, and the reads at each offset.
 #[derive(Default)]
 struct Counting {
     inner: MemFs,
@@ -73,8 +73,8 @@ impl FileSystem for Counting {
     }
 }
 
-/// A changed index page stays in memory until it is written. A few bytes at distant offsets change
-/// thousands of pages long before 64 MiB are written.
+/// A changed index page is kept in memory until it is written. A few bytes at distant offsets
+/// change thousands of pages long before 64 MiB are written.
 #[test]
 fn scattered_writes_keep_the_index_in_memory_bounded() {
     let below = Arc::new(Counting::default());
@@ -104,7 +104,8 @@ fn scattered_writes_keep_the_index_in_memory_bounded() {
     file.close().unwrap();
 }
 
-/// Number of chunks in a file of 8 GiB at the default size, and a few more.
+/// The files have different numbers of chunks. One has as many as a file of 8 GiB with the default
+/// chunk size.
 #[test]
 fn opening_a_closed_file_takes_at_most_eight_reads() {
     for (layer, size) in [
@@ -161,7 +162,7 @@ fn unrecoverable_chunk_is_searched_for_only_once() {
     let mut bytes = raw.contents(ino).unwrap();
     let header_bytes = 72;
     let frame = |chunk: usize| 1024 + chunk * (header_bytes + 4096);
-    // Only the root page of the index and the checkpoint behind it stay intact.
+    // Only the root page of the index and the checkpoint after it remain intact.
     let pages = frame(1024)..bytes.len() - 424;
     bytes[pages].iter_mut().step_by(64).for_each(|byte| *byte ^= 0xff);
     let of_a_frame = frame(900) + 8..frame(900) + 40;
@@ -237,7 +238,7 @@ fn a_failed_search_is_remembered_when_the_file_is_opened_again() {
     assert_eq!(read_file(&*fs, "file").unwrap().len(), (4 << 20) + 4);
 }
 
-/// A signalled reader does not search the rest of a large file; the next reader does.
+/// A signal to the reader ends its search of a large file; the next reader repeats the search.
 #[test]
 fn a_search_ends_when_its_reader_is_signalled() {
     let below = Arc::new(Counting::default());
@@ -255,7 +256,7 @@ fn a_search_ends_when_its_reader_is_signalled() {
     assert!(below.bytes_read.load(Ordering::SeqCst) > 1 << 20, "taken for a failed search");
 }
 
-/// Each log line takes a frame, and the next append reopens the file.
+/// Each log line is a frame of its own, and the next append reopens the file.
 #[test]
 fn a_log_of_many_lines_is_opened_without_reading_all_of_them() {
     const LINES: u64 = 6000;
@@ -319,8 +320,8 @@ fn punching_and_truncating_keep_the_index_in_memory_bounded() {
     assert!(read_file(&*again, "file").unwrap() == expected);
 }
 
-/// A search for a hole in a file without holes visits every index page. Pages are dropped on the
-/// way, so the upper ones are read more than once.
+/// A search for a hole in a file without holes visits every index page. Pages are dropped
+/// meanwhile, so the upper ones are read more than once.
 #[test]
 fn seek_hole_does_not_keep_index_pages_in_memory() {
     let below = Arc::new(Counting::default());
@@ -361,7 +362,8 @@ impl Watch for Calls {
     fn opened(&self, _: &mut Opened) {}
 }
 
-/// Calls below a layer to create a file, write two bytes and close it, as a kernel sends them.
+/// Returns the number of lower calls that a layer makes to create a file, write two bytes and close
+/// it, as a kernel requests it.
 fn calls_to_create(layer: &str) -> u64 {
     let count = Arc::new(AtomicU64::new(0));
     let interceptor = Calls(Arc::clone(&count));
@@ -375,7 +377,7 @@ fn calls_to_create(layer: &str) -> u64 {
     let made = fs.create(&request, Ino::ROOT, name, 0o644, mode);
     let (Entry { attr, .. }, Opened { handle, .. }) = made.unwrap();
     fs.write(&request, attr.ino, handle, 0, b"a\n", WriteOptions::default()).unwrap();
-    // `null` declines a flush.
+    // The layer `null` does not implement flush.
     if layer != "null" {
         fs.flush(&request, attr.ino, handle).unwrap();
     }

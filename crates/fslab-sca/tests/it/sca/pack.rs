@@ -1,4 +1,5 @@
-//! Packing: rewritten files are put into the order of their content, in place.
+//! Packing: the frames of rewritten files are put into the order of their content, within the same
+//! file.
 
 use fslab_vfs_testing::scratch;
 use std::ops::Range;
@@ -54,7 +55,7 @@ fn packed_files_are_small_and_readable_after_a_kill() {
         write_file(&*fresh.mount(&layer), "file", &data);
         let (packed, least) = (below.bytes("file"), fresh.bytes("file").len());
         assert!(packed.len() < least + least / 16 + 8192, "{codec}: {} {least}", packed.len());
-        // After a kill, and then by the frames alone.
+        // After a kill, and then only by the frames.
         assert!(read_file(&*below.mount(&layer), "file").unwrap() == data, "{codec}");
         below.overwrite("file", 128, &[0xEE; 800]);
         assert!(read_file(&*below.mount(&layer), "file").unwrap() == data, "{codec}: no slots");
@@ -66,7 +67,7 @@ fn packed_files_are_small_and_readable_after_a_kill() {
     }
 }
 
-/// Small holes are filled with zeros, so that tools decode the file; large ones stay holes.
+/// Small holes are filled with zeros, so that tools decode the file; large ones remain holes.
 #[test]
 fn packing_fills_small_holes_and_keeps_large_ones() {
     const MIB: u64 = 1 << 20;
@@ -97,7 +98,7 @@ fn packing_fills_small_holes_and_keeps_large_ones() {
     }
 }
 
-/// Content decoded before packing is not shown for another frame at the same place.
+/// Content decoded before packing is not returned for another frame at the same offset.
 #[test]
 fn nothing_stale_is_read_after_packing() {
     let below = Below::new();
@@ -124,7 +125,7 @@ fn read_pieces(fs: &dyn FileSystem) -> Vec<u8> {
     all
 }
 
-/// A reader that has the file open all the time reads the right bytes.
+/// A reader that has the file open during packing reads the right bytes.
 #[test]
 fn packing_an_open_file_does_not_disturb_its_reader() {
     let below = Below::new();
@@ -152,7 +153,7 @@ fn packing_an_open_file_does_not_disturb_its_reader() {
     reader.close().unwrap();
 }
 
-/// The tool packs a file with several names in place; names, rights, times and xattrs stay.
+/// The tool packs a file with several names in place; names, rights, times and xattrs are kept.
 #[test]
 fn pack_tool_keeps_names_modes_times_and_xattrs() {
     let scratch = TempDir::new_in(scratch::folder(env!("CARGO_TARGET_TMPDIR"))).unwrap();
@@ -199,7 +200,7 @@ fn refuses_others(directory: &Path) {
     assert_eq!(std::fs::read(&plain).unwrap(), b"no stored file");
 }
 
-/// A file with unreadable content is not packed, and the content stays for a repair.
+/// A file with unreadable content is not packed, and the content is kept for a repair.
 #[test]
 fn damaged_files_are_not_packed() {
     let scratch = TempDir::new_in(scratch::folder(env!("CARGO_TARGET_TMPDIR"))).unwrap();
@@ -241,7 +242,7 @@ fn idle_mounts_pack() {
     assert!(read_file(&*below.mount(layer), "file").unwrap() == data);
 }
 
-/// Waits until the file is about as long as one written in order.
+/// Waits until the file is about as long as one that was written sequentially.
 fn wait_until_packed(below: &Below, layer: &str, data: &[u8]) {
     let fresh = Below::new();
     write_file(&*fresh.mount(layer), "file", data);
@@ -253,8 +254,8 @@ fn wait_until_packed(below: &Below, layer: &str, data: &[u8]) {
     }
 }
 
-/// Packing moves all content behind the end and back, and pauses after each step as its rate
-/// demands. At least 200 KB, the incompressible part, are moved twice.
+/// Packing moves all content past the end and back, and pauses after each step to keep to its rate.
+/// At least 200 KB, the incompressible part, are moved twice.
 #[test]
 fn packing_keeps_to_its_rate() {
     let below = Below::new();
@@ -270,7 +271,7 @@ fn packing_keeps_to_its_rate() {
     assert!(read_file(&*fs, "file").unwrap() == data);
 }
 
-/// A writer during background packing can read back what it wrote.
+/// A writer during background packing can read back its data.
 #[test]
 fn writes_during_packing_are_read_back_correctly() {
     let below = Below::new();
@@ -287,8 +288,8 @@ fn writes_during_packing_are_read_back_correctly() {
     assert!(read_file(&*below.mount(layer), "file").unwrap() == data);
 }
 
-/// If any call fails while a file is packed, all data written before and after is found. This holds
-/// for the open handle, a new one, and the next daemon.
+/// If any call fails while a file is packed, all data written before and after is found. The open
+/// handle, a new handle and the next daemon find it.
 #[test]
 fn failed_call_during_packing_loses_no_data() {
     for (operation, least) in [("write", 5), ("fsync", 8), ("setattr", 3), ("fallocate", 1)] {
@@ -314,7 +315,7 @@ fn fails_while_packing(operation: &str, call: u64) -> bool {
         }
     };
     write(5000, b"before");
-    // Packing fails, or the failed call is repeated later.
+    // Packing fails, or repeats the failed call later.
     client.subject().flush(&client.request(), ino, file.handle).ok();
     write(70_000, b"afterwards");
     assert!(file.read(0, data.len()).unwrap() == data, "{operation} {call}: of the open file");
@@ -327,8 +328,8 @@ fn fails_while_packing(operation: &str, call: u64) -> bool {
     fault.counts().iter().any(|rule| rule.struck > 0)
 }
 
-/// After a failed sync it is unknown which data is durable: the frames are read, and no mark is
-/// trusted.
+/// After a failed sync it is unknown which data is durable. So the next open reads the frames and
+/// trusts no mark.
 #[test]
 fn failed_fsync_leaves_no_trusted_mark() {
     const STATE: usize = 2;
@@ -352,7 +353,7 @@ fn failed_fsync_leaves_no_trusted_mark() {
     }
 }
 
-/// Panics once, as a bug would, when the background thread asks for the free space.
+/// Panics once, as a bug would, when the background thread requests the free space.
 #[derive(Default)]
 struct PanicsOnce {
     inner: MemFs,
@@ -372,7 +373,7 @@ impl FileSystem for PanicsOnce {
     }
 }
 
-/// Otherwise nothing would be packed until the next mount.
+/// If the thread ended, no file would be packed until the next mount.
 #[test]
 fn packing_continues_after_a_panic() {
     let below = Arc::new(PanicsOnce::default());
@@ -417,8 +418,8 @@ fn truncated_file_counts_as_packed_only_after_packing() {
     }
 }
 
-/// Writes 300,000 bytes, cuts them to 100,000, and appends a hole up to 300,000 and more bytes.
-/// Returns the stored file and its content.
+/// Writes 300,000 bytes, truncates them to 100,000, and appends a hole up to 300,000 and more
+/// bytes. Returns the stored file and its content.
 fn cut_and_grown(codec: &str, end: u64, appended: &[u8]) -> (Vec<u8>, Vec<u8>) {
     let below = Below::new();
     let fs = below.mount(&format!("{codec}:chunk=4KiB,pack=off"));

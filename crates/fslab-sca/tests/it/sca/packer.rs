@@ -1,4 +1,5 @@
-//! When files are packed; small sequential writes give the same result as large ones.
+//! Tests when files are packed, and that small sequential writes give the same result as large
+//! ones.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -13,7 +14,7 @@ use super::piped;
 /// Usual size of a program's writes.
 const PIECE: usize = 8192;
 
-/// The length of a file written in large pieces, or nearly so.
+/// Returns the approximate length of a file that is written in large pieces.
 fn least_bytes(layer: &str, data: &[u8]) -> usize {
     let fresh = Below::new();
     write_file(&*fresh.mount(layer), "file", data);
@@ -61,7 +62,7 @@ fn unreleased_files_are_packed_at_unmount() {
 }
 
 /// Unmounting takes at most ten seconds of packing, by a clock that advances six seconds at each
-/// reading. The remaining files stay valid.
+/// reading. The remaining files are still valid.
 #[test]
 fn unmount_packs_for_at_most_ten_seconds() {
     let (below, data) = (Below::new(), mixed(300_000));
@@ -76,7 +77,7 @@ fn unmount_packs_for_at_most_ten_seconds() {
     assert!(read_file(&*below.mount("zstd"), "file").unwrap() == data);
 }
 
-/// A file of less than a chunk consists only of a tail, and would otherwise stay unencoded.
+/// A file of less than a chunk consists only of a tail, which would otherwise remain unencoded.
 #[test]
 fn long_tails_are_packed() {
     let layer = "gzip:pack-after=1ms";

@@ -63,7 +63,8 @@ fn mounted(below: &Arc<Counting>, data: &[u8]) -> Arc<dyn FileSystem> {
     fs
 }
 
-/// The chunks behind a sequential reader are decoded while it processes earlier ones, each once.
+/// The chunks ahead of a sequential reader are decoded while it processes earlier ones, each only
+/// once.
 #[test]
 fn sequential_reader_finds_chunks_decoded_ahead() {
     let (below, data) = (Arc::new(Counting::default()), content());

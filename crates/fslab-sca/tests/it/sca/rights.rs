@@ -1,4 +1,4 @@
-//! Set-id bits and capabilities, which any write to a file below removes.
+//! Set-id bits and capabilities, which any write to a lower file removes.
 
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
@@ -62,7 +62,7 @@ fn capabilities_survive_writing_the_seek_table() {
     assert_eq!(client.getxattr(attr.ino, CAPABILITY).ok(), Some(b"value".to_vec()));
 }
 
-/// A file system below that removes rights through the layer during a sync.
+/// A lower file system that removes rights through the layer during a sync.
 #[derive(Default)]
 struct Meanwhile {
     inner: MemFs,
@@ -80,7 +80,7 @@ impl FileSystem for Meanwhile {
             let taking = std::thread::spawn(move || {
                 Client::new(&*layer).removexattr(ino, CAPABILITY).unwrap();
             });
-            // It may have to wait until the sync is over.
+            // The removal may have to wait until the sync has ended.
             let start = Instant::now();
             while !taking.is_finished() && start.elapsed() < Duration::from_millis(300) {
                 std::thread::yield_now();

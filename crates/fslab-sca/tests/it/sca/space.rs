@@ -52,11 +52,11 @@ fn rewrite(layer: &str, writes: u64, after: After) {
         most = most.max(below.allocated("file"));
     }
     close(file);
-    // The live content never takes more than 300 KB and its index pages.
+    // The live content never takes more than 300 KB, plus its index pages.
     assert!(most < 3 * MIB, "{layer}, {after:?}: {most} bytes, {first} at first");
     assert!(below.bytes("file").len() as u64 > 2 * most, "{layer}: too little was written");
     assert!(read_file(&*fs, "file").unwrap() == data, "{layer}, {after:?}");
-    // After a kill, and then by the frames alone: the walk must pass the gaps.
+    // After a kill, and then only by the frames: the walk must pass over the gaps.
     assert!(read_file(&*below.mount(layer), "file").unwrap() == data, "{layer}, {after:?}: killed");
     below.overwrite("file", 128, &[0xEE; 800]);
     assert!(
@@ -129,7 +129,7 @@ fn garbage_collection_keeps_damaged_content() {
 }
 
 /// On a full disk every operation succeeds or reports an error, and no data is lost. Operations
-/// that take no space below, such as truncating and removing, always work.
+/// that need no lower space, such as truncating and removing, always work.
 #[test]
 fn full_disk_returns_errors_and_loses_no_data() {
     for codec in CODECS {
@@ -181,8 +181,8 @@ fn shrink(codec: &str, file: &File<'_>, data: &mut Vec<u8>) {
     }
 }
 
-/// The maximum space that a file of random data takes below while it is appended to, in percent of
-/// its size.
+/// Returns the maximum space of a file of random data while it is appended to, in percent of its
+/// size.
 fn peak_percent(layer: &str, piece: usize) -> u64 {
     let (below, data) = (Below::new(), random(5, GROWN_BYTES));
     let fs = below.mount(layer);
@@ -200,7 +200,7 @@ fn peak_percent(layer: &str, piece: usize) -> u64 {
     100 * peak / GROWN_BYTES as u64
 }
 
-/// Small pieces are stored raw until a chunk is full, and are dead then.
+/// Small pieces are stored raw until a chunk is full, and are then dead.
 #[test]
 fn appending_small_pieces_takes_at_most_110_percent_of_the_size() {
     for layer in ["copy:pack=off", "gzip:pack=off", "zstd:pack=off"] {
@@ -211,8 +211,8 @@ fn appending_small_pieces_takes_at_most_110_percent_of_the_size() {
     }
 }
 
-/// Space is freed in the background. If that is slower than the writer, the writer waits: garbage
-/// has a bound.
+/// Space is freed in the background. If that is slower than the writer, the writer waits, so that
+/// the garbage is bounded.
 #[test]
 fn space_is_freed_while_a_file_is_written() {
     let (below, data) = (Below::new(), random(6, 4 * MIB as usize));

@@ -18,7 +18,7 @@ fn fails<T>(answer: fslab_vfs::Result<T>, errno: Errno) {
     assert_eq!(answer.err().map(|error| error.errno()), Some(errno));
 }
 
-/// All operations on a file that work without reading it.
+/// Checks that all operations that do not read the file work.
 #[track_caller]
 fn is_only_unreadable(fs: &dyn FileSystem, stored_length: usize, errno: Errno) {
     let client = Client::new(fs);
@@ -73,7 +73,7 @@ fn size_is_known_once_a_file_is_readable_again() {
     assert!(read_file(&*failing.fs, "file") == Ok(text(9000)));
 }
 
-/// The creator of a file has it open, whatever permissions it gets.
+/// The creator of a file has it open, whatever its permissions.
 #[test]
 fn files_can_be_created_without_read_permission() {
     let below = Below::new();
@@ -116,7 +116,7 @@ fn open_writer_continues_after_losing_write_permission() {
     assert!(read_file(&*below.mount(LAYER), "file") == Ok(expected));
 }
 
-/// The same for a foreign file, changed or emptied.
+/// Permissions are also checked only at open for a foreign file that is changed or emptied.
 #[test]
 fn open_writer_of_a_foreign_file_continues_without_permission() {
     for (is_emptied, expected) in [(false, &b"written over"[..]), (true, b"written")] {
@@ -133,4 +133,22 @@ fn open_writer_of_a_foreign_file_continues_without_permission() {
         file.close().unwrap();
         assert_eq!(read_file(&*below.mount(LAYER), "file").unwrap(), expected);
     }
+}
+
+/// A foreign file that was emptied keeps its mark, which only a writer voids.
+#[test]
+fn mode_of_an_emptied_foreign_file_can_be_changed_without_write_permission() {
+    let below = Below::new();
+    write_file(&*below.fs, "file", b"plain");
+    let failing = Failing::over(&below, LAYER, "");
+    let client = Client::new(&*failing.fs);
+    let ino = client.lookup(Ino::ROOT, "file").unwrap().ino;
+    let writer = client.open(ino, OpenMode::READ_WRITE).unwrap();
+    writer.write_all(0, b"Plain").unwrap();
+    writer.truncate(0).unwrap();
+    writer.close().unwrap();
+    let reader = client.open(ino, OpenMode::empty()).unwrap();
+    failing.by("setxattr error EACCES");
+    assert_eq!(client.chmod(ino, 0o600).unwrap().permissions.bits(), 0o600);
+    reader.close().unwrap();
 }

@@ -1,4 +1,4 @@
-//! Blocking: only callers that asked for durability wait for the disk.
+//! Blocking: only callers that requested durability wait for the disk.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -17,11 +17,11 @@ struct Slow {
     inner: MemFs,
     holds_syncs: AtomicBool,
     holds_releases: AtomicBool,
-    /// Holds the reads of the thread with this name.
+    /// The thread whose reads block.
     holds_reads_of: Mutex<Option<&'static str>>,
-    /// Reads of fewer bytes pass.
+    /// Reads of fewer bytes do not block.
     held_bytes_min: AtomicU64,
-    /// Number of calls that pass before one is held.
+    /// Number of calls that pass before one blocks.
     passes: AtomicU64,
     waiting: AtomicU64,
     gate: Mutex<bool>,
@@ -156,7 +156,7 @@ fn fsync_does_not_block_other_operations() {
     }
 }
 
-/// A write during an fsync neither waits nor counts as durable by it.
+/// A write during an fsync does not wait, and the fsync does not make it durable.
 #[test]
 fn write_during_an_fsync_neither_waits_nor_becomes_durable() {
     let (below, fs) = mounted("copy:chunk=4KiB");
@@ -189,7 +189,7 @@ fn packing_does_not_block_other_operations() {
     fs.shutdown().unwrap();
 }
 
-/// Holds each sync of packing and of the cleaning for which a write waits, one after another.
+/// Blocks, one after the other, each sync of packing and of the cleaning that a write waits for.
 #[test]
 fn nobody_waits_for_any_sync_of_packing_or_cleaning() {
     for (layer, syncs) in [
@@ -250,15 +250,16 @@ fn look_beside(
     let handle = Mutex::new(None);
     beside(below, slow, || *handle.lock() = Some(look_at(fs, size)));
     *below.holds_reads_of.lock() = None;
-    // Closing a changed file leaves it in order.
+    // Closing a changed file settles it.
     let client = Client::new(fs);
     client.subject().release(&client.request(), ino, handle.into_inner().unwrap()).unwrap();
 }
 
-/// Before a file is packed, the layout of all of it is read.
+/// Before a file is packed, its whole layout is read.
 #[test]
 fn nobody_waits_while_packing_looks_at_a_file() {
-    // Neither commits nor cleaning read; more index pages than stay in memory (128 of 512 KiB).
+    // Neither commits nor cleaning read the file. It has more index pages than are kept in memory
+    // (128 pages, each for 512 KiB of content).
     let (below, fs) = mounted("copy:chunk=4KiB,garbage=1GiB,pack-after=1ms");
     let data = text(80 << 20);
     write_file(&*fs, "file", &data);
@@ -268,7 +269,7 @@ fn nobody_waits_while_packing_looks_at_a_file() {
     let reader = client.open(ino, OpenMode::empty()).unwrap();
     let writer = client.open(ino, OpenMode::READ_WRITE).unwrap();
     writer.write_all(0, &data[..40 << 20]).unwrap();
-    // Nothing is due any more, and the frames to be joined have been read.
+    // After this, no maintenance is due, and the frames to be joined have been read.
     (0..2).for_each(|_| writer.fsync(false).unwrap());
     *below.holds_reads_of.lock() = Some("reclaimer");
     look_beside(&below, || writer.close().unwrap(), (&*fs, ino, data.len()));
@@ -280,7 +281,7 @@ fn nobody_waits_while_packing_looks_at_a_file() {
 #[test]
 fn nobody_waits_while_a_seek_table_is_made() {
     let (below, fs) = mounted("zstd:chunk=4KiB,pack=off");
-    // Content that does not shrink, because a table may take only a part of what was written.
+    // The content is incompressible, because a table is limited to a fraction of the written bytes.
     let data = random(5, 80 << 20);
     let client = Client::new(&*fs);
     let (attr, writer) = client.create(Ino::ROOT, "file", 0o644, OpenMode::EXCLUSIVE).unwrap();
@@ -315,7 +316,7 @@ fn nobody_waits_while_an_index_is_rebuilt() {
     let ino = client.lookup(Ino::ROOT, "file").unwrap().ino;
     let reader = client.open(ino, OpenMode::READ_WRITE).unwrap();
     *below.holds_reads_of.lock() = Some(SLOW);
-    // Only the walk reads so much at once.
+    // Only the walk reads this many bytes at once.
     let read = || assert!(reader.read(0, 4096).unwrap() == data[..4096]);
     below.held_bytes_min.store(100_000, Ordering::SeqCst);
     look_beside(&below, read, (&*fs, ino, data.len()));
@@ -363,8 +364,8 @@ fn closing_a_file_does_not_block_users_of_other_files() {
     beside(&below, || file.close().unwrap(), look);
 }
 
-/// When the kernel forgets an inode, the layer loses it, and with it the file's times and
-/// capabilities that packing restores.
+/// If the kernel forgets an inode, the layer loses its reference too. It then can't restore the
+/// file's times and capabilities after packing.
 #[test]
 fn packing_keeps_an_inode_reference() {
     let below = Arc::new(Holding::default());
@@ -415,7 +416,7 @@ fn freeing_space_does_not_block_reads_and_writes() {
     file.close().unwrap();
 }
 
-/// Counts how often an inode is held, and the syncs with and without holding it.
+/// Counts references to inodes, and the syncs with and without a reference.
 #[derive(Default)]
 struct Holding {
     inner: MemFs,

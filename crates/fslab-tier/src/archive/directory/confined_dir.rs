@@ -1,5 +1,5 @@
-//! Access to an archive's directory that never leaves it. Its contents may come from anybody: links
-//! are not followed, pipes do not block, and the length of settings is limited.
+//! Access to an archive's directory that never leaves the directory. Its contents may come from
+//! anybody: links are not followed, pipes do not block, and the length of settings is limited.
 //!
 //! The user chose the path of the archive itself, so it may contain links.
 
@@ -28,12 +28,12 @@ impl ConfinedDir {
     /// # Errors
     /// Errors of the system.
     pub(super) fn at(path: &Path) -> io::Result<Self> {
-        // Access to the files beneath a directory needs no permission to read it.
+        // Access to the files in a directory needs no permission to read it.
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
         Ok(Self(retry_on_intr(|| openat(CWD, path, flags, Mode::empty()))?))
     }
 
-    /// Opens a directory beneath this one.
+    /// Opens a directory in this one.
     ///
     /// # Errors
     /// `NotADirectory` if it is not a directory.
@@ -41,10 +41,10 @@ impl ConfinedDir {
         self.open_directory(name, OFlags::RDONLY).map(Self)
     }
 
-    /// Checks that there is a directory with this name beneath this one. It need not be readable.
+    /// Checks that there is a directory with this name in this one. It need not be readable.
     ///
     /// # Errors
-    /// `NotADirectory` if it is something else, `NotFound` if it does not exist.
+    /// `NotADirectory` if it has another type, `NotFound` if it does not exist.
     pub(super) fn has_directory(&self, name: &str) -> io::Result<()> {
         self.open_directory(name, OFlags::PATH).map(drop)
     }
@@ -53,13 +53,13 @@ impl ConfinedDir {
         let opened = self.resolve(Path::new(name), access | OFlags::DIRECTORY);
         opened.map_err(|error| match error.kind() {
             ErrorKind::InvalidData | ErrorKind::NotADirectory => {
-                io::Error::new(ErrorKind::NotADirectory, format!("its `{name}` is no directory"))
+                io::Error::new(ErrorKind::NotADirectory, format!("its `{name}` is not a directory"))
             }
             _ => error,
         })
     }
 
-    /// Opens a file beneath this directory for reading.
+    /// Opens a file in this directory for reading.
     ///
     /// # Errors
     /// `InvalidData` if it is not a regular file.
@@ -76,7 +76,7 @@ impl ConfinedDir {
         }
     }
 
-    /// Returns the length of a file beneath this directory, in bytes.
+    /// Returns the length of a file in this directory, in bytes.
     ///
     /// # Errors
     /// Like [`Self::file`].
@@ -98,7 +98,7 @@ impl ConfinedDir {
         let file = self.file(Path::new(name))?;
         match file.take(TEXT_BYTES_MAX + 1).read_to_string(&mut text)? as u64 {
             0..=TEXT_BYTES_MAX => Ok(text),
-            _ => Err(wrong("is too long for what it is")),
+            _ => Err(wrong("is too long")),
         }
     }
 
@@ -106,7 +106,7 @@ impl ConfinedDir {
         let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS;
         let flags = flags | OFlags::CLOEXEC;
         match retry_on_intr(|| openat2(&self.0, path, flags, Mode::empty(), resolve)) {
-            Err(Errno::LOOP) => Err(wrong("a symbolic link is in its place")),
+            Err(Errno::LOOP) => Err(wrong("its path contains a symbolic link")),
             opened => Ok(opened?),
         }
     }
@@ -188,7 +188,7 @@ fn wants_name(error: &io::Error) -> bool {
 /// # Errors
 /// `InvalidData` if it is not.
 pub(super) fn regular(file: File) -> io::Result<File> {
-    if file.metadata()?.is_file() { Ok(file) } else { Err(wrong("is no file")) }
+    if file.metadata()?.is_file() { Ok(file) } else { Err(wrong("is not a regular file")) }
 }
 
 fn wrong(what: &str) -> io::Error {

@@ -18,7 +18,7 @@ pub(super) const LEASE: &str = "lease";
 
 /// The access of a tree to an archive.
 pub(super) enum Right {
-    /// Write, for as long as it holds the lease.
+    /// Write, as long as the tree holds the lease.
     Writes(File),
     /// Read only, for this reason.
     Reads(String),
@@ -31,7 +31,7 @@ pub(super) fn lease_for(root: &Path, writer: Option<&Writer>) -> Result<Right> {
     }
     let lease = match take_lease(root) {
         Err(error) if is_read_only(&error) => {
-            let why = "lies on a file system that is read-only: make it writable, then mount again";
+            let why = "lies on a read-only file system: make it writable, then mount again";
             return Ok(Right::Reads(why.to_owned()));
         }
         lease => lease?,
@@ -66,9 +66,9 @@ pub(super) fn take_lease(root: &Path) -> Result<File> {
     let opened = options.open(&path).and_then(regular);
     let lease = opened.map_err(Error::file(&path))?;
     let lease = lock(root, lease, FlockOperation::NonBlockingLockExclusive)?;
-    // The lease also holds if the archive has no space for the signature.
+    // The lease is valid even if the archive has no space for the signature.
     if let Err(error) = sign(&lease) {
-        tracing::debug!(%error, "{}: does not say who holds it", path.display());
+        tracing::debug!(%error, "{}: can't record the holder of the lease", path.display());
     }
     Ok(lease)
 }
@@ -94,7 +94,7 @@ fn lock(root: &Path, lease: File, operation: FlockOperation) -> Result<File> {
             let holder = signature(&lease);
             let what = format!(
                 "is being written by another fslab{holder}, or read by a rebuild or by another \
-                 tree of the tier, which is mounted"
+                 mounted tree of the tier"
             );
             Err(Error::NoArchive { path: root.to_owned(), what })
         }

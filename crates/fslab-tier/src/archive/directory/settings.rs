@@ -13,7 +13,7 @@ pub(super) const VERSION: u32 = 1;
 /// Reads the description of the archive in a directory.
 ///
 /// # Errors
-/// If there is no archive, or it is one of a later fslab.
+/// If there is no archive, or it was made by a later fslab.
 pub(super) fn describe(root: &Path) -> Result<ArchiveDescription> {
     let path = root.join(SETTINGS);
     let no_archive = |what: String| Error::NoArchive { path: root.to_owned(), what };
@@ -21,13 +21,16 @@ pub(super) fn describe(root: &Path) -> Result<ArchiveDescription> {
         ErrorKind::NotFound if !root.exists() => {
             no_archive("the archive is not there: is its disk mounted?".to_owned())
         }
-        ErrorKind::NotFound => no_archive("is no archive: it has no archive.toml".to_owned()),
+        ErrorKind::NotFound => no_archive("is not an archive: it has no archive.toml".to_owned()),
         _ => Error::File { path: path.clone(), source: error },
     })?;
     let description: ArchiveDescription = toml::from_str(&text)
         .map_err(|error| no_archive(format!("archive.toml: {}", error.message())))?;
     if description.version != VERSION {
-        return Err(no_archive(format!("is of version {}", description.version)));
+        return Err(no_archive(format!(
+            "has version {}, which this fslab does not support",
+            description.version
+        )));
     }
     Ok(description)
 }

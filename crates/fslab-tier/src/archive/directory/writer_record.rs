@@ -14,7 +14,7 @@ use crate::error::{Error, Result};
 
 const RECORD: &str = "writer.toml";
 
-/// Returns why a tree may only read an archive; see [`FoundRecord::refusal`].
+/// Returns the reason why a tree may only read an archive; see [`FoundRecord::refusal`].
 pub(super) fn refusal(
     archive: &Path,
     writer: Option<&Writer>,
@@ -38,8 +38,8 @@ fn read(archive: &Path) -> Result<FoundRecord> {
     }
 }
 
-/// Describes the writer of an archive, since when it writes, and the last opening. Returns `None`
-/// without a readable record.
+/// Describes the writer of an archive, since when it writes, and the time of the last opening.
+/// Returns `None` without a readable record.
 pub(super) fn holder(archive: &Path) -> Result<Option<String>> {
     match read(archive)? {
         FoundRecord::Tree(known) => Ok(Some(known.holder())),
@@ -64,14 +64,17 @@ pub(super) fn record_opening(archive: &Path, writer: &Writer) -> Result<()> {
         return Ok(());
     }
     match write(archive, &record) {
-        // The previous record still names this tree, and the tree has recorded the opening in that
-        // record.
+        // The previous record still identifies this tree, and the tree has stored the opening in
+        // that record.
         Err(Error::File { source, .. }) if known.is_some() => {
-            tracing::info!("{} can't say that it was opened: {source}", archive.display());
+            tracing::info!("can't record in {} that it was opened: {source}", archive.display());
             Ok(())
         }
         Err(Error::File { source, .. }) if is_full(&source) => {
-            tracing::warn!("{} can't say which tree writes to it: {source}", archive.display());
+            tracing::warn!(
+                "can't record in {} which tree writes to it: {source}",
+                archive.display()
+            );
             Ok(())
         }
         recorded => recorded,

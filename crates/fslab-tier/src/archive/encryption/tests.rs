@@ -1,4 +1,4 @@
-//! Encrypted containers can be read by any range, and every change to them is detected.
+//! Any range of an encrypted container can be read, and every change to the container is detected.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -44,7 +44,7 @@ impl Bench {
 
     fn put(&self, container: Id, bytes: &[u8]) {
         let mut upload = self.sealed.begin((KIND, container)).unwrap();
-        // The size of a piece divides no chunk.
+        // The size of a piece is not a divisor of a chunk.
         bytes.chunks(40_001).for_each(|piece| upload.write(piece).unwrap());
         upload.finish().unwrap();
     }

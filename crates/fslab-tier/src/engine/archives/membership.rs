@@ -1,7 +1,7 @@
 //! Attaching, retiring, draining and detaching archives while the engine runs.
 //!
 //! An upload is registered before the usage of its archive is read, and the usage is changed before
-//! uploads are looked for. So no upload to an archive is in progress once it is detached.
+//! uploads are checked. So no upload to an archive is in progress once it is detached.
 
 use std::sync::Arc;
 
@@ -27,7 +27,8 @@ impl Tier {
         self.queue().resume_postponed();
     }
 
-    /// Starts threads that recall if there are fewer than archives, each of which has one reserved.
+    /// Starts recalling threads until there are as many as archives, each of which has one
+    /// reserved.
     fn add_movers(self: &Arc<Self>, archives: usize) {
         let movers = self.mover_count();
         // Without threads, recalls are disabled.
@@ -35,14 +36,17 @@ impl Tier {
             return;
         }
         if let Err(error) = self.start_movers(archives - movers) {
-            tracing::warn!("an unresponsive archive may delay recalls from others: {error}");
+            tracing::warn!(
+                "can't start more threads; an unresponsive archive may delay recalls from others: \
+                 {error}"
+            );
         }
     }
 
     /// Returns the archive with this identity or URL.
     ///
     /// # Errors
-    /// If the tier knows no such archive.
+    /// If the tier has no such archive.
     pub(crate) fn entry_named(&self, name: &str) -> Result<ArchiveEntry> {
         let known = self.known_archives.read();
         let is_it = |known: &&ArchiveEntry| {
@@ -108,8 +112,8 @@ impl Tier {
         match self.is_in_doubt() {
             false => Ok(()),
             true => Err(Error::Refused {
-                what: "which objects files need is not known for certain: run `fslab tier scan`, \
-                       and repair what it reports"
+                what: "it is not certain which objects are needed: run `fslab tier scan`, and \
+                       repair the reported files"
                     .to_owned(),
             }),
         }
@@ -124,8 +128,8 @@ impl Tier {
         let (only_there, copies) = (self.count_needing(entry.id)?, self.settings.copies);
         if only_there > 0 {
             return refused(format!(
-                "{only_there} versions have fewer than {copies} copies in other archives than \
-                 {name}: run `fslab tier drain` first"
+                "{only_there} versions have fewer than {copies} copies outside of {name}: run \
+                 `fslab tier drain` first"
             ));
         }
         let (this, others): (Vec<_>, Vec<_>) =
@@ -139,7 +143,7 @@ impl Tier {
     }
 
     /// Counts the versions that would have too few copies without an archive. Copies in unavailable
-    /// archives do not count. Copies that another tree may delete do not count either.
+    /// archives are not counted. Copies that another tree may delete are not counted either.
     fn count_needing(&self, archive: Id) -> Result<u64> {
         let others: Vec<Id> = self.writable_archives().iter().map(|other| other.id()).collect();
         let (mut count, wanted) = (0, self.settings.copies);

@@ -26,7 +26,7 @@ use crate::stored::{Attributes, Version};
 pub(in crate::engine) struct CombinedCopies {
     copies: Vec<Arc<dyn Archive>>,
     label: String,
-    /// The parts that are read first from a copy other than copy 0: start, then end and copy.
+    /// The parts that are first read from a copy other than copy 0: start, then end and copy.
     choices: Mutex<BTreeMap<u64, (u64, usize)>>,
 }
 
@@ -115,7 +115,7 @@ impl CombinedCopies {
         }
     }
 
-    /// Returns the copy that is asked first at an offset, and the end of the range for which it is.
+    /// Returns the copy that is read first at an offset, and the end of the range for which it is.
     fn preferred(&self, offset: u64) -> (usize, u64) {
         let choices = self.choices.lock();
         match choices.range(..=offset).next_back() {
@@ -145,7 +145,7 @@ impl Archive for CombinedCopies {
             let (first, end) = self.preferred(at);
             let end = end.min((at / CHUNK_BYTES + 1) * CHUNK_BYTES);
             let next = buffer.len().min((end - offset) as usize);
-            // Read from the preferred copy; if that fails, from another one.
+            // The preferred copy is read; if that fails, another one.
             let others = (0..self.copies.len()).filter(|copy| *copy != first);
             let none = || ErrorKind::NotFound.into();
             first_answer(iter::once(first).chain(others), none, |copy| {

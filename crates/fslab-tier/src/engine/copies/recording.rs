@@ -1,9 +1,11 @@
-//! Recording further copies. They are made from archive to archive, without recalling files.
+//! Recording additional copies. The copies are made from archive to archive, without recalling
+//! files.
 //!
 //! 1. The whole container is copied unchanged to the other archive, and the object is read back
 //!    there.
-//! 2. The file's xattr names the archive, if the file is where its row says.
-//! 3. The catalogue names the archive. A scan adds the archive to the xattr of a renamed file.
+//! 2. The archive is recorded in the file's xattr, if the file is at the path in its row.
+//! 3. The archive is recorded in the catalogue. A scan adds the archive to the xattr of a renamed
+//!    file.
 //!
 //! An interrupted run leaves a copy that the next run finds. It is deleted with the others when the
 //! object is no longer needed.
@@ -21,14 +23,15 @@ use crate::lower::Found;
 use crate::stored::{Residency, Version};
 
 impl Tier {
-    /// Records on the file of a row that further archives have its version. A renamed file is left
-    /// to a scan.
+    /// Records on the file of a row that additional archives have its version. The residency of a
+    /// renamed file is left to a scan.
     pub(super) fn record_copies(self: &Arc<Self>, row: &ObjectRow) -> Result<()> {
         let Some(found) = self.found_live(row) else { return Ok(()) };
         self.record_copies_on(found.ino(), &row.version).map_err(Error::below(&row.path))
     }
 
-    /// Does the same for an inode, if the version is the file's and it is not being archived again.
+    /// Like [`Self::record_copies`], for an inode, if the version is the file's and it is not being
+    /// archived again.
     fn record_copies_on(self: &Arc<Self>, ino: Ino, version: &Version) -> fslab_vfs::Result<()> {
         let used = self.enter(ino);
         let mut state = self.state(&used.file)?;
@@ -45,8 +48,8 @@ impl Tier {
     }
 
     /// Marks a fully resident file as changed, because no copy of its version is intact. It is
-    /// archived again before it may be released. Returns whether the file is marked now, even if it
-    /// was before. A renamed file is left to a scan.
+    /// archived again before it may be released. Returns whether the file is now marked, even if it
+    /// was marked before. A renamed file is left to a scan.
     pub(super) fn archive_anew(self: &Arc<Self>, row: &ObjectRow) -> Result<bool> {
         let Some(found) = self.found_live(row) else { return Ok(false) };
         self.archive_anew_on(found.ino(), &row.version).map_err(Error::below(&row.path))
@@ -58,7 +61,7 @@ impl Tier {
         let is_its = |known: &KnownResidency| {
             let recorded = &known.recorded.version;
             let is_it = (recorded.object, recorded.location) == (version.object, version.location);
-            // An older catalogue may not know all copies.
+            // An older catalogue may not have all copies.
             is_it && recorded.copies == version.copies && known.offline.is_empty()
         };
         let is_here = !state.is_archiving && state.known().is_some_and(is_its);

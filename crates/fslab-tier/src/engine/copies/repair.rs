@@ -1,8 +1,9 @@
-//! Repair of a damaged container: rewrites it with a whole part from other archives.
+//! Repair of a damaged container: rewrites it with an intact part from other archives.
 //!
 //! Its other parts are kept as far as they can be read, because another part of a bundle may be
-//! whole only there. The container's own list gives its length, since the copy may be cut short. If
-//! it has no list, another copy's list gives it. So a malicious archive can't grow other archives.
+//! intact only there. The container's own list gives its length, since the copy may be truncated.
+//! If it has no list, another copy's list gives it. So a malicious archive can't grow other
+//! archives.
 
 use std::io::{self, ErrorKind};
 use std::sync::Arc;
@@ -72,7 +73,7 @@ impl Repair<'_> {
     }
 
     /// Reads bytes outside the part. If they can't be read at once, they are read in units of a
-    /// chunk, so that one damaged place costs no more than one.
+    /// chunk. So damage at one offset costs at most one chunk.
     fn read_rest(&self, start: u64, bytes: &mut [u8]) -> Result<()> {
         if self.read(self.to, start, bytes).is_ok() {
             return Ok(());
@@ -97,10 +98,10 @@ impl Repair<'_> {
     }
 
     /// Reads bytes from either archive. Bytes missing or damaged in both become zeros; their object
-    /// is damaged in both archives and is reported. If an archive only fails to answer, the
-    /// container is not rewritten, because the archive may still have the bytes. After a read error
-    /// (`EIO`) of the repaired copy the other archive must have the bytes. Such an error may be
-    /// temporary, and zeros would replace the only copy.
+    /// is damaged in both archives and is reported. If an archive does not respond, the container
+    /// is not rewritten, because the archive may still have the bytes. After a read error (`EIO`)
+    /// of the repaired copy, the other archive must have the bytes. Such an error may be temporary,
+    /// and zeros would replace the only copy.
     fn read_either(&self, offset: u64, bytes: &mut [u8]) -> Result<()> {
         let own = match self.read(self.to, offset, bytes) {
             Ok(()) => return Ok(()),
@@ -128,8 +129,8 @@ fn is_gone(error: &io::Error) -> bool {
     matches!(error.kind(), ErrorKind::InvalidData | ErrorKind::UnexpectedEof | ErrorKind::NotFound)
 }
 
-/// Returns the members of a bundle from the list in this copy. The list must name the object that
-/// is known to be in the bundle.
+/// Returns the members of a bundle from the list in this copy. The list must contain the object
+/// that is known to be in the bundle.
 ///
 /// # Errors
 /// Errors of the archive; [`Error::Damaged`] if there is no such list.
@@ -142,7 +143,7 @@ pub(in crate::engine) fn listed(archive: &Arc<dyn Archive>, part: Location) -> R
     if contents.list_bytes > 0 && contents.members.contains(&part) {
         return Ok(contents);
     }
-    let what = Corrupt("no list of the bundle names what is in it");
+    let what = Corrupt("the bundle has no list that contains the object");
     Err(Error::damaged(archive.label(), container, what))
 }
 
@@ -155,7 +156,7 @@ pub(super) fn first_listed<'a>(
 }
 
 /// Returns the length of the whole container in bytes, from the list in this copy or else in
-/// another copy. If no list is left, the container may be a bundle, so it keeps its present length,
+/// another copy. If no list is left, the container may be a bundle, so it keeps its current length,
 /// limited to `BUNDLE_BYTES_MAX`.
 ///
 /// # Errors

@@ -59,7 +59,7 @@ impl Tier {
         self.scrub_within(request, None, &mut |_| Ok(()))
     }
 
-    /// Reads all copies within a rate limit, which also counts written bytes.
+    /// Reads all copies within a rate limit, which also applies to written bytes.
     ///
     /// # Errors
     /// Errors of the catalogue and of `heard`. Errors of archives are part of the result.
@@ -73,7 +73,7 @@ impl Tier {
     }
 
     /// Copies the contents of an archive to others, until each version has as many copies elsewhere
-    /// as the tier requires. The copies that count are read. The archive itself is read only if
+    /// as the tier requires. Each copy that is counted is read. The archive itself is read only if
     /// another copy is missing or damaged.
     ///
     /// # Errors
@@ -89,8 +89,8 @@ impl Tier {
         self.read_copies(request, limit, Some(archive), heard)
     }
 
-    /// Returns how many copies of a version are lacking without those in an archive, and how many
-    /// other archives would take one.
+    /// Returns how many copies of a version would be missing without those in an archive, and how
+    /// many other archives would accept one.
     pub(crate) fn copies_lacking_without(&self, version: &Version, archive: Id) -> (usize, usize) {
         let is_kept =
             |holder: &&Arc<dyn Archive>| holder.refusal().is_none() && holder.id() != archive;
@@ -144,8 +144,8 @@ impl Tier {
 /// A running scrub or drain.
 struct Scrub<'a> {
     tier: &'a Arc<Tier>,
-    /// The archive that is drained. Its copies do not count, and versions without a copy in it are
-    /// skipped.
+    /// The archive that is drained. Its copies are not counted, and versions without a copy in it
+    /// are skipped.
     drained: Option<Id>,
     pace: Pace<'a>,
     found: Scrubbed,
@@ -252,7 +252,7 @@ impl Scrub<'_> {
         self.drained == Some(archive.id())
     }
 
-    /// Returns the archives that take copies and are not recorded as holders of an object.
+    /// Returns the archives that accept copies and are not recorded as holders of an object.
     fn others(&self, row: &ObjectRow) -> Vec<Arc<dyn Archive>> {
         let mut archives = self.tier.active_archives();
         archives.retain(|archive| !row.version.copies.contains(&archive.id()));
@@ -316,8 +316,8 @@ impl Scrub<'_> {
         }
     }
 
-    /// Verifies the lists of a bundle, without which an archive alone does not show the members. A
-    /// list in any archive repairs the others; a copy's own list has precedence.
+    /// Verifies the lists of a bundle. Without them, the members can't be found from the archive
+    /// only. A list in any archive repairs the others; a copy's own list has precedence.
     fn lists(&mut self, row: &ObjectRow) -> Result<()> {
         let holders = self.tier.holders(&row.version);
         let kept = || holders.iter().filter(|archive| !self.is_drained(archive));
@@ -345,7 +345,7 @@ impl Scrub<'_> {
         };
         let places = list_places(&contents, location.container);
         let root = places.iter().find_map(|place| whole_list(teller, place).ok());
-        // A different copy comes first, because it may also supply other bytes that this one lacks.
+        // Another copy is tried first, because it may also supply other bytes that this one lacks.
         let others = holders.iter().filter(|other| other.id() != archive.id()).chain([teller]);
         let whole = others
             .flat_map(|other| places.map(|place| (other, place)))
@@ -416,13 +416,13 @@ impl Scrub<'_> {
     fn note_unavailable(&mut self, error: &Error) {
         let Error::Archive { archive, .. } = error else { return };
         if self.unavailable.insert(archive.clone()) {
-            self.found.missing.push(format!("{error}: its copies were not looked at from here on"));
+            self.found.missing.push(format!("{error}; its remaining copies were not checked"));
         }
     }
 }
 
 /// Whether every copy was verified and is damaged or missing. A copy that was not read, for example
-/// in an unavailable archive, may be whole.
+/// in an unavailable archive, may be intact.
 fn is_lost(version: &Version, damaged: &[(Arc<dyn Archive>, Error)]) -> bool {
     let is_lost = |error: &Error| match error {
         Error::Damaged { .. } => true,
@@ -435,7 +435,7 @@ fn is_lost(version: &Version, damaged: &[(Arc<dyn Archive>, Error)]) -> bool {
     damaged.len() >= version.copies.len() && damaged.iter().all(|(_, error)| is_lost(error))
 }
 
-/// Whether an archive takes no further data: full, over quota, or read only.
+/// Whether an archive accepts no more data, because it is full, over quota or read-only.
 fn is_full(error: &Error) -> bool {
     use fslab_vfs::Errno;
     let Error::Archive { source, .. } = error else { return false };
@@ -448,7 +448,7 @@ fn list_places(contents: &Contents, container: Id) -> [Location; 2] {
     [0, contents.length() - length].map(|offset| Location { container, offset, length })
 }
 
-/// Whether a copy of a bundle has both of its lists, whole and equal.
+/// Whether a copy of a bundle has both of its lists, intact and equal.
 fn has_lists(archive: &Arc<dyn Archive>, member: Location) -> bool {
     let both = |contents: Contents| {
         let [first, last] = list_places(&contents, member.container);
@@ -458,7 +458,7 @@ fn has_lists(archive: &Arc<dyn Archive>, member: Location) -> bool {
     listed(archive, member).and_then(both).is_ok()
 }
 
-/// Fails unless there is a whole list with this root.
+/// Fails unless there is an intact list with this root.
 fn is_list(archive: &Arc<dyn Archive>, place: &Location, root: Option<[u8; 32]>) -> Result<()> {
     match whole_list(archive, place)? {
         found if Some(found) == root => Ok(()),
@@ -466,7 +466,7 @@ fn is_list(archive: &Arc<dyn Archive>, place: &Location, root: Option<[u8; 32]>)
     }
 }
 
-/// Returns the root of a whole list. The list at the end counts only if no bytes follow it.
+/// Returns the root of an intact list. The list at the end is valid only if no bytes follow it.
 fn whole_list(archive: &Arc<dyn Archive>, place: &Location) -> Result<[u8; 32]> {
     let container = place.container;
     archive.forget((KIND, container));
@@ -475,7 +475,7 @@ fn whole_list(archive: &Arc<dyn Archive>, place: &Location) -> Result<[u8; 32]> 
     let length =
         archive.length((KIND, container)).map_err(Error::archive(archive.label(), container))?;
     if place.offset > 0 && length != place.offset + place.length {
-        return Err(list.damaged(Corrupt("it is longer than it was")));
+        return Err(list.damaged(Corrupt("its length has changed")));
     }
     Ok(list.version().root)
 }

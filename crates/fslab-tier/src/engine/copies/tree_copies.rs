@@ -32,7 +32,7 @@ impl Tier {
         let read = ObjectReader::open_any(archive, kind, location).and_then(|tree| {
             check(&tree, request)?;
             let is_it = tree.version().root == root;
-            let what = Corrupt("what was written is not what is read back");
+            let what = Corrupt("the data read back differs from the written data");
             if is_it { Ok(()) } else { Err(tree.damaged(what)) }
         });
         if let Err(Error::Damaged { .. }) = &read {
@@ -43,9 +43,9 @@ impl Tier {
         read
     }
 
-    /// Verifies all archived trees. A damaged tree is only reported: another copy of it serves a
-    /// rebuild equally well, and the next tree is better. An archive without trees, such as the
-    /// replacement of a lost archive, gets the newest tree of the others.
+    /// Verifies all archived trees. A damaged tree is only reported: a rebuild can use another copy
+    /// of it, and the next tree is newer. An archive without trees, such as the replacement of a
+    /// lost archive, gets the newest tree of the others.
     pub(super) fn scrub_trees(&self, request: &Request, scrubbed: &mut Scrubbed) -> Result<()> {
         let (mut last, mut without, copy_targets) = (None, Vec::new(), self.active_archives());
         for archive in self.archives() {
@@ -102,7 +102,7 @@ impl Tier {
 }
 
 impl Scrubbed {
-    /// Records the error of a tree. Copies in an unavailable archive do not count as damaged.
+    /// Records the error of a tree. Copies in an unavailable archive are not treated as damaged.
     fn note_tree(&mut self, error: &Error) {
         let told = if error.is_unavailable() { &mut self.missing } else { &mut self.damaged };
         told.push(format!("an archived tree: {error}"));

@@ -27,12 +27,14 @@ impl Tier {
         let row =
             row.filter(|row| matches!(row.state, ObjectState::Replaced | ObjectState::Removed));
         let row = row.ok_or_else(|| Error::Refused {
-            what: format!("no version {object} was replaced or removed; see `fslab tier versions`"),
+            what: format!(
+                "version {object} was not replaced or removed; see `fslab tier versions`"
+            ),
         })?;
         if Found::at(&self.lower, path).is_ok() {
             return Err(Error::Refused { what: format!("{}: exists", shown(path)) });
         }
-        // A live version does not expire while the file is made. After a crash before the file
+        // A live version does not expire while the file is made. If a crash happens before the file
         // exists, a scan resolves the row. The file gets a new file identity; with the old one it
         // would share the versions of the original file.
         let (since, file) = (self.around.calendar.now(), self.around.identities.make());
@@ -45,7 +47,7 @@ impl Tier {
             self.catalogue.put(std::slice::from_ref(&row))?;
         }
         let (after, problems) = made?;
-        // The row names the new inode, unless the file was recorded as removed meanwhile.
+        // The row refers to the new inode, unless the file was recorded as removed meanwhile.
         let change = after.map(|after| RowChange { before, after });
         self.catalogue.put_where_still(&change)?;
         Ok((row.version.size, problems))
@@ -59,7 +61,7 @@ impl Tier {
         // write.
         let is_trusting = row.inode != Id::default()
             || self.holders(&row.version).iter().all(|archive| archive.is_authentic());
-        // The end of the engine must make the file's directory durable, too.
+        // The shutdown of the engine must make the file's directory durable, too.
         self.lifecycle.note_change();
         let poison = self.settings.poison;
         let options = Options { trust: is_trusting, poison, ..Options::default() };
@@ -77,7 +79,7 @@ impl Tier {
             Ok(self.reader(archive, version)?.attributes().clone())
         });
         match kept {
-            // No copy is intact, but together they may have every part.
+            // No copy is intact, but together the copies may have every part.
             Err(_) if self.holders(version).len() > 1 => {
                 CombinedCopies::attributes(self.holders(version), version)
             }

@@ -25,13 +25,13 @@ impl Tier {
         let bytes: usize =
             attributes.xattrs.iter().map(|(name, value)| name.len() + value.len()).sum();
         if bytes + path.len() + attributes.target.len() > ATTRIBUTES_BYTES_MAX / 2 {
-            let why = "has more xattrs than an archive takes (512 KiB)";
+            let why = "has more xattrs than an archive accepts (512 KiB)";
             return Err(Error::NotNow { path: crate::error::shown(path), why });
         }
         Ok(attributes)
     }
 
-    /// The value of an xattr as programs see it.
+    /// Returns the value of an xattr as programs see it.
     pub(crate) fn shown_xattr(&self, ino: Ino, name: &OsStr, value: Vec<u8>) -> Vec<u8> {
         if ino == Ino::ROOT { self.root.xattr_shown(name, value) } else { value }
     }
@@ -56,11 +56,11 @@ impl Tier {
     }
 
     /// Returns the attributes of an inode as the mount shows them. A file with offline bytes has at
-    /// least one block. A kill while blocks were put in place does not change the modification
-    /// time.
+    /// least one block. A kill while recalled blocks were written does not change the modification
+    /// time that is shown.
     ///
     /// # Errors
-    /// Errors of the file system below.
+    /// Errors of the lower file system.
     pub fn shown(&self, attr: Attr) -> fslab_vfs::Result<Attr> {
         let may_seem_empty = attr.size > 0 && attr.blocks == 0;
         if attr.kind != FileKind::Regular || !(may_seem_empty || self.is_in_doubt()) {
@@ -76,7 +76,7 @@ impl Tier {
     }
 
     /// Returns the present residency of an inode. A residency copied from another file (for example
-    /// by `rsync -X`, or by `cp -a` as root) is ignored unless it names offline blocks.
+    /// by `rsync -X`, or by `cp -a` as root) is ignored unless it records offline blocks.
     pub(crate) fn residency_of(&self, attr: &Attr) -> ReadResidency {
         let known = match self.in_use(attr.ino) {
             Some(file) => self.present_residency(&file),

@@ -1,4 +1,4 @@
-//! A cache of recalled blocks for read-only tiers, which do not write blocks to the files below.
+//! A cache of recalled blocks for read-only tiers, which do not write blocks to the lower files.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -47,7 +47,7 @@ impl BlockCache {
 }
 
 impl Tier {
-    /// Returns the first block of a range whose bytes are neither in the file below nor in memory.
+    /// Returns the first block of a range whose bytes are neither in the lower file nor in memory.
     pub(in crate::engine) fn first_missing(
         &self,
         known: &KnownResidency,
@@ -63,13 +63,13 @@ impl Tier {
         None
     }
 
-    /// Whether the bytes of a block are neither in the file below nor in memory.
+    /// Whether the bytes of a block are neither in the lower file nor in memory.
     pub(in crate::engine) fn is_missing(&self, known: &KnownResidency, block: u64) -> bool {
         known.offline.contains(block)
             && !(self.settings.read_only && self.files.cache.get(known, block).is_some())
     }
 
-    /// Keeps a block in memory, including bytes that were written into it below the mount.
+    /// Keeps a block in memory, including bytes that were written into it without the mount.
     pub(in crate::engine) fn keep_in_memory(
         &self,
         state: &FileState,
@@ -91,8 +91,8 @@ impl Tier {
         Ok(())
     }
 
-    /// Copies cached blocks over bytes that were read below at an offset; returns whether all
-    /// offline blocks were cached.
+    /// Copies cached blocks over bytes that were read from the lower file at an offset; returns
+    /// whether all offline blocks were cached.
     pub(super) fn show_from_memory(
         &self,
         known: &KnownResidency,

@@ -1,11 +1,11 @@
-//! Edits of released files that were made below the mount, while the tree was not mounted.
+//! Edits of released files that were made in the lower directory, while the tree was not mounted.
 //!
 //! Released blocks are holes. Data in an offline block was written by a program that used the lower
-//! file. The data is kept, and a recall fills the space around it. Sectors of zeros are recalled
-//! nevertheless. They come from padded pages, from preallocation in holes, and from a power cut
-//! during a recall.
+//! file. The data is kept, and a recall fills the space around it. Sectors of zeros are
+//! nevertheless recalled. They come from padded pages, from preallocation in holes, and from a
+//! power cut during a recall.
 //!
-//! A file without any hole may have been rewritten completely, including zeros. Then none of its
+//! A file without holes may have been rewritten completely, including zeros. Then none of its
 //! blocks is offline. It is treated as rewritten only if its modification time or size differs, and
 //! if the engine has neither changed nor moved any of it.
 
@@ -21,10 +21,10 @@ use crate::poison::{changed_in, differing_sectors};
 use crate::runs::Runs;
 use crate::stored::{BLOCK_BYTES, Residency};
 
-/// Limits of the page size in bytes; between them, the block size of the file is used.
+/// Limits of the page size in bytes; the block size of the file is used if it lies between them.
 const PAGE_BYTES: Range<u64> = 4096..128 << 10;
 
-/// A file below that is examined for edits.
+/// A lower file that is examined for edits.
 pub(super) struct DataBelow<'a> {
     own: &'a OwnFile,
     size: u64,
@@ -55,8 +55,8 @@ impl<'a> DataBelow<'a> {
                 break;
             };
             next = data.end;
-            // Data that touches the block's border may continue there, as an edit or as a recalled
-            // block.
+            // Data that touches the block's border may continue there, either as an edit or as a
+            // recalled block.
             let within = data.start..data.end.min(end);
             let (first, last) = (self.start_of(&within)?, self.end_of(&within)?);
             self.keep(first..last.max(first), &mut pieces)?;
@@ -121,8 +121,9 @@ impl<'a> DataBelow<'a> {
 }
 
 impl Tier {
-    /// Finds out whether a file that the engine has neither changed nor moved was rewritten below
-    /// the mount. Returns `false` if that can't be determined, since edits would then be lost.
+    /// Determines whether a file that the engine has neither changed nor moved was rewritten
+    /// without the mount. Returns `false` if that can't be determined, since edits would then be
+    /// lost.
     pub(super) fn find_rewrite_below(
         &self,
         ino: Ino,
@@ -131,8 +132,8 @@ impl Tier {
     ) -> Result<bool> {
         let recorded = &known.recorded;
         let is_said = recorded.changed || recorded.moving;
-        // A file recorded as changed has a different time anyway. In a poisoned file each edit is
-        // recognized by itself.
+        // A file recorded as changed may have a different time anyway. In a poisoned file each edit
+        // is recognized separately.
         let is_plain = known.offline.is_empty() || recorded.is_poisoned();
         if is_plain || is_said || is_same(recorded, attr) {
             return Ok(true);
@@ -155,14 +156,17 @@ impl Tier {
         if !known.is_rewritten {
             return Ok(());
         }
-        tracing::warn!("{}: was written anew behind the mount, and stays so", self.name(ino));
+        tracing::warn!(
+            "{}: was rewritten without the mount; the new content is kept",
+            self.name(ino)
+        );
         let own = self.open_own(ino, true)?;
         own.sync()?;
         self.repair(&own, known, Residency { offline: Runs::new(), ..known.recorded.clone() })
     }
 
-    /// Whether a file was changed since it was archived. Its size and time show changes below the
-    /// mount, unless the file is in use here or a recall was interrupted.
+    /// Whether a file was changed since it was archived. Its size and time reveal changes made
+    /// without the mount, unless the file is in use here or a recall was interrupted.
     pub(crate) fn is_changed(&self, known: &Residency, attr: &Attr) -> bool {
         let was_moving = known.moving && attr.size == known.version.size;
         let is_told = was_moving || self.in_use(attr.ino).is_some();
@@ -216,7 +220,7 @@ impl Tier {
         Ok(if is_told { pieces } else { Vec::new() })
     }
 
-    /// Returns the first offline block of a poisoned file that was edited below.
+    /// Returns the first offline block of a poisoned file that was edited in the lower file.
     pub(in crate::engine) fn first_edited_block(
         &self,
         ino: Ino,
@@ -233,12 +237,12 @@ impl Tier {
         Ok(None)
     }
 
-    /// Whether the file system below distinguishes holes from data, tested with a temporary file.
+    /// Whether the lower file system distinguishes holes from data, tested with a temporary file.
     fn tells_holes(&self) -> bool {
         let ask = || match has_hole(&*self.lower, &self.request()) {
             Ok(has_hole) => has_hole,
             Err(error) => {
-                tracing::info!(%error, "it can't be told whether the tree below shows holes");
+                tracing::info!(%error, "can't test whether the lower file system reports holes");
                 false
             }
         };

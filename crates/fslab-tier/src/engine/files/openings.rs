@@ -11,11 +11,11 @@ use crate::engine::files::{FileState, TieredFile};
 use crate::stored::Residency;
 
 /// Minimum age in seconds of a modification time that a change made now can't repeat, whatever the
-/// timestamp resolution of the file system below.
+/// timestamp resolution of the lower file system.
 const SETTLED_SECONDS: i64 = 2;
 
 impl Tier {
-    /// Opens the file below and counts the opening. A file with offline bytes bypasses the kernel's
+    /// Opens the lower file and counts the opening. A file with offline bytes bypasses the kernel's
     /// page cache, because requests for pages that the kernel reads ahead can't be interrupted.
     pub(crate) fn open_below(
         &self,
@@ -34,9 +34,9 @@ impl Tier {
         state.handles += 1;
         state.writers += usize::from(mode.writes());
         if truncates && let Err(error) = self.emptied(&mut state) {
-            // The file is empty. Its xattr names blocks past the end, which are ignored.
+            // The file is empty. Its xattr records blocks past the end, which are ignored.
             let name = self.name(file.ino());
-            tracing::warn!(%error, "{name}: what is known of it could not be kept");
+            tracing::warn!(%error, "{name}: can't write its residency");
         }
         if !state.is_resident() {
             opened.backing = None;
@@ -63,11 +63,11 @@ impl Tier {
         state.writers = state.writers.saturating_sub(usize::from(mode.writes()));
         if let Err(error) = self.unmark_untouched(&mut state) {
             let name = self.name(file.ino());
-            tracing::warn!(%error, "{name}: not changed, and will be archived again all the same");
+            tracing::warn!(%error, "{name}: was not changed, but will be archived again");
         }
     }
 
-    /// Whether the file is unchanged since it was archived, and every later write changes its
+    /// Whether the file is unchanged since it was archived, and every later write would change its
     /// modification time. The time must show writes by the kernel, which the daemon does not see.
     fn would_show_a_write(&self, state: &FileState) -> bool {
         let Some(known) = state.known() else { return false };
@@ -77,7 +77,7 @@ impl Tier {
     }
 
     /// Clears the changed flag after the last possible writer has closed the file without writing.
-    /// Archives then still hold the file's version.
+    /// Archives then still contain the file's version.
     fn unmark_untouched(&self, state: &mut FileState) -> Result<()> {
         let untouched = state.untouched == Some(state.changes) && state.writers == 0;
         let recorded = state.recorded().filter(|recorded| untouched && recorded.changed);
@@ -93,8 +93,8 @@ impl Tier {
         Ok(self.state(file)?.known().is_none())
     }
 
-    /// Queries a file, or changes something other than its contents, while no block is being put in
-    /// place. Putting a block in place changes the file's permissions and times for a moment.
+    /// Queries a file, or changes its attributes or xattrs, while no recalled block is being
+    /// written. Writing a recalled block temporarily changes the file's permissions and times.
     pub(crate) fn at_rest<T>(
         &self,
         file: &TieredFile,
@@ -117,9 +117,10 @@ impl Tier {
             let set = || self.lower.setattr(request, file.ino(), handle, changes);
             return self.at_rest(file, set);
         }
-        // This must precede the change of the time, because the time shows edits made below.
+        // This must precede the change of the time, because the time reveals edits in the lower
+        // file.
         let mut state = self.state(file)?;
-        // A modification time that was set explicitly no longer shows whether somebody wrote.
+        // A modification time that was set explicitly no longer reveals writes.
         state.untouched = None;
         self.mark_edited_below(&mut state)?;
         let attr = self.lower.setattr(request, file.ino(), handle, changes)?;
@@ -130,8 +131,8 @@ impl Tier {
         Ok(attr)
     }
 
-    /// Marks a file as changed if its size or time shows an edit below the mount, because the time
-    /// is about to be overwritten.
+    /// Marks a file as changed if its size or time reveals an edit without the mount, because the
+    /// time is about to be overwritten.
     fn mark_edited_below(&self, state: &mut FileState) -> Result<()> {
         let Some(recorded) = state.recorded() else { return Ok(()) };
         if is_same(recorded, &self.attr_below(state.ino, None)?) {

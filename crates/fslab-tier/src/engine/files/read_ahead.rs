@@ -2,7 +2,8 @@
 //! readers the next blocks are requested in advance.
 //!
 //! Each handle has its own position, so that two readers of a file do not disturb each other. A
-//! window of blocks moves ahead of it, whether the blocks read were resident or recalled.
+//! window of blocks moves ahead of this position, whether the blocks read were resident or
+//! recalled.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -36,7 +37,7 @@ struct Progress {
 
 impl ReadAhead {
     /// Records a read, and returns the blocks to request in advance. Blocks that were already
-    /// requested are left out. The range is empty if the reader is not sequential.
+    /// requested are skipped. The range is empty if the reader is not sequential.
     fn note(&self, bytes: Range<u64>, ahead: u64) -> Range<u64> {
         let mut progress = self.0.lock();
         let Progress { end, is_in_order, asked } = *progress;
@@ -57,7 +58,7 @@ impl Tier {
     /// Reads from a file; waits only for blocks of the range.
     ///
     /// # Errors
-    /// Errors of a recall or of the file below.
+    /// Errors of a recall or of the lower file.
     pub(crate) fn read(
         &self,
         file: &Arc<TieredFile>,
@@ -97,7 +98,7 @@ impl Tier {
 mod tests {
     use super::*;
 
-    /// Returns the blocks requested in advance for reads at these places, given in quarters of a
+    /// Returns the blocks requested in advance for reads at these offsets, given in quarters of a
     /// block.
     fn ahead(reads: &[(u64, u64)]) -> Vec<Range<u64>> {
         let (place, scale) = (ReadAhead::default(), BLOCK_BYTES / 4);

@@ -1,12 +1,12 @@
 //! The residency xattr of a file, and the order in which it may be written.
 //!
-//! 1. A block is durable below before the xattr records it as resident. Otherwise a crash could
-//!    leave zeros in a block that is recorded as resident.
+//! 1. A block is durable in the lower file before the xattr records it as resident. Otherwise a
+//!    crash could leave zeros in a block that is recorded as resident.
 //! 2. The xattr durably records that a file is changed before a byte changes. Otherwise the next
-//!    release could free bytes that no archive has.
+//!    release could free bytes that no archive contains.
 //! 3. The xattr durably records a block as offline before its bytes are freed.
 //!
-//! So the xattr may still name blocks as offline that were recalled. They are recalled again.
+//! So the xattr may still record blocks as offline that were recalled. They are recalled again.
 
 use fslab_vfs::{Attr, Errno, Ino, Result};
 
@@ -33,9 +33,9 @@ pub enum Durable {
 }
 
 impl Tier {
-    /// Records the location of a file's bytes, after the bytes are durable. Removing truncated
-    /// blocks from the xattr is always made durable, because a later extension of the file does not
-    /// check for them.
+    /// Records the location of a file's bytes, after the bytes are durable. The removal of
+    /// truncated blocks from the xattr is always made durable, because a later extension of the
+    /// file does not check for them.
     pub(in crate::engine) fn record(&self, state: &mut FileState, durable: Durable) -> Result<()> {
         self.sync_below(state)?;
         let size = self.attr_below(state.ino, None)?.size;
@@ -54,13 +54,13 @@ impl Tier {
         self.write_mark(state, residency, durable)
     }
 
-    /// Returns the present time in seconds, as residencies record it.
+    /// Returns the current time in seconds, as in residencies.
     pub(in crate::engine) fn now_seconds(&self) -> u32 {
         let seconds = self.around.calendar.now().seconds;
         seconds.clamp(0, u32::MAX.into()) as u32
     }
 
-    /// Writes a residency, and notes that the engine's end has something to sync.
+    /// Writes a residency, and records that a sync is needed at shutdown.
     pub(in crate::engine) fn write_residency(&self, ino: Ino, residency: &Residency) -> Result<()> {
         self.lifecycle.note_change();
         self.around.marks.write(&*self.lower, &self.request(), ino, residency)
@@ -80,18 +80,18 @@ impl Tier {
         }
     }
 
-    /// Does the same for a caller that holds the lock of the file's state.
+    /// Like [`Self::residency_below`], for a caller that holds the lock of the file's state.
     pub(in crate::engine) fn residency_at_rest(&self, ino: Ino) -> ReadResidency {
         self.around.marks.read_at_rest(&*self.lower, ino)
     }
 
     /// Returns the value of an xattr that users set, for the policy. If the owner's tier may not
-    /// read the file, it gives itself permission for a moment. An unreadable xattr whose file's
-    /// marks are not believed counts as absent. The caller must not hold the lock of the file's
+    /// read the file, it temporarily gives itself the permission. An unreadable xattr is treated as
+    /// missing if the file's marks are not trusted. The caller must not hold the lock of the file's
     /// state.
     ///
     /// # Errors
-    /// Errors of the file system below, if it is unknown whether the xattr exists.
+    /// Errors of the lower file system, if it is unknown whether the xattr exists.
     pub(crate) fn users_xattr(&self, attr: &Attr, name: &str) -> Result<Option<Vec<u8>>> {
         let marks = self.around.marks;
         let get = || stored::marks::get(&*self.lower, attr.ino, name);
@@ -109,8 +109,8 @@ impl Tier {
         }
     }
 
-    /// Whether a file names an object, or might; the object must then stay. The caller keeps a
-    /// lookup reference to the inode, whatever its present name.
+    /// Whether a file refers to an object, or may do so; the object must then be kept. The caller
+    /// keeps a lookup reference to the inode, whatever its present name.
     pub(in crate::engine) fn may_name(&self, ino: Ino, object: Id) -> bool {
         match self.residency_below(ino) {
             Ok(known) => known.is_some_and(|known| known.version.object == object),
@@ -176,10 +176,10 @@ impl Tier {
         self.record(&mut state, Durable::Later)
     }
 
-    /// Repairs times that a crash left wrong, and finds changes made below the mount.
+    /// Repairs times that a crash left wrong, and finds changes made without the mount.
     ///
-    /// If blocks were being put in place, a different time may be that of such a block, or of a
-    /// later change below the mount. The file therefore counts as changed. Its time is restored
+    /// If blocks were being moved, a different time may be that of such a block, or of a later
+    /// change without the mount. The file is therefore treated as changed. Its time is restored
     /// only after that is durably recorded, because nothing else shows a change.
     pub(super) fn repair_times(
         &self,
@@ -195,7 +195,7 @@ impl Tier {
         }
         let own = self.open_own(ino, true)?;
         if !is_same && !recorded.changed {
-            tracing::warn!("{}: changed behind the mount since it was archived", self.name(ino));
+            tracing::warn!("{}: changed without the mount after it was archived", self.name(ino));
             let moving = recorded.moving && attr.size == size;
             self.repair(&own, known, Residency { changed: true, moving, ..recorded.clone() })?;
         }
@@ -220,8 +220,8 @@ impl Tier {
         Ok(())
     }
 
-    /// Updates the xattr before a file grows. Otherwise blocks that the xattr names at or past the
-    /// present end would be recalled into the new part.
+    /// Updates the xattr before a file grows. Otherwise blocks that the xattr records as offline at
+    /// or past the present end would be recalled into the new part.
     pub(super) fn record_before_growth(&self, state: &mut FileState, size: u64) -> Result<()> {
         if state.known().is_some_and(|known| names_too_much(known, size)) {
             if let Some(known) = state.known_mut() {
@@ -233,13 +233,13 @@ impl Tier {
     }
 }
 
-/// Whether the xattr names blocks past the end of a file as offline, or its resident last block.
+/// Whether the xattr records blocks past the end of a file as offline, or its resident last block.
 fn names_too_much(known: &KnownResidency, size: u64) -> bool {
     behind(&known.recorded.offline, size) != behind(&known.offline, size)
 }
 
-/// Lets go of recalled blocks of a changed file if there are more runs than the xattr takes. Before
-/// the last block, a resident block that the xattr names as offline was recalled and not changed.
+/// Drops recalled blocks of a changed file if there are more runs than the xattr can record. Before
+/// the last block, a resident block that the xattr records as offline was recalled and not changed.
 fn forget_surplus(known: &mut KnownResidency, size: u64) {
     if !known.recorded.changed || known.offline.pieces() <= PIECES_MAX {
         return;

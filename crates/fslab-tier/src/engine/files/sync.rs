@@ -1,10 +1,10 @@
 //! Syncing the lower file, and the state after a failed sync.
 //!
 //! The kernel reports lost writes once, forgets them, and then reports success. Blocks that the
-//! xattr names as offline are in archives, so none of their data is lost while they are not
-//! recorded as resident. So after a failed sync no further block becomes resident until the file's
+//! xattr records as offline are in archives, so none of their data is lost while they are not
+//! recorded as resident. So after a failed sync no other block becomes resident until the file's
 //! last user has left and the file is examined again. Lost bytes that the kernel still shows are
-//! dropped, because a recall would take them for edits.
+//! dropped, because a recall would treat them as edits.
 
 use fslab_vfs::{Errno, Error, FileSystem, Handle, Request, Result};
 
@@ -13,10 +13,10 @@ use crate::engine::files::{FileState, TieredFile};
 use crate::stored::format::blocks_of;
 
 impl Tier {
-    /// Makes bytes and xattrs of the file below durable.
+    /// Makes bytes and xattrs of the lower file durable.
     ///
     /// # Errors
-    /// Errors of the file below; `EIO` after a failed sync.
+    /// Errors of the lower file; `EIO` after a failed sync.
     pub(in crate::engine) fn sync_below(&self, state: &mut FileState) -> Result<()> {
         if state.sync_failed {
             return Err(Errno::IO.into());
@@ -38,12 +38,13 @@ impl Tier {
     /// recalled again when they are read, because the kernel may have dropped them.
     fn forget_unsynced(&self, state: &mut FileState, error: &Error) {
         let name = self.name(state.ino);
-        tracing::error!(%error, "{name}: could not be made durable: close it and look at it again");
+        tracing::error!(%error, "{name}: could not be made durable: close the file and check its \
+            content");
         state.sync_failed = true;
         if let Err(error) = state.own(self).and_then(|own| own.drop_pages()) {
-            tracing::error!(%error, "{name}: may show bytes that are lost, until it is closed");
+            tracing::error!(%error, "{name}: may show lost bytes until it is closed");
         }
-        // With an unknown size the file can't be read either.
+        // If the size is unknown, the file can't be read either.
         let size = self.attr_below(state.ino, None).map_or(u64::MAX, |attr| attr.size);
         let Some(known) = state.known_mut() else { return };
         let mut recalled = known.recorded.offline.clone();
@@ -55,7 +56,7 @@ impl Tier {
     /// Flushes a file when a program closes a descriptor.
     ///
     /// # Errors
-    /// Errors of the file below.
+    /// Errors of the lower file.
     pub fn flush(&self, file: &TieredFile, request: &Request, handle: Handle) -> Result<()> {
         let flushed = self.lower.flush(request, file.ino(), handle);
         flushed.inspect_err(|error| {
@@ -72,7 +73,7 @@ impl Tier {
     /// Makes a file and its residency durable.
     ///
     /// # Errors
-    /// Errors of the file below.
+    /// Errors of the lower file.
     pub fn fsync(
         &self,
         file: &TieredFile,

@@ -1,6 +1,6 @@
 //! Writes, truncations and hole punching in partly offline files. Only the blocks at the edges of a
-//! change are recalled, since some of their bytes stay. Blocks that are overwritten completely are
-//! not recalled.
+//! change are recalled, since some of their bytes are kept. Blocks that are overwritten completely
+//! are not recalled.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -40,8 +40,8 @@ impl Change {
         first..behind.max(first)
     }
 
-    /// Returns the blocks that must be resident first, because some of their bytes stay: at most
-    /// three.
+    /// Returns the blocks that must be resident first, because some of their bytes are kept: at
+    /// most three.
     fn edges(self, size: u64) -> impl Iterator<Item = u64> {
         let covered = self.covered(size);
         let met = blocks_met(self.offset, self.length);
@@ -86,7 +86,7 @@ impl Tier {
     /// Writes to a file.
     ///
     /// # Errors
-    /// Errors of recalling the edges, and of the file below.
+    /// Errors of recalling the edges, and of the lower file.
     pub fn write(
         &self,
         file: &Arc<TieredFile>,
@@ -141,7 +141,7 @@ impl Tier {
     /// Changes the size, and the other requested attributes.
     ///
     /// # Errors
-    /// Errors of recalling the edge, and of the file below.
+    /// Errors of recalling the edge, and of the lower file.
     pub fn resize(
         &self,
         file: &Arc<TieredFile>,
@@ -163,7 +163,7 @@ impl Tier {
         Ok(attr)
     }
 
-    /// Records that a file was emptied while it was opened below.
+    /// Records that a file was emptied when the lower file was opened.
     pub(crate) fn emptied(&self, state: &mut FileState) -> Result<()> {
         if let Some(known) = state.known_mut() {
             known.offline.cut(0);
@@ -175,7 +175,7 @@ impl Tier {
     /// Reserves, punches, zeroes or moves a range.
     ///
     /// # Errors
-    /// Errors of recalls and of the file below.
+    /// Errors of recalls and of the lower file.
     pub fn fallocate(
         &self,
         file: &Arc<TieredFile>,
@@ -209,7 +209,7 @@ impl Tier {
     /// Copies into a file from another, or from another part of itself.
     ///
     /// # Errors
-    /// Errors of recalls and of the files below. `EIO` if a failed sync has lost blocks of the
+    /// Errors of recalls and of the lower files. `EIO` if a failed sync has lost blocks of the
     /// source.
     pub fn copy(
         &self,
@@ -222,7 +222,8 @@ impl Tier {
         let size = self.attr_below(from, None)?.size;
         let length = length.min(size.saturating_sub(source_offset)).min(COPY_BYTES_MAX);
         self.recall(source_file, blocks_met(source_offset, length), request, Class::Waiting)?;
-        // Completely: a copy that ends early must not leave a block mixed from both.
+        // All of it is recalled: a copy that ends early must not leave a block with bytes of both
+        // files.
         self.recall(target_file, blocks_met(target_offset, length), request, Class::Waiting)?;
         let (mut state, ..) = self.ready(target_file, request, |_| Change {
             offset: target_offset,
@@ -242,10 +243,10 @@ impl Tier {
         Ok(done)
     }
 
-    /// Returns the offset of the next data or hole; offline blocks count as data.
+    /// Returns the offset of the next data or hole; offline blocks are treated as data.
     ///
     /// # Errors
-    /// `ENXIO` past the end or the last data, as for any file; errors of the file below.
+    /// `ENXIO` past the end or the last data, as for any file; errors of the lower file.
     pub fn seek(
         &self,
         file: &TieredFile,
@@ -294,7 +295,7 @@ impl Tier {
 const COPY_BYTES_MAX: u64 = 16 << 20;
 
 /// Returns the first blocks that must be recalled before a change. If the offline blocks have as
-/// many runs as the xattr takes, that is the smallest run.
+/// many runs as the xattr can record, that is the smallest run.
 fn missing(state: &FileState, change: Change, size: u64) -> Option<Range<u64>> {
     let offline = &state.known()?.offline;
     let edge = change.edges(size).find(|block| offline.contains(*block));

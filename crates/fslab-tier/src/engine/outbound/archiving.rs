@@ -1,9 +1,9 @@
-//! Archiving a file. Its offline blocks are read from archives and stay offline.
+//! Archiving a file. Its offline blocks are read from archives and remain offline.
 //!
 //! 1. The catalogue records the object as pending, so that it is found whatever happens.
 //! 2. The file is written to as many archives as copies are required, and read back from each.
-//! 3. The file is synced, and its xattr durably names the new version, unless a change of the file
-//!    has begun meanwhile.
+//! 3. The file is synced, and its xattr durably refers to the new version, unless a change of the
+//!    file has begun meanwhile.
 //! 4. The catalogue records the object as the latest version of the file, and the previous one as
 //!    replaced.
 
@@ -38,7 +38,7 @@ pub enum Archived {
         /// Size of the file in bytes.
         bytes: u64,
     },
-    /// Archives already held the file in its present state.
+    /// Archives already contained the file in its present state.
     Before,
 }
 
@@ -89,7 +89,7 @@ impl Drop for Job {
 }
 
 impl Tier {
-    /// Archives a file, unless archives hold its present state.
+    /// Archives a file, unless archives contain its present state.
     ///
     /// # Errors
     /// If the file is open for writing or was changed meanwhile, or if an archive fails. The file
@@ -128,7 +128,7 @@ impl Tier {
         self.counters.add(Counter::ArchivedBytes, bytes);
     }
 
-    /// Begins to archive a file; returns `None` if archives hold its present state.
+    /// Begins to archive a file; returns `None` if archives contain its present state.
     pub(super) fn begin_job(
         self: &Arc<Self>,
         ino: Ino,
@@ -167,7 +167,7 @@ impl Tier {
             }
             let attr = self.attr_below(file.ino(), None).map_err(below())?;
             if attr.kind != FileKind::Regular {
-                return Err(not_now("is no regular file"));
+                return Err(not_now("is not a regular file"));
             }
             if !self.around.marks.are_believed(&attr) {
                 return Err(Error::Foreign { path: crate::error::shown(path) });
@@ -185,7 +185,8 @@ impl Tier {
         }
     }
 
-    /// Returns offline blocks that were edited below. Their contents are known only after a recall.
+    /// Returns offline blocks that were edited in the lower directory. Their contents are known
+    /// only after a recall.
     fn offline_with_data(
         &self,
         ino: Ino,
@@ -207,9 +208,9 @@ impl Tier {
         Ok(None)
     }
 
-    /// Whether a file needs no new copies. Copies in an unavailable archive count, since it is
-    /// expected to return. A copy in another tree's archive counts if the file has offline blocks,
-    /// since they would have to be recalled; a scrub copies them.
+    /// Whether a file needs no new copies. Copies in an unavailable archive are counted, since it
+    /// is expected to return. A copy in another tree's archive is counted if the file has offline
+    /// blocks, since they would have to be recalled; a scrub copies them.
     fn is_archived(&self, before: &Residency) -> bool {
         let mut holders = self.holders_anywhere(&before.version);
         holders.retain(|archive| !before.offline.is_empty() || archive.refusal().is_none());
@@ -332,7 +333,7 @@ impl Tier {
         Ok(())
     }
 
-    /// Returns a block of the previous version, from an archive that holds it.
+    /// Returns a block of the previous version, from an archive that contains it.
     fn offline_block(&self, job: &Job, block: u64) -> Result<Vec<u8>> {
         let before = job.before.as_ref().ok_or_else(|| changed_meanwhile(&job.path))?;
         match self.fetch(job.file(), &before.version, block).map_err(Error::below(&job.path))? {
@@ -413,7 +414,7 @@ impl Tier {
         let removed =
             delete_from(archives, container).and_then(|()| self.catalogue.remove(rows).map(drop));
         if let Err(error) = removed {
-            tracing::warn!(%error, "an object that nobody needs is left to the next scan");
+            tracing::warn!(%error, "can't delete an unneeded object; the next scan deletes it");
         }
     }
 }
@@ -430,16 +431,17 @@ pub(in crate::engine) fn delete_from(archives: &[Arc<dyn Archive>], container: I
     deleted.into_iter().collect()
 }
 
-/// Returns why a file of this size can't be archived. Holes need no space, but the table that
-/// describes them does. Without a limit, a file of holes could fill disks and archives.
+/// Returns the reason why a file of this size can't be archived, if any. Holes need no space, but
+/// the table that describes them does. Without a limit, a file of holes could fill disks and
+/// archives.
 fn too_large(attr: &Attr, offline: &Runs) -> Option<&'static str> {
     let blocks = blocks_of(attr.size);
     let table_bytes = blocks * size_of::<EntryRecord>() as u64;
     let data_bytes = attr.blocks.saturating_mul(SECTOR_BYTES) + offline.count() * BLOCK_BYTES;
     if blocks > PAGES_MAX * PAGE_ENTRIES {
-        Some("is larger than an archive takes (2 PiB)")
+        Some("is larger than an archive accepts (2 PiB)")
     } else if table_bytes > HOLES_TABLE_BYTES_MAX.max(data_bytes) {
-        Some("has so many holes that what says where they are would be larger than what is not")
+        Some("has so many holes that its block table would be larger than its data")
     } else {
         None
     }

@@ -1,10 +1,10 @@
 //! Bundling: the small files of an archiving run are written to one container.
 //!
-//! 1. The files are read one by one; a file that changes while it is read is left out.
+//! 1. The files are read one by one; a file that changes while it is read is skipped.
 //! 2. The catalogue records all objects of the bundle as pending, in one step.
 //! 3. The bundle is written to as many archives as copies are required, and read back from each.
-//! 4. Each file is synced, and its xattr durably names the new version, unless a change of the file
-//!    has begun.
+//! 4. Each file is synced, and its xattr durably refers to the new version, unless a change of the
+//!    file has begun.
 //! 5. The catalogue records all of them as the latest versions of their files, in one step.
 
 use std::collections::HashMap;
@@ -28,22 +28,22 @@ use crate::rate_limit::{Pace, RateLimit};
 use crate::stored::format::{BLOCK_BYTES, BUNDLE_BYTES_MAX, KIND_BUNDLE, MEMBERS_MAX};
 use crate::stored::{Attributes, Location};
 
-/// Maximum of the size limit below which files are bundled, in bytes.
+/// Maximum of the size limit for bundled files, in bytes.
 pub const BUNDLED_BYTES_MAX: u64 = BLOCK_BYTES;
 
 /// A bundle is archived once it has this many bytes of files.
 const BUNDLE_BYTES: usize = 8 << 20;
 
 /// A bundle is archived, however small, once its first file has waited this long. A waiting file
-/// can be neither archived by others nor released.
+/// can be neither archived by other callers nor released.
 const WAIT_MAX: Duration = Duration::from_secs(60);
 
 /// A file in a bundle that is being collected.
 struct Gathered {
     job: Job,
-    /// Keeps the inode's lookup reference until the file is done.
+    /// Keeps the inode's lookup reference until the file is processed.
     _found: Found,
-    /// Other names under which the file was requested since.
+    /// Other names under which the file was requested in the meantime.
     names: Vec<Vec<u8>>,
     contents: Contents,
 }
@@ -54,7 +54,7 @@ impl Gathered {
         let is_busy = matches!(&outcome, Err(crate::Error::Busy { .. }));
         let is_archived = outcome.is_ok();
         told(&self.job.path, outcome)?;
-        let why = "could not be archived by another name that it has";
+        let why = "could not be archived under another of its names";
         self.names.iter().try_for_each(|name| match (is_archived, is_busy) {
             (true, _) => told(name, Ok(Archived::Before)),
             (_, true) => told(name, Err(crate::Error::busy(name, why))),
@@ -158,7 +158,7 @@ impl Archiver<'_> {
     fn gather(&mut self, ino: Ino, path: &[u8]) -> Result<Option<Archived>> {
         let found = Found::at(&self.tier.lower, path).map_err(crate::Error::below(path))?;
         if found.ino() != ino {
-            return Err(crate::Error::busy(path, "was replaced by another file meanwhile"));
+            return Err(crate::Error::busy(path, "was replaced by another file in the meantime"));
         }
         let Some(job) = self.tier.begin_job(ino, path, self.pace.request)? else {
             return Ok(Some(Archived::Before));
@@ -279,7 +279,7 @@ impl Tier {
         let places = rows.iter().map(|row| (row.version.object, row.version.location));
         let bundle = enclose(&heading, &places.collect::<Vec<_>>(), &objects)?;
         if bundle.len() as u64 > BUNDLE_BYTES_MAX {
-            let what = "too many bytes for one bundle, with what is kept beside them".to_owned();
+            let what = "too many bytes for one bundle, including its metadata".to_owned();
             return Err(crate::Error::Refused { what });
         }
         self.catalogue.put(&rows)?;
@@ -288,8 +288,8 @@ impl Tier {
         Ok(rows)
     }
 
-    /// Makes objects live that their files name. The others are deleted, and with the last of them
-    /// the bundle.
+    /// Makes the objects live that their files refer to. The others are deleted, and with the last
+    /// of them the bundle.
     fn settle_bundle(
         &self,
         gathered: &[Gathered],

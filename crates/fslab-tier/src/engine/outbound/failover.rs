@@ -1,8 +1,8 @@
 //! Fail-over between archives. Copies go to the first archives, in the order of attachment. A full,
-//! read-only or broken archive is skipped for a while, and the next one takes its place.
+//! read-only or broken archive is skipped for a while, and the next one is used instead.
 //!
 //! Archives that another tree writes to are read only: nothing is written there or deleted. Their
-//! copies do not count, since the other tree decides how long they stay.
+//! copies are not counted, since the other tree decides how long they are kept.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use crate::error::{Error, Result};
 use crate::id::Id;
 use crate::stored::Version;
 
-/// How long a failed archive is used only if there are too few others.
+/// The time during which a failed archive is used only if there are too few others.
 const REST: Duration = Duration::from_secs(10 * 60);
 
 /// Failed archives, and the end of each one's back-off, in nanoseconds of the engine's clock.
@@ -31,14 +31,14 @@ impl Tier {
         archives
     }
 
-    /// Returns the writable archives that take copies.
+    /// Returns the writable archives that accept copies.
     pub(in crate::engine) fn active_archives(&self) -> Vec<Arc<dyn Archive>> {
         let mut archives = self.writable_archives();
         archives.retain(|archive| self.usage_of(archive.id()).is_active());
         archives
     }
 
-    /// Returns the writable archives that hold a version.
+    /// Returns the writable archives that contain a version.
     pub(in crate::engine) fn writable_holders(&self, version: &Version) -> Vec<Arc<dyn Archive>> {
         let mut holders = self.holders(version);
         holders.retain(|archive| archive.refusal().is_none());
@@ -61,8 +61,9 @@ impl Tier {
         self.archives().iter().try_for_each(check_writable)
     }
 
-    /// Calls `copy` with the archives that take copies. If one of them fails, calls it again with
-    /// others, as long as there are enough. After a failure, `copy` deletes the partial copies.
+    /// Calls `copy` with the archives that are to receive copies. If one of them fails, calls it
+    /// again with others, as long as there are enough. After a failure, `copy` deletes the partial
+    /// copies.
     pub(in crate::engine) fn with_copy_targets<T>(
         &self,
         mut copy: impl FnMut(&[Arc<dyn Archive>]) -> Result<T>,
@@ -78,7 +79,7 @@ impl Tier {
                 done => return done,
             };
             let Some(one) = failed_target(&error, &copy_targets) else { return Err(error) };
-            // An unavailable archive is not used before it is back, and then at once.
+            // An unavailable archive is used again as soon as it is available, not earlier.
             if !error.is_unavailable() {
                 self.back_off(one);
             }
@@ -86,7 +87,7 @@ impl Tier {
             if !self.are_enough_left(&failed) {
                 return Err(error);
             }
-            tracing::warn!("another archive takes the copy: {error}");
+            tracing::warn!("an archive failed; the copy is written to another one: {error}");
         }
     }
 
@@ -105,7 +106,7 @@ impl Tier {
             let unavailable = self.unavailable_archives();
             return Err(Error::TooFewArchives { wanted, found: archives.len(), unavailable });
         }
-        // The sort is stable, so archives of equal rank stay in their order.
+        // The sort is stable, so archives of equal rank keep their order.
         archives.sort_by_key(|archive| {
             (failed.contains(&archive.id()), self.is_backing_off(&**archive))
         });

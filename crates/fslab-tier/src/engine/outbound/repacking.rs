@@ -1,9 +1,9 @@
-//! Repacking: the needed objects of a mostly dead bundle go into a new bundle.
+//! Repacking: copies the needed objects of a mostly dead bundle into a new bundle.
 //!
-//! The new bundle is made from the archives, and no file is recalled. It holds new objects of the
-//! same versions. The files' xattrs durably name the new objects before the old ones are deleted.
-//! The old bundle is deleted with the last of its objects. Replaced and removed objects are not
-//! moved; they stay in the old bundle until they expire.
+//! The new bundle is made from the archives, so no file is recalled. It contains new objects of the
+//! same versions. The files' xattrs durably refer to the new objects before the old ones are
+//! deleted. The old bundle is deleted with the last of its objects. Replaced and removed objects
+//! are not moved; they remain in the old bundle until they expire.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -25,7 +25,7 @@ use crate::stored::{Attributes, Location, Residency, Version};
 /// Maximum number of bundles that one expiry repacks, which bounds memory use.
 const BUNDLES_MAX: usize = 64;
 
-/// An object that goes into a new bundle.
+/// An object that is copied into a new bundle.
 struct Moving {
     old: ObjectRow,
     /// The object's file, with a lookup reference.
@@ -33,7 +33,7 @@ struct Moving {
     contents: Contents,
 }
 
-/// The parts of a bundle that have rows.
+/// The objects of a bundle that have rows.
 #[derive(Default)]
 struct Needed {
     bytes: u64,
@@ -41,7 +41,7 @@ struct Needed {
     is_live: bool,
 }
 
-/// Whether a file may name an object, according to the catalogue.
+/// Whether a file may refer to an object, according to the catalogue.
 fn is_live(row: &ObjectRow) -> bool {
     matches!(row.state, ObjectState::Live | ObjectState::Pending)
 }
@@ -55,8 +55,8 @@ impl Tier {
             match self.repack_one(rows, request) {
                 Ok(done) => repacked += u64::from(done),
                 Err(Error::Interrupted) => return Err(Error::Interrupted),
-                // The bundle stays unchanged, with its needed objects.
-                Err(error) => tracing::warn!("bundle {container} is not repacked: {error}"),
+                // The bundle remains unchanged, with its needed objects.
+                Err(error) => tracing::warn!("can't repack bundle {container}: {error}"),
             }
         }
         self.counters.add(Counter::RepackedBundles, repacked);
@@ -104,8 +104,8 @@ impl Tier {
                 .is_ok_and(|contents| needed * 2 < length - 2 * contents.list_bytes)
     }
 
-    /// Repacks a bundle; returns `false` if it can't be repacked now, but perhaps by a later
-    /// expiry.
+    /// Repacks a bundle; returns `false` if it can't be repacked now, but a later expiry may repack
+    /// it.
     fn repack_one(self: &Arc<Self>, rows: Vec<ObjectRow>, request: &Request) -> Result<bool> {
         let mut moving = Vec::new();
         for row in rows {
@@ -127,7 +127,7 @@ impl Tier {
         }
         let rows = self.with_copy_targets(|archives| {
             let container = self.around.identities.make();
-            // The sequences stay, so the new objects do not count as later versions.
+            // The sequences do not change, so the new objects are not treated as later versions.
             let row = |Moving { old, .. }: &Moving| {
                 let version = Version {
                     object: self.around.identities.make(),
@@ -152,7 +152,7 @@ impl Tier {
             let reader = self.reader(archive, &old.version)?;
             if old.version.size > BUNDLED_BYTES_MAX {
                 let path = shown(&old.path);
-                let what = format!("{path}: too large for a bundle, as its archive has it");
+                let what = format!("{path}: its archived version is too large for a bundle");
                 return Err(Error::Refused { what });
             }
             let attributes = Attributes { path: old.path.clone(), ..reader.attributes().clone() };
@@ -166,13 +166,13 @@ impl Tier {
         Ok(Some(Moving { old, found, contents }))
     }
 
-    /// Marks a live row as replaced if its file names another object, because such an object would
-    /// never be moved. Archiving during a scan can leave such a row.
+    /// Marks a live row as replaced if its file refers to another object, because such an object
+    /// would never be moved. Archiving during a scan can leave such a row.
     fn as_it_is(&self, row: ObjectRow) -> Result<ObjectRow> {
         let object = row.version.object;
         let names_another =
             |known: &Residency| row.state == ObjectState::Live && known.version.object != object;
-        // An unreadable file may name this object.
+        // An unreadable file may refer to this object.
         if !matches!(self.named_version(&row), Ok(Some(known)) if names_another(&known)) {
             return Ok(row);
         }
@@ -189,8 +189,8 @@ impl Tier {
         self.named_version(row).ok().flatten().map(|_| found)
     }
 
-    /// Records the new locations on the files; returns how many files name them. An object stays in
-    /// the old bundle as long as its file names it there.
+    /// Records the new locations on the files; returns the number of files that refer to them. An
+    /// object is kept in the old bundle as long as its file refers to it there.
     fn point_at(self: &Arc<Self>, moving: &[Moving], rows: Vec<ObjectRow>) -> Result<usize> {
         let (mut kept, mut dead, mut old) = (Vec::new(), Vec::new(), Vec::new());
         for (one, row) in moving.iter().zip(rows) {
@@ -210,13 +210,13 @@ impl Tier {
         Ok(kept.len())
     }
 
-    /// Whether an object's file names its new location. A failure for one file does not keep the
-    /// others from moving.
+    /// Whether an object's file refers to its new location. A failure for one file does not keep
+    /// the others from moving.
     fn has_moved(self: &Arc<Self>, one: &Moving, row: &ObjectRow) -> bool {
         let moved = self.change_place(one.found.ino(), &one.old.version, &row.version);
         moved.unwrap_or_else(|error| {
             let path = crate::error::shown(&row.path);
-            tracing::warn!("{path} stays in the bundle in which it is: {error}");
+            tracing::warn!("can't move {path} to a new bundle: {error}");
             false
         })
     }
@@ -230,7 +230,7 @@ impl Tier {
         let is_left_alone = state.is_archiving || state.sync_failed;
         let Some(known) = known.filter(|_| !is_left_alone) else { return Ok(false) };
         self.check_open()?;
-        // A time set explicitly since then is the version's too, and is not in the catalogue.
+        // A time that was set since then belongs to the version too, and is not in the catalogue.
         let version = Version { modified: known.recorded.version.modified, ..to.clone() };
         let written = self.change_mark(&mut state, Durable::Later, |known| known.version = version);
         written.map_err(Error::below(b""))?;

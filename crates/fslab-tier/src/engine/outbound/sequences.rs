@@ -1,5 +1,5 @@
 //! Version numbers of uploads in progress. A tree that is archived meanwhile must have a lower
-//! number. Otherwise a rebuild would treat versions that the tree does not name as older, and omit
+//! number. Otherwise a rebuild would treat versions that are missing in the tree as older, and omit
 //! them.
 
 use std::collections::BTreeSet;
@@ -21,7 +21,7 @@ pub(super) struct ReservedSequence<'a> {
 
 impl Tier {
     /// Reserves the number of a new version. It is greater than the previous version's number,
-    /// which a new catalogue may not know yet.
+    /// which may be missing in a new catalogue.
     pub(super) fn reserve_sequence(&self, above: u64) -> Result<ReservedSequence<'_>> {
         let mut under_way = self.outbound.sequences.0.lock();
         let number = self.catalogue.next_sequence(self.around.calendar.now(), above)?;
@@ -29,8 +29,8 @@ impl Tier {
         Ok(ReservedSequence { sequences: &self.outbound.sequences, number })
     }
 
-    /// Returns a number below those of all versions in progress. It is not less than that of any
-    /// version that was drawn before the first of them.
+    /// Returns a number that is less than those of all versions in progress. It is not less than
+    /// that of any version that was drawn before the first of them.
     pub(in crate::engine) fn sequence_below_pending(&self) -> Result<u64> {
         let under_way = self.outbound.sequences.0.lock();
         let drawn = self.catalogue.next_sequence(self.around.calendar.now(), 0)?;

@@ -1,5 +1,5 @@
 //! The threads that serve recalls. Each takes the next recall from the queue, reads its block from
-//! an archive, verifies it, and writes it into the file below.
+//! an archive, verifies it, and writes it to the lower file.
 
 use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -30,7 +30,7 @@ const PAUSE_MAX: Duration = Duration::from_secs(30);
 /// The result of serving a recall.
 enum Served {
     Done,
-    /// All archives that hold the block are unavailable.
+    /// All archives that contain the block are unavailable.
     Unavailable,
 }
 
@@ -38,7 +38,7 @@ enum Served {
 pub(in crate::engine) enum Fetched {
     /// The bytes of the block.
     Block(Vec<u8>),
-    /// All archives that hold the block are unavailable.
+    /// All archives that contain the block are unavailable.
     Unavailable,
 }
 
@@ -52,8 +52,8 @@ impl Tier {
         for number in movers.len()..movers.len() + count {
             let (queue, tier) = (Arc::clone(&self.recalls.queue), Arc::downgrade(self));
             let limit = self.recalls.limit.clone();
-            // The rate limit is awaited before a recall is chosen, because a more urgent one may
-            // arrive meanwhile.
+            // The thread waits for the rate limit before it chooses a recall, because a more urgent
+            // recall may arrive meanwhile.
             let next = move |queue: &Queue| {
                 limit.iter().for_each(|limit| limit.wait_until_open(|| queue.is_closed()));
                 queue.next()
@@ -111,7 +111,7 @@ impl Tier {
             // The waiting programs get an error, and the thread continues with other files.
             Err(_) => {
                 let name = self.name_of_block(&recall.file, recall.block);
-                tracing::error!("{name}: recalling it panicked; please report this");
+                tracing::error!("{name}: the recall panicked; please report this");
                 Err(Errno::IO.into())
             }
         };
@@ -119,8 +119,8 @@ impl Tier {
             Ok(()) => self.counters.add(Counter::RecalledBytes, BLOCK_BYTES),
             Err(_) => self.counters.add(Counter::FailedRecalls, 1),
         }
-        // A reader of a block in place joins only recalls in `flight`. So this recall's use of the
-        // file ends before the recall is removed from there.
+        // A reader whose block was written waits only for recalls that are still in `flight`. So
+        // this recall's use of the file ends before the recall is removed from there.
         recall.leave();
         recall.file.lock().flight.remove(&recall.block);
         recall.end(outcome.map_err(|error| error.errno()));
@@ -136,8 +136,8 @@ impl Tier {
         let until_ns = self.around.clock.now_ns().saturating_add(pause.as_nanos() as u64);
         recall.is_begun.store(false, Ordering::SeqCst);
         if recall.waiters() > 0 && self.recalls.queue.postpone(recall, until_ns) {
-            // If an archive was found again before this recall was postponed, its postponed recalls
-            // were requeued without this one.
+            // If an archive became available again before this recall was postponed, its postponed
+            // recalls were requeued without this one.
             let is_back =
                 |known: &KnownResidency| !self.holders(&known.recorded.version).is_empty();
             if state.known().is_some_and(is_back) {
@@ -221,15 +221,15 @@ impl Tier {
         if holders.len() < 2 {
             return Err(Errno::IO.into());
         }
-        // Together the copies may have the whole block.
+        // Together the copies may contain the whole block.
         let name = self.name_of_block(file, block);
         match CombinedCopies::block(holders, version, block) {
             Ok(bytes) => {
-                tracing::warn!("{name}: put together of several damaged copies");
+                tracing::warn!("{name}: recovered from several damaged copies");
                 Ok(Fetched::Block(bytes))
             }
             Err(error) => {
-                tracing::error!("{name}, of all copies: {error}");
+                tracing::error!("{name}: no copy could be recalled: {error}");
                 Err(Errno::IO.into())
             }
         }
@@ -240,7 +240,7 @@ impl Tier {
         format!("{name}, block {block} at offset {offset}")
     }
 
-    /// Writes a block to the file below, if it is still offline there.
+    /// Writes a block to the lower file, if it is still offline there.
     fn apply(
         &self,
         state: &mut FileState,
@@ -272,9 +272,9 @@ impl Tier {
         };
         own.set_modified(before.modified)?;
         if let Err(error) = own.give_back(&privileges) {
-            // The waiting programs can continue, because nobody gains rights.
+            // The waiting programs can continue, because no program gains privileges.
             let name = self.name(state.ino);
-            tracing::warn!(%error, "{name}: has lost set-id bits or capabilities");
+            tracing::warn!(%error, "{name}: lost its set-id bits or capabilities");
         }
         written?;
         if let Some(known) = state.known_mut() {
@@ -295,10 +295,11 @@ impl Tier {
     }
 }
 
-/// Bytes of zeros that stay a hole when they are aligned to this size.
+/// Pieces of zeros of this size remain holes if they are aligned to it.
 const PIECE: usize = 4096;
 
-/// Writes a block except for the ranges that must stay. If there are none, zeros are left as holes.
+/// Writes a block except for the ranges that must be kept. If there are none, zeros are left as
+/// holes.
 fn fill(own: &OwnFile, offset: u64, bytes: &[u8], kept: &[Range<u64>]) -> Result<()> {
     if kept.is_empty() {
         return fill_whole(own, offset, bytes);

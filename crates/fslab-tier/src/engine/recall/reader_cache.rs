@@ -11,7 +11,8 @@ use crate::id::Id;
 use crate::object::reader::ObjectReader;
 use crate::stored::Version;
 
-/// Expected number of readers. Each holds the file's attributes and a page of the object's table.
+/// Expected number of readers. Each reader has the file's attributes and a page of the object's
+/// table in memory.
 const READERS: usize = 64;
 
 /// Maximum size of all readers in bytes. It has room for the two largest possible readers, of 64

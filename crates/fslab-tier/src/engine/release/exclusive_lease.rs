@@ -1,6 +1,6 @@
 //! An exclusive lease on a file while its bytes are freed. A program may have opened or mapped the
-//! file before the mount, and a mapping outlasts its descriptor. The mount counts neither, and both
-//! would read zeros.
+//! file before the mount, and a mapping outlasts its descriptor. The mount does not see either of
+//! them, and both would read zeros.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -20,7 +20,7 @@ use crate::id::Id;
 /// returns. A program that is being started shares its parent's open files for a moment.
 const PAUSES: u32 = 6;
 
-/// Whether the tree below supports leases, as far as that is known.
+/// Whether the lower file system supports leases, as far as that is known.
 #[derive(Default)]
 pub(super) struct LeaseSupport {
     /// Whether a lease was granted.
@@ -62,7 +62,7 @@ impl Tier {
             let alone = self.lease(&mut state);
             // From here on the lease and the lock keep the file unchanged.
             if self.may_release(&state, path)?.object != object {
-                return Err(Error::busy(path, "was archived anew while archives were asked"));
+                return Err(Error::busy(path, "was archived again while its copies were checked"));
             }
             let error = match alone {
                 Ok(alone) => {
@@ -77,9 +77,9 @@ impl Tier {
                     sleep(pause);
                 }
                 (Errno::AGAIN, None) if self.can_lease() => {
-                    return Err(Error::busy(path, "is in use behind the mount"));
+                    return Err(Error::busy(path, "is open in the lower directory"));
                 }
-                (Errno::TXTBSY, _) => return Err(Error::busy(path, "is being run")),
+                (Errno::TXTBSY, _) => return Err(Error::busy(path, "is being executed")),
                 (errno, _) if is_lack(errno) => {
                     self.tell_of_no_leases(&error);
                     return Ok((state, None));
@@ -95,13 +95,13 @@ impl Tier {
         Ok(ExclusiveLease { fs: Arc::clone(fs), ino, handle })
     }
 
-    /// Whether the file system below leases files that nobody else has open. Some network file
-    /// systems refuse leases unless the server confirms that. If it can't be determined now, the
-    /// answer is `true`.
+    /// Whether the lower file system leases files that nobody else has open. Some network file
+    /// systems refuse leases unless the server confirms that. If that can't be determined now, the
+    /// result is `true`.
     fn can_lease(&self) -> bool {
         self.releases.leases.has_leased.load(Ordering::Relaxed) || {
             let leased = lease_of_new_file(&*self.lower, &self.request());
-            leased.inspect_err(|error| tracing::info!(%error, "no new file was leased")).is_ok()
+            leased.inspect_err(|error| tracing::info!(%error, "can't lease a new file")).is_ok()
         }
     }
 
@@ -109,8 +109,8 @@ impl Tier {
         if !self.releases.leases.lacks_leases.swap(true, Ordering::Relaxed) {
             tracing::warn!(
                 %error,
-                "not every file below can be leased: a program that has one open since before the \
-                 mount, or mapped, finds zeros in it once it is released"
+                "not every lower file can be leased: a program that opened or mapped one before \
+                 the mount finds zeros in it after its release"
             );
         }
     }

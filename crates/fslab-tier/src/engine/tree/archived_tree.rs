@@ -34,8 +34,8 @@ const TREES_KEPT: usize = 3;
 
 const DAY_SECONDS: i64 = 24 * 3600;
 
-const MISSED: &str = "not everything that got another name while the tree was walked is in the \
-                      archived tree; archive it once more";
+const MISSED: &str = "entries that were renamed during the walk may be missing from the archived \
+                      tree; archive it once more";
 
 /// The result of archiving a tree.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -51,7 +51,8 @@ pub struct ArchivedTree {
 struct Entries {
     spool: Spool,
     made: ArchivedTree,
-    /// Whether the first walk is done. Entries then belong to inodes that were renamed meanwhile.
+    /// Whether the first walk is complete. Entries then belong to inodes that were renamed
+    /// meanwhile.
     is_behind: bool,
 }
 
@@ -112,7 +113,7 @@ impl Tier {
             Ok(attributes) => attributes,
             Err(Error::Below { source, .. }) if is_missing(&source) => return Ok(()),
             Err(error) => {
-                let problem = format!("{error}; the archived tree has it without xattrs");
+                let problem = format!("{error}; the archived tree contains it without xattrs");
                 entries.made.problems.push(problem);
                 if attr.kind == FileKind::Symlink {
                     return Ok(());
@@ -135,15 +136,15 @@ impl Tier {
         attr.map_or_else(|error| is_missing(&error), |attr| attr.links == 0)
     }
 
-    /// Returns a sequence below those of all objects that the tree may not name yet, including
-    /// uploads in progress during the walk. Versions that are only being moved to another object do
-    /// not count. They are no newer, and a rebuild finds them anywhere; a lower sequence would make
-    /// the tree look outdated.
+    /// Returns a sequence that is lower than those of all objects that the tree may not refer to
+    /// yet. This includes uploads in progress during the walk. Versions that are only moved to
+    /// another object are not included. They are no newer, and a rebuild finds them anywhere; a
+    /// lower sequence would make the tree look outdated.
     fn tree_sequence(&self) -> Result<u64> {
         let drawn = self.sequence_below_pending()?;
         let (mut pending, mut settled) = (HashSet::new(), HashSet::new());
         self.catalogue.for_each(&mut |row| {
-            // Files may name pending objects of earlier engines; the walk finds those.
+            // Files may refer to pending objects of earlier engines; the walk finds those.
             if row.state == ObjectState::Pending
                 && row.version.sequence > self.outbound.first_sequence
             {
@@ -163,7 +164,8 @@ impl Tier {
     }
 
     /// Returns the archived version of a file. If its residency can't be read, archiving the tree
-    /// fails. Otherwise the new tree would name no version, and replace trees that do.
+    /// fails. Otherwise the new tree would contain no version of the file, and replace trees that
+    /// do.
     fn archived_as(&self, found: &Found, path: &[u8]) -> Result<Option<(Id, Version)>> {
         if found.attr.kind != FileKind::Regular {
             return Ok(None);
@@ -175,7 +177,7 @@ impl Tier {
             }
             Err(Unreadable::Below(error)) => Err(Error::below(path)(error)),
             Err(Unreadable::Corrupt(what)) => {
-                tracing::warn!("{}: {what}; the archived tree names no copy of it", shown(path));
+                tracing::warn!("{}: {what}; the archived tree records no copy of it", shown(path));
                 Ok(None)
             }
         }
@@ -243,7 +245,7 @@ pub(in crate::engine) fn last_number(archives: &[Arc<dyn Archive>]) -> u64 {
                 last = numbers.fold(last, u64::max);
             }
             Err(error) => tracing::warn!(
-                "versions may count as earlier than archived trees, which can't be read: {error}"
+                "can't read archived trees; new versions may be numbered before them: {error}"
             ),
         }
     }

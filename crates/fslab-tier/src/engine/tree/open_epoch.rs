@@ -1,9 +1,9 @@
-//! The open epoch: a counter in the catalogue and in the tree that shows whether both belong
+//! The open epoch: a counter in the catalogue and in the tree that shows whether they belong
 //! together.
 //!
 //! Either may have been restored: the home from a backup, or the tree from a snapshot. The
-//! catalogue then describes other files. So each opening is counted in both places. If the counters
-//! differ, nothing expires before a scan has visited every file.
+//! catalogue then describes other files. So each opening is counted in both the catalogue and the
+//! tree. If the counters differ, nothing expires before a scan has visited every file.
 
 use crate::engine::Tier;
 use crate::error::{Error, Result};
@@ -17,8 +17,8 @@ impl Tier {
         let said = marks.read_open_epoch(&*self.lower).map_err(Error::below(b""))?;
         if known != said {
             tracing::warn!(
-                "the tree or the tier's home was set back, or made again: nothing expires before \
-                 a scan"
+                "the tree or the tier's home was restored or made again: nothing expires before a \
+                 scan"
             );
             self.catalogue.distrust()?;
         }
@@ -28,7 +28,8 @@ impl Tier {
             // A user without space or permission to write the xattr still needs the files.
             Err(error) => {
                 tracing::warn!(
-                    "the tree's root takes no xattr ({error}): nothing expires before a scan"
+                    "the tree's root does not accept xattrs ({error}): nothing expires before a \
+                     scan"
                 );
                 self.catalogue.distrust()
             }
@@ -43,7 +44,9 @@ impl Tier {
         if let Err(error) = written {
             // The next opening finds a different count in the tree, and then distrusts the
             // catalogue.
-            tracing::warn!("the tree's root takes no xattr ({error}): the next use scans anew");
+            tracing::warn!(
+                "the tree's root does not accept xattrs ({error}): the next use starts with a scan"
+            );
         }
         self.catalogue.set_open_epoch(uses + 1)
     }

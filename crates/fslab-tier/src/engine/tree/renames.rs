@@ -1,7 +1,7 @@
-//! Renames during a scan. A file that moves from an unvisited place to a visited one would be
+//! Renames during a scan. A file that moves from an unvisited directory to a visited one would be
 //! missed by the walk, and its object recorded as unneeded.
 //!
-//! So everything that got a new name is visited after the walk, with its contents. It is visited
+//! So every inode that got a new name is visited after the walk, with its contents. It is visited
 //! only once: an inode that is moved into it later gets a new name itself. Otherwise a program that
 //! renames a file repeatedly would keep a scan from ending.
 
@@ -16,7 +16,7 @@ use crate::engine::tree::walk::{Visit, Visitor};
 use crate::error::Error;
 use crate::lower::{Found, is_missing};
 
-/// Maximum number of renamed inodes that a scan records, which take some 40 MB.
+/// Maximum number of renamed inodes that a scan records; they need some 40 MB.
 const NOTED_MAX: usize = 1 << 16;
 
 /// Inodes that were renamed during a scan.
@@ -24,13 +24,13 @@ const NOTED_MAX: usize = 1 << 16;
 pub(super) struct Renames {
     /// Serializes scans.
     scanning: Mutex<()>,
-    /// Held for reading while a name changes, until the change is noted.
+    /// Held for reading while a name changes, until the change is recorded.
     under_way: RwLock<()>,
     /// `None` while no scan is running.
     noted: Mutex<Option<Noted>>,
 }
 
-/// Inodes that got another name since a scan began.
+/// Inodes that were renamed since a scan began.
 #[derive(Default)]
 struct Noted {
     /// Whether each inode was visited after the walk. A number may be reused, but only for a file
@@ -38,7 +38,7 @@ struct Noted {
     inodes: HashMap<Ino, bool>,
     /// Inodes that are still to be visited.
     pending: Vec<Found>,
-    /// Whether a renamed inode is not among them.
+    /// Whether the set lacks a renamed inode.
     has_gaps: bool,
     /// Whether the walk has ended and the renamed inodes are being visited.
     is_behind: bool,
@@ -64,7 +64,7 @@ impl Noted {
 }
 
 impl Tier {
-    /// Creates or changes names, and notes their inodes if a scan is running.
+    /// Creates or changes names, and records their inodes if a scan is running.
     pub(crate) fn naming<T>(
         &self,
         names: &[(Ino, Name<'_>)],
@@ -85,20 +85,20 @@ impl Tier {
         let Some(noted) = &mut *noted else { return };
         match found {
             Ok(found) => noted.add(found),
-            // The name was changed again, and that change notes the inode.
+            // The name was changed again, and that change records the inode.
             Err(error) if is_missing(&error) => {}
             Err(error) => {
-                tracing::warn!(%error, "a scan can't look at what got another name");
+                tracing::warn!(%error, "a scan can't check a renamed entry");
                 noted.has_gaps = true;
             }
         }
     }
 
-    /// Walks the whole tree, and then everything that was renamed meanwhile. Returns the number of
+    /// Walks the whole tree, and then all inodes that were renamed meanwhile. Returns the number of
     /// skipped directories.
     ///
     /// # Errors
-    /// As [`Self::walk_through`]; also if something may have been missed.
+    /// As [`Self::walk_through`]; also if an inode may have been missed.
     pub(super) fn walk_all(
         &self,
         request: &Request,
@@ -108,10 +108,10 @@ impl Tier {
         if was_all_seen { Ok(skipped) } else { Err(missed()) }
     }
 
-    /// Does the same; also returns whether nothing was missed.
+    /// Walks like [`Self::walk_all`]; also returns whether no inode was missed.
     ///
     /// # Errors
-    /// Errors of the file system below and of `visit`; [`Error::Interrupted`].
+    /// Errors of the lower file system and of `visit`; [`Error::Interrupted`].
     pub(super) fn walk_through(
         &self,
         request: &Request,
@@ -145,7 +145,7 @@ impl Tier {
         self.tree.renames.noted.lock().as_ref().is_some_and(|noted| noted.is_behind)
     }
 
-    /// Returns the next noted inode. Before it returns `None`, it waits for names that are being
+    /// Returns the next recorded inode. Before it returns `None`, it waits for names that are being
     /// changed.
     fn next_noted(&self) -> Option<Found> {
         let next = || self.tree.renames.noted.lock().as_mut().and_then(|noted| noted.pending.pop());
@@ -156,7 +156,7 @@ impl Tier {
         next()
     }
 
-    /// Returns the path from the root of the tree, if the file system below knows it; otherwise an
+    /// Returns the path from the root of the tree, if the lower file system knows it; otherwise an
     /// empty path.
     fn path_of(&self, found: &Found) -> Vec<u8> {
         use std::os::unix::ffi::OsStrExt;
@@ -173,9 +173,9 @@ impl Tier {
 fn missed() -> Error {
     Error::Refused {
         what: format!(
-            "not every file was seen, so nothing is taken for unneeded: while the tree was \
-             scanned, more than {NOTED_MAX} files got other names, or one could not be found \
-             again; scan once more"
+            "not every file was seen, so no object is treated as unneeded: during the scan, more \
+             than {NOTED_MAX} files were renamed, or a renamed file could not be found again; scan \
+             once more"
         ),
     }
 }

@@ -28,10 +28,10 @@ pub struct Scanned {
     pub archived: u64,
     /// Files whose bytes are partly or wholly offline.
     pub offline: u64,
-    /// Files that can't be used, because their residency is damaged or that of another file.
+    /// Files that can't be used, because their residency is damaged or belongs to another file.
     pub damaged: Vec<String>,
-    /// Number of damaged files that may name any object. If there are any, no object is recorded as
-    /// unneeded.
+    /// Number of damaged files that may refer to any object. If there are any, no object is
+    /// recorded as unneeded.
     pub unknown: u64,
     /// Rows that were missing or different in the catalogue.
     pub repaired: u64,
@@ -48,7 +48,7 @@ pub struct Scanned {
 }
 
 impl Scanned {
-    /// Whether all objects named by files were found.
+    /// Whether all objects that files refer to were found.
     fn has_met_all(&self) -> bool {
         self.unknown == 0 && !self.is_overtaken
     }
@@ -72,7 +72,7 @@ impl Tier {
     /// scan has visited, the new object would seem unneeded and the old one needed.
     ///
     /// # Errors
-    /// Errors of the file system below, the catalogue, archives and `heard`.
+    /// Errors of the lower file system, the catalogue, archives and `heard`.
     pub fn scan_with_progress(
         self: &Arc<Self>,
         request: &Request,
@@ -135,7 +135,7 @@ struct Scan<'a> {
     /// Inodes of other users' files. Their xattrs are ignored, because anybody may have written
     /// those.
     foreign: HashSet<Id>,
-    /// Containers with damaged parts in one archive; another archive may have them whole.
+    /// Containers with damaged parts in one archive; another archive may have these parts intact.
     in_part: HashSet<Id>,
 }
 
@@ -166,8 +166,8 @@ impl Scan<'_> {
         self.found.is_overtaken = !tier.has_met_all(directories, self.request)?;
         if self.found.is_overtaken {
             tracing::warn!(
-                "files were moved, made or removed while the tree, which is not mounted, was \
-                 scanned: no object is taken for unneeded"
+                "files were moved, created or removed while the unmounted tree was scanned: no \
+                 object is treated as unneeded"
             );
         }
         Ok(skipped)
@@ -177,7 +177,7 @@ impl Scan<'_> {
         self.tier.catalogue.put_where_still(std::mem::take(&mut self.changes).values())
     }
 
-    /// Records that the tree was walked. If a file's residency is unreadable, it may name any
+    /// Records that the tree was walked. If a file's residency is unreadable, it may refer to any
     /// object, so the scan's number is not recorded. If a file may have moved to a directory that
     /// the walk had already visited, nothing is recorded.
     fn note_ended(&self) -> Result<()> {
@@ -198,7 +198,7 @@ impl Scan<'_> {
         let Some((residency, before)) = self.residency_and_row(place)? else { return Ok(()) };
         if !tier.is_own(&residency, attr) {
             if !residency.offline.is_empty() {
-                self.note_damaged(place, &"a copy of another file, made behind the mount");
+                self.note_damaged(place, &"a copy of another file, made without the mount");
                 // A stub on another inode can't be used. If a tree was moved, the stub is all that
                 // is left of its file. Its object is then kept as long as the stub exists. If the
                 // scan finds the file itself, the catalogue's row describes that file.
@@ -224,7 +224,7 @@ impl Scan<'_> {
         self.found.archived += 1;
         self.found.offline += u64::from(!residency.offline.is_empty());
         let RowChange { before, after } = self.change_of(place, residency, before);
-        // A file that was visited twice gets the path where it was found last.
+        // A file that was visited twice gets the path at which it was found last.
         let known = self.changes.entry(after.version.object);
         let known = known.or_insert_with(|| RowChange { before, after: after.clone() });
         known.after = after;
@@ -254,7 +254,7 @@ impl Scan<'_> {
                     residency = again;
                 }
                 Some(again) if !is_gone => return Ok(Some((again, row))),
-                // The removal of the last name records that itself.
+                // The code that removes the last name records the removal.
                 _ => return Ok(None),
             }
         }
@@ -288,12 +288,13 @@ impl Scan<'_> {
         RowChange { before, after }
     }
 
-    /// Records objects as removed that no file names, if nothing was recorded about them since the
-    /// scan began. Scan numbers show this and not times, because a clock can be set back.
+    /// Records objects that no file refers to as removed, if nothing was recorded about them since
+    /// the scan began. This is determined by scan numbers instead of times, because a clock can be
+    /// set back.
     ///
-    /// Nothing is recorded if an unreadable file may name any of the objects. If directories were
-    /// skipped, an object that was not found may belong to a file in one of them. A file that now
-    /// belongs to another user still has its xattr.
+    /// Nothing is recorded if an unreadable file may refer to any of the objects. If directories
+    /// were skipped, an object that was not found may belong to a file in one of them. A file that
+    /// now belongs to another user still has its xattr.
     fn retire_unseen(&mut self, skipped: u64) -> Result<()> {
         if !self.found.has_met_all() {
             return Ok(());

@@ -35,7 +35,7 @@ impl Directories {
 }
 
 impl Tier {
-    /// Records that programs now use the tree through the mount, which notes changed names.
+    /// Records that programs now use the tree through the mount, which records renames.
     pub(crate) fn is_served_from_now_on(&self) {
         self.tree.is_served.store(true, Ordering::SeqCst);
     }
@@ -44,7 +44,7 @@ impl Tier {
     /// listed; the walk is complete if none has changed since.
     ///
     /// # Errors
-    /// Errors of the file system below.
+    /// Errors of the lower file system.
     pub(super) fn has_met_all(&self, listed: Directories, request: &Request) -> Result<bool> {
         if self.tree.is_served.load(Ordering::SeqCst) {
             return Ok(true);

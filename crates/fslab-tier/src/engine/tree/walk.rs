@@ -1,5 +1,5 @@
-//! Walks of a tree, in order of names. Memory holds one path, and the remaining names of each
-//! directory on it. The walk is not recursive, since users decide how deep a tree is.
+//! Walks of a tree, in order of names. Memory is used for one path, and for the remaining names of
+//! each directory on it. The walk is not recursive, since users decide how deep a tree is.
 //!
 //! A user's tier skips directories of other users that it may not read, such as the `lost+found` of
 //! a disk, and counts them. Archived versions of files in them are kept.
@@ -46,12 +46,12 @@ struct Level {
 }
 
 impl Tier {
-    /// Calls `visit` with the entry at a path and everything below it, directories before their
-    /// contents. Entries that are removed meanwhile are left out. Returns the number of skipped
+    /// Calls `visit` with the entry at a path and all entries under it, directories before their
+    /// contents. Entries that are removed meanwhile are skipped. Returns the number of skipped
     /// directories.
     ///
     /// # Errors
-    /// Errors of the file system below and of `visit`; [`Error::Interrupted`].
+    /// Errors of the lower file system and of `visit`; [`Error::Interrupted`].
     pub fn walk(&self, path: &[u8], request: &Request, visit: &mut Visitor<'_>) -> Result<u64> {
         self.walk_on(path, request, &mut |place| visit(place?))
     }
@@ -142,6 +142,9 @@ impl Tier {
 
 /// Skips another user's directory with unknown contents.
 fn skip(path: &[u8], skipped: &mut u64) {
-    tracing::warn!("{}: is another user's and closed; what is in it is left alone", shown(path));
+    tracing::warn!(
+        "{}: belongs to another user and can't be read; its content is skipped",
+        shown(path)
+    );
     *skipped += 1;
 }

@@ -1,4 +1,4 @@
-//! The xattr that keeps the mode of a tree's root while the root is closed. It holds four octal
+//! The xattr that keeps the mode of a tree's root while the root is closed. It contains four octal
 //! digits, so that `getfattr` and `chmod` are enough to open the tree without fslab.
 
 use std::ffi::OsStr;
@@ -22,7 +22,7 @@ impl Marks {
     /// Returns the kept mode; `None` if there is no valid one, or the root is another user's.
     ///
     /// # Errors
-    /// Errors of the file system below.
+    /// Errors of the lower file system.
     pub fn read_mode(self, fs: &dyn FileSystem) -> Result<Option<Permissions>> {
         let Some(value) = get(fs, Ino::ROOT, self.mode_name())? else { return Ok(None) };
         let is_believed = self.are_believed(&fs.getattr(&own_request(), Ino::ROOT, None)?);
@@ -32,7 +32,7 @@ impl Marks {
     /// Records a mode. It is durable once the root is synced.
     ///
     /// # Errors
-    /// Errors of the file system below.
+    /// Errors of the lower file system.
     pub fn write_mode(
         self,
         fs: &dyn FileSystem,
@@ -45,7 +45,7 @@ impl Marks {
     /// Removes the recorded mode.
     ///
     /// # Errors
-    /// Errors of the file system below.
+    /// Errors of the lower file system.
     pub fn remove_mode(self, fs: &dyn FileSystem) -> Result<()> {
         fs.removexattr(&own_request(), Ino::ROOT, OsStr::new(self.mode_name()))
     }

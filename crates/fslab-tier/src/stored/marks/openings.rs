@@ -2,7 +2,7 @@
 //! rolled back, has all its xattrs, and the same inode of the root.
 //!
 //! Each opening of an archive for writing has a random identity, which both the tree and the
-//! archive keep. The tree also keeps the previous one, because after a crash the archive may have
+//! archive store. The tree also stores the previous one, because after a crash the archive may have
 //! either.
 
 use fslab_vfs::{FileSystem, Ino};
@@ -44,7 +44,7 @@ impl Marks {
     /// Returns a tree's records of the archives that it opened; empty if there is no valid xattr.
     ///
     /// # Errors
-    /// Errors of the file system below.
+    /// Errors of the lower file system.
     pub fn read_openings(self, fs: &dyn FileSystem) -> fslab_vfs::Result<Vec<Opening>> {
         let value = get(fs, Ino::ROOT, self.choose(OPENINGS_NAMES))?.unwrap_or_default();
         let (entries, rest) = value.as_chunks::<LENGTH>();
@@ -52,11 +52,11 @@ impl Marks {
         Ok(entries.iter().filter(|_| is_whole).map(Opening::decode).collect())
     }
 
-    /// Records durably that a tree opens an archive. If there are too many archives, those that
-    /// were opened the longest ago are forgotten.
+    /// Records durably that a tree opens an archive. If there are too many archives, the records of
+    /// those that were opened the longest ago are dropped.
     ///
     /// # Errors
-    /// Errors of the file system below.
+    /// Errors of the lower file system.
     pub fn write_opening(self, fs: &dyn FileSystem, opening: Opening) -> fslab_vfs::Result<()> {
         let mut known = self.read_openings(fs)?;
         known.retain(|other| other.archive != opening.archive);

@@ -47,7 +47,7 @@ impl Marks {
     /// Returns the identity of a tree; `None` if its root has no valid xattr.
     ///
     /// # Errors
-    /// Errors of the file system below.
+    /// Errors of the lower file system.
     pub fn read_writer(self, fs: &dyn FileSystem) -> fslab_vfs::Result<Option<WriterMark>> {
         let value = get(fs, Ino::ROOT, self.choose(WRITER_NAMES))?;
         Ok(value.and_then(|value| WriterMark::decode(&value)))
@@ -56,7 +56,7 @@ impl Marks {
     /// Records the identity of a tree durably.
     ///
     /// # Errors
-    /// `EPERM` if the tree belongs to another user; errors of the file system below.
+    /// `EPERM` if the tree belongs to another user; errors of the lower file system.
     pub fn write_writer(self, fs: &dyn FileSystem, mark: WriterMark) -> fslab_vfs::Result<()> {
         if !self.are_believed(&fs.getattr(&own_request(), Ino::ROOT, None)?) {
             return Err(Errno::PERM.into());

@@ -1,5 +1,5 @@
 //! Planted bugs in the order in which a tier makes data durable. Observers between the engine and
-//! the tree below have the effect of a missing line of code.
+//! the lower tree have the effect of a missing line of code.
 
 use std::ffi::OsStr;
 use std::sync::Arc;
@@ -20,7 +20,7 @@ pub struct Mutant {
     pub plant: Plant,
 }
 
-/// A function that puts the bug between the engine and the tree below.
+/// A function that puts the bug between the engine and the lower tree.
 pub type Plant = fn(Arc<dyn FileSystem>) -> Arc<dyn FileSystem>;
 
 pub const MUTANTS: &[Mutant] = &[
@@ -93,7 +93,7 @@ impl Step {
         !self.before.as_ref().is_some_and(is_same)
     }
 
-    /// Returns whether the same version has another object now.
+    /// Returns whether the same version now has another object.
     fn is_moved(&self) -> bool {
         self.before.as_ref().map(|before| &before.version).is_some_and(|before| {
             let after = &self.after.version;

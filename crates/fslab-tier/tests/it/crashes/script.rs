@@ -31,7 +31,7 @@ pub struct Story {
     times: History<Timestamp>,
 }
 
-/// The history of all files, by the events of the file system below.
+/// The history of all files, by the events of the lower file system.
 pub struct Diary {
     files: Vec<Story>,
     names: History<BTreeMap<&'static str, usize>>,
@@ -62,7 +62,7 @@ pub struct Script<'a> {
     tier: Arc<Tier>,
     client: &'a Client<'a>,
     random: Pcg64,
-    /// A file that stays open through steps.
+    /// A file that is kept open through steps.
     held: Option<(usize, File<'a>)>,
     names: BTreeMap<&'static str, usize>,
     diary: Diary,

@@ -1,4 +1,4 @@
-//! The state that a crash leaves: the tree below, the archives, and the storage of the catalogue at
+//! The state that a crash leaves: the lower tree, the archives, and the storage of the catalogue at
 //! the same moment.
 
 use std::io;
@@ -22,7 +22,8 @@ use crate::support::{Cloning, Counted, Dates, TIER};
 /// twice.
 static LIVES: AtomicU64 = AtomicU64::new(1);
 
-/// A tree below a tier, its archives and its catalogue, all with a record of their past states.
+/// The lower tree of a tier, its archives and its catalogue, all with a record of their past
+/// states.
 pub struct World {
     pub crash: Arc<CrashFs>,
     archives: Vec<Arc<Watched>>,
@@ -55,7 +56,7 @@ fn by_owner(attr: &Attr) -> Id {
     Id(id)
 }
 
-/// Returns settings in which every archive takes a copy.
+/// Returns settings in which every archive receives a copy.
 fn settings(copies: usize, poison: bool) -> Settings {
     // Unneeded objects are deleted at the next expiry.
     Settings { movers: 1, ahead: 0, keep: Duration::ZERO, copies, poison, ..Settings::of(TIER) }
@@ -83,7 +84,7 @@ impl World {
         Self::over(crash, &archives, Vec::new(), poison)
     }
 
-    /// Makes a world from the remains after a crash, to crash once more.
+    /// Makes a world from the state after a crash, to crash once more.
     pub fn after(moment: &Moment, state: &State) -> Self {
         let archives: Vec<_> =
             moment.archives.iter().map(|archive| Arc::new(archive.fork())).collect();

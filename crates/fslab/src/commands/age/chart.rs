@@ -15,8 +15,8 @@ pub struct Args {
     /// The SVG file to write
     #[arg(short, long, value_name = "FILE")]
     output: PathBuf,
-    /// What `fslab age replay --json --score-every DAYS` and `fslab age simulate --json` print;
-    /// NAME=FILE calls a replay so instead of by its target
+    /// Output files of `fslab age replay --json --score-every DAYS` and `fslab age simulate
+    /// --json`; NAME=FILE gives a replay this name instead of its target's
     #[arg(required = true, value_name = "[NAME=]FILE")]
     results: Vec<String>,
 }
@@ -84,7 +84,7 @@ pub(super) fn read(path: &Path, name: Option<&str>) -> Result<Vec<Series>> {
     let text = std::fs::read(path).with_context(|| path.display().to_string())?;
     let told = serde_json::from_slice(&text).map_err(|error| {
         let shown = path.display();
-        Code::BadInput.error(format!("{shown} is no result of fslab age as JSON: {error}"))
+        Code::BadInput.error(format!("{shown} is not a JSON result of fslab age: {error}"))
     })?;
     Ok(match told {
         Told::Simulations(rows) => rows.into_iter().map(simulated).collect(),

@@ -17,21 +17,21 @@ pub struct Args {
     /// Seed for the times of removals and for short-lived files
     #[arg(long, default_value_t = 1997)]
     seed: u64,
-    /// Write every changed file anew, as the paper does; else those that grew are appended to
+    /// Rewrite every changed file completely, as in the paper; otherwise append to files that grew
     #[arg(long)]
     rewrite_all: bool,
-    /// Instead of the directories there were, one for so many inodes: the paper's directory for
-    /// each cylinder group
+    /// Use one directory for this many inodes instead of the recorded directories: the paper's
+    /// directory for each cylinder group
     #[arg(long, value_name = "COUNT")]
     inodes_per_directory: Option<NonZeroU64>,
-    /// Add so many files a day that live less than one
+    /// Add this many files a day that live less than a day
     #[arg(long, value_name = "COUNT")]
     short_lived: Option<f64>,
     /// Their mean size
     #[arg(long, value_name = "SIZE", default_value = "64 KiB")]
     short_lived_size: Size,
-    /// Instead: for each day, the files that lived less than one on a day of this, drawn anew each
-    /// time: a workload (one of a profile, too), or a trace of `fslab mount -l trace`
+    /// Instead: for each day, add the short-lived files of a day that is drawn at random from this
+    /// file, a workload (also one of a profile) or a trace of `fslab mount -l trace`
     #[arg(long, value_name = "PATH", conflicts_with_all = ["short_lived", "short_lived_size"])]
     short_lived_from: Option<PathBuf>,
     /// Size of the file system [that of the snapshots]

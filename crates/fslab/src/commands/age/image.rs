@@ -78,7 +78,7 @@ fn unpack(packed: AgedImage, image: &Path) -> Result<()> {
     let output = File::create_new(image).map_err(refused)?;
     let unpacked = packed.unpack(image, &output);
     if unpacked.is_err() {
-        std::fs::remove_file(image).context("removing what was begun")?;
+        std::fs::remove_file(image).context("can't remove the unfinished file")?;
     }
     Ok(unpacked?)
 }

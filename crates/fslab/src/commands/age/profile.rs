@@ -12,8 +12,8 @@ use fslab_vfs::Size;
 use crate::commands::candidates;
 use crate::units::bytes;
 
-/// Owner of the files in a made workload. It is fixed, so the same command makes the same bytes for
-/// every user. A replay by another user than root makes files of that user.
+/// Owner of the files in a generated workload. It is fixed, so the same command makes the same
+/// bytes for every user. A replay by another user than root makes files of that user.
 const OWNER: (u32, u32) = (0, 0);
 
 /// Arguments of `fslab age profile`.
@@ -24,8 +24,8 @@ pub struct Args {
     list: bool,
     #[command(flatten)]
     chosen: Chosen,
-    /// Instead of a profile: the ages, sizes and depths of files that are in this directory as
-    /// Geriatrix has them, age_distribution.txt, size_distribution.txt and dir_distribution.txt
+    /// Instead of a profile: use the distributions of ages, sizes and depths in this directory, in
+    /// Geriatrix's format: age_distribution.txt, size_distribution.txt and dir_distribution.txt
     #[arg(long, value_name = "DIRECTORY", conflicts_with_all = ["name", "set", "filled_at_first"])]
     geriatrix: Option<PathBuf>,
     /// The profile
@@ -37,7 +37,7 @@ pub struct Args {
     output: Option<PathBuf>,
 }
 
-/// A profile with what a user wants otherwise.
+/// A profile with the values that a user replaced.
 #[derive(Clone, Debug, clap::Args)]
 pub(super) struct Chosen {
     /// Size of the file system
@@ -46,13 +46,13 @@ pub(super) struct Chosen {
     /// Days of use
     #[arg(long)]
     pub days: Option<u32>,
-    /// Share of the volume that files take at the end, such as 0.8
+    /// Share of the volume that files use at the end, such as 0.8
     #[arg(long, value_name = "SHARE")]
     pub utilisation: Option<f64>,
-    /// Share of the volume that files take at first
+    /// Share of the volume that files use at first
     #[arg(long, value_name = "SHARE")]
     pub filled_at_first: Option<f64>,
-    /// Replace another value of the profile; `fslab age profile --list` names them
+    /// Replace another value of the profile; `fslab age profile --list` lists them
     #[arg(long, value_name = "NAME=VALUE", value_parser = parse_pair)]
     pub set: Vec<(String, f64)>,
     /// Seed for all random choices of the profile
@@ -127,7 +127,11 @@ impl Args {
 /// Refuses to write over a file that is not a workload.
 fn check_output(output: &Path) -> Result<()> {
     if output.exists() && workload::WorkloadReader::open(output).is_err() {
-        bail_as!(BadInput, "{} exists and is not a workload; name another file", output.display());
+        bail_as!(
+            BadInput,
+            "{} exists and is not a workload; choose another file",
+            output.display()
+        );
     }
     Ok(())
 }

@@ -63,7 +63,7 @@ impl Names {
                     Some(inode) => self.inodes.insert(to, inode),
                     None => self.inodes.remove(&to),
                 };
-                // A file that a rename replaces counts as removed.
+                // A file that a rename replaces is treated as removed.
                 Some(at(OperationKind::Remove, replaced?))
             }
             _ => None,

@@ -25,8 +25,8 @@ use crate::leaves::check_free_to_write;
 use crate::units::{bytes, counted, duration};
 
 const HELP: &str = "\
-A checkpoint lets a replay that was ended or killed go on: give the same --checkpoint again. As
-root files belong to the owners of the workload; others make all files their own.";
+To resume a replay that was ended or killed, give the same --checkpoint again. If root runs it,
+files get the owners in the workload; otherwise all files belong to the user.";
 
 /// Arguments of `fslab age replay`.
 #[derive(Debug, clap::Args)]
@@ -38,10 +38,10 @@ pub struct Args {
     /// Content of the files
     #[arg(long, value_enum, default_value_t = DataArg::Real)]
     data: DataArg,
-    /// What to do when the target is full
+    /// Action when the target is full
     #[arg(long, value_enum, default_value_t = FullArg::Stop)]
     when_full: FullArg,
-    /// Sync the target after so many hours of the workload
+    /// Sync the target after this many hours of the workload
     #[arg(long, value_name = "HOURS", default_value_t = 1.0)]
     sync_every: f64,
     /// Keep a checkpoint in this file, and resume from it
@@ -50,7 +50,7 @@ pub struct Args {
     /// Operations from one checkpoint to the next
     #[arg(long, value_name = "COUNT", default_value_t = 100_000)]
     checkpoint_every: u64,
-    /// Measure the score after every so many days, and at the end
+    /// Measure the score every this many days, and at the end
     #[arg(long, value_name = "DAYS", default_value_t = 0)]
     score_every: u32,
     /// Write a chart of these scores to this file
@@ -59,7 +59,7 @@ pub struct Args {
     /// At the end, compare the tree with the workload
     #[arg(long)]
     verify: bool,
-    /// Print what would be done, and change nothing
+    /// Print the planned steps, without doing them
     #[arg(short = 'n', long, conflicts_with = "json")]
     dry_run: bool,
     /// Print the result as JSON
@@ -78,7 +78,7 @@ pub(super) enum DataArg {
     Real,
     /// Reserved space
     Fallocate,
-    /// Sizes alone: holes
+    /// Only the sizes: holes
     None,
 }
 
@@ -94,7 +94,7 @@ impl From<DataArg> for Data {
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
 enum FullArg {
-    /// End; the replay can be resumed after making room
+    /// Stop; the replay can be resumed after space was freed
     Stop,
     /// Skip files that do not fit, and count them
     Skip,
@@ -105,7 +105,7 @@ impl Args {
     pub fn run(self) -> Result<()> {
         let reader = WorkloadReader::open(&self.workload)?;
         if self.verify && !rustix::process::geteuid().is_root() {
-            bail_as!(Missing, "--verify compares owners too, which only root's replay sets");
+            bail_as!(Missing, "--verify compares owners too, so it needs root");
         }
         if self.dry_run {
             return self.rehearse(reader);
@@ -127,13 +127,13 @@ impl Args {
             (self.verify && ended).then(|| replayer.population().checksum()).transpose()?;
         drop(replayer);
         let verdict = expected.map(|expected| verify(&*target, &expected)).transpose()?;
-        target.shutdown().context("ending the target")?;
+        target.shutdown().context("can't shut down the target")?;
         self.tell(&result, &watcher.scores, verdict)?;
         if verdict == Some(false) {
-            bail!("the tree is not what the workload makes");
+            bail!("the tree differs from that of the workload");
         }
         if !ended {
-            bail!("interrupted; the checkpoint holds what was done");
+            bail!("interrupted; the checkpoint contains the progress");
         }
         Ok(())
     }
@@ -158,10 +158,10 @@ impl Args {
             }
             _ => require_empty(&*target).map(|()| 0)?,
         };
-        target.shutdown().context("ending the target")?;
-        say!("on {}, would do {}", self.target, show::extent(reader)?);
+        target.shutdown().context("can't shut down the target")?;
+        say!("on {}, would replay {}", self.target, show::extent(reader)?);
         if done > 0 {
-            say!("of these, {done} operations are done already");
+            say!("{done} of these operations are already done");
         }
         say!("nothing was changed");
         Ok(())
@@ -223,7 +223,7 @@ impl Args {
             say!("day {day}: layout score {value}, {}", counted(files, "file"));
         }
         if let Some(equal) = verdict {
-            say!("tree: {}", if equal { "as the workload makes it" } else { "different" });
+            say!("tree: {}", if equal { "equal to that of the workload" } else { "different" });
         }
         Ok(())
     }
@@ -243,15 +243,15 @@ impl Ended {
         let data = match data {
             DataArg::Real => "written",
             DataArg::Fallocate => "reserved, not written",
-            DataArg::None => "of sizes alone, not written",
+            DataArg::None => "only as sizes, not written",
         };
         say!(
             "{operations} operations in {}, {} {data}; {late} fitted only after writing back, \
-             {no_space} did not fit, {left_out} left out for that, {repeated} repeated after a \
-             kill{}",
+             {no_space} did not fit, {left_out} skipped because of that, {repeated} repeated after \
+             a kill{}",
             duration(self.took.as_nanos() as u64),
             bytes(bytes_written),
-            if self.ended { "" } else { "; not at the end yet" },
+            if self.ended { "" } else { "; not yet at the end" },
         );
     }
 }
@@ -305,8 +305,8 @@ fn require_empty(target: &dyn FileSystem) -> Result<()> {
     }
     bail_as!(
         BadInput,
-        "the target holds something already (a fresh ext4 has lost+found); a workload begins with \
-         nothing: name an empty directory, or, to resume a replay, its --checkpoint"
+        "the target is not empty (a fresh ext4 has lost+found). A workload starts on an empty \
+         target: use an empty directory or, to resume a replay, its --checkpoint"
     )
 }
 

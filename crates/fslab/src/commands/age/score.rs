@@ -73,7 +73,7 @@ impl Args {
     }
 }
 
-/// A place whose layout can be scored.
+/// A target whose layout can be scored.
 #[derive(Clone)]
 pub(super) enum Place {
     /// A directory of the host.
@@ -93,7 +93,7 @@ pub(super) struct Directory {
 }
 
 impl Place {
-    /// Returns the place of a target.
+    /// Returns a leaf as a target for scores.
     pub fn of_leaf(leaf: &Leaf, file_system: &Arc<dyn FileSystem>) -> Self {
         match leaf {
             Leaf::Directory(path) => {
@@ -139,7 +139,7 @@ fn free_space(path: &Path) -> Option<FreeSpace> {
     let file = File::open(path).ok()?;
     let mut free = FreeSpace::default();
     let told = fslab_sys::fsmap::free_pieces(&file, &mut |_start, length| free.add(length));
-    told.inspect_err(|error| tracing::debug!(%error, "asking for free space")).ok()?;
+    told.inspect_err(|error| tracing::debug!(%error, "can't get the free space")).ok()?;
     Some(free)
 }
 

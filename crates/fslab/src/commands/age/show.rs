@@ -22,7 +22,7 @@ pub struct Args {
     /// Print JSON
     #[arg(long, conflicts_with_all = ["operations", "hot_days"])]
     json: bool,
-    /// Print only the paths of files that were changed in the last so many days, a line each: a
+    /// Print only the paths of files that were changed in this many last days, one per line: a
     /// `list` for the workload hot-files
     #[arg(long, value_name = "DAYS")]
     hot_days: Option<u32>,

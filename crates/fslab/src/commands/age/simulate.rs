@@ -23,14 +23,14 @@ const PAPER_FRAGMENT: u32 = 1024;
 
 const HELP: &str = "\
 Figures:
-  volume            what whole groups (--group-size) hold of the volume that the workload is for
-  layout score      of the blocks that have one before them in their file, the share that lies
-                    right behind it: 1 where no file is in pieces
+  volume            the workload's volume, in whole groups (--group-size)
+  layout score      share of blocks that directly follow the previous block of their file; 1 if
+                    no file is fragmented
   split files       their first block is in another group than their directory
   hot files         written in the last 30 days of the workload
   over 12 blocks    too large for the direct pointers of an inode
   file to next file from the end of a file to the beginning of the one listed after it
-  read, overwrite   all of the files once, by the model of the disk, with nothing cached";
+  read, overwrite   all of these files once, modelled for the disk, with nothing cached";
 
 /// Arguments of `fslab age simulate`.
 #[derive(Debug, clap::Args)]
@@ -42,11 +42,11 @@ pub struct Args {
     profile: Option<String>,
     #[command(flatten)]
     chosen: Chosen,
-    /// Policies to simulate; `all` for each there is
+    /// Policies to simulate; `all` for every policy
     #[arg(long, value_delimiter = ',', default_value = "ffs,ffs-noswitch",
           value_parser = parse_policies)]
     policy: Vec<&'static [PolicySpec]>,
-    /// Whether blocks are moved together while they are written: smart, dumb
+    /// Whether the blocks of a file are made contiguous while they are written: smart, dumb
     #[arg(long, value_delimiter = ',', default_value = "smart,dumb",
           value_parser = parse_clustering)]
     clustering: Vec<Clustering>,
@@ -56,11 +56,11 @@ pub struct Args {
     /// Bytes of a group
     #[arg(long, value_name = "SIZE", default_value = "11280 KiB")]
     group_size: Size,
-    /// Enlarge the volume by what fragments of so many bytes would save, which the policies here do
-    /// not have: then it is as full as one that has them. 0 for none [with --paper 1024, else 0]
+    /// Enlarge the volume by the space that fragments of this many bytes would save, because the
+    /// policies here have no fragments. 0 for none [with --paper 1024, else 0]
     #[arg(long, value_name = "BYTES")]
     fragment_size: Option<u32>,
-    /// Percent of the blocks that is kept free
+    /// Percentage of blocks that is kept free
     #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u8).range(..=50))]
     reserved_percent: u8,
     /// The modelled disk; `list` lists all
@@ -69,8 +69,8 @@ pub struct Args {
     /// Model the slides' sequential benchmark too, on an empty volume and on the aged one
     #[arg(long)]
     sequential: bool,
-    /// Place through the ext2 engine in this process, on a modelled disk, and measure there:
-    /// slower, with the engine's caches, metadata and order of writing
+    /// Allocate with the ext2 engine in this process, on a modelled disk, and measure there:
+    /// slower, but with the engine's caches, metadata and write order
     #[arg(long, conflicts_with_all = ["map", "chart", "paper"])]
     engine: bool,
     /// Print figures as JSON
@@ -79,7 +79,7 @@ pub struct Args {
     /// Print the figures of the paper too
     #[arg(long)]
     paper: bool,
-    /// Write a picture of the volume for each row here, as NAME-POLICY-CLUSTERING.svg
+    /// Write a picture of the volume for each row to this directory, as NAME-POLICY-CLUSTERING.svg
     #[arg(long, value_name = "NAME")]
     map: Option<PathBuf>,
     /// Write a chart of the scores over time to this file
@@ -170,12 +170,12 @@ impl Args {
             let operations = generator.collect::<fslab_age::Result<Vec<_>>>()?;
             return Ok((Source::Made(operations), volume_bytes));
         }
-        let path = self.workload.clone().context("there is neither a workload nor a profile")?;
+        let path = self.workload.clone().context("neither a workload nor a profile is given")?;
         let claimed = WorkloadReader::open(&path)?.provenance().volume_bytes;
         let volume = self.chosen.volume.map_or(claimed, |size| size.bytes());
         if volume == 0 {
             let shown = path.display();
-            bail_as!(BadInput, "{shown} does not say for what volume it is: give --volume");
+            bail_as!(BadInput, "{shown} does not specify its volume: use --volume");
         }
         Ok((Source::File(path), volume))
     }

@@ -20,18 +20,19 @@ pub struct Args {
     /// OUTPUT
     #[arg(long, conflicts_with_all = ["csv", "p9trace"])]
     repo: bool,
-    /// With --repo: how often there is a snapshot
+    /// With --repo: how often to take a snapshot
     #[arg(long, value_enum, default_value_t = EveryArg::Day, requires = "repo")]
     every: EveryArg,
-    /// INPUT is a CSV file whose first line names its columns: path, size, and perhaps inode,
+    /// INPUT is a CSV file whose first line lists its columns: path, size, and optionally inode,
     /// kind, modified, changed, born, mode, uid, gid
     #[arg(long, conflicts_with = "p9trace")]
     csv: bool,
-    /// INPUT is a trace of a Plan 9 file server (9fans/p9trace), or a directory of them in the
-    /// order of their names: a snapshot for each dump, into the directory OUTPUT
+    /// INPUT is a trace of a Plan 9 file server (9fans/p9trace), or a directory of traces in the
+    /// order of their names. Each dump becomes a snapshot in the directory OUTPUT
     #[arg(long, conflicts_with = "anonymise")]
     p9trace: bool,
-    /// Make up two snapshots of so many entries, a day apart, for measuring: INPUT and OUTPUT
+    /// Write two synthetic snapshots of this many entries, a day apart, for measuring: INPUT and
+    /// OUTPUT
     #[arg(long, hide = true, value_name = "ROWS", conflicts_with_all = ["csv", "repo", "p9trace"])]
     synthetic: Option<u64>,
     /// With --csv: when the list was made, in seconds since 1970 [now]
@@ -49,7 +50,7 @@ pub struct Args {
     /// Threads that read a tree
     #[arg(long, default_value_t = 4)]
     threads: usize,
-    /// The tree, without file systems mounted in it; or the input that an option names
+    /// The tree, without file systems mounted in it; or the input that an option requires
     input: PathBuf,
     /// The snapshot file; with --repo a directory for snapshots
     output: PathBuf,
@@ -57,11 +58,11 @@ pub struct Args {
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
 enum EveryArg {
-    /// Each commit
+    /// After each commit
     Commit,
-    /// Each day that has one
+    /// At the end of each day that has a commit
     Day,
-    /// Each week that has one
+    /// At the end of each week that has a commit
     Week,
 }
 
@@ -103,14 +104,14 @@ impl Args {
         say!("{snapshots} snapshots of {} dumps in {output}", dumps.dumps());
         if written.rootless + written.missing_blocks > 0 {
             say!(
-                "not in these traces: the roots of {} dumps, and {} blocks of the others, whose \
-                 files are left out",
+                "missing in these traces: the roots of {} dumps, and {} blocks of other dumps, \
+                 whose files are left out",
                 written.rootless,
                 written.missing_blocks
             );
         }
         if snapshots == 0 {
-            bail!("{}: no dump is there from its root on", self.input.display());
+            bail!("{}: no dump is complete from its root on", self.input.display());
         }
         Ok(())
     }

@@ -82,7 +82,7 @@ pub(super) fn print_simulations(rows: &[Row], paper: bool) {
     let names: Vec<_> = rows.iter().map(|row| row.variant.name()).collect();
     print_figures(&names, rows, FIGURES, paper);
     if let Some(row) = rows.first() {
-        say!("MB/s are modelled, on the disk {}; nothing of them was measured.", row.aged.disk);
+        say!("MB/s are modelled for the disk {}, not measured.", row.aged.disk);
     }
 }
 
@@ -130,9 +130,9 @@ const FIGURES: &[Figure<Row>] = &[
     ("hot files: read, MB/s", |row| megabytes(row.aged.hot.modelled_read)),
     ("hot files: overwrite, MB/s", |row| megabytes(row.aged.hot.modelled_write)),
     ("all files: read, MB/s", |row| megabytes(row.aged.modelled_read)),
-    ("free pieces", |row| row.aged.free.pieces.to_string()),
-    ("largest free piece", |row| bytes(row.aged.free.largest)),
-    ("free space in pieces < 1 MiB", |row| {
+    ("free extents", |row| row.aged.free.pieces.to_string()),
+    ("largest free extent", |row| bytes(row.aged.free.largest)),
+    ("free space in extents < 1 MiB", |row| {
         format!("{:.1} %", 100.0 * row.aged.free.share_below(1 << 20))
     }),
     ("file to next file, median", |row| {
@@ -229,7 +229,7 @@ pub(super) fn score_json(value: &Score) -> Value {
 
 /// Prints a score by size, followed by the other figures.
 pub(super) fn print_score(value: &Score) {
-    let head = ["from blocks", "files", "blocks", "breaks", "split", "score", "pieces so large"];
+    let head = ["from blocks", "files", "blocks", "breaks", "split", "score", "extents this large"];
     let mut table = table(&head);
     let row = |name: String, sums: &Sums, pieces: u64| {
         let counts = [sums.files, sums.blocks, sums.breaks, sums.split];
@@ -251,7 +251,7 @@ pub(super) fn print_score(value: &Score) {
         say!("left out: {}, {reason}", counted(*count, "file"));
     }
     if value.shared_bytes > 0 {
-        say!("shared: {} count for every file that has them", bytes(value.shared_bytes));
+        say!("shared: {}, counted for every file that has them", bytes(value.shared_bytes));
     }
     if let Some(distance) = value.distances.figures() {
         say!(
@@ -265,13 +265,13 @@ pub(super) fn print_score(value: &Score) {
     }
     match &value.free {
         Some(free) => say!(
-            "free: {} in {} pieces, the largest {}, {:.1} % of it in pieces below 1 MiB",
+            "free: {} in {} extents, the largest {}, {:.1} % of it in extents below 1 MiB",
             bytes(free.bytes),
             free.pieces,
             bytes(free.largest),
             100.0 * free.share_below(1 << 20),
         ),
-        None => say!("free: this file system does not report where"),
+        None => say!("free: this file system does not report its free extents"),
     }
 }
 

@@ -122,7 +122,7 @@ pub(super) fn print(rows: &[Row]) {
     let names: Vec<_> = rows.iter().map(|row| row.variant.name()).collect();
     print_figures(&names, rows, FIGURES, false);
     if let Some(first) = rows.first() {
-        say!("MB/s are modelled, on the disk {}; requests are those of the engine.", first.disk);
+        say!("MB/s are modelled for the disk {}, with the requests of the engine.", first.disk);
     }
     let rates = |row: &Row| -> Rates {
         row.aged.iter().map(|one| (one.size_bytes, one.modelled_read)).collect()

@@ -21,12 +21,12 @@ pub struct Args {
     /// Largest difference of utilisation and layout scores
     #[arg(long, default_value_t = Limits::default().difference)]
     difference: f64,
-    /// Compare scores over time too: what `fslab age replay --json --score-every DAYS` or
-    /// `fslab age simulate --json` printed of the aged volume
+    /// Compare scores over time too: the output of `fslab age replay --json --score-every DAYS` or
+    /// `fslab age simulate --json` for the aged volume
     #[arg(long, value_name = "FILE", requires = "earlier")]
     scores: Option<PathBuf>,
-    /// With --scores: the snapshots of the real file system that the workload was derived of, with
-    /// layouts; a directory stands for all files in it, sorted
+    /// With --scores: the snapshots of the real file system that the workload was derived from,
+    /// with layouts; a directory stands for all files in it, sorted
     #[arg(long, value_name = "SNAPSHOTS", requires = "scores")]
     earlier: Option<PathBuf>,
     /// Print the findings as JSON
@@ -72,8 +72,8 @@ impl Args {
         let Some(finding) = over_time(&real, &aged, limits) else {
             bail_as!(
                 BadInput,
-                "there is no day for which both {} and {} tell a score: take snapshots \
-                 without --no-layout, replay with --score-every",
+                "no day has a score in both {} and {}: take snapshots without --no-layout, and \
+                 replay with --score-every",
                 earlier.display(),
                 scores.display()
             );

@@ -2,8 +2,8 @@
 //!
 //! A tree on a kernel file system is changed in rounds, and snapshots of it become a workload. The
 //! layout that the workload leaves on a second file system is compared with that of the first.
-//! Files that live shorter than a round are in no snapshot. They are taken from two weeks of
-//! another workload; the paper takes them from two weeks of another server.
+//! Files that live shorter than a round are in no snapshot. They come from two weeks of another
+//! workload; in the paper they come from two weeks of another server.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -55,11 +55,11 @@ pub struct Args {
     /// Size of each of the two file systems
     #[arg(long, value_name = "SIZE", default_value = "128MiB")]
     volume: Size,
-    /// Share of it that files take at the end, such as 0.8
+    /// Share of it that files use at the end, such as 0.8
     #[arg(long, value_name = "SHARE", default_value_t = 0.85)]
     utilisation: f64,
-    /// Do all of it so often, with seeds of its own each time, and give the ratios of the simulated
-    /// to the real figures an interval
+    /// Repeat everything this many times with different seeds, and print intervals for the ratios
+    /// of simulated to real figures
     #[arg(long, value_name = "COUNT", default_value_t = 1,
           value_parser = clap::value_parser!(u32).range(1..=100))]
     repeats: u32,
@@ -214,7 +214,7 @@ impl Args {
             compared.findings.iter().for_each(super::verify::print);
         }
         if let Some(ratio) = self.ratio(repeats, Layouts::broken) {
-            say!("blocks apart, simulated over real: {}", in_words(&ratio));
+            say!("non-contiguous blocks, simulated over real: {}", in_words(&ratio));
         }
     }
 
@@ -353,7 +353,7 @@ impl Side {
         let scores = moments(self.snapshots.iter().map(|path| SnapshotReader::open(path)))?;
         let over_time: Vec<f64> = scores.iter().map(|moment| moment.score).collect();
         if over_time.len() != self.snapshots.len() {
-            bail_as!(Missing, "the file system does not report where its files lie");
+            bail_as!(Missing, "the file system does not report the extents of its files");
         }
         Ok(Layouts { over_time, score })
     }

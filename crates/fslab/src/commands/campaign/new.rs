@@ -16,7 +16,7 @@ pub struct Args {
     /// A plan file, or a built-in plan by its name (`fslab list plans`)
     #[arg(add = candidates::plans())]
     plan: PathBuf,
-    /// A new or empty directory, which every host that runs shares can write
+    /// A new or empty directory, to which every host that runs shares can write
     #[arg(value_name = "DIR")]
     directory: PathBuf,
     /// Use the quick form of the plan
@@ -25,10 +25,10 @@ pub struct Args {
     /// Seed for everything random [default: the plan's, else drawn from the clock]
     #[arg(long, value_name = "N")]
     seed: Option<u64>,
-    /// Number of rounds, instead of the plan's least
+    /// Number of rounds, instead of the plan's minimum
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     rounds: Option<u32>,
-    /// How often a round that had interference is repeated at most [default: the plan's, else 1]
+    /// Maximum number of repeats of a round with interference [default: the plan's, else 1]
     #[arg(long, value_name = "N")]
     reruns: Option<u32>,
 }

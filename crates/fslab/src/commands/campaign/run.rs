@@ -33,17 +33,17 @@ pub(super) struct Way {
     /// Run blocks with failed or disturbed cells again
     #[arg(long)]
     retry: bool,
-    /// An existing directory of this host where images and mount points are made
+    /// An existing directory of this host for images and mount points
     #[arg(long, value_name = "DIR", default_value = "/var/tmp")]
     work_dir: PathBuf,
     /// Wait while this host runs a share, instead of failing
     #[arg(long)]
     wait: bool,
     /// The lock that all campaigns of this host share [default: fslab-campaign.lock in /run/lock,
-    /// or in /var/lock where that is missing]
+    /// or in /var/lock if that is missing]
     #[arg(long, value_name = "FILE")]
     lock: Option<PathBuf>,
-    /// Run a campaign that another build of fslab made; the report names both builds
+    /// Run a campaign that another build of fslab created; the report names both builds
     #[arg(long)]
     other_build: bool,
 }
@@ -51,7 +51,8 @@ pub(super) struct Way {
 impl Args {
     /// Runs the share.
     pub fn run(self) -> Result<()> {
-        let interrupt = Interrupt::on_signals().context("taking over SIGINT and SIGTERM")?;
+        let interrupt =
+            Interrupt::on_signals().context("can't install handlers for SIGINT and SIGTERM")?;
         let campaign = Campaign::open(&self.campaign.directory)?;
         let outcome = self.way.run(&campaign, self.share, &interrupt)?;
         outcome.map_or(Ok(()), |outcome| all_done(&outcome))
@@ -59,7 +60,7 @@ impl Args {
 }
 
 impl Way {
-    /// Returns the same way, but a share waits while its host runs another one.
+    /// Returns these options with `wait` set: a share waits while its host runs another one.
     pub fn waiting(&self) -> Self {
         Self { wait: true, ..self.clone() }
     }
@@ -70,7 +71,7 @@ impl Way {
         let mut add = |option: &str, path: &Path| {
             let path = std::path::absolute(path).with_context(|| path.display().to_string())?;
             let Some(path) = path.to_str() else {
-                bail_as!(BadInput, "{option} {}: its path is no UTF-8", path.display());
+                bail_as!(BadInput, "{option} {}: its path is not UTF-8", path.display());
             };
             options.extend([option.to_owned(), path.to_owned()]);
             anyhow::Ok(())
@@ -113,7 +114,7 @@ impl Way {
         if !self.other_build {
             campaign.check_program(&program)?;
         }
-        // From here on, much reading would disturb another share.
+        // The lock is taken before the inputs are read, because that would disturb another share.
         let lock = HostLock::take(self.lock.as_deref(), self.wait.then_some(interrupt))?;
         report_leftovers(&self.work_dir)?;
         let run = ShareRun {
@@ -141,7 +142,7 @@ impl Way {
             Done::Ran { outcome, file } => {
                 match outcome.end.reason {
                     EndReason::Interrupted => {
-                        bail!("interrupted; blocks that are done count. Resume with: {command}")
+                        bail!("interrupted; completed blocks are kept. Resume with: {command}")
                     }
                     EndReason::TimeLimit => eprintln!(
                         "share {number}/{of}: the plan's time limit was reached; resume with: \

@@ -24,14 +24,14 @@ pub struct Args {
     #[arg(long, value_name = "N", default_value_t = 8, requires = "slurm",
           value_parser = clap::value_parser!(u32).range(1..=1000))]
     shares: u32,
-    /// With --slurm: licences that each share takes, such as disk:1. They are counted over the
-    /// whole cluster: use them where several nodes are one machine
+    /// With --slurm: licences that each share needs, such as disk:1. They are counted over the
+    /// whole cluster: use them if several nodes are one machine
     #[arg(long, value_name = "NAME:COUNT", requires = "slurm")]
     licences: Option<String>,
     /// With --slurm: the partition
     #[arg(long, value_name = "NAME", requires = "slurm")]
     partition: Option<String>,
-    /// Print the script, or the commands, and run nothing
+    /// Print the script or the commands, without running them
     #[arg(short = 'n', long)]
     dry_run: bool,
     #[command(flatten)]
@@ -52,7 +52,8 @@ impl Args {
             }
             return Ok(());
         }
-        let interrupt = Interrupt::on_signals().context("taking over SIGINT and SIGTERM")?;
+        let interrupt =
+            Interrupt::on_signals().context("can't install handlers for SIGINT and SIGTERM")?;
         self.run_here(&campaign, of, &interrupt)
     }
 
@@ -77,7 +78,7 @@ impl Args {
         // Shares of one host wait for each other, as Slurm may start them at the same time.
         let slurm = Slurm {
             shares: self.shares,
-            program: std::env::current_exe().context("finding this program")?,
+            program: std::env::current_exe().context("can't find this program")?,
             options: self.way.waiting().options()?,
             licences: self.licences.clone(),
             partition: self.partition.clone(),
@@ -87,7 +88,7 @@ impl Args {
             return Ok(());
         }
         let job = slurm.submit(campaign)?;
-        say!("job {job}: {} shares; `fslab campaign status` shows how far they are", self.shares);
+        say!("job {job}: {} shares; `fslab campaign status` shows their progress", self.shares);
         Ok(())
     }
 }

@@ -11,13 +11,13 @@ use super::{Args, quoted};
 /// Default number of times that a block is repeated.
 pub const DEFAULT_RERUNS: u32 = 1;
 
-/// The options that choose, each with its words; `None` for one that is not given.
+/// The options of a choice, each with its words; `None` for one that is not given.
 type Options = [(&'static str, Option<String>); 6];
 
 /// Returns the choice that a resumed comparison was started with.
 ///
 /// # Errors
-/// An option asks for something else.
+/// An option requests something else.
 pub(super) fn begun(args: &Args, begun: &Choice, samples: &Path) -> Result<Choice> {
     let kept = options(&begun.cells, Some(begun.reruns_max), begun.work_parent.as_deref());
     let work_dir = args.work_dir.as_deref().map(|path| Choice::kept(path, samples));
@@ -29,8 +29,8 @@ pub(super) fn begun(args: &Args, begun: &Choice, samples: &Path) -> Result<Choic
             let kept = kept.unwrap_or_else(|| format!("no {name}"));
             bail_as!(
                 BadInput,
-                "{}: this run began with {kept} and resumes with the same: leave out \
-                 {name}, or run that into another --out and read both with `fslab report`",
+                "{}: this run began with {kept} and resumes with the same. Leave out {name}, or \
+                 start another run with another --out and combine both with `fslab report`",
                 samples.display()
             );
         }
@@ -56,7 +56,7 @@ fn options(cells: &Cells, reruns: Option<u32>, work_dir: Option<&Path>) -> Optio
     ]
 }
 
-/// Returns an option that is given once for each name. The order of the names has no meaning.
+/// Returns an option that is given once for each name. The order of the names is irrelevant.
 fn each(option: &str, names: &[String]) -> Option<String> {
     let mut names: Vec<&String> = names.iter().collect();
     names.sort();
@@ -66,13 +66,16 @@ fn each(option: &str, names: &[String]) -> Option<String> {
 }
 
 impl Args {
-    /// Returns the choice that these arguments make of a plan.
+    /// Returns the part of a plan that these arguments choose.
     pub(super) fn choice(&self, plan: &Plan, samples: &Path) -> Result<Choice> {
         let reruns_max = self.reruns.or(plan.reruns_max).unwrap_or(DEFAULT_RERUNS);
         let work_parent = self.work_dir.as_deref().and_then(|path| Choice::kept(path, samples));
         if let Some(path) = work_parent.as_deref().filter(|path| path.to_str().is_none()) {
             let name = path.display();
-            bail_as!(BadInput, "{WORK_DIR} {name}: is no UTF-8, and samples could not name it");
+            bail_as!(
+                BadInput,
+                "{WORK_DIR} {name}: the path is not UTF-8, so samples can't record it"
+            );
         }
         Ok(Choice { cells: self.cells(), reruns_max, work_parent })
     }
@@ -87,7 +90,7 @@ impl Args {
         }
     }
 
-    /// Returns the options that choose, as they were given.
+    /// Returns the options of the choice, as they were given.
     pub(super) fn chosen(&self) -> Vec<String> {
         let options = options(&self.cells(), self.reruns, self.work_dir.as_deref());
         options.into_iter().filter_map(|(_, words)| words).collect()

@@ -59,7 +59,7 @@ fn describe(args: &Args, plan: &Plan, seed: u64) {
     if let Some(seconds) = plan.time_limit_seconds {
         say!("no new round after {}", spoken(seconds as f64));
     }
-    say!("\ntargets, each made anew for every run:");
+    say!("\ntargets, each newly made for every run:");
     for target in plan.targets.iter().filter(|target| cells.hold_target(&target.name)) {
         say!("  {}: {}", target.name, made_of(target, plan));
     }
@@ -159,7 +159,7 @@ pub(super) fn estimate(args: &Args, plan: &Plan, durations: &Durations) -> Strin
     let seconds: f64 = known.iter().flatten().sum();
     let unknown = known.iter().filter(|seconds| seconds.is_none()).count();
     if known.is_empty() {
-        return "\nnothing is chosen: there is nothing to run\n".to_owned();
+        return "\nno run is selected\n".to_owned();
     }
     let counted = match (known.len(), runs_in_all(plan)) {
         (chosen, all) if chosen < all => format!("{chosen} of {all} runs"),

@@ -1,7 +1,7 @@
 //! Durations of earlier runs on this machine, kept in the cache folder, to estimate the duration of
 //! a comparison before it is run.
 //!
-//! If this file can't be read or written, only the estimate suffers.
+//! If this file can't be read or written, only the estimate is affected.
 
 use std::collections::BTreeMap;
 use std::fs;

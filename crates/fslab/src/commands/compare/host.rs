@@ -21,7 +21,7 @@ pub struct Binary {
 impl Binary {
     /// Finds the path of this binary.
     pub fn new() -> Result<Self> {
-        Ok(Self { path: std::env::current_exe().context("finding this programme")? })
+        Ok(Self { path: std::env::current_exe().context("can't find this program")? })
     }
 }
 
@@ -96,7 +96,7 @@ mod tests {
         }
     }
 
-    /// Otherwise a wrong option would show up as a missing target, hours later.
+    /// Without this test, a wrong option would show up as a missing target, hours later.
     #[test]
     fn the_stacks_of_all_plans_can_be_built() {
         let directory = Path::new("../../plans");

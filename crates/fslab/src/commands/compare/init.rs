@@ -1,5 +1,5 @@
 //! Writes a plan for this machine. Targets that are possible here are compared; the others become
-//! comments that name the missing parts.
+//! comments with the reason.
 
 use std::fs::{self, File};
 use std::io::Write;
@@ -29,7 +29,7 @@ const CANDIDATES: &[Candidate] = &[
         "mergerfs over ext4",
         "mergerfs",
         true,
-        // By default it keeps 4 GiB free, which is more than an image has.
+        // By default mergerfs keeps 4 GiB free, which is more than an image has.
         &[OVER, "[\"mergerfs\", \"-o\", \"minfreespace=0\", \"{lower}\", \"{mountpoint}\"]\n"],
     ),
 ];
@@ -42,12 +42,12 @@ pub(super) fn write(path: &Path) -> Result<()> {
     let text = plan(&machine);
     let mut file = match File::create_new(path) {
         Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => {
-            bail_as!(BadInput, "{} exists; name another file", path.display())
+            bail_as!(BadInput, "{} exists; choose another file", path.display())
         }
         other => other.with_context(|| path.display().to_string())?,
     };
     file.write_all(text.as_bytes()).with_context(|| path.display().to_string())?;
-    say!("{} written; see what it would do: fslab compare {0} --dry-run", path.display());
+    say!("{} written; to print its planned runs: fslab compare {0} --dry-run", path.display());
     Ok(())
 }
 
@@ -93,7 +93,7 @@ impl Machine {
 
     fn lacks_images(&self) -> Option<&'static str> {
         match (self.root, self.loop_devices) {
-            (false, _) => Some("making and mounting images takes root"),
+            (false, _) => Some("making and mounting images needs root"),
             (_, false) => Some("/dev/loop-control is missing"),
             _ => None,
         }
@@ -110,7 +110,7 @@ fn plan(machine: &Machine) -> String {
         (
             "this directory",
             "directory = \".\"\n",
-            "never cold, since it is never remounted; and it is not made anew",
+            "never cold, because it is neither remounted nor made again for each run",
         ),
         ("memory", "in_process = \"mem:\"\n", "within this process, without the kernel"),
     ];
@@ -137,36 +137,27 @@ fn head(machine: &Machine) -> String {
         kinds => format!("# The kernel does not list {kinds}; it may load a module for it.\n"),
     };
     format!(
-        "# A plan for this machine, by `fslab compare --init`. Look at it, change it, then\n\
-         #   fslab compare FILE --dry-run    says what it would do and how long it would take\n\
-         #   fslab compare FILE              runs it\n\
-         # `fslab list` shows the workloads and layers.\n{kernel}\n\
-         name = \"What this machine has\"\n\
-         # Every target runs every workload in each round; more rounds follow until each interval\n\
-         # is as narrow as asked, or until there are rounds_max, or the time is up.\n\
-         rounds = 10\n\
-         rounds_max = 30\n\
-         half_width_percent = 2.5\n\
-         time_limit_seconds = 3600\n\
-         # Everything is kept to these processors; by default to none.\n\
-         # processors = [0]\n\
-         # Runs of a round that other programmes disturbed are repeated at most so often.\n\
-         reruns_max = 1\n\
-         # The others are compared with this one; the first where nothing is said.\n\
-         # baseline = \"ext4\"\n\
-         # Size of each image; images are sparse, and there is one at a time.\n\
-         image_size = \"1 GiB\"\n"
+        "# A plan for this machine, by `fslab compare --init`. Look at it, change it, \
+         then\n#   fslab compare FILE --dry-run    prints the planned runs and their estimated \
+         time\n#   fslab compare FILE              runs it\n# `fslab list` shows the workloads and \
+         layers.\n{kernel}\nname = \"What this machine has\"\n# Every target runs every workload \
+         in each round. More rounds follow until each interval\n# is narrow enough, or rounds_max \
+         or the time limit is reached.\nrounds = 10\nrounds_max = 30\nhalf_width_percent = \
+         2.5\ntime_limit_seconds = 3600\n# Run everything on these processors only; by default on \
+         all.\n# processors = [0]\n# Maximum number of repeats of a round that other programs \
+         disturbed.\nreruns_max = 1\n# The target that the others are compared with; by default \
+         the first.\n# baseline = \"ext4\"\n# Size of each image; images are sparse, and there is \
+         one at a time.\nimage_size = \"1 GiB\"\n"
     )
 }
 
 fn workloads(machine: &Machine) -> String {
     let cache = machine.memory_mib / 4;
     format!(
-        "# What is done on each. Parameters that are left out have the defaults of `fslab list`.\n\
-         [[workload]]\nname = \"file-attributes\"\nfiles = 4_000\n\n\
-         [[workload]]\nname = \"file-copy\"\nbytes_per_size = \"4 MiB\"\n\n\
-         # To cross what the page cache holds, take more than {cache} MiB or bound the memory.\n\
-         [[workload]]\nname = \"stream\"\nsize = \"256 MiB\"\n"
+        "# The workloads. Parameters that are left out have the defaults of `fslab \
+         list`.\n[[workload]]\nname = \"file-attributes\"\nfiles = 4_000\n\n[[workload]]\nname = \
+         \"file-copy\"\nbytes_per_size = \"4 MiB\"\n\n# To exceed the page cache, use more than \
+         {cache} MiB or limit the memory.\n[[workload]]\nname = \"stream\"\nsize = \"256 MiB\"\n"
     )
 }
 
@@ -198,7 +189,7 @@ mod tests {
     }
 
     /// Targets that are possible on a machine are in the plan. Others are comments with the reason.
-    /// The plan parses either way.
+    /// The plan parses in both cases.
     #[test]
     fn generated_plan_contains_only_targets_that_can_run() {
         check(

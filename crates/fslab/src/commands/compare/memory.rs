@@ -17,7 +17,7 @@ const IMAGES: u64 = 3;
 /// Returns the directory for images in memory and a remark for the report. Returns `None` if the
 /// plan has no images, or if memory has no room for them.
 ///
-/// `reason` is the option that asks for it.
+/// `reason` is the option that requests it.
 pub(super) fn for_images(plan: &Plan, reason: &str) -> Option<(PathBuf, String)> {
     let mut images = plan.targets.iter().filter_map(|target| target.kind.image());
     let has_image = images.any(ImagePlan::is_on_image);
@@ -25,7 +25,7 @@ pub(super) fn for_images(plan: &Plan, reason: &str) -> Option<(PathBuf, String)>
     (has_image && has_room).then(|| {
         let remark = format!(
             "images are in memory ({DIRECTORY}), because of {reason}: no disk is measured; \
-             `--work-dir DIR` puts them elsewhere"
+             `--work-dir DIR` puts them into another directory"
         );
         (PathBuf::from(DIRECTORY), remark)
     })

@@ -17,7 +17,7 @@ pub(super) fn run(directory: &Path, args: &Args) -> Result<()> {
     }
     let records = sample::read(&samples)?;
     let Some(Record::Provenance(first)) = records.first() else {
-        bail_as!(BadInput, "{}: its first line is no provenance", samples.display());
+        bail_as!(BadInput, "{}: its first line is not a provenance record", samples.display());
     };
     let mut plan = Plan::parse("the plan of the samples", &first.plan, first.form)?;
     if let [old, new] = &first.programs[..] {
@@ -27,7 +27,7 @@ pub(super) fn run(directory: &Path, args: &Args) -> Result<()> {
         plan = plan.with_command(first.workload_command.clone());
     }
     plan = plan.erasing(&args.erase);
-    // The last session decides, because more rounds may have been asked for.
+    // The last session decides, because it may have requested more rounds.
     let last = sample::sessions(&records).next_back().unwrap_or(first);
     (plan.rounds, plan.rounds_max) = (last.rounds, last.rounds_max);
     args.set_rounds(&mut plan);

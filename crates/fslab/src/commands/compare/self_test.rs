@@ -49,7 +49,7 @@ impl Args {
             [] => &plan.baseline,
             [name] => name,
             _ => {
-                bail_as!(BadInput, "--self-test takes one --only-target")
+                bail_as!(BadInput, "--self-test accepts only one --only-target")
             }
         };
         plan.check_cells(&Cells { targets: vec![name.clone()], ..Cells::default() })?;
@@ -58,7 +58,7 @@ impl Args {
     }
 }
 
-/// The directory of the samples. It is removed at the end, unless the user asked for it.
+/// The directory of the samples. It is removed at the end, unless the user chose it.
 struct Made {
     directory: PathBuf,
     is_kept: bool,
@@ -70,7 +70,7 @@ impl Drop for Made {
             return;
         }
         if let Err(error) = std::fs::remove_dir_all(&self.directory) {
-            tracing::warn!("removing {}: {error}", self.directory.display());
+            tracing::warn!("can't remove {}: {error}", self.directory.display());
         }
     }
 }

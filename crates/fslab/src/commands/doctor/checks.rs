@@ -80,7 +80,7 @@ fn fuse_device() -> Finding {
     finding(Part::Mounts, "FUSE device", state, found).with_advice(advice)
 }
 
-/// Ordinary users mount through a program that has root's rights.
+/// Checks for the program with root's rights through which ordinary users mount.
 fn helper() -> Finding {
     let (name, path) = ("helper of ordinary users", program("fusermount3"));
     let found = match &path {
@@ -135,7 +135,7 @@ fn of_granted(granted: &Granted) -> [Finding; 2] {
     };
     let id_maps = match granted.id_maps() || wants_id_maps() {
         true => (State::Yes, "possible with -o idmap", ""),
-        false => (State::Limited, "not possible", "Linux 6.12 or newer allows them to root"),
+        false => (State::Limited, "not possible", "Linux 6.12 or newer allows them for root"),
     };
     let make = |part, name, (state, found, advice): (State, &str, &str)| {
         finding(part, name, state, found).with_advice(advice)

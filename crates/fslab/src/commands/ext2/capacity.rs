@@ -1,7 +1,7 @@
-//! `fslab ext2 capacity`: counts the names that the index of a directory holds until it is full.
+//! `fslab ext2 capacity`: counts the names that fit into the index of a directory.
 //!
-//! The directory is one of the engine's, in memory, without a file system around it. With one level
-//! it is the first prototype of the index (Phillips 2001).
+//! The engine makes the directory in memory, without a file system around it. With one level it is
+//! the first prototype of the index (Phillips 2001).
 
 use anyhow::{Result, bail, ensure};
 use fslab_ext2::dir::{
@@ -24,10 +24,10 @@ pub struct Args {
     #[arg(long, value_name = "HASH", default_value = HashVersion::HalfMd4.name(),
           value_parser = hash)]
     hash: HashVersion,
-    /// The bytes of a block: 1024, 2048 or 4096
+    /// Block size in bytes: 1024, 2048 or 4096
     #[arg(long, value_name = "BYTES", default_value = "4096", value_parser = block_size)]
     block_size: BlockSize,
-    /// What comes before the number in each name
+    /// The part of each name before its number
     #[arg(long, value_name = "TEXT", default_value = "file", value_parser = prefix)]
     prefix: String,
     /// Print JSON instead of a sentence
@@ -57,11 +57,11 @@ fn block_size(text: &str) -> Result<BlockSize, String> {
     size.ok_or_else(|| "must be 1024, 2048 or 4096".to_owned())
 }
 
-/// A full directory, which accepts no further name.
+/// A full directory, which accepts no more names.
 struct Full {
     names: u64,
     leaves: u64,
-    /// Bytes of the leaves, and the bytes of them that names use.
+    /// Bytes in the leaves, and how many of them names use.
     bytes: u64,
     used: u64,
 }
@@ -109,7 +109,7 @@ impl Args {
 /// Adds a name; returns `false` if the directory is full.
 fn put(blocks: &mut VectorBlocks, name: &str) -> Result<bool> {
     let Search::Absent(vacancy) = find(blocks, name.as_bytes())? else {
-        bail!("{name} is in the directory before it was put there");
+        bail!("{name} is already in the directory");
     };
     let (inode, kind) = (InodeNo::FIRST_FREE, EntryKind::REGULAR);
     match insert(blocks, &vacancy, name.as_bytes(), inode, kind) {
@@ -127,8 +127,8 @@ mod tests {
         Args { levels, hash, block_size: block_size(bytes).unwrap(), prefix, json: false }
     }
 
-    /// The root has room for 508 leaves of 4 KiB. A leaf holds 256 names of 16 bytes if it is full,
-    /// and half of them right after a split.
+    /// The root has room for 508 leaves of 4 KiB. A leaf has room for 256 names of 16 bytes, and is
+    /// half full right after a split.
     #[test]
     fn one_level_index_is_full_when_its_root_is_full() {
         let full = args(1, "4096").fill().unwrap();

@@ -62,7 +62,8 @@ pub(super) fn as_finding(finding: &Finding) -> Value {
 
 fn show(shown: &str, report: &Report) {
     for finding in &report.findings {
-        let note = if finding.beyond_e2fsck { " (e2fsck does not count this)" } else { "" };
+        let note =
+            if finding.beyond_e2fsck { " (e2fsck does not report this as an error)" } else { "" };
         say!("{finding}{note}");
     }
     if report.more {

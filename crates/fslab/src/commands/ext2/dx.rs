@@ -12,7 +12,7 @@ use crate::output::output;
 /// Arguments of `fslab ext2 dx`.
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// Leave out the leaves
+    /// Omit the leaves
     #[arg(long, short_alias = 'n')]
     nodes: bool,
     /// The image or device

@@ -235,13 +235,13 @@ impl PutArgs {
         let answer = put(&image, &mut source, mode & 0o777, &self.path);
         // The image is closed even after a failure, so that it is left consistent.
         let closed = image.close();
-        answer.with_context(|| format!("{shown} to {}", self.path.display()))?;
+        answer.with_context(|| format!("can't copy {shown} to {}", self.path.display()))?;
         closed
     }
 }
 
-/// Replaces a file. The old file stays until the new one is complete: that is written under a
-/// temporary name and then renamed.
+/// Replaces a file. The old file is kept until the new one is complete. The new one is written
+/// under a temporary name and then renamed.
 fn put(image: &Image, source: &mut dyn Read, mode: u32, path: &Path) -> Result<()> {
     let request = request();
     let (parent, name) = image.find_parent(path)?;
@@ -298,7 +298,7 @@ impl GetArgs {
         make_file(&self.target, |target| {
             copy_out(&image, &self.path, target)?;
             let permissions = std::fs::Permissions::from_mode(mode);
-            target.set_permissions(permissions).context("setting its permissions")
+            target.set_permissions(permissions).context("can't set its permissions")
         })
     }
 }

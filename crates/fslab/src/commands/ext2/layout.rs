@@ -21,7 +21,7 @@ pub struct Args {
     /// Print JSON
     #[arg(long, conflicts_with = "files")]
     json: bool,
-    /// Draw where the files lie, into this new file
+    /// Draw a map of the blocks of all files to this new file
     #[arg(long, value_name = "FILE")]
     svg: Option<PathBuf>,
     /// The image or device

@@ -41,7 +41,7 @@ impl Map {
         let geometry = *ext2.superblock().geometry();
         let title = format!(
             "{} groups of {} blocks; dark: metadata, grey: directories, indirect blocks and \
-             attributes, white: free, a colour a file",
+             attributes, white: free, one colour for each file",
             geometry.groups, geometry.blocks_per_group
         );
         let mut drawn = Vec::new();

@@ -29,16 +29,16 @@ pub struct Args {
     /// Blocks in a group [as many as a bitmap has bits]
     #[arg(long, short = 'g')]
     blocks_per_group: Option<u32>,
-    /// One inode for so many bytes
+    /// Bytes of space for each inode
     #[arg(long, short = 'i', default_value_t = 16_384)]
     bytes_per_inode: u32,
-    /// Percent of the blocks that only root may take
+    /// Percentage of blocks that only root may use
     #[arg(long, short = 'm', default_value_t = 5)]
     reserved_percent: u8,
     /// Label, at most 16 bytes
     #[arg(long, short = 'L', default_value = "")]
     label: String,
-    /// Identity, as 8-4-4-4-12 hexadecimal digits; random where not given
+    /// Identity, as 8-4-4-4-12 hexadecimal digits; random if not given
     #[arg(long, short = 'U')]
     uuid: Option<String>,
     /// How directories are indexed
@@ -47,22 +47,22 @@ pub struct Args {
     /// Hash names as unsigned characters
     #[arg(long)]
     unsigned_hash: bool,
-    /// Seed of the hash, written like an identity; random where not given
+    /// Seed of the hash, written like an identity; random if not given
     #[arg(long)]
     hash_seed: Option<String>,
     /// Allow indexes of three levels
     #[arg(long)]
     large_dir: bool,
-    /// Time of making, in seconds since 1970; now where not given
+    /// Creation time, in seconds since 1970; now if not given
     #[arg(long, env = "SOURCE_DATE_EPOCH")]
     time: Option<i64>,
-    /// Make a file system over one that is there
+    /// Overwrite an existing file system
     #[arg(long)]
     force: bool,
-    /// Show the file system that would be made, and write nothing
+    /// Show the planned file system, without writing it
     #[arg(short = 'n', long)]
     dry_run: bool,
-    /// The file (made where there is none) or device
+    /// The file (created if missing) or device
     image: PathBuf,
     /// Size of the file, such as 64MiB [that of the file or device]
     size: Option<Size>,
@@ -178,7 +178,7 @@ impl Args {
         })
     }
 
-    /// Refuses an image that holds an ext2, ext3 or ext4 file system, unless `--force` is given.
+    /// Refuses an image that contains an ext2, ext3 or ext4 file system, unless `--force` is given.
     fn refuse_to_overwrite(&self) -> Result<()> {
         if self.force || !Part::parse(&self.image).file.exists() {
             return Ok(());
@@ -193,14 +193,14 @@ impl Args {
         let existing = self.image.metadata().ok();
         let is_device = |metadata: &Metadata| metadata.file_type().is_block_device();
         let has_size = match &existing {
-            _ if part.file != self.image => Some("is a part and says its own size"),
-            Some(metadata) if is_device(metadata) => Some("is a device and has its own size"),
+            _ if part.file != self.image => Some("is a part of an image: its size can't be set"),
+            Some(metadata) if is_device(metadata) => Some("is a device: its size can't be set"),
             _ => None,
         };
         match (self.size, has_size) {
             (Some(_), Some(why)) => bail_as!(BadInput, "{shown} {why}"),
             (None, None) if existing.is_none() => {
-                bail_as!(BadInput, "{shown} does not exist; say how large it is to be");
+                bail_as!(BadInput, "{shown} does not exist; give the size of the new image");
             }
             (size, _) => Ok(size),
         }
@@ -226,7 +226,7 @@ fn refuse_to_overwrite(image: &Path, device: &dyn BlockDevice) -> Result<()> {
         }
         _ => bail_as!(
             BadInput,
-            "{} holds an ext2, ext3 or ext4 file system; use --force to lose it",
+            "{} contains an ext2, ext3 or ext4 file system; use --force to overwrite it",
             image.display()
         ),
     }
@@ -237,7 +237,9 @@ pub(super) fn parse_uuid(text: Option<&str>, what: &str) -> Result<[u8; 16]> {
     let mut bytes = [0; 16];
     let Some(text) = text else {
         let source = std::fs::File::open("/dev/urandom");
-        source.and_then(|mut source| source.read_exact(&mut bytes)).context("no random numbers")?;
+        source
+            .and_then(|mut source| source.read_exact(&mut bytes))
+            .context("can't get random numbers")?;
         // Version 4, variant 1: a random UUID.
         bytes[6] = bytes[6] & 0x0f | 0x40;
         bytes[8] = bytes[8] & 0x3f | 0x80;
@@ -247,6 +249,8 @@ pub(super) fn parse_uuid(text: Option<&str>, what: &str) -> Result<[u8; 16]> {
     let is_hexadecimal =
         digits.len() == 32 && digits.bytes().all(|digit| digit.is_ascii_hexdigit());
     let number = u128::from_str_radix(&digits, 16).ok().filter(|_| is_hexadecimal);
-    let Some(number) = number else { bail_as!(BadInput, "'{text}' is no {what} of 32 digits") };
+    let Some(number) = number else {
+        bail_as!(BadInput, "'{text}' is not a {what} of 32 hexadecimal digits")
+    };
     Ok(number.to_be_bytes())
 }

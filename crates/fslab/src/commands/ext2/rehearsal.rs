@@ -23,7 +23,7 @@ pub struct Rehearsal<D> {
 }
 
 /// Changed pages, in a file without a name, each at its offset in the image. They are not in
-/// memory, because shrinking a file system may move more than memory holds.
+/// memory, because shrinking a file system may move more data than fits in memory.
 struct Changed {
     pages: BTreeSet<u64>,
     content: File,
@@ -42,7 +42,7 @@ impl Changed {
 /// Opens an image for reading. `size`, if given, replaces the size of the image.
 ///
 /// # Errors
-/// As [`open_device`].
+/// The same errors as [`open_device`].
 pub fn open(image: &Path, size: Option<u64>) -> Result<Rehearsal<impl BlockDevice + use<>>> {
     let image = open_device(image, true)?;
     let size = size.unwrap_or(image.size());

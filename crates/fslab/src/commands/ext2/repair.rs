@@ -1,4 +1,4 @@
-//! `fslab ext2 repair`: repairs what `check` finds, provided that no data is lost.
+//! `fslab ext2 repair`: repairs the problems that `check` finds, provided that no data is lost.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -17,7 +17,7 @@ use crate::units::counted;
 /// Arguments of `fslab ext2 repair`.
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// Print what would be repaired, and change nothing
+    /// Print the planned repairs, without making them
     #[arg(short = 'n', long)]
     dry_run: bool,
     /// Print JSON

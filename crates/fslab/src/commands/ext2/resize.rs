@@ -14,7 +14,7 @@ use crate::leaves::{LockedImage, Part, open_device};
 /// Arguments of `fslab ext2 resize`.
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// Try the change in a temporary file, and leave the image as it is
+    /// Try the change in a temporary file, without changing the image
     #[arg(short = 'n', long)]
     dry_run: bool,
     /// The image or device, which must not be mounted
@@ -59,7 +59,10 @@ impl Args {
             }
             wanted => {
                 if wanted.is_some_and(|wanted| wanted > present) && !self.is_whole_file() {
-                    bail_as!(BadInput, "is no file of its own and keeps its size");
+                    bail_as!(
+                        BadInput,
+                        "is a device or a part of an image: its size can't be changed"
+                    );
                 }
                 let device = rehearsal::open(&self.image, wanted)?;
                 Superblock::read(&device)?.check_writable()?;
@@ -85,17 +88,20 @@ impl Args {
         Superblock::read(&device)?.check_writable()?;
         let Some(wanted) = wanted else { return Ok(grow(&device)?) };
         if !self.is_whole_file() {
-            bail_as!(BadInput, "is no file of its own and keeps its size");
+            bail_as!(BadInput, "is a device or a part of an image: its size can't be changed");
         }
         image.set_length(wanted)?;
         let grown = image.device().and_then(|device| Ok(grow(&device)?));
         // The superblock may describe the longer file although writing it back failed.
         let fits_before = || Superblock::read(&device).is_ok();
         match grown {
-            Err(error) if fits_before() => match image.set_length(device.size()) {
-                Ok(()) => Err(error),
-                Err(length) => Err(error.context(format!("the file stays longer: {length:#}"))),
-            },
+            Err(error) if fits_before() => {
+                match image.set_length(device.size()) {
+                    Ok(()) => Err(error),
+                    Err(length) => Err(error
+                        .context(format!("can't shorten the file to its old length: {length:#}"))),
+                }
+            }
             grown => grown,
         }
     }

@@ -1,5 +1,6 @@
 //! `fslab ext2 import` from a tar archive. It reads ustar, GNU and pax headers, as GNU tar, bsdtar
-//! and container images write them. Nothing is written above the target, and no link is followed.
+//! and container images write them. Nothing is written outside of the target, and no link is
+//! followed.
 
 use std::collections::HashSet;
 use std::ffi::{OsStr, OsString};
@@ -21,10 +22,10 @@ use crate::exit::Code;
 /// In a sparse file, runs of zeros of this length become holes.
 const HOLE_BYTES: usize = 4096;
 
-/// Prefix of the pax records that hold extended attributes.
+/// Prefix of the pax records that contain extended attributes.
 const XATTR_RECORD: &str = "SCHILY.xattr.";
 
-/// Creates the content of an archive below a directory. Files made before a failure stay.
+/// Creates the content of an archive below a directory. Files created before a failure are kept.
 pub(super) fn unpack(bytes: impl Read, target: &dyn FileSystem, root: Ino) -> Result<()> {
     let request = request();
     let keep_owner = request.credentials.uid == 0;
@@ -98,7 +99,7 @@ impl Unpacker<'_> {
         Ok(())
     }
 
-    /// Returns the directory of a member; creates directories that the archive has not named.
+    /// Returns the directory of a member; creates directories that the archive has no entry for.
     fn parents(&self, names: &[OsString]) -> Result<Ino> {
         names.iter().try_fold(self.root, |at, name| self.directory(at, Name::new(name)?))
     }
@@ -131,7 +132,7 @@ impl Unpacker<'_> {
 
     /// Adds another name to a member, which must precede it in the archive.
     fn link(&self, entry: &Entry<'_, impl Read>, parent: Ino, name: Name<'_>) -> Result<()> {
-        let path = entry.link_name()?.context("a hard link that names nothing")?;
+        let path = entry.link_name()?.context("a hard link without a target")?;
         let mut at = self.root;
         for name in names(&path)? {
             let found = self.target.lookup(&self.request, at, Name::new(&name)?);
@@ -150,7 +151,7 @@ impl Unpacker<'_> {
     ) -> Result<Ino> {
         let request = &self.request;
         if kind.is_symlink() {
-            let link = entry.link_name_bytes().context("a symbolic link that names nothing")?;
+            let link = entry.link_name_bytes().context("a symbolic link without a target")?;
             let link = OsStr::from_bytes(&link);
             return Ok(self.target.symlink(request, parent, name, link)?.attr.ino);
         }
@@ -221,7 +222,7 @@ fn special(entry: &Entry<'_, impl Read>, kind: EntryType) -> Result<(FileKind, u
         EntryType::Fifo => Ok((FileKind::Fifo, 0)),
         EntryType::Char => Ok((FileKind::CharDevice, device()?)),
         EntryType::Block => Ok((FileKind::BlockDevice, device()?)),
-        other => bail!("a member of a kind that is not known: {:?}", char::from(other.as_byte())),
+        other => bail!("a member of an unknown kind: {:?}", char::from(other.as_byte())),
     }
 }
 
@@ -250,7 +251,9 @@ impl Records {
         }
         let all = Self(records);
         if all.get("GNU.sparse.major").is_some() {
-            bail!("a sparse file in pax form, which is not read; make the archive by --format=gnu");
+            bail!(
+                "sparse files in pax format are not supported; create the archive with --format=gnu"
+            );
         }
         Ok(all)
     }
@@ -260,19 +263,19 @@ impl Records {
     }
 
     fn text(&self, key: &str) -> Option<Result<&str>> {
-        Some(std::str::from_utf8(self.get(key)?).with_context(|| format!("{key} is no text")))
+        Some(std::str::from_utf8(self.get(key)?).with_context(|| format!("{key} is not text")))
     }
 
     fn number(&self, key: &str) -> Option<Result<u64>> {
         let parse =
-            |text: &str| text.parse().with_context(|| format!("{key} is no number: {text}"));
+            |text: &str| text.parse().with_context(|| format!("{key} is not a number: {text}"));
         Some(self.text(key)?.and_then(parse))
     }
 
     /// Parses seconds since 1970 with a fraction; negative for times before 1970.
     fn time(&self, key: &str) -> Result<Option<Timestamp>> {
         let Some(text) = self.text(key).transpose()? else { return Ok(None) };
-        let wrong = || format!("{key} is no time: {text}");
+        let wrong = || format!("{key} is not a time: {text}");
         let (whole, fraction) = text.split_once('.').unwrap_or((text, ""));
         let seconds: i64 = whole.parse().with_context(wrong)?;
         let digits = format!("{fraction:0<9}");

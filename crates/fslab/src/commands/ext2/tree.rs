@@ -1,7 +1,7 @@
 //! `fslab ext2 import` and `export`: copy whole trees between a directory of the host and an image.
 //!
-//! Both sides are file systems of fslab, and each stays below its root. The host's side opens
-//! nothing by a path and follows no link.
+//! Both sides are file systems of fslab, and neither is accessed outside of its root. The host's
+//! side opens nothing by a path and follows no link.
 
 use std::collections::HashMap;
 use std::ffi::OsStr;
@@ -25,16 +25,16 @@ use crate::exit::Code;
 pub struct ImportArgs {
     /// The image or device
     image: PathBuf,
-    /// The directory of the host whose contents are copied, or a tar archive; - is one from
-    /// standard input
+    /// The host directory whose contents are copied, or a tar archive (- for standard input)
     source: PathBuf,
-    /// The directory of the image that they go to
+    /// The target directory in the image
     #[arg(default_value = "/")]
     target: PathBuf,
 }
 
 impl ImportArgs {
-    /// Copies the tree in. Files copied before a failure stay, and the image is left consistent.
+    /// Copies the tree in. Files copied before a failure are kept, and the image is left
+    /// consistent.
     pub fn run(self) -> Result<()> {
         let source = Source::open(&self.source)?;
         let image = Image::write(&self.image)?;
@@ -46,7 +46,7 @@ impl ImportArgs {
                 .with_context(|| self.source.display().to_string()),
         });
         let closed = image.close();
-        answer.with_context(|| format!("importing into {}", self.image.display()))?;
+        answer.with_context(|| format!("can't import into {}", self.image.display()))?;
         closed
     }
 }
@@ -82,9 +82,9 @@ impl Source {
 pub struct ExportArgs {
     /// The image or device
     image: PathBuf,
-    /// The directory of the host that the tree goes to
+    /// The target directory on the host
     target: PathBuf,
-    /// The directory of the image whose contents are copied
+    /// The directory in the image whose contents are copied
     #[arg(default_value = "/")]
     source: PathBuf,
 }
@@ -198,7 +198,7 @@ impl<'a> Copier<'a> {
         Ok(made.attr.ino)
     }
 
-    /// Copies the data; holes stay holes.
+    /// Copies the data, and keeps holes.
     fn bytes(&self, attr: &Attr, to: Ino) -> Result<()> {
         let request = &self.request;
         let from = self.source.open(request, attr.ino, OpenMode::empty())?.handle;

@@ -18,7 +18,7 @@ pub struct Args {
     /// UUID, as 8-4-4-4-12 hexadecimal digits, or `random`
     #[arg(long, short = 'U')]
     uuid: Option<String>,
-    /// Percent of the blocks that only root may take
+    /// Percentage of blocks that only root may use
     #[arg(long, short = 'm')]
     reserved_percent: Option<u8>,
     /// Check the changes without writing them

@@ -35,7 +35,7 @@ impl Args {
             (Some(inode), Some(target)) => {
                 let found = deleted.iter().find(|one| one.inode == InodeNo(inode));
                 let Some(found) = found else {
-                    bail_as!(BadInput, "inode {inode} holds no deleted file that can be found");
+                    bail_as!(BadInput, "inode {inode} has no deleted file that can be found");
                 };
                 get_back(&image, found, target)
             }
@@ -62,7 +62,7 @@ fn as_json(deleted: &Deleted) -> Value {
 fn list(deleted: &[Deleted]) -> Result<()> {
     let mut out = output();
     for one in deleted {
-        let lost = if one.is_whole() { "" } else { ", others are used again" };
+        let lost = if one.is_whole() { "" } else { ", the others are in use again" };
         writeln!(
             out,
             "inode {:<8} {:>12} bytes, deleted {}; {} of {} blocks are free{lost}",
@@ -79,7 +79,7 @@ fn list(deleted: &[Deleted]) -> Result<()> {
 fn get_back(image: &Image, deleted: &Deleted, target: &Path) -> Result<()> {
     if !deleted.is_whole() {
         bail!(
-            "inode {}: {} of its {} blocks belong to other files by now",
+            "inode {}: {} of its {} blocks now belong to other files",
             deleted.inode.0,
             deleted.blocks - deleted.free,
             deleted.blocks

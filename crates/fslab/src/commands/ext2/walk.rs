@@ -55,7 +55,7 @@ impl Image {
     pub fn find_parent(&self, path: &Path) -> Result<(Attr, OsString)> {
         let mut names = names(path);
         let Some(last) = names.pop() else {
-            bail_as!(BadInput, "{} names no file", path.display());
+            bail_as!(BadInput, "{} does not end with a file name", path.display());
         };
         Ok((self.find(&names.iter().collect::<PathBuf>())?, last))
     }
@@ -131,7 +131,7 @@ pub fn make_file(path: &Path, fill: impl FnOnce(&mut File) -> Result<()>) -> Res
     let mut file = File::create_new(path).with_context(|| shown.clone())?;
     let answer = fill(&mut file);
     if answer.is_err() {
-        std::fs::remove_file(path).with_context(|| format!("removing {shown}"))?;
+        std::fs::remove_file(path).with_context(|| format!("can't remove {shown}"))?;
     }
     answer.and_then(|()| Ok(file.sync_all()?)).context(shown)
 }

@@ -13,7 +13,7 @@ pub const EXAMPLES: &[Examples] = &[
         examples: &[
             example(
                 "fslab mount -l zstd /srv/stored /srv/data",
-                "Compress everything that is written below /srv/data",
+                "Compress everything written under /srv/data",
             ),
             example(
                 "fslab mount -l stats -l null /srv/data /srv/data",
@@ -44,13 +44,13 @@ pub const EXAMPLES: &[Examples] = &[
         command: "status",
         examples: &[
             example("fslab status", "List the mounts, their layers and their health"),
-            example("fslab status --json /srv/data", "Print all that is known of one mount"),
+            example("fslab status --json /srv/data", "Print all details of one mount"),
         ],
     },
     Examples {
         command: "doctor",
         examples: &[
-            example("fslab doctor", "Show what this machine supports, and what is missing"),
+            example("fslab doctor", "Show the supported and missing features of this machine"),
             example("fslab doctor --json", "The same for a program"),
         ],
     },
@@ -132,7 +132,7 @@ pub const EXAMPLES: &[Examples] = &[
             ),
             example(
                 "fslab age simulate --profile smith97 --paper",
-                "Repeat the experiment of 1997, beside the paper's figures",
+                "Repeat the 1997 experiment, and print the paper's figures too",
             ),
         ],
     },
@@ -147,7 +147,10 @@ pub const EXAMPLES: &[Examples] = &[
         command: "age score",
         examples: &[
             example("fslab age score /home", "Show how contiguous the files of a tree are"),
-            example("fslab age score --map map.svg disk.ext2", "Draw where the files lie"),
+            example(
+                "fslab age score --map map.svg disk.ext2",
+                "Draw a map of the blocks of all files",
+            ),
         ],
     },
     Examples {
@@ -219,7 +222,7 @@ pub const EXAMPLES: &[Examples] = &[
         examples: &[
             example(
                 "fslab campaign new my-plan.toml /shared/run1",
-                "Freeze a plan, its seed and the hash of all it reads",
+                "Freeze a plan, its seed and the hashes of its input files",
             ),
             example(
                 "fslab campaign new quick /shared/run2 --rounds 20 --seed 7",
@@ -232,7 +235,7 @@ pub const EXAMPLES: &[Examples] = &[
         examples: &[
             example(
                 "sudo fslab campaign run /shared/run1 --share 2/8",
-                "Run what is left of the second of eight shares on this host",
+                "Run the remaining blocks of share 2 of 8 on this host",
             ),
             example(
                 "sudo fslab campaign run /shared/run1 --share 1/1 --retry",
@@ -252,7 +255,7 @@ pub const EXAMPLES: &[Examples] = &[
         examples: &[
             example(
                 "fslab campaign report /shared/run1 --html page.html",
-                "Print the ratios of each machine and over all, and write the page",
+                "Print the ratios of each machine and of all, and write the page",
             ),
             example(
                 "fslab campaign report /shared/run1 --fail-if 'elapsed slower 5%'",
@@ -273,7 +276,7 @@ pub const EXAMPLES: &[Examples] = &[
             ),
             example(
                 "fslab campaign submit /shared/run1 --slurm --licences disk:1",
-                "Submit eight shares, of which one runs at a time in the whole cluster",
+                "Submit eight shares; only one runs at a time in the whole cluster",
             ),
         ],
     },
@@ -364,7 +367,7 @@ pub const EXAMPLES: &[Examples] = &[
     Examples {
         command: "ext2 repair",
         examples: &[
-            example("fslab ext2 repair --dry-run disk.ext2", "Show what would be repaired"),
+            example("fslab ext2 repair --dry-run disk.ext2", "Show the planned repairs"),
             example("fslab ext2 repair disk.ext2", "Repair an image that is not mounted"),
         ],
     },
@@ -376,14 +379,14 @@ pub const EXAMPLES: &[Examples] = &[
         command: "ext2 capacity",
         examples: &[example(
             "fslab ext2 capacity --levels 1 --hash legacy",
-            "Count the names that fit below one index block",
+            "Count the names that fit under one index block",
         )],
     },
     Examples {
         command: "ext2 layout",
         examples: &[example(
             "fslab ext2 layout --svg layout.svg disk.ext2",
-            "Draw where the files of an image lie",
+            "Draw a map of the blocks of all files in an image",
         )],
     },
     Examples {
@@ -449,7 +452,7 @@ pub const EXAMPLES: &[Examples] = &[
     },
     Examples {
         command: "sca decode",
-        examples: &[example("fslab sca decode ~/data", "Make a directory plain again")],
+        examples: &[example("fslab sca decode ~/data", "Decode a directory in place")],
     },
     Examples {
         command: "sca recovery",
@@ -469,7 +472,7 @@ pub const EXAMPLES: &[Examples] = &[
         command: "tier init",
         examples: &[example(
             "fslab tier init --archive /mnt/disk2/archive --home ~/photos.tier ~/photos",
-            "Make a tier of a directory, with an archive on another disk",
+            "Turn a directory into a tier, with an archive on another disk",
         )],
     },
     Examples {
@@ -530,7 +533,7 @@ pub const EXAMPLES: &[Examples] = &[
     },
     Examples {
         command: "tier recall",
-        examples: &[example("fslab tier recall ~/photos/2024", "Bring a directory back")],
+        examples: &[example("fslab tier recall ~/photos/2024", "Recall a directory")],
     },
     Examples {
         command: "tier wait",
@@ -556,7 +559,7 @@ pub const EXAMPLES: &[Examples] = &[
     },
     Examples {
         command: "tier cancel",
-        examples: &[example("fslab tier cancel ~/photos/2024", "Cancel recalls that wait")],
+        examples: &[example("fslab tier cancel ~/photos/2024", "Cancel waiting recalls")],
     },
     Examples {
         command: "tier pin",
@@ -586,8 +589,11 @@ pub const EXAMPLES: &[Examples] = &[
     Examples {
         command: "tier policy",
         examples: &[
-            example("fslab tier policy --dry-run ~/photos", "Show what the policy would do"),
-            example("fslab tier policy ~/photos", "Archive and release as the policy says"),
+            example(
+                "fslab tier policy --dry-run ~/photos",
+                "Show the planned actions of the policy",
+            ),
+            example("fslab tier policy ~/photos", "Archive and release files by the policy"),
         ],
     },
     Examples {
@@ -616,7 +622,7 @@ pub const EXAMPLES: &[Examples] = &[
     Examples {
         command: "probe",
         examples: &[
-            example("fslab probe /mnt", "Find out the attributes of the file system of /mnt"),
+            example("fslab probe /mnt", "Determine the attributes of the file system on /mnt"),
             example("fslab probe --only block-size --explain .", "Explain how one is found"),
             example("sudo fslab probe --verify-matrix", "Test the prober on many file systems"),
         ],
@@ -624,7 +630,7 @@ pub const EXAMPLES: &[Examples] = &[
     Examples {
         command: "list",
         examples: &[
-            example("fslab list", "List layers, workloads, plans and all else that has a name"),
+            example("fslab list", "List layers, workloads, plans and everything else with a name"),
             example("fslab list zstd", "Show the options of a layer"),
             example("fslab list plans", "List the built-in plans"),
         ],

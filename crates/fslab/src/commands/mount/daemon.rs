@@ -29,7 +29,7 @@ pub fn start() -> Result<()> {
         .context("can't start the daemon")?;
     let mut line = String::new();
     if let Some(output) = daemon.stdout.take() {
-        BufReader::new(output).read_line(&mut line).context("can't hear from the daemon")?;
+        BufReader::new(output).read_line(&mut line).context("can't read from the daemon")?;
     }
     if line.trim_end() == READY {
         return Ok(());
@@ -46,17 +46,19 @@ pub fn start() -> Result<()> {
 /// here on, messages go to the file, or else to the system log.
 pub fn report_ready(log: Option<File>) -> Result<()> {
     rustix::process::setsid().context("can't leave the terminal's session")?;
-    std::env::set_current_dir("/").context("can't leave the working directory")?;
+    std::env::set_current_dir("/").context("can't change to the directory /")?;
     let nowhere = File::options().write(true).open("/dev/null").context("can't open /dev/null")?;
     let mut output = std::io::stdout();
-    writeln!(output, "{READY}").and_then(|()| output.flush()).context("can't report")?;
-    rustix::stdio::dup2_stdout(&nowhere).context("can't let go of the output")?;
+    writeln!(output, "{READY}")
+        .and_then(|()| output.flush())
+        .context("can't report that the mount works")?;
+    rustix::stdio::dup2_stdout(&nowhere).context("can't redirect the standard output")?;
     match log {
         None => messages::go_to_the_system_log(),
         Some(_) => messages::go_to_a_file(),
     }
     let errors = log.unwrap_or(nowhere);
-    rustix::stdio::dup2_stderr(errors).context("can't let go of the terminal")?;
+    rustix::stdio::dup2_stderr(errors).context("can't redirect standard error")?;
     Ok(())
 }
 
@@ -67,7 +69,7 @@ pub fn leave_session() -> Result<()> {
 
 /// Called in a daemon that has taken over. An earlier daemon has already left the terminal.
 pub fn leave_again(log: Option<&File>) -> Result<()> {
-    std::env::set_current_dir("/").context("can't leave the working directory")?;
+    std::env::set_current_dir("/").context("can't change to the directory /")?;
     match log {
         None => messages::go_to_the_system_log(),
         Some(_) => messages::go_to_a_file(),

@@ -25,7 +25,7 @@ pub struct Description {
     pub pid: u32,
     /// When this daemon began to serve it, in seconds since 1970.
     pub since: u64,
-    /// The layers, top first, each in the form that `fslab mount -l` takes.
+    /// The layers, top first, each in the form that `fslab mount -l` accepts.
     pub layers: Vec<String>,
     /// The lower file system.
     pub lower: String,

@@ -60,7 +60,7 @@ impl Ending {
         waiting.accept();
         for mut reader in waiting.readers.drain(..) {
             if let Err(error) = writeln!(reader, "{line}") {
-                tracing::debug!(%error, "nobody reads how the daemon ended");
+                tracing::debug!(%error, "no client reads the result of the daemon");
             }
         }
     }
@@ -84,11 +84,11 @@ impl Waiting {
             match self.listener.accept() {
                 Ok((reader, _)) => match reader.set_write_timeout(Some(WRITE_TIMEOUT)) {
                     Ok(()) => self.readers.push(reader),
-                    Err(error) => tracing::debug!(%error, "a reader is left out"),
+                    Err(error) => tracing::debug!(%error, "can't set a time limit for a reader"),
                 },
                 Err(error) if error.kind() == ErrorKind::WouldBlock => return,
                 Err(error) => {
-                    tracing::debug!(%error, "a reader can't be taken up");
+                    tracing::debug!(%error, "can't accept a reader");
                     // If there are no descriptors, an immediate retry would fail too.
                     return std::thread::sleep(Duration::from_millis(10));
                 }

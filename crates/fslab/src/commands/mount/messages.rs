@@ -46,7 +46,7 @@ pub fn start(leave_the_terminal: bool) {
     }
 }
 
-/// Records that messages go to a file from now on, where they have their times.
+/// Records that messages go to a file from now on. Messages in a file have their times.
 pub fn go_to_a_file() {
     IS_FILE.store(true, Ordering::Relaxed);
 }

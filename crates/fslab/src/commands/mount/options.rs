@@ -72,8 +72,8 @@ impl Options {
     /// Parses the options of any number of `-o`.
     ///
     /// # Errors
-    /// An option is invalid; the error names it. With `sloppy` (see mount(8)), unknown options are
-    /// ignored.
+    /// An option is invalid; the error contains it. With `sloppy` (see mount(8)), unknown options
+    /// are ignored.
     pub fn parse(given: &[String], sloppy: bool) -> Result<Self> {
         let mut options = Self { busy_timeout: Duration::from_secs(3), ..Self::default() };
         let words = given.iter().flat_map(|list| list.split(',')).filter(|word| !word.is_empty());
@@ -98,8 +98,8 @@ impl Options {
         if mount.keep && mount.transport == TransportChoice::Uring {
             bail_as!(
                 BadInput,
-                "keep and transport=uring exclude each other: the kernel sends no request again \
-                 that came by io_uring"
+                "keep and transport=uring exclude each other: the kernel does not resend requests \
+                 that it sent by io_uring"
             );
         }
         Ok(())
@@ -115,7 +115,7 @@ impl Options {
             }
             ("strictatime", None) => bail_as!(
                 BadInput,
-                "reads that the kernel answers from memory never reach fslab; relatime is possible"
+                "reads that the kernel answers from memory never reach fslab; use relatime"
             ),
             ("lazytime", None) => bail_as!(
                 BadInput,
@@ -169,19 +169,19 @@ fn transport(text: &str) -> Result<TransportChoice> {
         "auto" => TransportChoice::Auto,
         "device" => TransportChoice::Device,
         "uring" => TransportChoice::Uring,
-        _ => bail_as!(BadInput, "'{text}' is none of auto, device, uring"),
+        _ => bail_as!(BadInput, "'{text}' is not auto, device or uring"),
     })
 }
 
 fn count(text: &str) -> Result<usize> {
     match text.parse() {
         Ok(count @ 1..=256) => Ok(count),
-        _ => bail_as!(BadInput, "'{text}' is no number from 1 to 256"),
+        _ => bail_as!(BadInput, "'{text}' is not a number from 1 to 256"),
     }
 }
 
 /// Options about access times. As for mount(8), the one about directories is independent of the
-/// others. Of `noatime` and `relatime`, the last one applies.
+/// others. The last one of `noatime` and `relatime` applies.
 #[derive(Debug, Default)]
 struct AccessTimeOptions {
     never: bool,
@@ -290,9 +290,9 @@ mod tests {
     fn invalid_mount_options_are_named_in_the_error() {
         for (text, part) in [
             ("read-only", "unknown mount option 'read-only'"),
-            ("threads=0", "'0' is no number"),
-            ("idle_timeout=soon", "'soon' is no time"),
-            ("attr_timeout=-1s", "'-1s' is no time"),
+            ("threads=0", "'0' is not a number"),
+            ("idle_timeout=soon", "'soon' is not a time"),
+            ("attr_timeout=-1s", "'-1s' is not a time"),
             ("layer=nil", "unknown layer 'nil'"),
             ("ro,strictatime", "mount option strictatime: reads that the kernel answers"),
             ("lazytime", "mount option lazytime: times are written by"),

@@ -26,7 +26,7 @@ impl Places<'_> {
     /// Checks both against each other and against the present state.
     ///
     /// # Errors
-    /// One line that names the place and what to do.
+    /// One line that contains the path and what to do.
     pub fn check(&self, non_empty: bool) -> Result<()> {
         let target = self.directory(self.mount_point, "the mount point")?;
         if !rustix::process::geteuid().is_root() {
@@ -55,7 +55,7 @@ impl Places<'_> {
     /// tree with its own records.
     ///
     /// # Errors
-    /// One line that names the layer, the option and the place.
+    /// One line that contains the layer, the option and the path.
     pub fn check_layers(&self, layers: &[LayerChoice]) -> Result<()> {
         let mut outer = vec![("the mount point", self.mount_point)];
         outer.extend(self.lower.directory().map(|path| (LOWER_ROLE, path.as_path())));
@@ -67,7 +67,7 @@ impl Places<'_> {
                 if let Some((role, outer)) = outer.iter().find(|(_, path)| real.starts_with(path)) {
                     bail_as!(
                         BadInput,
-                        "layer '{}': {option}={} lies inside {role} {}; choose a place outside of \
+                        "layer '{}': {option}={} lies inside {role} {}; choose a path outside of \
                          it",
                         layer.spec().name,
                         place.display(),
@@ -87,7 +87,7 @@ impl Places<'_> {
     }
 }
 
-/// The name of the lower directory in messages.
+/// The lower directory, as messages call it.
 const LOWER_ROLE: &str = "the lower directory";
 
 fn directory(path: &Path, role: &str) -> Result<PathBuf> {
@@ -98,14 +98,15 @@ fn directory(path: &Path, role: &str) -> Result<PathBuf> {
         }
         Ok(_) if role == LOWER_ROLE => bail_as!(
             BadInput,
-            "{role} {shown} is not a directory; an image is named by its kind, as ext2:{shown}"
+            "{role} {shown} is not a directory; if it is an image, write its kind, such as \
+             ext2:{shown}"
         ),
         Ok(_) => bail_as!(BadInput, "{role} {shown} is not a directory"),
         Err(error) if dead_mount::tells_of_one(&error) => {
             bail_as!(BadInput, "{role} {shown} is a mount whose daemon is dead; {}", advice(path))
         }
         Err(error) if error.kind() == ErrorKind::NotFound => {
-            bail_as!(BadInput, "{role} {shown} does not exist; `mkdir -p` makes it")
+            bail_as!(BadInput, "{role} {shown} does not exist; create it with `mkdir -p`")
         }
         Err(error) => Err(error).with_context(|| format!("{role} {shown}")),
     }
@@ -143,7 +144,7 @@ fn usable(path: &Path, wanted: Access, role: &str) -> Result<()> {
     }
 }
 
-/// Checks that neither place is inside the other, because the mount would then serve itself.
+/// Checks that neither directory is inside the other, because the mount would then serve itself.
 fn apart(source: &Path, target: &Path) -> Result<()> {
     let (lower, point) = (source.display(), target.display());
     if source.starts_with(target) {
@@ -155,8 +156,8 @@ fn apart(source: &Path, target: &Path) -> Result<()> {
     if target.starts_with(source) {
         bail_as!(
             BadInput,
-            "the mount point {point} lies inside the lower directory {lower}, which would contain \
-             itself without end"
+            "the mount point {point} lies inside the lower directory {lower}, which would then \
+             contain itself"
         );
     }
     Ok(())
@@ -180,8 +181,7 @@ fn unused(target: &Path) -> Result<()> {
     match entries.next() {
         Some(_) => bail_as!(
             BadInput,
-            "the mount point {shown} is not empty; the mount would hide what is in it (use -o \
-             nonempty to do so)"
+            "the mount point {shown} is not empty; use -o nonempty to hide its contents"
         ),
         None => Ok(()),
     }

@@ -66,7 +66,7 @@ fn serve_mount(plan: Plan, kept: Option<Kept>, ready: Ready) -> Result<()> {
     let signals = signals.context("can't handle signals")?;
     if kept.is_some() {
         // The supervisor passes on signals that came earlier.
-        supervise::let_come(&ENDING).context("can't let signals come")?;
+        supervise::let_come(&ENDING).context("can't unblock signals")?;
     }
     let mut mount_options = options.mount;
     let (read_only, access_times) = (mount_options.read_only, mount_options.access_times);
@@ -84,7 +84,7 @@ fn serve_mount(plan: Plan, kept: Option<Kept>, ready: Ready) -> Result<()> {
     let described = (!has_predecessor).then(|| Description::new(&stack));
     let cautions = described.iter().filter(|_| !is_quiet).flat_map(|one| &one.cautions);
     cautions.for_each(|caution| tracing::warn!("{caution}"));
-    // Everything that may fail is done before there is a mount. An existing mount is not inspected,
+    // Steps that may fail are done before the mount exists. An existing mount is not inspected,
     // because nobody serves it yet.
     let place = match &kept {
         Some(kept) => kept.place.clone(),
@@ -92,13 +92,14 @@ fn serve_mount(plan: Plan, kept: Option<Kept>, ready: Ready) -> Result<()> {
     };
     let sockets = if has_predecessor { None } else { place_for_sockets(&context)? };
     let session = begin_session(file_system, &place, &mount_options, kept.as_ref())?;
-    // Not earlier: the files that a killed daemon had open are closed only now.
+    // This is not done earlier, because the files that a killed daemon had open are closed only
+    // now.
     let sockets = if has_predecessor { place_for_sockets(&context)? } else { sockets };
     let guard = DetachOnPanic(session.unmounter());
     if let Some(dead) = dead {
         let yielded = dead.yield_to_its_successor();
         yielded.inspect_err(|_| detach_or_say(&session.unmounter())).with_context(|| {
-            format!("can't take the place of the dead mount on {}", dead.place().display())
+            format!("can't replace the dead mount on {}", dead.place().display())
         })?;
     }
     let description = described.unwrap_or_else(|| Description::new(&stack));
@@ -119,9 +120,9 @@ fn serve_mount(plan: Plan, kept: Option<Kept>, ready: Ready) -> Result<()> {
         return Err(error);
     }
     if kept.as_ref().is_some_and(|kept| kept.is_upgraded) {
-        tracing::warn!("fslab {} goes on to serve {}", upgrade::version(), place.display());
+        tracing::warn!("fslab {} now serves {}", upgrade::version(), place.display());
     } else if has_predecessor {
-        tracing::warn!("the daemon of {} was killed; this one goes on", place.display());
+        tracing::warn!("the daemon of {} was killed; this one continues", place.display());
     }
     let mut ended = session.wait_and_then(move || drop(names)).map_err(anyhow::Error::from);
     drop(guard);
@@ -170,7 +171,8 @@ fn build(
     }
     let is_over = |dead: &&DeadMount| stack.leaf.directory().is_some_and(|path| dead.is_at(path));
     let Some(dead) = dead.filter(is_over) else { return Ok(stack.build_in(context)?) };
-    let cant = || format!("can't use what is below the dead mount on {}", dead.place().display());
+    let cant =
+        || format!("can't use the directory under the dead mount on {}", dead.place().display());
     let beneath = dead.beneath().with_context(cant)?;
     let leaf = stack.leaf.open_directory(beneath, context.leaf_options()).with_context(cant)?;
     Ok(stack.build_over(leaf, context)?)
@@ -185,7 +187,7 @@ fn place_for_sockets(context: &StackContext) -> Result<Option<PathBuf>> {
     let is_needed = context.has_reporters() || !context.services().is_empty();
     match runtime::prepare() {
         Err(error) if !is_needed => {
-            tracing::info!("`fslab umount` will not learn how the daemon ended: {error:#}");
+            tracing::info!("`fslab umount` can't report the result of this daemon: {error:#}");
             Ok(None)
         }
         directory => directory.map(Some),
@@ -255,17 +257,18 @@ impl Drop for DetachOnPanic {
 
 fn detach_or_say(unmounter: &Unmounter) {
     if let Err(error) = unmounter.detach() {
-        tracing::error!(%error, "a mount is left behind");
+        tracing::error!(%error, "can't detach the mount, so it is left behind");
     }
 }
 
-/// For this long after the first signal, further signals are repeats. A signal to a whole process
-/// group reaches the daemon of a kept mount twice, because the supervisor passes on its own.
+/// For this long after the first signal, other signals are treated as repeats. A signal to a whole
+/// process group reaches the daemon of a kept mount twice, because the supervisor passes on its
+/// own.
 const REPEATS: Duration = Duration::from_millis(200);
 
 /// Handles signals. The first one unmounts and lets users finish; the second one cuts them off.
-/// Closed files are written back in any case, and further signals do not change that. Only SIGKILL
-/// drops their data.
+/// Closed files are written back in any case, and more signals do not change that. Only SIGKILL
+/// loses their data.
 fn detach_on_signals(
     mut signals: Signals,
     unmounter: Unmounter,
@@ -286,7 +289,7 @@ fn detach_on_signals(
                 tracing::warn!("users of the mount are cut off by a second signal");
                 breaker.cut_off();
             } else {
-                tracing::warn!("still writing back; SIGKILL would drop what is not written yet");
+                tracing::warn!("still writing back; SIGKILL would lose the unwritten data");
             }
         }
     };
@@ -299,7 +302,9 @@ fn unmount_or_detach(unmounter: &Unmounter) {
         if unmounted {
             return Ok(());
         }
-        tracing::warn!("in use: taken out of the tree, and served until the last user is done");
+        tracing::warn!(
+            "the mount is in use: it is detached, and served until the last user has finished"
+        );
         unmounter.detach()
     });
     if let Err(error) = unmounted {

@@ -1,7 +1,7 @@
 //! Passes requests from authorised clients of a socket to a layer.
 //!
-//! A request is one line. The answer is lines until the connection ends. If the client closes the
-//! connection, the requested work ends. Each request has its own thread.
+//! A request is one line. The answer consists of lines until the connection ends. If the client
+//! closes the connection, the requested work is cancelled. Each request has its own thread.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::net::UnixStream;
@@ -15,7 +15,7 @@ use fslab_layers::{Service, StackContext};
 
 use crate::runtime::Socket;
 
-/// Maximum length of a request in bytes; fslab sends no longer ones.
+/// Maximum length of a request in bytes; requests of fslab are shorter.
 const QUESTION_BYTES_MAX: u64 = 64 << 20;
 
 /// A client that does not read is cut off after this time.
@@ -37,17 +37,17 @@ pub fn serve_layers(
 /// Starts answering for one service.
 ///
 /// # Errors
-/// As [`serve_layers`].
+/// The same errors as [`serve_layers`].
 pub fn serve(service: Arc<dyn Service>, device: (u32, u32), directory: &Path) -> Result<Socket> {
     Socket::answer(directory, device, service.name(), move |stream| {
         let service = Arc::clone(&service);
         let work = move || {
             if let Err(error) = answer(&stream, &*service) {
-                tracing::debug!(%error, "answering as {}", service.name());
+                tracing::debug!(%error, "can't answer a request to {}", service.name());
             }
         };
         let thread = std::thread::Builder::new().name("fslab-service".to_owned()).spawn(work);
-        let say = |error: &_| tracing::warn!(%error, "a service could not be asked");
+        let say = |error: &_| tracing::warn!(%error, "can't start a thread for a request");
         thread.inspect_err(say).map(drop)
     })
 }
@@ -61,7 +61,7 @@ fn answer(stream: &UnixStream, service: &dyn Service) -> std::io::Result<()> {
     let listen = move || {
         // The client sends nothing more, so the end of its stream means that it has left.
         let ended = (&listener).read(&mut [0]);
-        tracing::debug!(?ended, "a question was given up or answered");
+        tracing::debug!(?ended, "a request was cancelled or answered");
         gone.store(true, Ordering::SeqCst);
     };
     std::thread::Builder::new().name("fslab-listener".to_owned()).spawn(listen)?;

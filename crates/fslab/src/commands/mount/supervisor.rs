@@ -88,7 +88,7 @@ pub fn begin(plan: &Plan) -> Result<Part> {
     let program = Program::of_this(&place)?;
     let (watched, mut deaths) = (Arc::clone(&state), VecDeque::new());
     let numbers = [state.as_fd().as_raw_fd(), root.as_raw_fd()];
-    // Daemons open as many files as they may, and their successors list them all.
+    // Daemons open as many files as they are allowed, and the next daemon lists all of them.
     runtime::raise_descriptor_limit();
     let next = |end| match end {
         // It was unmounted, or never mounted. Another daemon would mount again.
@@ -97,7 +97,7 @@ pub fn begin(plan: &Plan) -> Result<Part> {
         End::ForAnother => {
             watched.hand_over();
             let Err(error) = program.replace_supervisor(numbers);
-            tracing::error!("{} keeps its present program: {error:#}", place.display());
+            tracing::error!("can't replace the program that keeps {}: {error:#}", place.display());
             true
         }
     };
@@ -131,8 +131,8 @@ impl Held {
         let Some(path) = plan.stack.leaf.directory() else {
             bail_as!(
                 BadInput,
-                "-o keep is for directories: what lies in memory or in an image dies with the \
-                 daemon"
+                "-o keep works only for directories: a file system in memory or in an image ends \
+                 with its daemon"
             );
         };
         if plan.dead.is_some() {
@@ -148,8 +148,8 @@ impl Held {
         if !HostFs::from_descriptor(copy, &HostOptions::default())?.can_be_taken_over() {
             bail_as!(
                 Missing,
-                "-o keep needs a file system below whose files are found again by their numbers \
-                 (ext4, XFS, Btrfs): {} is none",
+                "-o keep needs a lower file system that finds its files by their numbers (ext4, \
+                 XFS, Btrfs): {} is not on one",
                 path.display()
             );
         }
@@ -162,9 +162,9 @@ impl Held {
     fn of(resumed: &Resumed) -> Result<Self> {
         let numbers = [resumed.state, resumed.root];
         if numbers.iter().any(|number| *number <= 2) {
-            bail_as!(BadInput, "only fslab itself goes on to keep a mount by its descriptors");
+            bail_as!(BadInput, "only fslab itself may pass descriptors to keep a mount");
         }
-        let cant = || format!("can't go on to keep {}", resumed.place.display());
+        let cant = || format!("can't continue to keep {}", resumed.place.display());
         let left = exec::open_besides(&numbers).with_context(cant)?;
         let [state, root] = exec::take(numbers).with_context(cant)?;
         let state = Arc::new(KeptState::of_file(state).with_context(cant)?);

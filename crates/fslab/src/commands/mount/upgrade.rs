@@ -38,8 +38,8 @@ const OTHER: &str = "other";
 /// The answer after which the supervisor is signalled.
 pub const ASKED: &str = "asked";
 
-/// The hidden option of `fslab mount` that names the descriptors which the supervisor passes to the
-/// next program.
+/// The hidden option of `fslab mount` that contains the descriptors that the supervisor passes to
+/// the next program.
 const RESUMED: &str = "--resumed=";
 
 /// The data that the previous program passed to this one.
@@ -74,7 +74,7 @@ impl Resumed {
     /// # Errors
     /// The part of the mount's state that this version does not understand.
     pub fn look(&self) -> Result<()> {
-        let [state] = exec::take([self.state]).context("can't look at the mount")?;
+        let [state] = exec::take([self.state]).context("can't inspect the mount")?;
         KeptState::of_file(state)
             .map(drop)
             .map_err(|error| anyhow!("fslab {} can't serve it: {error}", version()))
@@ -202,7 +202,7 @@ impl Service for Upgrade {
             REPLACE => {
                 self.can_be_replaced().map_or_else(|error| one_line(&error), |()| ASKED.to_owned())
             }
-            _ => "not understood".to_owned(),
+            _ => "unknown request".to_owned(),
         };
         // The answer is sent first, because the supervisor kills this process. It does not matter
         // if the client has already left.

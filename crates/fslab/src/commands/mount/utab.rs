@@ -102,7 +102,7 @@ impl Drop for Note {
     fn drop(&mut self) {
         let removed = self.locked().and_then(|locked| self.replace(&locked, |_line| true, false));
         if let Err(error) = removed {
-            tracing::warn!(%error, "a line is left in {}/utab", self.directory.display());
+            tracing::warn!(%error, "can't remove a line from {}/utab", self.directory.display());
         }
     }
 }

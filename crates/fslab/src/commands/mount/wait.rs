@@ -2,7 +2,7 @@
 //!
 //! A daemon keeps its lower directory or image until it has written everything back. Its mount ends
 //! before that, so a new mount has to wait for the daemon. From outside, a daemon with a live mount
-//! looks the same, so it is waited for too.
+//! looks the same, so this waits for it too.
 
 use std::thread;
 use std::time::{Duration, Instant};

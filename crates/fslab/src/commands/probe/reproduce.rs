@@ -1,5 +1,5 @@
-//! `fslab probe --reproduce`: finds the four results of Hu and Bursum again. Its answer is also the
-//! one that `fslab reproduce attributes` reads, and is judged by the same claims.
+//! `fslab probe --reproduce`: reproduces the four results of Hu and Bursum. `fslab reproduce
+//! attributes` reads the same output, and judges it by the same claims.
 
 use std::time::Duration;
 

@@ -12,7 +12,7 @@ use crate::output::plain_table;
 /// Formats answers as a table. It has a column for timing if any answer was timed.
 pub(super) fn as_table(answers: &[Answer], explain: bool) -> Table {
     let timed = answers.iter().any(|answer| answer.timing.is_some());
-    let mut header = vec!["attribute", "value", "sure by"];
+    let mut header = vec!["attribute", "value", "found by"];
     header.extend(timed.then_some("by timing"));
     let mut table = plain_table(header);
     for answer in answers {

@@ -12,8 +12,9 @@ use serde_json::Value;
 pub(super) fn ask(command: &Command, work_dir: Option<&Path>) -> Result<Value, String> {
     let temporary = work_dir.map(|directory| ("TMPDIR", directory));
     let written = run(&command.run, |process| process.envs(temporary))?;
-    serde_json::from_slice(&written)
-        .map_err(|error| format!("`fslab {}` answered no JSON: {error}", command.run.join(" ")))
+    serde_json::from_slice(&written).map_err(|error| {
+        format!("`fslab {}` did not print valid JSON: {error}", command.run.join(" "))
+    })
 }
 
 /// Runs a command that makes files in a folder; returns the reason if it fails.
@@ -28,10 +29,10 @@ fn run(
 ) -> Result<Vec<u8>, String> {
     let line = format!("fslab {}", arguments.join(" "));
     eprintln!("command: {line}");
-    let program = std::env::current_exe().map_err(|error| format!("finding fslab: {error}"))?;
+    let program = std::env::current_exe().map_err(|error| format!("can't find fslab: {error}"))?;
     let mut process = Process::new(program);
     let output = set_up(process.args(arguments).stdin(Stdio::null())).output();
-    let output = output.map_err(|error| format!("starting `{line}`: {error}"))?;
+    let output = output.map_err(|error| format!("can't start `{line}`: {error}"))?;
     if output.status.success() { Ok(output.stdout) } else { Err(reason(&line, &output.stderr)) }
 }
 

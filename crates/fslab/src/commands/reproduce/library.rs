@@ -84,7 +84,7 @@ impl Library {
         self.papers.iter().flat_map(|paper| &paper.preparations).collect()
     }
 
-    /// Returns the targets and workloads of a plan that claims name, if its form has them.
+    /// Returns the targets and workloads of a plan that claims use, if its form has them.
     pub fn cells(&self, name: &str, plan: &Plan) -> (Vec<String>, Vec<String>) {
         let queries: Vec<&Query> = self
             .papers
@@ -102,7 +102,7 @@ impl Library {
     }
 }
 
-/// Returns the plans that papers name.
+/// Returns the plans that papers use.
 pub(super) fn plans_of(papers: &[Paper]) -> BTreeSet<String> {
     papers.iter().flat_map(Paper::queries).map(|query| query.plan.clone()).collect()
 }

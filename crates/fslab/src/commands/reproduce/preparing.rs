@@ -1,4 +1,4 @@
-//! Makes files that plans name and the user does not have: aged images, and the workload that aged
+//! Makes files that plans need and the user does not have: aged images, and the workload that aged
 //! them.
 
 use std::fs;
@@ -52,7 +52,7 @@ fn from_here(word: &str, preparations: &[&Preparation]) -> String {
     whole.map_or_else(|| word.to_owned(), |path| path.display().to_string())
 }
 
-/// Makes the targets and workloads of a plan find the prepared files. All images, including the
+/// Points the targets and workloads of a plan to the prepared files. All images, including the
 /// user's, must have been aged by the present workload.
 pub(super) fn point_to(plan: &mut Plan, out: &Path, preparations: &[&Preparation]) -> Result<()> {
     let folder = out.join(FOLDER);

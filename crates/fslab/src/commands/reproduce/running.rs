@@ -23,7 +23,7 @@ use crate::exit::one_line;
 /// its first round.
 pub(super) const QUICK_MINUTES: u64 = 10;
 
-/// The file of the commands' answers, in the directory of the samples.
+/// The file with the results of commands, in the directory of the samples.
 const ANSWERS: &str = "answers.json";
 
 /// The folder to which the plans of a run are written.
@@ -62,7 +62,7 @@ impl Done {
     fn take(&mut self, name: &str, ran: Ran) {
         let trouble = match &ran {
             Ran::Records(..) => None,
-            Ran::Broken(.., reason) => Some(format!("plan {name} broke off: {reason}")),
+            Ran::Broken(.., reason) => Some(format!("plan {name} ended early: {reason}")),
             Ran::Not(reason) => Some(format!("plan {name} has no samples: {reason}")),
         };
         if let Some(trouble) = trouble {
@@ -73,7 +73,7 @@ impl Done {
     }
 }
 
-/// A run of everything that claims need.
+/// A run of all commands and plans that claims need.
 pub(super) struct Campaign<'a> {
     pub out: &'a Path,
     pub work_dir: Option<&'a Path>,
@@ -131,7 +131,7 @@ impl Campaign<'_> {
         if plans.exists() {
             bail_as!(
                 BadInput,
-                "{} holds an earlier run; choose another --out, or show that one again with \
+                "{} contains an earlier run; choose another --out, or show that run again with \
                  --samples",
                 self.out.display()
             );
@@ -173,7 +173,8 @@ impl Campaign<'_> {
     }
 
     fn ask(&self, library: &Library) -> Result<Done> {
-        let interrupt = Interrupt::on_signals().context("taking over SIGINT and SIGTERM")?;
+        let interrupt =
+            Interrupt::on_signals().context("can't install handlers for SIGINT and SIGTERM")?;
         let (mut answers, mut failed) = (Answers::new(), Vec::new());
         for command in library.commands() {
             if interrupt.is_raised() {
@@ -181,7 +182,7 @@ impl Campaign<'_> {
             }
             let answer = asking::ask(command, self.work_dir);
             if let Err(reason) = &answer {
-                eprintln!("command {} has no answer: {reason}", command.name);
+                eprintln!("command {} gave no result: {reason}", command.name);
                 failed.push(format!("command {}", command.name));
             }
             answers.insert(command.name.clone(), answer);
@@ -265,7 +266,7 @@ pub(super) fn read_again(directory: &Path) -> Result<Done> {
     let (there, missing): (Vec<&str>, Vec<&str>) =
         claim_plans().map(|plan| plan.name).partition(|name| samples(name).exists());
     if done.answers.is_empty() && there.is_empty() {
-        bail_as!(BadInput, "{}: no samples of any plan are below it", directory.display());
+        bail_as!(BadInput, "{} contains no samples of any plan", directory.display());
     }
     for name in missing {
         let reason = format!("there is no {}", samples(name).display());
@@ -284,7 +285,7 @@ fn kept(samples: &Path, failure: Option<String>) -> Ran {
         Err(error) => return Ran::Not(failure.unwrap_or_else(|| one_line(&error.into()))),
     };
     let form = sample::sessions(&records).next().map_or(Form::Full, |first| first.form);
-    let unended = || "it was killed, or still goes on".to_owned();
+    let unended = || "it was killed, or is still running".to_owned();
     let failure = failure.or_else(|| (!sample::is_ended(&records)).then(unended));
     let has_samples = records.iter().any(|record| matches!(record, Record::Sample(_)));
     match failure {
@@ -334,8 +335,8 @@ mod tests {
     const SAMPLE: &str = r#"{"record":"sample","run":"1"}"#;
     const END: &str = r#"{"record":"end","reason":"finished","rounds":1,"elapsed_seconds":1}"#;
 
-    /// Samples measured before an error are kept with the error. Without samples, the plan counts
-    /// as not measured.
+    /// Samples measured before an error are kept with the error. Without samples, the plan is
+    /// reported as not measured.
     #[test]
     fn samples_measured_before_an_error_are_kept() {
         let cut = written(&[PROVENANCE, SAMPLE]);

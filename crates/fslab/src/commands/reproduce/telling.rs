@@ -11,7 +11,7 @@ use crate::units::counted;
 /// Prints the plans with their estimates, and the sources of the claims' figures. With
 /// `with_claims`, it prints each claim. `minutes` is the time limit of a quick run.
 pub(super) fn describe(library: &Library, minutes: u64, with_claims: bool) -> Result<()> {
-    say!("plans, cut down to what the claims need:");
+    say!("plans, reduced to the cells that the claims need:");
     // If there are preparations, this command makes the missing images and lists them below.
     let is_all_there = library.preparations().is_empty();
     for ((_, plan), (name, estimate)) in library.plans.iter().zip(estimates(library, minutes)?) {
@@ -80,8 +80,8 @@ pub(super) fn form(done: &Done) -> &'static str {
         }
         (true, false) => {
             "Quick: the plans' short forms were run, with smaller sizes, fewer rounds and fewer \
-             kinds of data than the paper's. What each shrank is in its `quick` keys, shown in the \
-             plan's own report."
+             kinds of data than the paper's. The `quick` keys of a plan, shown in its own report, \
+             contain the differences."
         }
         (false, true) => "Full: the sizes are the paper's own.",
         (false, false) => "No plan was run.",

@@ -1,5 +1,4 @@
-//! `fslab sca compact`: rewrites stored files in order and frees their garbage, while nothing is
-//! mounted.
+//! `fslab sca compact`: compacts stored files, which frees their garbage, while nothing is mounted.
 
 use std::path::{Path, PathBuf};
 
@@ -17,7 +16,7 @@ pub struct Compact {
     /// Stored files, or directories of them, by their paths in the lower directory
     #[arg(required = true)]
     paths: Vec<PathBuf>,
-    /// Print how much space would be freed, and change nothing
+    /// Print the space that would be freed, without changing anything
     #[arg(short = 'n', long)]
     dry_run: bool,
     #[command(flatten)]
@@ -34,7 +33,7 @@ struct Totals {
 }
 
 impl Compact {
-    /// Compacts the files. A file that can't be compacted is reported and stays unchanged.
+    /// Compacts the files. A file that can't be compacted is reported and left unchanged.
     pub fn run(&self) -> Result<()> {
         let mut totals = Totals::default();
         let progress = Progress::new("compacted", self.verbosity.quiet);
@@ -42,7 +41,7 @@ impl Compact {
             let freed = if self.dry_run {
                 totals.expect(&tool)?
             } else {
-                // The tool holds a lock that keeps others from changing the file.
+                // The tool has a lock that keeps others from changing the file.
                 drop(tool);
                 totals.compact(path, &progress)?
             };
@@ -63,7 +62,7 @@ impl Compact {
         }
         let code = if totals.given_up == 0 { outcome.first_code() } else { Code::Failure };
         Err(code.error(format!(
-            "{} could not be compacted and stay as they were; see `fslab sca verify`",
+            "{} could not be compacted and are unchanged; see `fslab sca verify`",
             counted(left, "file")
         )))
     }
@@ -73,9 +72,9 @@ impl Compact {
         let (files, already) = (counted(totals.compacted, "file"), totals.already);
         if self.dry_run {
             say!("{files} would be compacted, with {freed} of garbage");
-            say!("{already} have nothing to gain; nothing was changed");
+            say!("{already} need no compaction; nothing was changed");
         } else {
-            say!("{files} compacted, {freed} freed; {already} had nothing to gain");
+            say!("{files} compacted, {freed} freed; {already} needed no compaction");
         }
     }
 }

@@ -18,7 +18,7 @@ use crate::units::counted;
 /// A layer that reads stored files of every codec.
 const ANY_CODEC: &str = "copy:pack=off";
 
-/// What to encode, and how.
+/// Arguments of `fslab sca encode`.
 #[derive(Debug, clap::Args)]
 pub struct Encode {
     /// A directory that is not mounted
@@ -27,29 +27,29 @@ pub struct Encode {
     #[arg(short, long, default_value = "zstd", value_parser = parse_layer,
           add = candidates::layers())]
     layer: LayerChoice,
-    /// Estimate the compression ratio from samples, and change nothing
+    /// Estimate the compression ratio from samples, without changing anything
     #[arg(short = 'n', long)]
     dry_run: bool,
     #[command(flatten)]
     how: How,
 }
 
-/// How to convert.
+/// Options of both conversions.
 #[derive(Debug, clap::Args)]
 struct How {
-    /// Threads; 0 for one for each processor
+    /// Threads; 0 for one per processor
     #[arg(long, default_value_t = 0)]
     threads: usize,
     #[command(flatten)]
     verbosity: Verbosity,
 }
 
-/// What to decode.
+/// Arguments of `fslab sca decode`.
 #[derive(Debug, clap::Args)]
 pub struct Decode {
     /// A directory that is not mounted
     tree: PathBuf,
-    /// Print how many files would be decoded, and change nothing
+    /// Print the number of files to decode, without decoding them
     #[arg(short = 'n', long)]
     dry_run: bool,
     #[command(flatten)]

@@ -2,8 +2,8 @@
 //! compared with reading it.
 //!
 //! A file is written through a layer that is never shut down, as if its daemon were killed. Other
-//! layers then find it: once as the kill left it, and once with its root slots destroyed, so that
-//! only its frames show its content. Each time, nothing of the file is in the page cache.
+//! layers then find it twice: as the kill left it, and with its root slots destroyed. In the second
+//! case, only its frames show its content. Each time, nothing of the file is in the page cache.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -31,11 +31,11 @@ const NAME: &str = "file";
 /// Bytes per request, as programs usually send them.
 const REQUEST_BYTES: usize = 1 << 20;
 
-/// The place of the root slots in a stored file; see `docs/formats/sca.md`.
+/// The offset of the root slots in a stored file, in bytes; see `docs/formats/sca.md`.
 const SLOTS_OFFSET: u64 = 128;
 const SLOTS_BYTES: usize = 800;
 
-/// What is tried, and where.
+/// Arguments of `fslab sca recovery`.
 #[derive(Debug, clap::Args)]
 pub struct Recovery {
     /// The layer, with its options
@@ -63,7 +63,8 @@ impl Recovery {
     /// Makes the file, measures, and prints the results.
     pub fn run(&self) -> Result<()> {
         // Signals are caught before there is a file that they could leave behind.
-        let interrupt = Interrupt::on_signals().context("taking over SIGINT and SIGTERM")?;
+        let interrupt =
+            Interrupt::on_signals().context("can't install handlers for SIGINT and SIGTERM")?;
         let work = Work { asked: self, interrupt, bar: spinner()? };
         let directory = self.dir.clone().unwrap_or_else(std::env::temp_dir);
         let place = tempfile::Builder::new().prefix("fslab-recovery-").tempdir_in(&directory);
@@ -71,8 +72,10 @@ impl Recovery {
         work.write(place.path())?;
         let stored = place.path().join(NAME);
         let after_kill = work.time(&stored, "found after a kill")?;
-        let file = File::options().write(true).open(&stored).context("opening the stored file")?;
-        file.write_all_at(&[0xEE; SLOTS_BYTES], SLOTS_OFFSET).context("destroying root slots")?;
+        let file =
+            File::options().write(true).open(&stored).context("can't open the stored file")?;
+        file.write_all_at(&[0xEE; SLOTS_BYTES], SLOTS_OFFSET)
+            .context("can't destroy the root slots")?;
         let without_slots = work.time(&stored, "found without root slots")?;
         work.bar.finish_and_clear();
         let answer = json!({
@@ -115,7 +118,7 @@ struct Work<'a> {
 impl Work<'_> {
     /// Fails after a signal. The temporary directory is then removed when it is dropped.
     fn check(&self) -> Result<()> {
-        ensure!(!self.interrupt.is_raised(), "interrupted; nothing is left");
+        ensure!(!self.interrupt.is_raised(), "interrupted; no files are left");
         Ok(())
     }
 
@@ -133,7 +136,7 @@ impl Work<'_> {
         Ok(stack.build_in(&crate::stack_context::of_program())?)
     }
 
-    /// Writes the file in order. The layer is not shut down.
+    /// Writes the file sequentially. The layer is not shut down.
     fn write(&self, directory: &Path) -> Result<()> {
         let layer = self.mount(directory)?;
         let (request, mode) = (request(), OpenMode::WRITE_ONLY | OpenMode::EXCLUSIVE);
@@ -203,7 +206,7 @@ fn make_cold(stored: &Path) -> Result<()> {
     let resident = page_cache::resident_pages(&file, file.metadata()?.len())?;
     ensure!(
         resident == 0,
-        "{resident} pages of {} stay in memory; choose a file system on a disk with --dir",
+        "{resident} pages of {} remain in memory; choose a file system on a disk with --dir",
         stored.display()
     );
     Ok(())

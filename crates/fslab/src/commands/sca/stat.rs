@@ -19,10 +19,10 @@ pub struct Stat {
     /// Stored files, or directories of them, by their paths in the lower directory
     #[arg(required = true)]
     paths: Vec<PathBuf>,
-    /// Print the figures of each file, also of those in directories
+    /// Print the figures of each file, including those in directories
     #[arg(short, long)]
     verbose: bool,
-    /// Print JSON: the sums, and each file with --verbose or where it is named
+    /// Print JSON: the sums, and each file with --verbose or if its own path is given
     #[arg(long)]
     json: bool,
 }
@@ -137,7 +137,7 @@ fn advise_on_mount(path: &Path) {
         && mount.file_system == "fuse.fslab"
     {
         let (shown, lower) = (path.display(), mount.source.display());
-        say!("{shown} is a mount: unmount it, and name what lies below, {lower}");
+        say!("{shown} is a mount: unmount it, and use its lower directory, {lower}");
     }
 }
 

@@ -17,7 +17,7 @@ pub struct Verify {
     /// Stored files, or directories of them, by their paths in the lower directory
     #[arg(required = true)]
     paths: Vec<PathBuf>,
-    /// Print JSON, an object per line: each finding, then the sums
+    /// Print JSON, one object per line: each finding, then the sums
     #[arg(long)]
     json: bool,
     #[command(flatten)]
@@ -61,7 +61,7 @@ impl Verify {
             }
             (0, _) => outcome.refuse_failures(done),
             _ => bail!(
-                "{damaged} of {} damaged; `fslab sca repair` saves what can be decoded",
+                "{damaged} of {} damaged; `fslab sca repair` saves the readable content",
                 counted(stored, "stored file")
             ),
         }

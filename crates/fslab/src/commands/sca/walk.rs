@@ -1,5 +1,5 @@
-//! Walks over the stored files given to a command: named files, and directories with everything
-//! below.
+//! Walks over the stored files given to a command: named files, and directories with everything in
+//! them.
 
 use std::path::{Path, PathBuf};
 
@@ -71,7 +71,7 @@ fn has_lock(directory: &Path) -> bool {
     entries.into_iter().any(|entry| fslab_vfs::is_lock_file_name(&entry.file_name()))
 }
 
-/// Returns the place where fslab mounted a directory, if the list of mounts shows it.
+/// Returns the mount point at which fslab mounted a directory, if the list of mounts shows it.
 fn mount_over(tree: &Path) -> Option<PathBuf> {
     let tree = tree.canonicalize().ok()?;
     let is_of_it = |mount: &MountEntry| {

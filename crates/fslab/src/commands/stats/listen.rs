@@ -20,7 +20,7 @@ const POLL: Duration = Duration::from_millis(200);
 
 const CONTENT_TYPE: &str = "Content-Type: text/plain; version=0.0.4; charset=utf-8";
 
-/// The place to listen. Only programs on this machine can reach it.
+/// The address to listen on. Only programs on this machine can reach it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Place {
     /// A loopback address with its port.
@@ -48,9 +48,10 @@ impl FromStr for Place {
 /// Answers each request for `/metrics` with the result of `metrics`, until a signal arrives.
 ///
 /// # Errors
-/// It is impossible to listen there.
+/// The address can't be used.
 pub fn serve(place: &Place, metrics: impl Fn() -> Result<String>) -> Result<()> {
-    let interrupt = Interrupt::on_signals().context("taking over SIGINT and SIGTERM")?;
+    let interrupt =
+        Interrupt::on_signals().context("can't install handlers for SIGINT and SIGTERM")?;
     let (server, _socket) = listen(place)?;
     match place {
         Place::Loopback(_) => {
@@ -62,7 +63,7 @@ pub fn serve(place: &Place, metrics: impl Fn() -> Result<String>) -> Result<()> 
         match server.recv_timeout(POLL) {
             Ok(Some(request)) => answer(request, &metrics),
             Ok(None) => {}
-            Err(error) => return Err(error).context("waiting for a request"),
+            Err(error) => return Err(error).context("can't wait for a request"),
         }
     }
     Ok(())

@@ -6,7 +6,7 @@ use fslab_layers::{Latency, OperationReport, Report};
 /// seconds). No bucket of a report straddles them.
 const BOUNDS: std::ops::RangeInclusive<u32> = 10..=34;
 
-/// The suffix of the family's name, further labels, and the value.
+/// The suffix of the family's name, additional labels, and the value.
 type Sample = (&'static str, String, String);
 
 /// A family with samples for each operation: its name, kind and help, and a function that returns
@@ -14,15 +14,13 @@ type Sample = (&'static str, String, String);
 type Family = (&'static str, &'static str, &'static str, fn(&OperationReport) -> Vec<Sample>);
 
 const FAMILIES: [Family; 5] = [
-    ("fslab_operations_total", "counter", "Operations that ended.", |each| one(each.count)),
-    ("fslab_operations_in_flight", "gauge", "Operations being done now.", |each| {
-        one(each.in_flight)
-    }),
+    ("fslab_operations_total", "counter", "Completed operations.", |each| one(each.count)),
+    ("fslab_operations_in_flight", "gauge", "Operations in flight.", |each| one(each.in_flight)),
     ("fslab_operation_bytes_total", "counter", "Bytes read, written or copied.", |each| {
         one(each.bytes)
     }),
     ("fslab_operation_errors_total", "counter", "Operations that failed, by error.", errors),
-    ("fslab_operation_duration_seconds", "histogram", "How long operations took.", durations),
+    ("fslab_operation_duration_seconds", "histogram", "Durations of operations.", durations),
 ];
 
 /// Formats all layers of a mount.

@@ -1,5 +1,5 @@
-//! Finds the tree that a path is in, and asks it: through the daemon that has it mounted, or by
-//! opening the tree.
+//! Finds the tree that contains a path, and sends commands to it: through the daemon that has it
+//! mounted, or by opening the tree.
 
 use std::io::{BufRead, BufReader, ErrorKind, Write};
 use std::os::unix::ffi::OsStrExt;
@@ -55,7 +55,7 @@ impl Access {
             must_be_there(&path)?;
             bail_as!(
                 BadInput,
-                "{} is in no tree of a tier; `fslab tier init` makes one",
+                "{} is not in the tree of a tier; make one with `fslab tier init`",
                 path.display()
             );
         };
@@ -91,7 +91,7 @@ impl Access {
         match self {
             Self::Mounted(mount) if mount.is_read_only && !command.only_asks() => {
                 let root = mount.target.display();
-                bail_as!(BadInput, "{root} is mounted read-only: nothing of the tier is changed")
+                bail_as!(BadInput, "{root} is mounted read-only, so the tier can't be changed")
             }
             Self::Mounted(mount) => ask_daemon(mount, command, told),
             Self::Directory(root) => {
@@ -108,7 +108,7 @@ impl Access {
 fn must_be_there(path: &Path) -> Result<()> {
     match path.symlink_metadata().map_err(|error| error.kind()) {
         Err(ErrorKind::NotFound | ErrorKind::NotADirectory) => {
-            bail_as!(BadInput, "{} is not there", path.display())
+            bail_as!(BadInput, "{} does not exist", path.display())
         }
         _ => Ok(()),
     }
@@ -137,17 +137,17 @@ fn ask_daemon(
 ) -> Result<()> {
     let mut stream = connect(mount)?;
     let question = serde_json::to_string(command)? + "\n";
-    stream.write_all(question.as_bytes()).context("asking the daemon")?;
+    stream.write_all(question.as_bytes()).context("can't send the command to the daemon")?;
     for line in BufReader::new(&stream).lines() {
-        let line = line.context("listening to the daemon")?;
+        let line = line.context("can't read the daemon's reply")?;
         let event = serde_json::from_str(&line)
-            .context("the daemon answers what this fslab does not understand")?;
+            .context("this fslab does not understand the daemon's reply")?;
         let is_last = matches!(event, Event::End { .. });
         if !told(event) || is_last {
             return Ok(());
         }
     }
-    bail!("the daemon of {} ended before it had answered", mount.target.display())
+    bail!("the daemon of {} ended before it replied", mount.target.display())
 }
 
 /// Connects to the daemon. If the daemon of a kept mount was killed, this waits for the next one.
@@ -162,15 +162,17 @@ fn connect(mount: &MountEntry) -> Result<UnixStream> {
             Some(socket) => match UnixStream::connect(&socket) {
                 Ok(stream) => return Ok(stream),
                 Err(error) if is_late || is_dead() => bail!(
-                    "the daemon of {shown} does not answer on {}: {error}; where it is dead, \
-                     `fslab mount -o replace` takes its place",
+                    "the daemon of {shown} does not answer on {}: {error}; if it is dead, replace \
+                     the mount with `fslab mount -o replace`",
                     socket.display()
                 ),
                 Err(_) => {}
             },
             // The next daemon removes the socket of a killed one.
             None if is_dead() => {
-                bail!("the daemon of {shown} is dead; `fslab mount -o replace` takes its place")
+                bail!(
+                    "the daemon of {shown} is dead; replace the mount with `fslab mount -o replace`"
+                )
             }
             None if is_late || has_begun => {
                 bail_as!(BadInput, "{shown} is mounted without the layer tier")

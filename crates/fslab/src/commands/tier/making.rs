@@ -27,14 +27,14 @@ use crate::units::parse_duration;
 /// Arguments of `fslab tier init`.
 #[derive(Debug, clap::Args)]
 pub struct Init {
-    /// What becomes an archive: a directory on another disk, as a path or a URL such as
-    /// dir:/mnt/archive, or a prefix of a bucket: s3://BUCKET/PREFIX (may be given several times)
+    /// The archive (may be given several times). This is a directory on another disk, as a path or
+    /// a URL such as dir:/mnt/archive, or a prefix of an S3 bucket, s3://BUCKET/PREFIX
     #[arg(long = "archive", value_name = "ARCHIVE", required = true)]
     archives: Vec<OsString>,
     /// A new directory outside of the tree for settings and catalogue
     #[arg(long, value_name = "DIR")]
     home: PathBuf,
-    /// Number of archives that must hold a file before it may be released
+    /// Number of archives that need a copy of a file before it may be released
     #[arg(long, default_value_t = 1)]
     copies: usize,
     /// zstd level for archived data; 0 for no compression
@@ -46,23 +46,23 @@ pub struct Init {
     /// Retention time of replaced and removed versions
     #[arg(long, default_value = "30d", value_parser = parse_duration)]
     keep: Duration,
-    /// Encrypt archived data with the key in this file, which `fslab tier key` makes
+    /// Encrypt archived data with the key in this file; make one with `fslab tier key`
     #[arg(long, value_name = "FILE")]
     key: Option<PathBuf>,
-    /// Whether programs can use the tree while it is not mounted: `closed` gives it mode 0400; with
+    /// Whether programs can use the tree while it is not mounted. `closed` gives it mode 0400. With
     /// `open` it keeps its mode, and released files read as zeros
     #[arg(long, value_name = "HOW", default_value = "closed", value_parser = parse_word::<Umount>)]
     umount: Umount,
-    /// What root reads in released files while the tree is not mounted: with `auto`, on XFS and
-    /// Btrfs, a text that names the archive, else zeros; with `off` always zeros. The text counts
-    /// in quotas, ls -s and du
+    /// Content that root reads in released files while the tree is not mounted. With `auto`, it is
+    /// a text that mentions the archive on XFS and Btrfs, else zeros; with `off`, always zeros.
+    /// Quotas, ls -s and du include the text
     #[arg(long, value_name = "HOW", default_value = "auto", value_parser = parse_word::<Poison>)]
     poison: Poison,
     /// The directory whose files are tiered
     tree: PathBuf,
 }
 
-/// Parses a word as in `tier.toml`.
+/// Parses a value as it is spelt in `tier.toml`.
 fn parse_word<T: serde::de::DeserializeOwned>(text: &str) -> Result<T, serde_json::Error> {
     serde_json::from_value(text.into())
 }
@@ -96,8 +96,9 @@ impl Init {
         let (copies, archives) = (wish.copies, wish.archives.len());
         if archives > copies {
             say!(
-                "each file goes to {copies} of {archives} archives: the others take copies only \
-                 where one is full or fails; for a copy in each, use --copies {archives}"
+                "each file is copied to {copies} of {archives} archives; the others are used only \
+                 if one of these is full or fails. For a copy in every archive, use --copies \
+                 {archives}"
             );
         }
         wish.archives.iter().try_for_each(|entry| say_if_beside(&entry.address, &self.tree))
@@ -142,8 +143,8 @@ fn say_what_umount_leaves(
         Marks::Own(_) => (" while it is not mounted", ""),
     };
     say!(
-        "from its first use on {tree} is closed (mode 0400){when}: programs can't open its \
-         files{except}, but root can, and reads {what} there"
+        "from its first use on, {tree} is closed (mode 0400){when}: programs can't open its \
+         files{except}, but root can, and reads {what}"
     );
 }
 
@@ -167,7 +168,7 @@ impl MakeKey {
         match detail {
             Detail::Json => say!("{}", json!({ "event": "made-key", "file": file.to_string() })),
             Detail::Errors => {}
-            _ => say!("{file} holds a new key; keep a copy: without it, encrypted data is lost"),
+            _ => say!("{file} contains a new key; keep a copy: without it, encrypted data is lost"),
         }
         Ok(())
     }
@@ -178,20 +179,20 @@ impl MakeKey {
 pub struct Attach {
     /// The tree: its mount point or its directory
     tree: PathBuf,
-    /// The archive: one of this tier, or a directory that becomes one
+    /// The archive: one of this tier, or a directory or prefix for a new one
     archive: OsString,
     /// The file with the key of an encrypted archive
     #[arg(long, value_name = "FILE")]
     key: Option<PathBuf>,
-    /// Let this tree write to an archive instead of another tree, which then only reads it; objects
-    /// that this tree does not need expire. Not while the tree is mounted
+    /// Make this tree the only writer of an archive; the tree that wrote to it before can then only
+    /// read it. Objects that this tree does not need expire. The tree must not be mounted
     #[arg(long, conflicts_with = "in_place_of")]
     take_over: bool,
-    /// Replace a lost archive by a new or empty directory. Not while the tree is mounted
+    /// Replace a lost archive by a new or empty directory. The tree must not be mounted
     #[arg(long, value_name = "ID")]
     in_place_of: Option<fslab_tier::Id>,
-    /// Number of archives that must hold a file before it may be released, from now on. Not while
-    /// the tree is mounted
+    /// New number of archives that need a copy of a file before it may be released. The tree must
+    /// not be mounted
     #[arg(long, value_name = "COUNT")]
     copies: Option<usize>,
 }
@@ -205,7 +206,7 @@ impl Attach {
             let tree = tree.display();
             bail_as!(
                 BadInput,
-                "{tree} is mounted: --take-over, --in-place-of and --copies need it unmounted"
+                "{tree} is mounted; unmount it to use --take-over, --in-place-of or --copies"
             )
         }
         let address = address_of(&self.archive)?;
@@ -259,7 +260,7 @@ impl Attach {
         }
         if self.in_place_of.is_some() || self.copies.is_some() {
             let tree = self.tree.display();
-            say!("copies that are missing are made by: fslab tier scrub {tree}");
+            say!("to make the missing copies, run: fslab tier scrub {tree}");
         }
         say_if_beside(&archive, &self.tree)
     }
@@ -275,7 +276,7 @@ fn refusal(
 }
 
 /// Prints a warning if an archive is on the file system of the tree. Releasing files then frees no
-/// space, and one failing disk takes both.
+/// space, and one failing disk loses both.
 fn say_if_beside(archive: &ArchiveAddress, tree: &Path) -> Result<()> {
     use std::os::unix::fs::MetadataExt;
     let Some(archive) = archive.local_path() else { return Ok(()) };
@@ -284,7 +285,9 @@ fn say_if_beside(archive: &ArchiveAddress, tree: &Path) -> Result<()> {
     };
     if device(&archive)? == device(tree)? {
         let archive = archive.display();
-        say!("{archive} is on the file system of the tree: what is released frees no space there");
+        say!(
+            "{archive} is on the file system of the tree, so releasing files frees no space there"
+        );
     }
     Ok(())
 }
@@ -292,7 +295,7 @@ fn say_if_beside(archive: &ArchiveAddress, tree: &Path) -> Result<()> {
 /// Arguments of `fslab tier rebuild`.
 #[derive(Debug, clap::Args)]
 pub struct Rebuild {
-    /// An archive of the tier (may be given several times); a surviving home may know others
+    /// An archive of the tier (may be given several times); a surviving home may list others
     #[arg(long = "archive", value_name = "ARCHIVE", required = true)]
     archives: Vec<OsString>,
     /// A new directory outside of the tree for settings and catalogue, or the surviving home of the
@@ -306,16 +309,16 @@ pub struct Rebuild {
     /// by `undelete`
     #[arg(long, value_name = "TIME")]
     before: Option<jiff::Timestamp>,
-    /// Let the new tree write to these archives, because the tree that did is lost: objects that
-    /// the new tree does not need expire. Otherwise archives are only read, until `fslab tier
-    /// attach --take-over`
+    /// Let the new tree write to these archives; use this only if the old tree is lost. Objects
+    /// that the new tree does not need expire. Without this option, archives are only read until
+    /// `fslab tier attach --take-over`
     #[arg(long)]
     take_over: bool,
     /// Restore set-id bits, capabilities and devices from unencrypted archives too. Anyone who can
     /// write to such an archive could have planted them
     #[arg(long)]
     trust: bool,
-    /// The directory for the tree, made if missing; files that are in it stay
+    /// The directory for the tree, created if missing; files in it are kept
     tree: PathBuf,
 }
 
@@ -367,7 +370,7 @@ impl Rebuild {
         made.problems.extend(remains.problems);
         // To take over archives, a tree must be their only user.
         drop(remains.archives);
-        // Objects of files that were not rebuilt would count as not needed.
+        // Objects of files that were not rebuilt would be treated as not needed.
         let is_whole = made.problems.is_empty() && made.unplaced.is_empty();
         let takes_over = self.take_over && is_whole;
         for ArchiveEntry { address, .. } in remains.attached.iter().filter(|_| takes_over) {
@@ -389,7 +392,8 @@ impl Rebuild {
     }
 }
 
-/// Parses the user's name for an archive. A relative path is relative to the current directory.
+/// Parses an archive's address as the user gave it. A relative path is relative to the current
+/// directory.
 pub(super) fn address_of(text: &OsStr) -> Result<ArchiveAddress> {
     let address = ArchiveAddress::parse(text)?;
     Ok(match address.local_path() {
@@ -425,8 +429,8 @@ fn report(made: &rebuild::Rebuilt, refusals: &[(String, String)], detail: Detail
         return Ok(());
     }
     bail!(
-        "{older} files are in an earlier state, {lost} are in no archive, {unplaced} were not put \
-         where something else is, and there were {problems} problems"
+        "{older} files are in an earlier state and {lost} are in no archive. {unplaced} were not \
+         restored because another file has their path. There were {problems} problems"
     )
 }
 
@@ -434,7 +438,7 @@ fn report_to_people(made: &rebuild::Rebuilt) {
     let lists = [
         ("an earlier state", &made.older),
         ("in no archive", &made.lost),
-        ("something else is in its place", &made.unplaced),
+        ("another file has its path", &made.unplaced),
         ("problem", &made.problems),
         ("not trusted", &made.left_out),
     ];
@@ -448,23 +452,23 @@ fn report_to_people(made: &rebuild::Rebuilt) {
         younger_files = format!("; {younger} younger than the archived tree");
     } else {
         say!(
-            "no archived tree was found: files are where they were when they were archived, \
-             and attributes of directories are not known"
+            "no archived tree was found: files have the paths that they had when they were \
+             archived, and attributes of directories are unknown"
         );
     }
     say!(
-        "made {files} files, {directories} directories, {others} others and {links} further \
-         names{younger_files}; {kept} were there and stay"
+        "made {files} files, {directories} directories, {others} others and {links} more \
+         names{younger_files}; kept {kept} existing ones"
     );
     if !made.left_out.is_empty() {
         say!(
-            "set-id bits, capabilities and devices were left out, because any program that can \
-             write to an unencrypted archive can plant them; to restore them, rebuild into an \
-             empty directory with --trust"
+            "set-id bits, capabilities and devices were not restored. Any program that can write \
+             to an unencrypted archive can plant them. To restore them, rebuild into an empty \
+             directory with --trust"
         );
     }
     if *earlier > 0 {
-        say!("{earlier} other versions can come back: `fslab tier versions`, `undelete`");
+        say!("{earlier} other versions can be restored: see `fslab tier versions` and `undelete`");
     }
 }
 
@@ -474,7 +478,7 @@ fn claimed(path: &Path) -> Result<Arc<dyn FileSystem>> {
     let tree = super::own_tree(path)?;
     match tree.lock_tree(LockMode::Passing) {
         Err(error) if error.errno() == fslab_vfs::Errno::BUSY => {
-            bail_as!(BadInput, "{shown} is in use by another fslab mount or tool; end that first")
+            bail_as!(BadInput, "{shown} is in use by another fslab mount or tool; stop it first")
         }
         locked => locked.with_context(|| shown.to_string())?,
     };

@@ -70,7 +70,7 @@ pub fn run(access: &Access, command: &Command, detail: Detail) -> Result<()> {
     if matches!(command, Command::Release { .. }) && is_done {
         say!(
             "Read released files through the mount. Without it they read as zeros, or as a text \
-             that says so."
+             that mentions the archive."
         );
     }
     shown.end()
@@ -79,7 +79,9 @@ pub fn run(access: &Access, command: &Command, detail: Detail) -> Result<()> {
 /// Returns a note for a command without any events.
 fn nothing_in(command: &Command) -> Option<&'static str> {
     match command {
-        Command::State { recursive: false, .. } => Some("no files there; -r for those below"),
+        Command::State { recursive: false, .. } => {
+            Some("no files there; use -r to include subdirectories")
+        }
         Command::State { .. } => Some("no files there"),
         Command::Queue => Some("no recall is waiting"),
         Command::Archive { .. } => Some("nothing to archive"),
@@ -194,8 +196,8 @@ impl Shown {
     fn outcome(&self) -> Option<(Code, String)> {
         let problems = match self.problems {
             0 => return self.error.clone(),
-            1 => "one file could not be done; see above".to_owned(),
-            problems => format!("{problems} files could not be done; see above"),
+            1 => "one file could not be processed; see above".to_owned(),
+            problems => format!("{problems} files could not be processed; see above"),
         };
         self.error.clone().or(Some((Code::Failure, problems)))
     }
@@ -292,8 +294,8 @@ fn waiting_programs(by: &[WaitingProgram]) -> String {
 }
 
 /// Formats a file's state with a letter, as `ls` of DMFS: `a` for archived, `A` for archived and
-/// offline. `p` is in between, `!` is damaged, `c` is changed since it was archived, `-` is only
-/// here.
+/// offline. `p` is partly offline, `!` is damaged, `c` is changed since it was archived, `-` is
+/// only local.
 fn state_line(state: &FileSummary) -> String {
     let letter = match state.state {
         Residence::Offline => 'A',

@@ -10,8 +10,8 @@ use globset::{GlobBuilder, GlobMatcher};
 
 use crate::units::parse_duration;
 
-/// Those that fit everything that is asked. A list fits where any of its values does; an empty list
-/// fits all.
+/// Selects the records that match all filters. A filter with several values matches any of them; an
+/// empty filter matches every record.
 #[derive(Clone, Debug, Default, clap::Args)]
 pub(super) struct Filter {
     /// Only this operation, such as lookup or write
@@ -50,7 +50,7 @@ pub(super) struct Filter {
 }
 
 impl Filter {
-    /// Whether a record is selected. `paths` must have learnt the records before it.
+    /// Whether a record is selected. `paths` must have processed the records before it.
     pub(super) fn accepts(&self, record: &Record, paths: &Paths) -> bool {
         self.accepts_result(record)
             && any(&self.operation, |wanted| *wanted == record.operation)

@@ -14,9 +14,9 @@ use crate::units::{bytes, counted, duration};
 
 const HELP: &str = "\
 The operations are done one by one, in the order in which they ended. With a trace of data=full the
-files get what was written; else the writes have the recorded sizes and noise for data. As root the
-operations are done in the name of who asked for them; others do all in their own name, and changes
-of ownership are left out.";
+files get the recorded data; otherwise the writes have the recorded sizes and random data. As root,
+each operation is done as the user who requested it. Other users do all operations as themselves,
+and changes of ownership are left out.";
 
 /// Arguments of `fslab trace replay`.
 #[derive(Debug, clap::Args)]
@@ -26,7 +26,7 @@ pub struct Args {
     #[arg(short, long = "layer", value_name = "LAYER", value_parser = parse_layer,
           add = candidates::layers())]
     layers: Vec<LayerChoice>,
-    /// First create the files that the trace found: their names, kinds, sizes and modes
+    /// First create the files that existed before the trace: their names, kinds, sizes and modes
     #[arg(long)]
     populate: bool,
     /// Keep the recorded pauses between operations
@@ -54,11 +54,11 @@ impl Args {
         let start = Instant::now();
         let replayed = self.replay(&mut reader, &*target)?;
         let elapsed = start.elapsed();
-        target.shutdown().context("ending the target")?;
+        target.shutdown().context("can't shut down the target")?;
         super::say_what_is_missing(&reader);
         tell(&replayed, elapsed);
         if self.strict && replayed.diverged > 0 {
-            bail!("{} operations came out otherwise than recorded", replayed.diverged);
+            bail!("{} operations had other results than recorded", replayed.diverged);
         }
         Ok(())
     }
@@ -69,7 +69,7 @@ impl Args {
             inventory.learn(&record?);
         }
         let made = inventory.make(target, Credentials::own_unless_root(), &mut fill)?;
-        say!("made {} that the trace found", counted(made as u64, "file"));
+        say!("made {} that existed before the trace", counted(made as u64, "file"));
         Ok(())
     }
 
@@ -99,8 +99,8 @@ fn fill(record: &Record, buffer: &mut [u8]) {
 fn tell(replayed: &Replayed, elapsed: Duration) {
     let Replayed { operations, diverged, bytes_written, bytes_read, left_out, .. } = replayed;
     say!(
-        "{operations} operations in {}: {} written, {} read; {diverged} came out otherwise than \
-         recorded, {left_out} of them could not be asked for",
+        "{operations} operations in {}: {} written, {} read; {diverged} had other results than \
+         recorded, {left_out} of them could not be replayed",
         duration(elapsed.as_nanos() as u64),
         bytes(*bytes_written),
         bytes(*bytes_read),

@@ -12,10 +12,10 @@ use crate::output::output;
 
 const HELP: &str = "\
 A line has: number, seconds since the trace began, duration, serving thread, calling thread and
-user, operation with its arguments, answer. A path is shown where the trace tells it, else the
+user, operation with its arguments, result. A path is shown if the trace contains it, otherwise the
 inode as #NUMBER. Patterns are those of a
 shell; ** stands for any directories. Several values of one filter mean any of them; several
-filters must all fit.";
+filters must all match.";
 
 /// Arguments of `fslab trace show`.
 #[derive(Debug, clap::Args)]
@@ -23,10 +23,10 @@ filters must all fit.";
 pub struct Args {
     #[command(flatten)]
     filter: Filter,
-    /// Print at most so many operations
+    /// Print at most this many operations
     #[arg(long, value_name = "NUMBER")]
     limit: Option<u64>,
-    /// Print JSON, an object per line, with the columns of the trace
+    /// Print JSON, one object per line, with the columns of the trace
     #[arg(long)]
     json: bool,
     /// The trace: its directory, or one file of it

@@ -44,7 +44,7 @@ impl Daemon {
     }
 
     /// Whether a live daemon has made all its sockets; the one for its end is made last. The socket
-    /// of a killed daemon may still be open, because another daemon holds its descriptors for a
+    /// of a killed daemon may still be open, because another daemon has its descriptors open for a
     /// moment.
     pub fn has_made_its_sockets(mount: &MountEntry) -> bool {
         Self::by_socket(mount).is_some()
@@ -73,7 +73,7 @@ impl Daemon {
         Some(found.max_by_key(|(is_connected, started, _)| (*is_connected, *started))?.2)
     }
 
-    /// Waits until the daemon of an unmounted place has ended.
+    /// Waits until the daemon of an unmounted mount point has ended.
     ///
     /// # Errors
     /// The daemon takes too long, or it failed.
@@ -93,14 +93,14 @@ impl Daemon {
         match told.as_deref().map(str::trim_end) {
             Some(DONE) if has_ended => Ok(()),
             Some(DONE) => note(format_args!(
-                "{place} is unmounted and written back, but its daemon (process {pid}) ends only \
-                 when a server that does not answer has done so; its log says which"
+                "{place} is unmounted and written back, but its daemon (process {pid}) still waits \
+                 for an unresponsive server; see its log"
             )),
             _ if !has_ended => {
                 bail!("unmounted, but the daemon (process {pid}) is still writing back")
             }
             None => note(format_args!(
-                "{place} is unmounted; how its daemon ended can't be seen from here"
+                "{place} is unmounted; the result of its daemon can't be seen from here"
             )),
             Some("") => bail!(
                 "{place} is unmounted, but its daemon (process {pid}) was killed before it had \
@@ -122,7 +122,7 @@ impl Daemon {
             // started.
             Err(error)
                 if [ErrorKind::WouldBlock, ErrorKind::ConnectionReset].contains(&error.kind()) => {}
-            Err(error) => return Err(error).context("can't read how the daemon ended"),
+            Err(error) => return Err(error).context("can't read the result of the daemon"),
         }
         Ok(Some(report))
     }

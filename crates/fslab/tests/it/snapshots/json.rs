@@ -35,7 +35,7 @@ const SHAPES: &[Shape] = &[
     ),
     shape(
         &["stats", "--json", "mnt"],
-        "What the layers of a mount have counted.",
+        "The counters of a mount's layers.",
         &["layers[].operations[].errors"],
     ),
     shape(
@@ -43,17 +43,17 @@ const SHAPES: &[Shape] = &[
         "One entry for each check. `state` is `yes`, `limited` or `no`.",
         &[],
     ),
-    shape(&["list", "--json"], "Everything that has a name.", &[]),
+    shape(&["list", "--json"], "Everything with a name.", &[]),
     shape(
         &["sca", "stat", "--json", "-v", "low"],
         "Sums by codec; `files` is empty without `-v` for directories.",
         &[],
     ),
     shape(&["sca", "check", "--json", "low"], "A line for each finding, then the sums.", &[]),
-    shape(&["sca", "verify", "--json", "low"], "As `check`.", &[]),
+    shape(&["sca", "verify", "--json", "low"], "The same as `check`.", &[]),
     shape(
         &["sca", "recovery", "--json", "--dir", ".", "--size", "1MiB", "--rounds", "2"],
-        "Times of a recovery beside reading.",
+        "Times of a recovery, compared with reading.",
         &[],
     ),
     shape(
@@ -70,7 +70,7 @@ const SHAPES: &[Shape] = &[
     ),
     shape(
         &["ext2", "repair", "-n", "--json", "damaged.ext2"],
-        "What was repaired, and what is left.",
+        "The repairs, and the remaining problems.",
         &[],
     ),
     shape(&["ext2", "layout", "--json", "disk.ext2"], "Layout scores by size.", &[]),
@@ -104,7 +104,7 @@ const SHAPES: &[Shape] = &[
     ),
     shape(
         &["tier", "--json", "archive", "photos"],
-        "An object a line, as for all commands of `fslab tier`: events, then `end`.",
+        "One object per line, as for all commands of `fslab tier`: events, then `end`.",
         &[],
     ),
     shape(&["tier", "--json", "state", "photos"], "The state of files.", &[]),
@@ -116,7 +116,7 @@ const SHAPES: &[Shape] = &[
     shape(&["tier", "--json", "scrub", "photos"], "Figures of a scrub.", &[]),
     shape(&["tier", "--json", "pin", "photos/one"], "Pinned files.", &[]),
     shape(&["tier", "--json", "expire", "-n", "photos"], "Versions that would be deleted.", &[]),
-    shape(&["tier", "--json", "release", "-n", "photos"], "What would be released.", &[]),
+    shape(&["tier", "--json", "release", "-n", "photos"], "Files that would be released.", &[]),
     shape(
         &["probe", "--json", "--only", "block-size,inline-data", "."],
         "Attributes with their evidence. An `answer` is null or an object of `kind` (`bytes`,\n\
@@ -126,7 +126,7 @@ const SHAPES: &[Shape] = &[
     ),
     shape(
         &["trace", "show", "--json", "--limit", "40", "trace"],
-        "An operation a line, with the columns of the trace.",
+        "One operation per line, with the columns of the trace.",
         &[],
     ),
     shape(
@@ -134,15 +134,16 @@ const SHAPES: &[Shape] = &[
         "The figures of a comparison.",
         &["metrics"],
     ),
-    shape(&["report", "--json", "report/samples.jsonl"], "As `compare`.", &["metrics"]),
+    shape(&["report", "--json", "report/samples.jsonl"], "The same as `compare`.", &["metrics"]),
     shape(
         &["campaign", "status", "--json", "campaign"],
-        "How far it is. Rounds count from 0; `state` is `missing`, `failed` or `disturbed`.",
+        "The progress. Rounds are numbered from 0; `state` is `missing`, `failed` or `disturbed`.",
         &[],
     ),
     shape(
         &["campaign", "report", "--json", "campaign"],
-        "As `compare`, and `pooling`: how the ratios of several machines become one.",
+        "The same as `compare`, and `pooling`: the method that combines the ratios of several \
+         machines.",
         &["metrics"],
     ),
 ];
@@ -170,8 +171,8 @@ const EITHER: [(&str, &str); 2] = [(".answer", "object"), (".not_applicable", "s
 const INTRODUCTION: &str = "\
 # JSON
 
-Commands that show something print JSON with `--json`. Commands that work on many files print an
-object a line; the others print one object. This page lists the fields of each command and their
+Commands that show something print JSON with `--json`. Commands that work on many files print one
+object per line; the others print one object. This page lists the fields of each command and their
 types, as the tests of the project see them; a field `list` was empty there. Fields may be added; a
 field that changes its meaning gets another name.
 
@@ -300,7 +301,7 @@ fn collect(
     }
 }
 
-/// Formats paths with their types. A list that is empty in one place and has entries in another is
+/// Formats paths with their types. A list that is empty in one object and has entries in another is
 /// described by its entries.
 fn lines(mut found: BTreeMap<String, BTreeSet<&'static str>>) -> String {
     let paths: Vec<String> = found.keys().cloned().collect();

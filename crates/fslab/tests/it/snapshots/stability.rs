@@ -50,7 +50,7 @@ struct Shown {
 }
 
 impl Part {
-    /// Returns the amount that counts.
+    /// Returns the amount that was shown on the present code; 0 if there is none.
     fn amount(&self, proof: &Proof) -> u64 {
         let shown = self.shown.get(&proof.key).filter(|shown| shown.on >= self.changed);
         shown.map_or(0, |shown| shown.amount)

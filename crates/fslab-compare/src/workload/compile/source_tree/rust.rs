@@ -6,7 +6,7 @@ use std::path::Path;
 use super::{Function, PROGRAMS, SourceTree, add};
 use crate::error::{Error, Result};
 
-/// The manifest. The package is a workspace of its own, even if the target is below another one.
+/// The manifest. The package is a workspace of its own, even if the target is in another one.
 const MANIFEST: &str = "[package]\nname = \"made\"\nversion = \"0.1.0\"\nedition = \"2021\"\n\n\
                         [workspace]\n";
 

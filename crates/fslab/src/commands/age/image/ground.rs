@@ -38,7 +38,7 @@ pub enum Form {
 pub struct Ground {
     /// The target of the workload.
     pub file_system: Arc<dyn FileSystem>,
-    /// The place whose layout is scored.
+    /// The target whose layout is scored.
     pub place: Place,
     /// A description of how it was made.
     pub made: String,
@@ -54,8 +54,8 @@ impl Ground {
         let scratch = tempfile::Builder::new().prefix(".fslab-age-image-").tempdir_in(beside);
         let scratch = scratch.with_context(|| beside.display().to_string())?;
         let image = image_of(&scratch);
-        let file = std::fs::File::create(&image).context("making the image")?;
-        file.set_len(size).context("making the image")?;
+        let file = std::fs::File::create(&image).context("can't make the image")?;
+        file.set_len(size).context("can't make the image")?;
         match form {
             Form::Engine { mkfs: make, options } => {
                 mkfs(&open_device(&image, false)?, make)?;
@@ -70,7 +70,7 @@ impl Ground {
 
     fn mounted(kind: Kind, mkfs: &[String], scratch: TempDir) -> Result<Self> {
         let (image, point) = (image_of(&scratch), mount_point_of(&scratch));
-        std::fs::create_dir(&point).context("making a mount point")?;
+        std::fs::create_dir(&point).context("can't make a mount point")?;
         let device = LoopDevice::attach(&image, Options::default())?;
         let made = make_file_system::make(kind, device.path(), mkfs)?;
         let mount = Mount::new(device.path(), &point, kind.name(), "")?;
@@ -88,7 +88,7 @@ impl Ground {
     /// Ends the file system; its image is then complete.
     pub fn end(self) -> Result<Image> {
         let Self { file_system, place, mount, device, scratch, .. } = self;
-        file_system.shutdown().context("ending the file system")?;
+        file_system.shutdown().context("can't shut down the file system")?;
         drop(place);
         drop(file_system);
         if let Some(mount) = mount

@@ -28,26 +28,27 @@ pub struct Args {
     /// The file system: ext2, ext3, ext4, xfs or btrfs, mounted as root; only ext2 with --policy
     #[arg(long, short_alias = 'f', default_value = "ext4")]
     filesystem: Kind,
-    /// An option of its mkfs, as `--mkfs=-b --mkfs=1024`
+    /// An option of its mkfs, such as `--mkfs=-b --mkfs=1024`
     #[arg(long, value_name = "OPTION", allow_hyphen_values = true, conflicts_with = "policy")]
     mkfs: Vec<String>,
-    /// Let fslab's ext2 engine do it with this policy, without a mount: equal workloads make equal
-    /// images
+    /// Use fslab's ext2 engine with this policy, without a mount: equal workloads make equal images
     #[arg(long, value_name = "NAME", value_parser = parse_policy)]
     policy: Option<&'static PolicySpec>,
-    /// With --policy: whether blocks are moved together while they are written, smart or dumb
+    /// With --policy: whether the blocks of a file are made contiguous while they are written,
+    /// smart or dumb
     #[arg(long, default_value = "dumb", requires = "policy", value_parser = parse_clustering)]
     clustering: Clustering,
-    /// With --policy: one inode for so many bytes
+    /// With --policy: bytes of space for each inode
     #[arg(long, value_name = "BYTES", default_value_t = 16_384, requires = "policy")]
     inode_ratio: u32,
-    /// With --policy: percent of the blocks that are kept for the super-user
+    /// With --policy: percentage of blocks that is reserved for root
     #[arg(long, value_name = "PERCENT", default_value_t = 5, requires = "policy")]
     reserved_percent: u8,
-    /// With --policy: bytes of a group, as near as whole blocks allow [what a block of bits maps]
+    /// With --policy: size of a group, rounded to whole blocks [as many blocks as a bitmap block
+    /// has bits]
     #[arg(long, value_name = "SIZE", requires = "policy")]
     group_size: Option<Size>,
-    /// Size of the file system [what the workload is for]
+    /// Size of the file system [the volume of the workload]
     #[arg(long, value_name = "SIZE")]
     size: Option<Size>,
     /// Content of the files
@@ -56,7 +57,7 @@ pub struct Args {
     /// Threads
     #[arg(long, short, default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=256))]
     threads: u16,
-    /// Sync the target after so many hours of the workload
+    /// Sync the target after this many hours of the workload
     #[arg(long, value_name = "HOURS", default_value_t = 1.0)]
     sync_every: f64,
     /// End when the file system is full, instead of skipping files
@@ -65,7 +66,7 @@ pub struct Args {
     /// The file to write [aged-FILESYSTEM-HASH.zst]
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
-    /// Print what would be done, and change nothing
+    /// Print the planned steps, without doing them
     #[arg(short = 'n', long)]
     dry_run: bool,
     /// The workload
@@ -107,9 +108,9 @@ impl Args {
         ground::check(form, size)?;
         let (shown, directory) = (output.display(), directory_of(output));
         check_writable(directory)?;
-        let instead = if output.exists() { " in the place of the file of this name" } else { "" };
+        let instead = if output.exists() { ", replacing the file of this name" } else { "" };
         say!("would make {shown}{instead}: {} of {}", self.filesystem, bytes(size));
-        say!("on it, would do {}", extent(reader)?);
+        say!("on it, would replay {}", extent(reader)?);
         say!("nothing was changed");
         Ok(())
     }
@@ -120,7 +121,7 @@ impl Args {
             return Ok(size);
         }
         let shown = self.workload.display();
-        bail_as!(BadInput, "{shown} does not say for what volume it is: give --size")
+        bail_as!(BadInput, "{shown} does not specify its volume: use --size")
     }
 
     fn settings(&self, hash: &str) -> Result<Settings> {
@@ -136,20 +137,20 @@ impl Args {
 
     fn form(&self) -> Result<Form> {
         if self.filesystem.is_read_only() {
-            bail_as!(BadInput, "{} can't be written, and so not aged", self.filesystem);
+            bail_as!(BadInput, "{} is read-only, so it can't be aged", self.filesystem);
         }
         let Some(policy) = self.policy else {
             return Ok(Form::Kernel { kind: self.filesystem, mkfs: self.mkfs.clone() });
         };
         if self.filesystem != Kind::Ext2 {
             let kind = self.filesystem;
-            bail_as!(BadInput, "--policy is of ext2 images: say -f ext2, not {kind}");
+            bail_as!(BadInput, "--policy works only for ext2 images: use -f ext2, not {kind}");
         }
         let mkfs = engine_options(self.inode_ratio, self.reserved_percent, self.group_blocks());
         if self.clustering == Clustering::Smart && !matches!(self.data, DataArg::Real) {
             bail_as!(
                 BadInput,
-                "--clustering smart moves blocks while they are written: it needs --data real"
+                "--clustering smart moves blocks while they are written: use --data real"
             );
         }
         Ok(Form::Engine { mkfs, options: engine_use(policy, self.clustering) })
@@ -195,7 +196,7 @@ fn age(
     let ended = replayer.run(reader, &mut watcher);
     watcher.bar.finish_and_clear();
     if !ended? {
-        bail!("interrupted; nothing was kept");
+        bail!("interrupted; no image was written");
     }
     let Replayed { operations, bytes_written, no_space, left_out, .. } = *replayer.replayed();
     let complete = no_space + left_out == 0;
@@ -203,7 +204,7 @@ fn age(
     drop(replayer);
     let tree = fslab_age::score::tree_checksum(&*ground.file_system, true)?;
     if complete && tree != expected {
-        bail!("the aged tree is not what the workload makes; nothing was kept");
+        bail!("the aged tree differs from that of the workload; no image was written");
     }
     let score = watcher.score()?.total.score();
     let facts = [

@@ -1,0 +1,157 @@
+//! A lower file system on which one modifying call fails, or that call and all later ones. This
+//! happens on a full disk, with an exhausted quota, or with a failing disk.
+
+use std::sync::Arc;
+
+use fslab_vfs::{Errno, FileSystem, Ino, OpenMode, Request, Result};
+use parking_lot::Mutex;
+
+use super::history::{are_bytes_of, is_size_of};
+use super::overtaking::{Bug, Call, Verdict};
+
+/// The failing calls, counted from the first one that changes something.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Failure {
+    /// `None` is a disk that reports success without doing anything: a planted bug.
+    pub errno: Option<Errno>,
+    /// The number of the first failing call, from 0.
+    pub first: u64,
+    /// What happens after it.
+    pub then: Then,
+}
+
+/// The behaviour after the first failure.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Then {
+    /// The script ends with the step that failed, and so does the engine, as if killed.
+    Ends,
+    /// The script continues, and nothing else fails.
+    Heals,
+    /// All further changes fail too.
+    Stays,
+}
+
+#[derive(Debug, Default)]
+struct Plan {
+    failure: Option<Failure>,
+    /// The number of changing calls so far.
+    calls: u64,
+    /// The kind of the first failed call.
+    failed: Option<&'static str>,
+}
+
+/// A lower file system with a [`Failure`].
+#[derive(Clone, Debug, Default)]
+pub struct Fails(Arc<Mutex<Plan>>);
+
+impl Fails {
+    /// Starts to count calls, and to fail them.
+    pub fn begin(&self, failure: Failure) {
+        *self.0.lock() = Plan { failure: Some(failure), ..Plan::default() };
+    }
+
+    /// Makes all further changes fail.
+    pub fn kill(&self) {
+        let mut plan = self.0.lock();
+        let failure = plan.failure.map(|failure| Failure { then: Then::Stays, ..failure });
+        plan.failure = failure;
+    }
+
+    /// Returns the kind of the first failed call.
+    #[must_use]
+    pub fn failed(&self) -> Option<&'static str> {
+        self.0.lock().failed
+    }
+
+    /// Ends all failures.
+    pub fn heal(&self) {
+        self.0.lock().failure = None;
+    }
+}
+
+impl Bug for Fails {
+    fn before(&self, _: &dyn FileSystem, _: &Request, _: Ino, call: &Call<'_>) -> Result<Verdict> {
+        let mut plan = self.0.lock();
+        let (Some(failure), Some(what)) = (plan.failure, change(call)) else {
+            return Ok(Verdict::Do);
+        };
+        plan.calls += 1;
+        let number = plan.calls - 1;
+        if number == failure.first || (failure.then == Then::Stays && number > failure.first) {
+            plan.failed.get_or_insert(what);
+            return failure.errno.map_or(Ok(Verdict::Skip), |errno| Err(errno.into()));
+        }
+        Ok(Verdict::Do)
+    }
+}
+
+/// Returns the kind of change that a call makes, if any.
+fn change(call: &Call<'_>) -> Option<&'static str> {
+    match call {
+        Call::Sync { .. } => Some("fsync"),
+        Call::Write { .. } => Some("write"),
+        Call::SetXattr { .. } => Some("setxattr"),
+        Call::SetAttr { size: Some(_) } => Some("setattr of the size"),
+        Call::SetAttr { size: None } => Some("setattr"),
+        Call::Fallocate => Some("fallocate"),
+        Call::Open { mode } => mode.contains(OpenMode::TRUNCATE).then_some("open and truncate"),
+        Call::SyncFs => Some("syncfs"),
+        Call::Read | Call::Release | Call::StatFs => None,
+    }
+}
+
+/// The contents that a file may have after failed changes.
+#[derive(Clone, Debug)]
+pub struct Allowed {
+    /// Each byte must have the value of one of these.
+    versions: Vec<Vec<u8>>,
+}
+
+impl Allowed {
+    /// Only these contents.
+    #[must_use]
+    pub fn of(contents: Vec<u8>) -> Self {
+        Self { versions: vec![contents] }
+    }
+
+    /// Records a change. A failed change may have been made, completely or in part.
+    pub fn change(&mut self, is_done: bool, change: &dyn Fn(&mut Vec<u8>)) {
+        if is_done {
+            self.versions.iter_mut().for_each(change);
+        } else {
+            let mut begun = self.versions[self.versions.len() - 1].clone();
+            change(&mut begun);
+            self.versions.push(begun);
+        }
+    }
+
+    fn versions(&self) -> Vec<&[u8]> {
+        self.versions.iter().map(Vec::as_slice).collect()
+    }
+
+    /// Checks bytes that were read at an offset.
+    ///
+    /// # Errors
+    /// The first byte that is not allowed.
+    pub fn check_part(&self, found: &[u8], start: u64) -> std::result::Result<(), String> {
+        are_bytes_of(found, start as usize, &self.versions())
+    }
+
+    /// Checks the contents of the whole file.
+    ///
+    /// # Errors
+    /// The error of reading; a size or the first byte that is not allowed.
+    pub fn check(&self, found: Result<Vec<u8>>) -> std::result::Result<(), String> {
+        let found = found.map_err(|error| error.to_string())?;
+        is_size_of(found.len(), &self.versions())?;
+        self.check_part(&found, 0)
+    }
+}
+
+/// Makes each call of a script fail in turn: `run` gets the number of the failing call, and returns
+/// the kind of that call, if there is one, and the problems. Returns both for each call.
+pub fn sweep(
+    run: impl Fn(u64) -> (Option<&'static str>, Vec<String>),
+) -> Vec<(&'static str, Vec<String>)> {
+    (0..).map(run).map_while(|(failed, wrong)| Some((failed?, wrong))).collect()
+}
