@@ -43,7 +43,11 @@ type Check = (&'static str, &'static str, fn(&Tree) -> Vec<Violation>);
 
 const CHECKS: &[Check] = &[
     ("sizes", "800 lines a file, 100 columns a line, ASCII sources", sizes::run),
-    ("leftovers", "no notes to oneself in sources and documents", leftovers::run),
+    (
+        "leftovers",
+        "no notes to oneself and no conflicts of merges in sources and documents",
+        leftovers::run,
+    ),
     (
         "absences",
         "no unsafe code, clock or printing in files that must not use them",

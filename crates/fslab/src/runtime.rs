@@ -15,14 +15,39 @@ use std::os::fd::OwnedFd;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use anyhow::{Context, Result};
 use fslab_sys::mounts::MountEntry;
 use rustix::fs::{FlockOperation, Mode, OFlags};
+use rustix::net::sockopt::{Timeout, set_socket_timeout};
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, socket_with};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 /// The end of a socket's name.
 const SUFFIX: &str = ".sock";
+
+/// Maximum time in which a daemon must accept a connection.
+const CONNECT_MAX: Duration = Duration::from_secs(10);
+
+/// Connects to the socket of a daemon.
+///
+/// # Errors
+/// Errors of connect(2). `WouldBlock` if the daemon accepts no connection, for example because it
+/// was stopped, and no further connection can wait.
+pub fn connect(path: &Path) -> io::Result<UnixStream> {
+    connect_within(path, CONNECT_MAX)
+}
+
+fn connect_within(path: &Path, limit: Duration) -> io::Result<UnixStream> {
+    let address = SocketAddrUnix::new(path)?;
+    let flags = SocketFlags::CLOEXEC;
+    let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
+    set_socket_timeout(&socket, Timeout::Send, Some(limit))?;
+    rustix::net::connect(&socket, &address)?;
+    set_socket_timeout(&socket, Timeout::Send, None)?;
+    Ok(socket.into())
+}
 
 /// Raises this process's limit of descriptors as far as possible.
 pub fn raise_descriptor_limit() {
@@ -238,7 +263,7 @@ fn leftover(path: &Path) -> io::Result<Option<OwnedFd>> {
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
         itself => itself?,
     };
-    let connected = UnixStream::connect(path);
+    let connected = connect(path);
     let is_deaf = connected.is_err_and(|error| error.kind() == ErrorKind::ConnectionRefused);
     Ok(is_deaf.then_some(itself))
 }
@@ -262,6 +287,29 @@ mod tests {
         assert!(!is_private(&open, uid));
         symlink(&own, &link).unwrap();
         assert!(!is_private(&link, uid));
+    }
+
+    /// A stopped daemon accepts no connection, and only a few can wait.
+    #[test]
+    fn connecting_to_a_daemon_that_accepts_nothing_ends() {
+        let scratch = tempfile::tempdir().unwrap();
+        let path = scratch.path().join("0-1.sock");
+        let listener =
+            socket_with(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)
+                .unwrap();
+        rustix::net::bind(&listener, &SocketAddrUnix::new(&path).unwrap()).unwrap();
+        rustix::net::listen(&listener, 0).unwrap();
+        let limit = Duration::from_millis(50);
+        let mut accepted = Vec::new();
+        let refused = loop {
+            match connect_within(&path, limit) {
+                Ok(stream) => accepted.push(stream),
+                Err(error) => break error,
+            }
+            assert!(accepted.len() < 100, "connections are accepted");
+        };
+        assert_eq!(refused.kind(), ErrorKind::WouldBlock);
+        assert!(!accepted.is_empty(), "no connection can wait");
     }
 
     /// The daemon of the first mount writes back for a long time, while another mount gets its

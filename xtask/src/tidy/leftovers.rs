@@ -1,9 +1,13 @@
-//! Sources contain no notes about work left to do. It belongs in an issue, which others can see.
+//! Sources and documents contain no notes about work left to do, which belongs in an issue, where
+//! others can see it. They contain no conflict of a merge.
 
 use super::tree::{Tree, Violation, has_word, lines_of};
 
 /// Written in two parts, because this file would contain them otherwise.
 const WORDS: &[&str] = &[concat!("TO", "DO"), concat!("FIX", "ME"), concat!("XX", "X")];
+
+/// The first and the last line of a conflict begin with seven of one of these.
+const CONFLICTS: [char; 2] = ['<', '>'];
 
 const SUFFIXES: &[&str] = &[".rs", ".toml", ".md", ".html"];
 
@@ -12,10 +16,18 @@ pub fn run(tree: &Tree) -> Vec<Violation> {
     let checked = |path: &str| SUFFIXES.iter().any(|suffix| path.ends_with(suffix));
     let files = tree.files().filter(|(path, _)| checked(path));
     let found = |(path, index, line): (&str, usize, &str)| {
-        let word = WORDS.iter().find(|word| has_word(line, word))?;
-        Some(Violation::of_line(path, index, format!("{word}: do it, or write an issue")))
+        let problem = match WORDS.iter().find(|word| has_word(line, word)) {
+            Some(word) => format!("{word}: do it, or write an issue"),
+            None if is_conflict(line) => "a conflict of a merge: resolve it".to_owned(),
+            None => return None,
+        };
+        Some(Violation::of_line(path, index, problem))
     };
     lines_of(files).filter_map(found).collect()
+}
+
+fn is_conflict(line: &str) -> bool {
+    CONFLICTS.iter().any(|mark| line.starts_with(&format!("{} ", mark.to_string().repeat(7))))
 }
 
 #[cfg(test)]
@@ -29,6 +41,10 @@ mod tests {
             assert_eq!(run(&Tree::of(&[("a.rs", &text)])).len(), 1, "{text}");
             assert_eq!(run(&Tree::of(&[("docs/a.md", &text)])).len(), 1, "{text}");
             assert_eq!(run(&Tree::of(&[("a.bin", &text)])).len(), 0, "{text}");
+        }
+        for mark in CONFLICTS {
+            let text = format!("before\n{} main\n", mark.to_string().repeat(7));
+            assert_eq!(run(&Tree::of(&[("docs/a.md", &text)])).len(), 1, "{text}");
         }
         let template = format!("mkstemp(\"a{}\")", "X".repeat(6));
         assert!(run(&Tree::of(&[("a.rs", &template)])).is_empty());

@@ -6,7 +6,6 @@ mod table;
 mod watch;
 
 use std::io::{ErrorKind, Read};
-use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -131,7 +130,7 @@ fn ask(path: &Path, mount: &MountEntry) -> Result<String> {
         ))
     };
     let socket = runtime::find_socket(mount, &shown, runtime::COUNTS)?.ok_or_else(nothing)?;
-    let stream = match UnixStream::connect(&socket) {
+    let stream = match runtime::connect(&socket) {
         // A killed daemon left the socket. Its device number was reused by a mount without a
         // socket.
         Err(error)

@@ -1,7 +1,6 @@
 //! `fslab status`: shows the mounts of fslab, their layers, ages and health.
 
 use std::io::{Read, Write};
-use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -205,7 +204,7 @@ fn ask(mount: &MountEntry) -> Result<Option<Description>> {
 
 fn describe(socket: &Path) -> Result<Description> {
     let end = Instant::now() + ANSWER_TIME_MAX;
-    let mut stream = UnixStream::connect(socket)?;
+    let mut stream = runtime::connect(socket)?;
     writeln!(stream)?;
     let (mut answer, mut piece) = (Vec::new(), [0; 4096]);
     while !answer.ends_with(b"\n") {

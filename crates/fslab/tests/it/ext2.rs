@@ -497,6 +497,31 @@ fn refused_mkfs_leaves_the_image_unchanged() {
     assert!(std::fs::read(&path).unwrap() == before, "it was changed");
 }
 
+/// An image of another format is refused like one of the ext2 family. With `--force` it becomes
+/// ext2, and tools no longer find the old format.
+#[test]
+fn mkfs_overwrites_other_formats_only_with_force() {
+    let place = Place::new();
+    let path = place.lower.join("image");
+    for (offset, bytes, name) in
+        [(0_u64, &b"XFSB"[..], "xfs"), (0x10040, b"_BHRfS_M", "btrfs"), (510, b"\x55\xaa", "dos")]
+    {
+        let mut before = vec![0; 4 << 20];
+        let at = offset as usize;
+        before[at..at + bytes.len()].copy_from_slice(bytes);
+        std::fs::write(&path, &before).unwrap();
+        let again = ["ext2", "mkfs", path.to_str().unwrap()];
+        let (code, message) = run(&again);
+        assert_eq!(code, BAD_INPUT, "{message}");
+        assert!(message.contains(&format!("contains {name}; use --force")), "{message}");
+        assert!(std::fs::read(&path).unwrap() == before, "it was changed");
+        let (code, message) = run(&[&again[..], &["--force"]].concat());
+        assert_eq!(code, 0, "{message}");
+        let after = std::fs::read(&path).unwrap();
+        assert_ne!(&after[at..at + bytes.len()], bytes, "{name}");
+    }
+}
+
 /// Lists a directory from a position, each name with the position after it.
 fn listed_from(directory: &std::fs::File, position: u64) -> Vec<(Vec<u8>, u64)> {
     rustix::fs::seek(directory, rustix::fs::SeekFrom::Start(position)).unwrap();

@@ -10,7 +10,9 @@ use std::time::SystemTime;
 use anyhow::{Context, Result};
 use clap::ValueEnum;
 use fslab_ext2::{BlockSize, Ext2, HashVersion, MkfsOptions, VolumeOptions, mkfs};
-use fslab_vfs::{BlockDevice, MemoryDevice, Size, Timestamp};
+use fslab_vfs::{
+    BlockDevice, MemoryDevice, Signature, Size, Timestamp, signatures_of, wipe_signatures,
+};
 
 use crate::leaves::{LockedImage, Part, open_device};
 
@@ -142,7 +144,10 @@ impl Args {
         }
         let device = image.device()?;
         let shown = || format!("{}, {}", self.image.display(), Size::of(device.size()));
-        mkfs(&device, options).with_context(shown)
+        let old = signatures_of(&device).with_context(shown)?;
+        mkfs(&device, options).with_context(shown)?;
+        // Tools would find the old format beside the new one.
+        wipe_signatures(&device, &old).with_context(shown)
     }
 
     fn options(&self) -> Result<MkfsOptions> {
@@ -220,7 +225,7 @@ impl Index {
 
 fn refuse_to_overwrite(image: &Path, device: &dyn BlockDevice) -> Result<()> {
     match fslab_ext2::Superblock::read(device) {
-        Err(fslab_ext2::Error::NotExt2(_)) => Ok(()),
+        Err(fslab_ext2::Error::NotExt2(_)) => refuse_other_formats(image, device),
         Err(error @ fslab_ext2::Error::Vfs(_)) => {
             Err(error).with_context(|| image.display().to_string())
         }
@@ -230,6 +235,14 @@ fn refuse_to_overwrite(image: &Path, device: &dyn BlockDevice) -> Result<()> {
             image.display()
         ),
     }
+}
+
+/// Refuses an image with the signature of another format, as wipefs(8) would find it.
+fn refuse_other_formats(image: &Path, device: &dyn BlockDevice) -> Result<()> {
+    let shown = image.display();
+    let found = signatures_of(device).with_context(|| shown.to_string())?;
+    let Some(Signature { name, .. }) = found.first() else { return Ok(()) };
+    bail_as!(BadInput, "{shown} contains {name}; use --force to overwrite it")
 }
 
 /// Parses sixteen bytes written like a UUID; returns random bytes if no text is given.

@@ -159,7 +159,7 @@ fn connect(mount: &MountEntry) -> Result<UnixStream> {
         let has_begun = Daemon::has_made_its_sockets(mount);
         let is_dead = || matches!(DeadMount::on(&mount.target, "fuse.fslab"), Ok(Some(_)));
         match runtime::find_socket(mount, &shown, SERVICE)? {
-            Some(socket) => match UnixStream::connect(&socket) {
+            Some(socket) => match runtime::connect(&socket) {
                 Ok(stream) => return Ok(stream),
                 Err(error) if is_late || is_dead() => bail!(
                     "the daemon of {shown} does not answer on {}: {error}; if it is dead, replace \

@@ -52,7 +52,7 @@ impl Daemon {
 
     fn by_socket(mount: &MountEntry) -> Option<Self> {
         let socket = runtime::find_socket(mount, "", runtime::ENDING).ok()??;
-        let stream = UnixStream::connect(socket).ok()?;
+        let stream = runtime::connect(&socket).ok()?;
         let pid = rustix::net::sockopt::socket_peercred(&stream).ok()?.pid;
         Some(Self {
             pid: pid.as_raw_nonzero().get(),
