@@ -443,14 +443,18 @@ impl Server {
         }
     }
 
-    /// Replaces the error of a request that exceeded the machine's limit: its caller did not
-    /// interrupt it.
+    /// Replaces EINTR by ETIMEDOUT if a request was cancelled because of the kernel's time limit,
+    /// not because of a signal.
     fn explain(&self, busy_for: impl Fn() -> Duration, header: InHeader, errno: Errno) -> Errno {
         let is_too_long = |cancel_after| busy_for() >= cancel_after;
         if errno != Errno::INTR || !self.cancel_after.is_some_and(is_too_long) {
             return errno;
         }
-        tracing::warn!(?header, "given up: the request reached this machine's time limit");
+        tracing::warn!(
+            ?header,
+            "request cancelled, because the kernel's time limit for FUSE requests \
+             (/proc/sys/fs/fuse) is near"
+        );
         Errno::TIMEDOUT
     }
 

@@ -1,9 +1,9 @@
-//! Finds the daemon of a mount before an unmount, and waits for its end.
+//! Finds the daemon of a mount before the unmount, and waits for the daemon to exit.
 //!
-//! It is found by the socket that it offers for this (see `mount/ending.rs`), or else by its
-//! descriptor of /dev/fuse. That descriptor shows the number of a connection. A daemon that still
-//! writes back may have a descriptor whose number the next mount has already got. The descriptor
-//! itself is therefore examined, if the kernel allows that.
+//! The daemon is found by the socket that it offers for this (see `mount/ending.rs`), or else by
+//! its descriptor of /dev/fuse. That descriptor shows the number of a connection. The next mount
+//! may get the same number while the daemon still writes back. So the descriptor itself is
+//! examined, if the kernel allows that.
 
 use std::io::{ErrorKind, Read};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
