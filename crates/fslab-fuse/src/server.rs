@@ -83,7 +83,7 @@ impl Server {
     ) -> Self {
         let workers = Arc::<Workers>::default();
         let cancel_after = granted.request_time_max.map(request_timeout::cancel_after);
-        // Of the file system itself: a pointer to it forwards only operations.
+        // Asks the file system itself, because a pointer to it forwards only operations.
         let defers = (*file_system).can_defer();
         Self {
             file_system,

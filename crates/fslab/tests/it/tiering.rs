@@ -609,7 +609,7 @@ fn nothing_shines_through(directory: &Path, bytes: &[u8]) {
     }
 }
 
-/// Also for an unmounted tree, because both execute the same commands.
+/// `recall` is also tried on an unmounted tree, because both execute the same commands.
 #[test]
 fn dry_runs_report_what_would_be_done_and_do_nothing() {
     require_mounting!();
