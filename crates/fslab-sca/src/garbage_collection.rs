@@ -16,7 +16,8 @@ use super::context::{Io, is_full};
 use super::format::{HEAD_BYTES, Kind};
 use super::frame::{Frame, NewFrame};
 use super::frame_reader;
-use super::gap::{Gap, end_of, gaps};
+use super::gap::{Gap, gaps};
+use super::leading_gaps::end_of;
 use super::log::Log;
 use super::reclaim_policy::{MOVED_BYTES, free_bytes};
 

@@ -1,5 +1,5 @@
 //! The journal writes frames, each after the last one. Only headers of gaps are also written by
-//! `gap` and `quarantine`.
+//! `gap`, `leading_gaps` and `quarantine`.
 //!
 //! A failed write leaves the file unchanged: the written part is cut off again. If that fails too,
 //! the next write quarantines it (see `quarantine`).

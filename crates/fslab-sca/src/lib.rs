@@ -15,11 +15,13 @@
 //!   pages, the xattrs.
 //! - `log`: a stored file in memory. Its four parts have private state. `chunk_map` maps chunks to
 //!   frames, `journal` writes frames, `commit_state` records which writes are durable, and
-//!   `dead_frames` frees the space of unreferenced frames. `gap` makes, finds and empties gaps.
+//!   `dead_frames` frees the space of unreferenced frames. `gap` makes gaps, and `leading_gaps`
+//!   finds, empties and shortens those at the beginning.
 //! - Operations on a stored file: `reader`, `writer`, `punch_hole`, `close`; `recovery` and
 //!   `quarantine` after a crash; `commit` (which syncs), `checkpoint`, `garbage_collection` and
 //!   `pack`, which run in steps.
-//! - `reclaim_policy` decides when space is freed; `reclaimer` is the thread that frees it.
+//! - `reclaim_policy` decides when space is freed, and `next_checks` when it is asked; `reclaimer`
+//!   is the thread that frees the space.
 //! - `slices` visits all chunks of a file in use; `failed_searches` records damaged files that
 //!   can't be rebuilt.
 //! - `pre_encode` encodes chunks before the file's lock is taken; `read_ahead` decodes chunks
@@ -70,8 +72,10 @@ mod garbage_collection;
 mod index;
 mod journal;
 mod layer;
+mod leading_gaps;
 mod log;
 mod lower;
+mod next_checks;
 mod open_files;
 mod opening;
 mod options;

@@ -9,7 +9,7 @@ use super::context::Io;
 use super::dead_frames::Garbage;
 use super::frame::{Frame, Identity};
 use super::journal::Journal;
-use super::reclaim_policy::Looks;
+use super::next_checks::NextChecks;
 
 /// A stored file.
 pub struct Log {
@@ -17,7 +17,7 @@ pub struct Log {
     pub journal: Journal,
     pub commits: CommitState,
     pub garbage: Garbage,
-    pub looks: Looks,
+    pub next_checks: NextChecks,
 }
 
 impl Log {
@@ -28,7 +28,7 @@ impl Log {
             journal: Journal::new(identity),
             commits: CommitState::new(),
             garbage: Garbage::default(),
-            looks: Looks::default(),
+            next_checks: NextChecks::default(),
         }
     }
 

@@ -9,9 +9,7 @@ use fslab_vfs::Result;
 use super::context::{Io, Settings};
 use super::format::HEAD_BYTES;
 use super::log::Log;
-
-/// Minimum number of dead bytes that are worth a commit. A shorter file never has enough of them.
-const DEAD_BYTES_MIN: u64 = 1 << 20;
+use super::next_checks::DEAD_BYTES_MIN;
 
 /// Uncommitted bytes at which the writer itself commits, because the background thread is too slow.
 const UNCOMMITTED_BYTES_MAX: u64 = 256 << 20;
@@ -61,20 +59,6 @@ pub enum Due {
     Now,
 }
 
-/// Lengths of the file at which it is examined again.
-pub struct Looks {
-    /// When to check whether dead frames are worth a commit.
-    commit: u64,
-    /// When to check whether to collect garbage.
-    clean: u64,
-}
-
-impl Default for Looks {
-    fn default() -> Self {
-        Self { commit: DEAD_BYTES_MIN, clean: 0 }
-    }
-}
-
 impl Log {
     /// Returns the maintenance that the last changes made due, judged only by state in memory.
     pub fn due(&self, settings: &Settings) -> Due {
@@ -95,17 +79,18 @@ impl Log {
         let is_far = self.end().saturating_sub(self.commits.end()) >= UNCOMMITTED_BYTES_MAX;
         let is_full_of_dead = self.may_want_commit() && self.garbage.bytes() / 2 >= most;
         let is_overdue = self.garbage_in_all() / 2 >= most
-            && self.end() >= self.looks.clean.saturating_add(most);
+            && self.next_checks.is_cleaning_due(self.end().saturating_sub(most));
         is_far || is_full_of_dead || is_overdue
     }
 
     fn may_want_commit(&self) -> bool {
-        self.end() >= self.looks.commit && self.garbage.bytes() > 0
+        self.next_checks.is_commit_due(self.end()) && self.garbage.bytes() > 0
     }
 
     /// Whether the file has enough garbage that a collection may be due.
     pub fn may_want_cleaning(&self, settings: &Settings) -> bool {
-        self.end() >= self.looks.clean && self.garbage_in_all() > self.garbage_bytes_max(settings)
+        self.next_checks.is_cleaning_due(self.end())
+            && self.garbage_in_all() > self.garbage_bytes_max(settings)
     }
 
     /// Whether a commit is due, or the dead frames are worth one.
@@ -123,7 +108,7 @@ impl Log {
     pub fn put_off_commit(&mut self, free_bytes: u64) {
         let much = DEAD_BYTES_MIN.max(self.size() / DEAD_PART).min(free_bytes / ROOM_TIMES);
         let more = much.saturating_sub(self.garbage.bytes()).max(LOOK_BYTES_MIN);
-        self.looks.commit = self.end() + more;
+        self.next_checks.put_off_commit(self.end() + more);
     }
 
     /// Whether the file, once committed, has enough garbage to collect.
@@ -135,7 +120,8 @@ impl Log {
 
     /// Postpones the next check for garbage collection.
     pub fn put_off_cleaning(&mut self, settings: &Settings) {
-        self.looks.clean = self.end() + (self.garbage_bytes_max(settings) / 2).min(LOOK_BYTES);
+        let more = (self.garbage_bytes_max(settings) / 2).min(LOOK_BYTES);
+        self.next_checks.put_off_cleaning(self.end() + more);
     }
 
     /// Returns the garbage that is tolerated before it is collected, in bytes.
