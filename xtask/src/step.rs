@@ -158,7 +158,7 @@ fn children() -> Result<Vec<(Pid, String)>> {
         let Some(pid) = name.to_str().and_then(|name| Pid::from_raw(name.parse().ok()?)) else {
             continue;
         };
-        // A process may end while the list is read.
+        // A process may exit while the list is read.
         let Ok(stat) = fs::read_to_string(entry.path().join("stat")) else { continue };
         let fields = stat_fields(&stat);
         if fields.first() == Some(&"Z") || fields.get(1) != Some(&own.as_str()) {

@@ -55,7 +55,7 @@ const CHECKS: &[Check] = &[
     ),
     ("arrows", "dependencies between crates run one way", arrows::run),
     ("circles", "files of a crate do not import each other in a circle", circles::run),
-    ("clone-paths", "no path of the clone is compiled in", clone_paths::run),
+    ("clone-paths", "no program contains the path of its git clone", clone_paths::run),
     ("dead-files", "every Rust file is declared by a `mod`", dead_files::run),
     ("crates", "ARCHITECTURE.md lists every crate and is short", crates::run),
     ("commands", "README.md or the guide shows every subcommand", commands::run),

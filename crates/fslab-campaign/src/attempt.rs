@@ -46,7 +46,7 @@ impl Attempt {
 }
 
 /// Returns the two names of a new attempt's file: the name while the attempt runs, and the name
-/// after its end.
+/// after it has finished.
 pub(crate) fn new_files(campaign: &Campaign, share: Share, now: Timestamp) -> (PathBuf, PathBuf) {
     let host = rustix::system::uname();
     let host = host.nodename().to_string_lossy();

@@ -126,7 +126,7 @@ pub enum Error {
     },
     /// A share of a campaign is running on this host.
     #[error(
-        "{}: a campaign is running on this host; use --wait to wait for its end",
+        "{}: a campaign is running on this host; use --wait to wait until it has finished",
         path.display()
     )]
     HostInUse {

@@ -216,7 +216,7 @@ pub enum Error {
     /// Worker processes were requested, but this program can't start any.
     #[error("this program can't start worker processes; use threads")]
     NoWorkers,
-    /// A worker process ended without a result.
+    /// A worker process exited without a result.
     #[error("a worker process failed: {message}")]
     Worker {
         /// The worker's error message.

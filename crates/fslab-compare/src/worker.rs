@@ -142,7 +142,7 @@ impl Worker {
 
 impl Drop for Worker {
     fn drop(&mut self) {
-        // A waiting worker ends when its input is closed. A running one does not notice; it is
+        // A waiting worker exits when its input is closed. A running one does not notice; it is
         // killed.
         drop(self.input.take());
         if let Err(error) = self.child.kill().and_then(|()| self.child.wait().map(|_| ())) {

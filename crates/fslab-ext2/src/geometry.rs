@@ -27,7 +27,7 @@ pub struct Geometry {
     pub sparse_super: bool,
     /// Whether at most two groups have a backup (`sparse_super2`); readers can ignore this.
     pub sparse_super2: bool,
-    /// Number of blocks reserved for more descriptors, after the descriptors.
+    /// Number of blocks reserved after the group descriptors, so that their table can grow.
     pub reserved_descriptor_blocks: u32,
 }
 
@@ -132,8 +132,8 @@ impl Geometry {
         !self.sparse_super || group.0 <= 1 || [3, 5, 7].into_iter().any(is_power_of)
     }
 
-    /// Returns the number of blocks at the start of a group for the superblock and descriptors,
-    /// including blocks reserved for more descriptors.
+    /// Returns the number of blocks at the start of a group for the superblock and group
+    /// descriptors, including the blocks reserved for the growth of their table.
     #[must_use]
     pub fn head_blocks(&self, group: GroupNo) -> u32 {
         match self.has_superblock(group) {

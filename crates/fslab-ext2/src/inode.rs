@@ -272,7 +272,7 @@ fn extra_of(bytes: &[u8]) -> Option<Option<&RawInodeExtra>> {
     if size > behind.len() || !size.is_multiple_of(4) {
         return None;
     }
-    // The size up to and including `i_crtime_extra`.
+    // Bytes of the extra fields up to and including `i_crtime_extra`.
     const WHOLE: usize = 24;
     Some((size >= WHOLE).then_some(extra))
 }

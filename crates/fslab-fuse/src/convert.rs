@@ -92,7 +92,7 @@ pub(crate) fn to_open_mode(flags: u32, writeback: bool) -> OpenMode {
 /// success.
 ///
 /// Numbers from 512 on are internal to the kernel, but lower file systems sometimes return them.
-/// The kernel refuses a reply with such a number, and its caller would wait for ever.
+/// The kernel refuses a reply with such a number, and its caller would wait forever.
 pub(crate) fn to_errno(operation: &str, error: &Error) -> Errno {
     const REMEMBERED_RIGHTLY: &[&str] = &[
         "copy_file_range",

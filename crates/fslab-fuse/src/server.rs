@@ -83,7 +83,7 @@ impl Server {
     ) -> Self {
         let workers = Arc::<Workers>::default();
         let cancel_after = granted.request_time_max.map(request_timeout::cancel_after);
-        // Of the file system itself: a pointer to it forwards only operations.
+        // Asks the file system itself, because a pointer to it forwards only operations.
         let defers = (*file_system).can_defer();
         Self {
             file_system,
@@ -443,14 +443,18 @@ impl Server {
         }
     }
 
-    /// Replaces the error of a request that exceeded the machine's limit: its caller did not
-    /// interrupt it.
+    /// Replaces EINTR by ETIMEDOUT if a request was cancelled because of the kernel's time limit,
+    /// not because of a signal.
     fn explain(&self, busy_for: impl Fn() -> Duration, header: InHeader, errno: Errno) -> Errno {
         let is_too_long = |cancel_after| busy_for() >= cancel_after;
         if errno != Errno::INTR || !self.cancel_after.is_some_and(is_too_long) {
             return errno;
         }
-        tracing::warn!(?header, "given up: the request reached this machine's time limit");
+        tracing::warn!(
+            ?header,
+            "request cancelled, because the kernel's time limit for FUSE requests \
+             (/proc/sys/fs/fuse) is near"
+        );
         Errno::TIMEDOUT
     }
 

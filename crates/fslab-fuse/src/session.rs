@@ -259,7 +259,7 @@ impl Session {
 
     /// Like [`Self::wait`]; calls `unmounted` before all data is written back, which may take long.
     /// After the unmount, the device number may belong to another mount. If users were cut off
-    /// instead, the mount remains and returns errors until the process ends.
+    /// instead, the mount remains and returns errors until the process exits.
     ///
     /// # Errors
     /// The error that broke the connection, or of writing back data.

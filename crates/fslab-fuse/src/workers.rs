@@ -1,4 +1,4 @@
-//! The threads that serve a mount, for cancelling requests and waiting for their end.
+//! The threads that serve a mount. Other threads cancel their requests, and wait for them to exit.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};

@@ -242,7 +242,7 @@ fn ext_superblock(truths: &mut Truths, device: &Path, delays: bool, options: &st
         count(truths, "pointer-depth", 3);
     }
     bytes(truths, "inline-data", if has("inline_data") { inline_data(inode) } else { 0 });
-    // With data in the journal, allocation is not delayed.
+    // With `data=journal`, ext4 does not use delayed allocation.
     let data_journal = options.split(',').any(|option| option == "data=journal");
     word(truths, "delayed-allocation", if delays && !data_journal { "yes" } else { "no" });
     word(

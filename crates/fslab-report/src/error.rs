@@ -62,7 +62,7 @@ pub enum Error {
     },
     /// Another run appends to a samples file.
     #[error(
-        "{}: another comparison is writing to it; wait for its end, or stop it",
+        "{}: another comparison is writing to it; wait until it has finished, or stop it",
         path.display()
     )]
     SamplesInUse {

@@ -1,5 +1,5 @@
 //! The async runtime. It has two workers, is created for the first request and exists until the
-//! program ends. So it is never dropped on one of its own workers.
+//! program exits. So it is never dropped on one of its own workers.
 
 use std::io;
 use std::sync::OnceLock;

@@ -33,7 +33,7 @@ pub struct Settings {
     pub codec: &'static CodecSpec,
     /// Level for everything that is encoded.
     pub level: i32,
-    /// Chunk size of new files in bytes, as a power of two.
+    /// The base-2 logarithm of the chunk size of new files in bytes.
     pub chunk_log2: u8,
     /// Whether appended bytes may stay raw for a while.
     pub tails: bool,

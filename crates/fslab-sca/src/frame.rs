@@ -15,7 +15,7 @@ use super::format::{
 pub struct Identity {
     /// How its chunks are encoded and wrapped.
     pub codec: &'static CodecSpec,
-    /// Bytes of a chunk, as a power of two.
+    /// The base-2 logarithm of the chunk size in bytes.
     pub chunk_log2: u8,
     /// A number unique to this file.
     pub file_id: u64,

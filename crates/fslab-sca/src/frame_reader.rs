@@ -25,7 +25,7 @@ impl Deref for Body {
 /// Reads a frame, header and body, and verifies all checksums.
 ///
 /// # Errors
-/// `EIO` if the frame is not valid.
+/// `EIO` if the frame is invalid.
 pub fn frame(io: Io<'_>, identity: &Identity, reference: Reference) -> Result<(Frame, Body)> {
     let (offset, header_bytes) = (reference.offset, identity.header_bytes());
     if reference.is_none() {

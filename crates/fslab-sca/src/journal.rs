@@ -1,4 +1,5 @@
-//! The journal, the only writer of frames. It appends each frame after all others.
+//! The journal writes frames, each after the last one. Only headers of gaps are also written by
+//! `gap`, `leading_gaps` and `quarantine`.
 //!
 //! A failed write leaves the file unchanged: the written part is cut off again. If that fails too,
 //! the next write quarantines it (see `quarantine`).

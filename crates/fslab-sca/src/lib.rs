@@ -3,7 +3,8 @@
 //!
 //! Each logical file is stored as one *stored file* of the same name in the lower directory. A
 //! stored file consists of *frames*: one for each *chunk* of the logical file, and others that
-//! record size changes, holes and the index. Changes append frames and never overwrite live ones.
+//! record size changes, holes and the index. Changes append frames, packing writes frames into
+//! *gaps*, and neither overwrites a live frame.
 //! `docs/formats/sca.md` describes the format and explains why a crash at any moment loses no
 //! durable data.
 //!
@@ -13,9 +14,9 @@
 //! - `frame`, `superblock`, `index`, `size_xattr`: frames, the head with its two slots, the tree of
 //!   pages, the xattrs.
 //! - `log`: a stored file in memory. Its four parts have private state. `chunk_map` maps chunks to
-//!   frames, `journal` is the only writer of frames, `commit_state` records which writes are
-//!   durable, and `dead_frames` frees the space of unreferenced frames. `gap` and `leading_gaps`
-//!   make and find sections without meaning.
+//!   frames, `journal` writes frames, `commit_state` records which writes are durable, and
+//!   `dead_frames` frees the space of unreferenced frames. `gap` makes gaps, and `leading_gaps`
+//!   finds, empties and shortens those at the beginning.
 //! - Operations on a stored file: `reader`, `writer`, `punch_hole`, `close`; `recovery` and
 //!   `quarantine` after a crash; `commit` (which syncs), `checkpoint`, `garbage_collection` and
 //!   `pack`, which run in steps.

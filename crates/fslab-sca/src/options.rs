@@ -19,7 +19,7 @@ const MIB: u64 = 1 << 20;
 
 pub const CHUNK: OptionSpec = OptionSpec {
     name: "chunk",
-    help: "bytes that are encoded together in new files; a power of two",
+    help: "chunk size of new files, the unit of encoding; a power of two",
     default: "128KiB",
     value: ValueKind::Bytes { least: 4 * KIB, most: MIB },
 };

@@ -150,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn reads_at_random_are_not_decoded_ahead() {
+    fn random_reads_cause_no_read_ahead() {
         let ahead = ReadAhead::default();
         for chunk in [9, 3, 7, 1, 12, 5] {
             assert_eq!(read(&ahead, chunk), []);

@@ -140,7 +140,7 @@ impl MemoryBound {
         let end = Instant::now() + PATIENCE;
         loop {
             match fs::remove_dir(&self.group) {
-                // A daemon that has ended may not have been reaped yet.
+                // A daemon that has exited may not have been reaped yet.
                 Err(error)
                     if error.kind() == io::ErrorKind::ResourceBusy && Instant::now() < end =>
                 {

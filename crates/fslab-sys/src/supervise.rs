@@ -42,7 +42,7 @@ pub enum End {
 ///
 /// Meanwhile the supervisor opens nothing, and forwards `signals` to the worker. Descriptors that
 /// are open now belong to all workers, except `left`, which workers of an earlier program had open.
-/// A descriptor opened by a worker belongs to it, and after its end to the next worker.
+/// A descriptor opened by a worker belongs to it until it exits, and then to the next worker.
 /// [`ASKS_FOR_ANOTHER`] ends a worker if `may_be_ended` allows it, and is ignored otherwise.
 ///
 /// # Errors
@@ -154,7 +154,7 @@ fn reap(worker: Pid) -> io::Result<Option<WaitStatus>> {
     }
 }
 
-/// Whether a copy of this process still has its memory, which is freed at its end. Opens no
+/// Whether a copy of this process still has its memory, which is freed when it exits. Opens no
 /// descriptor, unlike a read of /proc, because workers share the table.
 fn has_memory(worker: Pid) -> bool {
     static PROBE: u8 = 0;
@@ -265,8 +265,8 @@ impl Inherited {
         for number in open_descriptors()? {
             if !everybodys.contains(&number) {
                 // SAFETY: the descriptor was not open when the supervisor began. Neither the
-                // supervisor nor this worker has opened anything since. So the owner has ended, and
-                // nothing else uses it.
+                // supervisor nor this worker has opened anything since. So the owner has exited,
+                // and nothing else uses it.
                 found.add(unsafe { OwnedFd::from_raw_fd(number) })?;
             }
         }

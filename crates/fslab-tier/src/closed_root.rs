@@ -164,10 +164,10 @@ impl ClosedRoot {
         lower.getattr(request, Ino::ROOT, handle)
     }
 
-    /// Sets an xattr of the root. If it is closed, an access list changes the kept mode.
+    /// Sets an xattr of the root. If it is closed, an ACL changes the kept mode.
     ///
     /// # Errors
-    /// `EINVAL` for a value that is not an access list, and errors of the lower file system.
+    /// `EINVAL` for a value that is not an ACL, and errors of the lower file system.
     pub fn set_xattr(
         &self,
         lower: &dyn FileSystem,
@@ -191,7 +191,7 @@ impl ClosedRoot {
         Ok(())
     }
 
-    /// Sets or removes the access list of a closed root in the lower file system.
+    /// Sets or removes the ACL of a closed root in the lower file system.
     fn set_list(
         &self,
         lower: &dyn FileSystem,
@@ -280,7 +280,7 @@ fn with_special_bits(mode: Permissions, special: Permissions) -> Permissions {
     Permissions::new(mode.bits() & CHANGED | special.bits() & !CHANGED)
 }
 
-/// Returns an access list adapted to a new mode.
+/// Returns an ACL adapted to a new mode.
 fn with_mode(list: &[u8], mode: Permissions) -> Option<Vec<u8>> {
     Some(Acl::parse(list).ok()??.with_mode(mode).to_bytes())
 }

@@ -275,7 +275,7 @@ impl Tier {
         &self.counters
     }
 
-    /// Returns a request of the engine itself.
+    /// Returns a request that the engine makes for itself, not for a user, with the current time.
     pub(crate) fn request(&self) -> Request {
         request_at(&*self.around.calendar)
     }

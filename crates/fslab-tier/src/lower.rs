@@ -16,8 +16,8 @@ use crate::calendar::Calendar;
 /// The unit of `blocks` in attributes, in bytes.
 pub(crate) const SECTOR_BYTES: u64 = 512;
 
-/// A request of the engine itself, without a caller. New files belong to the user who runs this
-/// program.
+/// Returns a request that the engine makes for itself, not for a user. New files belong to the user
+/// who runs this program.
 #[must_use]
 pub fn own_request() -> Request {
     let (user, group) = (rustix::process::geteuid(), rustix::process::getegid());

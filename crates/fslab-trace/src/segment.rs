@@ -111,7 +111,8 @@ impl Buffer {
             (Values::Narrow(values), Cell::Number(bits)) => values.push(bits as i32),
             (Values::Wide(values), Cell::Number(bits)) => values.push(bits),
             (Values::Bytes(values), Cell::Bytes(bytes)) => values.push(bytes.into()),
-            // A null value. The macro in format.rs creates no cell of another type.
+            // Nothing is stored for a null value. The macro in format.rs creates no cell of
+            // another type.
             _ => {}
         }
     }

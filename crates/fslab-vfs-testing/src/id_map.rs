@@ -87,7 +87,7 @@ impl Holder {
 
 impl Drop for Holder {
     fn drop(&mut self) {
-        // The process may have ended already.
+        // The process may have exited already.
         if let Err(error) = self.0.kill().and_then(|()| self.0.wait().map(drop)) {
             eprintln!("a process that held a user namespace: {error}");
         }

@@ -347,7 +347,7 @@ impl FileSystem for HostFs {
     fn readlink(&self, _request: &Request, ino: Ino) -> Result<OsString> {
         match rustix::fs::readlinkat(self.lower.path(ino)?, "", Vec::new()) {
             Ok(target) => Ok(OsString::from_vec(target.into_bytes())),
-            // The error of an empty path for anything other than a symbolic link.
+            // The kernel returns this error for anything other than a symbolic link.
             Err(Errno::NOENT) => Err(Errno::INVAL.into()),
             Err(error) => Err(error.into()),
         }

@@ -74,7 +74,7 @@ impl MemFs {
         memory
     }
 
-    /// The same file system with another choice of access times.
+    /// Returns this file system with another choice of access times.
     #[must_use]
     pub fn with_access_times(self, choice: AccessTimes) -> Self {
         self.tree.write().access_times = choice;

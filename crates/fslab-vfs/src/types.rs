@@ -390,7 +390,7 @@ pub struct WriteOptions {
 }
 
 impl WriteOptions {
-    /// The same options for a write at its offset.
+    /// Returns these options without appending, for a write at its offset.
     #[must_use]
     pub fn placed(self) -> Self {
         Self { append: false, ..self }

@@ -112,7 +112,8 @@ fn time_left(passed: Duration, done: u64, all: u64) -> Option<Duration> {
 }
 
 impl Shared {
-    /// Redraws the line, or prints a new line if one is due.
+    /// Redraws the progress line on a terminal; elsewhere prints a line at most every
+    /// [`INTERVAL`].
     fn show(&self) {
         let mut counts = self.counts.lock();
         if !self.bar.is_hidden() {

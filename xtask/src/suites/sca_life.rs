@@ -125,7 +125,7 @@ fn sqlite_check(folder: &Path, _outside: &Path) -> Result<()> {
     let sql = "PRAGMA integrity_check; SELECT count(*), sum(b LIKE '%updated') FROM t; \
                SELECT b FROM t WHERE a=1;";
     let answer = capture("sqlite3", &["-bail", "base", sql], folder)?;
-    // 20000 minus every eleventh; of these, every seventh.
+    // Every eleventh of 20000 rows is deleted, and every seventh of the others is updated.
     ensure!(answer.trim() == "ok\n18182|2598\nlate", "the database returned {answer:?}");
     Ok(())
 }

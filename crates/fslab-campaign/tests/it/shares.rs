@@ -99,7 +99,7 @@ fn campaign_run(file: &Path) -> String {
 
 /// A host runs one share at a time, of any campaign. A second share is refused, or waits.
 #[test]
-fn a_second_share_waits_for_the_lock_of_the_host() {
+fn second_share_on_a_host_is_refused_or_waits() {
     let scratch = tempfile::tempdir().unwrap();
     let path = scratch.path().join("host.lock");
     let held = lock(scratch.path());

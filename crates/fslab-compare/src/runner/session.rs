@@ -374,7 +374,7 @@ impl Reading {
         Ok(Self {
             process: ProcessorTime::of(Who::Process),
             children: ProcessorTime::of(Who::Children),
-            // If the daemon has ended, the workload's own operations fail.
+            // If the daemon has exited, the workload's own operations fail.
             daemon: target.daemon().and_then(|pid| processor_time_of(pid).ok()),
             machine: MachineTime::now().map_err(Error::file("/proc/stat".as_ref()))?,
             device: target.device().map(read).transpose()?,

@@ -19,7 +19,7 @@ use crate::error::{Error, Result};
 /// Maximum time until a mount command has mounted something.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// Maximum time for a daemon to end after its unmount, and again after each signal.
+/// Maximum time for a daemon to exit after its unmount, and again after each signal.
 const END_PATIENCE: Duration = Duration::from_secs(10);
 
 /// Time that a command may run after mounting before it is treated as one that keeps running.
@@ -99,8 +99,8 @@ impl ForeignMount {
         left.next().filter(|_| left.next().is_none()).copied()
     }
 
-    /// Unmounts and waits for the daemon to end. Returns a note if the unmount was lazy or the
-    /// daemon did not end.
+    /// Unmounts and waits for the daemon to exit. Returns a note if the unmount was lazy or the
+    /// daemon did not exit.
     pub fn unmount(mut self, messages: &Path) -> Result<Option<String>> {
         let Some(mount) = self.mount.take() else { return Ok(None) };
         let note = match &self.unmount {
@@ -130,13 +130,13 @@ impl ForeignMount {
             }
             sleep(PAUSE);
         }
-        Some(format!("the daemon did not end within {} s of its unmount", END_PATIENCE.as_secs()))
+        Some(format!("the daemon did not exit within {} s of its unmount", END_PATIENCE.as_secs()))
     }
 }
 
 impl Drop for ForeignMount {
     fn drop(&mut self) {
-        // Unmounting first lets the daemon end by itself. If it was unmounted earlier, the daemon
+        // Unmounting first lets the daemon exit by itself. If it was unmounted earlier, the daemon
         // has had its time already.
         if self.mount.take().map(drop).is_some() && self.wait_for_end().is_none() {
             return;

@@ -215,7 +215,7 @@ impl Drop for Started {
     }
 }
 
-/// Waits until a process has ended, for at most one interval of the interrupt check.
+/// Waits until a process has exited, for at most one interval of the interrupt check.
 fn wait_for_end(process: &OwnedFd) -> Result<()> {
     match poll(&mut [PollFd::new(process, PollFlags::IN)], Some(&LOOK)) {
         Ok(_) | Err(Errno::INTR) => Ok(()),
@@ -237,7 +237,7 @@ fn tail(messages: &mut File) -> std::io::Result<String> {
 mod tests {
     use super::*;
 
-    /// One program ends by itself, the other does not end.
+    /// One program exits by itself, the other does not exit.
     #[test]
     fn waiting_for_a_program_ends_on_exit_or_interrupt() {
         let run = |script: &str, interrupt: &Interrupt| {

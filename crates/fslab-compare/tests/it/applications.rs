@@ -222,7 +222,7 @@ fn wait_for(what: &str, is_so: impl Fn() -> bool) {
     }
 }
 
-/// Whether a process has ended. Its parent may not have waited for it yet.
+/// Whether a process has exited. Its parent may not have waited for it yet.
 fn is_gone(number: &str) -> bool {
     let status = std::fs::read_to_string(format!("/proc/{number}/stat")).unwrap_or_default();
     status.rsplit_once(')').is_none_or(|(_, rest)| rest.trim_start().starts_with('Z'))

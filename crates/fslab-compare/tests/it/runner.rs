@@ -399,7 +399,7 @@ fn hangs(condition: &str) {
     assert!(said.contains("longer than 15 s"), "{said}");
 }
 
-/// A daemon that stops answering does not block a comparison for ever.
+/// A daemon that stops answering does not block a comparison forever.
 #[test]
 fn target_that_hangs_during_a_run_is_aborted() {
     hangs("test -e {lower}/go");

@@ -246,7 +246,7 @@ fn refused_shrinking_changes_nothing() {
     ext2.shutdown().unwrap();
     refuse(3 << 20, "more blocks");
     refuse(100 << 10, "no room");
-    // A wrong link count.
+    // A file system with a wrong link count must be repaired first.
     let table = u64::from(image.open().groups()[0].inode_table.0) * 1024;
     image.device().write_at(table + 256 + 26, &[9]).unwrap();
     refuse(12 << 20, "repair it first");

@@ -265,7 +265,7 @@ impl Mount {
         assert_eq!(self.reply_to(unique), Some(reply));
     }
 
-    /// Nothing is left of any request.
+    /// Checks that nothing is left of any request.
     #[track_caller]
     fn expect_nothing_left(&self) {
         self.soon("nothing is left", || Arc::strong_count(&self.tape.remembered) == 1);
@@ -388,7 +388,7 @@ fn stuck_requests_do_not_hold_up_other_deferred_ones() {
     mount.soon("all threads are at work", || {
         mount.deferred().state.lock().running.len() == THREADS_MAX
     });
-    // In the place of the monitor.
+    // The test does the work of the monitor.
     mount.soon("all are performed", || {
         mount.server.resume_stuck();
         mount.deferred().state.lock().running.len() as u64 == STUCK

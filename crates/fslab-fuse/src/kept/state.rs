@@ -125,7 +125,7 @@ impl KeptState {
         self.head(Head::IsHandedOver).swap(0, Ordering::Acquire) != 0
     }
 
-    /// Whether a daemon has served the mount and none has recorded its end.
+    /// Whether a daemon has served the mount and no daemon has recorded that the mount has ended.
     #[must_use]
     pub fn is_served(&self) -> bool {
         self.head(Head::Stage).load(Ordering::Acquire) == SERVED

@@ -130,7 +130,7 @@ fn request(opcode: Opcode, node: u64, body: &[&[u8]]) -> Vec<u8> {
     [header.as_bytes(), &body].concat()
 }
 
-/// The same request as resent by the kernel.
+/// Returns a request as the kernel would resend it.
 fn again(request: &[u8]) -> Vec<u8> {
     let (mut header, body) = InHeader::read_from_prefix(request).unwrap();
     header.unique |= SENT_AGAIN;
@@ -365,6 +365,6 @@ fn only_files_of_answered_opens_are_open_in_the_next_daemon() {
     let next = Daemon::new(&memory, &state, false);
     let handles = &next.server.kept.as_ref().unwrap().handles;
     assert!(handles.contains(fh) && next.open_before == 1);
-    // The same row with another tag.
+    // A handle with the same row but another tag is unknown.
     assert!(!handles.contains(fh ^ 1 << 40));
 }

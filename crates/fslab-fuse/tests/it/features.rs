@@ -201,7 +201,7 @@ fn writes_read_capabilities_at_most_once_per_file() {
             file.write_all(b"x").unwrap();
         }
         drop(file);
-        // Once per file, not once per write.
+        // Capabilities are read once per file, not once per write.
         assert!(watched.count(|watched| &watched.capabilities_read) <= 1);
         mounted.end();
     }

@@ -1,4 +1,4 @@
-//! A signalled caller does not wait for an operation that may take for ever.
+//! A signalled caller does not wait for an operation that may take forever.
 
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
@@ -61,7 +61,7 @@ fn blocked_read_ends_when_its_reader_is_signalled() {
         slowest = slowest.max(signalled_once(&mounted, &waiting, number, signal));
     }
     eprintln!("slowest end after a signal: {slowest:?}");
-    // A lost signal would block the reader for ever; a busy machine may be slow.
+    // A lost signal would block the reader forever; a busy machine may be slow.
     assert!(slowest < Duration::from_secs(10), "{slowest:?}");
     assert_eq!(waiting.begun.load(Ordering::SeqCst), waiting.ended.load(Ordering::SeqCst));
     mounted.end();

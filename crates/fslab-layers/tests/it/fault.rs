@@ -43,7 +43,7 @@ impl Bench {
         Client::new(&self.fault)
     }
 
-    /// The same files, without faults.
+    /// Returns a client of the same files, without faults.
     fn beneath(&self) -> Client<'_> {
         Client::new(&*self.memory)
     }

@@ -27,7 +27,7 @@ pub fn mark() -> String {
     }
 }
 
-/// Returns whether a process of this machine has ended, or is this process and no longer has that
+/// Returns whether a process of this machine has exited, or is this process and no longer has that
 /// session. Returns `false` for processes of other machines.
 pub fn is_gone(mark: &str, nonce: &str) -> bool {
     let is_own = !mark.is_empty() && mark == self::mark();

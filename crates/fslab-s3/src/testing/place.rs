@@ -20,7 +20,7 @@ impl Place {
     /// options such as `;lease=2`.
     ///
     /// # Errors
-    /// Fails if the name is not valid.
+    /// Fails if the name is invalid.
     pub fn new(port: u16, name: &str) -> Result<Self> {
         let location = format!("//{BUCKET}/{name}");
         let wrong = |what: String| fslab_tier::Error::Refused { what };

@@ -18,7 +18,7 @@ use crate::lower::is_absence;
 /// little-endian. Only a privileged process can set this xattr.
 const TRUSTED_NAME: &str = "trusted.fslab.convert";
 
-/// The same xattr for the run of an ordinary user.
+/// The name of this xattr if an ordinary user runs the conversion.
 const USER_NAME: &str = "user.fslab.convert";
 
 /// Whether an xattr is a mark of either kind. Marks are not copied from the original.

@@ -35,7 +35,7 @@ fn sealed_version_1_files_pass_all_checks() {
 fn sealing_makes_damaged_slots_valid() {
     let place = CODECS.iter().position(|codec| codec.name == "gzip").unwrap();
     let mut bytes = std::fs::read(format!("{GOLDEN}/sca-1-gzip")).unwrap();
-    // Sequence and checksum of the second slot, and those of a frame.
+    // Damages the second slot and the first frame.
     bytes[700] ^= 1;
     bytes[1024 + 16 + 70] ^= 1;
     let file = sealed(place as u8, &bytes);

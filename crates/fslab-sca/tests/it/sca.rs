@@ -340,7 +340,7 @@ fn write_golden(fs: &dyn FileSystem) {
     file.close().unwrap();
 }
 
-/// Files of released versions remain readable for ever. `FSLAB_BLESS=1` writes new files; use it
+/// Files of released versions remain readable forever. `FSLAB_BLESS=1` writes new files; use it
 /// only for a new version, and keep the old files.
 #[test]
 fn stored_files_of_version_1_stay_readable() {

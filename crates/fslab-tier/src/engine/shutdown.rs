@@ -1,7 +1,7 @@
 //! Shutdown of an engine, also while recalls and commands are running.
 //!
-//! The process may end right after shutdown. So no bytes begin to move once shutdown has begun, and
-//! the engine waits for moves in progress. A file's state is locked from before its bytes move
+//! The process may exit right after shutdown. So no bytes begin to move once shutdown has begun,
+//! and the engine waits for moves in progress. A file's state is locked from before its bytes move
 //! until its modification time is restored.
 
 use std::sync::Arc;
@@ -79,7 +79,7 @@ impl Tier {
     fn warn_of_busy_archives(&self) {
         for archive in self.archives.read().iter().filter(|archive| archive.is_busy()) {
             let label = archive.label();
-            tracing::warn!("the archive {label} does not answer: this process ends when it does");
+            tracing::warn!("the archive {label} does not answer: this process exits when it does");
         }
     }
 

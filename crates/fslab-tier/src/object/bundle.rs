@@ -196,8 +196,7 @@ fn before(source: &Source<'_>, end: u64) -> crate::Result<Location> {
     let length = read_tail(source, end)?.length.get();
     let least = size_of::<HeadRecord>() as u64;
     let start = end.checked_sub(length).filter(|_| length > least);
-    let offset = start.ok_or_else(|| {
-        source.damaged(Corrupt("the recorded length of an object is not possible"))
-    })?;
+    let offset = start
+        .ok_or_else(|| source.damaged(Corrupt("the recorded length of an object is invalid")))?;
     Ok(Location { container: source.container.1, offset, length })
 }

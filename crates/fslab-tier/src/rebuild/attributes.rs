@@ -27,7 +27,7 @@ impl Rebuilder<'_> {
             let path = shown(&attributes.path);
             self.rebuilt.problems.push(format!("{path}: can't set its owner: {error}"));
         }
-        // Otherwise the permissions would make access lists effective that were inherited from the
+        // Otherwise the permissions would make ACLs effective that were inherited from the
         // directory.
         self.remove_extra_xattrs(attributes, ino, is_list)?;
         self.give_xattrs(attributes, ino);
@@ -111,12 +111,12 @@ impl Rebuilder<'_> {
     }
 }
 
-/// Returns whether an xattr is an access list.
+/// Returns whether an xattr is an ACL.
 fn is_list(name: &OsStr) -> bool {
     name == acl::ACCESS || name == acl::DEFAULT
 }
 
-/// Returns whether archives record an xattr: user xattrs, access lists and capabilities. Other
+/// Returns whether archives record an xattr: user xattrs, ACLs and capabilities. Other
 /// xattrs belong to the system.
 pub(super) fn is_described(name: &OsStr) -> bool {
     let is_users = name.as_bytes().starts_with(b"user.") && !marks::is_ours(name);

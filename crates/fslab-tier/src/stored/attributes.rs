@@ -140,7 +140,7 @@ impl Attributes {
         let parts: Vec<_> = self.path.split(|byte| *byte == b'/').collect();
         let is_path = self.path.is_empty() || parts.iter().all(|part| is_name(part));
         if !is_path || self.path.contains(&0) || self.path.len() > ATTRIBUTES_BYTES_MAX / 2 {
-            return Err(Corrupt("a path is not valid"));
+            return Err(Corrupt("a path is invalid"));
         }
         Ok(self)
     }

@@ -26,7 +26,7 @@ pub const VERSION: u8 = 1;
 
 /// Bytes of a block, the unit of recall, checks and residency.
 pub const BLOCK_BYTES: u64 = 1 << 20;
-/// The same size as a power of two.
+/// The base-2 logarithm of [`BLOCK_BYTES`].
 pub const BLOCK_LOG2: u8 = 20;
 /// The largest file: offsets are signed numbers in the kernel.
 pub const SIZE_MAX: u64 = i64::MAX as u64;
@@ -59,7 +59,7 @@ pub const TAIL_MAGIC: [u8; 8] = *b"fslabTOz";
 pub const SEAL_MAGIC: [u8; 8] = *b"fslabTS1";
 /// Bytes of a container that are encrypted together.
 pub const CHUNK_BYTES: u64 = 1 << 16;
-/// The same size as a power of two.
+/// The base-2 logarithm of [`CHUNK_BYTES`].
 pub const CHUNK_LOG2: u8 = 16;
 /// Bytes that encryption adds to a chunk.
 pub const TAG_BYTES: u64 = 16;

@@ -288,7 +288,7 @@ mod tests {
         }
     }
 
-    /// Returns the number of objects in a container; 0 if it is not valid.
+    /// Returns the number of objects in a container; 0 if it is invalid.
     fn members(bytes: &[u8]) -> usize {
         let archive = MemoryArchive::new(ARCHIVE, "bytes");
         archive.put((KIND, CONTAINER), bytes.to_vec());
@@ -361,7 +361,7 @@ mod tests {
         let mut file = golden().swap_remove(1);
         let tail = TailRecord::read_from_bytes(&file[file.len() - size_of::<TailRecord>()..]);
         let table = tail.unwrap().table_offset.get() as usize;
-        // The length of the first block.
+        // Changes the length of the first block.
         file[table + 12] ^= 1;
         let says = |bytes: Vec<u8>| read_all(bytes).unwrap_err().to_string();
         assert!(says(file.clone()).contains("table of blocks is damaged"));

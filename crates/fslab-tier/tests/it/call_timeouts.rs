@@ -210,7 +210,7 @@ fn panic_in_a_recall_thread_fails_its_recall_with_eio() {
         let (fs, ino) = (Arc::clone(&fs), *ino);
         // Not joined: before panics were caught, this thread never ended.
         std::thread::spawn(move || done.send(Client::new(&*fs).contents(ino)).unwrap_or_default());
-        let read = is_done.recv_timeout(PATIENCE).expect("a reader waits for ever");
+        let read = is_done.recv_timeout(PATIENCE).expect("a reader waits forever");
         assert_eq!(read.unwrap_err().errno(), Errno::IO);
     }
     archive.panics.store(false, Ordering::SeqCst);

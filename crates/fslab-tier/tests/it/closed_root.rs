@@ -25,7 +25,7 @@ enum Bug {
     NeverSyncs,
     /// The mode is recorded after the root is closed, instead of before.
     KeepsLate,
-    /// The root does not accept access lists.
+    /// The root does not accept ACLs.
     RefusesLists,
 }
 
@@ -155,7 +155,7 @@ fn planted_bugs_in_closing_a_root_are_caught() {
     }
 }
 
-/// Returns an access list in the kernel's format, with the permissions of the owner, another user,
+/// Returns an ACL in the kernel's format, with the permissions of the owner, another user,
 /// the group, the mask and others.
 fn list([owner, user, group, mask, other]: [u16; 5]) -> Vec<u8> {
     const NOBODY: u32 = u32::MAX;
@@ -198,7 +198,7 @@ fn mount_shows_mode_and_access_list_of_a_closed_root() {
     assert!(!client.listxattr(Ino::ROOT).unwrap().iter().any(|name| name.contains("fslab")));
 }
 
-/// Returns an access list that is equivalent to mode 0666.
+/// Returns an ACL that is equivalent to mode 0666.
 fn plain_list() -> Vec<u8> {
     [&list([6; 5])[..12], &list([6; 5])[20..28], &list([6; 5])[36..]].concat()
 }

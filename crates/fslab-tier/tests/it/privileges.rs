@@ -1,5 +1,5 @@
-//! The privileges that the kernel removes from a program at each change of its bytes. The engine
-//! changes no bytes, so they must be kept.
+//! Set-id bits and file capabilities, which file systems clear when a file is written. A release or
+//! a recall does not change the content, so the engine must keep them.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -20,8 +20,8 @@ const SET_ID: u32 = 0o6755;
 
 type Deed = Box<dyn FnOnce() + Send>;
 
-/// A file system for an ordinary user. It removes set-id bits too at each change of bytes, and may
-/// refuse to set capabilities. It calls a function at the next write.
+/// A file system as an ordinary user sees it. Each write also clears set-id bits. It may refuse to
+/// set capabilities. It calls a function at the next write.
 #[derive(Default)]
 struct Strict {
     memory: MemFs,

@@ -33,7 +33,7 @@ fn list() -> Vec<u8> {
     bytes
 }
 
-/// Makes a directory with a default access list, and files of each kind in it that are older than
+/// Makes a directory with a default ACL, and files of each kind in it that are older than
 /// the list.
 fn handing_down(bench: &Bench) -> Ino {
     let client = bench.client();
@@ -60,7 +60,7 @@ fn rebuilt_file_inherits_no_acl() {
     let before = picture(&*bench.fs);
     assert!(before.iter().any(|line| line.contains(ACCESS)), "{before:?}");
     let lower = empty_tree();
-    // The new directory may have its own default access list.
+    // The new directory may have its own default ACL.
     Client::new(&*lower).setxattr(Ino::ROOT, DEFAULT, &list()).unwrap();
     let report = rebuild_in(&bench, &lower);
     assert_eq!(report.problems, Vec::<String>::new());

@@ -25,7 +25,7 @@ fn end_beside<T: Send>(bench: &Bench, faults: &Faults, work: impl FnOnce() -> T 
     })
 }
 
-/// The process may end before the time is restored, and the next engine could not notice this.
+/// The process may exit before the time is restored, and the next engine could not notice this.
 #[test]
 fn block_that_arrives_after_shutdown_is_discarded() {
     let mut bench = Bench::new();

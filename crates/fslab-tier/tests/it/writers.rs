@@ -37,7 +37,7 @@ struct Tree {
 }
 
 impl World {
-    /// Also returns the first tree.
+    /// Makes an archive and the first tree that writes to it.
     fn new() -> (Self, Tree) {
         Self::of(Bench::new())
     }

@@ -42,7 +42,7 @@ pub struct State {
     pub point: usize,
     /// The unsynced effects that survived.
     pub survivors: Survivors,
-    /// The same number for all equal states of one log.
+    /// A number that all equal states of one log have in common.
     pub fingerprint: u64,
     pub(super) image: Image,
     pub(super) follows_times: bool,

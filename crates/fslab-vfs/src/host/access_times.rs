@@ -38,7 +38,7 @@ mod tests {
 
     /// Only root may copy a mount, so a mount with the right option must not be copied.
     #[test]
-    fn a_directory_mounted_with_the_same_option_is_used_as_it_is() {
+    fn mount_flags_match_only_the_same_access_time_option() {
         let (noatime, relatime) = (StatVfsMountFlags::NOATIME, StatVfsMountFlags::RELATIME);
         let nodiratime = relatime | StatVfsMountFlags::NODIRATIME;
         let choices = [AccessTimes::Relative, AccessTimes::RelativeOfFiles, AccessTimes::Never];

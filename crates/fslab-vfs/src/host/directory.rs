@@ -92,7 +92,7 @@ impl OpenDirectory {
 }
 
 impl Stream {
-    /// Returns `true` if the receiver has no more room.
+    /// Delivers pending entries. Returns `true` if the receiver has no more room.
     fn deliver_pending(&mut self, deliver: &mut dyn FnMut(&LowerEntry) -> bool) -> bool {
         while let Some(entry) = self.pending.front() {
             if !deliver(entry) {

@@ -30,7 +30,8 @@ pub(super) struct Numbers {
 }
 
 impl Numbers {
-    /// Returns `None` if inodes can't be opened by number.
+    /// Prepares to open inodes on the device of `root` by number. Returns `None` if the file system
+    /// or the privileges of the process do not allow that.
     pub fn of(root: &OwnedFd, mount: Arc<OwnedFd>) -> Option<Self> {
         const EXT: u64 = 0xef53;
         const XFS: u64 = 0x5846_5342;

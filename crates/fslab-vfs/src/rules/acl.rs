@@ -124,7 +124,7 @@ impl Acl {
         self
     }
 
-    /// The access list of a new file below a directory with this default list. No class gets more
+    /// The ACL of a new file below a directory with this default list. No class gets more
     /// rights than the creator requested. Its [`mode_bits`](Self::mode_bits) are the file's.
     #[must_use]
     pub fn for_new_file(mut self, mode: u32) -> Self {

@@ -1,5 +1,5 @@
-//! Directories for reports and work that the user chooses. A mistyped name is refused, and nothing
-//! is written into a directory with other files.
+//! Directories for reports and work that the user chooses. A work directory must exist, so that a
+//! mistyped name is noticed. No report is written into a directory that contains other files.
 
 use std::fs;
 use std::io::ErrorKind;
@@ -10,8 +10,8 @@ use anyhow::{Context, Result};
 /// The directory in the root of a new file system.
 const LOST_AND_FOUND: &str = "lost+found";
 
-/// Makes the directory of a report. An existing directory is used if every name in it is one that
-/// such a report writes, or if it is empty.
+/// Makes the directory of a report. An existing directory is used if it is empty or contains only
+/// names that such a report writes.
 ///
 /// # Errors
 /// It can't be made, or contains other files.

@@ -30,8 +30,8 @@ pub(super) struct Shown {
     /// Compare with this target, instead of the plan's baseline (may be given several times)
     #[arg(long, value_name = "NAME")]
     baseline: Vec<String>,
-    /// Judge every row by this margin instead of the plan's: "2 %" (equal within it), or
-    /// "at most 10 % slower"
+    /// Judge every row by this margin instead of the plan's, such as "2 %" (smaller differences
+    /// count as equal) or "at most 10 % slower"
     #[arg(long, value_name = "MARGIN")]
     margin: Option<Margin>,
     /// Print a table of this metric too, such as processor-each or device-written-bytes (may be

@@ -38,7 +38,7 @@ const HELP: &str = "\
 Health is one of:
   ok         the daemon answers
   no answer  there is a daemon, but it does not answer within two seconds
-  dead       the daemon has ended; use `fslab umount` or `fslab mount -o replace`
+  dead       the daemon has exited; use `fslab umount` or `fslab mount -o replace`
   unknown    the daemon has no socket for this: it has just started, is an older version, or
              found no directory for the socket
 Root sees the mounts of all users, other users see their own.";

@@ -20,12 +20,12 @@ pub struct Fresh {
 }
 
 impl Fresh {
-    /// Returns `None` with a skip message if it can't be made here.
+    /// Makes a new file system. Returns `None`, and reports a skip, if it can't be made here.
     pub fn new(kind: Kind) -> Option<Self> {
         Self::of_size(kind, 320 << 20)
     }
 
-    /// The same as [`Fresh::new`], with a size in bytes.
+    /// Like [`Fresh::new`], with a size in bytes.
     pub fn of_size(kind: Kind, size: u64) -> Option<Self> {
         let test = "fslab::aging";
         if !rustix::process::geteuid().is_root() {
@@ -269,7 +269,7 @@ fn killed_replay_resumes_to_the_same_tree() {
         ];
         let mut child =
             fslab(&arguments).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
-        // A different position each time, after a checkpoint.
+        // Each kill happens at another position, after a checkpoint.
         let enough = total * kill / kills;
         let reached = || {
             let told = std::fs::read_to_string(&checkpoint).unwrap_or_default();

@@ -19,7 +19,8 @@ struct Churn {
 }
 
 impl Churn {
-    /// Returns `None` with a skip message if no file system can be made.
+    /// Makes a new file system with an empty tree. Returns `None`, and reports a skip, if no file
+    /// system can be made.
     fn new() -> Option<Self> {
         let fresh = Fresh::new(Kind::Ext4)?;
         let (tree, scratch) = (fresh.root().join("tree"), TempDir::new().unwrap());

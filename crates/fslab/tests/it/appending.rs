@@ -100,7 +100,7 @@ fn appends_through_a_mount_go_to_the_end_of_the_file() {
     }
 }
 
-/// Also for files that are archived and released.
+/// A tier appends with and without the writeback cache.
 #[test]
 fn appends_through_a_tier_go_to_the_end_of_the_file() {
     require_mounting!();

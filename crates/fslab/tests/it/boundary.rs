@@ -23,7 +23,7 @@ const RESIDENT_MAX_KIB: u64 = 32 << 10;
 
 const ACCESS_ACL: &str = "system.posix_acl_access";
 
-/// Returns an access list in the kernel's format. The owner and the mask have all permissions, one
+/// Returns an ACL in the kernel's format. The owner and the mask have all permissions, one
 /// other user may read, and nobody else has access.
 fn readable_by(user: u32) -> Vec<u8> {
     const NOBODY: u32 = u32::MAX;
@@ -295,7 +295,7 @@ fn bind(source: &Path, target: &Path) -> Mount {
     Mount::adopt(target)
 }
 
-/// The daemon serves a second mount point after the first is unmounted. When the daemon ends, the
+/// The daemon serves a second mount point after the first is unmounted. When the daemon exits, the
 /// second mount point is unmounted too.
 #[test]
 fn mount_is_served_at_both_of_its_mount_points() {
@@ -310,7 +310,7 @@ fn mount_is_served_at_both_of_its_mount_points() {
     let daemon = place.daemon();
     crate::mounting::send(daemon, rustix::process::Signal::TERM);
     soon("the second mount has ended", || !is_mounted(other.path()));
-    soon("the daemon has ended", || daemons_naming(&place.point).is_empty());
+    soon("the daemon has exited", || daemons_naming(&place.point).is_empty());
     second.release();
 }
 
@@ -331,7 +331,7 @@ fn daemon_unmounts_its_mount_after_a_move() {
     fs::write(second.join("file"), "x").unwrap();
     crate::mounting::send(place.daemon(), rustix::process::Signal::TERM);
     soon("the moved mount has ended", || !is_mounted(&second));
-    soon("the daemon has ended", || daemons_naming(&place.point).is_empty());
+    soon("the daemon has exited", || daemons_naming(&place.point).is_empty());
     own.unmount().unwrap();
 }
 
@@ -347,7 +347,7 @@ fn daemon_does_not_unmount_a_mount_above_its_own() {
     assert_eq!(top.file_system, "tmpfs");
     above.unmount().unwrap();
     rustix::mount::unmount(&place.point, UnmountFlags::empty()).unwrap();
-    soon("the daemon has ended", || daemons_naming(&place.point).is_empty());
+    soon("the daemon has exited", || daemons_naming(&place.point).is_empty());
 }
 
 /// The kernel passes reads and writes through only one mount over a plain file system.

@@ -167,9 +167,9 @@ fn invalid_choices_are_named_in_the_error() {
     assert!(message.contains("no workload is named `straem`; nearest: `stream`"), "{message}");
 }
 
-/// Nothing is created if a directory name is mistyped, and no files are mixed with other files.
+/// A work directory must exist, and no report is written among other files.
 #[test]
-fn mistyped_directories_are_refused() {
+fn missing_work_directories_and_foreign_report_directories_are_refused() {
     let scratch = folder();
     fs::create_dir(scratch.path("mine")).unwrap();
     fs::write(scratch.path("mine/report.html"), "mine").unwrap();

@@ -195,7 +195,7 @@ fn check_reports_damage_and_repair_fixes_it() {
     let facts: serde_json::Value =
         serde_json::from_str(&text(&["ext2", "info", "--json", "--groups", image])).unwrap();
     let table = facts["groups"][0]["inode_table"].as_u64().unwrap();
-    // The link count in the inode.
+    // Damages the link count in the inode.
     let file = std::fs::OpenOptions::new().write(true).open(&path).unwrap();
     file.write_all_at(&[9], table * 4096 + (inode - 1) * 256 + 26).unwrap();
     let (code, told) = fails(&["ext2", "check", image]);
@@ -382,7 +382,7 @@ fn kill_and_repair(place: &Place, image: &Path) {
     kill_process(daemon, Signal::KILL).unwrap();
     // A killed daemon answers no requests, which may keep the mount busy, so this unmounts lazily.
     rustix::mount::unmount(&place.point, rustix::mount::UnmountFlags::DETACH).unwrap();
-    crate::support::soon("the end of the daemon", || {
+    crate::support::soon("the daemon has exited", || {
         crate::support::daemons_naming(&place.point).is_empty()
     });
     let output = Command::new("e2fsck").arg("-fy").arg(image).output().unwrap();

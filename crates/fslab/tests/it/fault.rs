@@ -135,7 +135,7 @@ fn read_that_fails_partway_returns_only_the_error() {
     let client = Client::new(&host);
     let ino = client.lookup(Ino::ROOT, "file").unwrap().ino;
     let file = client.open(ino, OpenMode::empty()).unwrap();
-    // More than one request of the kernel.
+    // The kernel splits this read into several requests.
     let answer = file.read(0, 8 << 20).map(|data| data.len()).map_err(|error| error.errno());
     assert_eq!(answer, Err(fslab_vfs::Errno::IO));
     file.close().unwrap();

@@ -274,7 +274,7 @@ fn handles_into_nested_mounts_never_open_another_file() {
     drop(held);
     becomes_stale(point, &inner, "inner");
     becomes_stale(point, &bound, "other");
-    // The same file by another path.
+    // The file can still be read by another path.
     assert_eq!(contents(point, &again), "again");
     assert_eq!(fs::metadata(point.join("again/file")).unwrap().ino(), number("directory/file"));
     exported.place.umount();

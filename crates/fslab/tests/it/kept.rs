@@ -318,7 +318,7 @@ fn a_mount_whose_daemons_keep_dying_is_given_up() {
     kill_daemon(&place);
     let (supervisor, daemon) = processes(&place);
     kill_process(daemon.unwrap(), Signal::KILL).unwrap();
-    soon("the supervisor has ended", || rustix::process::test_kill_process(supervisor).is_err());
+    soon("the supervisor has exited", || rustix::process::test_kill_process(supervisor).is_err());
     let error = fs::read_dir(&place.point).unwrap_err();
     assert_eq!(error.raw_os_error(), Some(rustix::io::Errno::NOTCONN.raw_os_error()));
     // Nothing is locked any longer.
@@ -366,7 +366,7 @@ fn daemon_keeps_serving_after_its_supervisor_dies() {
     assert_eq!(fs::read(place.point.join("a")).unwrap(), b"before");
     fs::write(place.point.join("a"), b"after").unwrap();
     place.umount();
-    soon("the daemon has ended", || crate::support::daemons_naming(&place.point).is_empty());
+    soon("the daemon has exited", || crate::support::daemons_naming(&place.point).is_empty());
 }
 
 /// More files are open than a process may open by default, and the next daemon must list them all.

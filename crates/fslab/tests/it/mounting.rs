@@ -228,7 +228,7 @@ fn a_signal_unmounts_and_ends_the_daemon() {
         let daemon = place.daemon();
         send(daemon, signal);
         soon("the mount has ended", || !is_mounted(&place.point));
-        soon("the daemon has ended", || daemons_naming(&place.point).is_empty());
+        soon("the daemon has exited", || daemons_naming(&place.point).is_empty());
     }
 }
 
@@ -241,7 +241,7 @@ fn open_files_are_served_after_a_signal() {
     soon("the mount is out of the tree", || !is_mounted(&place.point));
     file.write_all_at(b"still served", 0).unwrap();
     drop(file);
-    soon("the daemon has ended", || daemons_naming(&place.point).is_empty());
+    soon("the daemon has exited", || daemons_naming(&place.point).is_empty());
     assert_eq!(fs::read(place.lower.join("file")).unwrap(), b"still served");
 }
 
@@ -262,13 +262,13 @@ fn idle_timeout_unmounts_only_unused_mounts() {
         if user.metadata().unwrap().dev() != beneath {
             break user;
         }
-        soon("the daemon has ended", || daemons_naming(&place.point).is_empty());
+        soon("the daemon has exited", || daemons_naming(&place.point).is_empty());
     };
     std::thread::sleep(Duration::from_millis(900));
     assert!(is_mounted(&place.point), "an open directory is a use");
     drop(user);
     soon("the idle mount has ended", || !is_mounted(&place.point));
-    soon("the daemon has ended", || daemons_naming(&place.point).is_empty());
+    soon("the daemon has exited", || daemons_naming(&place.point).is_empty());
 }
 
 #[test]
@@ -400,7 +400,7 @@ fn messages_are_written_to_the_file_of_the_log_option() {
         soon("the message is there", || {
             fs::read_to_string(folder.join(&name)).is_ok_and(|text| text.contains("in use"))
         });
-        soon("the daemon has ended", || daemons_naming(&place.point).is_empty());
+        soon("the daemon has exited", || daemons_naming(&place.point).is_empty());
     }
 }
 

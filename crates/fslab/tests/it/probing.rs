@@ -143,7 +143,7 @@ fn probe_answers_do_not_change_under_load() {
         let loaded = answers(program, &arguments, None);
         for (before, now) in quiet.iter().zip(&loaded) {
             assert_eq!(before[..2], now[..2]);
-            // Null if timing found nothing.
+            // A value is null if timing found nothing.
             let values = [&before[2], &now[2]];
             assert!(
                 values[0] == values[1] || values.iter().any(|value| value.is_null()),

@@ -121,7 +121,7 @@ fn mixed(number: u64) -> u64 {
 fn untidy(layer: &str) -> Place {
     let is_codec = !matches!(layer, "null" | "stats");
     let place = Place::new();
-    // Before the tree is used: a file that no layer wrote.
+    // A file that no layer wrote is made before the tree is used.
     fs::create_dir(place.lower.join("below")).unwrap();
     fs::write(place.lower.join("below/plain"), b"not made through a mount\n").unwrap();
     let choice = if is_codec { format!("{layer}:pack=off") } else { layer.to_owned() };
@@ -245,7 +245,7 @@ fn a_read_only_mount_leaves_an_image_as_it_is() {
         place.lower = format!("ext2:{}", image.display()).into();
         place.mount(layers);
         write_with_garbage(&place.point.join("garbage"));
-        // Still open and without a name; the next writable mount frees it.
+        // The file is still open and has no name; the next writable mount frees it.
         let removed = File::create(place.point.join("removed")).unwrap();
         fs::remove_file(place.point.join("removed")).unwrap();
         removed.sync_all().unwrap();

@@ -258,7 +258,7 @@ fn change_here_and_there(path: &Path, mebibytes: u64) {
     }
 }
 
-/// Returns the bytes in a line of /proc/PID/status; `None` if the process has ended.
+/// Returns the bytes in a line of /proc/PID/status; `None` if the process has exited.
 fn status(pid: u32, line: &str) -> Option<u64> {
     kib_of(&fs::read_to_string(format!("/proc/{pid}/status")).ok()?, line)
 }

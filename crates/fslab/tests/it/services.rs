@@ -116,7 +116,7 @@ fn replacing_a_killed_mount_never_exposes_the_lower_directory() {
     for number in 1..=KILLS {
         daemon.kill().unwrap();
         daemon.wait().unwrap();
-        // A file that has not been recalled yet.
+        // Each round reads a file that is still offline, so that the reader needs the new daemon.
         seen.number.store(number, Ordering::SeqCst);
         if let Some(command) = command_of("ExecStopPost", "fslab@.service", Path::new("")) {
             shell(&command, &place).status().unwrap();

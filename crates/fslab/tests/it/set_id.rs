@@ -41,7 +41,7 @@ fn writing_by_root_keeps_set_id_bits() {
     }
 }
 
-/// An access list that means the same as mode 2770: version 2, then tag, permissions and id of
+/// An ACL that means the same as mode 2770: version 2, then tag, permissions and id of
 /// owner, group and others.
 const ACCESS_LIST: [u8; 28] = [
     2, 0, 0, 0, 1, 0, 7, 0, 255, 255, 255, 255, 4, 0, 7, 0, 255, 255, 255, 255, 32, 0, 0, 0, 255,

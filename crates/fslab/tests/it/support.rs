@@ -69,7 +69,7 @@ pub fn umount_unused(point: &Path) -> (i32, String) {
         let (code, message) = run(&["umount", point.to_str().unwrap()]);
         if code != 0 && message.contains("still writing back") {
             // The disk is busy with the writes of other tests.
-            soon("the daemon has ended", || daemons_naming(point).is_empty());
+            soon("the daemon has exited", || daemons_naming(point).is_empty());
             return (0, String::new());
         }
         let is_in_use = code != 0 && message.contains("is in use");

@@ -185,7 +185,7 @@ fn bad_input_and_missing_privilege_have_distinct_exit_codes() {
     // A dead daemon can be replaced.
     let daemon = Pid::from_raw(tiered.daemon().cast_signed()).unwrap();
     kill_process(daemon, Signal::KILL).unwrap();
-    soon("the daemon has ended", || run(&["tier", "queue", &point]).0 != 0);
+    soon("the daemon has exited", || run(&["tier", "queue", &point]).0 != 0);
     let (code, message) = run(&["tier", "state", &file]);
     assert!(code == 1 && message.contains("-o replace"), "{message}");
     // This removes leftovers of dead daemons.

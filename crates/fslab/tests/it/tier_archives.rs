@@ -128,7 +128,7 @@ fn tree_is_rebuilt_from_read_only_archives() {
         assert!(code == 3 && message.contains("none: the archive is not there"), "{message}");
         assert!(!home.exists() && !again.exists(), "nothing is made before");
         let made = tiered.ok(&[&["rebuild"], &archives[..2], &wanted].concat());
-        assert!(made.contains("made 1 files"), "{made}");
+        assert!(made.contains("made 1 file,"), "{made}");
         assert!(left.exists());
     }
     // The new home contains the path at which the archive was found, so the archive is moved there.
@@ -309,7 +309,7 @@ fn archive_is_named_by_url_or_by_path() {
     let (again, home) = (tiered.beside("again"), tiered.beside("home-again"));
     let first = format!("dir:{}", shown(&tiered.archive()));
     let places = ["--archive", &first, "--home", shown(&home), shown(&again)];
-    assert!(tiered.ok(&[&["rebuild"][..], &places[..]].concat()).contains("made 1 files"));
+    assert!(tiered.ok(&[&["rebuild"][..], &places[..]].concat()).contains("made 1 file,"));
     let file = again.join("file");
     tiered.ok(&["recall", shown(&file)]);
     assert!(fs::read(&file).unwrap() == data);
@@ -379,7 +379,7 @@ fn mounted_tree_changes_from_one_archive_to_another() {
     assert_eq!(states(&tiered, tiered.tree()), ["detached", "attached"]);
     let (again, home) = (tiered.beside("again"), tiered.beside("home-again"));
     let places = ["--archive", shown(&second), "--home", shown(&home), shown(&again)];
-    assert!(tiered.ok(&[&["rebuild"][..], &places[..]].concat()).contains("made 1 files"));
+    assert!(tiered.ok(&[&["rebuild"][..], &places[..]].concat()).contains("made 1 file,"));
     let file = again.join("file");
     tiered.ok(&["recall", shown(&file)]);
     assert!(fs::read(&file).unwrap() == data);

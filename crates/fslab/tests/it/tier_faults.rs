@@ -196,7 +196,7 @@ fn reader_waiting_for_a_stalled_archive_is_interruptible() {
         ended.sort();
         let (median, last) = (ended[ended.len() / 2], ended[ended.len() - 1]);
         eprintln!("{} readers ended after {median:?}, the last after {last:?}", ended.len());
-        // It takes 50 ms on an idle machine. A reader whose signal is ignored waits for ever.
+        // It takes 50 ms on an idle machine. A reader whose signal is ignored waits forever.
         assert!(last < Duration::from_secs(5), "{last:?}");
         assert!(tiered.path("elsewhere").exists());
         drop(stopped);

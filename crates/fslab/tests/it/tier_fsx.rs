@@ -28,7 +28,7 @@ use crate::tiering::Tiered;
 /// Default number of operations, which takes some seconds.
 const OPERATIONS: u64 = 1500;
 
-/// The same for file systems that punch and map more slowly.
+/// Default number of operations on file systems that punch and map more slowly.
 const OPERATIONS_ELSEWHERE: u64 = 500;
 
 /// fsx 0.3.2 never unmaps a mapping that it reads. A mapped file is in use, and is never released,

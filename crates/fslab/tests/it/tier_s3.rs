@@ -88,7 +88,7 @@ fn tier_over_seaweedfs_survives_kills_and_the_loss_of_its_disk() {
     fslab(&["tier", "release", point]);
     let daemon = Pid::from_raw(place.daemon() as i32).unwrap();
     kill_process(daemon, Signal::KILL).unwrap();
-    soon("the daemon has ended", || {
+    soon("the daemon has exited", || {
         fs::read_dir(format!("/proc/{}", daemon.as_raw_nonzero())).is_err()
     });
     fslab(&["mount", "-o", "replace", "-l", "tier", &lower, point]);

@@ -227,8 +227,8 @@ fn lost_tree_is_rebuilt_from_the_archive() {
         home.to_str().unwrap(),
         new.to_str().unwrap(),
     ]);
-    let expected = "made 2 files, 1 directories, 1 others and 1 more names; 1 younger than the \
-                    archived tree; kept 0 existing ones\n";
+    let expected = "made 2 files, 1 directory, 1 other and 1 more name; 1 younger than the \
+                    archived tree; kept 0 existing files\n";
     assert!(said.ends_with(expected) && said.contains(" is held by "), "{said}");
     tiered.place.lower = new;
     let place = &tiered.place;
@@ -609,7 +609,7 @@ fn nothing_shines_through(directory: &Path, bytes: &[u8]) {
     }
 }
 
-/// Also for an unmounted tree, because both execute the same commands.
+/// `recall` is also tried on an unmounted tree, because both execute the same commands.
 #[test]
 fn dry_runs_report_what_would_be_done_and_do_nothing() {
     require_mounting!();

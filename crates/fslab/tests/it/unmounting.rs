@@ -54,7 +54,7 @@ fn signalled_daemon_does_not_unmount_a_later_mount() {
     let user = File::create(next.point.join("file")).unwrap();
     send(daemon, Signal::TERM);
     send(daemon, Signal::CONT);
-    soon("the first daemon has ended", || daemons_naming(&first.point).is_empty());
+    soon("the first daemon has exited", || daemons_naming(&first.point).is_empty());
     assert!(is_mounted(&next.point));
     drop(user);
     next.umount();
@@ -67,7 +67,7 @@ fn idle_timer_does_not_unmount_a_later_mount() {
     let (first, daemon, next) = stopped_daemon_and_next_mount(&idle);
     std::thread::sleep(Duration::from_millis(400));
     send(daemon, Signal::CONT);
-    soon("the first daemon has ended", || daemons_naming(&first.point).is_empty());
+    soon("the first daemon has exited", || daemons_naming(&first.point).is_empty());
     assert!(is_mounted(&next.point), "unused, and not idle by its own options");
     next.umount();
 }
@@ -76,7 +76,7 @@ fn idle_timer_does_not_unmount_a_later_mount() {
 fn umount_waits_for_the_daemon_of_its_own_mount() {
     require_mounting!();
     let (first, daemon, next) = stopped_daemon_and_next_mount(&["-l", "null"]);
-    // The first daemon would never end.
+    // The first daemon would never exit.
     soon("it is unmounted", || {
         let (code, message) = run(&["umount", next.point.to_str().unwrap()]);
         assert!(code == 0 || message.contains("is in use"), "{message}");
@@ -85,7 +85,7 @@ fn umount_waits_for_the_daemon_of_its_own_mount() {
     assert!(daemons_naming(&next.point).is_empty());
     assert_eq!(daemons_naming(&first.point), [daemon]);
     send(daemon, Signal::CONT);
-    soon("the first daemon has ended", || daemons_naming(&first.point).is_empty());
+    soon("the first daemon has exited", || daemons_naming(&first.point).is_empty());
 }
 
 /// One mount point of the file system is inside another one.
@@ -102,7 +102,7 @@ fn signal_detaches_every_mount_point_innermost_first() {
     send(place.daemon(), Signal::TERM);
     soon("no place is left", || !is_mounted(&place.point) && !is_mounted(&inner));
     drop(user);
-    soon("the daemon has ended", || daemons_naming(&place.point).is_empty());
+    soon("the daemon has exited", || daemons_naming(&place.point).is_empty());
 }
 
 /// Returns a place whose lower file system is an image, with the open file that keeps it in use.
@@ -124,7 +124,7 @@ fn second_signal_aborts_open_files_and_keeps_closed_ones() {
     send(place.daemon(), Signal::TERM);
     soon("the mount is out of the tree", || !is_mounted(&place.point));
     send(place.daemon(), Signal::TERM);
-    soon("the daemon has ended", || daemons_naming(&place.point).is_empty());
+    soon("the daemon has exited", || daemons_naming(&place.point).is_empty());
     std::io::Write::write_all(&mut user, b"late").and_then(|()| user.sync_all()).unwrap_err();
     check(&image);
     place.mount(&[]);
@@ -143,7 +143,7 @@ fn signals_during_writeback_lose_no_data() {
     for signal in [Signal::TERM, Signal::INT, Signal::CONT] {
         send(daemon, signal);
     }
-    soon("the daemon has ended", || daemons_naming(&place.point).is_empty());
+    soon("the daemon has exited", || daemons_naming(&place.point).is_empty());
     check(&image);
     place.mount(&[]);
     assert_eq!(fs::read(place.point.join("directory/file")).unwrap(), b"closed");
@@ -189,7 +189,7 @@ fn waiting_umount_is_interruptible() {
     send(umount.id(), Signal::TERM);
     assert_eq!(umount.wait().unwrap().signal(), Some(Signal::TERM.as_raw()));
     send(daemon, Signal::CONT);
-    soon("the daemon has ended", || daemons_naming(&place.point).is_empty());
+    soon("the daemon has exited", || daemons_naming(&place.point).is_empty());
 }
 
 #[test]
@@ -201,7 +201,7 @@ fn lazy_umount_does_not_wait_for_the_daemon() {
     assert_eq!(run(&["umount", "--lazy", place.point.to_str().unwrap()]), (0, String::new()));
     assert_eq!(daemons_naming(&place.point), [daemon]);
     send(daemon, Signal::CONT);
-    soon("the daemon has ended", || daemons_naming(&place.point).is_empty());
+    soon("the daemon has exited", || daemons_naming(&place.point).is_empty());
 }
 
 /// Advice to ordinary users does not include actions that only root can do.
@@ -210,7 +210,7 @@ fn advice_about_a_dead_mount_fits_the_user() {
     require_mounting!();
     let place = Place::mounted(&["-o", "allow_other"]);
     send(place.daemon(), Signal::KILL);
-    soon("the daemon has ended", || daemons_naming(&place.point).is_empty());
+    soon("the daemon has exited", || daemons_naming(&place.point).is_empty());
     let (code, message) = place.try_mount(&[]);
     assert!(code == 3 && message.contains("-o replace"), "{message}");
     let copy = place.lower.with_file_name("fslab");

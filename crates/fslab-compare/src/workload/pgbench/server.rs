@@ -215,7 +215,7 @@ impl Server<'_> {
         if status.success() {
             return Ok(());
         }
-        Err(Error::Failed(format!("the PostgreSQL server did not end cleanly ({status})")))
+        Err(Error::Failed(format!("the PostgreSQL server did not exit cleanly ({status})")))
     }
 
     /// Waits for the server. The last line of the file `postmaster.pid` shows its state.

@@ -64,7 +64,7 @@ pub(super) fn hold(group: u32) {
     tell("hold", group);
 }
 
-/// Unregisters a process group that has ended.
+/// Unregisters a process group that has exited.
 pub(super) fn release(group: u32) {
     tell("release", group);
 }

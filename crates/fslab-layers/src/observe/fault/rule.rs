@@ -78,7 +78,7 @@ pub(super) enum Action {
 }
 
 impl Action {
-    /// Whether the action is possible for an operation.
+    /// Whether the action applies to an operation.
     pub fn fits(&self, operation: Operation) -> bool {
         use Operation::{
             CopyFileRange, Create, Fallocate, FileattrSet, Flush, Fsync, Fsyncdir, Getxattr, Link,

@@ -56,7 +56,7 @@ pub enum RuleProblem {
         /// The error in it.
         source: globset::Error,
     },
-    /// The action is not possible for an operation.
+    /// The action does not apply to an operation.
     #[error("'{action}' can't be applied to {operation}")]
     Misfit {
         /// The action.

@@ -53,7 +53,7 @@ impl Diary {
 pub struct Script<'a> {
     crash: &'a CrashFs,
     client: &'a Client<'a>,
-    /// Called after each step, so that planted bugs can't delay a call for ever.
+    /// Called after each step, so that planted bugs can't delay a call forever.
     after_step: &'a dyn Fn(),
     open: BTreeMap<usize, File<'a>>,
     names: BTreeMap<&'static str, usize>,

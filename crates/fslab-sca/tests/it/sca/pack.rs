@@ -214,7 +214,7 @@ fn damaged_files_are_not_packed() {
         let found = Tool::open(&path).unwrap().check(Depth::Everything).unwrap();
         found.iter().any(|finding| finding.chunk.is_some())
     };
-    // A byte in the body of a live frame.
+    // Finds a byte in the body of a live frame, and damages it.
     let place = (5000..stored.len()).step_by(7000).find(damages).unwrap();
     stored[place] ^= 1;
     assert_eq!(fslab_sca::pack(&path, &|_| ()).unwrap().outcome, Packed::GivenUp);
@@ -283,7 +283,7 @@ fn writes_during_packing_are_read_back_correctly() {
         rewrite(&*fs, &mut data, round * 50..round * 50 + 5 + round % 40);
         assert!(read_file(&*fs, "file").unwrap() == data, "round {round}");
     }
-    // A kill during packing.
+    // Packing is interrupted, as by a kill.
     drop(fs);
     assert!(read_file(&*below.mount(layer), "file").unwrap() == data);
 }

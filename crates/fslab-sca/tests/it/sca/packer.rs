@@ -22,7 +22,7 @@ fn least_bytes(layer: &str, data: &[u8]) -> usize {
     least + least / 16 + 1024
 }
 
-/// Files written in small pieces are packed before the daemon ends, even if the mount was never
+/// Files written in small pieces are packed before the daemon exits, even if the mount was never
 /// idle.
 #[test]
 fn waiting_files_are_packed_at_unmount() {

@@ -163,6 +163,6 @@ fn sequential_reader_and_writer_do_not_deadlock() {
         });
     }
     for _ in 0..2 {
-        ended.recv_timeout(HUNG).expect("both wait for ever");
+        ended.recv_timeout(HUNG).expect("both wait forever");
     }
 }

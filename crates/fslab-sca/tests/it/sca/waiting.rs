@@ -385,7 +385,7 @@ fn packing_keeps_an_inode_reference() {
     }
     fs.shutdown().unwrap();
     assert_eq!(below.unheld_syncs.load(Ordering::SeqCst), 0);
-    assert_eq!(below.held.load(Ordering::SeqCst), 0, "held for ever");
+    assert_eq!(below.held.load(Ordering::SeqCst), 0, "held forever");
 }
 
 /// A commit that a write makes due runs in the background: neither this write nor others wait for

@@ -76,8 +76,8 @@ impl Tier {
         is_old && (!known.recorded.changed || state.untouched == Some(state.changes))
     }
 
-    /// Clears the changed flag after the last possible writer has closed the file without writing.
-    /// Archives then still contain the file's version.
+    /// Clears the changed flag if no handle for writing remains and nothing was written. Archives
+    /// then still contain the file's version.
     fn unmark_untouched(&self, state: &mut FileState) -> Result<()> {
         let untouched = state.untouched == Some(state.changes) && state.writers == 0;
         let recorded = state.recorded().filter(|recorded| untouched && recorded.changed);

@@ -3,7 +3,7 @@
 //! The most urgent class comes first. Within a class, users take turns, so that a user with many
 //! recalls does not delay others. Within one user's recalls, the [`Order`] picks the next one by
 //! block position: first come, first served ([`Fifo`]), or by place in the archive ([`Sweep`]).
-//! Every eighth turn goes to the recall that has waited longest, so that none waits for ever.
+//! Every eighth turn goes to the recall that has waited longest, so that none waits forever.
 //!
 //! Each archive has a thread reserved, so that its files are served while other threads wait for an
 //! unresponsive archive.

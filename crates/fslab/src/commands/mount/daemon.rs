@@ -38,7 +38,7 @@ pub fn start() -> Result<()> {
     match status.code() {
         // The daemon has reported the reason.
         Some(code) => std::process::exit(code),
-        None => bail!("the daemon ended before the mount worked: {status}"),
+        None => bail!("the daemon exited before the mount worked: {status}"),
     }
 }
 

@@ -1,6 +1,6 @@
-//! Reports how a daemon ended. `fslab umount` connects to a socket before it unmounts, and reads
-//! one line when the daemon is about to end. If the connection ends without a line, the daemon was
-//! killed.
+//! Reports the result of a daemon. `fslab umount` connects to a socket before it unmounts, and
+//! reads one line when the daemon is about to exit. If the connection ends without a line, the
+//! daemon was killed.
 
 use std::io::{ErrorKind, Write};
 use std::os::unix::net::{UnixListener, UnixStream};

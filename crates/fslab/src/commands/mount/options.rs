@@ -105,7 +105,7 @@ impl Options {
         Ok(())
     }
 
-    /// Returns `false` for an unknown option.
+    /// Sets an option. Returns `false` if it is unknown.
     fn set(&mut self, key: &str, value: Option<&str>) -> Result<bool> {
         let mount = &mut self.mount;
         match (key, value) {

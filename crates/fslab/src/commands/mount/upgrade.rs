@@ -174,7 +174,7 @@ impl Upgrade {
     fn can_be_replaced(&self) -> Result<()> {
         self.program.look_at(&self.state)?;
         if getppid() != Some(self.supervisor) {
-            bail!("its supervisor has ended: mount it again");
+            bail!("its supervisor has exited: mount it again");
         }
         Ok(())
     }

@@ -22,7 +22,8 @@ pub struct Stat {
     /// Print the figures of each file, including those in directories
     #[arg(short, long)]
     verbose: bool,
-    /// Print JSON: the sums, and each file with --verbose or if its own path is given
+    /// Print JSON: the totals, and the figures of each file if --verbose is given or no path is a
+    /// directory
     #[arg(long)]
     json: bool,
 }

@@ -22,7 +22,7 @@ use super::{parse_bundled, unusable};
 use crate::commands::places::resolved;
 use crate::layers::{around, close_owners_tree, home_of};
 use crate::output::harmless;
-use crate::units::parse_duration;
+use crate::units::{counted, parse_duration};
 
 /// Arguments of `fslab tier init`.
 #[derive(Debug, clap::Args)]
@@ -456,9 +456,16 @@ fn report_to_people(made: &rebuild::Rebuilt) {
              archived, and attributes of directories are unknown"
         );
     }
+    let directories = match directories {
+        1 => "1 directory".to_owned(),
+        more => format!("{more} directories"),
+    };
     say!(
-        "made {files} files, {directories} directories, {others} others and {links} more \
-         names{younger_files}; kept {kept} existing ones"
+        "made {}, {directories}, {} and {}{younger_files}; kept {}",
+        counted(files, "file"),
+        counted(*others, "other"),
+        counted(*links, "more name"),
+        counted(*kept, "existing file")
     );
     if !made.left_out.is_empty() {
         say!(
@@ -468,7 +475,8 @@ fn report_to_people(made: &rebuild::Rebuilt) {
         );
     }
     if *earlier > 0 {
-        say!("{earlier} other versions can be restored: see `fslab tier versions` and `undelete`");
+        let versions = counted(*earlier, "other version");
+        say!("{versions} can be restored: see `fslab tier versions` and `undelete`");
     }
 }
 

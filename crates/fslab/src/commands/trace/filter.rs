@@ -20,10 +20,10 @@ pub(super) struct Filter {
     /// Only operations on this inode, or that return it
     #[arg(long, value_name = "NUMBER")]
     inode: Vec<u64>,
-    /// Only operations whose name matches
+    /// Only operations on a file name that matches this pattern
     #[arg(long, value_name = "PATTERN", value_parser = pattern)]
     name: Vec<GlobMatcher>,
-    /// Only operations on paths that match
+    /// Only operations on a path that matches this pattern
     #[arg(long, value_name = "PATTERN", value_parser = pattern)]
     path: Vec<GlobMatcher>,
     /// Only operations of this thread

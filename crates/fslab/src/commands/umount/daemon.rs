@@ -1,9 +1,9 @@
-//! Finds the daemon of a mount before an unmount, and waits for its end.
+//! Finds the daemon of a mount before the unmount, and waits for the daemon to exit.
 //!
-//! It is found by the socket that it offers for this (see `mount/ending.rs`), or else by its
-//! descriptor of /dev/fuse. That descriptor shows the number of a connection. A daemon that still
-//! writes back may have a descriptor whose number the next mount has already got. The descriptor
-//! itself is therefore examined, if the kernel allows that.
+//! The daemon is found by the socket that it offers for this (see `mount/ending.rs`), or else by
+//! its descriptor of /dev/fuse. That descriptor shows the number of a connection. The next mount
+//! may get the same number while the daemon still writes back. So the descriptor itself is
+//! examined, if the kernel allows that.
 
 use std::io::{ErrorKind, Read};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -23,7 +23,7 @@ use crate::runtime;
 /// How long a daemon may take to write back and end.
 const END_WAIT_MAX: Duration = Duration::from_secs(30);
 
-/// How long a daemon may take to end after it has reported its result.
+/// How long a daemon may take to exit after it has reported its result.
 const LINGER_MAX: Duration = Duration::from_secs(2);
 
 /// Maximum length of a daemon's report in bytes.
@@ -43,9 +43,9 @@ impl Daemon {
         Self::by_socket(mount).or_else(|| Self::by_descriptor(mount.device.1))
     }
 
-    /// Whether a live daemon has made all its sockets; the one for its end is made last. The socket
-    /// of a killed daemon may still be open, because another daemon has its descriptors open for a
-    /// moment.
+    /// Whether a live daemon has made all its sockets; the one that reports its result is made
+    /// last. The socket of a killed daemon may still be open, because another daemon has its
+    /// descriptors open for a moment.
     pub fn has_made_its_sockets(mount: &MountEntry) -> bool {
         Self::by_socket(mount).is_some()
     }
@@ -78,7 +78,7 @@ impl Daemon {
     /// # Errors
     /// The daemon takes too long, or it failed.
     pub fn wait_for_end(mut self, place: &Path) -> Result<()> {
-        // The daemon reports its result before it ends. The process ends only when all its system
+        // The daemon reports its result before it exits. The process exits only when all its system
         // calls have returned, including calls to a server that hangs.
         let report = self.report.as_ref().map(AsFd::as_fd);
         let watched: Vec<_> = [Some(self.process.as_fd()), report].into_iter().flatten().collect();
