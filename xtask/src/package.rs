@@ -4,6 +4,7 @@
 
 mod clean_root;
 mod control;
+mod files;
 mod layout;
 mod trial;
 

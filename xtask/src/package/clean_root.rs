@@ -103,7 +103,7 @@ pub fn run(fslab: &Path) -> Result<Tally> {
     let machine = Machine::start()?;
     let place = machine.root().join(PLACE);
     fs::create_dir_all(&place)?;
-    let mut trial = Trial { machine: &machine, before: Listing::of(&machine.root())? };
+    let trial = Trial { machine: &machine, before: Listing::of(&machine.root())? };
     let older = super::make(fslab, Age::Older, &place, super::QUICK)?;
     let current = super::make(fslab, Age::Current, &place, super::QUICK)?;
     trial.run(&path_inside(&older)?, &path_inside(&current)?)
@@ -115,6 +115,9 @@ fn path_inside(package: &Path) -> Result<String> {
     Ok(format!("/{PLACE}/{}", name.to_string_lossy()))
 }
 
+/// A step of the trial.
+type Step<'a> = &'a dyn Fn(&Trial<'_>) -> Result<Tally>;
+
 /// A trial and the list of files before it.
 struct Trial<'a> {
     machine: &'a Machine,
@@ -123,15 +126,15 @@ struct Trial<'a> {
 
 impl Trial<'_> {
     /// Runs all steps until one fails. The later steps need the earlier ones.
-    fn run(&mut self, older: &str, current: &str) -> Result<Tally> {
+    fn run(&self, older: &str, current: &str) -> Result<Tally> {
         let mut tally = Tally::default();
-        let steps: [(&str, &dyn Fn(&Self) -> Result<Tally>); 6] = [
+        let steps: [(&str, Step<'_>); 6] = [
             ("install", &|trial| trial.install(older)),
-            ("tutorial", &Self::tutorial),
+            ("tutorial", &|trial| trial.tutorial()),
             ("units", &|trial| trial.passed(ENABLE)),
             ("upgrade", &|trial| trial.upgrade(current)),
-            ("remove", &Self::remove),
-            ("purge", &Self::purge),
+            ("remove", &|trial| trial.remove()),
+            ("purge", &|trial| trial.purge()),
         ];
         for (name, step) in steps {
             println!("deb: {name} in a clean Debian");
@@ -189,17 +192,18 @@ impl Trial<'_> {
     fn remove(&self) -> Result<Tally> {
         let said = self.machine.run("apt-get remove -q -y fslab 2>&1")?;
         let point = format!("/home/{USER}/mount");
+        let notice = format!("{point} is still mounted");
         ensure!(
-            said.contains(&format!("{point} is still mounted")),
-            "no notice of {point}: {said}"
+            said.contains(&notice),
+            "apt does not print that {notice}:
+{said}"
         );
         self.machine.run_as_user("echo removed > ~/mount/lines && fusermount3 -u ~/mount")?;
         let lower = self.machine.run(&format!("cat /home/{USER}/lower/lines"))?;
         ensure!(lower == "removed\n", "the lower directory has {lower:?}");
         self.machine.run("sleep 1")?;
-        // The links of enabled units remain until the purge, in case the package is installed again.
-        let is_link = |line: &str| line.contains(" not-found ");
-        self.nothing_remains(is_link)?;
+        // The links of enabled units remain until the purge, for a later installation.
+        self.nothing_remains(|line| line.contains(" not-found "))?;
         for name in OWN {
             ensure!(self.machine.root().join(name).exists(), "/{name} was removed");
         }

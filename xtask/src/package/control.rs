@@ -6,7 +6,7 @@ use std::process::Command;
 
 use anyhow::{Context, Result};
 
-use super::layout::{compress_text, write};
+use super::files::{compress_text, write};
 use crate::{environment, process};
 
 /// The maintainers, with the address that the repository's history has.
