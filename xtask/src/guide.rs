@@ -20,7 +20,7 @@ use self::blocks::{Block, Kind};
 use crate::steps::{Context, Step, build};
 use crate::tally::Tally;
 use crate::tidy::Tree;
-use crate::{environment, summary};
+use crate::{environment, process, summary};
 
 /// The step of `cargo xtask test`.
 pub const STEP: Step = Step {
@@ -100,6 +100,19 @@ fn run(fslab: &Path, slow: bool, wanted: Option<&str>) -> Result<Tally> {
         tally += ended;
     }
     Ok(tally)
+}
+
+/// Runs the blocks of one page elsewhere, and compares their output. `command` makes the command
+/// for a script.
+pub fn run_elsewhere(
+    page: &str,
+    command: impl FnOnce(&str) -> Result<std::process::Command>,
+) -> Result<Tally> {
+    let (_, blocks) = pages(Some(page))?.pop().with_context(|| format!("no page is {page}"))?;
+    let is_run = |block: &&Block| !matches!(block.kind, Kind::NotHere(_));
+    let chosen: Vec<&Block> = blocks.iter().filter(is_run).collect();
+    let ended = process::output(&mut command(&shell::script_of(&chosen))?)?;
+    shell::judge(page, &chosen, &ended)
 }
 
 /// Returns README.md and the pages of the guide with their blocks.

@@ -99,6 +99,12 @@ const FORMS: &[Form] = &[
         "xtask guide",
     ),
     form("deb", 15, "the Debian package as users get it", "xtask deb"),
+    form(
+        "clean-root",
+        30,
+        "the package in a minimal Debian: install, tutorial, upgrade, removal",
+        "xtask deb --clean-root",
+    ),
     form("explore", 90, "random tests with new seeds", "xtask explore --minutes 60"),
     form("fuzz", 240, "every fuzz target for ten minutes; needs cargo-fuzz", "xtask fuzz"),
     form(

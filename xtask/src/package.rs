@@ -1,10 +1,15 @@
 //! `cargo xtask deb`: makes the Debian package with dpkg-deb and tests it. dpkg installs it in a
-//! folder, the program is used there, and dpkg removes it.
+//! folder, the program is used there, and dpkg removes it. With `--clean-root`, a minimal Debian
+//! with systemd installs, upgrades and removes it instead.
 
+mod clean_root;
+mod control;
+mod files;
 mod layout;
 mod trial;
 
 use std::fs;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -12,7 +17,8 @@ use anyhow::{Context as _, Result};
 
 use crate::steps::{Context, Step, build};
 use crate::tally::Tally;
-use crate::{environment, process};
+use crate::{environment, process, summary};
+use layout::Age;
 
 /// The step of `cargo xtask test`: packages the program that was built for the tests.
 pub const STEP: Step = Step {
@@ -23,7 +29,7 @@ pub const STEP: Step = Step {
             return Ok(Tally::skip("package", "dpkg-deb is not installed"));
         };
         let folder = tempfile::tempdir()?;
-        trial::run(&make(&context.program(), folder.path(), QUICK)?)
+        trial::run(&make(&context.program(), Age::Current, folder.path(), QUICK)?)
     },
 };
 
@@ -31,30 +37,52 @@ pub const STEP: Step = Step {
 #[derive(Debug, clap::Args)]
 pub struct Args {
     /// Folder for the package [default: the build folder]
-    #[arg(long)]
+    #[arg(long, conflicts_with = "clean_root")]
     out: Option<PathBuf>,
     /// Only make it, without the trial
-    #[arg(long)]
+    #[arg(long, conflicts_with = "clean_root")]
     no_trial: bool,
+    /// Try it in a minimal Debian instead of below a folder
+    #[arg(long)]
+    clean_root: bool,
+    /// Package this `fslab` instead of building one
+    #[arg(long, value_name = "FILE")]
+    program: Option<PathBuf>,
 }
 
 impl Args {
-    /// Builds with optimisation, makes the package and tests it.
+    /// Builds with optimisation, makes the package and tests it. Succeeds if nothing failed.
     pub fn run(&self) -> Result<bool> {
-        let context = Context::new()?;
-        let fslab = build::release(&context)?;
-        let out = self.out.clone().unwrap_or_else(|| context.target_directory().join("debian"));
+        let fslab = self.program()?;
+        let tally = if self.clean_root { clean_root::run(&fslab)? } else { self.below(&fslab)? };
+        let require_all = environment::switched_on("FSLAB_REQUIRE_ALL");
+        Ok(summary::close(&if require_all { tally.requiring_all() } else { tally }))
+    }
+
+    /// Makes the package to keep, and tests it below a folder.
+    fn below(&self, fslab: &Path) -> Result<Tally> {
+        let out = match &self.out {
+            Some(out) => out.clone(),
+            None => environment::target_directory()?.join("debian"),
+        };
         fs::create_dir_all(&out).with_context(|| out.display().to_string())?;
-        let package = make(&fslab, &out, SMALL)?;
+        let package = make(fslab, Age::Current, &out, SMALL)?;
         println!("deb: {}", package.display());
         if self.no_trial {
-            return Ok(true);
+            return Ok(Tally::default());
         }
-        let tally = trial::run(&package)?;
-        println!("deb: {}", tally.counts());
-        tally.failed.iter().for_each(|failure| println!("deb: {failure}"));
-        tally.skipped.iter().for_each(|skip| println!("deb: {}: {}", skip.test, skip.reason));
-        Ok(tally.is_good())
+        let mut tally = lint(&package)?;
+        tally += trial::run(&package)?;
+        Ok(tally)
+    }
+
+    fn program(&self) -> Result<PathBuf> {
+        match &self.program {
+            Some(program) => {
+                fs::canonicalize(program).with_context(|| program.display().to_string())
+            }
+            None => build::release(&Context::new()?),
+        }
     }
 }
 
@@ -63,12 +91,28 @@ const SMALL: &str = "-Zxz";
 const QUICK: &str = "-Znone";
 
 /// Makes the package of a program in a folder.
-fn make(fslab: &Path, out: &Path, packing: &str) -> Result<PathBuf> {
+fn make(fslab: &Path, age: Age, out: &Path, packing: &str) -> Result<PathBuf> {
     let tree = tempfile::tempdir().context("cannot make a folder for the package")?;
-    let name = layout::lay_out(fslab, tree.path())?;
+    fs::set_permissions(tree.path(), fs::Permissions::from_mode(0o755))?;
+    let name = layout::lay_out(fslab, age, tree.path())?;
     let package = out.join(format!("{name}.deb"));
     let mut command = Command::new("dpkg-deb");
     command.args(["--root-owner-group", packing, "--build"]).arg(tree.path()).arg(&package);
+    // Files get the time of the commit, so that packages of one commit and program are equal.
+    command.env("SOURCE_DATE_EPOCH", control::last_commit("%ct")?);
     process::capture(&mut command)?;
     Ok(package)
+}
+
+/// Checks the package against Debian's rules. `packaging/lintian` has the exceptions.
+fn lint(package: &Path) -> Result<Tally> {
+    let Some(lintian) = environment::find_tool("lintian") else {
+        let reason = "lintian is not installed; `cargo xtask setup` installs it";
+        return Ok(Tally::skip("lintian", reason));
+    };
+    let mut command = Command::new(lintian);
+    command.args(["--allow-root", "--fail-on", "error,warning"]).arg(package);
+    let ended = process::output(&mut command)?;
+    let said = format!("{}{}", ended.stdout, ended.stderr);
+    Ok(if ended.status.success() { Tally::pass() } else { Tally::fail(format!("lintian: {said}")) })
 }

@@ -148,6 +148,30 @@ pub fn clean_up(command: &mut Command) -> Result<()> {
     succeeded(command, status, &read_back(&mut stderr)?)
 }
 
+/// A program that runs until this is dropped.
+pub struct Background(Started);
+
+impl Background {
+    /// Returns the id of its process.
+    pub fn pid(&self) -> Pid {
+        self.0.group
+    }
+
+    /// Whether the program has ended.
+    pub fn has_ended(&mut self) -> Result<bool> {
+        let options = WaitIdOptions::EXITED | WaitIdOptions::NOWAIT | WaitIdOptions::NOHANG;
+        let status = waitid(WaitId::Pid(self.0.group), options);
+        Ok(status.context("cannot look for a program")?.is_some())
+    }
+}
+
+/// Starts a program whose output goes to a file.
+pub fn background(command: &mut Command, log: &File) -> Result<Background> {
+    let duplicate = || log.try_clone().context("cannot duplicate a descriptor");
+    command.stdin(Stdio::null()).stdout(duplicate()?).stderr(duplicate()?);
+    Started::new(command).map(Background)
+}
+
 /// Makes a command that runs bash in separate mount and process namespaces. Its mounts and
 /// processes end with it.
 pub fn bash_in_namespaces() -> Command {

@@ -9,11 +9,15 @@ use tempfile::TempDir;
 
 use super::blocks::Block;
 use super::output;
+use crate::process::Output;
 use crate::tally::Tally;
 use crate::{environment, process};
 
 /// Printed before each block; shows the block at which the shell ended.
 const MARK: &str = "@@ block ";
+
+/// The first line of a script: it ends at the first failure.
+const STRICT: &str = "set -eu -o pipefail\n";
 
 /// Lines of output in the report of a failure.
 const LINES_TOLD: usize = 15;
@@ -35,7 +39,11 @@ pub fn run(fslab: &Path, page: &str, blocks: &[&Block]) -> Result<Tally> {
     command.arg(script).current_dir(&home).env("HOME", &home);
     command.env("PATH", format!("{}:{path}:/usr/sbin:/sbin", bin.display()));
     command.env("FSLAB_GUIDE_CLONE", environment::workspace_root());
-    let ended = process::output(&mut command)?;
+    judge(page, blocks, &process::output(&mut command)?)
+}
+
+/// Returns the result of a script that [`script_of`] made.
+pub fn judge(page: &str, blocks: &[&Block], ended: &Output) -> Result<Tally> {
     let reached = ended.stdout.matches(MARK).count();
     if ended.status.success() {
         return Ok(compared(page, blocks, &ended.stdout));
@@ -67,6 +75,16 @@ fn compared(page: &str, blocks: &[&Block], stdout: &str) -> Tally {
     tally
 }
 
+/// Returns a script for bash that runs blocks in order until one fails.
+pub fn script_of(blocks: &[&Block]) -> String {
+    let mut text = String::from(STRICT);
+    for block in blocks {
+        text.push_str(&format!("echo '{MARK}'{}\n", block.line));
+        block.commands.lines().for_each(|line| push_command(&mut text, line));
+    }
+    text
+}
+
 /// Appends a command. With `set -e`, a list of commands continues after a failure of any but the
 /// last one. The status of such a list is therefore checked.
 fn push_command(text: &mut String, line: &str) {
@@ -88,7 +106,7 @@ fn prepare(scratch: &TempDir, fslab: &Path, blocks: &[&Block]) -> Result<std::pa
     let sudo = at("bin/sudo");
     fs::write(&sudo, "#!/bin/sh\nexec \"$@\"\n")?;
     fs::set_permissions(&sudo, fs::Permissions::from_mode(0o755))?;
-    let mut text = String::from("set -eu -o pipefail\n");
+    let mut text = String::from(STRICT);
     for name in OWN {
         let own = at(name);
         text.push_str(&format!("mount --bind '{}' /{name}\n", own.display()));
@@ -101,10 +119,7 @@ fn prepare(scratch: &TempDir, fslab: &Path, blocks: &[&Block]) -> Result<std::pa
             "mount -t overlay -o 'lowerdir=/{name},upperdir={upper},workdir={work}' page /{name}\n"
         ));
     }
-    for block in blocks {
-        text.push_str(&format!("echo '{MARK}'{}\n", block.line));
-        block.commands.lines().for_each(|line| push_command(&mut text, line));
-    }
+    text.push_str(&script_of(blocks));
     let script = at("page.sh");
     fs::write(&script, text)?;
     Ok(script)

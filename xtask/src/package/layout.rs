@@ -1,12 +1,13 @@
 //! The files of the package and their paths.
 
 use std::fs;
-use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::Path;
 use std::process::Command;
 
 use anyhow::{Context, Result};
 
+use super::control::{self, Facts};
+use super::files::{compress, compress_text, install, link, write};
 use crate::{environment, process};
 
 /// Names of the mount helpers. mount(8) looks for the first two for `-t fslab` and `-t fuse.fslab`;
@@ -20,13 +21,33 @@ const COMPLETIONS: [(&str, &str); 3] = [
     ("fish", "usr/share/fish/vendor_completions.d/fslab.fish"),
 ];
 
+/// Links in the folder of documents, at the paths by which pages name files, and their targets.
+const LINKS: [(&str, &str); 3] = [
+    ("plans", "../../fslab/plans"),
+    ("LICENSE-APACHE", "../../common-licenses/Apache-2.0"),
+    ("LICENSE-MIT", "copyright"),
+];
+
+/// Revision of the package within a version of the program.
+const REVISION: &str = "-1";
+
+/// Revision of a package that dpkg takes for older.
+const OLDER: &str = "~older-1";
+
+/// Which of two packages of a program is made. They differ only in their versions.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Age {
+    /// The package.
+    Current,
+    /// A package from which one can upgrade to the current one.
+    Older,
+}
+
 /// Lays out the package in a folder. Returns its name with version and architecture.
-pub fn lay_out(fslab: &Path, tree: &Path) -> Result<String> {
+pub fn lay_out(fslab: &Path, age: Age, tree: &Path) -> Result<String> {
     let program = install(fslab, &tree.join("usr/bin/fslab"), 0o755)?;
     for helper in HELPERS {
-        let link = tree.join("usr/sbin").join(helper);
-        fs::create_dir_all(tree.join("usr/sbin"))?;
-        symlink("../bin/fslab", &link).with_context(|| link.display().to_string())?;
+        link("../bin/fslab", &tree.join("usr/sbin").join(helper))?;
     }
     strip(&tree.join("usr/bin/fslab"))?;
     manuals(fslab, tree)?;
@@ -37,26 +58,16 @@ pub fn lay_out(fslab: &Path, tree: &Path) -> Result<String> {
     // Systemd units, and the scripts that dpkg runs.
     install_all("packaging/systemd", &tree.join("usr/lib/systemd/system"), 0o644)?;
     install_all("packaging/debian", &tree.join("DEBIAN"), 0o755)?;
+    install_all("packaging/lintian", &tree.join("usr/share/lintian/overrides"), 0o644)?;
     documents(tree)?;
     let said = process::capture(Command::new(fslab).arg("--version"))?;
-    let version = said.split_whitespace().nth(1).context("`fslab --version` prints no version")?;
+    let upstream = said.split_whitespace().nth(1).context("`fslab --version` prints no version")?;
+    let version = format!("{upstream}{}", if age == Age::Older { OLDER } else { REVISION });
     let architecture = process::capture(Command::new("dpkg").arg("--print-architecture"))?;
     let architecture = architecture.trim();
-    let control = control(version, architecture, &libc(&program));
-    write(&tree.join("DEBIAN/control"), control.as_bytes())?;
+    let libc = libc(&program);
+    control::write_all(&Facts { version: &version, architecture, libc: &libc }, tree)?;
     Ok(format!("fslab_{version}_{architecture}"))
-}
-
-fn control(version: &str, architecture: &str, libc: &str) -> String {
-    format!(
-        "Package: fslab\nVersion: {version}\nArchitecture: {architecture}\n\
-         Maintainer: The fslab maintainers <fslab@localhost>\nSection: utils\nPriority: optional\n\
-         Depends: libc6 (>= {libc}), libgcc-s1\nRecommends: fuse3, e2fsprogs\n\
-         Suggests: xfsprogs, btrfs-progs\n\
-         Description: file-system laboratory you can also live in\n \
-         Layers over any directory through FUSE, an ext2 in user space, ageing, probing and\n \
-         honest comparison of file systems, in one program.\n"
-    )
 }
 
 /// Strips the program. Symbols are only for debuggers and make up most of the file. Without the
@@ -95,27 +106,32 @@ fn install_all(folder: &str, to: &Path, mode: u32) -> Result<()> {
     Ok(())
 }
 
+/// Installs the plans and the documents. Programs read none of them: `fslab` contains the plans and
+/// the claims of papers. They are files for users who copy and change them.
+///
+/// The guide is not built as a book: its pages are readable text whose links lead to each other,
+/// and the package does not depend on the tools of the machine that made it.
 fn documents(tree: &Path) -> Result<()> {
     let root = environment::workspace_root();
     let to = tree.join("usr/share/doc/fslab");
     install(&root.join("packaging/mount.conf"), &to.join("examples/mount.conf"), 0o644)?;
-    compress(&root.join("CHANGELOG.md"), &to.join("changelog.gz"))?;
-    // The guide and the pages that it links to: plain files, whose links lead to each other.
-    for page in environment::files()?.iter().filter(|path| is_of_guide(path)) {
+    install_all("plans", &tree.join("usr/share/fslab/plans"), 0o644)?;
+    for (name, target) in LINKS {
+        link(target, &to.join(name))?;
+    }
+    compress_text(&fs::read_to_string(root.join("CHANGELOG.md"))?, &to.join("changelog.gz"))?;
+    for page in environment::files()?.iter().filter(|path| is_document(path)) {
         install(&root.join(page), &to.join(page), 0o644)?;
     }
-    let read = |name: &str| fs::read_to_string(root.join(name)).with_context(|| name.to_owned());
-    let copyright = format!(
-        "Either of the two licences below, as you choose.\n\n{}\n\n{}",
-        read("LICENSE-MIT")?,
-        read("LICENSE-APACHE")?
-    );
-    write(&to.join("copyright"), copyright.as_bytes())
+    Ok(())
 }
 
-/// Whether a file is a page of the book or a picture.
-fn is_of_guide(path: &str) -> bool {
-    path.starts_with("docs/") && [".md", ".png", ".svg"].iter().any(|end| path.ends_with(end))
+/// Whether a file is README.md, a page that it leads to, a picture, or a paper's list of claims.
+fn is_document(path: &str) -> bool {
+    const PAGES: [&str; 4] = ["README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "SECURITY.md"];
+    let of_guide = [".md", ".png", ".svg"].iter().any(|end| path.ends_with(end));
+    let of_paper = path.starts_with("docs/reproduce/") && path.ends_with(".toml");
+    PAGES.contains(&path) || path.starts_with("docs/") && of_guide || of_paper
 }
 
 /// Returns the oldest version of the C library that has every versioned symbol which the program
@@ -131,36 +147,26 @@ fn libc(program: &[u8]) -> String {
     format!("2.{}", minors.max().unwrap_or_default())
 }
 
-/// Compresses by gzip without a time stamp, so that equal inputs make equal packages. gzip appends
-/// the `.gz` of `to`.
-fn compress(from: &Path, to: &Path) -> Result<()> {
-    let plain = to.with_extension("");
-    install(from, &plain, 0o644)?;
-    process::capture(Command::new("gzip").args(["-9", "-n"]).arg(&plain)).map(drop)
-}
-
-fn install(from: &Path, to: &Path, mode: u32) -> Result<Vec<u8>> {
-    let bytes = fs::read(from).with_context(|| from.display().to_string())?;
-    write(to, &bytes)?;
-    fs::set_permissions(to, fs::Permissions::from_mode(mode))?;
-    Ok(bytes)
-}
-
-fn write(path: &Path, bytes: &[u8]) -> Result<()> {
-    let folder = path.parent().context("a file without a folder")?;
-    fs::create_dir_all(folder).with_context(|| folder.display().to_string())?;
-    fs::write(path, bytes).with_context(|| path.display().to_string())?;
-    fs::set_permissions(path, fs::Permissions::from_mode(0o644))?;
-    Ok(())
-}
-
 #[cfg(test)]
 mod tests {
     #[test]
     fn newest_glibc_symbol_sets_the_required_version() {
         let program = b"xGLIBC_2.9\0GLIBC_2.34\0GLIBC_2.2.5\0GLIBC_PRIVATE";
         assert_eq!(super::libc(program), "2.34");
-        let control = super::control("0.1.0", "amd64", "2.34");
-        assert!(control.ends_with('\n') && !control.contains("\n\n"), "{control}");
+    }
+
+    #[test]
+    fn documents_are_chosen_by_path() {
+        for (path, is_one) in [
+            ("README.md", true),
+            ("docs/guide/src/tutorials/compressing.md", true),
+            ("docs/images/ratios.png", true),
+            ("docs/reproduce/dmfs.toml", true),
+            ("docs/book.toml", false),
+            ("xtask/README.md", false),
+            ("plans/sca.toml", false),
+        ] {
+            assert_eq!(super::is_document(path), is_one, "{path}");
+        }
     }
 }

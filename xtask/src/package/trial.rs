@@ -12,7 +12,7 @@ use crate::tally::Tally;
 use crate::{environment, process};
 
 /// Files that the package must contain.
-const FILES: [&str; 15] = [
+const FILES: [&str; 22] = [
     "usr/bin/fslab",
     "usr/sbin/mount.fslab",
     "usr/sbin/mount.fuse.fslab",
@@ -27,7 +27,14 @@ const FILES: [&str; 15] = [
     "usr/share/doc/fslab/examples/mount.conf",
     "usr/share/doc/fslab/copyright",
     "usr/share/doc/fslab/changelog.gz",
+    "usr/share/doc/fslab/changelog.Debian.gz",
+    "usr/share/doc/fslab/README.md",
     "usr/share/doc/fslab/docs/README.md",
+    "usr/share/doc/fslab/docs/guide/src/tutorials/compressing.md",
+    "usr/share/doc/fslab/docs/images/ratios.png",
+    "usr/share/doc/fslab/docs/reproduce/aging.toml",
+    "usr/share/doc/fslab/plans/default.toml",
+    "usr/share/fslab/plans/default.toml",
 ];
 
 /// Runs in a mount namespace with the package's files in `/usr`. It tests the version, the manual
@@ -104,10 +111,7 @@ pub fn run(package: &Path) -> Result<Tally> {
     tally += step("install", || {
         // The packages that it depends on are in the machine's database, but not in this one.
         process::capture(dpkg(&tree).args(["--force-depends", "--install"]).arg(package))?;
-        for file in FILES {
-            fs::symlink_metadata(tree.join(file)).with_context(|| format!("lacks {file}"))?;
-        }
-        Ok(())
+        has_files(&tree)
     });
     if tally.is_good() {
         tally += step("use", || {
@@ -125,6 +129,14 @@ pub fn run(package: &Path) -> Result<Tally> {
         });
     }
     Ok(tally)
+}
+
+/// Checks that the files of the package are below a root directory.
+pub fn has_files(root: &Path) -> Result<()> {
+    for file in FILES {
+        fs::symlink_metadata(root.join(file)).with_context(|| format!("lacks {file}"))?;
+    }
+    Ok(())
 }
 
 fn dpkg(tree: &Path) -> Command {

@@ -51,6 +51,8 @@ const TEST: &[Package] = &[
         "/lib/systemd/systemd",
         "the units of the package are not tested under systemd",
     ),
+    package("mmdebstrap", "mmdebstrap", "the package is not tried in a clean Debian"),
+    package("lintian", "lintian", "the package is not checked against Debian's rules"),
     package("acl", "setfacl", "tests that read ACLs from outside are skipped"),
     package("attr", "setfattr", "tests that read extended attributes from outside are skipped"),
     package(

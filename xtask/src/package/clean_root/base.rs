@@ -1,0 +1,96 @@
+//! A minimal Debian as an archive, made by mmdebstrap from the package sources of this machine.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
+
+use crate::{environment, process};
+
+/// Packages besides the required ones: systemd for the units, and what the tutorial needs besides
+/// fslab.
+const INCLUDED: &str = "systemd,zstd,linux-libc-dev";
+
+/// An archive is made again after this time. Security updates then are not installed in each run.
+const KEPT: Duration = Duration::from_secs(7 * 24 * 3600);
+
+/// Returns the archive, and makes it if there is no recent one.
+pub fn archive() -> Result<PathBuf> {
+    let codename = codename()?;
+    let folder = environment::cache()?;
+    fs::create_dir_all(&folder).with_context(|| folder.display().to_string())?;
+    let archive = folder.join(format!("debian-{codename}.tar"));
+    let modified = fs::metadata(&archive).and_then(|status| status.modified());
+    if modified.is_ok_and(|time| time.elapsed().is_ok_and(|age| age < KEPT)) {
+        return Ok(archive);
+    }
+    println!("deb: making a minimal Debian {codename} with mmdebstrap");
+    let scratch = tempfile::tempdir_in(&folder)?;
+    let sources = scratch.path().join("sources.list");
+    fs::write(&sources, self::sources(&codename)?)?;
+    let made = scratch.path().join("made.tar");
+    let mut command = environment::tool("mmdebstrap")?;
+    command.args(["--quiet", "--variant=minbase", &format!("--include={INCLUDED}")]);
+    command.args(proxies()?.iter().map(|option| format!("--aptopt={option}")));
+    command.arg(codename).arg(&made).arg(&sources).env("TMPDIR", scratch.path());
+    process::capture(&mut command)?;
+    fs::rename(&made, &archive).with_context(|| archive.display().to_string())?;
+    Ok(archive)
+}
+
+/// Unpacks an archive into an empty folder.
+pub fn unpack(archive: &Path, root: &Path) -> Result<()> {
+    let mut tar = Command::new("tar");
+    tar.args(["--numeric-owner", "-xf"]).arg(archive).arg("-C").arg(root);
+    process::capture(&mut tar).map(drop)
+}
+
+/// Returns the name of this machine's release of Debian.
+fn codename() -> Result<String> {
+    let text = fs::read_to_string("/etc/os-release").context("/etc/os-release")?;
+    let value = text.lines().find_map(|line| line.strip_prefix("VERSION_CODENAME="));
+    let value = value.context("/etc/os-release has no VERSION_CODENAME")?;
+    Ok(value.trim_matches('"').to_owned())
+}
+
+/// Returns the lines of sources.list for the sources of Debian that apt uses on this machine.
+fn sources(codename: &str) -> Result<String> {
+    let mut apt = Command::new("apt-get");
+    apt.args(["indextargets", "--format", "$(ORIGIN)\t$(REPO_URI)\t$(RELEASE)\t$(COMPONENT)"]);
+    let lines = lines_of_debian(&process::capture(apt.arg("Created-By: Packages"))?, codename);
+    if lines.is_empty() {
+        bail!("apt has no sources of Debian {codename} here, or no lists: run `apt-get update`");
+    }
+    Ok(lines)
+}
+
+fn lines_of_debian(targets: &str, codename: &str) -> String {
+    let line = |target: &str| {
+        let parts: Vec<&str> = target.split('\t').collect();
+        let ["Debian", address, release, component] = parts[..] else { return None };
+        let is_wanted = release.split(['-', '/']).next() == Some(codename);
+        is_wanted.then(|| format!("deb {address} {release} {component}\n"))
+    };
+    targets.lines().filter_map(line).collect()
+}
+
+/// Returns this machine's proxies as options of apt.
+fn proxies() -> Result<Vec<String>> {
+    let mut apt = Command::new("apt-config");
+    let dump = process::capture(apt.args(["dump", "--no-empty", "--format", "%f \"%v\";%n"]))?;
+    let is_proxy = |line: &&str| line.starts_with("Acquire::") && line.contains("::Proxy ");
+    Ok(dump.lines().filter(is_proxy).map(str::to_owned).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn only_sources_of_this_debian_are_used() {
+        let targets = "Debian\ta://x/\tbookworm\tmain\nDebian\ta://x/\tbookworm-updates\tmain\n\
+                       Debian\ta://x/\tsid\tmain\nOther\tb://y/\tbookworm\tmain\n";
+        let lines = "deb a://x/ bookworm main\ndeb a://x/ bookworm-updates main\n";
+        assert_eq!(super::lines_of_debian(targets, "bookworm"), lines);
+    }
+}
