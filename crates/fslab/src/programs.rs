@@ -47,6 +47,7 @@ fn without_mark(path: PathBuf) -> PathBuf {
 #[cfg(test)]
 mod tests {
     use std::process::{Command, Stdio};
+    use std::time::Duration;
 
     use super::*;
 
@@ -57,7 +58,12 @@ mod tests {
         let path = scratch.path().join("d\u{e9}sindexeurs-\u{e9}");
         fs::copy("/bin/sh", &path).unwrap();
         let mut shell = Command::new(&path).stdin(Stdio::piped()).spawn().unwrap();
-        let known = Running.of(shell.id());
+        // Until it runs the program, the child is a copy of this process.
+        let own = Running.of(std::process::id()).unwrap();
+        let known = (0..1000).find_map(|_| {
+            std::thread::sleep(Duration::from_millis(10));
+            Running.of(shell.id()).filter(|known| known.executable != own.executable)
+        });
         // Closes its standard input, so that it ends.
         assert!(shell.wait().unwrap().success());
         let known = known.unwrap();

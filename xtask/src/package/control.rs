@@ -120,13 +120,19 @@ mod tests {
     #[test]
     fn control_files_have_the_form_that_dpkg_reads() {
         let facts = Facts { version: "0.1.0-1", architecture: "amd64", libc: "2.34" };
-        let control = control(&facts, 7);
+        let control = control(&facts, "A Person <person@example.org>", 7);
         assert!(control.ends_with('\n') && !control.contains("\n\n"), "{control}");
         assert!(control.contains("\nInstalled-Size: 7\n"), "{control}");
         let lines = control.lines().skip_while(|line| !line.starts_with("Description")).skip(1);
         assert!(lines.clone().count() > 3 && lines.clone().all(|line| line.starts_with(' ')));
-        let changelog = changelog("0.1.0-1", "Sat, 28 Nov 2026 20:00:00 +0000");
-        assert!(changelog.starts_with("fslab (0.1.0-1) ") && changelog.contains("\n\n -- The"));
+        let changelog = changelog(
+            "0.1.0-1",
+            "A Person <person@example.org>",
+            "Sat, 28 Nov 2026 20:00:00 +0000",
+        );
+        assert!(
+            changelog.starts_with("fslab (0.1.0-1) ") && changelog.contains("\n\n -- A Person <")
+        );
     }
 
     #[test]

@@ -269,9 +269,12 @@ fn damaged_files_are_errors() {
 fn impossible_operations_are_refused() {
     let make = |file, kind| Operation { file, kind, ..Operation::default() };
     let cases = [
-        (vec![make(1, OperationKind::Write)], "not there"),
+        (vec![make(1, OperationKind::Write)], "file that does not exist"),
         (vec![make(1, OperationKind::Create), make(1, OperationKind::Create)], "already"),
-        (vec![Operation { directory: 9, ..make(1, OperationKind::Create) }], "directory is not"),
+        (
+            vec![Operation { directory: 9, ..make(1, OperationKind::Create) }],
+            "directory does not exist",
+        ),
         (
             vec![make(1, OperationKind::Create), make(1, OperationKind::RemoveDirectory)],
             "as a file",

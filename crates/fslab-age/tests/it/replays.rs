@@ -435,5 +435,5 @@ fn checkpoint_of_another_workload_is_refused() {
     assert!(refused(other).contains("another workload"));
     assert!(refused(Settings { data: Data::None, ..with_checkpoint(&path, 1) }).contains("--data"));
     std::fs::write(&path, "{").unwrap();
-    assert!(refused(with_checkpoint(&path, 1)).contains("no checkpoint"));
+    assert!(refused(with_checkpoint(&path, 1)).contains("not a checkpoint"));
 }

@@ -397,7 +397,7 @@ fn aged_images_are_reproducible_and_can_start_comparisons() {
     let samples = std::fs::read_to_string(scratch.path().join("out/samples.jsonl"));
     let samples = samples.unwrap_or_default();
     assert!(samples.contains(&format!("\"aged_workload\":\"{hash}\"")), "{samples} {message}");
-    assert!(samples.contains(&format!("not of the workload {wrong}")), "{samples} {message}");
+    assert!(samples.contains(&format!("not aged by the workload {wrong}")), "{samples} {message}");
     let works_on = |name: &str| {
         let of = format!("\"target\":\"{name}\"");
         samples.lines().any(|line| line.contains("\"record\":\"sample\"") && line.contains(&of))
@@ -511,12 +511,16 @@ fn ageing_commands_name_invalid_input() {
         (vec!["age", "profile", "mail", "--utilisation", "2", "-o", text(&output)], 3, "0.97"),
         (vec!["age", "simulate", "--profile", "mail", "--policy", "best"], 3, "ffs-noswitch"),
         (vec!["age", "simulate", "--profile", "mail", "--disk", "floppy"], 3, "--disk list"),
-        (vec!["age", "derive", "-o", text(&output), text(&workload)], 3, "no snapshot"),
+        (vec!["age", "derive", "-o", text(&output), text(&workload)], 3, "not a valid snapshot"),
         (vec!["age", "snapshot", "--repo", text(&empty), text(&output)], 3, "git"),
         (vec!["age", "snapshot", "--p9trace", text(&text_file), text(&empty)], 3, "at byte 0"),
         (vec!["age", "profile", "--geriatrix", text(&empty), "-o", text(&output)], 3, "age_dist"),
-        (vec!["age", "image", "info", text(&text_file)], 3, "no aged image"),
-        (vec!["age", "image", "unpack", text(&text_file), text(&output)], 3, "no aged image"),
+        (vec!["age", "image", "info", text(&text_file)], 3, "not a valid aged image"),
+        (
+            vec!["age", "image", "unpack", text(&text_file), text(&output)],
+            3,
+            "not a valid aged image",
+        ),
         (vec!["age", "image", "make", "--policy", "best", text(&workload)], 3, "ffs-noswitch"),
         (vec!["age", "image", "make", "--policy", "ffs", text(&workload)], 3, "use -f ext2"),
         (vec!["age", "image", "make", "-f", "erofs", text(&workload)], 3, "so it can't be aged"),

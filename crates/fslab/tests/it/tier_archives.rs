@@ -63,7 +63,7 @@ fn lost_archive_is_reported_and_can_be_replaced() {
     let (code, message) = run(&["tier", "scrub", shown(&tree)]);
     let missing = format!("archive {lost} ({}) is not attached: 1 copies", shown(&first));
     assert!(code == 1 && message.contains(&missing), "{code} {message}");
-    assert!(message.contains("1 versions have fewer than 2 whole copies"), "{message}");
+    assert!(message.contains("1 versions have fewer than 2 intact copies"), "{message}");
     let (code, message) = run(&["tier", "scan", shown(&tree)]);
     assert!(code == 1 && message.contains(&missing), "{code} {message}");
     assert_eq!(archives(&tiered)[0], (lost.clone(), shown(&first).to_owned(), false));

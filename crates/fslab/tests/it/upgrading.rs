@@ -180,6 +180,8 @@ fn upgrade_signal_does_not_replace_an_ending_daemon() {
     let point = place.point.clone();
     let unmounting = std::thread::spawn(move || run(&["umount", point.to_str().unwrap()]));
     soon("it is unmounted", || !is_mounted(&place.point));
+    // The supervisor notices the end of the connection a moment later.
+    std::thread::sleep(std::time::Duration::from_millis(500));
     kill_process(supervisor, Signal::USR2).unwrap();
     std::thread::sleep(std::time::Duration::from_millis(300));
     assert_eq!(processes(&place), (supervisor, daemon));

@@ -162,7 +162,7 @@ mod tests {
         assert_eq!(of(DAYS_MAX - 1).unwrap().counts(), (36_500, 2));
         for day in [DAYS_MAX, DAYS_MAX + 1, u64::MAX / DAY_NS - 1] {
             let message = of(day).unwrap_err().to_string();
-            assert!(message.contains(&format!("its day {day}")), "{message}");
+            assert!(message.contains(&format!("until day {day},")), "{message}");
         }
     }
 }

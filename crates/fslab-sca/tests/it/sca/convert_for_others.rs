@@ -323,7 +323,7 @@ fn an_original_that_is_written_to_is_never_removed() {
     ended.unwrap();
     let left = format!(".fslab-convert-{ino:016x}");
     let why = &told[0].1;
-    assert!(why.contains("what counts is") && why.contains(&left), "{why}");
+    assert!(why.contains("the newest data is in") && why.contains(&left), "{why}");
     assert_eq!(names(root), [left.as_str(), "file"]);
     let mut newer = File::options().append(true).open(root.join(&left)).unwrap();
     std::io::Write::write_all(&mut newer, b"newer").unwrap();

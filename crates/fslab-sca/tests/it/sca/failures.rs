@@ -191,8 +191,11 @@ fn a_lower_disk_that_fails_before_the_mount_is_killed_loses_nothing() {
 /// The checks detect missing data: a write that reports success without writing.
 #[test]
 fn checks_detect_writes_that_a_codec_layer_lost() {
-    let swept = sweep(&layers("zstd")[1], None, Then::Heals);
+    let swept = sweep(&layers("zstd")[1], None, Then::Ends);
     let writes = swept.iter().filter(|(call, _)| *call == "write");
     let (seen, unseen): (Vec<_>, Vec<_>) = writes.partition(|(_, wrong)| !wrong.is_empty());
-    assert!(seen.len() > 10 && seen.len() > unseen.len(), "{} of {}", seen.len(), unseen.len());
+    // Of the other writes, no data depend: checkpoints, slots, and copies of older content.
+    let steps = script();
+    let changes = steps.iter().filter(|step| !matches!(step, Step::Sync | Step::Reopen)).count();
+    assert!(seen.len() >= changes, "{} of {changes}, {} not", seen.len(), unseen.len());
 }
