@@ -1,7 +1,4 @@
 //! Requests that wait for recalls without a thread.
-//!
-//! These mutations were seen to fail here: the end of a recall wakes nobody; a request that is
-//! performed again forgets how its recall ended; a resumed read is noted once more for read-ahead.
 
 use std::collections::HashMap;
 use std::sync::Arc;

@@ -51,7 +51,8 @@ impl Mapper {
 
 fn release_fails(tiered: &Tiered, name: &str) -> bool {
     let (code, message) = run(&["tier", "release", tiered.path(name).to_str().unwrap()]);
-    code == 1 && message.contains("in use")
+    let is_used = ["is in use", "is open in the lower directory"];
+    code == 1 && is_used.iter().any(|reason| message.contains(reason))
 }
 
 fn check(kind: Option<Kind>) {
