@@ -51,7 +51,7 @@ pub fn last_commit(format: &str) -> Result<String> {
     Ok(process::capture(&mut git)?.trim().to_owned())
 }
 
-/// Returns the name and address of whoever makes the package: from `DEBFULLNAME` and `DEBEMAIL`, as
+/// Returns the name and address of the maker of the package: from `DEBFULLNAME` and `DEBEMAIL`, as
 /// Debian's tools do, else of the last commit.
 fn maintainer() -> Result<String> {
     let given = |variable: &str, format: &str| match std::env::var(variable) {
