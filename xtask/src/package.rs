@@ -17,7 +17,7 @@ use anyhow::{Context as _, Result};
 
 use crate::steps::{Context, Step, build};
 use crate::tally::Tally;
-use crate::{environment, process, summary};
+use crate::{environment, process, setup, summary};
 use layout::Age;
 
 /// The step of `cargo xtask test`: packages the program that was built for the tests.
@@ -53,6 +53,9 @@ pub struct Args {
 impl Args {
     /// Builds with optimisation, makes the package and tests it. Succeeds if nothing failed.
     pub fn run(&self) -> Result<bool> {
+        if !self.no_trial {
+            setup::install(setup::Purpose::Package)?;
+        }
         let fslab = self.program()?;
         let tally = if self.clean_root { clean_root::run(&fslab)? } else { self.below(&fslab)? };
         let require_all = environment::switched_on("FSLAB_REQUIRE_ALL");
@@ -107,7 +110,7 @@ fn make(fslab: &Path, age: Age, out: &Path, packing: &str) -> Result<PathBuf> {
 /// Checks the package against Debian's rules. `packaging/lintian` has the exceptions.
 fn lint(package: &Path) -> Result<Tally> {
     let Some(lintian) = environment::find_tool("lintian") else {
-        let reason = "lintian is not installed; `cargo xtask setup` installs it";
+        let reason = "lintian is not installed; `cargo xtask setup --for package` installs it";
         return Ok(Tally::skip("lintian", reason));
     };
     let mut command = Command::new(lintian);

@@ -46,6 +46,8 @@ pub enum Purpose {
     Demo,
     /// `cargo xtask cluster`
     Cluster,
+    /// `cargo xtask deb`
+    Package,
 }
 
 /// A requirement that is missing and could not be installed.

@@ -97,7 +97,7 @@ pub fn run(fslab: &Path) -> Result<Tally> {
         return Ok(Tally::skip("clean-root", reason));
     }
     if environment::find_tool("mmdebstrap").is_none() {
-        let reason = "mmdebstrap is not installed; `cargo xtask setup` installs it";
+        let reason = "mmdebstrap is not installed; `cargo xtask setup --for package` installs it";
         return Ok(Tally::skip("clean-root", reason));
     }
     let machine = Machine::start()?;

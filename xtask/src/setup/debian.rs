@@ -29,6 +29,12 @@ const BOTH: &[Package] = &[
     package("mergerfs", "mergerfs", "comparisons with mergerfs are skipped"),
 ];
 
+/// Packages for the trial of fslab's own package.
+const PACKAGE: &[Package] = &[
+    package("mmdebstrap", "mmdebstrap", "the package is not tried in a clean Debian"),
+    package("lintian", "lintian", "the package is not checked against Debian's rules"),
+];
+
 /// Packages only for tests.
 const TEST: &[Package] = &[
     package("squashfs-tools", "mksquashfs", "comparisons with squashfs are skipped"),
@@ -51,8 +57,6 @@ const TEST: &[Package] = &[
         "/lib/systemd/systemd",
         "the units of the package are not tested under systemd",
     ),
-    package("mmdebstrap", "mmdebstrap", "the package is not tried in a clean Debian"),
-    package("lintian", "lintian", "the package is not checked against Debian's rules"),
     package("acl", "setfacl", "tests that read ACLs from outside are skipped"),
     package("attr", "setfattr", "tests that read extended attributes from outside are skipped"),
     package(
@@ -107,6 +111,7 @@ fn absent(purpose: Purpose) -> Vec<&'static Package> {
         Purpose::Test => &[BOTH, TEST],
         Purpose::Demo => &[BOTH],
         Purpose::Cluster => &[CLUSTER],
+        Purpose::Package => &[PACKAGE],
     };
     let needed = needed.iter().copied().flatten();
     needed.filter(|package| environment::find_tool(package.program).is_none()).collect()
