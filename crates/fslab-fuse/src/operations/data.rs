@@ -204,8 +204,8 @@ fn is_direct(wanted: &WriteIn) -> bool {
     !is_from_cache(wanted) && OFlags::from_bits_retain(wanted.flags).contains(OFlags::DIRECT)
 }
 
-/// Whether the kernel sent a write without its page cache. It sends the rest of a short write
-/// through the cache, with the same flags, and locks the last page until the reply.
+/// Whether the kernel sent a write without its page cache. If it sends the rest of a short write
+/// through the cache, the flags are the same, and the last page is locked until the reply.
 fn bypasses_cache(wanted: &WriteIn) -> bool {
     is_direct(wanted) && wanted.write_flags & WRITE_LOCKOWNER != 0
 }

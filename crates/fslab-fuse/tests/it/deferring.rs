@@ -1,6 +1,7 @@
 //! Programs that wait through a mount without threads of the server.
 
 use std::fs;
+use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -86,7 +87,7 @@ impl FileSystem for Tape {
 }
 
 /// A program that fails unless the file has three bytes.
-fn reader(mounted: &Mounted, number: u64, expected: &std::path::Path) -> Child {
+fn reader(mounted: &Mounted, number: u64, expected: &Path) -> Child {
     let mut compare = Command::new("cmp");
     compare.arg("-s").arg(mounted.path().join(number.to_string())).arg(expected);
     compare.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap()
@@ -136,18 +137,26 @@ fn waiting_programs_need_no_threads_and_hold_up_nobody() {
     mounted.end();
 }
 
+/// Mounts a tape and starts five readers that wait for it; `None` if nothing can be mounted here.
+fn waiting_readers(test: &str, tape: &Arc<Tape>, expected: &Path) -> Option<(Mounted, Vec<Child>)> {
+    let shared: Arc<dyn FileSystem> = tape.clone();
+    let mounted = Mounted::new(test, shared, &MountOptions::default())?;
+    fs::write(mounted.path().join("0"), "far").unwrap();
+    fs::write(expected, "far").unwrap();
+    let readers = (0..5).map(|_| reader(&mounted, 0, expected)).collect();
+    soon("all wait", || tape.waiting.load(Ordering::SeqCst) == 5);
+    Some((mounted, readers))
+}
+
 /// The readers of a mount that is detached still wait. The mount ends after the last one.
 #[test]
 fn detached_mount_ends_after_its_waiting_programs() {
     let tape = Arc::new(Tape::default());
-    let shared: Arc<dyn FileSystem> = tape.clone();
-    let test = "deferring::detached_mount_ends_after_its_waiting_programs";
-    let Some(mounted) = Mounted::new(test, shared, &MountOptions::default()) else { return };
-    fs::write(mounted.path().join("0"), "far").unwrap();
     let expected = tempfile::NamedTempFile::new().unwrap();
-    fs::write(expected.path(), "far").unwrap();
-    let mut readers: Vec<_> = (0..5).map(|_| reader(&mounted, 0, expected.path())).collect();
-    soon("all wait", || tape.waiting.load(Ordering::SeqCst) == 5);
+    let test = "deferring::detached_mount_ends_after_its_waiting_programs";
+    let Some((mounted, mut readers)) = waiting_readers(test, &tape, expected.path()) else {
+        return;
+    };
     mounted.session().unmounter().detach().unwrap();
     kill(readers.pop().unwrap());
     tape.arrive();
@@ -170,14 +179,11 @@ fn abort(mounted: &Mounted) {
 #[test]
 fn aborted_connection_ends_waiting_programs() {
     let tape = Arc::new(Tape::default());
-    let shared: Arc<dyn FileSystem> = tape.clone();
-    let test = "deferring::aborted_connection_ends_waiting_programs";
-    let Some(mounted) = Mounted::new(test, shared, &MountOptions::default()) else { return };
-    fs::write(mounted.path().join("0"), "far").unwrap();
     let expected = tempfile::NamedTempFile::new().unwrap();
-    fs::write(expected.path(), "far").unwrap();
-    let mut readers: Vec<_> = (0..5).map(|_| reader(&mounted, 0, expected.path())).collect();
-    soon("all wait", || tape.waiting.load(Ordering::SeqCst) == 5);
+    let test = "deferring::aborted_connection_ends_waiting_programs";
+    let Some((mounted, mut readers)) = waiting_readers(test, &tape, expected.path()) else {
+        return;
+    };
     abort(&mounted);
     for reader in &mut readers {
         assert!(!reader.wait().unwrap().success());

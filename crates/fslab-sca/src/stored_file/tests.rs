@@ -6,22 +6,24 @@ use super::*;
 use crate::testing::logs::file_in;
 use crate::{codec, options};
 
-fn two_chunks(settings: &Settings, byte: u8) -> Vec<u8> {
-    vec![byte; settings.encoding().chunk_bytes as usize + 1]
+/// Returns a new empty file in memory, its lower file, and the settings of a zstd layer.
+fn new_file() -> (StoredFile, LowerFile, Arc<Settings>) {
+    let fs: Arc<dyn FileSystem> = Arc::new(MemFs::default());
+    let lower = file_in(Arc::clone(&fs));
+    let settings = Arc::new(options::of_packing(&codec::zstd::SPEC, false).unwrap());
+    let opened =
+        OpenBelow { ino: lower.ino, handle: lower.handle, is_writable: true, is_new: true };
+    let file = StoredFile::open(&fs, &settings, &Request::default(), opened).unwrap();
+    (file, lower, settings)
 }
 
 /// A seek table that is older than the last frame would lead tools to the wrong bytes.
 #[test]
 fn seek_table_of_a_file_that_was_changed_meanwhile_is_not_appended() {
     for is_changed in [false, true] {
-        let fs: Arc<dyn FileSystem> = Arc::new(MemFs::default());
-        let lower = file_in(Arc::clone(&fs));
-        let settings = Arc::new(options::of_packing(&codec::zstd::SPEC, false).unwrap());
+        let (file, lower, settings) = new_file();
         let request = Request::default();
-        let opened =
-            OpenBelow { ino: lower.ino, handle: lower.handle, is_writable: true, is_new: true };
-        let file = StoredFile::open(&fs, &settings, &request, opened).unwrap();
-        let data = two_chunks(&settings, 1);
+        let data = vec![1; settings.encoding().chunk_bytes as usize + 1];
         file.write(&request, Place::At(0), &data, WriteOptions::default()).unwrap();
         let steps = file.in_steps(&request).unwrap();
         let closing = unless_gone(closing_in_steps(&steps)).unwrap().flatten().unwrap();
@@ -38,13 +40,8 @@ fn seek_table_of_a_file_that_was_changed_meanwhile_is_not_appended() {
 /// Encoding begins before a writer's turn; another writer may move the end of the file meanwhile.
 #[test]
 fn data_encoded_for_another_offset_is_not_written() {
-    let fs: Arc<dyn FileSystem> = Arc::new(MemFs::default());
-    let lower = file_in(Arc::clone(&fs));
-    let settings = Arc::new(options::of_packing(&codec::zstd::SPEC, false).unwrap());
+    let (file, _, settings) = new_file();
     let request = Request::default();
-    let opened =
-        OpenBelow { ino: lower.ino, handle: lower.handle, is_writable: true, is_new: true };
-    let file = StoredFile::open(&fs, &settings, &request, opened).unwrap();
     let chunk = settings.encoding().chunk_bytes as usize;
     let data: Vec<u8> = (0..3 * chunk).map(|at| (at / chunk) as u8 + 1).collect();
     // If the write begins at chunk 0, chunk 1 gets the bytes 2. If it begins at chunk 1, that chunk
