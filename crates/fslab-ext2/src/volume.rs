@@ -156,7 +156,8 @@ impl Volume {
     }
 
     /// Begins a change: records the time and privileges of its caller. Fails on a read-only volume.
-    /// Flushes first if too much changed metadata is in memory.
+    /// Flushes first if too much changed metadata is in memory, or if the last flush within an
+    /// operation failed.
     pub fn begin(&mut self, request: &Request) -> Result<()> {
         if self.options.read_only {
             return Err(Errno::ROFS.into());
@@ -164,7 +165,7 @@ impl Volume {
         (self.now, self.privileged) = (request.now, request.credentials.uid == 0);
         let late = self.order.late_inodes.len() * self.geometry().inode_size as usize;
         let waiting = self.cache.dirty_bytes() + late + self.order.pending.bytes();
-        if waiting > self.options.dirty_bytes_max {
+        if self.order.must_flush || waiting > self.options.dirty_bytes_max {
             self.flush()?;
         }
         Ok(())

@@ -61,11 +61,13 @@ impl Volume {
     /// Does the same as [`flush`](Self::flush) within an operation, while the file system may be
     /// inconsistent.
     pub(crate) fn flush_within_operation(&mut self) -> Result<()> {
-        for step in self.flush_steps() {
+        let flushed = self.flush_steps().try_for_each(|step| {
             self.flush_step(step)?;
-            self.barrier()?;
-        }
-        self.barrier()
+            self.barrier()
+        });
+        let flushed = flushed.and_then(|()| self.barrier());
+        self.order.must_flush = flushed.is_err();
+        flushed
     }
 
     /// Returns the steps of a flush; none if there are no changes. The caller flushes the device

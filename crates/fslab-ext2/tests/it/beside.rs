@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use fslab_ext2::{Ext2, VolumeOptions, mkfs};
 use fslab_vfs::{Ino, MemoryDevice, OpenMode};
 use fslab_vfs_testing::client::Client;
+use fslab_vfs_testing::crash::overtaking::Verdict;
 use parking_lot::{Condvar, Mutex};
 
 use crate::support::{Access, Watch, Watched, options};
@@ -19,13 +20,13 @@ struct Delays {
 }
 
 impl Watch for Delays {
-    fn see(&self, access: Access<'_>) -> fslab_vfs::Result<()> {
+    fn see(&self, access: Access<'_>) -> fslab_vfs::Result<Verdict> {
         match access {
             Access::Write { .. } => (self.write)(),
             Access::Flush => (self.flush)(),
             _ => {}
         }
-        Ok(())
+        Ok(Verdict::Do)
     }
 }
 

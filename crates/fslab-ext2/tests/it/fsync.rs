@@ -10,6 +10,7 @@ use fslab_ext2::dir::Hasher;
 use fslab_ext2::{Ext2, HashVersion, MkfsOptions, VolumeOptions, mkfs};
 use fslab_vfs::{BlockDevice, FallocateMode, Ino, MemoryDevice, OpenMode, SetAttr};
 use fslab_vfs_testing::client::Client;
+use fslab_vfs_testing::crash::overtaking::Verdict;
 use fslab_vfs_testing::crash::{CrashDevice, Plan};
 use fslab_vfs_testing::environment::seed;
 
@@ -24,11 +25,11 @@ const OTHERS: u32 = 20_000;
 type CountingDevice = Watched<AtomicU64>;
 
 impl Watch for AtomicU64 {
-    fn see(&self, access: Access<'_>) -> fslab_vfs::Result<()> {
+    fn see(&self, access: Access<'_>) -> fslab_vfs::Result<Verdict> {
         if let Access::Write { bytes, is_metadata: true, .. } = access {
             self.fetch_add(bytes.len() as u64, Ordering::Relaxed);
         }
-        Ok(())
+        Ok(Verdict::Do)
     }
 }
 

@@ -9,6 +9,7 @@ mod conformance;
 mod damage;
 mod directories;
 mod exchange;
+mod failures;
 mod faults;
 mod features;
 mod fsync;

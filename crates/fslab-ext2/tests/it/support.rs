@@ -9,6 +9,7 @@ use fslab_ext2::check::{Repaired, Report, check, repair};
 use fslab_ext2::{BlockSize, Ext2, MkfsOptions, VolumeOptions, mkfs};
 use fslab_vfs::{BlockDevice, Errno, FileDevice, Ino, MemoryDevice, Timestamp};
 use fslab_vfs_testing::client::Client;
+use fslab_vfs_testing::crash::overtaking::Verdict;
 use rustix::process::{Resource, Rlimit, setrlimit};
 use tempfile::TempDir;
 
@@ -63,9 +64,9 @@ pub enum Access<'a> {
     Flush,
 }
 
-/// Receives each request to a device before it is executed, and may refuse it.
+/// Receives each request to a device before it is executed, and may refuse or skip it.
 pub trait Watch: Send + Sync {
-    fn see(&self, access: Access<'_>) -> fslab_vfs::Result<()>;
+    fn see(&self, access: Access<'_>) -> fslab_vfs::Result<Verdict>;
 }
 
 /// A watched device in memory.
@@ -82,20 +83,26 @@ impl<W: Watch> BlockDevice for Watched<W> {
         self.memory.read_at(offset, buffer)
     }
     fn write_at(&self, offset: u64, bytes: &[u8]) -> fslab_vfs::Result<()> {
-        self.watch.see(Access::Write { offset, bytes, is_metadata: true })?;
-        self.memory.write_at(offset, bytes)
+        match self.watch.see(Access::Write { offset, bytes, is_metadata: true })? {
+            Verdict::Do => self.memory.write_at(offset, bytes),
+            Verdict::Skip => Ok(()),
+        }
     }
     fn read_data_at(&self, offset: u64, buffer: &mut [u8]) -> fslab_vfs::Result<()> {
         self.watch.see(Access::DataRead)?;
         self.memory.read_at(offset, buffer)
     }
     fn write_data_at(&self, offset: u64, bytes: &[u8]) -> fslab_vfs::Result<()> {
-        self.watch.see(Access::Write { offset, bytes, is_metadata: false })?;
-        self.memory.write_at(offset, bytes)
+        match self.watch.see(Access::Write { offset, bytes, is_metadata: false })? {
+            Verdict::Do => self.memory.write_at(offset, bytes),
+            Verdict::Skip => Ok(()),
+        }
     }
     fn discard(&self, offset: u64, length: u64) -> fslab_vfs::Result<()> {
-        self.watch.see(Access::Discard { offset, length })?;
-        self.memory.discard(offset, length)
+        match self.watch.see(Access::Discard { offset, length })? {
+            Verdict::Do => self.memory.discard(offset, length),
+            Verdict::Skip => Ok(()),
+        }
     }
     fn flush(&self) -> fslab_vfs::Result<()> {
         self.watch.see(Access::Flush)?;
@@ -144,19 +151,19 @@ impl FaultyDevice {
 }
 
 impl Watch for Faults {
-    fn see(&self, access: Access<'_>) -> fslab_vfs::Result<()> {
+    fn see(&self, access: Access<'_>) -> fslab_vfs::Result<Verdict> {
         let fault = match access {
             Access::DataRead => Fault::DataRead,
             Access::Write { is_metadata: true, .. } => Fault::Write,
             Access::Flush => Fault::Flush,
-            _ => return Ok(()),
+            _ => return Ok(Verdict::Do),
         };
         let left = &self.0[fault as usize];
         match left.load(Ordering::Relaxed) {
             0 => Err(Errno::IO.into()),
             times => {
                 left.store(times.saturating_sub(1).max(-1), Ordering::Relaxed);
-                Ok(())
+                Ok(Verdict::Do)
             }
         }
     }

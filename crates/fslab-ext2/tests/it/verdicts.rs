@@ -22,6 +22,7 @@ use fslab_ext2::check::repair;
 use fslab_ext2::{Ext2, MkfsOptions, VolumeOptions, mkfs};
 use fslab_vfs::{BlockDevice, FileSystem, Ino, MemoryDevice, OpenMode};
 use fslab_vfs_testing::client::Client;
+use fslab_vfs_testing::crash::overtaking::Verdict;
 use fslab_vfs_testing::environment::{number, seed};
 use parking_lot::Mutex;
 use rand::seq::IndexedRandom;
@@ -46,14 +47,14 @@ struct Write {
 type Record = Mutex<Vec<Write>>;
 
 impl Watch for Record {
-    fn see(&self, access: Access<'_>) -> fslab_vfs::Result<()> {
+    fn see(&self, access: Access<'_>) -> fslab_vfs::Result<Verdict> {
         let (offset, bytes, is_metadata) = match access {
             Access::Write { offset, bytes, is_metadata } => (offset, bytes.to_vec(), is_metadata),
             Access::Discard { offset, length } => (offset, vec![0; length as usize], false),
-            _ => return Ok(()),
+            _ => return Ok(Verdict::Do),
         };
         self.lock().push(Write { offset: offset as usize, bytes, is_metadata });
-        Ok(())
+        Ok(Verdict::Do)
     }
 }
 

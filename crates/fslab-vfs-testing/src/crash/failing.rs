@@ -67,14 +67,14 @@ impl Fails {
     pub fn heal(&self) {
         self.0.lock().failure = None;
     }
-}
 
-impl Bug for Fails {
-    fn before(&self, _: &dyn FileSystem, _: &Request, _: Ino, call: &Call<'_>) -> Result<Verdict> {
+    /// Counts a changing call of the kind `what`, and decides whether it is performed.
+    ///
+    /// # Errors
+    /// The error of the [`Failure`], if this call fails.
+    pub fn decide(&self, what: &'static str) -> Result<Verdict> {
         let mut plan = self.0.lock();
-        let (Some(failure), Some(what)) = (plan.failure, change(call)) else {
-            return Ok(Verdict::Do);
-        };
+        let Some(failure) = plan.failure else { return Ok(Verdict::Do) };
         plan.calls += 1;
         let number = plan.calls - 1;
         if number == failure.first || (failure.then == Then::Stays && number > failure.first) {
@@ -82,6 +82,12 @@ impl Bug for Fails {
             return failure.errno.map_or(Ok(Verdict::Skip), |errno| Err(errno.into()));
         }
         Ok(Verdict::Do)
+    }
+}
+
+impl Bug for Fails {
+    fn before(&self, _: &dyn FileSystem, _: &Request, _: Ino, call: &Call<'_>) -> Result<Verdict> {
+        change(call).map_or(Ok(Verdict::Do), |what| self.decide(what))
     }
 }
 
