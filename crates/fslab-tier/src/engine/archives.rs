@@ -15,8 +15,8 @@ use crate::stored::Version;
 mod membership;
 
 impl Tier {
-    /// Returns the attached and available archives. Looks for unavailable archives first, which may
-    /// block for long, so no file may be locked meanwhile.
+    /// Returns the attached and available archives. First checks whether unavailable archives are
+    /// back. This may block for long, so the caller must not hold the lock of a file's state.
     #[must_use]
     pub fn archives(&self) -> Vec<Arc<dyn Archive>> {
         self.look_for_archives();
@@ -51,9 +51,9 @@ impl Tier {
         }
     }
 
-    /// Returns the available archives; those that are recorded as holders of a version come first.
-    /// Others may contain it too: a scrub can't record its copies on a file that was renamed
-    /// meanwhile.
+    /// Returns the available archives. Those that should contain a version according to its record
+    /// come first. Others may contain it too: a scrub can't record its new copies on a file that
+    /// was renamed meanwhile.
     pub(super) fn may_hold(&self, version: &Version) -> Vec<Arc<dyn Archive>> {
         let mut archives = self.archives();
         archives.sort_by_key(|archive| !version.copies.contains(&archive.id()));
@@ -66,14 +66,16 @@ impl Tier {
         version: &Version,
         mut ask: impl FnMut(&Arc<dyn Archive>) -> Result<T>,
     ) -> Result<T> {
-        // The error of an archive that is not a recorded holder would not show the cause.
+        // If all archives that should contain the version are missing, this is the cause to report.
+        // The errors of other archives would not show it.
         let missing = self.is_there(version).err();
         let answer =
             first_answer(self.may_hold(version), || self.no_copy(version), |one| ask(&one));
         answer.map_err(|error| missing.unwrap_or(error))
     }
 
-    /// Returns all archives that the tier's home lists, that are attached, or that have copies.
+    /// Returns the state of each archive that the tier's home lists, that is attached, or that has
+    /// copies.
     ///
     /// # Errors
     /// Errors of the catalogue.
@@ -158,7 +160,7 @@ impl Tier {
         unavailable.map(|archive| self.name_of_archive(archive.id())).collect()
     }
 
-    /// Fails if no recorded holder of a version is attached and available.
+    /// Fails if none of the archives that should contain a version is attached and available.
     pub(super) fn is_there(&self, version: &Version) -> Result<()> {
         if self.holders(version).is_empty() { Err(self.no_copy(version)) } else { Ok(()) }
     }
@@ -173,7 +175,6 @@ impl Tier {
         self.look_for_archives();
         let mut missing: BTreeMap<Id, u64> = BTreeMap::new();
         self.each_copy(&mut |_, archive| *missing.entry(archive).or_default() += 1)?;
-        // A detached archive is not expected to be attached.
         missing.retain(|archive, _| {
             !self.is_attached(*archive) && self.usage_of(*archive) != ArchiveUsage::Detached
         });
@@ -184,8 +185,8 @@ impl Tier {
         Ok(missing.iter().map(line).collect())
     }
 
-    /// Calls `visit` with each recorded object and each archive that contains it according to the
-    /// catalogue.
+    /// Calls `visit` with each object that is not pending and each archive that contains it
+    /// according to the catalogue.
     fn each_copy(&self, visit: &mut dyn FnMut(&ObjectRow, Id)) -> Result<()> {
         self.catalogue.for_each(&mut |row| {
             if row.state != ObjectState::Pending {

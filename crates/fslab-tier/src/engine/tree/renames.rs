@@ -2,8 +2,8 @@
 //! missed by the walk, and its object recorded as unneeded.
 //!
 //! So every inode that got a new name is visited after the walk, with its contents. It is visited
-//! only once: an inode that is moved into it later gets a new name itself. Otherwise a program that
-//! renames a file repeatedly would keep a scan from ending.
+//! only once, so that a program that renames a file repeatedly can't keep a scan from ending. That
+//! suffices, because an inode that is moved into it later gets a new name itself.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -33,12 +33,12 @@ pub(super) struct Renames {
 /// Inodes that were renamed since a scan began.
 #[derive(Default)]
 struct Noted {
-    /// Whether each inode was visited after the walk. A number may be reused, but only for a file
-    /// created meanwhile, which needs no visit.
+    /// The renamed inodes, each with whether it was visited after the walk. An inode number may be
+    /// reused meanwhile, but only for a new file, which needs no visit.
     inodes: HashMap<Ino, bool>,
     /// Inodes that are still to be visited.
     pending: Vec<Found>,
-    /// Whether the set lacks a renamed inode.
+    /// Whether a renamed inode may be missing from `inodes`.
     has_gaps: bool,
     /// Whether the walk has ended and the renamed inodes are being visited.
     is_behind: bool,
@@ -64,7 +64,7 @@ impl Noted {
 }
 
 impl Tier {
-    /// Creates or changes names, and records their inodes if a scan is running.
+    /// Calls `work`, which creates or changes names, and records their inodes if a scan is running.
     pub(crate) fn naming<T>(
         &self,
         names: &[(Ino, Name<'_>)],
@@ -108,7 +108,8 @@ impl Tier {
         if was_all_seen { Ok(skipped) } else { Err(missed()) }
     }
 
-    /// Walks like [`Self::walk_all`]; also returns whether no inode was missed.
+    /// Walks like [`Self::walk_all`], but returns whether all inodes were visited instead of
+    /// failing.
     ///
     /// # Errors
     /// Errors of the lower file system and of `visit`; [`Error::Interrupted`].
@@ -140,7 +141,7 @@ impl Tier {
         walked.map(|skipped| (skipped, noted.is_some_and(|noted| !noted.has_gaps)))
     }
 
-    /// Whether the walk has reached the renamed inodes.
+    /// Whether the walk has ended, so that the renamed inodes are now being visited.
     pub(super) fn is_walking_renamed(&self) -> bool {
         self.tree.renames.noted.lock().as_ref().is_some_and(|noted| noted.is_behind)
     }
