@@ -14,8 +14,8 @@
 //! `shutdown`: stops an engine. `docs/formats/tier.md` describes the protocols and why they are
 //! safe.
 //!
-//! The folders and this file import each other, because each folder implements a part of [`Tier`],
-//! and the fields of [`Tier`] hold the state of all folders.
+//! The folders and this file import each other: each folder implements a part of [`Tier`], and this
+//! file defines the struct with all of their state.
 //!
 //! Locks: the engine locks a file's state while it changes the lower file, but never while it calls
 //! an archive. The locks of the recall queue and of the table of files in use are held only
@@ -76,7 +76,8 @@ pub struct Settings {
     pub tier: Id,
     /// Whether the tree is read-only. Recalled blocks are then kept in memory.
     pub read_only: bool,
-    /// Copies that a file needs before its bytes may be released; 0 is treated as 1.
+    /// Number of copies in archives that a file needs before its bytes may be released; 0 is
+    /// treated as 1.
     pub copies: usize,
     /// The zstd level of archived blocks; 0 for no compression.
     pub level: i32,
@@ -86,10 +87,10 @@ pub struct Settings {
     pub keep: Duration,
     /// The maximum time that a program waits for a recall; `None` for no limit.
     pub patience: Option<Duration>,
-    /// The error that a program receives when its wait has reached [`Self::patience`].
+    /// The error that a program receives if its wait takes longer than [`Settings::patience`].
     pub late: Errno,
     /// Programs that may not recall files. Their accesses to offline blocks fail with
-    /// [`Self::late`] at once.
+    /// [`Settings::late`] at once.
     pub deny: DenyList,
     /// The order in which the recalls of one user are served.
     pub order: Arc<dyn Order>,
@@ -291,8 +292,8 @@ impl Tier {
     }
 
     /// Opens a lower file for reading. If the engine's user may not read it, read permission is
-    /// added and then removed again. The file's state is locked meanwhile, to hide the changed
-    /// permissions.
+    /// added and then removed again. The file's state is locked meanwhile, so that the mount does
+    /// not show the changed permissions.
     fn open_to_read(&self, file: &TieredFile) -> fslab_vfs::Result<OwnFile> {
         let _state = file.lock();
         self.open_own(file.ino(), false)
@@ -324,7 +325,7 @@ pub(crate) fn claim(lower: &dyn FileSystem) -> Result<()> {
     }
 }
 
-/// Fails unless a tree belongs to this tier.
+/// Checks that a tree belongs to a tier.
 pub(crate) fn check_mark(lower: &dyn FileSystem, tier: Id, marks: Marks) -> Result<()> {
     let mark = marks.read_tree(lower);
     let mark = mark.map_err(|error| Error::Refused { what: format!("the tree: {error}") })?;

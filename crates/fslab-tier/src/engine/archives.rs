@@ -51,8 +51,8 @@ impl Tier {
         }
     }
 
-    /// Returns the available archives. Those that should contain a version according to its record
-    /// come first. Others may contain it too: a scrub can't record its new copies on a file that
+    /// Returns the available archives. Those that are recorded as having a copy of a version come
+    /// first. Others may have a copy, too, because a scrub can't record new copies on a file that
     /// was renamed meanwhile.
     pub(super) fn may_hold(&self, version: &Version) -> Vec<Arc<dyn Archive>> {
         let mut archives = self.archives();
@@ -60,14 +60,14 @@ impl Tier {
         archives
     }
 
-    /// Returns the result of the first archive that contains a version and does not fail.
+    /// Calls `ask` with each archive that may contain a version, until a call returns a result.
     pub(super) fn ask_holders<T>(
         &self,
         version: &Version,
         mut ask: impl FnMut(&Arc<dyn Archive>) -> Result<T>,
     ) -> Result<T> {
-        // If all archives that should contain the version are missing, this is the cause to report.
-        // The errors of other archives would not show it.
+        // If all archives with a recorded copy are missing, this is the cause to report. The errors
+        // of other archives would not show it.
         let missing = self.is_there(version).err();
         let answer =
             first_answer(self.may_hold(version), || self.no_copy(version), |one| ask(&one));
@@ -146,21 +146,21 @@ impl Tier {
         }
     }
 
-    /// Returns the archives with a copy of a version that are unavailable or not attached, for
-    /// messages.
+    /// Returns the names of archives that have a copy of a version, but are unavailable or not
+    /// attached. The names are for messages.
     pub(super) fn missing_holders(&self, version: &Version) -> Vec<String> {
         let missing = version.copies.iter().filter(|id| !self.is_attached(**id));
         missing.map(|id| self.name_of_archive(*id)).collect()
     }
 
-    /// Returns the unavailable archives, for messages.
+    /// Returns the names of the unavailable archives, for messages.
     pub(super) fn unavailable_archives(&self) -> Vec<String> {
         let archives = self.archives.read().clone();
         let unavailable = archives.iter().filter(|archive| archive.why_unavailable().is_some());
         unavailable.map(|archive| self.name_of_archive(archive.id())).collect()
     }
 
-    /// Fails if none of the archives that should contain a version is attached and available.
+    /// Fails if no archive with a recorded copy of a version is attached and available.
     pub(super) fn is_there(&self, version: &Version) -> Result<()> {
         if self.holders(version).is_empty() { Err(self.no_copy(version)) } else { Ok(()) }
     }
@@ -169,8 +169,8 @@ impl Tier {
         Error::NoCopy { missing: self.missing_holders(version) }
     }
 
-    /// Returns a line for each archive with copies that is unavailable or not attached, because its
-    /// copies can't be verified. Detached archives are skipped.
+    /// Returns a message for each archive whose copies can't be verified, because it is unavailable
+    /// or not attached. Detached archives are skipped.
     pub(super) fn missing_archives(&self) -> Result<Vec<String>> {
         self.look_for_archives();
         let mut missing: BTreeMap<Id, u64> = BTreeMap::new();
@@ -185,8 +185,8 @@ impl Tier {
         Ok(missing.iter().map(line).collect())
     }
 
-    /// Calls `visit` with each object that is not pending and each archive that contains it
-    /// according to the catalogue.
+    /// Calls `visit` for each copy in the catalogue, with the object and the archive. Copies of
+    /// pending objects are skipped.
     fn each_copy(&self, visit: &mut dyn FnMut(&ObjectRow, Id)) -> Result<()> {
         self.catalogue.for_each(&mut |row| {
             if row.state != ObjectState::Pending {

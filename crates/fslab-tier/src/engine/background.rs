@@ -1,4 +1,5 @@
-//! Control of the mount's background thread, so that the shutdown of the engine can stop it.
+//! Control of the mount's background thread, which runs maintenance rounds. The shutdown of the
+//! engine uses it to stop the thread.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -67,8 +67,8 @@ impl Tier {
     pub(super) fn delete_rows(&self, rows: &[ObjectRow]) -> Result<u64> {
         let mut rows = rows.to_vec();
         rows.retain(|row| self.is_in_writable(&row.version));
-        // Rows are deleted before objects. A row without an object would refer to a copy that does
-        // not exist, but an object without a row is found by the next scan.
+        // Rows are deleted before objects. A row without an object would refer to a missing copy,
+        // but the next scan finds an object without a row.
         let unused = self.catalogue.remove(&rows)?;
         let archives = self.writable_archives();
         let deleted: Vec<Result<()>> =
@@ -92,9 +92,9 @@ impl Tier {
     /// After a crash, a removed name may exist again, with a file that needs its object. So
     /// removals of names are made durable before objects are deleted, and after a crash, every file
     /// is examined first. Every file is also examined if no scan has run since an object was
-    /// recorded as unneeded. That record may be wrong, for example after a scan without a file
-    /// system that is mounted in the tree. Objects with a copy in an unavailable archive are kept
-    /// until that copy can be deleted, too.
+    /// recorded as unneeded. That record may be wrong, for example if a part of the tree was not
+    /// mounted during a scan. Objects with a copy in an unavailable archive are kept until that
+    /// copy can be deleted, too.
     ///
     /// # Errors
     /// If another tree writes to all archives; errors of the catalogue, of the lower file system
@@ -170,8 +170,8 @@ impl Tier {
         Ok(())
     }
 
-    /// Returns the next rows after the object `behind` that may be deleted: a scan has confirmed
-    /// that they are unneeded, and their retention time is over.
+    /// Returns the next rows after the object `behind` that may be deleted. Their retention time is
+    /// over, and a scan has confirmed that they are unneeded.
     fn due(&self, behind: Option<Id>, scanned: u64) -> Result<Vec<ObjectRow>> {
         let now = self.around.calendar.now();
         let mut due: Vec<ObjectRow> = Vec::new();
@@ -214,8 +214,7 @@ impl Tier {
     }
 
     /// Whether the file at a row's path refers to the row's object, or may do so because it can't
-    /// be read. The file may be another inode if it is a stub, because moving a tree creates such
-    /// stubs.
+    /// be read. A stub that is another inode is included, because moving a tree creates such stubs.
     fn may_be_named(&self, row: &ObjectRow) -> bool {
         let names_it = |(attr, known): &(Attr, Residency)| {
             let means_it = self.around.is_of(row.inode, attr) || !known.offline.is_empty();

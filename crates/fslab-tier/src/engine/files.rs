@@ -377,8 +377,8 @@ impl FileState {
         self.known().is_some_and(|known| !known.offline.is_empty())
     }
 
-    /// Whether some blocks of a range are treated as offline again since a sync failed. Programs
-    /// that read these blocks before may have read zeros.
+    /// Whether some blocks of a range are treated as offline again because a sync failed. Programs
+    /// that read these blocks meanwhile may have read zeros.
     pub(super) fn has_lost(&self, blocks: Range<u64>) -> bool {
         let is_offline = |known: &KnownResidency| known.offline.meets(blocks);
         self.sync_failed && self.known().is_some_and(is_offline)
@@ -398,7 +398,7 @@ impl FileState {
         Ok(self.own.insert(own))
     }
 
-    /// Closes the lower file unless a program has it open. Otherwise archiving a bundle of
+    /// Closes the lower file unless a program has it open. Without this, archiving a bundle of
     /// thousands of files would keep as many descriptors open.
     pub(super) fn close_unused(&mut self) {
         if self.handles == 0 {

@@ -78,8 +78,7 @@ impl Recalls {
         }
         let limit = (Arc::clone(&around.clock), settings.call_limit);
         let queue = Arc::downgrade(&self.queue);
-        // Called when the archive responds again: the recalls that were postponed because of it are
-        // retried.
+        // Called when the archive responds again. Postponed recalls are then retried.
         let returned = move || queue.upgrade().iter().for_each(|queue| queue.resume_postponed());
         Arc::new(TimeoutArchive::new(archive, limit, Box::new(returned)))
     }
@@ -320,7 +319,8 @@ impl Tier {
         self.ask(file, state, ahead, request, Class::Ahead)
     }
 
-    /// From now on, requests wait for recalls without a thread, if their sender supports deferral.
+    /// Enables deferral: requests then wait for recalls without a thread, if their sender supports
+    /// that.
     pub(crate) fn accept_offers(&self) {
         self.recalls.defers.store(true, Ordering::SeqCst);
     }

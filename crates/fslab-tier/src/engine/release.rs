@@ -114,8 +114,8 @@ impl Tier {
         Ok(Releasable { version, copies, blocks })
     }
 
-    /// Frees blocks under an exclusive lease on the file. None is freed unless all of them have the
-    /// archived bytes.
+    /// Frees blocks under an exclusive lease on the file. They are freed only if all of them have
+    /// the archived bytes.
     fn release_slice(
         &self,
         file: &TieredFile,

@@ -36,8 +36,8 @@ impl Repair<'_> {
     /// Rewrites the container.
     ///
     /// # Errors
-    /// Errors of an archive. The container is then unchanged, unless only its last step failed: see
-    /// [`Upload::finish`](crate::archive::Upload::finish).
+    /// Errors of an archive. The container is then unchanged, unless only the last step of the
+    /// repair failed: see [`Upload::finish`](crate::archive::Upload::finish).
     pub(super) fn run(&self, pace: Pace<'_>) -> Result<()> {
         let part = self.part;
         let container = (self.kind, part.container);
@@ -64,8 +64,8 @@ impl Repair<'_> {
         Error::archive(archive.label(), self.part.container)
     }
 
-    /// Returns the number of bytes from an offset to the next boundary: a multiple of `piece`, the
-    /// start or end of the part, or the end of the container.
+    /// Returns the number of bytes from an offset to the next boundary. Boundaries are the
+    /// multiples of `piece`, the start and end of the part, and the end of the container.
     fn piece_at(&self, offset: u64, piece: u64) -> u64 {
         let first = self.part.offset;
         let bounds = [first, first + self.part.length, self.length, (offset / piece + 1) * piece];
@@ -125,7 +125,7 @@ fn is_unreadable(error: &io::Error) -> bool {
     Errno::from_io_error(error) == Some(Errno::IO)
 }
 
-/// Whether the bytes are missing or damaged.
+/// Whether an error means that the bytes are missing or damaged.
 fn is_gone(error: &io::Error) -> bool {
     matches!(error.kind(), ErrorKind::InvalidData | ErrorKind::UnexpectedEof | ErrorKind::NotFound)
 }
@@ -148,7 +148,7 @@ pub(in crate::engine) fn listed(archive: &Arc<dyn Archive>, part: Location) -> R
     Err(Error::damaged(archive.label(), container, what))
 }
 
-/// Returns the first of several copies of a bundle that has a list, and that list.
+/// Returns the first copy of a bundle that has an intact list, and the contents from that list.
 pub(super) fn first_listed<'a>(
     copies: impl IntoIterator<Item = &'a Arc<dyn Archive>>,
     part: Location,

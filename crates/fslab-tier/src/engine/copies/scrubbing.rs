@@ -175,7 +175,7 @@ impl Scrub<'_> {
             self.made.push(row.version.clone());
             self.note_made(BATCH)?;
         }
-        // Only in a bundle is an object at an offset above 0, because a bundle begins with a list.
+        // An object at an offset above 0 is in a bundle, because a bundle begins with a list.
         let location = row.version.location;
         if location.offset > 0 && self.bundles.insert(location.container) {
             self.lists(&row)?;
@@ -254,7 +254,7 @@ impl Scrub<'_> {
         self.drained == Some(archive.id())
     }
 
-    /// Returns the archives that accept copies and are not recorded as holders of an object.
+    /// Returns the archives that accept copies and have no recorded copy of an object.
     fn others(&self, row: &ObjectRow) -> Vec<Arc<dyn Archive>> {
         let mut archives = self.tier.active_archives();
         archives.retain(|archive| !row.version.copies.contains(&archive.id()));
@@ -481,7 +481,7 @@ fn whole_list(archive: &Arc<dyn Archive>, place: &Location) -> Result<[u8; 32]> 
     let length =
         archive.length((KIND, container)).map_err(Error::archive(archive.label(), container))?;
     if place.offset > 0 && length != place.offset + place.length {
-        return Err(list.damaged(Corrupt("its length has changed")));
+        return Err(list.damaged(Corrupt("the bundle does not end with its list")));
     }
     Ok(list.version().root)
 }

@@ -1,4 +1,4 @@
-//! Verifying and scrubbing of archived trees. Each archive has its own.
+//! Verifying and scrubbing of archived trees. Each archive has its own archived trees.
 
 use std::sync::Arc;
 

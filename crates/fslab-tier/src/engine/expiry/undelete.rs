@@ -62,7 +62,7 @@ impl Tier {
         // in an archive to which others may write, so each holder must be authentic.
         let is_trusting = row.inode != Id::default()
             || self.holders(&row.version).iter().all(|archive| archive.is_authentic());
-        // Recorded, so that the shutdown of the engine makes the file's directory durable.
+        // So the shutdown of the engine also makes the file's directory durable.
         self.lifecycle.note_change();
         let poison = self.settings.poison;
         let options = Options { trust: is_trusting, poison, ..Options::default() };

@@ -8,7 +8,7 @@
 //!
 //! A file without holes may have been rewritten completely, including zeros. Then none of its
 //! blocks is offline. It is treated as rewritten only if its modification time or size differs, and
-//! if the engine has neither changed nor moved any of its bytes.
+//! the engine has neither changed nor moved its bytes.
 
 use std::ops::Range;
 

@@ -30,14 +30,14 @@ pub enum Durable {
     /// At the next sync of the file. A power cut may undo the change, because the previous value is
     /// equally valid.
     Later,
-    /// Before the function returns that writes the xattr.
+    /// Before the call that writes the xattr returns.
     Now,
 }
 
 impl Tier {
-    /// Syncs a file's bytes, and then records in its xattr which blocks are offline. If that
-    /// removes truncated blocks from the xattr, the change is made durable at once, because a later
-    /// extension of the file does not check for them.
+    /// Syncs a file's bytes, and then records in its xattr which blocks are offline. The removal of
+    /// truncated blocks from the xattr is made durable at once, because a later extension of the
+    /// file does not check for them.
     pub(in crate::engine) fn record(&self, state: &mut FileState, durable: Durable) -> Result<()> {
         self.sync_below(state)?;
         let size = self.attr_below(state.ino, None)?.size;
@@ -238,7 +238,7 @@ impl Tier {
     }
 }
 
-/// Whether the xattr wrongly records as offline either blocks past the end of a file, or its
+/// Whether the xattr records too many blocks as offline: blocks past the end of a file, or its
 /// incomplete last block although that is resident.
 fn names_too_much(known: &KnownResidency, size: u64) -> bool {
     behind(&known.recorded.offline, size) != behind(&known.offline, size)

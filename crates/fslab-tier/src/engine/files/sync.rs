@@ -42,9 +42,10 @@ impl Tier {
             content");
         state.sync_failed = true;
         if let Err(error) = state.own(self).and_then(|own| own.drop_pages()) {
-            tracing::error!(%error, "{name}: may show lost bytes until it is closed");
+            tracing::error!(%error, "{name}: may show lost data until it is closed");
         }
-        // An unknown size limits no range, but such a file can't be read anyway.
+        // If the size is unknown, all recorded blocks are treated as offline; such a file can't be
+        // read anyway.
         let size = self.attr_below(state.ino, None).map_or(u64::MAX, |attr| attr.size);
         let Some(known) = state.known_mut() else { return };
         let mut recalled = known.recorded.offline.clone();

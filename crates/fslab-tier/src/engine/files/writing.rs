@@ -23,7 +23,7 @@ use crate::stored::format::{blocks_met, blocks_of};
 struct Change {
     offset: u64,
     length: u64,
-    /// Minimum size of the file afterwards.
+    /// Minimum size of the file after the change.
     grows_to: u64,
 }
 

@@ -43,18 +43,18 @@ struct Gathered {
     job: Job,
     /// Keeps the inode's lookup reference until the file is processed.
     _found: Found,
-    /// Other names under which the file was to be archived in the meantime.
+    /// Other names under which the file was submitted since.
     names: Vec<Vec<u8>>,
     contents: Contents,
 }
 
 impl Gathered {
-    /// Reports the outcome for each name under which the file was to be archived.
+    /// Reports the outcome for each name under which the file was submitted.
     fn tell(&self, outcome: Result<Archived>, told: &mut OutcomeSink<'_>) -> Result<()> {
         let is_busy = matches!(&outcome, Err(crate::Error::Busy { .. }));
         let is_archived = outcome.is_ok();
         told(&self.job.path, outcome)?;
-        let why = "could not be archived under another of its names";
+        let why = "was not archived, because archiving it under another name failed";
         self.names.iter().try_for_each(|name| match (is_archived, is_busy) {
             (true, _) => told(name, Ok(Archived::Before)),
             (_, true) => told(name, Err(crate::Error::busy(name, why))),
@@ -137,8 +137,8 @@ impl Archiver<'_> {
         }
     }
 
-    /// Archives the gathered files if they have waited for [`WAIT_MAX`]. Callers that are busy with
-    /// other files call this regularly.
+    /// Archives the gathered files if the first of them has waited for a minute. Callers that are
+    /// busy with other files call this regularly.
     ///
     /// # Errors
     /// As [`Self::archive`].
@@ -154,8 +154,7 @@ impl Archiver<'_> {
         self.bytes >= BUNDLE_BYTES || self.gathered.len() == MEMBERS_MAX
     }
 
-    /// Reads a file into the bundle. Returns an outcome only if the file is finished and was not
-    /// added to the bundle.
+    /// Reads a file into the bundle. Returns an outcome only if the file was not added.
     fn gather(&mut self, ino: Ino, path: &[u8]) -> Result<Option<Archived>> {
         let found = Found::at(&self.tier.lower, path).map_err(crate::Error::below(path))?;
         if found.ino() != ino {
@@ -253,7 +252,7 @@ fn tell_all(gathered: &[Gathered], error: crate::Error, told: &mut OutcomeSink<'
 
 impl Tier {
     /// Writes files to one container, in the order of their pending rows; returns the rows with
-    /// their locations. If that fails, the container is deleted from all archives that respond.
+    /// their locations. If writing fails, the container is deleted from all archives that respond.
     pub(super) fn put_bundle<'a>(
         &self,
         mut rows: Vec<ObjectRow>,
@@ -280,7 +279,7 @@ impl Tier {
         let places = rows.iter().map(|row| (row.version.object, row.version.location));
         let bundle = enclose(&heading, &places.collect::<Vec<_>>(), &objects)?;
         if bundle.len() as u64 > BUNDLE_BYTES_MAX {
-            let what = "too many bytes for one bundle, including its metadata".to_owned();
+            let what = "the files and their metadata are too large for one bundle".to_owned();
             return Err(crate::Error::Refused { what });
         }
         self.catalogue.put(&rows)?;

@@ -62,9 +62,9 @@ impl Tier {
         self.archives().iter().try_for_each(check_writable)
     }
 
-    /// Calls `copy` with the archives that are to receive copies. If one of them fails, calls it
-    /// again with others, as long as there are enough. If it fails, `copy` itself must delete the
-    /// partial copies.
+    /// Calls `copy` with the archives that are to receive copies. If an archive fails, calls `copy`
+    /// again with others, as long as there are enough. Before `copy` returns an error, it must
+    /// delete the partial copies.
     pub(in crate::engine) fn with_copy_targets<T>(
         &self,
         mut copy: impl FnMut(&[Arc<dyn Archive>]) -> Result<T>,

@@ -1,4 +1,4 @@
-//! Repacking: copies the needed objects of a mostly dead bundle into a new bundle.
+//! Repacking: copies the needed objects of a mostly unneeded bundle into a new bundle.
 //!
 //! The new bundle is made from the archives, so no file is recalled. It contains new objects of the
 //! same versions. The files' xattrs durably refer to the new objects before the old ones are
@@ -33,7 +33,7 @@ struct Moving {
     contents: Contents,
 }
 
-/// The objects of a bundle that have rows.
+/// A summary of the objects of a bundle that have rows in the catalogue.
 #[derive(Default)]
 struct Needed {
     bytes: u64,
@@ -69,8 +69,7 @@ impl Tier {
         let mut needed: HashMap<Id, Needed> = HashMap::new();
         self.catalogue.for_each(&mut |row| {
             let Location { container, offset, length } = row.version.location;
-            // Only in a bundle is an object at an offset above 0, because a bundle begins with a
-            // list.
+            // An object at an offset above 0 is in a bundle, because a bundle begins with a list.
             if offset > 0 {
                 let needed = needed.entry(container).or_default();
                 needed.bytes += length;

@@ -147,7 +147,8 @@ impl Tier {
             return;
         }
         state.flight.remove(&recall.block);
-        // Dropping a recall ends a use of its file, and the last use locks the state.
+        // Unlocked first: ending a recall drops a use of its file, and dropping the last use locks
+        // the state.
         drop(state);
         recall.end(Err(Errno::IO));
     }
@@ -179,8 +180,8 @@ impl Tier {
     }
 
     /// Returns a block from the first available archive with an intact copy of it, or combined from
-    /// several damaged copies. The result is [`Fetched::Unavailable`] only if an archive that
-    /// should contain the version is unavailable, and no available one of these archives failed.
+    /// several damaged copies. The result is [`Fetched::Unavailable`] only if an archive with a
+    /// recorded copy is unavailable, and no other archive with a recorded copy failed.
     pub(in crate::engine) fn fetch(
         &self,
         file: &TieredFile,
@@ -206,8 +207,7 @@ impl Tier {
             match read {
                 Ok(bytes) => return Ok(Fetched::Block(bytes)),
                 Err(error) if error.is_unavailable() => is_unavailable |= is_said_to_hold(archive),
-                // Archives that should not contain the version are tried too, but their failures
-                // are expected.
+                // Archives without a recorded copy are tried, too, but their failures are expected.
                 Err(_) if is_unavailable && !is_said_to_hold(archive) => {}
                 Err(error) => {
                     has_failed |= is_said_to_hold(archive);
@@ -273,9 +273,9 @@ impl Tier {
         };
         own.set_modified(before.modified)?;
         if let Err(error) = own.give_back(&privileges) {
-            // Only a warning, because no program gains privileges by the loss.
+            // Only a warning, because no program gains privileges by this loss.
             let name = self.name(state.ino);
-            tracing::warn!(%error, "{name}: lost its set-id bits or capabilities");
+            tracing::warn!(%error, "{name}: can't restore set-id bits or capabilities");
         }
         written?;
         if let Some(known) = state.known_mut() {
@@ -296,7 +296,7 @@ impl Tier {
     }
 }
 
-/// Size in bytes of the aligned pieces of a block that remain holes if they contain only zeros.
+/// Size in bytes of the aligned pieces of a block. A piece that contains only zeros remains a hole.
 const PIECE: usize = 4096;
 
 /// Writes a block except for the ranges that must be kept. If no range is kept, pieces of zeros

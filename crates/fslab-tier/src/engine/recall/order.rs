@@ -49,9 +49,9 @@ pub(super) enum Place {
 /// An order in which recalls are served, defined by a sort key.
 pub trait Order: Send + Sync + std::fmt::Debug {
     /// Returns the sort key of a recall at a position. The next recall is the one with the lowest
-    /// key above the key of the last served recall, whatever the class and user of that one. If no
-    /// key is above it, the lowest key comes next. Recalls with equal keys are served in the order
-    /// of their requests.
+    /// key above that of the last served recall, which may have another class or user. If no key is
+    /// above it, the lowest key comes next. Recalls with equal keys are served in the order of
+    /// their requests.
     fn key(&self, position: Position) -> Position;
 }
 

@@ -182,8 +182,8 @@ impl Pending {
         queued.chain(self.postponed.values()).cloned().collect()
     }
 
-    /// Returns a user's surplus recalls that no program waits for: the oldest of each class above
-    /// [`OF_A_USER_MAX`], and all postponed ones.
+    /// Returns a user's surplus recalls that no program waits for: all postponed ones, and in each
+    /// class the oldest in excess of [`OF_A_USER_MAX`].
     pub fn surplus(&self, user: u32) -> Vec<Arc<Recall>> {
         let own = self.classes.values().filter_map(|users| users.by_user.get(&user));
         let surplus = own.flat_map(|own| {

@@ -99,7 +99,7 @@ impl Queue {
     }
 
     /// Moves a recall to a more urgent class, unless it has begun. A postponed recall is also
-    /// requeued, because another program now waits for it, maybe with an earlier time limit.
+    /// requeued, because another program now waits for it, and its time limit may be earlier.
     /// Read-ahead does not requeue it.
     pub fn promote(&self, recall: &Arc<Recall>, class: Class) {
         let mut pending = self.waiting.lock();
@@ -146,8 +146,8 @@ impl Queue {
         self.waiting.lock().list()
     }
 
-    /// Returns a user's surplus recalls that no program waits for: the oldest of each class above
-    /// [`OF_A_USER_MAX`], and all postponed ones.
+    /// Returns a user's surplus recalls that no program waits for: all postponed ones, and in each
+    /// class the oldest in excess of [`OF_A_USER_MAX`].
     pub fn surplus(&self, user: u32) -> Vec<Arc<Recall>> {
         self.waiting.lock().surplus(user)
     }

@@ -38,8 +38,8 @@ impl Tier {
         }
     }
 
-    /// Counts a scan as an opening, because its results are wrong for a snapshot that was taken
-    /// before.
+    /// Counts a scan as an opening, so that an older snapshot of the tree is detected, for which
+    /// the results of the scan are wrong.
     pub(super) fn advance_open_epoch(&self) -> Result<()> {
         let Some(uses) = self.catalogue.open_epoch()? else { return Ok(()) };
         let written = self.around.marks.write_open_epoch(&*self.lower, uses + 1);

@@ -14,9 +14,8 @@ impl Tier {
     /// Removes a name of a file. If it was the last name, the file's object is recorded as
     /// unneeded.
     ///
-    /// The file's state is locked, so that its xattr can't change meanwhile. If the file is
-    /// archived or repacked at the same time, either that is recorded before the removal, or it
-    /// fails because the file has no name.
+    /// The file's state is locked, so that its xattr can't change meanwhile. A concurrent archiving
+    /// or repacking is either recorded before the removal, or fails because the file has no name.
     pub(crate) fn removing<T>(
         self: &Arc<Self>,
         (parent, name): (Ino, Name<'_>),
@@ -35,7 +34,7 @@ impl Tier {
     }
 
     /// Returns the object of a file that has only one name left. The caller holds the lock of the
-    /// file's state. If an error prevents this, returns `None`; a scan then finds the unneeded
+    /// file's state. If this can't be determined, returns `None`; a scan then finds the unneeded
     /// object.
     fn last_to_name(&self, ino: Ino) -> Option<Id> {
         let residency = self.residency_at_rest(ino).ok()??;

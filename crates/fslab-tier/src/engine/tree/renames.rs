@@ -33,7 +33,7 @@ pub(super) struct Renames {
 /// Inodes that were renamed since a scan began.
 #[derive(Default)]
 struct Noted {
-    /// The renamed inodes, each with whether it was visited after the walk. An inode number may be
+    /// Maps each renamed inode to whether it was visited after the walk. An inode number may be
     /// reused meanwhile, but only for a new file, which needs no visit.
     inodes: HashMap<Ino, bool>,
     /// Inodes that are still to be visited.
@@ -108,8 +108,8 @@ impl Tier {
         if was_all_seen { Ok(skipped) } else { Err(missed()) }
     }
 
-    /// Walks like [`Self::walk_all`], but returns whether all inodes were visited instead of
-    /// failing.
+    /// Walks like [`Self::walk_all`], but does not fail if an inode was missed. Also returns
+    /// whether all inodes were visited.
     ///
     /// # Errors
     /// Errors of the lower file system and of `visit`; [`Error::Interrupted`].
@@ -174,8 +174,8 @@ impl Tier {
 fn missed() -> Error {
     Error::Refused {
         what: format!(
-            "not every file was seen, so no object is treated as unneeded: during the scan, more \
-             than {NOTED_MAX} files were renamed, or a renamed file could not be found again; scan \
+            "not every file was seen: during the scan, more than {NOTED_MAX} files were renamed, \
+             or a renamed file could not be found again. No object is treated as unneeded; scan \
              once more"
         ),
     }

@@ -24,7 +24,7 @@ use crate::stored::residency::{Residency, Unreadable};
 pub struct Scanned {
     /// Number of regular files.
     pub files: u64,
-    /// Number of archived files among them.
+    /// Number of regular files that are archived.
     pub archived: u64,
     /// Number of files whose bytes are partly or wholly offline.
     pub offline: u64,
@@ -67,10 +67,10 @@ impl Tier {
         self.scan_with_progress(request, &mut |_| Ok(()))
     }
 
-    /// Scans the tree, then the archives.
+    /// Scans the tree and then the archives, and reports the results so far to `heard`.
     ///
-    /// Nothing is repacked or expired meanwhile. If a repack replaced the object of a file that the
-    /// scan has already visited, the new object would seem unneeded and the old one needed.
+    /// Nothing is repacked or expired meanwhile. If a repack replaced the object of a file that was
+    /// already visited, the new object would seem unneeded and the old one needed.
     ///
     /// # Errors
     /// Errors of the lower file system, the catalogue, archives and `heard`.
@@ -257,7 +257,7 @@ impl Scan<'_> {
                     residency = again;
                 }
                 Some(again) if !is_gone => return Ok(Some((again, row))),
-                // The file has no name left; the removal of its last name is recorded elsewhere.
+                // The file has no name left. The function that removes the last name records that.
                 _ => return Ok(None),
             }
         }
@@ -310,8 +310,8 @@ impl Scan<'_> {
         };
         let (tier, mut behind) = (self.tier, None);
         loop {
-            // The files that are being archived are listed before and after the rows are read, so
-            // that uploads that end or begin in between are included.
+            // Files that are being archived are listed before and after the rows are read, to
+            // include uploads that end or begin in between.
             let mut archived = tier.inodes_archived()?;
             // Rows are handled in batches, which bounds memory use.
             let mut unseen = Vec::new();
