@@ -15,7 +15,7 @@
 //! safe.
 //!
 //! The folders and this file import each other: each folder implements a part of [`Tier`], and this
-//! file defines the struct with all of their state.
+//! file defines the struct.
 //!
 //! Locks: the engine locks a file's state while it changes the lower file, but never while it calls
 //! an archive. The locks of the recall queue and of the table of files in use are held only

@@ -31,7 +31,7 @@ pub struct Expired {
     pub repacked: u64,
 }
 
-/// Rows handled in one transaction.
+/// Maximum number of rows that one transaction handles.
 const BATCH: usize = 1000;
 
 impl Tier {
@@ -61,7 +61,7 @@ impl Tier {
         Ok(known.map(|known| (found.attr.clone(), known)))
     }
 
-    /// Deletes rows, and the containers that then contain no object; returns the number of
+    /// Deletes rows, and the containers that then contain no object. Returns the number of deleted
     /// containers. Rows with a copy in an unavailable archive, or in one that another tree writes
     /// to, are kept, because that copy is kept.
     pub(super) fn delete_rows(&self, rows: &[ObjectRow]) -> Result<u64> {

@@ -47,7 +47,7 @@ pub struct FileState {
     /// Number of changes of the file that have begun.
     pub(super) changes: u64,
     /// The value of `changes` after a program opened the file for writing; `None` if a write could
-    /// go unnoticed. While it equals `changes`, the daemon has seen no write since.
+    /// go unnoticed. As long as this value equals `changes`, the daemon has seen no write.
     pub(super) untouched: Option<u64>,
     /// Whether the file is being archived.
     pub(super) is_archiving: bool,
@@ -100,7 +100,7 @@ impl KnownResidency {
 #[derive(Default)]
 pub struct Files {
     table: Mutex<HashMap<Ino, (Arc<TieredFile>, usize)>>,
-    /// Recalled blocks of a read-only tree.
+    /// Recalled blocks of a read-only tree, which are kept in memory.
     cache: BlockCache,
     /// Whether the lower file system distinguishes holes from data; set by the first query.
     tells_holes: OnceLock<bool>,
@@ -189,8 +189,8 @@ impl Tier {
         FileUse { tier: Arc::clone(self), file: self.files.enter(ino), holds: false }
     }
 
-    /// Begins a use that may outlast the caller's lookup reference. It holds one of its own,
-    /// because otherwise the inode number could be reused for another file.
+    /// Begins a use that may outlast the caller's lookup reference. The use holds its own
+    /// reference, because otherwise the inode number could be reused for another file.
     ///
     /// # Errors
     /// `ESTALE` if there is no lookup reference to the inode.

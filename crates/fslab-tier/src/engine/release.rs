@@ -85,7 +85,8 @@ impl Tier {
     /// reading them.
     ///
     /// # Errors
-    /// As those of a release, except for differences that only a comparison of bytes finds.
+    /// The errors of [`Self::release`], except for differences that only a comparison of bytes
+    /// finds.
     pub fn releasable_bytes(self: &Arc<Self>, ino: Ino, path: &[u8], kept: u64) -> Result<u64> {
         let file_use = self.enter(ino);
         let Releasable { version, blocks, .. } = self.releasable(&file_use.file, path, kept)?;
@@ -224,7 +225,8 @@ impl Tier {
             next = hole.div_ceil(BLOCK_BYTES).clamp(first + 1, blocks.end);
             runs.insert(first..next);
         }
-        // Poison in the lower file was found as data, too, so offline blocks are removed.
+        // Poison in the lower file was found as data, too, so offline blocks are removed from the
+        // runs.
         let state = self.state(file)?;
         if let Some(known) = state.known() {
             known.offline.iter().for_each(|run| runs.remove(run));

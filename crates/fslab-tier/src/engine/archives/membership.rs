@@ -1,8 +1,8 @@
 //! Attaching, retiring, draining and detaching archives while the engine runs.
 //!
-//! An upload is registered before it reads the usage of its archive. Detaching changes the usage
-//! before it checks the registered uploads. So no upload to an archive is in progress once it is
-//! detached.
+//! Each upload is registered, and then checks whether its archive still accepts copies. Detaching
+//! an archive first stops it from accepting copies, and then checks for registered uploads. So no
+//! upload to an archive is in progress once it is detached.
 
 use std::sync::Arc;
 

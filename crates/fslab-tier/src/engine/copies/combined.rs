@@ -69,7 +69,7 @@ impl CombinedCopies {
     /// Returns the archived attributes of a file, combined from several copies if necessary.
     ///
     /// # Errors
-    /// As [`Self::block`].
+    /// The errors of [`Self::block`].
     pub(in crate::engine) fn attributes(
         copies: Vec<Arc<dyn Archive>>,
         version: &Version,

@@ -1,7 +1,7 @@
 //! Recording of additional copies, which are made from archive to archive, without recalling files.
 //!
 //! 1. The whole container is copied unchanged to the other archive, and the object is read back
-//!    there.
+//!    from it.
 //! 2. The archive is recorded in the file's xattr, if the file is at the path in its row.
 //! 3. The archive is recorded in the catalogue. A scan adds the archive to the xattr of a renamed
 //!    file.
@@ -22,8 +22,8 @@ use crate::lower::Found;
 use crate::stored::{Residency, Version};
 
 impl Tier {
-    /// Records in the xattr of a row's file that additional archives have its version. A renamed
-    /// file is skipped; the next scan updates its xattr.
+    /// Records in the xattr of a row's file that additional archives have a copy of its version. A
+    /// renamed file is skipped; the next scan updates its xattr.
     pub(super) fn record_copies(self: &Arc<Self>, row: &ObjectRow) -> Result<()> {
         let Some(found) = self.found_live(row) else { return Ok(()) };
         self.record_copies_on(found.ino(), &row.version).map_err(Error::below(&row.path))
@@ -71,8 +71,8 @@ impl Tier {
         self.mark_changed(&mut state).map(|()| true)
     }
 
-    /// Adds the copies of a row to a file's residency and records them in its xattr. They are
-    /// missing there if the file had been renamed when they were made.
+    /// Adds the copies of a row to a file's residency and records them in its xattr. These copies
+    /// are missing in the xattr if the file had been renamed before they were made.
     pub(in crate::engine) fn with_recorded_copies(
         self: &Arc<Self>,
         ino: Ino,

@@ -98,11 +98,11 @@ impl Repair<'_> {
         Ok(())
     }
 
-    /// Reads bytes from the repaired copy, or else from the other archive. Bytes that are missing
-    /// or damaged in both become zeros; their object is reported as damaged. If an archive does not
-    /// respond, the repair fails, because that archive may still have the bytes. After a read error
-    /// (`EIO`) of the repaired copy, the bytes must come from the other archive. Such an error may
-    /// be temporary, and zeros would then replace the only copy.
+    /// Reads bytes from the damaged copy, or else from the copy in the other archive. Bytes that
+    /// are missing or damaged in both become zeros; their object is reported as damaged. If an
+    /// archive does not respond, the repair fails, because that archive may still have the bytes.
+    /// After a read error (`EIO`) of the damaged copy, the bytes must come from the other archive.
+    /// Such an error may be temporary, and zeros would then replace the only intact bytes.
     fn read_either(&self, offset: u64, bytes: &mut [u8]) -> Result<()> {
         let own = match self.read(self.to, offset, bytes) {
             Ok(()) => return Ok(()),

@@ -39,8 +39,8 @@ pub struct Scrubbed {
     /// Archives that are unavailable or not attached, each with the number of its copies that were
     /// not read.
     pub missing: Vec<String>,
-    /// Damaged copies that no other copy could repair, with the cause, and copies that could not be
-    /// made.
+    /// Damaged copies that could not be repaired, and missing copies that could not be made, each
+    /// with the cause.
     pub damaged: Vec<String>,
 }
 
@@ -55,7 +55,7 @@ impl Tier {
     /// Scrubs without a rate limit and without progress reports.
     ///
     /// # Errors
-    /// As [`Self::scrub_within`].
+    /// The errors of [`Self::scrub_within`].
     pub fn scrub(self: &Arc<Self>, request: &Request) -> Result<Scrubbed> {
         self.scrub_within(request, None, &mut |_| Ok(()))
     }
@@ -78,7 +78,7 @@ impl Tier {
     /// itself is read only if another copy is missing or damaged.
     ///
     /// # Errors
-    /// As [`Self::scrub_within`].
+    /// The errors of [`Self::scrub_within`].
     pub fn drain(
         self: &Arc<Self>,
         archive: Id,
@@ -274,7 +274,7 @@ impl Scrub<'_> {
             if self.counted(whole) >= wanted {
                 break;
             }
-            // An interrupted run may have left an unrecorded copy there.
+            // An interrupted run may have left an unrecorded copy in this archive.
             let is_there = verify(&archive, &row.version, self.pace);
             let copied = match (is_there, whole.first()) {
                 (Err(Error::Interrupted), _) => return Err(Error::Interrupted),

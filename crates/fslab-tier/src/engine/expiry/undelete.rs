@@ -59,7 +59,8 @@ impl Tier {
         let attributes = self.attributes_in_archives(&row.version)?;
         let attributes = Attributes { path: row.path.clone(), ..attributes };
         // The attributes are trusted if this tree archived the version. Otherwise a scan found it
-        // in an archive to which others may write, so each holder must be authentic.
+        // in an archive to which others may write, so each archive with a copy must be
+        // authenticated.
         let is_trusting = row.inode != Id::default()
             || self.holders(&row.version).iter().all(|archive| archive.is_authentic());
         // So the shutdown of the engine also makes the file's directory durable.

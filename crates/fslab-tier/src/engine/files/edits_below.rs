@@ -57,8 +57,8 @@ impl<'a> DataBelow<'a> {
                 break;
             };
             next = data.end;
-            // Only the data in this block is examined. After the block's end, it may continue with
-            // another edit or with a recalled block.
+            // Only the data in this block is examined. Data after the block's end may be another
+            // edit or a recalled block.
             let within = data.start..data.end.min(end);
             let (first, last) = (self.start_of(&within)?, self.end_of(&within)?);
             self.keep(first..last.max(first), &mut pieces)?;

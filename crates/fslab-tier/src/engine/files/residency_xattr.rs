@@ -27,8 +27,8 @@ pub const PIECES_MAX: usize = 140;
 /// When a change of the xattr becomes durable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Durable {
-    /// At the next sync of the file. A power cut may undo the change, because the previous value is
-    /// equally valid.
+    /// At the next sync of the file. A power cut before that does no harm, because the previous
+    /// value is equally valid.
     Later,
     /// Before the call that writes the xattr returns.
     Now,

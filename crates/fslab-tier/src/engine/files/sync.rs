@@ -1,4 +1,4 @@
-//! Syncing the lower file, and the state after a failed sync.
+//! Syncs lower files, and handles failed syncs.
 //!
 //! The kernel reports lost writes only once; later syncs report success. Blocks that the xattr
 //! records as offline are safe, because archives still contain them. So after a failed sync, no
@@ -42,7 +42,7 @@ impl Tier {
             content");
         state.sync_failed = true;
         if let Err(error) = state.own(self).and_then(|own| own.drop_pages()) {
-            tracing::error!(%error, "{name}: may show lost data until it is closed");
+            tracing::error!(%error, "{name}: reads may return lost data until the file is closed");
         }
         // If the size is unknown, all recorded blocks are treated as offline; such a file can't be
         // read anyway.

@@ -32,7 +32,7 @@ impl Change {
         self.offset.saturating_add(self.length)
     }
 
-    /// Returns the blocks whose existing bytes are all changed.
+    /// Returns the blocks whose existing bytes are all overwritten.
     fn covered(self, size: u64) -> Range<u64> {
         let first = self.offset.div_ceil(BLOCK_BYTES);
         let behind =

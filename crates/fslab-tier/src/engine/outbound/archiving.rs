@@ -102,7 +102,7 @@ impl Tier {
     /// Archives a file within a rate limit, in addition to the tier's own limit.
     ///
     /// # Errors
-    /// As [`Self::archive`].
+    /// The errors of [`Self::archive`].
     pub fn archive_within(
         self: &Arc<Self>,
         ino: Ino,
@@ -345,7 +345,8 @@ impl Tier {
         }
     }
 
-    /// Records in the xattr and the catalogue that a file is archived, if it is unchanged.
+    /// Records in a file's xattr and in the catalogue that the file is archived. Fails if the file
+    /// was changed meanwhile.
     fn commit(&self, job: &Job, row: ObjectRow) -> Result<Archived> {
         self.mark(job, &row)?;
         self.note_archived(job.attr.size);

@@ -141,7 +141,7 @@ impl Archiver<'_> {
     /// busy with other files call this regularly.
     ///
     /// # Errors
-    /// As [`Self::archive`].
+    /// The errors of [`Self::archive`].
     pub fn finish_if_due(&mut self, told: &mut OutcomeSink<'_>) -> Result<()> {
         if self.gathered.is_empty() {
             return Ok(());
@@ -191,7 +191,7 @@ impl Archiver<'_> {
     /// Archives the gathered files.
     ///
     /// # Errors
-    /// As [`Self::archive`].
+    /// The errors of [`Self::archive`].
     pub fn finish(&mut self, told: &mut OutcomeSink<'_>) -> Result<()> {
         let gathered = std::mem::take(&mut self.gathered);
         self.inodes.clear();

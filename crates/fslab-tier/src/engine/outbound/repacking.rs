@@ -202,7 +202,7 @@ impl Tier {
                 dead.push(row);
             }
         }
-        // The new rows take over what was recorded about the old objects meanwhile, such as
+        // The new rows take over changes that were meanwhile recorded in the old rows, such as
         // removals.
         self.catalogue.take_over(&kept)?;
         self.delete_rows(&dead)?;
@@ -232,8 +232,8 @@ impl Tier {
         let is_left_alone = state.is_archiving || state.sync_failed;
         let Some(known) = known.filter(|_| !is_left_alone) else { return Ok(false) };
         self.check_open()?;
-        // A modification time that was set after archiving belongs to the version, too. It is only
-        // in the xattr, so it is kept.
+        // A modification time that was set after archiving belongs to the version, too. It is not
+        // in the catalogue, so the time in the xattr is kept.
         let version = Version { modified: known.recorded.version.modified, ..to.clone() };
         let written = self.change_mark(&mut state, Durable::Later, |known| known.version = version);
         written.map_err(Error::below(b""))?;

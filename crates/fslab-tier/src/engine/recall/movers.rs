@@ -1,5 +1,5 @@
-//! The threads that serve recalls. Each takes the next recall from the queue, reads its block from
-//! an archive, verifies it, and writes it to the lower file.
+//! The threads that serve recalls. Each thread takes the next recall from the queue, reads its
+//! block from an archive, verifies it, and writes it to the lower file.
 
 use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -230,7 +230,7 @@ impl Tier {
                 Ok(Fetched::Block(bytes))
             }
             Err(error) => {
-                tracing::error!("{name}: no copy could be recalled: {error}");
+                tracing::error!("{name}: no intact copy could be read: {error}");
                 Err(Errno::IO.into())
             }
         }

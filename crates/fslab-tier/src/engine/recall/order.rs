@@ -66,8 +66,8 @@ impl Order for Fifo {
     }
 }
 
-/// Serves recalls by ascending position. After the highest position, it continues with the lowest.
-/// So a bundle is read once from beginning to end, in whatever order its files were requested.
+/// Serves recalls by ascending position. After the highest position, the lowest one comes next. So
+/// a bundle is read once from beginning to end, in whatever order its files were requested.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Sweep;
 

@@ -32,8 +32,8 @@ pub struct Recall {
     /// How often the recall was postponed because all archives that contain the block were
     /// unavailable.
     pub(super) times_postponed: AtomicU32,
-    /// Keeps the file in use until the recall ends, so that a later user finds the same state
-    /// object, which the recall changes.
+    /// Keeps the file in use until the recall ends, so that later users share the state that the
+    /// recall changes.
     pub(super) used: Mutex<Option<FileUse>>,
     /// Whether the block was written, so that the recall is about to end.
     pub(super) has_landed: AtomicBool,

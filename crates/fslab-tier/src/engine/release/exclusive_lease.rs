@@ -1,7 +1,7 @@
 //! An exclusive lease on a lower file while its bytes are freed. The mount does not see programs
-//! that opened or mapped the file before it was started. Such a program would read zeros. A mapping
-//! outlasts the descriptor from which it was made. The kernel grants the lease only if nobody else
-//! has the file open or mapped.
+//! that opened or mapped the file before the mount started. Such a program would read zeros. A
+//! mapping outlasts the descriptor from which it was made. The kernel grants the lease only if
+//! nobody else has the file open or mapped.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -1,9 +1,9 @@
 //! Renames during a scan. A file that moves from an unvisited directory to a visited one would be
 //! missed by the walk, and its object recorded as unneeded.
 //!
-//! So every inode that got a new name is visited after the walk, with its contents. It is visited
-//! only once, so that a program that renames a file repeatedly can't keep a scan from ending. That
-//! suffices, because an inode that is moved into it later gets a new name itself.
+//! So every inode that got a new name is visited after the walk, directories with their contents.
+//! It is visited only once, so that a program that renames a file repeatedly can't keep a scan from
+//! ending. That suffices, because an inode that is moved into it later gets a new name itself.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -98,7 +98,7 @@ impl Tier {
     /// skipped directories.
     ///
     /// # Errors
-    /// As [`Self::walk_through`]; also if an inode may have been missed.
+    /// The errors of [`Self::walk_through`]; also fails if an inode may have been missed.
     pub(super) fn walk_all(
         &self,
         request: &Request,

@@ -55,14 +55,14 @@ impl Scanned {
     }
 }
 
-/// Rows written in one transaction.
+/// Maximum number of rows that one transaction writes.
 const BATCH: usize = 500;
 
 impl Tier {
     /// Scans the tree and then the archives, and returns the results.
     ///
     /// # Errors
-    /// As [`Self::scan_with_progress`].
+    /// The errors of [`Self::scan_with_progress`].
     pub fn scan(self: &Arc<Self>, request: &Request) -> Result<Scanned> {
         self.scan_with_progress(request, &mut |_| Ok(()))
     }
@@ -179,9 +179,10 @@ impl Scan<'_> {
         self.tier.catalogue.put_where_still(std::mem::take(&mut self.changes).values())
     }
 
-    /// Records that the tree was walked. If a file's residency is unreadable, it may refer to any
-    /// object, so the scan's number is not recorded. If a file may have moved to a directory that
-    /// the walk had already visited, nothing is recorded.
+    /// Records the end of the walk, after which the catalogue is no longer in doubt. If a file's
+    /// residency is unreadable, it may refer to any object, so the scan's number is not recorded.
+    /// If a file may have moved to a directory that the walk had already visited, nothing is
+    /// recorded.
     fn note_ended(&self) -> Result<()> {
         if self.found.is_overtaken {
             return Ok(());
@@ -291,9 +292,9 @@ impl Scan<'_> {
         RowChange { before, after }
     }
 
-    /// Records objects that no file refers to as removed, if nothing was recorded about them since
-    /// the scan began. This is determined by scan numbers instead of times, because a clock can be
-    /// set back.
+    /// Finds objects that no file refers to, and records them as removed, unless a row was changed
+    /// since the scan began. Scan numbers show such changes, because times are unreliable if a
+    /// clock is set back.
     ///
     /// Nothing is recorded if an unreadable file may refer to any of the objects. If directories
     /// were skipped, an object that was not found may belong to a file in one of them. Objects of
