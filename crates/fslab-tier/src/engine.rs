@@ -107,7 +107,7 @@ pub struct Settings {
     pub archive_rate: u64,
     /// Rate limit of recalls in bytes a second; 0 for none.
     pub recall_rate: u64,
-    /// The home directory of the tier. Commands that attach and detach archives write to it.
+    /// The home directory of the tier. Commands that attach and detach archives update it.
     pub home: Option<PathBuf>,
     /// The path of the tier's default policy.
     pub policy: Option<PathBuf>,

@@ -6,9 +6,9 @@ use crate::error::Result;
 use crate::lower::Found;
 
 impl Tier {
-    /// Resolves objects whose upload had not been recorded when the last run ended. An object that
-    /// its file's residency refers to becomes the live version; other objects are deleted. If the
-    /// file can't be examined, the row is left for a scan.
+    /// Resolves objects whose upload had not been recorded when the last run ended. An object to
+    /// which its file's residency refers becomes the live version; other objects are deleted. If
+    /// the file can't be examined, the row is left for a scan.
     pub(super) fn recover_pending(&self) -> Result<()> {
         self.catalogue.pending()?.into_iter().try_for_each(|row| self.recover_one(row))
     }

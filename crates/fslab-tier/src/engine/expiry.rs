@@ -214,7 +214,8 @@ impl Tier {
     }
 
     /// Whether the file at a row's path refers to the row's object, or may do so because it can't
-    /// be read. A stub that is another inode is included, because moving a tree creates such stubs.
+    /// be read. A stub at this path is included even if it is another inode, because moving a tree
+    /// creates such stubs.
     fn may_be_named(&self, row: &ObjectRow) -> bool {
         let names_it = |(attr, known): &(Attr, Residency)| {
             let means_it = self.around.is_of(row.inode, attr) || !known.offline.is_empty();

@@ -168,9 +168,9 @@ impl Tier {
                     }
                     drop(state);
                     self.end_surplus(request.credentials.uid);
-                    // These recalls remain users of the file until they end. The caller waits for
-                    // that, because it may close the file next and is then expected to be the last
-                    // user.
+                    // These recalls remain users of the file until they end. This function waits
+                    // for their end, because the caller may close the file next and is then
+                    // expected to be the last user.
                     landed.iter().for_each(|recall| recall.join());
                     return Ok(());
                 };
@@ -305,7 +305,7 @@ impl Tier {
         Position { archive: archive.id(), medium, place }
     }
 
-    /// Requests blocks that the program may read next, unless it may not recall files.
+    /// Requests blocks that a program may read next, if the program is permitted to recall files.
     fn ask_ahead(
         &self,
         file: &Arc<TieredFile>,

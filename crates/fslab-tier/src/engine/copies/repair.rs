@@ -158,7 +158,7 @@ pub(super) fn first_listed<'a>(
 
 /// Returns the length of the whole container in bytes, from the list in this copy or else in
 /// another copy. If no copy has a list, the copy keeps its current length up to `BUNDLE_BYTES_MAX`,
-/// because it may be a bundle.
+/// because the container may be a bundle.
 ///
 /// # Errors
 /// Errors of the copy's archive.

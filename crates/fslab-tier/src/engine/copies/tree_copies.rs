@@ -17,8 +17,8 @@ use crate::stored::bytes::Corrupt;
 use crate::stored::{Location, Version};
 
 impl Tier {
-    /// Verifies an archived tree that was just written. Deletes it if it is damaged, because a
-    /// rebuild would start with the newest tree.
+    /// Verifies an archived tree that was just written. Deletes the tree if it is damaged, because
+    /// a rebuild would start with the newest tree.
     pub(in crate::engine) fn verify_tree(
         &self,
         archive: &Arc<dyn Archive>,

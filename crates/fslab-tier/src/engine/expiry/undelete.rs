@@ -58,12 +58,12 @@ impl Tier {
     fn make_undeleted(&self, row: &ObjectRow) -> crate::Result<(Option<ObjectRow>, Vec<String>)> {
         let attributes = self.attributes_in_archives(&row.version)?;
         let attributes = Attributes { path: row.path.clone(), ..attributes };
-        // The attributes are trusted if this tree archived the version. Otherwise a scan found it
-        // in an archive to which others may write, so each archive with a copy must be
+        // The attributes are trusted if this tree archived the version. Otherwise a scan found the
+        // version in an archive to which others may write, so each archive with a copy must be
         // authenticated.
         let is_trusting = row.inode != Id::default()
             || self.holders(&row.version).iter().all(|archive| archive.is_authentic());
-        // So the shutdown of the engine also makes the file's directory durable.
+        // Noted, so that the shutdown of the engine also makes the file's directory durable.
         self.lifecycle.note_change();
         let poison = self.settings.poison;
         let options = Options { trust: is_trusting, poison, ..Options::default() };

@@ -12,7 +12,7 @@ use crate::stored::residency::{ReadResidency, Unreadable};
 use crate::stored::{Attributes, Residency, marks};
 
 impl Tier {
-    /// Returns the attributes of a file that are archived with its bytes.
+    /// Returns the attributes that are archived together with a file's bytes.
     pub(in crate::engine) fn attributes(&self, attr: &Attr, path: &[u8]) -> Result<Attributes> {
         let shown = self.root.shown(attr.clone());
         let mut attributes = Attributes { path: path.to_vec(), ..Attributes::of(&shown) };

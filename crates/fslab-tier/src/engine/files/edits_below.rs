@@ -1,10 +1,10 @@
 //! Finds edits that were made to released files in the lower directory while the tree was not
 //! mounted.
 //!
-//! Released blocks are holes, so data in an offline block was written by a program in the lower
-//! directory. A recall keeps this data and fills the rest of the block. Sectors of zeros are not
-//! kept, because they may come from padded pages, preallocated holes, or a power cut during a
-//! recall. In a poisoned file, bytes that differ from the poison are edits.
+//! Released blocks are holes, so data in an offline block was written by a program that accessed
+//! the lower directory. A recall keeps this data and fills the rest of the block. Sectors of zeros
+//! are not kept, because they may come from padded pages, preallocated holes, or a power cut during
+//! a recall. In a poisoned file, bytes that differ from the poison are edits.
 //!
 //! A file without holes may have been rewritten completely, including zeros. Then none of its
 //! blocks is offline. It is treated as rewritten only if its modification time or size differs, and

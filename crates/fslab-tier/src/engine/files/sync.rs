@@ -49,7 +49,7 @@ impl Tier {
         let size = self.attr_below(state.ino, None).map_or(u64::MAX, |attr| attr.size);
         let Some(known) = state.known_mut() else { return };
         let mut recalled = known.recorded.offline.clone();
-        // The incomplete last block is kept in the list; it is recalled before the file grows.
+        // The incomplete last block is not cut off, because it is recalled before the file grows.
         recalled.cut(blocks_of(size));
         recalled.iter().for_each(|run| known.offline.insert(run));
     }

@@ -237,7 +237,8 @@ impl Tier {
         })
     }
 
-    /// Returns the row of an object that is not yet uploaded, in its own container.
+    /// Returns the catalogue row of an object before its upload, when its length and root hash are
+    /// unknown.
     pub(super) fn pending_row(
         &self,
         job: &Job,

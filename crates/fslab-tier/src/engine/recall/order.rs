@@ -33,7 +33,7 @@ pub struct Position {
     pub archive: Id,
     /// The medium that must be loaded, for example a cartridge.
     pub medium: u64,
-    /// The address on the medium. An archive that does not know it returns the offset in the
+    /// The address on the medium. If the archive does not know addresses, this is the offset in the
     /// container.
     pub place: u64,
 }

@@ -99,7 +99,7 @@ impl Queue {
     }
 
     /// Moves a recall to a more urgent class, unless it has begun. A postponed recall is also
-    /// requeued, because another program now waits for it, and its time limit may be earlier.
+    /// requeued, because another program now waits for it, whose time limit may be earlier.
     /// Read-ahead does not requeue it.
     pub fn promote(&self, recall: &Arc<Recall>, class: Class) {
         let mut pending = self.waiting.lock();

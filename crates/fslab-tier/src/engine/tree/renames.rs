@@ -3,7 +3,8 @@
 //!
 //! So every inode that got a new name is visited after the walk, directories with their contents.
 //! It is visited only once, so that a program that renames a file repeatedly can't keep a scan from
-//! ending. That suffices, because an inode that is moved into it later gets a new name itself.
+//! ending. That suffices, because an inode that is later moved into a visited directory gets a new
+//! name itself.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;

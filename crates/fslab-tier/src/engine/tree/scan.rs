@@ -258,7 +258,8 @@ impl Scan<'_> {
                     residency = again;
                 }
                 Some(again) if !is_gone => return Ok(Some((again, row))),
-                // The file has no name left. The function that removes the last name records that.
+                // The file has no name left. The function that removes the last name records the
+                // removal.
                 _ => return Ok(None),
             }
         }
