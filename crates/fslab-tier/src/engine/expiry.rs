@@ -147,7 +147,7 @@ impl Tier {
     /// if necessary.
     pub(super) fn nobody_else(&self, request: &Request) -> Result<MutexGuard<'_, ()>> {
         let alone = self.lock_while_going(&self.expiry, request)?;
-        // Checked after locking, because changes after the shutdown of the engine would not be made
+        // The shutdown is checked for after locking, because changes after it would not be made
         // durable.
         self.check_open().map(|()| alone)
     }

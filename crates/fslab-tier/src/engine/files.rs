@@ -168,7 +168,8 @@ impl FileUse {
         // about to change it.
         let in_order =
             |file: &TieredFile| file.state.try_lock().is_some_and(|state| state.is_in_order());
-        // Repeated, because other users may enter and leave while the residency is being written.
+        // This is repeated, because other users may enter and leave while the residency is being
+        // written.
         while !self.tier.files.leave(self.file.ino, in_order) {
             if let Err(error) = self.tier.settle(&self.file) {
                 // The xattr still records recalled blocks as offline, so no data is lost.

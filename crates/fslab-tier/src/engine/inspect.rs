@@ -68,8 +68,8 @@ impl Tier {
         let cancelled = recalls.iter().filter(|recall| self.queue().cancel(recall));
         let cancelled: Vec<_> = cancelled.collect();
         cancelled.iter().for_each(|recall| drop(state.flight.remove(&recall.block)));
-        // Unlocked first: ending a recall drops a use of its file, and dropping the last use locks
-        // the state.
+        // The state is unlocked first: ending a recall drops a use of its file, and dropping the
+        // last use locks the state.
         drop(state);
         cancelled.iter().for_each(|recall| recall.end(Err(Errno::CANCELED)));
         cancelled.len() as u64

@@ -78,7 +78,7 @@ impl Recalls {
         }
         let limit = (Arc::clone(&around.clock), settings.call_limit);
         let queue = Arc::downgrade(&self.queue);
-        // Called when the archive responds again. Postponed recalls are then retried.
+        // When the archive responds again, postponed recalls are retried.
         let returned = move || queue.upgrade().iter().for_each(|queue| queue.resume_postponed());
         Arc::new(TimeoutArchive::new(archive, limit, Box::new(returned)))
     }
@@ -151,7 +151,8 @@ impl Tier {
         request: &Request,
         class: Class,
     ) -> Result<()> {
-        // Kept until the end of this function, because its recall counts this process as waiting.
+        // `deferred` is kept until the end of this function, because its recall counts this process
+        // as waiting.
         let deferred = self.offer(request).and_then(Deferral::take::<Deferred>);
         let begun_ns = match &deferred {
             Some(deferred) => self.after_deferral(deferred, request)?,
@@ -244,8 +245,8 @@ impl Tier {
                 continue;
             }
             state.flight.remove(&recall.block);
-            // Unlocked first: ending a recall drops a use of its file, and dropping the last use
-            // locks the state.
+            // The state is unlocked first: ending a recall drops a use of its file, and dropping
+            // the last use locks the state.
             drop(state);
             recall.end(Err(Errno::CANCELED));
         }

@@ -286,7 +286,7 @@ impl Tier {
                         %error,
                         "{name}: can't share blocks with poison; punching holes instead"
                     );
-                    // Recorded durably before the file gets its first hole.
+                    // This is recorded durably before the file gets its first hole.
                     self.change_mark(state, Durable::Now, |known| known.poisoned = false)?;
                 }
                 freed => return freed.map(Some),

@@ -115,8 +115,8 @@ impl Tier {
                 if begun > change.offset {
                     return Ok((begun - change.offset) as usize);
                 }
-                // Not deferred: a deferred append would be performed again from the start, at a new
-                // offset.
+                // This recall is not deferred, because a deferred append would be performed again
+                // from the start, at a new offset.
                 let request = &Request { deferral: Deferral::default(), ..request.clone() };
                 self.recall(file, partly..partly + 1, request, Class::Waiting)?;
                 self.write(file, request, handle, change.offset, data, options)

@@ -154,8 +154,8 @@ impl Tier {
             }
             let offline = state.known().map(|known| known.offline.clone()).unwrap_or_default();
             if !offline.is_empty() {
-                // Fails at once if no archive with the blocks is available. Otherwise this file
-                // would delay all others.
+                // The call fails at once if no archive with the blocks is available. Otherwise this
+                // file would delay all others.
                 before.as_ref().map_or(Ok(()), |before| self.is_there(&before.version))?;
                 let mixed = before
                     .as_ref()

@@ -147,8 +147,8 @@ impl Tier {
             return;
         }
         state.flight.remove(&recall.block);
-        // Unlocked first: ending a recall drops a use of its file, and dropping the last use locks
-        // the state.
+        // The state is unlocked first: ending a recall drops a use of its file, and dropping the
+        // last use locks the state.
         drop(state);
         recall.end(Err(Errno::IO));
     }
@@ -189,7 +189,8 @@ impl Tier {
         block: u64,
     ) -> Result<Fetched> {
         let holders = self.may_hold(version);
-        // Determined before the archives are read, because one may become available meanwhile.
+        // This is determined before the archives are read, because one may become available
+        // meanwhile.
         let is_said_to_hold = |archive: &Arc<dyn Archive>| version.copies.contains(&archive.id());
         let mut is_unavailable = self.holders_anywhere(version).len()
             > holders.iter().filter(|archive| is_said_to_hold(archive)).count();
@@ -273,7 +274,7 @@ impl Tier {
         };
         own.set_modified(before.modified)?;
         if let Err(error) = own.give_back(&privileges) {
-            // Only a warning, because no program gains privileges by this loss.
+            // The error is only logged, because no program gains privileges by this loss.
             let name = self.name(state.ino);
             tracing::warn!(%error, "{name}: can't restore set-id bits or capabilities");
         }

@@ -26,8 +26,8 @@ impl Tier {
         let uses = known.max(said).unwrap_or(0) + 1;
         match marks.write_open_epoch(&*self.lower, uses) {
             Ok(()) => self.catalogue.set_open_epoch(uses),
-            // Only a warning: users need their files even if the xattr can't be written for lack of
-            // space or permission.
+            // The error is only logged, because users need their files even if the xattr can't be
+            // written, for example for lack of space.
             Err(error) => {
                 tracing::warn!(
                     "the tree's root does not accept xattrs ({error}): nothing expires before a \
@@ -38,8 +38,8 @@ impl Tier {
         }
     }
 
-    /// Counts a scan as an opening, so that an older snapshot of the tree is detected, for which
-    /// the results of the scan are wrong.
+    /// Counts a scan as an opening. So a snapshot of the tree from before the scan has another
+    /// count. The results of the scan are wrong for such a snapshot.
     pub(super) fn advance_open_epoch(&self) -> Result<()> {
         let Some(uses) = self.catalogue.open_epoch()? else { return Ok(()) };
         let written = self.around.marks.write_open_epoch(&*self.lower, uses + 1);

@@ -1,5 +1,5 @@
-//! Renames during a scan. A file that moves from an unvisited directory to a visited one would be
-//! missed by the walk, and its object recorded as unneeded.
+//! Tracks renames during a scan. A file that moves from an unvisited directory to a visited one
+//! would be missed by the walk, and its object recorded as unneeded.
 //!
 //! So every inode that got a new name is visited after the walk, directories with their contents.
 //! It is visited only once, so that a program that renames a file repeatedly can't keep a scan from
