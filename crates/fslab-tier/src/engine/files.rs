@@ -38,7 +38,7 @@ pub struct TieredFile {
 pub struct FileState {
     pub(super) ino: Ino,
     loaded: Loaded,
-    /// The lower file, open for reading and writing; `None` until that is needed.
+    /// The lower file, open for reading and writing; `None` until it is needed.
     own: Option<OwnFile>,
     /// Number of handles that programs have open.
     pub(super) handles: usize,

@@ -29,7 +29,7 @@ const COUNTERS: [(&str, &str); 11] = [
     ("tier_refused_recalls", "reads and writes refused because the program is on the deny list"),
     ("tier_archived_files", "files copied to archives"),
     ("tier_archived_bytes", "bytes of the files copied to archives"),
-    ("tier_bundles", "bundles of small files that were archived"),
+    ("tier_bundles", "archived bundles of small files"),
     ("tier_repacked_bundles", "bundles whose live members were copied into new bundles"),
     ("tier_released_bytes", "bytes of disk space freed by releases"),
     ("tier_expired_objects", "replaced and removed versions deleted after their retention time"),

@@ -81,7 +81,9 @@ impl Tier {
     fn warn_of_busy_archives(&self) {
         for archive in self.archives.read().iter().filter(|archive| archive.is_busy()) {
             let label = archive.label();
-            tracing::warn!("the archive {label} does not respond: this process exits when it does");
+            tracing::warn!(
+                "the archive {label} does not respond; this process exits only after its response"
+            );
         }
     }
 

@@ -16,7 +16,7 @@ pub(super) mod walk;
 pub(super) struct TreeState {
     renames: renames::Renames,
     /// Whether the catalogue may not match the tree, for example because the last use did not end
-    /// cleanly. A complete scan clears this.
+    /// cleanly. A complete scan sets it to `false`.
     in_doubt: AtomicBool,
     /// Whether programs use the tree through the mount, which reports renames to scans.
     is_served: AtomicBool,
@@ -40,7 +40,7 @@ impl TreeState {
 
 impl Tier {
     /// Whether the catalogue may not match the tree, for example because the last use did not end
-    /// cleanly. A complete scan clears this.
+    /// cleanly. A complete scan sets it to `false`.
     pub(crate) fn is_in_doubt(&self) -> bool {
         self.tree.in_doubt.load(Ordering::SeqCst)
     }

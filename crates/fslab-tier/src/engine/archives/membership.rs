@@ -124,7 +124,7 @@ impl Tier {
         let name = entry.address.label();
         let refused = |what: String| Err(Error::Refused { what });
         if self.outbound.has_upload_to(entry.id) {
-            return refused(format!("files are being archived to {name}: try again"));
+            return refused(format!("files are being archived to {name}: try again later"));
         }
         let (only_there, copies) = (self.count_needing(entry.id)?, self.settings.copies);
         if only_there > 0 {

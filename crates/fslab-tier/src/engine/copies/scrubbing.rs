@@ -467,7 +467,11 @@ fn has_lists(archive: &Arc<dyn Archive>, member: Location) -> bool {
 fn is_list(archive: &Arc<dyn Archive>, place: &Location, root: Option<[u8; 32]>) -> Result<()> {
     match whole_list(archive, place)? {
         found if Some(found) == root => Ok(()),
-        _ => Err(Error::damaged(archive.label(), place.container, Corrupt("its two lists differ"))),
+        _ => Err(Error::damaged(
+            archive.label(),
+            place.container,
+            Corrupt("the bundle's two lists differ"),
+        )),
     }
 }
 

@@ -135,8 +135,9 @@ impl Tier {
     ) -> Result<bool> {
         let recorded = &known.recorded;
         let is_said = recorded.changed || recorded.moving;
-        // The test is skipped for a file recorded as changed, because its time differs anyway. It
-        // is also skipped for a poisoned file, in which each edit is recognized separately.
+        // The test is skipped for a file recorded as changed or moving, because its time may differ
+        // anyway. It is also skipped for a poisoned file, in which each edit is recognized
+        // separately.
         let is_plain = known.offline.is_empty() || recorded.is_poisoned();
         if is_plain || is_said || is_same(recorded, attr) {
             return Ok(true);

@@ -112,8 +112,8 @@ impl Tier {
         if !self.releases.leases.lacks_leases.swap(true, Ordering::Relaxed) {
             tracing::warn!(
                 %error,
-                "some lower files can't be leased: a program that opened or mapped such a file \
-                 before the mount reads zeros from it after its release"
+                "some lower files can't be leased: programs that opened or mapped such a file \
+                 before the mount started will read zeros after its release"
             );
         }
     }

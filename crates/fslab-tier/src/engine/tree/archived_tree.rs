@@ -248,8 +248,8 @@ pub(in crate::engine) fn last_number(archives: &[Arc<dyn Archive>]) -> u64 {
                 last = numbers.fold(last, u64::max);
             }
             Err(error) => tracing::warn!(
-                "can't read archived trees; new versions may get lower numbers than they have: \
-                 {error}"
+                "can't read archived trees; new versions may get lower sequence numbers than \
+                 these: {error}"
             ),
         }
     }

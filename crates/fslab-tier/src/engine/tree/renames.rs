@@ -89,7 +89,7 @@ impl Tier {
             // The name was changed again, and that change records the inode.
             Err(error) if is_missing(&error) => {}
             Err(error) => {
-                tracing::warn!(%error, "a scan can't check a renamed entry");
+                tracing::warn!(%error, "a scan can't examine a renamed file and may be incomplete");
                 noted.has_gaps = true;
             }
         }
