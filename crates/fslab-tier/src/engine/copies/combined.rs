@@ -32,7 +32,8 @@ pub(in crate::engine) struct CombinedCopies {
 }
 
 impl CombinedCopies {
-    /// Finds an intact copy of each part of an object, and then reads each part from that copy.
+    /// Finds an intact copy of each part of an object. Later reads of the result prefer these
+    /// copies.
     ///
     /// # Errors
     /// The error of the first part that is not intact in any copy; [`Error::Interrupted`].

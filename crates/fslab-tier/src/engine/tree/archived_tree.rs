@@ -140,8 +140,8 @@ impl Tier {
     /// Returns the sequence number for a new archived tree. It is lower than the numbers of all
     /// objects that the tree may not refer to, such as uploads in progress during the walk.
     /// Versions that are only being moved to another object are ignored: they are not newer, and a
-    /// rebuild finds them in either place. For them, a lower number would make the tree seem
-    /// outdated.
+    /// rebuild finds them in either place. If they were not ignored, the lower number would make
+    /// the tree seem outdated.
     fn tree_sequence(&self) -> Result<u64> {
         let drawn = self.sequence_below_pending()?;
         let (mut pending, mut settled) = (HashSet::new(), HashSet::new());
