@@ -1,6 +1,6 @@
-//! The engine: moves bytes between a tree and its archives, for any front end.
+//! The engine: moves bytes between a tree and its archives. The mount and the commands use it.
 //!
-//! Each folder owns a part of [`Tier`]'s state:
+//! Each folder has a part of [`Tier`]'s state and functions:
 //! - `files`: files in use, their residency, reads, writes and syncs.
 //! - `recall`: the queue of recalls, their order, and the threads that serve them.
 //! - `outbound`: archiving, bundling, repacking, and fail-over between archives.
@@ -9,16 +9,17 @@
 //! - `tree`: walks, scans, renames, and the archived tree.
 //! - `expiry`: deleting old versions, and undelete.
 //!
-//! `archives`: the attached archives. `crash_recovery`: resolves unrecorded uploads of an
-//! interrupted run. `pin`: pinned files. `inspect`, `metrics`: status queries. `shutdown`: the end
-//! of an engine. `docs/formats/tier.md` has the protocols and the arguments for their safety.
+//! `archives`: the attached archives. `crash_recovery`: completes or deletes uploads that an
+//! interrupted run has not recorded. `pin`: pinned files. `inspect`, `metrics`: status queries.
+//! `shutdown`: stops an engine. `docs/formats/tier.md` describes the protocols and why they are
+//! safe.
 //!
-//! The folders and this file import each other: each folder implements its part of [`Tier`], which
-//! owns the state of all of them.
+//! The folders and this file import each other: each folder implements a part of [`Tier`], and this
+//! file defines the struct.
 //!
-//! Locks: a file's state is locked while the lower file is changed, but never during a call of an
-//! archive. The locks of the queue and of the table of files in use are held only briefly. They may
-//! be taken while a file's state is locked.
+//! Locks: the engine locks a file's state while it changes the lower file, but never while it calls
+//! an archive. The locks of the recall queue and of the table of files in use are held only
+//! briefly. They may be taken while a file's state is locked.
 
 use std::path::PathBuf;
 use std::sync::{Arc, Weak};
@@ -73,28 +74,31 @@ pub use tree::walk::{Visit, WalkEntry};
 pub struct Settings {
     /// The identity of the tier.
     pub tier: Id,
-    /// Whether the tree is never modified. Recalled blocks are then kept in memory.
+    /// Whether the tree is read-only. Recalled blocks are then kept in memory.
     pub read_only: bool,
-    /// Copies that a file needs before its bytes may be released; 0 is treated as 1.
+    /// Number of copies in archives that a file needs before its bytes may be released; 0 is
+    /// treated as 1.
     pub copies: usize,
     /// The zstd level of archived blocks; 0 for no compression.
     pub level: i32,
-    /// Files of at most this many bytes are bundled; 0 for none.
+    /// Files of at most this many bytes are bundled; 0 disables bundling.
     pub bundled: u64,
     /// Retention time of old versions.
     pub keep: Duration,
     /// The maximum time that a program waits for a recall; `None` for no limit.
     pub patience: Option<Duration>,
-    /// The error that a program receives after that time.
+    /// The error that a program receives if its wait takes longer than [`Settings::patience`].
     pub late: Errno,
-    /// Programs that may not recall; they receive that error at once.
+    /// Programs that may not recall files. Their accesses to offline blocks fail with
+    /// [`Settings::late`] at once.
     pub deny: DenyList,
-    /// The order in which recalls of a user are served.
+    /// The order in which the recalls of one user are served.
     pub order: Arc<dyn Order>,
-    /// Number of threads that recall; at least one for each attached archive. 0 disables recalls.
+    /// Number of threads that recall blocks. The engine starts at least one for each attached
+    /// archive; 0 disables recalls.
     pub movers: usize,
-    /// Time limit of an archive's call, in addition to the time for its bytes. With
-    /// [`Duration::MAX`] calls have no limit and are made directly.
+    /// Time limit of a call to an archive, in addition to the time for the transferred bytes. With
+    /// [`Duration::MAX`], calls have no limit and run in the caller's thread.
     pub call_limit: Duration,
     /// Number of blocks that are read ahead of a sequential reader.
     pub ahead: u64,
@@ -103,21 +107,22 @@ pub struct Settings {
     pub archive_rate: u64,
     /// Rate limit of recalls in bytes a second; 0 for none.
     pub recall_rate: u64,
-    /// The home of the tier. Commands that attach and detach archives write to it.
+    /// The home directory of the tier. Commands that attach and detach archives update it.
     pub home: Option<PathBuf>,
     /// The path of the tier's default policy.
     pub policy: Option<PathBuf>,
     /// The archives that the home lists when the engine starts, attached or not.
     pub known_archives: Vec<ArchiveEntry>,
-    /// Whether programs can enter the tree only through the mount.
+    /// Whether the root of the tree is closed, so that programs can access the tree only through
+    /// the mount.
     pub closes: bool,
-    /// Whether released files show poison in the lower directory instead of zeros, if blocks can be
-    /// shared.
+    /// Whether released files show poison instead of zeros in the lower directory. This needs a
+    /// lower file system in which files can share blocks.
     pub poison: bool,
 }
 
 impl Settings {
-    /// The default settings.
+    /// Returns the default settings of a tier.
     #[must_use]
     pub fn of(tier: Id) -> Self {
         Self {
@@ -153,9 +158,9 @@ impl Settings {
     }
 }
 
-/// A tree whose files may be in archives.
+/// An engine over a tree whose files may have their content only in archives.
 pub struct Tier {
-    /// A weak reference to the tier itself, for uses of files that outlast a call.
+    /// A weak reference to the tier itself, from which a [`FileUse`] gets a strong one.
     me: Weak<Self>,
     lower: Arc<dyn FileSystem>,
     root: ClosedRoot,
@@ -170,15 +175,15 @@ pub struct Tier {
     outbound: outbound::Outbound,
     releases: release::Releases,
     tree: tree::TreeState,
-    /// Held while unneeded objects are determined, while objects are deleted or moved, and while an
-    /// object becomes needed again.
+    /// Serializes operations that delete or move objects, or determine which objects are needed.
+    /// Examples are scans, expiry, repacking and undelete.
     expiry: Mutex<()>,
     counters: metrics::Counters,
     lifecycle: shutdown::Lifecycle,
 }
 
 impl Tier {
-    /// Opens an engine over a tree, and claims the tree.
+    /// Locks a tree exclusively and opens an engine over it.
     ///
     /// # Errors
     /// If the tree belongs to another tier, or is in use.
@@ -194,7 +199,8 @@ impl Tier {
         settings.copies = settings.copies.max(1);
         let root = ClosedRoot::enter(&*lower, around.marks, settings.treatment());
         let root = root.map_err(Error::below(b""))?;
-        // A new catalogue continues the numbers found in archives.
+        // A new catalogue has assigned no sequence numbers yet, so it continues after the greatest
+        // one in the archives.
         let known = match catalogue.has_numbered()? {
             true => 0,
             false => tree::archived_tree::last_number(&archives),
@@ -241,36 +247,35 @@ impl Tier {
         Ok(tier)
     }
 
-    /// The lower tree.
+    /// Returns the lower tree.
     #[must_use]
     pub fn lower(&self) -> &Arc<dyn FileSystem> {
         &self.lower
     }
 
-    /// The root of the lower tree, as programs see it.
+    /// Returns the root of the lower tree, with the attributes that the mount shows.
     pub(crate) fn root(&self) -> &ClosedRoot {
         &self.root
     }
 
-    /// The settings of the engine.
+    /// Returns the settings of the engine.
     #[must_use]
     pub fn settings(&self) -> &Settings {
         &self.settings
     }
 
-    /// The catalogue of archived objects.
+    /// Returns the catalogue of archived objects.
     #[must_use]
     pub fn catalogue(&self) -> &Catalogue {
         &self.catalogue
     }
 
-    /// Clocks and random numbers.
+    /// Returns the clocks, the source of identities, and the kind of trusted xattrs.
     #[must_use]
     pub fn surroundings(&self) -> &Environment {
         &self.around
     }
 
-    /// The counters.
     pub(crate) fn counters(&self) -> &metrics::Counters {
         &self.counters
     }
@@ -286,9 +291,9 @@ impl Tier {
         if attr.is_size_known { Ok(attr) } else { Err(Errno::IO.into()) }
     }
 
-    /// Opens a file for reading. The file's state is locked meanwhile, because opening may change
-    /// permissions for a moment. If the engine's user may not read the file, read permission is
-    /// added and then removed again.
+    /// Opens a lower file for reading. If the engine's user may not read it, read permission is
+    /// added and then removed again. The file's state is locked meanwhile, so that the mount does
+    /// not show the changed permissions.
     fn open_to_read(&self, file: &TieredFile) -> fslab_vfs::Result<OwnFile> {
         let _state = file.lock();
         self.open_own(file.ino(), false)
@@ -311,7 +316,7 @@ impl std::fmt::Debug for Tier {
     }
 }
 
-/// Claims a tree exclusively.
+/// Locks a tree exclusively; fails if another engine uses it.
 pub(crate) fn claim(lower: &dyn FileSystem) -> Result<()> {
     match lower.lock_tree(LockMode::Exclusive) {
         Ok(()) => Ok(()),
@@ -320,7 +325,7 @@ pub(crate) fn claim(lower: &dyn FileSystem) -> Result<()> {
     }
 }
 
-/// Fails unless a tree belongs to this tier.
+/// Checks that a tree belongs to a tier.
 pub(crate) fn check_mark(lower: &dyn FileSystem, tier: Id, marks: Marks) -> Result<()> {
     let mark = marks.read_tree(lower);
     let mark = mark.map_err(|error| Error::Refused { what: format!("the tree: {error}") })?;

@@ -15,8 +15,8 @@ use crate::stored::Version;
 mod membership;
 
 impl Tier {
-    /// Returns the attached and available archives. Looks for unavailable archives first, which may
-    /// block for long, so no file may be locked meanwhile.
+    /// Returns the attached and available archives. First checks whether unavailable archives are
+    /// back. This may block for long, so the caller must not hold the lock of a file's state.
     #[must_use]
     pub fn archives(&self) -> Vec<Arc<dyn Archive>> {
         self.look_for_archives();
@@ -51,29 +51,31 @@ impl Tier {
         }
     }
 
-    /// Returns the available archives; those that are recorded as holders of a version come first.
-    /// Others may contain it too: a scrub can't record its copies on a file that was renamed
-    /// meanwhile.
+    /// Returns the available archives. Those that are recorded as having a copy of a version come
+    /// first. Others may have a copy, too, because a scrub can't record new copies on a file that
+    /// was renamed meanwhile.
     pub(super) fn may_hold(&self, version: &Version) -> Vec<Arc<dyn Archive>> {
         let mut archives = self.archives();
         archives.sort_by_key(|archive| !version.copies.contains(&archive.id()));
         archives
     }
 
-    /// Returns the result of the first archive that contains a version and does not fail.
+    /// Calls `ask` with each archive that may contain a version, until a call returns a result.
     pub(super) fn ask_holders<T>(
         &self,
         version: &Version,
         mut ask: impl FnMut(&Arc<dyn Archive>) -> Result<T>,
     ) -> Result<T> {
-        // The error of an archive that is not a recorded holder would not show the cause.
+        // If all archives with a recorded copy are missing, this is the cause to report. The errors
+        // of other archives would not show it.
         let missing = self.is_there(version).err();
         let answer =
             first_answer(self.may_hold(version), || self.no_copy(version), |one| ask(&one));
         answer.map_err(|error| missing.unwrap_or(error))
     }
 
-    /// Returns all archives that the tier's home lists, that are attached, or that have copies.
+    /// Returns the state of each archive that the tier's home lists, that is attached, or that has
+    /// copies.
     ///
     /// # Errors
     /// Errors of the catalogue.
@@ -144,21 +146,21 @@ impl Tier {
         }
     }
 
-    /// Returns the archives with a copy of a version that are unavailable or not attached, for
-    /// messages.
+    /// Returns the names of archives that have a copy of a version, but are unavailable or not
+    /// attached. The names are for messages.
     pub(super) fn missing_holders(&self, version: &Version) -> Vec<String> {
         let missing = version.copies.iter().filter(|id| !self.is_attached(**id));
         missing.map(|id| self.name_of_archive(*id)).collect()
     }
 
-    /// Returns the unavailable archives, for messages.
+    /// Returns the names of the unavailable archives, for messages.
     pub(super) fn unavailable_archives(&self) -> Vec<String> {
         let archives = self.archives.read().clone();
         let unavailable = archives.iter().filter(|archive| archive.why_unavailable().is_some());
         unavailable.map(|archive| self.name_of_archive(archive.id())).collect()
     }
 
-    /// Fails if no recorded holder of a version is attached and available.
+    /// Fails if no archive with a recorded copy of a version is attached and available.
     pub(super) fn is_there(&self, version: &Version) -> Result<()> {
         if self.holders(version).is_empty() { Err(self.no_copy(version)) } else { Ok(()) }
     }
@@ -167,13 +169,12 @@ impl Tier {
         Error::NoCopy { missing: self.missing_holders(version) }
     }
 
-    /// Returns a line for each archive with copies that is unavailable or not attached, because its
-    /// copies can't be verified. Detached archives are skipped.
+    /// Returns a message for each archive whose copies can't be verified, because it is unavailable
+    /// or not attached. Detached archives are skipped.
     pub(super) fn missing_archives(&self) -> Result<Vec<String>> {
         self.look_for_archives();
         let mut missing: BTreeMap<Id, u64> = BTreeMap::new();
         self.each_copy(&mut |_, archive| *missing.entry(archive).or_default() += 1)?;
-        // A detached archive is not expected to be attached.
         missing.retain(|archive, _| {
             !self.is_attached(*archive) && self.usage_of(*archive) != ArchiveUsage::Detached
         });
@@ -184,8 +185,8 @@ impl Tier {
         Ok(missing.iter().map(line).collect())
     }
 
-    /// Calls `visit` with each recorded object and each archive that contains it according to the
-    /// catalogue.
+    /// Calls `visit` for each copy in the catalogue, with the object and the archive. Copies of
+    /// pending objects are skipped.
     fn each_copy(&self, visit: &mut dyn FnMut(&ObjectRow, Id)) -> Result<()> {
         self.catalogue.for_each(&mut |row| {
             if row.state != ObjectState::Pending {

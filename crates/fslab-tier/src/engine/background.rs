@@ -1,4 +1,5 @@
-//! Control of the mount's background thread, so that the shutdown of the engine can stop it.
+//! Control of the mount's background thread, which runs maintenance rounds. The shutdown of the
+//! engine uses it to stop the thread.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -7,11 +8,12 @@ use std::time::Duration;
 use fslab_vfs::{Cancellation, Request};
 use parking_lot::{Condvar, Mutex};
 
-/// Interval at which the thread reads the clock, which is not the clock that its wait uses.
+/// Interval at which the waiting thread reads the engine's clock. The wait itself uses the system's
+/// clock.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
 
-/// The time that the shutdown of an engine waits for a round to end. An archive may delay a round
-/// without limit.
+/// Maximum time that a shutdown waits for a round to end. An archive may delay a round without
+/// limit.
 pub(super) const STOP_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The value of the flag in a round's request once the round is cancelled.
@@ -22,7 +24,7 @@ const CANCELLED: u64 = 1;
 pub(crate) struct BackgroundThread {
     going: Mutex<Going>,
     changed: Condvar,
-    /// Checked by a running round between two blocks.
+    /// The cancellation flag, which a running round checks between two blocks.
     cancelled: Arc<AtomicU64>,
 }
 
@@ -33,7 +35,7 @@ enum Going {
     Never,
     /// The thread runs rounds.
     On,
-    /// The thread was requested to end.
+    /// The thread is to end after the current round.
     Stopping,
     /// The thread has ended.
     Ended,

@@ -19,7 +19,7 @@ pub(super) mod repair;
 pub(super) mod scrubbing;
 pub(super) mod tree_copies;
 
-/// Queries one copy after the other until one returns a result. If none does, returns the first
+/// Tries one copy after the other until one returns a result. If none does, returns the first
 /// error, or `none()` if there are no copies.
 pub(super) fn first_answer<C, T, E>(
     copies: impl IntoIterator<Item = C>,
@@ -107,7 +107,7 @@ pub(super) fn verify(archive: &Arc<dyn Archive>, version: &Version, pace: Pace<'
 
 const KIND: ContainerKind = ContainerKind::Files;
 
-/// Bytes copied, or read back, at a time: a multiple of the chunk size.
+/// Number of bytes that are written or read at a time, a multiple of the chunk size.
 const PIECE: usize = 1 << 20;
 
 /// Writes a container from memory to archives, and reads it back from each.

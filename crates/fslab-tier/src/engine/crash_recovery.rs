@@ -6,9 +6,9 @@ use crate::error::Result;
 use crate::lower::Found;
 
 impl Tier {
-    /// Resolves objects whose upload had not been recorded when the last run ended. An object that
-    /// its file's residency refers to becomes the live version; other objects are deleted. If the
-    /// file can't be examined, the row is left for a scan.
+    /// Resolves objects whose upload had not been recorded when the last run ended. An object to
+    /// which its file's residency refers becomes the live version; other objects are deleted. If
+    /// the file can't be examined, the row is left for a scan.
     pub(super) fn recover_pending(&self) -> Result<()> {
         self.catalogue.pending()?.into_iter().try_for_each(|row| self.recover_one(row))
     }
@@ -19,18 +19,18 @@ impl Tier {
                 let version = residency.version;
                 self.catalogue.put(&[ObjectRow { state: ObjectState::Live, version, ..row }])
             }
-            // An unavailable archive may contain a copy that can't be deleted now. Without the row,
-            // that copy would never be found.
+            // An unavailable archive may contain a copy that can't be deleted now. The row is kept
+            // until that copy can be deleted, too.
             Ok(_) if self.is_partly_unavailable(&row.version) => Ok(()),
             Ok(Some(_)) => self.delete_rows(&[row]).map(drop),
             Ok(None) if !self.residency_names(&row) => self.delete_rows(&[row]).map(drop),
-            // The file may refer to the object as its version.
+            // The object is kept, because the file may refer to it.
             Ok(None) | Err(_) => Ok(()),
         }
     }
 
-    /// Whether the file of a row refers to the row's object, or may do so. The object must then be
-    /// kept.
+    /// Whether the file of a row refers to the row's object, or may do so because it can't be
+    /// examined. The object must then be kept.
     fn residency_names(&self, row: &ObjectRow) -> bool {
         let Ok(found) = Found::at(&self.lower, &row.path) else { return true };
         !self.around.is_of(row.inode, &found.attr) || self.may_name(found.ino(), row.version.object)

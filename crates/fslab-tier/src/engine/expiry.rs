@@ -23,29 +23,29 @@ pub(super) mod undelete;
 /// The result of an expiry.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Expired {
-    /// Deleted objects.
+    /// Number of deleted objects.
     pub objects: u64,
-    /// Containers that were deleted from archives with them.
+    /// Number of containers that were deleted from archives, because none of their objects is left.
     pub containers: u64,
-    /// Bundles whose needed objects were moved to new bundles.
+    /// Number of bundles whose needed objects were moved to new bundles.
     pub repacked: u64,
 }
 
-/// Rows handled in one transaction.
+/// Maximum number of rows that one transaction handles.
 const BATCH: usize = 1000;
 
 impl Tier {
-    /// Returns the residency of the inode of a row. `None` if the inode is no longer at the row's
-    /// path, or was never archived.
+    /// Returns the residency of a row's inode. `None` if the inode is no longer at the row's path,
+    /// or was never archived.
     ///
     /// # Errors
-    /// If the file can't be examined; it may then refer to any object.
+    /// If the file can't be examined. It may then refer to any object.
     pub(super) fn named_version(&self, row: &ObjectRow) -> ReadResidency {
         let known = self.residency_in_place_of(row)?;
         Ok(known.filter(|(attr, _)| self.around.is_of(row.inode, attr)).map(|(_, known)| known))
     }
 
-    /// Returns the residency of the file at the row's path, whichever inode it is.
+    /// Returns the attributes and the residency of the file at a row's path, whatever its inode.
     fn residency_in_place_of(
         &self,
         row: &ObjectRow,
@@ -61,14 +61,14 @@ impl Tier {
         Ok(known.map(|known| (found.attr.clone(), known)))
     }
 
-    /// Deletes rows, and the containers that then contain no object; returns the number of
-    /// containers. Rows with a copy in an archive that another tree writes to are kept, because
-    /// that copy is kept.
+    /// Deletes rows, and the containers that then contain no object. Returns the number of deleted
+    /// containers. Rows with a copy in an unavailable archive, or in one that another tree writes
+    /// to, are kept, because that copy is kept.
     pub(super) fn delete_rows(&self, rows: &[ObjectRow]) -> Result<u64> {
         let mut rows = rows.to_vec();
         rows.retain(|row| self.is_in_writable(&row.version));
-        // Rows are deleted first. A row without an object would refer to a copy that does not
-        // exist. An object without a row is found by the next scan.
+        // Rows are deleted before objects. A row without an object would refer to a missing copy,
+        // but the next scan finds an object without a row.
         let unused = self.catalogue.remove(&rows)?;
         let archives = self.writable_archives();
         let deleted: Vec<Result<()>> =
@@ -77,8 +77,8 @@ impl Tier {
         Ok(unused.len() as u64)
     }
 
-    /// Whether every attached archive that contains a version is available, and no other tree
-    /// writes to it.
+    /// Whether all attached archives that contain a version are available and writable for this
+    /// tree.
     fn is_in_writable(&self, version: &Version) -> bool {
         let is_own = |archive: &Arc<dyn Archive>| {
             archive.why_unavailable().is_none() && archive.refusal().is_none()
@@ -89,12 +89,12 @@ impl Tier {
     /// Deletes objects that were replaced or removed at least the retention time ago, and repacks
     /// bundles that are then mostly unneeded.
     ///
-    /// After a crash a removed name may exist again, with a file that needs its object. So removals
-    /// of names are made durable before objects are deleted, and after a crash every file is
-    /// examined first. Every file is also examined if no scan has run since an object was recorded
-    /// as unneeded. That record may come from a scan of a partly mounted tree, or from a wrong
-    /// catalogue. Objects with a copy in an unavailable archive are kept until that copy can be
-    /// deleted, too.
+    /// After a crash, a removed name may exist again, with a file that needs its object. So
+    /// removals of names are made durable before objects are deleted, and after a crash, every file
+    /// is examined first. Every file is also examined if no scan has run since an object was
+    /// recorded as unneeded. That record may be wrong, for example if a part of the tree was not
+    /// mounted during a scan. Objects with a copy in an unavailable archive are kept until that
+    /// copy can be deleted, too.
     ///
     /// # Errors
     /// If another tree writes to all archives; errors of the catalogue, of the lower file system
@@ -104,7 +104,7 @@ impl Tier {
             self.check_all_writable()?;
         }
         if self.is_in_doubt() || self.has_unproven()? {
-            // Damaged files are reported by scans and scrubs.
+            // The list of damaged files is dropped, because scans and scrubs report it.
             let unheard = &mut |scanned: &mut Scanned| {
                 scanned.damaged.clear();
                 Ok(())
@@ -132,8 +132,9 @@ impl Tier {
         Ok(expired)
     }
 
-    /// Whether [`Self::expire`] would delete an object now, and if so, whether a scan has already
-    /// looked for files that need it. `scanned` is the number of the last scan.
+    /// Returns `None` if [`Self::expire`] would not delete an object now. Otherwise returns whether
+    /// a scan has confirmed that no file needs the object. `scanned` is the number of the last
+    /// complete scan.
     pub(crate) fn is_expirable(&self, row: &ObjectRow, scanned: u64) -> Option<bool> {
         let goes = self.is_old(row, self.around.calendar.now())
             && !self.is_partly_unavailable(&row.version)
@@ -142,20 +143,21 @@ impl Tier {
         goes.then(|| is_proven(row, scanned))
     }
 
-    /// Waits for the lock under which unneeded objects are determined, deleted or moved.
+    /// Takes the lock under which unneeded objects are determined, deleted or moved; waits for it
+    /// if necessary.
     pub(super) fn nobody_else(&self, request: &Request) -> Result<MutexGuard<'_, ()>> {
         let alone = self.lock_while_going(&self.expiry, request)?;
-        // The shutdown of the engine waits for this lock too; a change after it would not become
+        // The shutdown is checked for after locking, because changes after it would not be made
         // durable.
         self.check_open().map(|()| alone)
     }
 
     fn expire_some(&self, mut due: Vec<ObjectRow>, expired: &mut Expired) -> Result<()> {
-        // A removed file that is still open may be read, and so may one that reappeared in the
-        // lower directory.
+        // A file may be read although its removal was recorded: it may still be open, or have
+        // reappeared in the lower directory.
         due.retain(|row| !self.is_read(row));
-        // Checks for archives that became unavailable unnoticed, before rows of their copies are
-        // deleted.
+        // An archive may have become unavailable without being noticed. Rows with copies in such
+        // archives are kept.
         let archives = self.archives();
         let unseen = archives.iter().filter(|archive| archive.check().is_err());
         let unseen: Vec<Id> = unseen.map(|archive| archive.id()).collect();
@@ -168,8 +170,8 @@ impl Tier {
         Ok(())
     }
 
-    /// Returns the next rows after an object whose objects are unneeded and past their retention
-    /// time.
+    /// Returns the next rows after the object `behind` that may be deleted. Their retention time is
+    /// over, and a scan has confirmed that they are unneeded.
     fn due(&self, behind: Option<Id>, scanned: u64) -> Result<Vec<ObjectRow>> {
         let now = self.around.calendar.now();
         let mut due: Vec<ObjectRow> = Vec::new();
@@ -183,7 +185,8 @@ impl Tier {
         Ok(due)
     }
 
-    /// Whether an object is past its retention time and no scan has looked for files that need it.
+    /// Whether some object is past its retention time, but no scan has confirmed that it is
+    /// unneeded.
     fn has_unproven(&self) -> Result<bool> {
         let (now, scanned) = (self.around.calendar.now(), self.catalogue.scanned()?);
         let mut is_found = false;
@@ -194,7 +197,7 @@ impl Tier {
         Ok(is_found)
     }
 
-    /// Whether an object has been recorded as unneeded for the retention time.
+    /// Whether an object has been recorded as unneeded for at least the retention time.
     fn is_old(&self, row: &ObjectRow, now: Timestamp) -> bool {
         let is_unused = matches!(row.state, ObjectState::Replaced | ObjectState::Removed);
         is_unused && age(row.since, now) >= self.settings.keep
@@ -210,8 +213,9 @@ impl Tier {
         is_open || self.may_be_named(row)
     }
 
-    /// Whether the file of a row refers to the row's object, or may do so because it can't be read.
-    /// A stub at the row's path is included, since moving a tree leaves such stubs.
+    /// Whether the file at a row's path refers to the row's object, or may do so because it can't
+    /// be read. A stub at this path is included even if it is another inode, because moving a tree
+    /// creates such stubs.
     fn may_be_named(&self, row: &ObjectRow) -> bool {
         let names_it = |(attr, known): &(Attr, Residency)| {
             let means_it = self.around.is_of(row.inode, attr) || !known.offline.is_empty();
@@ -234,7 +238,8 @@ fn is_proven(row: &ObjectRow, scanned: u64) -> bool {
     row.seen < scanned
 }
 
-/// Whether a path no longer leads to a file, instead of to a file that can't be reached.
+/// Whether an error means that there is no file at a path. Other errors mean that the file can't be
+/// examined.
 fn is_elsewhere(error: &fslab_vfs::Error) -> bool {
     use fslab_vfs::Errno;
     matches!(error.errno(), Errno::NOENT | Errno::NOTDIR | Errno::STALE)

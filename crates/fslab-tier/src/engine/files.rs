@@ -1,8 +1,8 @@
 //! The files in use: the state of each, and the number of its users.
 //!
-//! Invariant: while a file is in use there is one [`TieredFile`] for its inode. The last user
-//! writes the file's residency before leaving. Each user or its caller keeps a lookup reference to
-//! the inode, so that its number is not reused for another file.
+//! Invariant: while a file is in use, there is exactly one [`TieredFile`] for its inode. The last
+//! user writes the file's residency before leaving. Each user or its caller keeps a lookup
+//! reference to the inode, so that the inode number is not reused for another file.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -38,16 +38,16 @@ pub struct TieredFile {
 pub struct FileState {
     pub(super) ino: Ino,
     loaded: Loaded,
-    /// The lower file, open for reading and writing; `None` until that is needed.
+    /// The lower file, open for reading and writing; `None` until it is needed.
     own: Option<OwnFile>,
-    /// Number of openings by programs.
+    /// Number of handles that programs have open.
     pub(super) handles: usize,
-    /// Number of those openings that may write.
+    /// Number of these handles that may write.
     pub(super) writers: usize,
     /// Number of changes of the file that have begun.
     pub(super) changes: u64,
     /// The value of `changes` after a program opened the file for writing; `None` if a write could
-    /// go unnoticed. While both are equal, the daemon has seen no write.
+    /// go unnoticed. As long as this value equals `changes`, the daemon has seen no write.
     pub(super) untouched: Option<u64>,
     /// Whether the file is being archived.
     pub(super) is_archiving: bool,
@@ -68,7 +68,7 @@ enum Loaded {
     Damaged,
 }
 
-/// The location of a file's bytes.
+/// The location of a file's bytes: in the lower file or only in archives.
 #[derive(Debug)]
 pub struct KnownResidency {
     /// The residency in the file's xattr.
@@ -100,7 +100,7 @@ impl KnownResidency {
 #[derive(Default)]
 pub struct Files {
     table: Mutex<HashMap<Ino, (Arc<TieredFile>, usize)>>,
-    /// Recalled blocks of a tree that must not change.
+    /// Recalled blocks of a read-only tree, which are kept in memory.
     cache: BlockCache,
     /// Whether the lower file system distinguishes holes from data; set by the first query.
     tells_holes: OnceLock<bool>,
@@ -114,8 +114,8 @@ impl Files {
         Arc::clone(file)
     }
 
-    /// Ends a use. For the last user, `is_in_order` is called; if it returns `false`, the use
-    /// continues and `false` is returned. Otherwise the last user removes the file from the table.
+    /// Ends a use of a file. The last user removes the file from the table, but only if
+    /// `is_in_order` returns `true`. Otherwise the use continues, and `false` is returned.
     fn leave(&self, ino: Ino, is_in_order: impl FnOnce(&TieredFile) -> bool) -> bool {
         let mut table = self.table.lock();
         let Some((file, users)) = table.get_mut(&ino) else { return true };
@@ -164,10 +164,12 @@ impl Drop for FileUse {
 
 impl FileUse {
     fn leave(&self) {
-        // If another thread has the state locked, that thread may be about to change it.
+        // A locked state is treated as not in order, because the thread that has locked it may be
+        // about to change it.
         let in_order =
             |file: &TieredFile| file.state.try_lock().is_some_and(|state| state.is_in_order());
-        // Others may enter and leave while the residency is being written.
+        // This is repeated, because other users may enter and leave while the residency is being
+        // written.
         while !self.tier.files.leave(self.file.ino, in_order) {
             if let Err(error) = self.tier.settle(&self.file) {
                 // The xattr still records recalled blocks as offline, so no data is lost.
@@ -188,8 +190,8 @@ impl Tier {
         FileUse { tier: Arc::clone(self), file: self.files.enter(ino), holds: false }
     }
 
-    /// Begins a use that may outlast the caller. It holds a lookup reference on the lower inode,
-    /// because otherwise the inode number could be reused for another file.
+    /// Begins a use that may outlast the caller's lookup reference. The use holds its own
+    /// reference, because otherwise the inode number could be reused for another file.
     ///
     /// # Errors
     /// `ESTALE` if there is no lookup reference to the inode.
@@ -247,17 +249,19 @@ impl Tier {
             );
             return Ok(Loaded::Damaged);
         }
-        // Records first that no block must be recalled. Once a file is recorded as changed, it is
-        // no longer examined for a complete rewrite.
+        // The rewrite is recorded before the file is recorded as changed, because a changed file is
+        // not examined for a rewrite again.
         if !self.settings.read_only {
             self.record_rewritten(ino, &mut known)?;
         }
         match self.repair_times(ino, &attr, &mut known) {
-            // If nothing can be written any more, a fully resident file is read as it is.
+            // On a file system that became read-only, a fully resident file can be read without a
+            // residency.
             Err(error) if error.errno() == Errno::ROFS && known.offline.is_empty() => {
                 Ok(Loaded::Plain)
             }
-            // A kill left the file with the modification time of a recalled block.
+            // A read-only tier can't repair the modification time, but the mount shows the right
+            // one.
             Err(error) if error.errno() == Errno::ROFS && self.settings.read_only => {
                 Ok(Loaded::Tiered(Box::new(known)))
             }
@@ -265,19 +269,19 @@ impl Tier {
         }
     }
 
-    /// Whether this tier wrote the residency, for the inode that it is on.
+    /// Whether this tier wrote a residency, and wrote it for the inode that has it now.
     pub(crate) fn is_own(&self, residency: &Residency, attr: &Attr) -> bool {
         residency.tier == self.settings.tier && self.around.is_of(residency.inode, attr)
     }
 
-    /// Whether a residency applies to the file that it is on. A residency of another file applies
-    /// only if it records offline blocks: this file lacks those bytes, too.
+    /// Whether a residency is valid for the file that has it now. One that was copied from another
+    /// file is valid only if it records offline blocks, because this file lacks those bytes, too.
     pub(super) fn means_something(&self, residency: &Residency, attr: &Attr) -> bool {
         self.is_own(residency, attr) || !residency.offline.is_empty()
     }
 
-    /// Handles a residency that was written to another inode: the file is a copy made without the
-    /// mount.
+    /// Returns the state of a file whose residency was written for another inode. Such a file is a
+    /// copy made without the mount.
     fn load_foreign(&self, ino: Ino, recorded: &Residency) -> Loaded {
         if recorded.offline.is_empty() {
             return Loaded::Plain;
@@ -374,8 +378,8 @@ impl FileState {
         self.known().is_some_and(|known| !known.offline.is_empty())
     }
 
-    /// Whether some blocks of a range were resident until a sync failed. Programs that read them
-    /// meanwhile may have read zeros.
+    /// Whether some blocks of a range are treated as offline again because a sync failed. Programs
+    /// that read these blocks meanwhile may have read zeros.
     pub(super) fn has_lost(&self, blocks: Range<u64>) -> bool {
         let is_offline = |known: &KnownResidency| known.offline.meets(blocks);
         self.sync_failed && self.known().is_some_and(is_offline)
@@ -395,8 +399,8 @@ impl FileState {
         Ok(self.own.insert(own))
     }
 
-    /// Closes the lower file unless a program has it open, because thousands of files may be
-    /// recalled at a time.
+    /// Closes the lower file unless a program has it open. Without this, archiving a bundle of
+    /// thousands of files would keep as many descriptors open.
     pub(super) fn close_unused(&mut self) {
         if self.handles == 0 {
             self.own = None;

@@ -50,7 +50,7 @@ impl Tier {
         (state.handles > 0, state.writers > 0)
     }
 
-    /// Returns the recalls that are not finished, those of the most urgent class first.
+    /// Returns the recalls that are not finished, most urgent class first.
     pub(crate) fn recalls(&self) -> Vec<Arc<Recall>> {
         let flights =
             |file: &Arc<TieredFile>| file.lock().flight.values().cloned().collect::<Vec<_>>();
@@ -68,13 +68,15 @@ impl Tier {
         let cancelled = recalls.iter().filter(|recall| self.queue().cancel(recall));
         let cancelled: Vec<_> = cancelled.collect();
         cancelled.iter().for_each(|recall| drop(state.flight.remove(&recall.block)));
-        // Dropping a recall ends a use of its file, and the last use locks the state.
+        // The state is unlocked first: ending a recall drops a use of its file, and dropping the
+        // last use locks the state.
         drop(state);
         cancelled.iter().for_each(|recall| recall.end(Err(Errno::CANCELED)));
         cancelled.len() as u64
     }
 
-    /// Returns the location of a file's bytes.
+    /// Returns which bytes of a file are resident, and whether it was changed since it was
+    /// archived. Also returns its copies, and whether it is pinned.
     pub(crate) fn file_summary(&self, place: &WalkEntry<'_>) -> crate::Result<FileSummary> {
         let attr = &place.found.attr;
         let path = shown(place.path);
@@ -92,8 +94,8 @@ impl Tier {
         Ok(FileSummary { pinned: self.is_pinned(attr), ..summary })
     }
 
-    /// Returns the number of bytes of a file's offline blocks in a range. It is 0 for a file whose
-    /// residency is damaged, which can't be recalled.
+    /// Returns the number of offline bytes of a file in a range of blocks. It is 0 for a file with
+    /// a damaged residency, because such a file can't be recalled.
     pub(crate) fn offline_bytes(
         &self,
         place: &WalkEntry<'_>,
@@ -135,14 +137,14 @@ fn tiered_state(path: String, bytes: u64, known: &Residency) -> FileSummary {
     FileSummary { path, state, bytes, resident_bytes, changed, copies, pinned: false }
 }
 
-/// Returns the runs of blocks in a range.
+/// Returns the parts of runs that are in a range of blocks.
 fn within(mut runs: Runs, blocks: &Range<u64>) -> Runs {
     runs.cut(blocks.end);
     runs.remove(0..blocks.start);
     runs
 }
 
-/// Returns the number of resident bytes of a file; holes are counted.
+/// Returns the number of resident bytes of a file, including holes.
 fn resident(bytes: u64, offline: &Runs) -> u64 {
     let offline = offline.iter().map(|run| {
         let end = (run.end * BLOCK_BYTES).min(bytes);

@@ -1,4 +1,4 @@
-//! Counters and gauges.
+//! Counters and gauges of the engine, for monitoring.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -6,7 +6,7 @@ use std::time::Duration;
 use crate::engine::Tier;
 use crate::engine::recall::queue::Class;
 
-/// The counted events, since the start of the engine.
+/// The events that are counted from the start of the engine.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Counter {
     RecalledBytes,
@@ -26,15 +26,15 @@ pub(crate) enum Counter {
 const COUNTERS: [(&str, &str); 11] = [
     ("tier_recalled_bytes", "bytes recalled from archives, in whole blocks"),
     ("tier_failed_recalls", "blocks whose recall failed"),
-    ("tier_refused_recalls", "reads and writes of programs on the deny list"),
+    ("tier_refused_recalls", "reads and writes refused because the program is on the deny list"),
     ("tier_archived_files", "files copied to archives"),
-    ("tier_archived_bytes", "bytes of these files"),
-    ("tier_bundles", "bundles of small files that were archived"),
+    ("tier_archived_bytes", "bytes of the files copied to archives"),
+    ("tier_bundles", "archived bundles of small files"),
     ("tier_repacked_bundles", "bundles whose live members were copied into new bundles"),
     ("tier_released_bytes", "bytes of disk space freed by releases"),
     ("tier_expired_objects", "replaced and removed versions deleted after their retention time"),
     ("tier_rounds", "maintenance rounds that the mount has run"),
-    ("tier_round_problems", "problems in these rounds"),
+    ("tier_round_problems", "problems in maintenance rounds"),
 ];
 
 /// The values of the counters, which never decrease.

@@ -13,15 +13,15 @@ pub(super) mod failover;
 pub(super) mod repacking;
 pub(super) mod sequences;
 
-/// State of archiving that outlasts a file.
+/// State of archiving that all files share.
 pub(super) struct Outbound {
     limit: Option<RateLimit>,
     failed: failover::FailedArchives,
-    /// The archives of uploads in progress, once for each upload.
+    /// The target archives of uploads in progress. An archive is listed once for each upload.
     uploads: Mutex<Vec<Id>>,
     sequences: sequences::Sequences,
-    /// The sequence drawn when the engine started. Versions of this engine have greater sequences;
-    /// earlier versions do not.
+    /// The sequence number that was drawn when the engine started. Versions archived by this engine
+    /// have greater numbers; earlier versions do not.
     pub(super) first_sequence: u64,
 }
 

@@ -38,7 +38,8 @@ pub(super) mod reader_cache;
 /// Interval at which a waiting thread checks for cancellation and for the time limit.
 const LOOK_EVERY: Duration = Duration::from_millis(5);
 
-/// Maximum number of blocks of one range that are requested at once, which bounds the queue.
+/// Maximum number of blocks that are requested at once, so that one large range does not fill the
+/// queue.
 const WINDOW: u64 = 16;
 
 /// State of the engine's recalls: the queue, the threads that serve it, and their rate limit.
@@ -63,8 +64,8 @@ impl Recalls {
         }
     }
 
-    /// Reserves a thread for an archive, and limits the time of its calls unless the settings have
-    /// no limit.
+    /// Reserves a recall thread for an archive. Returns the archive with the time limit for its
+    /// calls, if the settings have one.
     pub(super) fn with_time_limit(
         &self,
         archive: Arc<dyn Archive>,
@@ -77,18 +78,18 @@ impl Recalls {
         }
         let limit = (Arc::clone(&around.clock), settings.call_limit);
         let queue = Arc::downgrade(&self.queue);
-        // Recalls that were postponed because of the archive are tried again.
+        // When the archive responds again, postponed recalls are retried.
         let returned = move || queue.upgrade().iter().for_each(|queue| queue.resume_postponed());
         Arc::new(TimeoutArchive::new(archive, limit, Box::new(returned)))
     }
 }
 
 impl FileState {
-    /// Returns the recalls of a range whose blocks were written, but which have not ended yet.
+    /// Returns the recalls in a range that have written their block but have not ended yet.
     fn landed(&self, blocks: &Range<u64>) -> Vec<Arc<Recall>> {
         let has_landed = |recall: &&Arc<Recall>| recall.has_landed.load(Ordering::SeqCst);
         let length = blocks.end.saturating_sub(blocks.start);
-        // A file may have many recalls, and most ranges are short.
+        // Iterates over the shorter one: the range, or the recalls of the file.
         if length <= self.flight.len() as u64 {
             let inside = blocks.clone().filter_map(|block| self.flight.get(&block));
             return inside.filter(has_landed).cloned().collect();
@@ -112,24 +113,24 @@ impl Tier {
         version: &Version,
     ) -> crate::Result<Arc<ObjectReader>> {
         let reader = self.recalls.readers.get(archive, version);
-        // The archive was detached meanwhile.
+        // If the archive was detached meanwhile, the cached reader must not keep it open.
         if !self.has_archive(archive.id()) {
             self.forget_readers(archive.id());
         }
         reader
     }
 
-    /// Closes the readers of an archive. They are opened again when needed.
+    /// Closes the cached readers of an archive.
     pub(super) fn forget_readers(&self, archive: Id) {
         self.recalls.readers.forget_archive(archive);
     }
 
-    /// Waits until no block of a range is offline. A signal to the caller ends the wait, and so
-    /// does the time limit [`Settings::patience`], if there is one.
+    /// Recalls the offline blocks of a range and waits for them. The wait ends early if the caller
+    /// gets a signal, or at the time limit [`Settings::patience`].
     ///
     /// # Errors
-    /// `EINTR`; [`Settings::late`] after the time limit, and for programs that may not recall;
-    /// `EIO` if no archive has the block.
+    /// `EINTR` after a signal; [`Settings::late`] after the time limit, or if the program may not
+    /// recall files; `EIO` if no archive has a required block.
     pub fn recall(
         &self,
         file: &Arc<TieredFile>,
@@ -140,7 +141,8 @@ impl Tier {
         self.recall_and_ask_ahead(file, blocks, 0..0, request, class)
     }
 
-    /// Recalls like [`Self::recall`], and also requests the next blocks without waiting for them.
+    /// Recalls like [`Self::recall`], and also requests the blocks of `ahead` without waiting for
+    /// them.
     pub(super) fn recall_and_ask_ahead(
         &self,
         file: &Arc<TieredFile>,
@@ -149,7 +151,8 @@ impl Tier {
         request: &Request,
         class: Class,
     ) -> Result<()> {
-        // While it exists, the recall counts the waiting process.
+        // `deferred` is kept until the end of this function, because its recall counts this process
+        // as waiting.
         let deferred = self.offer(request).and_then(Deferral::take::<Deferred>);
         let begun_ns = match &deferred {
             Some(deferred) => self.after_deferral(deferred, request)?,
@@ -166,8 +169,9 @@ impl Tier {
                     }
                     drop(state);
                     self.end_surplus(request.credentials.uid);
-                    // These recalls use the file until they end. The caller may close the file
-                    // next, and must then be its last user.
+                    // These recalls remain users of the file until they end. This function waits
+                    // for their end, because the caller may close the file next and is then
+                    // expected to be the last user.
                     landed.iter().for_each(|recall| recall.join());
                     return Ok(());
                 };
@@ -187,8 +191,8 @@ impl Tier {
         }
     }
 
-    /// Recalls for a caller that can continue with other files, so it does not wait for unavailable
-    /// archives.
+    /// Recalls blocks for a caller that has other files to process. It does not wait for
+    /// unavailable archives.
     ///
     /// # Errors
     /// `NoCopy` if all archives with a block are unavailable; `Interrupted`; otherwise as
@@ -201,7 +205,7 @@ impl Tier {
         request: &Request,
     ) -> crate::error::Result<()> {
         let Err(error) = self.recall(file, blocks, request, Class::Bulk) else { return Ok(()) };
-        // Postponed recalls may now be in the queue with no program waiting for them.
+        // Cancels postponed recalls for which this caller was the last to wait.
         let version = file.lock().known().map(|known| known.recorded.version.clone());
         self.end_surplus(request.credentials.uid);
         if error.errno() == Errno::INTR {
@@ -232,8 +236,8 @@ impl Tier {
         Ok(wanted as u64)
     }
 
-    /// Cancels a user's surplus recalls for which nobody waits. Otherwise a program that requests
-    /// blocks and gives up, repeatedly, would fill the memory and keep archives busy.
+    /// Cancels a user's surplus recalls that no program waits for. Otherwise a program that
+    /// requests blocks and gives up, repeatedly, would fill the memory and keep archives busy.
     fn end_surplus(&self, user: u32) {
         for recall in self.recalls.queue.surplus(user) {
             let mut state = recall.file.lock();
@@ -241,13 +245,14 @@ impl Tier {
                 continue;
             }
             state.flight.remove(&recall.block);
-            // Dropping a recall ends a use of its file, and the last use locks the state.
+            // The state is unlocked first: ending a recall drops a use of its file, and dropping
+            // the last use locks the state.
             drop(state);
             recall.end(Err(Errno::CANCELED));
         }
     }
 
-    /// Fails at once for programs that may not recall.
+    /// Fails if the program that sent a request may not recall files.
     fn check_program(&self, file: &TieredFile, request: &Request, class: Class) -> Result<()> {
         if class != Class::Waiting {
             return Ok(());
@@ -279,7 +284,8 @@ impl Tier {
             }
             let version = state.known().map(|known| &known.recorded.version);
             let position = version.map(|version| self.position(version, block));
-            // The caller may give up before this recall is served, and the file be closed.
+            // Keeps the file in use, because the caller may give up and close it before the recall
+            // is served.
             let used = Some(tier.enter_and_hold(file.ino())?);
             let (user, asked_ns) = (request.credentials.uid, self.around.clock.now_ns());
             let position = position.unwrap_or_default();
@@ -300,7 +306,7 @@ impl Tier {
         Position { archive: archive.id(), medium, place }
     }
 
-    /// Requests the next blocks, unless the program may not recall.
+    /// Requests blocks that a program may read next, if the program is permitted to recall files.
     fn ask_ahead(
         &self,
         file: &Arc<TieredFile>,
@@ -314,19 +320,22 @@ impl Tier {
         self.ask(file, state, ahead, request, Class::Ahead)
     }
 
-    /// Lets requests wait without a thread if their sender offers that.
+    /// Enables deferral: requests then wait for recalls without a thread, if their sender supports
+    /// that.
     pub(crate) fn accept_offers(&self) {
         self.recalls.defers.store(true, Ordering::SeqCst);
     }
 
-    /// Returns the offer of a request that may wait without a thread.
+    /// Returns the deferral of a request, if the tier may defer requests.
     fn offer<'a>(&self, request: &'a Request) -> Option<&'a Deferral> {
         self.recalls.defers.load(Ordering::SeqCst).then_some(&request.deferral)
     }
 
-    /// Returns when the wait of a deferred request began, if the request may still wait.
+    /// Returns the time at which the wait of a deferred request began. Fails if the wait must end,
+    /// for example after a failed recall or the time limit.
     fn after_deferral(&self, deferred: &Deferred, request: &Request) -> Result<u64> {
-        // Copied, because others lock it while they hold locks of their own.
+        // The outcome is copied, so that its lock is not held below: other threads take it while
+        // they hold other locks.
         let outcome = *deferred.waiter.recall.outcome.lock();
         match outcome {
             Some(outcome) => outcome?,
@@ -338,7 +347,7 @@ impl Tier {
         Ok(deferred.begun_ns)
     }
 
-    /// Waits for a recall, on this thread or without one if the request's sender offered that.
+    /// Waits for a recall on this thread, or defers the request if its sender supports that.
     fn wait(&self, waiter: Waiter, request: &Request, begun_ns: u64) -> Result<()> {
         let recall = Arc::clone(&waiter.recall);
         let mut outcome = recall.outcome.lock();
@@ -365,7 +374,7 @@ impl Tier {
         }
     }
 
-    /// Waits until no recall of a file is running or queued; requests none.
+    /// Waits until no recall of a file is running or queued; starts no recall.
     ///
     /// # Errors
     /// `EINTR` if the caller is signalled.
@@ -385,7 +394,7 @@ impl Tier {
         self.patience_left(begun_ns) == Some(Duration::ZERO)
     }
 
-    /// Returns how long a program that waits since `begun_ns` waits at most; `None` for no limit.
+    /// Returns the time left for a program that has waited since `begun_ns`; `None` for no limit.
     fn patience_left(&self, begun_ns: u64) -> Option<Duration> {
         let waited = Duration::from_nanos(self.around.clock.now_ns().saturating_sub(begun_ns));
         self.settings.patience.map(|patience| patience.saturating_sub(waited))

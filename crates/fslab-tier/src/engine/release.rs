@@ -25,8 +25,9 @@ pub(super) mod exclusive_lease;
 
 use exclusive_lease::LeaseSupport;
 
-/// Blocks that are compared and freed at once. Other users of the file wait during this time, and
-/// the kernel revokes a contested lease after `/proc/sys/fs/lease-break-time`.
+/// Number of blocks that are compared and freed under one lease. Other users of the file wait
+/// during this time, and the kernel revokes a contested lease after
+/// `/proc/sys/fs/lease-break-time`.
 const SLICE_BLOCKS: usize = 64;
 
 /// The result of a release.
@@ -34,7 +35,8 @@ const SLICE_BLOCKS: usize = 64;
 pub struct Released {
     /// Bytes that became offline.
     pub bytes: u64,
-    /// Freed space of the lower file system, in bytes. Holes occupied no space.
+    /// Space that was freed in the lower file system, in bytes. It may be less than `bytes`,
+    /// because holes occupied no space.
     pub freed: u64,
 }
 
@@ -45,7 +47,7 @@ struct Releasable {
     blocks: Runs,
 }
 
-/// State of releasing that outlasts a file.
+/// State of releasing that all files share.
 pub(super) struct Releases {
     poison: Poison,
     leases: LeaseSupport,
@@ -83,7 +85,8 @@ impl Tier {
     /// reading them.
     ///
     /// # Errors
-    /// As those of a release, except for differences that only a comparison of bytes finds.
+    /// The errors of [`Self::release`], except for differences that only a comparison of bytes
+    /// finds.
     pub fn releasable_bytes(self: &Arc<Self>, ino: Ino, path: &[u8], kept: u64) -> Result<u64> {
         let file_use = self.enter(ino);
         let Releasable { version, blocks, .. } = self.releasable(&file_use.file, path, kept)?;
@@ -112,8 +115,8 @@ impl Tier {
         Ok(Releasable { version, copies, blocks })
     }
 
-    /// Frees blocks under an exclusive lease on the file. None is freed unless all of them have the
-    /// archived bytes.
+    /// Frees blocks under an exclusive lease on the file. They are freed only if all of them have
+    /// the archived bytes.
     fn release_slice(
         &self,
         file: &TieredFile,
@@ -129,14 +132,15 @@ impl Tier {
         }
         let freed = archived.iter().filter(|(block, _)| wanted.contains(*block));
         if !self.are_archived(&mut state, freed).map_err(below())? {
-            // A later release must not mistake the current modification time for the version's.
+            // Size and modification time are those of the version, so a later release would not
+            // notice the change without this mark.
             self.mark_changed(&mut state).map_err(below())?;
             return Err(changed_behind(path));
         }
         let length = |block| version.size.saturating_sub(block * BLOCK_BYTES).min(BLOCK_BYTES);
         let bytes = wanted.iter().flatten().map(length).sum();
         let freed = self.make_offline(&mut state, &wanted).map_err(below())?;
-        // If the file system reports no blocks, all of the bytes are assumed to be freed.
+        // If the file system reports no block counts, all of the bytes are assumed to be freed.
         let freed = freed.unwrap_or(bytes);
         self.counters.add(Counter::ReleasedBytes, freed);
         Ok(Released { bytes, freed })
@@ -183,7 +187,7 @@ impl Tier {
     }
 
     /// Opens the copies of a version in archives that this tree writes to. The head and the table
-    /// of each copy are read from the archive, not from a cache.
+    /// of each copy are read from the archive itself, not from a cache.
     ///
     /// # Errors
     /// If fewer archives return a copy than the tier requires.
@@ -206,8 +210,8 @@ impl Tier {
         Err(problem.unwrap_or(Error::TooFewCopies { wanted, found, missing }))
     }
 
-    /// Returns the runs of resident blocks with data. A file may have any number of runs; the
-    /// search ends soon after as many as a residency can record.
+    /// Returns the runs of resident blocks with data. A file may have any number of runs, but the
+    /// search stops once there are more than a residency can record.
     fn with_data(&self, file: &TieredFile, blocks: Range<u64>) -> fslab_vfs::Result<Runs> {
         let own = self.open_to_read(file)?;
         let (mut runs, mut next) = (Runs::new(), blocks.start);
@@ -221,7 +225,8 @@ impl Tier {
             next = hole.div_ceil(BLOCK_BYTES).clamp(first + 1, blocks.end);
             runs.insert(first..next);
         }
-        // In the lower file, poison is data too, so offline blocks are removed.
+        // Poison in the lower file was found as data, too, so offline blocks are removed from the
+        // runs.
         let state = self.state(file)?;
         if let Some(known) = state.known() {
             known.offline.iter().for_each(|run| runs.remove(run));
@@ -251,7 +256,8 @@ impl Tier {
         own.set_modified(version.modified)?;
         own.give_back(&privileges)?;
         self.change_mark(state, Durable::Later, |residency| residency.moving = false)?;
-        // Recorded blocks that were not freed are recalled like the others.
+        // If freeing failed, the blocks that were not freed are recorded as offline like the
+        // others, and recalled like them.
         freed
     }
 
@@ -270,13 +276,17 @@ impl Tier {
         let is_first = known.offline == *runs;
         if known.recorded.is_poisoned() {
             match self.poison_runs(state, runs) {
-                // If the file is still unchanged, it gets holes instead of poison.
+                // If the file system refuses to share blocks, and no poison was written yet, the
+                // file gets holes instead.
                 Err(error)
                     if is_first && is_refusal(&error) && !self.has_poison(state, runs)? =>
                 {
                     let name = self.name(state.ino);
-                    tracing::debug!(%error, "{name}: can't share blocks; makes holes instead");
-                    // This is made durable before the file has its first hole.
+                    tracing::debug!(
+                        %error,
+                        "{name}: can't share blocks with poison; punching holes instead"
+                    );
+                    // This is recorded durably before the file gets its first hole.
                     self.change_mark(state, Durable::Now, |known| known.poisoned = false)?;
                 }
                 freed => return freed.map(Some),

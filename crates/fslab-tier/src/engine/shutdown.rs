@@ -1,8 +1,8 @@
-//! Shutdown of an engine, also while recalls and commands are running.
+//! Shutdown of an engine, even while recalls and commands are running.
 //!
-//! The process may exit right after shutdown. So no bytes begin to move once shutdown has begun,
-//! and the engine waits for moves in progress. A file's state is locked from before its bytes move
-//! until its modification time is restored.
+//! The process may exit right after the shutdown. So the engine moves no further blocks once
+//! shutdown has begun, and waits for moves in progress. A file's state is locked from before its
+//! blocks are moved until its modification time is restored.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -22,7 +22,7 @@ const CANCEL_CHECK_INTERVAL: Duration = Duration::from_millis(100);
 #[derive(Default)]
 pub(super) struct Lifecycle {
     background: Arc<BackgroundThread>,
-    /// Once set, no bytes are moved, and no residency is written.
+    /// Set when shutdown begins. Operations check it before they move bytes or write a residency.
     is_ending: AtomicBool,
     /// Whether the engine wrote to the tree, or recorded a removed name. A clean shutdown makes
     /// that durable.
@@ -41,8 +41,9 @@ impl Tier {
         &self.lifecycle.background
     }
 
-    /// Ends the engine. Residencies of files in use are written. Threads that wait for an archive
-    /// get about one second, a background round and an expiry at most `STOP_TIMEOUT` each.
+    /// Shuts down the engine, and writes the residencies of files in use. Waits about one second
+    /// for threads that wait for an archive. Waits at most `STOP_TIMEOUT` for a background round,
+    /// and again for an operation such as an expiry.
     ///
     /// # Errors
     /// Errors of the lower file system.
@@ -52,7 +53,8 @@ impl Tier {
         self.end_queue();
         let settled = self.write_back_all();
         self.wait_for_movers();
-        // The holder of this lock checks between two steps whether to continue.
+        // A running scan, expiry or repair holds this lock; between two steps it checks for the
+        // shutdown.
         let alone = self.expiry.try_lock_for(STOP_TIMEOUT);
         if self.lifecycle.has_changes.load(Ordering::SeqCst) {
             self.lower.syncfs(&self.request(), Ino::ROOT)?;
@@ -74,12 +76,14 @@ impl Tier {
         Ok(())
     }
 
-    /// Logs archives with running calls. The kernel keeps a process, with its claims, until all of
-    /// its calls have returned.
+    /// Logs the archives with calls in progress. The process can't exit before these calls return,
+    /// and keeps its locks until then.
     fn warn_of_busy_archives(&self) {
         for archive in self.archives.read().iter().filter(|archive| archive.is_busy()) {
             let label = archive.label();
-            tracing::warn!("the archive {label} does not answer: this process exits when it does");
+            tracing::warn!(
+                "the archive {label} does not respond; this process exits only after its response"
+            );
         }
     }
 
@@ -90,8 +94,8 @@ impl Tier {
         settled.into_iter().collect()
     }
 
-    /// Fails once shutdown has begun. Called with a file's state locked, before its bytes move or
-    /// its residency is written.
+    /// Fails once shutdown has begun. Called while a file's state is locked, before its bytes are
+    /// moved or its residency is written.
     ///
     /// # Errors
     /// [`Error::Interrupted`] once shutdown has begun.

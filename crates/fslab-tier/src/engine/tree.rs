@@ -15,9 +15,10 @@ pub(super) mod walk;
 /// The state of the tree as a whole.
 pub(super) struct TreeState {
     renames: renames::Renames,
-    /// Whether the last use did not end cleanly, and no scan has visited every file since.
+    /// Whether the catalogue may not match the tree, for example because the last use did not end
+    /// cleanly. A complete scan sets it to `false`.
     in_doubt: AtomicBool,
-    /// Whether programs use the tree through the engine.
+    /// Whether programs use the tree through the mount, which reports renames to scans.
     is_served: AtomicBool,
 }
 
@@ -38,7 +39,8 @@ impl TreeState {
 }
 
 impl Tier {
-    /// Whether the last use did not end cleanly, and no scan has visited every file since.
+    /// Whether the catalogue may not match the tree, for example because the last use did not end
+    /// cleanly. A complete scan sets it to `false`.
     pub(crate) fn is_in_doubt(&self) -> bool {
         self.tree.in_doubt.load(Ordering::SeqCst)
     }

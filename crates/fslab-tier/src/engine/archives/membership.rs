@@ -1,7 +1,8 @@
 //! Attaching, retiring, draining and detaching archives while the engine runs.
 //!
-//! An upload is registered before the usage of its archive is read, and the usage is changed before
-//! uploads are checked. So no upload to an archive is in progress once it is detached.
+//! Each upload is registered, and then checks whether its archive still accepts copies. Detaching
+//! an archive first stops it from accepting copies, and then checks for registered uploads. So no
+//! upload to an archive is in progress once it is detached.
 
 use std::sync::Arc;
 
@@ -14,7 +15,7 @@ use crate::error::{Error, Result};
 use crate::id::Id;
 
 impl Tier {
-    /// Attaches an archive. It replaces an attached archive of the same identity.
+    /// Attaches an archive. It replaces an attached archive with the same identity.
     pub fn attach(self: &Arc<Self>, archive: Arc<dyn Archive>) {
         let archive = self.recalls.with_time_limit(archive, &self.settings, &self.around);
         self.forget_readers(archive.id());
@@ -27,11 +28,11 @@ impl Tier {
         self.queue().resume_postponed();
     }
 
-    /// Starts recalling threads until there are as many as archives, each of which has one
-    /// reserved.
+    /// Starts recall threads until there are as many as archives, because one thread is reserved
+    /// for each archive.
     fn add_movers(self: &Arc<Self>, archives: usize) {
         let movers = self.mover_count();
-        // Without threads, recalls are disabled.
+        // If there are no threads, recalls are disabled.
         if movers == 0 || movers >= archives {
             return;
         }
@@ -57,7 +58,7 @@ impl Tier {
         })
     }
 
-    /// Stores the home's entry of an archive.
+    /// Stores an archive's entry in the list of known archives, and replaces an earlier one.
     pub(crate) fn note_entry(&self, entry: ArchiveEntry) {
         let mut known = self.known_archives.write();
         match known.iter_mut().find(|known| known.id == entry.id) {
@@ -83,7 +84,7 @@ impl Tier {
         save: impl FnOnce() -> Result<()>,
     ) -> Result<()> {
         self.end_doubt_by_scan(request)?;
-        // Scrubs and repacking write while they hold this lock.
+        // Scrubs and repacking hold this lock while they write to archives.
         let _nobody_else = self.nobody_else(request)?;
         self.note_entry(ArchiveEntry { usage: ArchiveUsage::Detached, ..entry.clone() });
         let detached = self.check_unneeded(entry).and_then(|()| save());
@@ -92,7 +93,7 @@ impl Tier {
             return Err(error);
         }
         self.archives.write().retain(|archive| archive.id() != entry.id);
-        // Cached readers keep the archive open, and with it its lease.
+        // Cached readers would keep the archive open, and its lease held.
         self.forget_readers(entry.id);
         self.queue().release(entry.id);
         self.queue().resume_postponed();
@@ -123,7 +124,7 @@ impl Tier {
         let name = entry.address.label();
         let refused = |what: String| Err(Error::Refused { what });
         if self.outbound.has_upload_to(entry.id) {
-            return refused(format!("files are being archived to {name}: try again"));
+            return refused(format!("files are being archived to {name}: try again later"));
         }
         let (only_there, copies) = (self.count_needing(entry.id)?, self.settings.copies);
         if only_there > 0 {
@@ -142,8 +143,9 @@ impl Tier {
         Ok(())
     }
 
-    /// Counts the versions that would have too few copies without an archive. Copies in unavailable
-    /// archives are not counted. Copies that another tree may delete are not counted either.
+    /// Returns the number of versions that would have too few copies without an archive. Copies in
+    /// unavailable archives are not considered, and neither are copies that another tree may
+    /// delete.
     fn count_needing(&self, archive: Id) -> Result<u64> {
         let others: Vec<Id> = self.writable_archives().iter().map(|other| other.id()).collect();
         let (mut count, wanted) = (0, self.settings.copies);

@@ -2,8 +2,8 @@
 //!
 //! The parts of an object are verified separately: head, tail, attributes with the hashes of the
 //! table, a page of the table, a block. Each part is read from a copy in which it is intact.
-//! Encrypted copies refuse damaged chunks, so they are combined chunk by chunk. A block can then be
-//! intact although each copy lacks some of its chunks.
+//! Reading a damaged chunk of an encrypted copy fails, so such copies are combined chunk by chunk.
+//! A block can then be intact although each copy lacks some of its chunks.
 
 use std::collections::BTreeMap;
 use std::io::{self, ErrorKind};
@@ -26,12 +26,14 @@ use crate::stored::{Attributes, Version};
 pub(in crate::engine) struct CombinedCopies {
     copies: Vec<Arc<dyn Archive>>,
     label: String,
-    /// The parts that are first read from a copy other than copy 0: start, then end and copy.
+    /// The parts for which a copy other than copy 0 is preferred: the start of each part, with its
+    /// end and the number of the copy.
     choices: Mutex<BTreeMap<u64, (u64, usize)>>,
 }
 
 impl CombinedCopies {
-    /// Finds a copy for each part of an object.
+    /// Finds an intact copy of each part of an object. Later reads of the result prefer these
+    /// copies.
     ///
     /// # Errors
     /// The error of the first part that is not intact in any copy; [`Error::Interrupted`].
@@ -51,7 +53,7 @@ impl CombinedCopies {
         Ok(work)
     }
 
-    /// Returns one block of an object.
+    /// Returns one block of an object, combined from several copies if necessary.
     ///
     /// # Errors
     /// The error of a required part that is not intact in any copy.
@@ -65,10 +67,10 @@ impl CombinedCopies {
         work.choose(&object.block_place(block)?, || object.block(block))
     }
 
-    /// Returns the archived attributes of a file.
+    /// Returns the archived attributes of a file, combined from several copies if necessary.
     ///
     /// # Errors
-    /// As [`Self::block`].
+    /// The errors of [`Self::block`].
     pub(in crate::engine) fn attributes(
         copies: Vec<Arc<dyn Archive>>,
         version: &Version,
@@ -108,14 +110,15 @@ impl CombinedCopies {
     fn prefer(&self, part: &Range<u64>, copy: usize) {
         let mut choices = self.choices.lock();
         match copy {
-            // A block of zeros has no bytes.
+            // A block of zeros is not stored, so no copy is needed.
             _ if part.is_empty() => {}
             0 => drop(choices.remove(&part.start)),
             _ => drop(choices.insert(part.start, (part.end, copy))),
         }
     }
 
-    /// Returns the copy that is read first at an offset, and the end of the range for which it is.
+    /// Returns the copy that is preferred at an offset, and the end of the range in which it is
+    /// preferred.
     fn preferred(&self, offset: u64) -> (usize, u64) {
         let choices = self.choices.lock();
         match choices.range(..=offset).next_back() {
@@ -145,7 +148,7 @@ impl Archive for CombinedCopies {
             let (first, end) = self.preferred(at);
             let end = end.min((at / CHUNK_BYTES + 1) * CHUNK_BYTES);
             let next = buffer.len().min((end - offset) as usize);
-            // The preferred copy is read; if that fails, another one.
+            // If the preferred copy can't be read, the others are tried.
             let others = (0..self.copies.len()).filter(|copy| *copy != first);
             let none = || ErrorKind::NotFound.into();
             first_answer(iter::once(first).chain(others), none, |copy| {

@@ -1,14 +1,13 @@
-//! Recording additional copies. The copies are made from archive to archive, without recalling
-//! files.
+//! Recording of additional copies, which are made from archive to archive, without recalling files.
 //!
 //! 1. The whole container is copied unchanged to the other archive, and the object is read back
-//!    there.
+//!    from it.
 //! 2. The archive is recorded in the file's xattr, if the file is at the path in its row.
 //! 3. The archive is recorded in the catalogue. A scan adds the archive to the xattr of a renamed
 //!    file.
 //!
-//! An interrupted run leaves a copy that the next run finds. It is deleted with the others when the
-//! object is no longer needed.
+//! If the run is interrupted before step 3, the next run finds the copy in the archive. The copy is
+//! deleted with the others when the object is no longer needed.
 
 use std::sync::Arc;
 
@@ -23,15 +22,15 @@ use crate::lower::Found;
 use crate::stored::{Residency, Version};
 
 impl Tier {
-    /// Records on the file of a row that additional archives have its version. The residency of a
-    /// renamed file is left to a scan.
+    /// Records in the xattr of a row's file that additional archives have a copy of its version. A
+    /// renamed file is skipped; the next scan updates its xattr.
     pub(super) fn record_copies(self: &Arc<Self>, row: &ObjectRow) -> Result<()> {
         let Some(found) = self.found_live(row) else { return Ok(()) };
         self.record_copies_on(found.ino(), &row.version).map_err(Error::below(&row.path))
     }
 
-    /// Like [`Self::record_copies`], for an inode, if the version is the file's and it is not being
-    /// archived again.
+    /// Like [`Self::record_copies`], for an inode. Does nothing if the file has another version or
+    /// is being archived.
     fn record_copies_on(self: &Arc<Self>, ino: Ino, version: &Version) -> fslab_vfs::Result<()> {
         let used = self.enter(ino);
         let mut state = self.state(&used.file)?;
@@ -47,9 +46,9 @@ impl Tier {
         self.change_mark(&mut state, Durable::Later, |known| known.version = named)
     }
 
-    /// Marks a fully resident file as changed, because no copy of its version is intact. It is
+    /// Marks a fully resident file as changed, because no copy of its version is intact. So it is
     /// archived again before it may be released. Returns whether the file is now marked, even if it
-    /// was marked before. A renamed file is left to a scan.
+    /// was marked before. A renamed file is skipped until a scan has recorded its new path.
     pub(super) fn archive_anew(self: &Arc<Self>, row: &ObjectRow) -> Result<bool> {
         let Some(found) = self.found_live(row) else { return Ok(false) };
         self.archive_anew_on(found.ino(), &row.version).map_err(Error::below(&row.path))
@@ -61,7 +60,8 @@ impl Tier {
         let is_its = |known: &KnownResidency| {
             let recorded = &known.recorded.version;
             let is_it = (recorded.object, recorded.location) == (version.object, version.location);
-            // An older catalogue may not have all copies.
+            // A catalogue from a backup may not list all copies, so one that was not verified may
+            // be intact.
             is_it && recorded.copies == version.copies && known.offline.is_empty()
         };
         let is_here = !state.is_archiving && state.known().is_some_and(is_its);
@@ -71,8 +71,8 @@ impl Tier {
         self.mark_changed(&mut state).map(|()| true)
     }
 
-    /// Adds to a file's residency the copies that were made while the file's path was unknown, and
-    /// records them in its xattr.
+    /// Adds the copies of a row to a file's residency and records them in its xattr. These copies
+    /// are missing in the xattr if the file had been renamed before they were made.
     pub(in crate::engine) fn with_recorded_copies(
         self: &Arc<Self>,
         ino: Ino,
@@ -88,7 +88,7 @@ impl Tier {
         Ok(Residency { version, ..known })
     }
 
-    /// Returns the file of a live row, if it still has that name.
+    /// Returns the file at the path of a row, if the row is live.
     fn found_live(&self, row: &ObjectRow) -> Option<Found> {
         let is_live = row.state == ObjectState::Live;
         Found::at(&self.lower, &row.path).ok().filter(|_| is_live)

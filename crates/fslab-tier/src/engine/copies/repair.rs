@@ -1,9 +1,10 @@
-//! Repair of a damaged container: rewrites it with an intact part from other archives.
+//! Repair of a damaged container: rewrites it, and replaces its damaged part by an intact copy from
+//! another archive.
 //!
-//! Its other parts are kept as far as they can be read, because another part of a bundle may be
-//! intact only there. The container's own list gives its length, since the copy may be truncated.
-//! If it has no list, another copy's list gives it. So a malicious archive can't grow other
-//! archives.
+//! The other parts are kept as far as they can be read, because an object in a bundle may be intact
+//! only there. The length of a bundle comes from its own list, because the damaged copy may be
+//! truncated. The list in another archive is used only if that list is missing. So a malicious
+//! archive can't make containers in other archives grow.
 
 use std::io::{self, ErrorKind};
 use std::sync::Arc;
@@ -35,8 +36,8 @@ impl Repair<'_> {
     /// Rewrites the container.
     ///
     /// # Errors
-    /// Errors of an archive. The container is then unchanged, unless only its last step failed: see
-    /// [`Upload::finish`](crate::archive::Upload::finish).
+    /// Errors of an archive. The container is then unchanged, unless only the last step of the
+    /// repair failed: see [`Upload::finish`](crate::archive::Upload::finish).
     pub(super) fn run(&self, pace: Pace<'_>) -> Result<()> {
         let part = self.part;
         let container = (self.kind, part.container);
@@ -63,8 +64,8 @@ impl Repair<'_> {
         Error::archive(archive.label(), self.part.container)
     }
 
-    /// Returns the number of bytes to the next multiple of `piece`, boundary of the part, or end of
-    /// the container.
+    /// Returns the number of bytes from an offset to the next boundary. Boundaries are the
+    /// multiples of `piece`, the start and end of the part, and the end of the container.
     fn piece_at(&self, offset: u64, piece: u64) -> u64 {
         let first = self.part.offset;
         let bounds = [first, first + self.part.length, self.length, (offset / piece + 1) * piece];
@@ -72,13 +73,13 @@ impl Repair<'_> {
         next.map_or(0, |next| next - offset)
     }
 
-    /// Reads bytes outside the part. If they can't be read at once, they are read in units of a
-    /// chunk. So damage at one offset costs at most one chunk.
+    /// Reads bytes outside the part. If reading them in one call fails, they are read chunk by
+    /// chunk, so that damage at one offset makes at most one chunk unreadable.
     fn read_rest(&self, start: u64, bytes: &mut [u8]) -> Result<()> {
         if self.read(self.to, start, bytes).is_ok() {
             return Ok(());
         }
-        // A copy of unknown length is read nevertheless.
+        // A copy of unknown length does not limit the pieces.
         let length =
             |copy: &Arc<dyn Archive>| copy.length((self.kind, self.part.container)).unwrap_or(0);
         let ends = [self.to, self.from].map(length);
@@ -97,11 +98,11 @@ impl Repair<'_> {
         Ok(())
     }
 
-    /// Reads bytes from either archive. Bytes missing or damaged in both become zeros; their object
-    /// is damaged in both archives and is reported. If an archive does not respond, the container
-    /// is not rewritten, because the archive may still have the bytes. After a read error (`EIO`)
-    /// of the repaired copy, the other archive must have the bytes. Such an error may be temporary,
-    /// and zeros would replace the only copy.
+    /// Reads bytes from the damaged copy, or else from the copy in the other archive. Bytes that
+    /// are missing or damaged in both become zeros; their object is reported as damaged. If an
+    /// archive does not respond, the repair fails, because that archive may still have the bytes.
+    /// After a read error (`EIO`) of the damaged copy, the bytes must come from the other archive.
+    /// Such an error may be temporary, and zeros would then replace the only intact bytes.
     fn read_either(&self, offset: u64, bytes: &mut [u8]) -> Result<()> {
         let own = match self.read(self.to, offset, bytes) {
             Ok(()) => return Ok(()),
@@ -124,13 +125,13 @@ fn is_unreadable(error: &io::Error) -> bool {
     Errno::from_io_error(error) == Some(Errno::IO)
 }
 
-/// Whether the bytes are missing or damaged.
+/// Whether an error means that the bytes are missing or damaged.
 fn is_gone(error: &io::Error) -> bool {
     matches!(error.kind(), ErrorKind::InvalidData | ErrorKind::UnexpectedEof | ErrorKind::NotFound)
 }
 
-/// Returns the members of a bundle from the list in this copy. The list must contain the object
-/// that is known to be in the bundle.
+/// Returns the contents of a bundle according to the list in one archive's copy. The list must
+/// contain `part`, the object that is known to be in the bundle.
 ///
 /// # Errors
 /// Errors of the archive; [`Error::Damaged`] if there is no such list.
@@ -147,7 +148,7 @@ pub(in crate::engine) fn listed(archive: &Arc<dyn Archive>, part: Location) -> R
     Err(Error::damaged(archive.label(), container, what))
 }
 
-/// Returns the first of several copies of a bundle that has a list, and that list.
+/// Returns the first copy of a bundle that has an intact list, and the contents from that list.
 pub(super) fn first_listed<'a>(
     copies: impl IntoIterator<Item = &'a Arc<dyn Archive>>,
     part: Location,
@@ -156,8 +157,8 @@ pub(super) fn first_listed<'a>(
 }
 
 /// Returns the length of the whole container in bytes, from the list in this copy or else in
-/// another copy. If no list is left, the container may be a bundle, so it keeps its current length,
-/// limited to `BUNDLE_BYTES_MAX`.
+/// another copy. If no copy has a list, the copy keeps its current length up to `BUNDLE_BYTES_MAX`,
+/// because the container may be a bundle.
 ///
 /// # Errors
 /// Errors of the copy's archive.
@@ -167,7 +168,7 @@ pub(super) fn whole_length<'a>(
     part: Location,
 ) -> Result<u64> {
     let end = part.offset + part.length;
-    // Only an object in a bundle has bytes before it.
+    // An object at offset 0 is alone in its container, because a bundle begins with its list.
     if part.offset == 0 {
         return Ok(end);
     }

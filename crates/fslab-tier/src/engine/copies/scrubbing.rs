@@ -1,5 +1,5 @@
-//! Scrubbing: reads every copy of every object in the catalogue except pending ones, repairs copies
-//! from each other, and makes missing ones.
+//! Scrubbing: reads all copies of all objects in the catalogue, except pending objects. Repairs
+//! damaged copies from intact ones, and makes missing copies.
 
 use std::collections::HashSet;
 use std::io::ErrorKind;
@@ -26,40 +26,41 @@ use crate::stored::{Location, Version};
 /// The result of a scrub.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Scrubbed {
-    /// Copies that were read.
+    /// Number of copies that were read.
     pub copies: u64,
-    /// Copies that were damaged or missing and were repaired.
+    /// Number of damaged or missing copies that were repaired.
     pub repaired: u64,
-    /// Copies that were made because there were fewer than the tier requires.
+    /// Number of copies that were made because there were fewer than the tier requires.
     pub made: u64,
-    /// Resident files that are to be archived again, because no copy is intact.
+    /// Number of resident files that will be archived again, because no copy is intact.
     pub anew: u64,
-    /// Versions that still have fewer intact copies than required.
+    /// Number of versions that still have fewer intact copies than required.
     pub short: u64,
-    /// Archives that are not attached or unavailable, with the number of copies that were not read.
+    /// Archives that are unavailable or not attached, each with the number of its copies that were
+    /// not read.
     pub missing: Vec<String>,
-    /// Damaged copies that no other copy could repair, with the cause, and copies that could not be
-    /// made.
+    /// Damaged copies that could not be repaired, and missing copies that could not be made, each
+    /// with the cause.
     pub damaged: Vec<String>,
 }
 
-/// Receives the results so far, repeatedly. A sink that removes lists from the results does not
-/// receive those entries again.
+/// A callback that repeatedly receives the results so far. Entries that it removes from a list are
+/// not passed to it again.
 pub type ProgressSink<'a, T> = dyn FnMut(&mut T) -> Result<()> + 'a;
 
 /// Number of versions whose new copies are recorded in the catalogue at once.
 const BATCH: usize = 500;
 
 impl Tier {
-    /// Reads all copies and returns the results.
+    /// Scrubs without a rate limit and without progress reports.
     ///
     /// # Errors
-    /// As [`Self::scrub_within`].
+    /// The errors of [`Self::scrub_within`].
     pub fn scrub(self: &Arc<Self>, request: &Request) -> Result<Scrubbed> {
         self.scrub_within(request, None, &mut |_| Ok(()))
     }
 
-    /// Reads all copies within a rate limit, which also applies to written bytes.
+    /// Reads and repairs all copies within a rate limit, which applies to read and written bytes.
     ///
     /// # Errors
     /// Errors of the catalogue and of `heard`. Errors of archives are part of the result.
@@ -73,11 +74,11 @@ impl Tier {
     }
 
     /// Copies the contents of an archive to others, until each version has as many copies elsewhere
-    /// as the tier requires. Each copy that is counted is read. The archive itself is read only if
-    /// another copy is missing or damaged.
+    /// as the tier requires. A copy elsewhere is counted only after it was verified. The archive
+    /// itself is read only if another copy is missing or damaged.
     ///
     /// # Errors
-    /// As [`Self::scrub_within`].
+    /// The errors of [`Self::scrub_within`].
     pub fn drain(
         self: &Arc<Self>,
         archive: Id,
@@ -89,8 +90,8 @@ impl Tier {
         self.read_copies(request, limit, Some(archive), heard)
     }
 
-    /// Returns how many copies of a version would be missing without those in an archive, and how
-    /// many other archives would accept one.
+    /// Returns how many copies of a version would be missing without one archive, and how many
+    /// other archives would accept a copy.
     pub(crate) fn copies_lacking_without(&self, version: &Version, archive: Id) -> (usize, usize) {
         let is_kept =
             |holder: &&Arc<dyn Archive>| holder.refusal().is_none() && holder.id() != archive;
@@ -122,7 +123,7 @@ impl Tier {
             scrub.row(row)?;
             heard(&mut scrub.found)
         });
-        // Copies that were made are recorded even if the scrub ended early.
+        // New copies are recorded even if the scrub ended early.
         scrub.note_made(0)?;
         scrubbed?;
         if drained.is_none() {
@@ -132,8 +133,8 @@ impl Tier {
         Ok(scrub.found)
     }
 
-    /// Locks an object at the location of its row; returns `None` if it is no longer there or no
-    /// longer needed.
+    /// Takes the lock under which objects are moved or deleted. Returns `None` if the object of a
+    /// row was moved or deleted before.
     fn hold(&self, row: &ObjectRow, request: &Request) -> Result<Option<MutexGuard<'_, ()>>> {
         let held = self.nobody_else(request)?;
         let now = self.catalogue.get(row.version.object)?;
@@ -149,9 +150,9 @@ struct Scrub<'a> {
     drained: Option<Id>,
     pace: Pace<'a>,
     found: Scrubbed,
-    /// Bundles whose lists were read.
+    /// Bundles whose lists were verified.
     bundles: HashSet<Id>,
-    /// Archives that are full; they are not tried again, so each is reported once.
+    /// Full archives. They are not tried again, so that each is reported once.
     full: HashSet<Id>,
     /// Labels of archives that became unavailable during the scrub.
     unavailable: HashSet<String>,
@@ -174,7 +175,7 @@ impl Scrub<'_> {
             self.made.push(row.version.clone());
             self.note_made(BATCH)?;
         }
-        // Only an object in a bundle has bytes before it.
+        // An object at an offset above 0 is in a bundle, because a bundle begins with a list.
         let location = row.version.location;
         if location.offset > 0 && self.bundles.insert(location.container) {
             self.lists(&row)?;
@@ -182,7 +183,8 @@ impl Scrub<'_> {
         Ok(())
     }
 
-    /// Verifies all copies of an object; returns the archives with newly made copies.
+    /// Verifies and repairs all copies of an object, and makes missing ones. Returns the archives
+    /// with newly made copies.
     fn object(&mut self, row: &ObjectRow) -> Result<Vec<Id>> {
         let wanted = self.tier.settings.copies;
         let (mut whole, mut damaged) = (Vec::new(), Vec::new());
@@ -252,7 +254,7 @@ impl Scrub<'_> {
         self.drained == Some(archive.id())
     }
 
-    /// Returns the archives that accept copies and are not recorded as holders of an object.
+    /// Returns the archives that accept copies and have no recorded copy of an object.
     fn others(&self, row: &ObjectRow) -> Vec<Arc<dyn Archive>> {
         let mut archives = self.tier.active_archives();
         archives.retain(|archive| !row.version.copies.contains(&archive.id()));
@@ -272,7 +274,7 @@ impl Scrub<'_> {
             if self.counted(whole) >= wanted {
                 break;
             }
-            // An interrupted run may have left an unrecorded copy there.
+            // An interrupted run may have left an unrecorded copy in this archive.
             let is_there = verify(&archive, &row.version, self.pace);
             let copied = match (is_there, whole.first()) {
                 (Err(Error::Interrupted), _) => return Err(Error::Interrupted),
@@ -295,7 +297,7 @@ impl Scrub<'_> {
         Ok(made)
     }
 
-    /// Copies an object into an archive, with the rest of its container, and verifies it.
+    /// Copies an object into an archive, with the rest of its container, and verifies the new copy.
     fn copy(&self, row: &ObjectRow, from: &Arc<dyn Archive>, to: &Arc<dyn Archive>) -> Result<()> {
         let location = row.version.location;
         let holders = self.tier.holders(&row.version);
@@ -304,8 +306,8 @@ impl Scrub<'_> {
         verify(to, &row.version, self.pace)
     }
 
-    /// Returns one intact copy, combined from all copies of an object, if each part is intact in
-    /// some copy.
+    /// Combines all copies of an object into one. Returns `None` if a part is not intact in any
+    /// copy.
     fn put_together(&self, row: &ObjectRow) -> Result<Option<Arc<dyn Archive>>> {
         let (holders, version) = (self.tier.holders(&row.version), &row.version);
         match CombinedCopies::whole(holders, version, self.pace.request) {
@@ -316,8 +318,9 @@ impl Scrub<'_> {
         }
     }
 
-    /// Verifies the lists of a bundle. Without them, the members can't be found from the archive
-    /// only. A list in any archive repairs the others; a copy's own list has precedence.
+    /// Verifies and repairs the lists of a bundle's members. Without the lists, the members can be
+    /// found only with the catalogue. The list in one archive repairs those in the others, but a
+    /// copy's own list has precedence.
     fn lists(&mut self, row: &ObjectRow) -> Result<()> {
         let holders = self.tier.holders(&row.version);
         let kept = || holders.iter().filter(|archive| !self.is_drained(archive));
@@ -345,7 +348,8 @@ impl Scrub<'_> {
         };
         let places = list_places(&contents, location.container);
         let root = places.iter().find_map(|place| whole_list(teller, place).ok());
-        // Another copy is tried first, because it may also supply other bytes that this one lacks.
+        // The other archives are tried first, because they may also have other bytes that this copy
+        // lacks.
         let others = holders.iter().filter(|other| other.id() != archive.id()).chain([teller]);
         let whole = others
             .flat_map(|other| places.map(|place| (other, place)))
@@ -361,8 +365,8 @@ impl Scrub<'_> {
         Ok(())
     }
 
-    /// Copies a part of a container from one archive into the container of another, which then has
-    /// `length` bytes.
+    /// Rewrites a container in the archive `to` with a part copied from the archive `from`. The
+    /// container then has `length` bytes.
     fn repair(
         &self,
         (from, from_offset): (&Arc<dyn Archive>, u64),
@@ -391,8 +395,8 @@ impl Scrub<'_> {
         Ok(())
     }
 
-    /// Reports a damaged copy and its repair, if one was tried; returns whether the copy is intact.
-    /// A copy is reported as damaged if it can't be repaired because an archive became unavailable.
+    /// Reports that a copy was damaged or repaired; returns whether it is now intact. A copy is
+    /// also reported as damaged if an archive became unavailable during the repair.
     fn tell_repaired(
         &mut self,
         repaired: Option<Result<()>>,
@@ -412,7 +416,8 @@ impl Scrub<'_> {
         self.tell(told, path).map(|()| is_whole)
     }
 
-    /// Reports once that an archive became unavailable, and does not report its copies.
+    /// Reports that an archive became unavailable; does so once for each archive, not for each of
+    /// its copies.
     fn note_unavailable(&mut self, error: &Error) {
         let Error::Archive { archive, .. } = error else { return };
         if self.unavailable.insert(archive.clone()) {
@@ -442,7 +447,7 @@ fn is_full(error: &Error) -> bool {
     matches!(Errno::from_io_error(source), Some(Errno::NOSPC | Errno::DQUOT | Errno::ROFS))
 }
 
-/// Returns the locations of the two lists of a bundle.
+/// Returns the locations of a bundle's two lists: at its start and at its end.
 fn list_places(contents: &Contents, container: Id) -> [Location; 2] {
     let length = contents.list_bytes;
     [0, contents.length() - length].map(|offset| Location { container, offset, length })
@@ -458,15 +463,20 @@ fn has_lists(archive: &Arc<dyn Archive>, member: Location) -> bool {
     listed(archive, member).and_then(both).is_ok()
 }
 
-/// Fails unless there is an intact list with this root.
+/// Fails unless a bundle has an intact list with this root hash.
 fn is_list(archive: &Arc<dyn Archive>, place: &Location, root: Option<[u8; 32]>) -> Result<()> {
     match whole_list(archive, place)? {
         found if Some(found) == root => Ok(()),
-        _ => Err(Error::damaged(archive.label(), place.container, Corrupt("its two lists differ"))),
+        _ => Err(Error::damaged(
+            archive.label(),
+            place.container,
+            Corrupt("the bundle's two lists differ"),
+        )),
     }
 }
 
-/// Returns the root of an intact list. The list at the end is valid only if no bytes follow it.
+/// Verifies a list of a bundle and returns its root hash. The list at the end is valid only if no
+/// bytes follow it.
 fn whole_list(archive: &Arc<dyn Archive>, place: &Location) -> Result<[u8; 32]> {
     let container = place.container;
     archive.forget((KIND, container));
@@ -475,7 +485,7 @@ fn whole_list(archive: &Arc<dyn Archive>, place: &Location) -> Result<[u8; 32]> 
     let length =
         archive.length((KIND, container)).map_err(Error::archive(archive.label(), container))?;
     if place.offset > 0 && length != place.offset + place.length {
-        return Err(list.damaged(Corrupt("its length has changed")));
+        return Err(list.damaged(Corrupt("the bundle does not end with its list")));
     }
     Ok(list.version().root)
 }

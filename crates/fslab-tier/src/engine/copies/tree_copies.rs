@@ -1,4 +1,4 @@
-//! Verifying and scrubbing archived trees: each archive has its own copies.
+//! Verifying and scrubbing of archived trees. Each archive has its own archived trees.
 
 use std::sync::Arc;
 
@@ -17,8 +17,8 @@ use crate::stored::bytes::Corrupt;
 use crate::stored::{Location, Version};
 
 impl Tier {
-    /// Verifies a tree that was just written. Deletes it if it differs from the written tree,
-    /// because a rebuild would begin with the newest tree.
+    /// Verifies an archived tree that was just written. Deletes the tree if it is damaged, because
+    /// a rebuild would start with the newest tree.
     pub(in crate::engine) fn verify_tree(
         &self,
         archive: &Arc<dyn Archive>,
@@ -43,9 +43,9 @@ impl Tier {
         read
     }
 
-    /// Verifies all archived trees. A damaged tree is only reported: a rebuild can use another copy
-    /// of it, and the next tree is newer. An archive without trees, such as the replacement of a
-    /// lost archive, gets the newest tree of the others.
+    /// Verifies all archived trees. A damaged tree is reported but not repaired, because a rebuild
+    /// can use another tree, and the next one will be newer. An archive without trees, such as the
+    /// replacement of a lost archive, gets the newest tree of the other archives.
     pub(super) fn scrub_trees(&self, request: &Request, scrubbed: &mut Scrubbed) -> Result<()> {
         let (mut last, mut without, copy_targets) = (None, Vec::new(), self.active_archives());
         for archive in self.archives() {
@@ -69,7 +69,7 @@ impl Tier {
                         }
                     }
                     Err(Error::Interrupted) => return Err(Error::Interrupted),
-                    // A newer tree replaced it meanwhile.
+                    // The tree was deleted meanwhile, after a newer one was written.
                     Err(_) if archive.length((ContainerKind::Tree, container)).is_err() => {}
                     Err(error) => damaged.push(error),
                 }
@@ -102,7 +102,8 @@ impl Tier {
 }
 
 impl Scrubbed {
-    /// Records the error of a tree. Copies in an unavailable archive are not treated as damaged.
+    /// Records the error of an archived tree. Copies in an unavailable archive are not treated as
+    /// damaged.
     fn note_tree(&mut self, error: &Error) {
         let told = if error.is_unavailable() { &mut self.missing } else { &mut self.damaged };
         told.push(format!("an archived tree: {error}"));

@@ -34,9 +34,9 @@ impl Tier {
         if Found::at(&self.lower, path).is_ok() {
             return Err(Error::Refused { what: format!("{}: exists", shown(path)) });
         }
-        // A live version does not expire while the file is made. If a crash happens before the file
-        // exists, a scan resolves the row. The file gets a new file identity; with the old one it
-        // would share the versions of the original file.
+        // The version is made live first, so that it does not expire while the file is created. If
+        // a crash happens before the file exists, a scan corrects the row. The file gets a new file
+        // identity; with the old one it would share the versions of the original file.
         let (since, file) = (self.around.calendar.now(), self.around.identities.make());
         let path = path.to_vec();
         let live = ObjectRow { state: ObjectState::Live, since, file, path, ..row.clone() };
@@ -47,21 +47,24 @@ impl Tier {
             self.catalogue.put(std::slice::from_ref(&row))?;
         }
         let (after, problems) = made?;
-        // The row refers to the new inode, unless the file was recorded as removed meanwhile.
+        // The row gets the new inode, unless the file was recorded as removed meanwhile.
         let change = after.map(|after| RowChange { before, after });
         self.catalogue.put_where_still(&change)?;
         Ok((row.version.size, problems))
     }
 
-    /// Returns the row of the new file, and the attributes that could not be restored.
+    /// Creates the new file of an undelete. Returns its row, and the attributes that could not be
+    /// restored.
     fn make_undeleted(&self, row: &ObjectRow) -> crate::Result<(Option<ObjectRow>, Vec<String>)> {
         let attributes = self.attributes_in_archives(&row.version)?;
         let attributes = Attributes { path: row.path.clone(), ..attributes };
-        // A version that this tree did not archive was found in an archive, to which others may
-        // write.
+        // The attributes are trusted if this tree archived the version. Otherwise a scan found the
+        // version in an archive to which others may write, so each archive with a copy must be
+        // authenticated.
         let is_trusting = row.inode != Id::default()
             || self.holders(&row.version).iter().all(|archive| archive.is_authentic());
-        // The shutdown of the engine must make the file's directory durable, too.
+        // The change is noted, so that the shutdown of the engine also makes the file's directory
+        // durable.
         self.lifecycle.note_change();
         let poison = self.settings.poison;
         let options = Options { trust: is_trusting, poison, ..Options::default() };
@@ -79,7 +82,7 @@ impl Tier {
             Ok(self.reader(archive, version)?.attributes().clone())
         });
         match kept {
-            // No copy is intact, but together the copies may have every part.
+            // No copy is intact, but the intact parts of several copies may suffice.
             Err(_) if self.holders(version).len() > 1 => {
                 CombinedCopies::attributes(self.holders(version), version)
             }

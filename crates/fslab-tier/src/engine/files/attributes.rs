@@ -12,7 +12,7 @@ use crate::stored::residency::{ReadResidency, Unreadable};
 use crate::stored::{Attributes, Residency, marks};
 
 impl Tier {
-    /// Returns the attributes of a file that are archived with its bytes.
+    /// Returns the attributes that are archived together with a file's bytes.
     pub(in crate::engine) fn attributes(&self, attr: &Attr, path: &[u8]) -> Result<Attributes> {
         let shown = self.root.shown(attr.clone());
         let mut attributes = Attributes { path: path.to_vec(), ..Attributes::of(&shown) };
@@ -46,7 +46,7 @@ impl Tier {
                         let value = self.shown_xattr(ino, &name, value);
                         xattrs.push((name.into_encoded_bytes(), value));
                     }
-                    // It was removed meanwhile.
+                    // The xattr was removed after the names were listed.
                     Err(error) if error.errno() == fslab_vfs::Errno::NODATA => {}
                     Err(error) => return Err(error),
                 }
@@ -55,9 +55,9 @@ impl Tier {
         Ok(xattrs)
     }
 
-    /// Returns the attributes of an inode as the mount shows them. A file with offline bytes has at
-    /// least one block. A kill while recalled blocks were written does not change the modification
-    /// time that is shown.
+    /// Returns the attributes of an inode as the mount shows them. A file with offline bytes is
+    /// shown with at least one block. If a kill during a recall left a wrong modification time, the
+    /// right one is shown.
     ///
     /// # Errors
     /// Errors of the lower file system.
@@ -69,7 +69,8 @@ impl Tier {
         match self.residency_of(&attr) {
             Ok(None) => Ok(attr),
             Ok(Some(known)) => Ok(with_residency(attr, &known)),
-            // Archivers treat a file without blocks as a single hole.
+            // At least one block is shown, because archivers treat a file without blocks as a
+            // single hole.
             Err(Unreadable::Corrupt(_)) => Ok(Attr { blocks: attr.blocks.max(1), ..attr }),
             Err(Unreadable::Below(error)) => Err(error),
         }

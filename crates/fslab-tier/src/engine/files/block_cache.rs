@@ -17,13 +17,14 @@ use crate::stored::format::blocks_met;
 /// Maximum size of all cached blocks in bytes.
 const BYTES_MAX: u64 = 64 << 20;
 
-/// An object and a block number in it.
+/// The identity of an object, and the number of a block in it.
 type Key = (Id, u64);
 
-/// A bounded cache of blocks as programs see them.
+/// A bounded cache of blocks with the contents that programs see, including edits made without the
+/// mount.
 pub(super) struct BlockCache(Cache<Key, Arc<Vec<u8>>, Bytes>);
 
-/// Weighs a block by its bytes, plus 64 for its entry.
+/// Weighs a block by its length in bytes, plus 64 bytes for its cache entry.
 #[derive(Clone)]
 struct Bytes;
 

@@ -1,13 +1,14 @@
-//! Edits of released files that were made in the lower directory, while the tree was not mounted.
+//! Finds edits that were made to released files in the lower directory while the tree was not
+//! mounted.
 //!
-//! Released blocks are holes. Data in an offline block was written by a program that used the lower
-//! file. The data is kept, and a recall fills the space around it. Sectors of zeros are
-//! nevertheless recalled. They come from padded pages, from preallocation in holes, and from a
-//! power cut during a recall.
+//! Released blocks are holes, so data in an offline block was written by a program that accessed
+//! the lower directory. A recall keeps this data and fills the rest of the block. Sectors of zeros
+//! are not kept, because they may come from padded pages, preallocated holes, or a power cut during
+//! a recall. In a poisoned file, bytes that differ from the poison are edits.
 //!
 //! A file without holes may have been rewritten completely, including zeros. Then none of its
 //! blocks is offline. It is treated as rewritten only if its modification time or size differs, and
-//! if the engine has neither changed nor moved any of it.
+//! the engine has neither changed nor moved its bytes.
 
 use std::ops::Range;
 
@@ -41,7 +42,8 @@ impl<'a> DataBelow<'a> {
         Self { own, size: attr.size, page_bytes, archived, is_poisoned }
     }
 
-    /// Returns the ranges of the file within a block that must be preserved, in ascending order.
+    /// Returns the ranges in a block that a recall must preserve, as offsets in the file, in
+    /// ascending order.
     fn pieces(&self, block: u64) -> Result<Vec<Range<u64>>> {
         let (start, mut pieces) = (block * BLOCK_BYTES, Runs::new());
         let end = (start + BLOCK_BYTES).min(self.size);
@@ -55,8 +57,8 @@ impl<'a> DataBelow<'a> {
                 break;
             };
             next = data.end;
-            // Data that touches the block's border may continue there, either as an edit or as a
-            // recalled block.
+            // Only the data in this block is examined. Data after the block's end may be another
+            // edit or a recalled block.
             let within = data.start..data.end.min(end);
             let (first, last) = (self.start_of(&within)?, self.end_of(&within)?);
             self.keep(first..last.max(first), &mut pieces)?;
@@ -68,8 +70,8 @@ impl<'a> DataBelow<'a> {
         Ok(self.own.next_run(0)?.is_some_and(|data| data.start == 0 && data.end >= self.size))
     }
 
-    /// Whether a file without holes was rewritten. A file of a single page may only have been
-    /// appended to, or changed in place.
+    /// Whether a file without holes was rewritten completely. A short file may have no hole
+    /// although it was only appended to, or changed in place within its only page.
     fn is_rewritten(&self) -> Result<bool> {
         let is_appended = self.start_of(&(0..self.size))? == self.archived;
         let is_in_place = self.size == self.archived && self.size <= self.page_bytes;
@@ -93,7 +95,8 @@ impl<'a> DataBelow<'a> {
         let bytes = self.bytes(data.start..end)?;
         Ok(match bytes.iter().position(|byte| *byte != 0) {
             Some(zeros) => data.start + zeros as u64,
-            // The zeros reach to the archived end, and data was appended after it.
+            // The zeros continue to the end of the archived version, and data was appended after
+            // it.
             None if end == self.archived && data.end > end => end,
             None => data.start,
         })
@@ -122,8 +125,8 @@ impl<'a> DataBelow<'a> {
 
 impl Tier {
     /// Determines whether a file that the engine has neither changed nor moved was rewritten
-    /// without the mount. Returns `false` if that can't be determined, since edits would then be
-    /// lost.
+    /// without the mount. Returns `false` if that can't be determined. The file can't be used then,
+    /// because a recall could overwrite edits.
     pub(super) fn find_rewrite_below(
         &self,
         ino: Ino,
@@ -132,8 +135,9 @@ impl Tier {
     ) -> Result<bool> {
         let recorded = &known.recorded;
         let is_said = recorded.changed || recorded.moving;
-        // A file recorded as changed may have a different time anyway. In a poisoned file each edit
-        // is recognized separately.
+        // The test is skipped for a file recorded as changed or moving, because its time may differ
+        // anyway. It is also skipped for a poisoned file, in which each edit is recognized
+        // separately.
         let is_plain = known.offline.is_empty() || recorded.is_poisoned();
         if is_plain || is_said || is_same(recorded, attr) {
             return Ok(true);
@@ -166,17 +170,17 @@ impl Tier {
     }
 
     /// Whether a file was changed since it was archived. Its size and time reveal changes made
-    /// without the mount, unless the file is in use here or a recall was interrupted.
+    /// without the mount, unless the engine uses the file or a recall was interrupted.
     pub(crate) fn is_changed(&self, known: &Residency, attr: &Attr) -> bool {
         let was_moving = known.moving && attr.size == known.version.size;
         let is_told = was_moving || self.in_use(attr.ino).is_some();
         known.changed || !(is_told || is_same(known, attr))
     }
 
-    /// Returns the ranges of a block that must be preserved when it is recalled, relative to the
-    /// block. If they differ from the archived bytes, the file is marked as changed. After a failed
-    /// sync, bytes equal to the archived ones are written again, because they may exist only in the
-    /// kernel's memory.
+    /// Returns the ranges in a block that a recall must preserve, as offsets in the block. If their
+    /// bytes differ from the archived ones, marks the file as changed. After a failed sync, ranges
+    /// with the archived bytes are not preserved but written again, because these bytes may exist
+    /// only in the kernel's memory.
     pub(in crate::engine) fn edits_to_keep(
         &self,
         state: &mut FileState,
@@ -206,8 +210,8 @@ impl Tier {
         Ok(kept)
     }
 
-    /// Returns the ranges of the file within a block that must be preserved; empty if holes can't
-    /// be distinguished from data.
+    /// Returns the ranges in a block that a recall must preserve, as offsets in the file. Returns
+    /// none if holes can't be distinguished from data.
     pub(super) fn edits_in(&self, look: &DataBelow<'_>, block: u64) -> Result<Vec<Range<u64>>> {
         if look.is_poisoned {
             return look.pieces(block);
@@ -220,7 +224,7 @@ impl Tier {
         Ok(if is_told { pieces } else { Vec::new() })
     }
 
-    /// Returns the first offline block of a poisoned file that was edited in the lower file.
+    /// Returns the first offline block of a poisoned file that was edited in the lower directory.
     pub(in crate::engine) fn first_edited_block(
         &self,
         ino: Ino,
@@ -259,7 +263,7 @@ fn is_not_told(error: &fslab_vfs::Error) -> bool {
     matches!(error.errno(), Errno::INVAL | Errno::OPNOTSUPP | Errno::NOSYS)
 }
 
-/// Whether a new file that was extended is reported as a hole.
+/// Whether the lower file system reports a hole in a new file that was extended without writing.
 fn has_hole(lower: &dyn FileSystem, request: &Request) -> Result<bool> {
     let (entry, opened) = lower.tmpfile(request, Ino::ROOT, 0o600, OpenMode::READ_WRITE)?;
     let (ino, handle) = (entry.attr.ino, opened.handle);

@@ -1,4 +1,4 @@
-//! Opening and closing: counts the openings of a file, and those that may write.
+//! Opening and closing of files. Counts the open handles of each file, and those that may write.
 
 use std::sync::Arc;
 
@@ -10,12 +10,12 @@ use crate::engine::files::residency_xattr::Durable;
 use crate::engine::files::{FileState, TieredFile};
 use crate::stored::Residency;
 
-/// Minimum age in seconds of a modification time that a change made now can't repeat, whatever the
-/// timestamp resolution of the lower file system.
+/// If a file's modification time is at least this many seconds old, a write now sets a different
+/// time. This is true for every timestamp resolution of lower file systems.
 const SETTLED_SECONDS: i64 = 2;
 
 impl Tier {
-    /// Opens the lower file and counts the opening. A file with offline bytes bypasses the kernel's
+    /// Opens the lower file and counts the handle. A file with offline bytes bypasses the kernel's
     /// page cache, because requests for pages that the kernel reads ahead can't be interrupted.
     pub(crate) fn open_below(
         &self,
@@ -34,21 +34,22 @@ impl Tier {
         state.handles += 1;
         state.writers += usize::from(mode.writes());
         if truncates && let Err(error) = self.emptied(&mut state) {
-            // The file is empty. Its xattr records blocks past the end, which are ignored.
+            // The error is only logged, because blocks past the end, which the xattr still records,
+            // are ignored.
             let name = self.name(file.ino());
-            tracing::warn!(%error, "{name}: can't write its residency");
+            tracing::warn!(%error, "{name}: can't update its residency xattr");
         }
         if !state.is_resident() {
             opened.backing = None;
             opened.direct = state.has_offline();
-            // Before Linux 6.6, direct writes do not update pages that an earlier opening left in
+            // Before Linux 6.6, direct writes do not update pages that an earlier handle left in
             // the cache.
             opened.keep_cache &= !opened.direct;
         }
         Ok(opened)
     }
 
-    /// Counts the opening of a newly created file.
+    /// Counts the handle of a newly created file.
     pub(crate) fn opened_new(&self, file: &TieredFile, mode: OpenMode) {
         let mut state = file.lock();
         state.handles += 1;
@@ -56,7 +57,7 @@ impl Tier {
         state.changes += 1;
     }
 
-    /// Counts a closed opening.
+    /// Counts a closed handle, and clears the changed flag if possible.
     pub(crate) fn closed(&self, file: &TieredFile, mode: OpenMode) {
         let mut state = file.lock();
         state.handles = state.handles.saturating_sub(1);
@@ -104,8 +105,8 @@ impl Tier {
         ask()
     }
 
-    /// Changes attributes. If the file is unchanged, a modification time set explicitly also
-    /// becomes the archived version's, because nothing else has changed.
+    /// Changes attributes of a file. If its bytes are unchanged since it was archived, an
+    /// explicitly set modification time is also recorded for the archived version.
     pub(crate) fn set_attributes(
         &self,
         file: &TieredFile,
@@ -117,8 +118,8 @@ impl Tier {
             let set = || self.lower.setattr(request, file.ino(), handle, changes);
             return self.at_rest(file, set);
         }
-        // This must precede the change of the time, because the time reveals edits in the lower
-        // file.
+        // Edits without the mount are recorded first, because only the old modification time
+        // reveals them.
         let mut state = self.state(file)?;
         // A modification time that was set explicitly no longer reveals writes.
         state.untouched = None;

@@ -1,9 +1,9 @@
-//! Reading and read-ahead: programs wait only for the blocks of their own ranges. For sequential
-//! readers the next blocks are requested in advance.
+//! Reading and read-ahead. Programs wait only for the blocks of their own ranges. For sequential
+//! readers, the next blocks are requested in advance.
 //!
-//! Each handle has its own position, so that two readers of a file do not disturb each other. A
-//! window of blocks moves ahead of this position, whether the blocks read were resident or
-//! recalled.
+//! Each handle has its own position, so that two readers of a file do not disturb each other. The
+//! window of requested blocks moves ahead of this position, even while the reader finds resident
+//! blocks.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -71,7 +71,7 @@ impl Tier {
         let blocks = blocks_met(offset, length);
         loop {
             if self.state(file)?.has_offline() {
-                // A read that was deferred was noted before.
+                // A deferred read was already recorded before it was deferred.
                 let ahead = match request.deferral.is_resumed() {
                     true => 0..0,
                     false => place.note(offset..offset.saturating_add(length), self.settings.ahead),
@@ -109,7 +109,7 @@ mod tests {
     #[test]
     fn window_moves_ahead_of_a_sequential_reader() {
         assert_eq!(ahead(&[(0, 1), (1, 1), (2, 2), (4, 1), (5, 7)]), [1..5, 5..6, 6..7]);
-        assert_eq!(ahead(&[(80, 4)]), [0..0; 0], "nobody is there yet");
+        assert_eq!(ahead(&[(80, 4)]), [0..0; 0], "the first read is far from the start");
         assert_eq!(ahead(&[(81, 2), (83, 2), (85, 4)]), [22..26, 26..27]);
         assert_eq!(ahead(&[(0, 4), (8, 4), (4, 4), (12, 4)]), [1..5, 5..7, 7..8]);
     }

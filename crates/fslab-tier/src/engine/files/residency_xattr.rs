@@ -6,7 +6,8 @@
 //!    release could free bytes that no archive contains.
 //! 3. The xattr durably records a block as offline before its bytes are freed.
 //!
-//! So the xattr may still record blocks as offline that were recalled. They are recalled again.
+//! So after a crash, the xattr may still record recalled blocks as offline. They are recalled
+//! again.
 
 use fslab_vfs::{Attr, Errno, Ino, Result};
 
@@ -20,21 +21,22 @@ use crate::stored::format::blocks_of;
 use crate::stored::residency::{ReadResidency, Unreadable};
 use crate::stored::{self, BLOCK_BYTES, Residency};
 
-/// Maximum number of runs in a residency; this many always fit into the xattr.
+/// Maximum number of runs of offline blocks in a residency; this many always fit into the xattr.
 pub const PIECES_MAX: usize = 140;
 
-/// Whether the xattr itself must be durable.
+/// When a change of the xattr becomes durable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Durable {
-    /// The change may be lost in a power cut, because the previous value is equally valid.
+    /// At the next sync of the file. A power cut before that does no harm, because the previous
+    /// value is equally valid.
     Later,
-    /// The change is durable before anything else happens.
+    /// Before the call that writes the xattr returns.
     Now,
 }
 
 impl Tier {
-    /// Records the location of a file's bytes, after the bytes are durable. The removal of
-    /// truncated blocks from the xattr is always made durable, because a later extension of the
+    /// Syncs a file's bytes, and then records in its xattr which blocks are offline. The removal of
+    /// truncated blocks from the xattr is made durable at once, because a later extension of the
     /// file does not check for them.
     pub(in crate::engine) fn record(&self, state: &mut FileState, durable: Durable) -> Result<()> {
         self.sync_below(state)?;
@@ -44,7 +46,8 @@ impl Tier {
         let offline = if known.recorded.changed {
             known.offline.clone()
         } else {
-            // Blocks of an unchanged file can be recalled again, so runs are joined until they fit.
+            // In an unchanged file, resident blocks between runs may be recorded as offline,
+            // because they can be recalled again. So runs are joined until they fit.
             known.offline.joined(PIECES_MAX)
         };
         known.offline = offline.clone();
@@ -54,7 +57,7 @@ impl Tier {
         self.write_mark(state, residency, durable)
     }
 
-    /// Returns the current time in seconds, as in residencies.
+    /// Returns the current time in the format of residencies: seconds since 1970.
     pub(in crate::engine) fn now_seconds(&self) -> u32 {
         let seconds = self.around.calendar.now().seconds;
         seconds.clamp(0, u32::MAX.into()) as u32
@@ -85,10 +88,10 @@ impl Tier {
         self.around.marks.read_at_rest(&*self.lower, ino)
     }
 
-    /// Returns the value of an xattr that users set, for the policy. If the owner's tier may not
-    /// read the file, it temporarily gives itself the permission. An unreadable xattr is treated as
-    /// missing if the file's marks are not trusted. The caller must not hold the lock of the file's
-    /// state.
+    /// Returns the value of an xattr that users can set, such as a pin. If the tier runs as the
+    /// file's owner and has no permission to read the xattr, it grants itself this permission
+    /// temporarily. If it runs as another user, an unreadable xattr is treated as missing. The
+    /// caller must not hold the lock of the file's state.
     ///
     /// # Errors
     /// Errors of the lower file system, if it is unknown whether the xattr exists.
@@ -109,8 +112,9 @@ impl Tier {
         }
     }
 
-    /// Whether a file refers to an object, or may do so; the object must then be kept. The caller
-    /// keeps a lookup reference to the inode, whatever its present name.
+    /// Whether a file's residency refers to an object, or may do so because it is unreadable. The
+    /// object must then be kept. The caller keeps a lookup reference to the inode, so the file is
+    /// found under any name.
     pub(in crate::engine) fn may_name(&self, ino: Ino, object: Id) -> bool {
         match self.residency_below(ino) {
             Ok(known) => known.is_some_and(|known| known.version.object == object),
@@ -119,7 +123,7 @@ impl Tier {
         }
     }
 
-    /// Writes a residency unchanged.
+    /// Writes a residency to the xattr, and then stores it in the file's state.
     pub(in crate::engine) fn write_mark(
         &self,
         state: &mut FileState,
@@ -129,7 +133,7 @@ impl Tier {
         self.write_residency(state.ino, &residency)?;
         state.known_mut().iter_mut().for_each(|known| known.unsynced = true);
         if durable == Durable::Now {
-            // A residency is recorded in memory only once it is durable.
+            // The residency is stored in the file's state only once it is durable.
             self.sync_below(state)?;
         }
         if let Some(known) = state.known_mut() {
@@ -139,7 +143,7 @@ impl Tier {
         Ok(())
     }
 
-    /// Changes the recorded residency, if there is one.
+    /// Changes the residency in the file's xattr, if there is one.
     pub(in crate::engine) fn change_mark(
         &self,
         state: &mut FileState,
@@ -176,11 +180,12 @@ impl Tier {
         self.record(&mut state, Durable::Later)
     }
 
-    /// Repairs times that a crash left wrong, and finds changes made without the mount.
+    /// Repairs a modification time that a crash left wrong, and finds changes made without the
+    /// mount.
     ///
-    /// If blocks were being moved, a different time may be that of such a block, or of a later
-    /// change without the mount. The file is therefore treated as changed. Its time is restored
-    /// only after that is durably recorded, because nothing else shows a change.
+    /// If blocks were being moved, a different time may come from the write of such a block, or
+    /// from a later change without the mount. So the file is treated as changed. Its time is
+    /// restored only after this is durably recorded, because only the time reveals a change.
     pub(super) fn repair_times(
         &self,
         ino: Ino,
@@ -233,13 +238,15 @@ impl Tier {
     }
 }
 
-/// Whether the xattr records blocks past the end of a file as offline, or its resident last block.
+/// Whether the xattr records too many blocks as offline: blocks past the end of a file, or its
+/// incomplete last block although that is resident.
 fn names_too_much(known: &KnownResidency, size: u64) -> bool {
     behind(&known.recorded.offline, size) != behind(&known.offline, size)
 }
 
-/// Drops recalled blocks of a changed file if there are more runs than the xattr can record. Before
-/// the last block, a resident block that the xattr records as offline was recalled and not changed.
+/// Treats recalled blocks of a changed file as offline again, if it has more runs than the xattr
+/// can record. No change is lost: except for the last block, a resident block that the xattr
+/// records as offline was recalled and not changed.
 fn forget_surplus(known: &mut KnownResidency, size: u64) {
     if !known.recorded.changed || known.offline.pieces() <= PIECES_MAX {
         return;

@@ -1,10 +1,10 @@
-//! Syncing the lower file, and the state after a failed sync.
+//! Syncs lower files, and handles failed syncs.
 //!
-//! The kernel reports lost writes once, forgets them, and then reports success. Blocks that the
-//! xattr records as offline are in archives, so none of their data is lost while they are not
-//! recorded as resident. So after a failed sync no other block becomes resident until the file's
-//! last user has left and the file is examined again. Lost bytes that the kernel still shows are
-//! dropped, because a recall would treat them as edits.
+//! The kernel reports lost writes only once; later syncs report success. Blocks that the xattr
+//! records as offline are safe, because archives still contain them. So after a failed sync, no
+//! other block is recorded as resident until the file's last user has left and the file is examined
+//! again. The kernel's cached pages are dropped, because a recall would treat lost bytes in them as
+//! edits.
 
 use fslab_vfs::{Errno, Error, FileSystem, Handle, Request, Result};
 
@@ -16,7 +16,7 @@ impl Tier {
     /// Makes bytes and xattrs of the lower file durable.
     ///
     /// # Errors
-    /// Errors of the lower file; `EIO` after a failed sync.
+    /// Errors of the lower file; `EIO` if an earlier sync failed.
     pub(in crate::engine) fn sync_below(&self, state: &mut FileState) -> Result<()> {
         if state.sync_failed {
             return Err(Errno::IO.into());
@@ -25,7 +25,7 @@ impl Tier {
         self.believe(state, synced)
     }
 
-    /// Evaluates the result of a sync. An interrupted sync is not a failed one.
+    /// Handles the result of a sync. An interrupted sync is not treated as failed.
     fn believe(&self, state: &mut FileState, synced: Result<()>) -> Result<()> {
         synced.inspect_err(|error| {
             if error.errno() != Errno::INTR {
@@ -42,13 +42,14 @@ impl Tier {
             content");
         state.sync_failed = true;
         if let Err(error) = state.own(self).and_then(|own| own.drop_pages()) {
-            tracing::error!(%error, "{name}: may show lost bytes until it is closed");
+            tracing::error!(%error, "{name}: reads may return lost data until the file is closed");
         }
-        // If the size is unknown, the file can't be read either.
+        // If the size is unknown, all recorded blocks are treated as offline; such a file can't be
+        // read anyway.
         let size = self.attr_below(state.ino, None).map_or(u64::MAX, |attr| attr.size);
         let Some(known) = state.known_mut() else { return };
         let mut recalled = known.recorded.offline.clone();
-        // An incomplete last block is recalled up to the present end, before the file grows.
+        // The incomplete last block is not cut off, because it is recalled before the file grows.
         recalled.cut(blocks_of(size));
         recalled.iter().for_each(|run| known.offline.insert(run));
     }
@@ -83,8 +84,8 @@ impl Tier {
     ) -> Result<()> {
         let mut state = self.state(file)?;
         if state.known().is_none() {
-            // The lock is released, because there is no state to protect: others can use the file
-            // during the sync.
+            // The lock is released, because a file without residency has no state to protect.
+            // Others can use the file during the sync.
             drop(state);
             return self.lower.fsync(request, file.ino(), handle, data_only);
         }

@@ -1,6 +1,6 @@
 //! Writes, truncations and hole punching in partly offline files. Only the blocks at the edges of a
-//! change are recalled, since some of their bytes are kept. Blocks that are overwritten completely
-//! are not recalled.
+//! change are recalled, because some of their bytes are kept. Blocks that are overwritten
+//! completely are not recalled.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -23,7 +23,7 @@ use crate::stored::format::{blocks_met, blocks_of};
 struct Change {
     offset: u64,
     length: u64,
-    /// Minimum size of the file afterwards.
+    /// Minimum size of the file after the change.
     grows_to: u64,
 }
 
@@ -32,7 +32,7 @@ impl Change {
         self.offset.saturating_add(self.length)
     }
 
-    /// Returns the blocks whose existing bytes are all changed.
+    /// Returns the blocks whose existing bytes are all overwritten.
     fn covered(self, size: u64) -> Range<u64> {
         let first = self.offset.div_ceil(BLOCK_BYTES);
         let behind =
@@ -40,8 +40,8 @@ impl Change {
         first..behind.max(first)
     }
 
-    /// Returns the blocks that must be resident first, because some of their bytes are kept: at
-    /// most three.
+    /// Returns the blocks that must be resident before the change, because some of their bytes are
+    /// kept. There are at most three.
     fn edges(self, size: u64) -> impl Iterator<Item = u64> {
         let covered = self.covered(size);
         let met = blocks_met(self.offset, self.length);
@@ -55,8 +55,9 @@ impl Change {
 }
 
 impl Tier {
-    /// Locks a file for a change. The blocks that the change needs are then resident, and the file
-    /// is marked as changed.
+    /// Prepares a file for a change and locks its state. The blocks at the edges of the change are
+    /// then resident, and the file is marked as changed. Also returns the size of the file and the
+    /// change.
     fn ready<'a>(
         &self,
         file: &'a Arc<TieredFile>,
@@ -107,15 +108,15 @@ impl Tier {
         let written = Change { length: done, ..change };
         match self.now_here(&mut state, written, size)? {
             Some(partly) => {
-                // The rest of this block must be recalled first, and the written part is then
-                // written again.
+                // The write ended within this offline block. The block is recalled, and its part of
+                // the data is written again.
                 drop(state);
                 let begun = partly * BLOCK_BYTES;
                 if begun > change.offset {
                     return Ok((begun - change.offset) as usize);
                 }
-                // The offset of an append was determined above. Were the request deferred, it would
-                // be determined again.
+                // This recall is not deferred, because a deferred append would be performed again
+                // from the start, at a new offset.
                 let request = &Request { deferral: Deferral::default(), ..request.clone() };
                 self.recall(file, partly..partly + 1, request, Class::Waiting)?;
                 self.write(file, request, handle, change.offset, data, options)
@@ -124,8 +125,8 @@ impl Tier {
         }
     }
 
-    /// Records that blocks were overwritten completely. After a short write, returns an offline
-    /// block that was overwritten in part.
+    /// Records which blocks were overwritten completely and are now resident. After a short write,
+    /// returns the offline block that was overwritten in part.
     fn now_here(&self, state: &mut FileState, written: Change, size: u64) -> Result<Option<u64>> {
         let covered = written.covered(size);
         let touched = blocks_met(written.offset, written.length);
@@ -138,7 +139,7 @@ impl Tier {
         Ok(known.and_then(|known| known.offline.first_in(touched)))
     }
 
-    /// Changes the size, and the other requested attributes.
+    /// Changes the size of a file, and the other requested attributes.
     ///
     /// # Errors
     /// Errors of recalling the edge, and of the lower file.
@@ -151,7 +152,7 @@ impl Tier {
         changes: &SetAttr,
     ) -> Result<Attr> {
         let (mut state, ..) = self.ready(file, request, |before| {
-            // The block that contains the new end keeps its beginning.
+            // The beginning of the block that contains the new end is kept.
             let cuts = size < before && !size.is_multiple_of(BLOCK_BYTES);
             let length = if cuts { 1 } else { 0 };
             Change { offset: size.saturating_sub(length), length, grows_to: size }
@@ -163,7 +164,7 @@ impl Tier {
         Ok(attr)
     }
 
-    /// Records that a file was emptied when the lower file was opened.
+    /// Records that opening the lower file truncated it to zero bytes.
     pub(crate) fn emptied(&self, state: &mut FileState) -> Result<()> {
         if let Some(known) = state.known_mut() {
             known.offline.cut(0);
@@ -172,7 +173,7 @@ impl Tier {
         Ok(())
     }
 
-    /// Reserves, punches, zeroes or moves a range.
+    /// Reserves, punches, zeroes, collapses or inserts a range of a file.
     ///
     /// # Errors
     /// Errors of recalls and of the lower file.
@@ -191,7 +192,7 @@ impl Tier {
         let (mut state, size, change) = self.ready(file, request, |size| {
             let end = offset.saturating_add(length);
             let grows_to = if mode.contains(FallocateMode::KEEP_SIZE) { size } else { end };
-            // Reserving changes no byte.
+            // Reserving space changes no bytes.
             let length = if zeroes { length } else { 0 };
             Change { offset, length, grows_to }
         })?;
@@ -206,7 +207,7 @@ impl Tier {
         Ok(())
     }
 
-    /// Copies into a file from another, or from another part of itself.
+    /// Copies a range into a file, from another file or from the same one.
     ///
     /// # Errors
     /// Errors of recalls and of the lower files. `EIO` if a failed sync has lost blocks of the
@@ -222,8 +223,8 @@ impl Tier {
         let size = self.attr_below(from, None)?.size;
         let length = length.min(size.saturating_sub(source_offset)).min(COPY_BYTES_MAX);
         self.recall(source_file, blocks_met(source_offset, length), request, Class::Waiting)?;
-        // All of it is recalled: a copy that ends early must not leave a block with bytes of both
-        // files.
+        // All target blocks are recalled, because a copy that ends early must not leave an offline
+        // block with some of the copied bytes.
         self.recall(target_file, blocks_met(target_offset, length), request, Class::Waiting)?;
         let (mut state, ..) = self.ready(target_file, request, |_| Change {
             offset: target_offset,
@@ -291,11 +292,12 @@ impl Tier {
     }
 }
 
-/// Maximum number of bytes that one copy moves; the caller continues from there.
+/// Maximum number of bytes that one call copies; the caller then calls again.
 const COPY_BYTES_MAX: u64 = 16 << 20;
 
-/// Returns the first blocks that must be recalled before a change. If the offline blocks have as
-/// many runs as the xattr can record, that is the smallest run.
+/// Returns the blocks that must be recalled next before a change: first the offline edges, one by
+/// one. Then, if there are still as many runs of offline blocks as the xattr can record, returns
+/// the smallest run.
 fn missing(state: &FileState, change: Change, size: u64) -> Option<Range<u64>> {
     let offline = &state.known()?.offline;
     let edge = change.edges(size).find(|block| offline.contains(*block));
@@ -317,7 +319,7 @@ mod tests {
         assert_eq!((&found[..], change.covered(size)), (edges, covered));
     }
 
-    /// The arguments are in quarters of a block.
+    /// Offset, length and size are in quarters of a block.
     #[test]
     fn only_partly_overwritten_blocks_are_edges() {
         check(0, 4, 40, &[], 0..1);

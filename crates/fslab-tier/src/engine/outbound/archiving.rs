@@ -1,6 +1,6 @@
 //! Archiving a file. Its offline blocks are read from archives and remain offline.
 //!
-//! 1. The catalogue records the object as pending, so that it is found whatever happens.
+//! 1. The catalogue records the object as pending, so that it is found after a crash.
 //! 2. The file is written to as many archives as copies are required, and read back from each.
 //! 3. The file is synced, and its xattr durably refers to the new version, unless a change of the
 //!    file has begun meanwhile.
@@ -42,7 +42,8 @@ pub enum Archived {
     Before,
 }
 
-/// Maximum size in bytes of a table that describes mostly holes; enough for a file of some 300 GiB.
+/// Maximum size in bytes of the block table of a file that consists mostly of holes. It is enough
+/// for a file of some 300 GiB.
 const HOLES_TABLE_BYTES_MAX: u64 = 16 << 20;
 
 /// A block of a file that is being archived.
@@ -71,7 +72,7 @@ impl Job {
         &self.used.file
     }
 
-    /// Returns the object that the file named when the job began.
+    /// Returns the object to which the file referred when the job began.
     pub(in crate::engine) fn object_before(&self) -> Option<Id> {
         self.before.as_ref().map(|before| before.version.object)
     }
@@ -101,7 +102,7 @@ impl Tier {
     /// Archives a file within a rate limit, in addition to the tier's own limit.
     ///
     /// # Errors
-    /// As [`Self::archive`].
+    /// The errors of [`Self::archive`].
     pub fn archive_within(
         self: &Arc<Self>,
         ino: Ino,
@@ -114,7 +115,7 @@ impl Tier {
         }
     }
 
-    /// Returns the limits of archiving: the tier's own, and that of the caller.
+    /// Returns the rate limits of archiving: the tier's own, and that of the caller.
     pub(in crate::engine) fn pace<'a>(
         &'a self,
         request: &'a Request,
@@ -153,7 +154,8 @@ impl Tier {
             }
             let offline = state.known().map(|known| known.offline.clone()).unwrap_or_default();
             if !offline.is_empty() {
-                // Otherwise one file of an unavailable archive would delay all others.
+                // The call fails at once if no archive with the blocks is available. Otherwise this
+                // file would delay all others.
                 before.as_ref().map_or(Ok(()), |before| self.is_there(&before.version))?;
                 let mixed = before
                     .as_ref()
@@ -185,8 +187,8 @@ impl Tier {
         }
     }
 
-    /// Returns offline blocks that were edited in the lower directory. Their contents are known
-    /// only after a recall.
+    /// Returns the first run of offline blocks with data, which were edited in the lower directory.
+    /// Their contents are known only after a recall.
     fn offline_with_data(
         &self,
         ino: Ino,
@@ -208,9 +210,10 @@ impl Tier {
         Ok(None)
     }
 
-    /// Whether a file needs no new copies. Copies in an unavailable archive are counted, since it
-    /// is expected to return. A copy in another tree's archive is counted if the file has offline
-    /// blocks, since they would have to be recalled; a scrub copies them.
+    /// Whether a file needs no new copies. Copies in an unavailable archive are counted, because it
+    /// is expected to return. Copies in an archive that another tree writes to are counted only if
+    /// the file has offline blocks. New copies of these blocks would have to be read from archives,
+    /// so they are left to a scrub.
     fn is_archived(&self, before: &Residency) -> bool {
         let mut holders = self.holders_anywhere(&before.version);
         holders.retain(|archive| !before.offline.is_empty() || archive.refusal().is_none());
@@ -234,7 +237,8 @@ impl Tier {
         })
     }
 
-    /// Returns the row of an object that is not yet uploaded, in its own container.
+    /// Returns the catalogue row of an object before its upload, when its length and root hash are
+    /// unknown.
     pub(super) fn pending_row(
         &self,
         job: &Job,
@@ -342,7 +346,8 @@ impl Tier {
         }
     }
 
-    /// Records in the xattr and the catalogue that a file is archived, if it is unchanged.
+    /// Records in a file's xattr and in the catalogue that the file is archived. Fails if the file
+    /// was changed meanwhile.
     fn commit(&self, job: &Job, row: ObjectRow) -> Result<Archived> {
         self.mark(job, &row)?;
         self.note_archived(job.attr.size);
@@ -359,7 +364,8 @@ impl Tier {
     pub(in crate::engine) fn mark(&self, job: &Job, row: &ObjectRow) -> Result<()> {
         let mut state = self.unchanged(job)?;
         self.check_open()?;
-        // All bytes are in the new version, so resident blocks may be recorded as offline too.
+        // The new version contains all bytes. So resident blocks between runs may be recorded as
+        // offline to make the runs fit.
         let (offline, recorded) =
             (state.known().map(|known| known.offline.joined(PIECES_MAX)), state.recorded());
         let residency = Residency {
@@ -384,7 +390,7 @@ impl Tier {
     }
 
     /// Locks the state of a file; fails if it was changed or removed since the job began. While the
-    /// state is locked, its last name can't be removed through the mount.
+    /// state is locked, the file's last name can't be removed through the mount.
     pub(in crate::engine) fn unchanged<'a>(
         &self,
         job: &'a Job,
@@ -405,8 +411,8 @@ impl Tier {
         Ok(state)
     }
 
-    /// Deletes the objects of a container that no file needs. Objects that can't be deleted now are
-    /// found by the next scan.
+    /// Deletes a container and the rows of its objects, which no file needs. If that fails, the
+    /// next scan finds them.
     pub(in crate::engine) fn take_back(&self, rows: &[ObjectRow], archives: &[Arc<dyn Archive>]) {
         let Some(container) = rows.first().map(|row| row.version.location.container) else {
             return;

@@ -5,7 +5,7 @@
 //! 3. The bundle is written to as many archives as copies are required, and read back from each.
 //! 4. Each file is synced, and its xattr durably refers to the new version, unless a change of the
 //!    file has begun.
-//! 5. The catalogue records all of them as the latest versions of their files, in one step.
+//! 5. The catalogue records the objects as the latest versions of their files, in one step.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -28,7 +28,7 @@ use crate::rate_limit::{Pace, RateLimit};
 use crate::stored::format::{BLOCK_BYTES, BUNDLE_BYTES_MAX, KIND_BUNDLE, MEMBERS_MAX};
 use crate::stored::{Attributes, Location};
 
-/// Maximum of the size limit for bundled files, in bytes.
+/// Upper limit of the setting for the maximum size of bundled files, in bytes.
 pub const BUNDLED_BYTES_MAX: u64 = BLOCK_BYTES;
 
 /// A bundle is archived once it has this many bytes of files.
@@ -43,18 +43,18 @@ struct Gathered {
     job: Job,
     /// Keeps the inode's lookup reference until the file is processed.
     _found: Found,
-    /// Other names under which the file was requested in the meantime.
+    /// Other names under which the file was submitted since.
     names: Vec<Vec<u8>>,
     contents: Contents,
 }
 
 impl Gathered {
-    /// Reports the outcome under each name with which the file was requested.
+    /// Reports the outcome for each name under which the file was submitted.
     fn tell(&self, outcome: Result<Archived>, told: &mut OutcomeSink<'_>) -> Result<()> {
         let is_busy = matches!(&outcome, Err(crate::Error::Busy { .. }));
         let is_archived = outcome.is_ok();
         told(&self.job.path, outcome)?;
-        let why = "could not be archived under another of its names";
+        let why = "was not archived, because archiving it under another name failed";
         self.names.iter().try_for_each(|name| match (is_archived, is_busy) {
             (true, _) => told(name, Ok(Archived::Before)),
             (_, true) => told(name, Err(crate::Error::busy(name, why))),
@@ -106,8 +106,8 @@ impl Tier {
 
 impl Archiver<'_> {
     /// Archives a file now, or later in a bundle. The delay is at most a few seconds more than a
-    /// minute, if [`Self::finish_if_due`] is called in between. `told` receives the outcome of this
-    /// file and of others.
+    /// minute, if [`Self::finish_if_due`] is called every few seconds. `told` receives the outcome
+    /// of this file and of others.
     ///
     /// # Errors
     /// Errors of `told`, and of recording archived files in the catalogue. Errors of a file are
@@ -122,8 +122,8 @@ impl Archiver<'_> {
         }
         if self.bundled == 0 || size > self.bundled {
             if size >= BUNDLE_BYTES as u64 {
-                // The copy may take hours, during which waiting files can be neither archived nor
-                // released.
+                // The gathered files are archived first, because copying this file may take hours.
+                // Meanwhile they could be neither archived nor released.
                 self.finish(told)?;
             }
             let archived = self.tier.archive_within(ino, path, self.pace);
@@ -137,11 +137,11 @@ impl Archiver<'_> {
         }
     }
 
-    /// Archives the gathered files if they have waited long enough. Callers that examine other
-    /// files meanwhile call this.
+    /// Archives the gathered files if the first of them has waited for a minute. Callers that are
+    /// busy with other files call this regularly.
     ///
     /// # Errors
-    /// As [`Self::archive`].
+    /// The errors of [`Self::archive`].
     pub fn finish_if_due(&mut self, told: &mut OutcomeSink<'_>) -> Result<()> {
         if self.gathered.is_empty() {
             return Ok(());
@@ -154,7 +154,7 @@ impl Archiver<'_> {
         self.bytes >= BUNDLE_BYTES || self.gathered.len() == MEMBERS_MAX
     }
 
-    /// Reads a file into the bundle; returns the outcome of a file that does not wait for others.
+    /// Reads a file into the bundle. Returns an outcome only if the file was not added.
     fn gather(&mut self, ino: Ino, path: &[u8]) -> Result<Option<Archived>> {
         let found = Found::at(&self.tier.lower, path).map_err(crate::Error::below(path))?;
         if found.ino() != ino {
@@ -191,7 +191,7 @@ impl Archiver<'_> {
     /// Archives the gathered files.
     ///
     /// # Errors
-    /// As [`Self::archive`].
+    /// The errors of [`Self::archive`].
     pub fn finish(&mut self, told: &mut OutcomeSink<'_>) -> Result<()> {
         let gathered = std::mem::take(&mut self.gathered);
         self.inodes.clear();
@@ -252,7 +252,7 @@ fn tell_all(gathered: &[Gathered], error: crate::Error, told: &mut OutcomeSink<'
 
 impl Tier {
     /// Writes files to one container, in the order of their pending rows; returns the rows with
-    /// their locations. A failed call leaves nothing of it in archives that respond.
+    /// their locations. If writing fails, the container is deleted from all archives that respond.
     pub(super) fn put_bundle<'a>(
         &self,
         mut rows: Vec<ObjectRow>,
@@ -279,7 +279,7 @@ impl Tier {
         let places = rows.iter().map(|row| (row.version.object, row.version.location));
         let bundle = enclose(&heading, &places.collect::<Vec<_>>(), &objects)?;
         if bundle.len() as u64 > BUNDLE_BYTES_MAX {
-            let what = "too many bytes for one bundle, including its metadata".to_owned();
+            let what = "the files and their metadata are too large for one bundle".to_owned();
             return Err(crate::Error::Refused { what });
         }
         self.catalogue.put(&rows)?;
@@ -288,8 +288,9 @@ impl Tier {
         Ok(rows)
     }
 
-    /// Makes the objects live that their files refer to. The others are deleted, and with the last
-    /// of them the bundle.
+    /// Records an object as live if its file refers to it. Deletes the objects that no file refers
+    /// to, and with the last of them the bundle. If it is unknown whether a file refers to an
+    /// object, the object remains pending.
     fn settle_bundle(
         &self,
         gathered: &[Gathered],

@@ -1,8 +1,9 @@
-//! Fail-over between archives. Copies go to the first archives, in the order of attachment. A full,
-//! read-only or broken archive is skipped for a while, and the next one is used instead.
+//! Fail-over between archives. Copies are written to the first archives in the order of attachment.
+//! A full, read-only or broken archive is skipped for a while, and the next one is used instead.
 //!
-//! Archives that another tree writes to are read only: nothing is written there or deleted. Their
-//! copies are not counted, since the other tree decides how long they are kept.
+//! Archives that another tree writes to are treated as read-only: nothing is written to them or
+//! deleted from them. Their copies are not counted, since the other tree decides how long they are
+//! kept.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -19,7 +20,7 @@ use crate::stored::Version;
 /// The time during which a failed archive is used only if there are too few others.
 const REST: Duration = Duration::from_secs(10 * 60);
 
-/// Failed archives, and the end of each one's back-off, in nanoseconds of the engine's clock.
+/// Failed archives, each with the end of its back-off in nanoseconds of the engine's clock.
 #[derive(Default)]
 pub(super) struct FailedArchives(Mutex<HashMap<Id, u64>>);
 
@@ -61,15 +62,15 @@ impl Tier {
         self.archives().iter().try_for_each(check_writable)
     }
 
-    /// Calls `copy` with the archives that are to receive copies. If one of them fails, calls it
-    /// again with others, as long as there are enough. After a failure, `copy` deletes the partial
-    /// copies.
+    /// Calls `copy` with the archives that are to receive copies. If an archive fails, calls `copy`
+    /// again with others, as long as there are enough. Before `copy` returns an error, it must
+    /// delete the partial copies.
     pub(in crate::engine) fn with_copy_targets<T>(
         &self,
         mut copy: impl FnMut(&[Arc<dyn Archive>]) -> Result<T>,
     ) -> Result<T> {
-        // A slow failure may outlast the back-off of an earlier one, so all failed archives are
-        // kept here.
+        // All archives that failed during this call are recorded here, because a slow failure may
+        // take longer than the back-off of an earlier one.
         let mut failed = HashSet::new();
         loop {
             let copy_targets = self.copy_targets(&failed)?;
@@ -79,7 +80,8 @@ impl Tier {
                 done => return done,
             };
             let Some(one) = failed_target(&error, &copy_targets) else { return Err(error) };
-            // An unavailable archive is used again as soon as it is available, not earlier.
+            // An unavailable archive needs no back-off, because it is not used before it is
+            // available again.
             if !error.is_unavailable() {
                 self.back_off(one);
             }
@@ -156,7 +158,7 @@ pub(in crate::engine) fn check_writable(archive: &Arc<dyn Archive>) -> Result<()
     Err(Error::OthersArchive { archive: archive.label().to_owned(), why })
 }
 
-/// Returns the archive that failed, in writing or in reading back.
+/// Returns the target archive to which an error belongs, whether writing or reading back failed.
 fn failed_target(error: &Error, copy_targets: &[Arc<dyn Archive>]) -> Option<Id> {
     let (Error::Archive { archive, .. } | Error::Damaged { archive, .. }) = error else {
         return None;

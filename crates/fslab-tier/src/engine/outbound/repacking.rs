@@ -1,4 +1,4 @@
-//! Repacking: copies the needed objects of a mostly dead bundle into a new bundle.
+//! Repacking: copies the needed objects of a mostly unneeded bundle into a new bundle.
 //!
 //! The new bundle is made from the archives, so no file is recalled. It contains new objects of the
 //! same versions. The files' xattrs durably refer to the new objects before the old ones are
@@ -28,12 +28,12 @@ const BUNDLES_MAX: usize = 64;
 /// An object that is copied into a new bundle.
 struct Moving {
     old: ObjectRow,
-    /// The object's file, with a lookup reference.
+    /// The file of the object, with a lookup reference to its inode.
     found: Found,
     contents: Contents,
 }
 
-/// The objects of a bundle that have rows.
+/// A summary of the objects of a bundle that have rows in the catalogue.
 #[derive(Default)]
 struct Needed {
     bytes: u64,
@@ -69,7 +69,7 @@ impl Tier {
         let mut needed: HashMap<Id, Needed> = HashMap::new();
         self.catalogue.for_each(&mut |row| {
             let Location { container, offset, length } = row.version.location;
-            // Only an object in a bundle has bytes before it.
+            // An object at an offset above 0 is in a bundle, because a bundle begins with a list.
             if offset > 0 {
                 let needed = needed.entry(container).or_default();
                 needed.bytes += length;
@@ -98,14 +98,14 @@ impl Tier {
             Some((archive, archive.length((ContainerKind::Files, container)).ok()?))
         });
         let Some((archive, length)) = lengths.next() else { return false };
-        // Most bundles are excluded by this test, without reading their lists.
+        // The first test excludes most bundles without reading their lists.
         needed * 2 < length
             && contents_of(archive, container, length)
                 .is_ok_and(|contents| needed * 2 < length - 2 * contents.list_bytes)
     }
 
-    /// Repacks a bundle; returns `false` if it can't be repacked now, but a later expiry may repack
-    /// it.
+    /// Repacks a bundle. Returns `false` if that is not possible now; a later expiry may then
+    /// repack it.
     fn repack_one(self: &Arc<Self>, rows: Vec<ObjectRow>, request: &Request) -> Result<bool> {
         let mut moving = Vec::new();
         for row in rows {
@@ -166,8 +166,9 @@ impl Tier {
         Ok(Some(Moving { old, found, contents }))
     }
 
-    /// Marks a live row as replaced if its file refers to another object, because such an object
-    /// would never be moved. Archiving during a scan can leave such a row.
+    /// Returns a row with its present state. A live row whose file refers to another object is
+    /// first recorded as replaced, because its object can't be moved. Archiving during a scan can
+    /// leave such a row.
     fn as_it_is(&self, row: ObjectRow) -> Result<ObjectRow> {
         let object = row.version.object;
         let names_another =
@@ -181,16 +182,16 @@ impl Tier {
         Ok(ObjectRow { state, since, ..row })
     }
 
-    /// Returns the file of a row, if it is at the row's path and its residency is readable. An
-    /// unreadable file would be copied again and again, because the new location can't be recorded
-    /// on it.
+    /// Returns the file of a row, if it is at the row's path and its residency is readable. The
+    /// object of an unreadable file would be copied again and again, because the new location can't
+    /// be recorded in the file's xattr.
     fn file_of(&self, row: &ObjectRow) -> Option<Found> {
         let found = Found::at(&self.lower, &row.path).ok()?;
         self.named_version(row).ok().flatten().map(|_| found)
     }
 
-    /// Records the new locations on the files; returns the number of files that refer to them. An
-    /// object is kept in the old bundle as long as its file refers to it there.
+    /// Records the new locations in the files' xattrs; returns the number of files that now refer
+    /// to them. An object is kept in the old bundle as long as its file refers to it there.
     fn point_at(self: &Arc<Self>, moving: &[Moving], rows: Vec<ObjectRow>) -> Result<usize> {
         let (mut kept, mut dead, mut old) = (Vec::new(), Vec::new(), Vec::new());
         for (one, row) in moving.iter().zip(rows) {
@@ -201,7 +202,8 @@ impl Tier {
                 dead.push(row);
             }
         }
-        // Changes of files meanwhile were recorded for either the old or the new object.
+        // The new rows take over changes that were meanwhile recorded in the old rows, such as
+        // removals.
         self.catalogue.take_over(&kept)?;
         self.delete_rows(&dead)?;
         // The new locations must be durable before the old objects are deleted.
@@ -210,8 +212,8 @@ impl Tier {
         Ok(kept.len())
     }
 
-    /// Whether an object's file refers to its new location. A failure for one file does not keep
-    /// the others from moving.
+    /// Records the new location of an object in its file's xattr; returns whether that succeeded.
+    /// An error is only logged, so that the other objects are still moved.
     fn has_moved(self: &Arc<Self>, one: &Moving, row: &ObjectRow) -> bool {
         let moved = self.change_place(one.found.ino(), &one.old.version, &row.version);
         moved.unwrap_or_else(|error| {
@@ -221,8 +223,8 @@ impl Tier {
         })
     }
 
-    /// Records the new location of a version on a file; returns `false` if the file has another
-    /// version.
+    /// Records the new location of a version in a file's xattr. Returns `false` if the file has
+    /// another version, is being archived, or could not be synced.
     fn change_place(self: &Arc<Self>, ino: Ino, from: &Version, to: &Version) -> Result<bool> {
         let used = self.enter(ino);
         let mut state = self.state(&used.file).map_err(Error::below(b""))?;
@@ -230,7 +232,8 @@ impl Tier {
         let is_left_alone = state.is_archiving || state.sync_failed;
         let Some(known) = known.filter(|_| !is_left_alone) else { return Ok(false) };
         self.check_open()?;
-        // A time that was set since then belongs to the version too, and is not in the catalogue.
+        // A modification time that was set after archiving belongs to the version, too. It is not
+        // in the catalogue, so the time in the xattr is kept.
         let version = Version { modified: known.recorded.version.modified, ..to.clone() };
         let written = self.change_mark(&mut state, Durable::Later, |known| known.version = version);
         written.map_err(Error::below(b""))?;

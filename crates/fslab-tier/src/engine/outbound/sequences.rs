@@ -1,6 +1,6 @@
-//! Version numbers of uploads in progress. A tree that is archived meanwhile must have a lower
-//! number. Otherwise a rebuild would treat versions that are missing in the tree as older, and omit
-//! them.
+//! Sequence numbers of versions that are being uploaded. A tree that is archived meanwhile must
+//! have a lower number. Otherwise a rebuild would treat versions that are missing in the tree as
+//! older, and omit them.
 
 use std::collections::BTreeSet;
 
@@ -13,15 +13,15 @@ use crate::error::Result;
 #[derive(Default)]
 pub(super) struct Sequences(Mutex<BTreeSet<u64>>);
 
-/// The number of a version in progress; the upload ends when this is dropped.
+/// The number of a version that is being uploaded; dropping this ends the reservation.
 pub(super) struct ReservedSequence<'a> {
     sequences: &'a Sequences,
     pub(in crate::engine) number: u64,
 }
 
 impl Tier {
-    /// Reserves the number of a new version. It is greater than the previous version's number,
-    /// which may be missing in a new catalogue.
+    /// Reserves the number of a new version. It is greater than `above`, the number of the previous
+    /// version, which a new catalogue may not contain.
     pub(super) fn reserve_sequence(&self, above: u64) -> Result<ReservedSequence<'_>> {
         let mut under_way = self.outbound.sequences.0.lock();
         let number = self.catalogue.next_sequence(self.around.calendar.now(), above)?;
@@ -29,8 +29,8 @@ impl Tier {
         Ok(ReservedSequence { sequences: &self.outbound.sequences, number })
     }
 
-    /// Returns a number that is less than those of all versions in progress. It is not less than
-    /// that of any version that was drawn before the first of them.
+    /// Returns a number that is less than the numbers of all versions that are being uploaded. It
+    /// is at least as great as each number that was drawn before the first of these.
     pub(in crate::engine) fn sequence_below_pending(&self) -> Result<u64> {
         let under_way = self.outbound.sequences.0.lock();
         let drawn = self.catalogue.next_sequence(self.around.calendar.now(), 0)?;

@@ -1,5 +1,5 @@
-//! The number of threads that serve each archive. Each archive has a thread reserved, so that an
-//! unresponsive archive delays only its own files.
+//! The number of threads that serve each archive. One thread is reserved for each archive, so that
+//! an unresponsive archive delays only its own files.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -8,7 +8,7 @@ use crate::id::Id;
 /// Numbers of threads that serve recalls from each archive.
 #[derive(Debug, Default)]
 pub(super) struct Lanes {
-    /// Number of all threads.
+    /// Total number of threads.
     threads: usize,
     /// Archives with a reserved thread.
     reserved: BTreeSet<Id>,
@@ -32,8 +32,8 @@ impl Lanes {
         self.reserved.remove(&archive);
     }
 
-    /// Whether a free thread may serve an archive. Enough free threads must remain for archives
-    /// that no thread serves.
+    /// Whether a free thread may serve an archive. An archive gets a second thread only if one free
+    /// thread remains for each other archive that no thread serves.
     pub(super) fn may_enter(&self, archive: Id) -> bool {
         let is_idle = |other: &&Id| **other != archive && !self.busy.contains_key(*other);
         let reserved = self.reserved.iter().filter(is_idle).count();
@@ -46,7 +46,7 @@ impl Lanes {
         *self.busy.entry(archive).or_default() += 1;
     }
 
-    /// Records that a thread has ended serving an archive.
+    /// Records that a thread has stopped serving an archive.
     pub(super) fn leave(&mut self, archive: Id) {
         let Some(busy) = self.busy.get_mut(&archive) else { return };
         *busy -= 1;

@@ -1,5 +1,5 @@
-//! The threads that serve recalls. Each takes the next recall from the queue, reads its block from
-//! an archive, verifies it, and writes it to the lower file.
+//! The threads that serve recalls. Each thread takes the next recall from the queue, reads its
+//! block from an archive, verifies it, and writes it to the lower file.
 
 use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -85,8 +85,8 @@ impl Tier {
         });
     }
 
-    /// Waits for the threads that recall files, at most about a second, since an archive may not
-    /// respond. An idle thread ends at once and releases its archives.
+    /// Waits until the recall threads have ended, but at most about a second, because an archive
+    /// may not respond. Idle threads end at once, and then no longer keep archives open.
     pub(in crate::engine) fn wait_for_movers(&self) {
         const PAUSE: Duration = Duration::from_millis(1);
         const PAUSES: usize = 1000;
@@ -100,7 +100,7 @@ impl Tier {
         }
     }
 
-    /// Serves one recall; called by threads of the engine.
+    /// Serves one recall; called by the recall threads.
     pub(super) fn serve(&self, recall: &Arc<Recall>) {
         recall.is_begun.store(true, Ordering::SeqCst);
         let served = catch_unwind(AssertUnwindSafe(|| self.fetch_and_apply(recall)));
@@ -108,7 +108,8 @@ impl Tier {
             Ok(Ok(Served::Unavailable)) => return self.postpone(recall),
             Ok(Ok(Served::Done)) => Ok(()),
             Ok(Err(error)) => Err(error),
-            // The waiting programs get an error, and the thread continues with other files.
+            // After a panic, the waiting programs get an error, and the thread continues with other
+            // recalls.
             Err(_) => {
                 let name = self.name_of_block(&recall.file, recall.block);
                 tracing::error!("{name}: the recall panicked; please report this");
@@ -119,15 +120,15 @@ impl Tier {
             Ok(()) => self.counters.add(Counter::RecalledBytes, BLOCK_BYTES),
             Err(_) => self.counters.add(Counter::FailedRecalls, 1),
         }
-        // A reader whose block was written waits only for recalls that are still in `flight`. So
-        // this recall's use of the file ends before the recall is removed from there.
+        // A program whose blocks are all written waits only for recalls that are still in `flight`.
+        // So this recall's use of the file ends before the recall is removed from `flight`.
         recall.leave();
         recall.file.lock().flight.remove(&recall.block);
         recall.end(outcome.map_err(|error| error.errno()));
     }
 
-    /// Postpones a recall until an archive is available, as long as a program waits for it.
-    /// Meanwhile it delays no other recall.
+    /// Postpones a recall whose archives are all unavailable, if a program waits for it; otherwise
+    /// ends it with an error. A postponed recall delays no other recall.
     fn postpone(&self, recall: &Arc<Recall>) {
         // While the file's state is locked, no program can begin to wait for the recall.
         let mut state = recall.file.lock();
@@ -136,8 +137,8 @@ impl Tier {
         let until_ns = self.around.clock.now_ns().saturating_add(pause.as_nanos() as u64);
         recall.is_begun.store(false, Ordering::SeqCst);
         if recall.waiters() > 0 && self.recalls.queue.postpone(recall, until_ns) {
-            // If an archive became available again before this recall was postponed, its postponed
-            // recalls were requeued without this one.
+            // If an archive became available just before this recall was postponed, only the
+            // recalls postponed earlier were requeued.
             let is_back =
                 |known: &KnownResidency| !self.holders(&known.recorded.version).is_empty();
             if state.known().is_some_and(is_back) {
@@ -146,7 +147,8 @@ impl Tier {
             return;
         }
         state.flight.remove(&recall.block);
-        // Dropping a recall ends a use of its file, and the last use locks the state.
+        // The state is unlocked first: ending a recall drops a use of its file, and dropping the
+        // last use locks the state.
         drop(state);
         recall.end(Err(Errno::IO));
     }
@@ -178,8 +180,8 @@ impl Tier {
     }
 
     /// Returns a block from the first available archive with an intact copy of it, or combined from
-    /// several damaged copies. The result is [`Fetched::Unavailable`] only if a recorded holder is
-    /// unavailable and no available one failed.
+    /// several damaged copies. The result is [`Fetched::Unavailable`] only if an archive with a
+    /// recorded copy is unavailable, and no other archive with a recorded copy failed.
     pub(in crate::engine) fn fetch(
         &self,
         file: &TieredFile,
@@ -187,7 +189,8 @@ impl Tier {
         block: u64,
     ) -> Result<Fetched> {
         let holders = self.may_hold(version);
-        // Determined before the archives are read, because one may become available meanwhile.
+        // This is determined before the archives are read, because one may become available
+        // meanwhile.
         let is_said_to_hold = |archive: &Arc<dyn Archive>| version.copies.contains(&archive.id());
         let mut is_unavailable = self.holders_anywhere(version).len()
             > holders.iter().filter(|archive| is_said_to_hold(archive)).count();
@@ -205,8 +208,7 @@ impl Tier {
             match read {
                 Ok(bytes) => return Ok(Fetched::Block(bytes)),
                 Err(error) if error.is_unavailable() => is_unavailable |= is_said_to_hold(archive),
-                // Archives that are not recorded as holders are read too, but their failures are
-                // expected.
+                // Archives without a recorded copy are tried, too, but their failures are expected.
                 Err(_) if is_unavailable && !is_said_to_hold(archive) => {}
                 Err(error) => {
                     has_failed |= is_said_to_hold(archive);
@@ -221,7 +223,7 @@ impl Tier {
         if holders.len() < 2 {
             return Err(Errno::IO.into());
         }
-        // Together the copies may contain the whole block.
+        // The intact parts of several copies may make up the whole block.
         let name = self.name_of_block(file, block);
         match CombinedCopies::block(holders, version, block) {
             Ok(bytes) => {
@@ -229,7 +231,7 @@ impl Tier {
                 Ok(Fetched::Block(bytes))
             }
             Err(error) => {
-                tracing::error!("{name}: no copy could be recalled: {error}");
+                tracing::error!("{name}: no intact copy could be read: {error}");
                 Err(Errno::IO.into())
             }
         }
@@ -272,9 +274,9 @@ impl Tier {
         };
         own.set_modified(before.modified)?;
         if let Err(error) = own.give_back(&privileges) {
-            // The waiting programs can continue, because no program gains privileges.
+            // The error is only logged, because no program gains privileges by this loss.
             let name = self.name(state.ino);
-            tracing::warn!(%error, "{name}: lost its set-id bits or capabilities");
+            tracing::warn!(%error, "{name}: can't restore set-id bits or capabilities");
         }
         written?;
         if let Some(known) = state.known_mut() {
@@ -283,8 +285,8 @@ impl Tier {
         Ok(())
     }
 
-    /// Marks a file as moving: writing a block changes the modification time, and a kill would
-    /// leave it changed.
+    /// Marks a file as moving before a block is written. Writing changes the modification time; if
+    /// a kill leaves it changed, the mark shows that it must be restored.
     fn mark_moving(&self, state: &mut FileState) -> Result<()> {
         if state.recorded().is_none_or(|recorded| recorded.changed || recorded.moving) {
             return Ok(());
@@ -295,11 +297,11 @@ impl Tier {
     }
 }
 
-/// Pieces of zeros of this size remain holes if they are aligned to it.
+/// Size in bytes of the aligned pieces of a block. A piece that contains only zeros remains a hole.
 const PIECE: usize = 4096;
 
-/// Writes a block except for the ranges that must be kept. If there are none, zeros are left as
-/// holes.
+/// Writes a block except for the ranges that must be kept. If no range is kept, pieces of zeros
+/// remain holes.
 fn fill(own: &OwnFile, offset: u64, bytes: &[u8], kept: &[Range<u64>]) -> Result<()> {
     if kept.is_empty() {
         return fill_whole(own, offset, bytes);
@@ -314,15 +316,16 @@ fn fill(own: &OwnFile, offset: u64, bytes: &[u8], kept: &[Range<u64>]) -> Result
 }
 
 fn fill_whole(own: &OwnFile, offset: u64, bytes: &[u8]) -> Result<()> {
-    // The data was left by an earlier recall or a torn write.
+    // Data in an offline block was left by an interrupted recall or a torn write.
     if own.has_data(offset, offset + BLOCK_BYTES)? {
         own.punch(offset, BLOCK_BYTES)?;
     }
     fill_pieces(own, offset, bytes, false)
 }
 
-/// Writes the pieces that are not all zeros. In a poisoned file, pieces of zeros are punched, one
-/// run at a time. So a kill never leaves zeros that the file does not have.
+/// Writes the pieces that are not all zeros. In a poisoned file, runs of zero pieces are punched;
+/// the whole block is never punched first. So a kill never leaves zeros where the archived file has
+/// other bytes.
 fn fill_pieces(own: &OwnFile, offset: u64, bytes: &[u8], is_poisoned: bool) -> Result<()> {
     let pieces = bytes.chunks(PIECE).map(|piece| (is_zero(piece), piece.len()));
     let mut runs: Vec<(bool, Range<usize>)> = Vec::new();

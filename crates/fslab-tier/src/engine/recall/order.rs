@@ -1,16 +1,16 @@
-//! The order in which recalls are served. Within one class and user, an [`Order`] picks the next
-//! one.
+//! The order in which recalls are served. Within one class and user, an [`Order`] chooses the next
+//! recall.
 
 use crate::id::Id;
 
-/// How urgent a recall is.
+/// The urgency of a recall, from most to least urgent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Class {
-    /// A program waits for the block.
+    /// A program waits for the block in a system call, such as a read.
     Waiting,
-    /// The block was requested in advance.
+    /// The block was requested by a command or by the engine itself.
     Bulk,
-    /// The block is read ahead and may be needed soon.
+    /// The block is read ahead, because a program may need it soon.
     Ahead,
 }
 
@@ -33,27 +33,30 @@ pub struct Position {
     pub archive: Id,
     /// The medium that must be loaded, for example a cartridge.
     pub medium: u64,
-    /// The place on the medium. Blocks are assumed to lie in the order of their file.
+    /// The address on the medium. If the archive does not know addresses, this is the offset in the
+    /// container.
     pub place: u64,
 }
 
-/// Where a recall is in the queue, with its number there. Numbers are in the order of arrival.
+/// The entry of a recall in the queue. Entries are numbered in the order of their arrival.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Place {
     Queued(u64),
-    /// Postponed until a time of the engine's clock.
+    /// Postponed until a time of the engine's clock in nanoseconds; the second value is the number.
     Postponed(u64, u64),
 }
 
-/// An order in which recalls are served: the key by which they are sorted.
+/// An order in which recalls are served, defined by a sort key.
 pub trait Order: Send + Sync + std::fmt::Debug {
-    /// Returns the key of a recall at a position. The recall with the lowest key above that of the
-    /// recall served before, of any class and user, comes next. If there is none, the order starts
-    /// again from the lowest key. Recalls with equal keys are served in the order of the requests.
+    /// Returns the sort key of a recall at a position. The next recall is the one with the lowest
+    /// key above that of the last served recall, which may have another class or user. If no key is
+    /// above it, the lowest key comes next. Recalls with equal keys are served in the order of
+    /// their requests.
     fn key(&self, position: Position) -> Position;
 }
 
-/// First come, first served. This order fits archives in which all places are equally near.
+/// First come, first served. This order fits archives in which all positions are equally fast to
+/// access.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Fifo;
 
@@ -63,9 +66,8 @@ impl Order for Fifo {
     }
 }
 
-/// The recall at the next position comes next, first in the same container, then in the following
-/// ones. After the last position the order starts again from the first. A bundle is thus read once
-/// from beginning to end, in whatever order its files were requested.
+/// Serves recalls by ascending position. After the highest position, the lowest one comes next. So
+/// a bundle is read once from beginning to end, in whatever order its files were requested.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Sweep;
 

@@ -1,5 +1,5 @@
-//! The index of the queue: recalls that have not begun, so sorted that no call takes time in
-//! proportion to their number.
+//! The index of the queue: sorted maps of the recalls that have not begun. Adding, choosing or
+//! removing a recall does not search through all of them.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ops::Bound::{Excluded, Unbounded};
@@ -10,8 +10,8 @@ use crate::engine::recall::order::{Class, Order, Place, Position};
 use crate::engine::recall::waiting::Recall;
 use crate::id::Id;
 
-/// Maximum number of recalls of a user in a class. Surplus recalls that no program waits for are
-/// dropped; a program that needs one requests it again.
+/// Maximum number of queued recalls of one user in one class. Surplus recalls that no program waits
+/// for are cancelled; a program that needs one requests it again.
 pub const OF_A_USER_MAX: usize = 1024;
 
 /// One of this many turns goes to the recall that has waited longest.
@@ -32,7 +32,7 @@ pub(super) struct Pending {
     by_age: BTreeMap<Id, BTreeMap<(u64, u64), Arc<Recall>>>,
     /// Postponed recalls by the time until which they are postponed.
     postponed: BTreeMap<(u64, u64), Arc<Recall>>,
-    /// Those of them that no program waits for, by user.
+    /// Postponed recalls that no program waits for, by user.
     unwaited: HashMap<u32, Unwaited>,
     /// The number of the recall that arrived last.
     arrived: u64,
@@ -49,7 +49,7 @@ struct Users {
     by_user: HashMap<u32, OfUser>,
     /// For each archive, the users with recalls there, in the order of their turns.
     turns: BTreeMap<Id, BTreeSet<(u64, u32)>>,
-    /// The turn of the user who comes last.
+    /// The highest turn number that was assigned so far.
     last_turn: u64,
 }
 
@@ -78,7 +78,7 @@ impl Pending {
         }
     }
 
-    /// Adds a recall behind those of its user.
+    /// Adds a recall to the queue.
     pub fn push(&mut self, recall: Arc<Recall>) {
         self.arrived += 1;
         let number = self.arrived;
@@ -89,7 +89,7 @@ impl Pending {
         self.classes.entry(recall.class()).or_default().push(key, recall);
     }
 
-    /// Postpones a recall that is not in the queue until a time of the engine's clock.
+    /// Postpones a recall until a time of the engine's clock. The recall must not be in the queue.
     pub fn postpone(&mut self, recall: &Arc<Recall>, until_ns: u64) {
         self.arrived += 1;
         let number = self.arrived;
@@ -113,7 +113,7 @@ impl Pending {
         }
     }
 
-    /// Records whether a program waits for a recall, after that has changed.
+    /// Updates the index after a program began or stopped waiting for a recall.
     pub fn note_waiters(&mut self, recall: &Arc<Recall>) {
         let is_waited_for = recall.waiters() > 0;
         let (unwaited, number) = match *recall.place.lock() {
@@ -162,7 +162,7 @@ impl Pending {
         is_postponed && self.take(recall)
     }
 
-    /// Removes the next recall and records that a thread begins to serve it.
+    /// Removes and returns the next recall, and records that a thread begins to serve it.
     pub fn next(&mut self) -> Option<Arc<Recall>> {
         let is_for_oldest = (self.turns + 1).is_multiple_of(OLDEST_EVERY);
         let next = if is_for_oldest { self.oldest()? } else { self.in_turn()? };
@@ -182,8 +182,8 @@ impl Pending {
         queued.chain(self.postponed.values()).cloned().collect()
     }
 
-    /// Returns a user's surplus recalls for which no program waits: the oldest of each class, and
-    /// all postponed ones.
+    /// Returns a user's surplus recalls that no program waits for: all postponed ones, and in each
+    /// class the oldest in excess of [`OF_A_USER_MAX`].
     pub fn surplus(&self, user: u32) -> Vec<Arc<Recall>> {
         let own = self.classes.values().filter_map(|users| users.by_user.get(&user));
         let surplus = own.flat_map(|own| {
@@ -269,8 +269,8 @@ impl Users {
         }
     }
 
-    /// Returns the next recall of the user whose turn it is, from an archive that a thread may
-    /// serve.
+    /// Returns the next recall of the user whose turn it is. Only archives that a free thread may
+    /// serve are considered.
     fn next(&self, lanes: &Lanes, last: Option<Position>) -> Option<&Arc<Recall>> {
         let may_enter = |archive: &Id| lanes.may_enter(*archive);
         let open = self.turns.iter().filter(|(archive, _)| may_enter(archive));
@@ -288,7 +288,7 @@ impl Users {
         own.by_archive.get(archive)?.get(&key)
     }
 
-    /// Lets the other users come before this one.
+    /// Moves a user to the end of the order of turns.
     fn end_turn(&mut self, user: u32) {
         let Some(own) = self.by_user.get_mut(&user) else { return };
         self.last_turn += 1;

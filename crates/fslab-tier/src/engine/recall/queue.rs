@@ -1,14 +1,14 @@
 //! The queue of all recalls.
 //!
 //! The most urgent class comes first. Within a class, users take turns, so that a user with many
-//! recalls does not delay others. Within one user's recalls, the [`Order`] picks the next one by
-//! block position: first come, first served ([`Fifo`]), or by place in the archive ([`Sweep`]).
-//! Every eighth turn goes to the recall that has waited longest, so that none waits forever.
+//! recalls does not delay others. Within one user's recalls, the [`Order`] chooses the next one:
+//! first come, first served ([`Fifo`]), or by position in the archive ([`Sweep`]). Every eighth
+//! turn goes to the recall that has waited longest, so that none waits forever.
 //!
-//! Each archive has a thread reserved, so that its files are served while other threads wait for an
-//! unresponsive archive.
+//! One thread is reserved for each archive, so that its files are served while other threads wait
+//! for an unresponsive archive.
 //!
-//! Recalls from an unavailable archive are postponed for a while, and delay no others meanwhile.
+//! Recalls from an unavailable archive are postponed, so that they do not delay others.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -25,11 +25,11 @@ pub use crate::engine::recall::pending::OF_A_USER_MAX;
 
 pub use crate::engine::recall::order::{Class, Fifo, Order, Position, Sweep};
 
-/// Interval at which the engine's clock is read while recalls are postponed. The wait itself uses
-/// the system's clock.
+/// Interval at which a waiting thread reads the engine's clock while recalls are postponed. The
+/// wait itself uses the system's clock.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 
-/// Requested recalls that have not begun.
+/// A queue of requested recalls that have not begun.
 pub struct Queue {
     waiting: Mutex<Pending>,
     came: Condvar,
@@ -64,11 +64,11 @@ impl Queue {
     /// Adds a recall.
     pub fn push(&self, recall: Arc<Recall>) {
         self.waiting.lock().push(recall);
-        // Whether a recall may be served does not depend on the thread, so one is enough.
+        // Every thread can serve every recall, so waking one thread is enough.
         self.came.notify_one();
     }
 
-    /// Records that a recall is done and its thread is free.
+    /// Records that a recall has ended and its thread is free.
     pub(crate) fn served(&self, recall: &Recall) {
         self.waiting.lock().lanes.leave(recall.position.archive);
         self.came.notify_all();
@@ -80,7 +80,8 @@ impl Queue {
         let mut pending = self.waiting.lock();
         if !pending.is_closed {
             pending.postpone(recall, until_ns);
-            // Waiting threads read the clock repeatedly from now on.
+            // Wakes waiting threads: while recalls are postponed, they must read the clock at
+            // intervals.
             self.came.notify_all();
         }
         !pending.is_closed
@@ -91,15 +92,15 @@ impl Queue {
         matches!(*recall.place.lock(), Some(Place::Postponed(..)))
     }
 
-    /// Requeues all postponed recalls: an archive is available again.
+    /// Requeues all postponed recalls. Called when an archive is available again.
     pub(crate) fn resume_postponed(&self) {
         self.waiting.lock().resume_postponed(u64::MAX);
         self.came.notify_all();
     }
 
-    /// Moves a recall to a more urgent class, unless it has begun. A postponed recall is requeued
-    /// unless the request is read-ahead, because another program waits for it that may have less
-    /// time.
+    /// Moves a recall to a more urgent class, unless it has begun. A postponed recall is also
+    /// requeued, because another program now waits for it, whose time limit may be earlier.
+    /// Read-ahead does not requeue it.
     pub fn promote(&self, recall: &Arc<Recall>, class: Class) {
         let mut pending = self.waiting.lock();
         if recall.class() > class && pending.take(recall) {
@@ -111,7 +112,7 @@ impl Queue {
         }
     }
 
-    /// Records that a program begins or ends to wait for a recall.
+    /// Records that a program began or stopped waiting for a recall.
     pub(crate) fn note_waiters(&self, recall: &Arc<Recall>) {
         self.waiting.lock().note_waiters(recall);
     }
@@ -145,8 +146,8 @@ impl Queue {
         self.waiting.lock().list()
     }
 
-    /// Returns a user's surplus recalls for which no program waits: the oldest of each class, and
-    /// all postponed ones.
+    /// Returns a user's surplus recalls that no program waits for: all postponed ones, and in each
+    /// class the oldest in excess of [`OF_A_USER_MAX`].
     pub fn surplus(&self, user: u32) -> Vec<Arc<Recall>> {
         self.waiting.lock().surplus(user)
     }
@@ -196,7 +197,7 @@ mod tests {
         assert_eq!(blocks(pending(Arc::new(Fifo), &asked)), [6, 2, 5, 3, 4, 1]);
     }
 
-    /// Recalls requested in advance are served although programs keep requesting others.
+    /// Recalls of the less urgent classes are served although programs keep requesting urgent ones.
     #[test]
     fn every_recall_is_served_eventually() {
         let mut pending =
@@ -241,12 +242,12 @@ mod tests {
         assert!(postpone());
         queue.push(other);
         assert_eq!(next(), Some(2));
-        assert_eq!(queue.surplus(7).len(), 1, "nobody waits for it");
+        assert_eq!(queue.surplus(7).len(), 1, "no program waits for it");
         queue.promote(&away, Class::Ahead);
         queue.push(recall_of(3, 7, Class::Bulk, 2));
-        assert_eq!(next(), Some(3), "nobody waits for what is read ahead");
+        assert_eq!(next(), Some(3), "read-ahead does not requeue a postponed recall");
         queue.promote(&away, Class::Bulk);
-        assert_eq!(next(), Some(1), "somebody else wants it");
+        assert_eq!(next(), Some(1), "a bulk request requeues it");
         assert!(postpone());
         queue.resume_postponed();
         assert_eq!(next(), Some(1));

@@ -1,4 +1,4 @@
-//! A cache of opened objects.
+//! A cache of opened readers of archived objects.
 
 use std::sync::Arc;
 
@@ -19,7 +19,7 @@ const READERS: usize = 64;
 /// MiB each.
 const READERS_BYTES: u64 = 160 << 20;
 
-/// Archive and object.
+/// The identities of the archive and of the object.
 type Key = (Id, Id);
 
 /// A bounded cache of recently used readers.

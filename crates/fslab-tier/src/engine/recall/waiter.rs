@@ -1,4 +1,4 @@
-//! A process that waits for a recall, on a thread or without one.
+//! The registration of a process that waits for a recall, on a thread or with a deferred request.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -9,8 +9,8 @@ use crate::engine::recall::order::Class;
 use crate::engine::recall::queue::Queue;
 use crate::engine::recall::waiting::{Recall, WaitingFor};
 
-/// Registers a waiting process until dropped. It is created with the file's state locked, so that
-/// the recall is not cancelled meanwhile for lack of waiting processes.
+/// A registered waiting process; dropping this removes the registration. It is created while the
+/// file's state is locked, so that the recall is not cancelled first as unneeded.
 pub(super) struct Waiter {
     pub(super) recall: Arc<Recall>,
     queue: Arc<Queue>,
@@ -42,16 +42,16 @@ impl Waiter {
         Self { recall, queue, number, class, times_postponed }
     }
 
-    /// Lets the end of the recall wake a request. The caller has the recall's outcome locked and
-    /// has seen that there is none.
+    /// Stores the waker of a deferred request, which the end of the recall will call. The caller
+    /// holds the lock of the recall's outcome and has seen that it is `None`.
     pub(super) fn set_waker(&self, waker: Waker) {
         if let Some((_, place)) = self.recall.waiters.lock().by_number.get_mut(&self.number) {
             *place = Some(waker);
         }
     }
 
-    /// Whether the recall was postponed during the wait, and the waiting caller can continue with
-    /// other files.
+    /// Whether the caller must stop waiting: it can continue with other files, and the recall was
+    /// postponed during the wait.
     pub(super) fn goes_on(&self) -> bool {
         self.class != Class::Waiting
             && self.recall.times_postponed.load(Ordering::SeqCst) > self.times_postponed
@@ -70,7 +70,7 @@ impl Drop for Waiter {
     }
 }
 
-/// What a tier remembers about a request that waits without a thread. The process stays listed.
+/// The state of a deferred request. Its process remains registered as waiting.
 pub(super) struct Deferred {
     pub(super) waiter: Waiter,
     /// When the wait began, in nanoseconds of the engine's clock.

@@ -10,11 +10,11 @@ use parking_lot::{Condvar, Mutex};
 use crate::engine::files::{FileUse, TieredFile};
 use crate::engine::recall::order::{Class, Place, Position};
 
-/// A requested block.
+/// The recall of one requested block.
 pub struct Recall {
-    /// The file.
+    /// The file that contains the block.
     pub file: Arc<TieredFile>,
-    /// The block.
+    /// The number of the block in the file.
     pub block: u64,
     /// The user who requested the block first.
     pub user: u32,
@@ -25,17 +25,17 @@ pub struct Recall {
     pub(super) class: Mutex<Class>,
     /// The processes that wait for the recall.
     pub(super) waiters: Mutex<Waiters>,
-    /// Where the recall is in the queue; `None` if it is not there. Changed only by the queue.
+    /// The recall's entry in the queue; `None` if it is not queued. Changed only by the queue.
     pub(super) place: Mutex<Option<Place>>,
     /// Whether the block is being read.
     pub(super) is_begun: AtomicBool,
-    /// How often the recall was postponed because all archives that hold the block were
+    /// How often the recall was postponed because all archives that contain the block were
     /// unavailable.
     pub(super) times_postponed: AtomicU32,
-    /// Keeps the file in use until the recall ends, so that a later use finds the state that the
+    /// Keeps the file in use until the recall ends, so that later users share the state that the
     /// recall changes.
     pub(super) used: Mutex<Option<FileUse>>,
-    /// Whether the block is in place and the recall is about to end.
+    /// Whether the block was written, so that the recall is about to end.
     pub(super) has_landed: AtomicBool,
     pub(super) outcome: Mutex<Option<std::result::Result<(), Errno>>>,
     pub(super) done: Condvar,
@@ -92,17 +92,17 @@ impl Recall {
         self.is_begun.load(Ordering::SeqCst)
     }
 
-    /// Ends the recall for all waiting processes.
+    /// Ends the recall with an outcome, and wakes all waiting processes.
     pub(crate) fn end(&self, outcome: std::result::Result<(), Errno>) {
-        // The use of the file ends first, because a waiting process may need to be the file's only
-        // user.
+        // The recall's use of the file ends first, because a woken process may need to be the
+        // file's only user.
         self.leave();
         *self.outcome.lock() = Some(outcome);
         self.done.notify_all();
         self.wake_deferred();
     }
 
-    /// Wakes the requests that wait without a thread.
+    /// Wakes the deferred requests.
     fn wake_deferred(&self) {
         let mut waiters = self.waiters.lock();
         let wakers = waiters.by_number.values_mut().filter_map(|(_, waker)| waker.take());
@@ -140,13 +140,13 @@ pub(super) struct Waiters {
     pub(super) next: u64,
 }
 
-/// Returns a recall without a file, for tests of queues.
+/// Returns a recall of a placeholder file, for tests of queues.
 #[cfg(test)]
 pub(crate) fn recall_of(block: u64, user: u32, class: Class, asked_ns: u64) -> Arc<Recall> {
     recall_at(Position { place: block, ..Position::default() }, user, class, asked_ns)
 }
 
-/// Returns a recall without a file at a position.
+/// Returns a recall of a placeholder file at a position.
 #[cfg(test)]
 pub(crate) fn recall_at(position: Position, user: u32, class: Class, asked_ns: u64) -> Arc<Recall> {
     Recall::new((&Arc::default(), position.place), user, asked_ns, position, class, None)

@@ -1,6 +1,7 @@
-//! An exclusive lease on a file while its bytes are freed. A program may have opened or mapped the
-//! file before the mount, and a mapping outlasts its descriptor. The mount does not see either of
-//! them, and both would read zeros.
+//! An exclusive lease on a lower file while its bytes are freed. The mount does not see programs
+//! that opened or mapped the file before the mount started. Such a program would read zeros. A
+//! mapping outlasts the descriptor from which it was made. The kernel grants the lease only if
+//! nobody else has the file open or mapped.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -16,8 +17,9 @@ use crate::error::{Error, Result};
 use crate::id::Id;
 
 /// Number of pauses to wait for others to close the file. The first is 1 ms and each is twice as
-/// long as the one before: 63 ms in all. The kernel closes a file a moment after the closing call
-/// returns. A program that is being started shares its parent's open files for a moment.
+/// long as the one before: 63 ms in total. The pauses suffice for two short uses. The kernel may
+/// release a file shortly after `close` has returned. A process that is being started shares its
+/// parent's open files for a moment.
 const PAUSES: u32 = 6;
 
 /// Whether the lower file system supports leases, as far as that is known.
@@ -45,7 +47,8 @@ impl Drop for ExclusiveLease {
 
 impl Tier {
     /// Locks a file that may be released, checks that its version is `object`, and takes an
-    /// exclusive lease. Without support for leases it returns no lease, and logs that once.
+    /// exclusive lease. If the lower file system has no leases, returns `None` instead of a lease,
+    /// and logs this once.
     ///
     /// # Errors
     /// If somebody else has the file open, or it may no longer be released.
@@ -95,9 +98,9 @@ impl Tier {
         Ok(ExclusiveLease { fs: Arc::clone(fs), ino, handle })
     }
 
-    /// Whether the lower file system leases files that nobody else has open. Some network file
-    /// systems refuse leases unless the server confirms that. If that can't be determined now, the
-    /// result is `true`.
+    /// Whether the lower file system grants leases on files that nobody else has open. Some network
+    /// file systems grant them only if the server confirms that. If the test is not possible now,
+    /// the result is `true`.
     fn can_lease(&self) -> bool {
         self.releases.leases.has_leased.load(Ordering::Relaxed) || {
             let leased = lease_of_new_file(&*self.lower, &self.request());
@@ -109,14 +112,14 @@ impl Tier {
         if !self.releases.leases.lacks_leases.swap(true, Ordering::Relaxed) {
             tracing::warn!(
                 %error,
-                "not every lower file can be leased: a program that opened or mapped one before \
-                 the mount finds zeros in it after its release"
+                "some lower files can't be leased: programs that opened or mapped such a file \
+                 before the mount started will read zeros after its release"
             );
         }
     }
 }
 
-/// Whether the error means that files can't be leased, or not by this user.
+/// Whether an error means that leases are not supported, or not permitted to this user.
 fn is_lack(errno: Errno) -> bool {
     use Errno as E;
     matches!(errno, E::INVAL | E::OPNOTSUPP | E::NOSYS | E::NOLCK | E::ACCESS | E::AGAIN)

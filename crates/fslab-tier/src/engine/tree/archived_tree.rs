@@ -57,10 +57,11 @@ struct Entries {
 }
 
 impl Tier {
-    /// Writes the present tree to archives, as many as copies are required.
+    /// Writes the names and attributes of the present tree to as many archives as copies are
+    /// required.
     ///
     /// # Errors
-    /// Errors of the file system below and of archives.
+    /// Errors of the lower file system and of archives.
     pub fn archive_tree(self: &Arc<Self>, request: &Request) -> Result<ArchivedTree> {
         self.check_copy_targets()?;
         let (last, begun) = (last_number(&self.archives()), self.around.calendar.now());
@@ -136,15 +137,17 @@ impl Tier {
         attr.map_or_else(|error| is_missing(&error), |attr| attr.links == 0)
     }
 
-    /// Returns a sequence that is lower than those of all objects that the tree may not refer to
-    /// yet. This includes uploads in progress during the walk. Versions that are only moved to
-    /// another object are not included. They are no newer, and a rebuild finds them anywhere; a
-    /// lower sequence would make the tree look outdated.
+    /// Returns the sequence number for a new archived tree. It is lower than the numbers of all
+    /// objects that the tree may not refer to, such as uploads in progress during the walk.
+    /// Versions that are only being moved to another object are ignored: they are not newer, and a
+    /// rebuild finds them in either place. If they were not ignored, the lower number would make
+    /// the tree seem outdated.
     fn tree_sequence(&self) -> Result<u64> {
         let drawn = self.sequence_below_pending()?;
         let (mut pending, mut settled) = (HashSet::new(), HashSet::new());
         self.catalogue.for_each(&mut |row| {
-            // Files may refer to pending objects of earlier engines; the walk finds those.
+            // Pending objects of earlier runs are ignored: if a file refers to one, the walk finds
+            // it.
             if row.state == ObjectState::Pending
                 && row.version.sequence > self.outbound.first_sequence
             {
@@ -217,7 +220,7 @@ impl Tier {
         Ok(container)
     }
 
-    /// Deletes old trees. Keeps the new one (regardless of its date), the last few, and some of
+    /// Deletes old trees. Keeps the new one (regardless of its date), the newest few, and some of
     /// those within the retention time of versions.
     fn drop_old_trees(&self, archive: &Arc<dyn Archive>, made: Id) -> Result<()> {
         let mut trees = trees(archive)?;
@@ -233,9 +236,9 @@ impl Tier {
     }
 }
 
-/// Returns the greatest sequence of an archived tree. The catalogue may have been lost since that
-/// tree was archived, and the clock may have been ahead then. A rebuild uses the tree with the
-/// greatest sequence.
+/// Returns the greatest sequence number of the archived trees. A rebuild uses the tree with the
+/// greatest number, so later trees need greater ones. The catalogue and the clock do not ensure
+/// this: the catalogue may have been lost, and the clock may have been ahead.
 pub(in crate::engine) fn last_number(archives: &[Arc<dyn Archive>]) -> u64 {
     let mut last = 0;
     for archive in archives {
@@ -245,15 +248,17 @@ pub(in crate::engine) fn last_number(archives: &[Arc<dyn Archive>]) -> u64 {
                 last = numbers.fold(last, u64::max);
             }
             Err(error) => tracing::warn!(
-                "can't read archived trees; new versions may be numbered before them: {error}"
+                "can't read archived trees; new versions may get lower sequence numbers than \
+                 these: {error}"
             ),
         }
     }
     last
 }
 
-/// Returns which trees are kept, from the newest to the oldest. The newest few are kept. Within the
-/// retention time, one a day is kept for a week, and before that one a week.
+/// Returns for each tree, from the newest to the oldest, whether it is kept. The newest
+/// [`TREES_KEPT`] are kept. Within the retention time, one tree a day is kept for a week, and one
+/// tree a week before that.
 fn thinned(created: &[Timestamp], now: Timestamp, keep: Duration) -> Vec<bool> {
     let mut times = HashSet::new();
     let is_kept = |(number, created): (usize, &Timestamp)| {

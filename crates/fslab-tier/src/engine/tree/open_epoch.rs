@@ -1,9 +1,10 @@
 //! The open epoch: a counter in the catalogue and in the tree that shows whether they belong
 //! together.
 //!
-//! Either may have been restored: the home from a backup, or the tree from a snapshot. The
-//! catalogue then describes other files. So each opening is counted in both the catalogue and the
-//! tree. If the counters differ, nothing expires before a scan has visited every file.
+//! One of them may have been restored: the home with the catalogue from a backup, or the tree from
+//! a snapshot. The catalogue then does not match the tree. So each opening is counted in both the
+//! catalogue and the tree. If the counters differ, nothing expires before a scan has visited every
+//! file.
 
 use crate::engine::Tier;
 use crate::error::{Error, Result};
@@ -17,15 +18,16 @@ impl Tier {
         let said = marks.read_open_epoch(&*self.lower).map_err(Error::below(b""))?;
         if known != said {
             tracing::warn!(
-                "the tree or the tier's home was restored or made again: nothing expires before a \
-                 scan"
+                "the tree or the tier's home was restored or created again: nothing expires before \
+                 a scan"
             );
             self.catalogue.distrust()?;
         }
         let uses = known.max(said).unwrap_or(0) + 1;
         match marks.write_open_epoch(&*self.lower, uses) {
             Ok(()) => self.catalogue.set_open_epoch(uses),
-            // A user without space or permission to write the xattr still needs the files.
+            // The error is only logged, because users need their files even if the xattr can't be
+            // written, for example for lack of space.
             Err(error) => {
                 tracing::warn!(
                     "the tree's root does not accept xattrs ({error}): nothing expires before a \
@@ -36,14 +38,13 @@ impl Tier {
         }
     }
 
-    /// Counts a scan as an opening, because its results apply to the tree from now on, and not to
-    /// an earlier snapshot.
+    /// Counts a scan as an opening. So a snapshot of the tree from before the scan has another
+    /// count. The results of the scan are wrong for such a snapshot.
     pub(super) fn advance_open_epoch(&self) -> Result<()> {
         let Some(uses) = self.catalogue.open_epoch()? else { return Ok(()) };
         let written = self.around.marks.write_open_epoch(&*self.lower, uses + 1);
         if let Err(error) = written {
-            // The next opening finds a different count in the tree, and then distrusts the
-            // catalogue.
+            // The next opening finds different counts, and then distrusts the catalogue.
             tracing::warn!(
                 "the tree's root does not accept xattrs ({error}): the next use starts with a scan"
             );

@@ -11,10 +11,11 @@ use crate::id::Id;
 use crate::lower::Found;
 
 impl Tier {
-    /// Removes a name of a file. With the last name, its object is recorded as unneeded.
+    /// Removes a name of a file. If it was the last name, the file's object is recorded as
+    /// unneeded.
     ///
-    /// The file's state is locked, so its xattr can't change meanwhile. An archiving or move that
-    /// finished before determines the object; a later one finds that the file has no name.
+    /// The file's state is locked, so that its xattr can't change meanwhile. A concurrent archiving
+    /// or repacking is either recorded before the removal, or fails because the file has no name.
     pub(crate) fn removing<T>(
         self: &Arc<Self>,
         (parent, name): (Ino, Name<'_>),
@@ -32,8 +33,9 @@ impl Tier {
         Ok(done)
     }
 
-    /// Returns the object of a file that has only one name left. The caller holds the lock of its
-    /// state. If this can't be determined, a scan does it.
+    /// Returns the object of a file that has only one name left. The caller holds the lock of the
+    /// file's state. If this can't be determined, returns `None`; a scan then finds the unneeded
+    /// object.
     fn last_to_name(&self, ino: Ino) -> Option<Id> {
         let residency = self.residency_at_rest(ino).ok()??;
         let attr = self.lower.getattr(&self.request(), ino, None).ok()?;

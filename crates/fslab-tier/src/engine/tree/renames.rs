@@ -1,9 +1,10 @@
-//! Renames during a scan. A file that moves from an unvisited directory to a visited one would be
-//! missed by the walk, and its object recorded as unneeded.
+//! Tracks renames during a scan. A file that moves from an unvisited directory to a visited one
+//! would be missed by the walk, and its object recorded as unneeded.
 //!
-//! So every inode that got a new name is visited after the walk, with its contents. It is visited
-//! only once: an inode that is moved into it later gets a new name itself. Otherwise a program that
-//! renames a file repeatedly would keep a scan from ending.
+//! So every inode that got a new name is visited after the walk, directories with their contents.
+//! It is visited only once, so that a program that renames a file repeatedly can't keep a scan from
+//! ending. That suffices, because an inode that is later moved into a visited directory gets a new
+//! name itself.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -33,12 +34,12 @@ pub(super) struct Renames {
 /// Inodes that were renamed since a scan began.
 #[derive(Default)]
 struct Noted {
-    /// Whether each inode was visited after the walk. A number may be reused, but only for a file
-    /// created meanwhile, which needs no visit.
+    /// Maps each renamed inode to whether it was visited after the walk. An inode number may be
+    /// reused meanwhile, but only for a new file, which needs no visit.
     inodes: HashMap<Ino, bool>,
     /// Inodes that are still to be visited.
     pending: Vec<Found>,
-    /// Whether the set lacks a renamed inode.
+    /// Whether a renamed inode may be missing from `inodes`.
     has_gaps: bool,
     /// Whether the walk has ended and the renamed inodes are being visited.
     is_behind: bool,
@@ -64,7 +65,7 @@ impl Noted {
 }
 
 impl Tier {
-    /// Creates or changes names, and records their inodes if a scan is running.
+    /// Calls `work`, which creates or changes names, and records their inodes if a scan is running.
     pub(crate) fn naming<T>(
         &self,
         names: &[(Ino, Name<'_>)],
@@ -88,7 +89,7 @@ impl Tier {
             // The name was changed again, and that change records the inode.
             Err(error) if is_missing(&error) => {}
             Err(error) => {
-                tracing::warn!(%error, "a scan can't check a renamed entry");
+                tracing::warn!(%error, "a scan can't examine a renamed file and may be incomplete");
                 noted.has_gaps = true;
             }
         }
@@ -98,7 +99,7 @@ impl Tier {
     /// skipped directories.
     ///
     /// # Errors
-    /// As [`Self::walk_through`]; also if an inode may have been missed.
+    /// The errors of [`Self::walk_through`]; also fails if an inode may have been missed.
     pub(super) fn walk_all(
         &self,
         request: &Request,
@@ -108,7 +109,8 @@ impl Tier {
         if was_all_seen { Ok(skipped) } else { Err(missed()) }
     }
 
-    /// Walks like [`Self::walk_all`]; also returns whether no inode was missed.
+    /// Walks like [`Self::walk_all`], but does not fail if an inode was missed. Also returns
+    /// whether all inodes were visited.
     ///
     /// # Errors
     /// Errors of the lower file system and of `visit`; [`Error::Interrupted`].
@@ -140,7 +142,7 @@ impl Tier {
         walked.map(|skipped| (skipped, noted.is_some_and(|noted| !noted.has_gaps)))
     }
 
-    /// Whether the walk has reached the renamed inodes.
+    /// Whether the walk has ended, so that the renamed inodes are now being visited.
     pub(super) fn is_walking_renamed(&self) -> bool {
         self.tree.renames.noted.lock().as_ref().is_some_and(|noted| noted.is_behind)
     }
@@ -173,8 +175,8 @@ impl Tier {
 fn missed() -> Error {
     Error::Refused {
         what: format!(
-            "not every file was seen, so no object is treated as unneeded: during the scan, more \
-             than {NOTED_MAX} files were renamed, or a renamed file could not be found again; scan \
+            "not every file was seen: during the scan, more than {NOTED_MAX} files were renamed, \
+             or a renamed file could not be found again. No object is treated as unneeded; scan \
              once more"
         ),
     }

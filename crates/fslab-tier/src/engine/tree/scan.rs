@@ -24,20 +24,21 @@ use crate::stored::residency::{Residency, Unreadable};
 pub struct Scanned {
     /// Number of regular files.
     pub files: u64,
-    /// Number of archived files among them.
+    /// Number of regular files that are archived.
     pub archived: u64,
-    /// Files whose bytes are partly or wholly offline.
+    /// Number of files whose bytes are partly or wholly offline.
     pub offline: u64,
     /// Files that can't be used, because their residency is damaged or belongs to another file.
     pub damaged: Vec<String>,
     /// Number of damaged files that may refer to any object. If there are any, no object is
     /// recorded as unneeded.
     pub unknown: u64,
-    /// Rows that were missing or different in the catalogue.
+    /// Number of rows that were missing or wrong in the catalogue, and were corrected.
     pub repaired: u64,
-    /// Objects in archives that no file needs. They are deleted after the retention time.
+    /// Number of objects in archives that no file needs. They are deleted after the retention time.
     pub unneeded: u64,
-    /// Archives that are not attached or unavailable, with the number of copies that were not read.
+    /// Archives that are unavailable or not attached, each with the number of its copies that were
+    /// not read.
     pub missing: Vec<String>,
     /// Whether names may have changed unnoticed during the scan. No object is then recorded as
     /// unneeded.
@@ -54,22 +55,22 @@ impl Scanned {
     }
 }
 
-/// Rows written in one transaction.
+/// Maximum number of rows that one transaction writes.
 const BATCH: usize = 500;
 
 impl Tier {
     /// Scans the tree and then the archives, and returns the results.
     ///
     /// # Errors
-    /// As [`Self::scan_with_progress`].
+    /// The errors of [`Self::scan_with_progress`].
     pub fn scan(self: &Arc<Self>, request: &Request) -> Result<Scanned> {
         self.scan_with_progress(request, &mut |_| Ok(()))
     }
 
-    /// Scans the tree, then the archives.
+    /// Scans the tree and then the archives, and reports the results so far to `heard`.
     ///
-    /// Nothing is repacked or expired meanwhile. If a repack replaced the object of a file that the
-    /// scan has visited, the new object would seem unneeded and the old one needed.
+    /// Nothing is repacked or expired meanwhile. If a repack replaced the object of a file that was
+    /// already visited, the new object would seem unneeded and the old one needed.
     ///
     /// # Errors
     /// Errors of the lower file system, the catalogue, archives and `heard`.
@@ -95,8 +96,8 @@ impl Tier {
         scan.found.is_partly_hidden = skipped > 0 || !scan.foreign.is_empty();
         scan.found.missing = self.missing_archives()?;
         heard(&mut scan.found)?;
-        // An object that no file here needs may belong to another tree, if that tree writes to the
-        // archive.
+        // Archives that another tree writes to are skipped, because an object that no file here
+        // needs may belong to that tree.
         for archive in self.writable_archives() {
             scan.archive(&archive, heard)?;
         }
@@ -108,7 +109,7 @@ impl Tier {
         self.files.all().into_iter().filter_map(object).collect()
     }
 
-    /// Returns the inodes of files that are being archived.
+    /// Returns the identities of inodes that are being archived.
     fn inodes_archived(&self) -> Result<HashSet<Id>> {
         let mut inodes = HashSet::new();
         for file in self.files.all().iter().filter(|file| file.lock().is_archiving) {
@@ -132,10 +133,11 @@ struct Scan<'a> {
     found: Scanned,
     /// Changed rows to be written, by object.
     changes: BTreeMap<Id, RowChange>,
-    /// Inodes of other users' files. Their xattrs are ignored, because anybody may have written
-    /// those.
+    /// Inodes of other users' files. Their xattrs are ignored, because these users may have forged
+    /// them.
     foreign: HashSet<Id>,
-    /// Containers with damaged parts in one archive; another archive may have these parts intact.
+    /// Containers with damaged parts in one archive. They are also read in other archives, which
+    /// may have these parts intact.
     in_part: HashSet<Id>,
 }
 
@@ -177,9 +179,10 @@ impl Scan<'_> {
         self.tier.catalogue.put_where_still(std::mem::take(&mut self.changes).values())
     }
 
-    /// Records that the tree was walked. If a file's residency is unreadable, it may refer to any
-    /// object, so the scan's number is not recorded. If a file may have moved to a directory that
-    /// the walk had already visited, nothing is recorded.
+    /// Records the end of the walk, after which the catalogue is no longer in doubt. If a file's
+    /// residency is unreadable, it may refer to any object, so the scan's number is not recorded.
+    /// If a file may have moved to a directory that the walk had already visited, nothing is
+    /// recorded.
     fn note_ended(&self) -> Result<()> {
         if self.found.is_overtaken {
             return Ok(());
@@ -199,9 +202,9 @@ impl Scan<'_> {
         if !tier.is_own(&residency, attr) {
             if !residency.offline.is_empty() {
                 self.note_damaged(place, &"a copy of another file, made without the mount");
-                // A stub on another inode can't be used. If a tree was moved, the stub is all that
-                // is left of its file. Its object is then kept as long as the stub exists. If the
-                // scan finds the file itself, the catalogue's row describes that file.
+                // A stub on another inode can't be used. If a tree was moved, the stub is the only
+                // reference to its object, which is then kept as long as the stub exists. If the
+                // scan also finds the original file, the row describes that file instead.
                 let is_seen =
                     |row: &ObjectRow| row.seen == self.number && row.state == ObjectState::Live;
                 let object = residency.version.object;
@@ -215,7 +218,8 @@ impl Scan<'_> {
             return Ok(());
         }
         if residency.moving {
-            // Loading the state restores the file's modification time.
+            // A recall or release was interrupted. Loading the state restores the file's
+            // modification time.
             let used = tier.enter(attr.ino);
             drop(tier.state(&used.file).map_err(Error::below(place.path))?);
         }
@@ -235,8 +239,8 @@ impl Scan<'_> {
         self.found.damaged.push(format!("{}: {what}", shown(place.path)));
     }
 
-    /// Returns a file's residency and the catalogue's row of its object, as both were at one
-    /// moment. So a later change of both is recognized as later.
+    /// Returns a file's residency and the catalogue's row of its object, both as they were at the
+    /// same moment. So a later change is recognized as such.
     fn residency_and_row(
         &mut self,
         place: &WalkEntry<'_>,
@@ -254,7 +258,8 @@ impl Scan<'_> {
                     residency = again;
                 }
                 Some(again) if !is_gone => return Ok(Some((again, row))),
-                // The code that removes the last name records the removal.
+                // The file has no name left. The function that removes the last name records the
+                // removal.
                 _ => return Ok(None),
             }
         }
@@ -288,13 +293,14 @@ impl Scan<'_> {
         RowChange { before, after }
     }
 
-    /// Records objects that no file refers to as removed, if nothing was recorded about them since
-    /// the scan began. This is determined by scan numbers instead of times, because a clock can be
-    /// set back.
+    /// Finds objects that no file refers to, and records them as removed, unless a row was changed
+    /// since the scan began. Scan numbers show such changes, because times are unreliable if a
+    /// clock is set back.
     ///
     /// Nothing is recorded if an unreadable file may refer to any of the objects. If directories
-    /// were skipped, an object that was not found may belong to a file in one of them. A file that
-    /// now belongs to another user still has its xattr.
+    /// were skipped, an object that was not found may belong to a file in one of them. Objects of
+    /// files that now belong to another user are kept, too, because their xattrs may still refer to
+    /// them.
     fn retire_unseen(&mut self, skipped: u64) -> Result<()> {
         if !self.found.has_met_all() {
             return Ok(());
@@ -306,8 +312,8 @@ impl Scan<'_> {
         };
         let (tier, mut behind) = (self.tier, None);
         loop {
-            // An upload that ends meanwhile has recorded its object; one that begins meanwhile is
-            // in the second list.
+            // Files that are being archived are listed before and after the rows are read, to
+            // include uploads that end or begin in between.
             let mut archived = tier.inodes_archived()?;
             // Rows are handled in batches, which bounds memory use.
             let mut unseen = Vec::new();
@@ -333,7 +339,7 @@ impl Scan<'_> {
         }
     }
 
-    /// Scans an archive while it is available.
+    /// Scans an archive; reports it as missing if it becomes unavailable.
     fn archive(
         &mut self,
         archive: &Arc<dyn Archive>,
@@ -398,7 +404,7 @@ impl Scan<'_> {
                     seen: 0,
                     path: reader.attributes().path.clone(),
                 }),
-                // The other members of a bundle are not affected by a damaged one.
+                // A damaged member of a bundle does not affect the other members.
                 Err(error) if error.is_unavailable() => return Err(error),
                 Err(error) => self.found.damaged.push(error.to_string()),
             }

@@ -1,6 +1,6 @@
-//! Scans of a tree that is not mounted. Programs change it directly, so the scan is not notified of
-//! renames. The times of directories show them: each change of a name sets the directory's
-//! modification time.
+//! Scans of a tree that is not mounted. Programs may change it directly, so the scan is not
+//! notified of renames. It detects them by the modification times of directories, which each change
+//! of a name updates.
 
 use std::sync::atomic::Ordering;
 
@@ -18,7 +18,7 @@ pub(super) struct Directories {
 }
 
 impl Directories {
-    /// Adds a directory as it is before it is listed; ignores other inodes.
+    /// Adds a directory with its attributes from before it was listed; ignores other inodes.
     pub(in crate::engine) fn add(&mut self, attr: &Attr, tell: InodeIdentity) {
         if attr.kind != FileKind::Directory {
             return;
@@ -35,13 +35,13 @@ impl Directories {
 }
 
 impl Tier {
-    /// Records that programs now use the tree through the mount, which records renames.
+    /// Records that programs now use the tree through the mount, which reports renames to scans.
     pub(crate) fn is_served_from_now_on(&self) {
         self.tree.is_served.store(true, Ordering::SeqCst);
     }
 
-    /// Whether a walk has met every file. `listed` has the directories as they were before each was
-    /// listed; the walk is complete if none has changed since.
+    /// Whether a walk has visited every file. `listed` is the digest of the directories, each with
+    /// its time from before it was listed. The walk is complete if no directory has changed since.
     ///
     /// # Errors
     /// Errors of the lower file system.

@@ -1,8 +1,9 @@
-//! Walks of a tree, in order of names. Memory is used for one path, and for the remaining names of
-//! each directory on it. The walk is not recursive, since users decide how deep a tree is.
+//! Walks through a tree, in order of names. A walk keeps one path in memory, and the remaining
+//! names of each directory on it. It does not use recursion, because users can make a tree
+//! arbitrarily deep.
 //!
-//! A user's tier skips directories of other users that it may not read, such as the `lost+found` of
-//! a disk, and counts them. Archived versions of files in them are kept.
+//! The tier of an ordinary user skips directories of other users that it may not read, such as
+//! `lost+found`, and counts them. Archived versions of files in them are kept.
 
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt;
@@ -13,7 +14,7 @@ use crate::engine::Tier;
 use crate::error::{Error, Result, shown};
 use crate::lower::{Found, is_missing, names};
 
-/// An entry met on a walk.
+/// An entry that is visited by a walk.
 pub struct WalkEntry<'a> {
     /// The path from the root of the tree.
     pub path: &'a [u8],
@@ -41,7 +42,7 @@ struct Level {
     directory: Found,
     /// Length of its path in bytes.
     path_length: usize,
-    /// The remaining names.
+    /// The names that were not visited yet.
     names: std::vec::IntoIter<OsString>,
 }
 
@@ -95,7 +96,7 @@ impl Tier {
                     levels.extend(self.visit(&path, found, request, visit, &mut skipped)?)
                 }
                 Err(error) if is_missing(&error) => {}
-                // The directory allows reading its names, but not examining its entries.
+                // The directory permits listing its names, but not examining its entries.
                 Err(error) if self.is_closed(&level.directory, &error) => {
                     skip(&path[..level.path_length], &mut skipped);
                     levels.pop();
@@ -106,7 +107,8 @@ impl Tier {
         Ok(skipped)
     }
 
-    /// Whether a directory is another user's and closed to the tier's user.
+    /// Whether an error means that a directory belongs to another user and is not accessible to the
+    /// tier's user.
     fn is_closed(&self, directory: &Found, error: &fslab_vfs::Error) -> bool {
         error.errno() == Errno::ACCESS && !self.around.marks.are_believed(&directory.attr)
     }
@@ -140,7 +142,7 @@ impl Tier {
     }
 }
 
-/// Skips another user's directory with unknown contents.
+/// Logs and counts a skipped directory of another user.
 fn skip(path: &[u8], skipped: &mut u64) {
     tracing::warn!(
         "{}: belongs to another user and can't be read; its content is skipped",

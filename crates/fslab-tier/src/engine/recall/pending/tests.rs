@@ -1,4 +1,4 @@
-//! The index against a model that looks at every recall.
+//! Tests of the queue's index: it must behave like a simple model that searches all recalls.
 
 use std::collections::VecDeque;
 
@@ -14,7 +14,7 @@ use crate::engine::recall::waiting::recall_at;
 /// Users in the order of their turns, each with its recalls in the order of the requests.
 type Users = VecDeque<(u32, VecDeque<Arc<Recall>>)>;
 
-/// The queue as lists.
+/// A model of the queue that consists of lists.
 struct Model {
     order: Arc<dyn Order>,
     recalls: BTreeMap<Class, Users>,
@@ -245,12 +245,13 @@ impl Load {
     }
 }
 
-/// Recalls that waiters of the model are registered with belong to no queue.
+/// Returns an empty queue for registering waiting programs. The recalls of this test are in the
+/// index and the model, but in no queue.
 fn no_queue() -> Arc<Queue> {
     Arc::new(Queue::new(Arc::new(Fifo), Arc::new(fslab_vfs::MonotonicClock)))
 }
 
-/// A mutation that this finds: a user whose turn ended keeps the turn.
+/// Detects, for example, an index in which a user keeps the turn after it has ended.
 #[test]
 fn index_serves_recalls_in_the_order_of_the_model() {
     for case in 0..60 {
@@ -261,7 +262,8 @@ fn index_serves_recalls_in_the_order_of_the_model() {
     }
 }
 
-/// With random loads that never end, a recall waits for at most eight turns for each older one.
+/// Under an endless random load, a recall is served within eight turns for itself and each older
+/// recall.
 #[test]
 fn no_recall_waits_longer_than_its_bound_for_random_loads() {
     for case in 0..40 {
