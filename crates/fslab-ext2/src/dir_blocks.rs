@@ -37,8 +37,8 @@ impl Volume {
         Ok(Directory { inode: self.directory_inode(no)?, volume: self })
     }
 
-    /// Returns the inode of a directory; `ENOTDIR` for other kinds, an error for damage if the size
-    /// is invalid.
+    /// Returns the inode of a directory. Fails with `ENOTDIR` for other kinds, and with
+    /// [`Error::Damaged`] if the size is invalid.
     fn directory_inode(&self, no: InodeNo) -> Result<Inode> {
         let inode = self.inode(no)?;
         if inode.kind != FileKind::Directory {
@@ -91,7 +91,8 @@ impl<V: Deref<Target = Volume>> DirectoryBlocks for Directory<V> {
 
     fn distrust_index(&self, flaw: Flaw) {
         let trouble = &self.volume.trouble;
-        // Logged only once, because each search finds the damage again.
+        // Do not log again after an error has been recorded, because each search finds the damage
+        // again.
         if !trouble.is_noted() {
             let damage = Error::damaged(Place::Directory(self.inode.no, FileBlock(0)), flaw);
             trouble.log("a directory is read without its index", &damage);
@@ -115,8 +116,8 @@ impl DirectoryBlocksMut for DirectoryEdit<'_> {
     }
 
     fn join(&mut self, one: FileBlock, other: FileBlock) -> Result<FileBlock> {
-        // If both could keep the names, keep the block nearer to the directory's beginning, because
-        // gaps are filled from the end.
+        // If either block could keep the names, keep the one nearer to the directory's beginning,
+        // because gaps are filled from the end.
         let (near, far) = (one.min(other), one.max(other));
         let blocks = (self.physical(near)?, self.physical(far)?);
         if self.volume.keeps_names(blocks.0, blocks.1) {

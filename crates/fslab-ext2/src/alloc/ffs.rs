@@ -22,9 +22,9 @@ pub(crate) const SPEC: PolicySpec = PolicySpec {
 /// The policy, with or without the switch to another group after the twelfth block.
 pub(crate) struct Ffs {
     switch_at_12: bool,
-    /// For each group, the start of a search for a block without a preference.
+    /// For each group, the position at which a search starts if no block is preferred.
     block_rotors: Vec<u32>,
-    /// For each group, the start of a search for an inode without a preference.
+    /// For each group, the position at which a search starts if no inode is preferred.
     inode_rotors: Vec<u32>,
 }
 
@@ -34,8 +34,8 @@ impl Ffs {
         Self { switch_at_12, block_rotors: vec![0; groups], inode_rotors: vec![0; groups] }
     }
 
-    /// Returns the preferred position for the block at `index` of a map; `before` is the map's
-    /// previous entry.
+    /// Returns the preferred group and block for the entry at `index` of a pointer array; `before`
+    /// is the previous entry.
     fn wish(
         &self,
         space: &dyn Space,
@@ -140,8 +140,8 @@ impl Policy for Ffs {
             if space.counts(group).blocks == 0 {
                 return Ok(None);
             }
-            // Use the preferred block, else the first free block after it or after the group's
-            // rotor, wrapping around.
+            // Take the first free block, wrapping around. The search starts at the preferred block,
+            // or at the group's rotor if no block is preferred.
             let geometry = *space.geometry();
             let wished = wish.block.filter(|_| preferred);
             let rotor = &mut self.block_rotors[group.0 as usize];

@@ -17,7 +17,7 @@ pub struct Branch {
     pub from: u32,
     /// Whether names with that hash begin in the previous block.
     pub continued: bool,
-    /// Whether it is a leaf.
+    /// Whether the block is a leaf.
     pub is_leaf: bool,
     /// For an index block, the number of entries; for a leaf, the bytes that its names need.
     pub used: usize,

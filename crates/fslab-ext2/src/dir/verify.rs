@@ -1,7 +1,7 @@
 //! Verifies an index: each block occurs in it once, and each name is in the leaf of its hash.
 //!
-//! It is stricter than e2fsck, which accepts names with one hash in two leaves even if the
-//! continuation bit is missing. Without that bit, the kernel does not search the second leaf.
+//! This check is stricter than e2fsck, which accepts names with the same hash in two leaves even if
+//! the continuation bit is missing. Without that bit, the kernel does not search the second leaf.
 
 use super::DirectoryBlocks;
 use super::entry::Entries;
@@ -46,7 +46,7 @@ pub fn verify<B: DirectoryBlocks>(blocks: &B) -> Result<Vec<IndexFlaw>> {
 /// Maximum number of flaws returned for one directory.
 pub const FLAWS_MAX: usize = 100;
 
-/// A range of hashes from `from` to `next`, with their continuation bits.
+/// A range of hashes from `from` to `next`; both include a continuation bit.
 #[derive(Clone, Copy)]
 struct Bounds {
     from: u32,
