@@ -164,7 +164,7 @@ impl Ext2 {
         }
         volume = flush_device(volume)?;
         volume.say_in_order()?;
-        // The superblock's mark that a check is due must become durable.
+        // A superblock that is not marked clean must become durable, so that a check is made.
         if volume.says_clean { Ok(()) } else { flush_device(volume).map(drop) }
     }
 

@@ -30,7 +30,7 @@ pub enum Feature {
 }
 
 impl Feature {
-    /// All of these features.
+    /// All features of this kind.
     pub(crate) const ALL: [Self; 2] = [Self::ExtAttr, Self::LargeFile];
 
     /// Whether an inode uses the feature.
