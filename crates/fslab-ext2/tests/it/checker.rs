@@ -1,4 +1,4 @@
-//! Compares the checker with e2fsck.
+//! Tests the checker and its repair, and compares their verdicts with those of e2fsck.
 
 use std::os::unix::fs::FileExt;
 use std::sync::Arc;
@@ -85,7 +85,7 @@ fn wrong_and_shared_pointers_are_repaired() {
     }
     let engine = image.open();
     let client = Client::new(&engine);
-    assert!(client.contents(one).unwrap() == bytes, "of the first, nothing changed");
+    assert!(client.contents(one).unwrap() == bytes, "the first file is unchanged");
     let found = client.contents(other).unwrap();
     let mut expected = bytes.clone();
     expected[1024..2048].fill(0);
@@ -105,7 +105,7 @@ fn metadata_bytes(groups: &[Group], random: &mut Pcg64) -> u64 {
     let first = &groups[0];
     let block = 1024;
     match random.random_range(0..10) {
-        // Fields of the superblock that exist in this revision, except those that determine the
+        // The superblock's counts of free blocks and free inodes. Most other fields determine the
         // addresses of everything else.
         0 => 1024 + random.random_range(12..20),
         1 => u64::from(group.block_bitmap.0) * block + random.random_range(0..block),

@@ -1,4 +1,4 @@
-//! Images with unknown features are read if that is safe, and are never changed.
+//! Tests images with unknown features: they are read if that is safe, and never changed.
 
 use std::sync::Arc;
 
