@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 /// The result of working with a trace.
 pub type Result<T> = std::result::Result<T, Error>;
 
-/// Why a trace can't be written or read.
+/// The reason why a trace can't be written, read or replayed.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// A file could not be used.
@@ -45,7 +45,7 @@ pub enum Error {
         /// The first reason.
         reason: String,
     },
-    /// A file that existed before the trace can't be made on the target of a replay.
+    /// A file that existed before the trace can't be created on the target of a replay.
     #[error("can't create '{name}' for the replay: {source}")]
     Populate {
         /// The name.

@@ -1,7 +1,7 @@
 //! Repeats the operations of a trace on any file system.
 //!
-//! The operations are performed one by one, in the order in which they ended. So an operation that
-//! began after another one had ended also comes after it here. Inodes and open files get the
+//! The operations are performed one by one, in the order in which they ended. If one operation
+//! began after another had ended, the replay keeps their order. Inodes and open files get the
 //! numbers that the target gives them. Results that differ from the recorded ones are counted, and
 //! the first cases are kept.
 
@@ -140,13 +140,17 @@ impl<'a> Replayer<'a> {
         let found = answer.map_or_else(|errno| errno.raw_os_error().cast_unsigned(), |_done| 0);
         if found != record.errno {
             let (was, is) = (outcome(record.errno), outcome(found));
-            return self.diverge(record, format!("was {was}, is {is}"));
+            return self
+                .diverge(record, format!("the recorded result was {was}, the replay's is {is}"));
         }
         let count = answer.ok().and_then(|done| done.count);
         if let (Some(was), Some(is)) = (record.result, count)
             && was != is
         {
-            self.diverge(record, format!("was {was} bytes, is {is}"));
+            self.diverge(
+                record,
+                format!("the recorded result was {was} bytes, the replay's is {is}"),
+            );
         }
     }
 
@@ -238,5 +242,5 @@ fn request_of(credentials: Credentials, record: &Record) -> Request {
 }
 
 fn outcome(errno: u32) -> String {
-    if errno == 0 { "done".to_owned() } else { errno_name(errno) }
+    if errno == 0 { "success".to_owned() } else { errno_name(errno) }
 }

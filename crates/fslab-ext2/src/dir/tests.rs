@@ -232,7 +232,7 @@ fn colliding(hasher: Hasher, want: usize) -> Vec<Vec<u8>> {
             return same.iter().map(|&number| name_of(number).into_bytes()).collect();
         }
     }
-    panic!("no {want} names of one hash among three million");
+    panic!("no {want} of three million names have the same hash");
 }
 
 fn name_of(number: u32) -> String {
