@@ -109,9 +109,9 @@ impl Volume {
         Ok(Run { physical: first, length })
     }
 
-    /// Returns the device block of a file block that will be written. Allocates the block and the
-    /// missing indirect blocks if it is a hole. If there is not enough space for all of them, none
-    /// is allocated.
+    /// Returns the device block of a file block that will be written. If the file block is a hole,
+    /// allocates a block for it and the missing indirect blocks. If there is not enough space for
+    /// all of them, none is allocated.
     pub(crate) fn map_for_writing(
         &mut self,
         inode: &mut Inode,

@@ -1,9 +1,9 @@
 //! A cache of metadata blocks: all changed blocks and some unchanged ones.
 //!
-//! Changed blocks are kept in memory until they are written, in the order of their [`Role`]. This
-//! order of writes keeps a file system without a journal consistent. A written block is kept until
-//! its slot is needed for another changed block. Unchanged blocks are kept while there is room.
-//! File content does not pass through this cache.
+//! Changed blocks are kept in memory until they are written, in the order of their roles
+//! ([`Role`]). This order of writes keeps a file system without a journal consistent. A written
+//! block is kept until its slot is needed for another changed block. Unchanged blocks are kept
+//! while there is room. File content does not pass through this cache.
 
 mod arena;
 mod table;

@@ -1,4 +1,4 @@
-//! Checks a file system like `e2fsck -fn` and describes each problem with its location.
+//! Checks a file system as `e2fsck -fn` does, and describes each problem with its location.
 //!
 //! As in e2fsck, there are five passes: inodes and their blocks; directories; the parent of each
 //! directory; link counts; bitmaps and group counts. Nothing is written. The work is limited by the

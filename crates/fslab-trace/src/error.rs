@@ -1,4 +1,4 @@
-//! Errors of writing and reading traces.
+//! Errors of writing, reading and replaying traces.
 
 use std::io;
 use std::path::{Path, PathBuf};

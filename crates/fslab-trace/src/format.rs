@@ -29,9 +29,9 @@ pub(crate) fn segment_number(name: &str) -> Option<u64> {
 /// A column of the trace.
 #[derive(Debug)]
 pub struct Column {
-    /// Its name.
+    /// The name of the column.
     pub name: &'static str,
-    /// Its type.
+    /// The type of its values.
     pub kind: Kind,
     /// Whether every row has a value.
     pub required: bool,
@@ -41,7 +41,7 @@ pub struct Column {
     pub(crate) set: fn(&mut Record, Cell) -> Option<()>,
 }
 
-/// Type of a column.
+/// The type of a column's values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// Unsigned, 32 bits.

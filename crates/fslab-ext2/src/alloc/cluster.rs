@@ -40,7 +40,7 @@ impl Clustering {
     }
 }
 
-/// A block that has been written to the cache.
+/// A block that has just been written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Written {
     /// The block's index in the file.

@@ -61,8 +61,9 @@ impl Ext2 {
         near.unwrap_or_else(|| geometry.block_at(request.home, 0))
     }
 
-    /// Chooses blocks in one group. With `file`, only the file's window is searched; the window is
-    /// renewed if it does not fit. Without `file`, the whole group is searched.
+    /// Chooses blocks in one group. With `file`, only the file's window is searched. If the window
+    /// does not cover the goal or has no free block, a new one is chosen. Without `file`, the whole
+    /// group is searched.
     fn in_group(
         &mut self,
         space: &mut dyn Space,

@@ -6,8 +6,8 @@ use crate::error::Result;
 use crate::geometry::Geometry;
 use crate::types::GroupNo;
 
-/// Calls `search` for the groups in this order and returns its first result. Its last argument is
-/// `true` only for the preferred group.
+/// Calls `search` for one group after another, in the order of FFS, and returns its first result.
+/// The last argument of `search` is `true` only for the preferred group.
 pub(crate) fn hash_search<T>(
     space: &mut dyn Space,
     preferred: GroupNo,

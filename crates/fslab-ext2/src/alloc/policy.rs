@@ -97,7 +97,7 @@ pub struct InodeRequest {
 pub struct BlockRequest {
     /// The group of the file's inode.
     pub home: GroupNo,
-    /// Whether it is a regular file.
+    /// Whether the file is a regular file.
     pub regular: bool,
     /// The first file block that needs a device block.
     pub logical: FileBlock,

@@ -51,7 +51,7 @@ struct Indirect {
 pub struct Asked {
     /// The block's address.
     pub block: BlockNo,
-    /// Whether it is an indirect block instead of data.
+    /// Whether the block is an indirect block instead of a data block.
     pub is_indirect: bool,
 }
 
@@ -112,7 +112,7 @@ impl Volume {
         self.file(inode).map(|file| file.logical.as_slice()).filter(|logical| !logical.is_empty())
     }
 
-    /// Returns the index in the file after its last mapped block; 0 if there is none.
+    /// Returns the index of the file block after the last mapped one; 0 if no block is mapped.
     #[must_use]
     pub fn end(&self, inode: InodeNo) -> u32 {
         self.file(inode).map_or(0, File::end)
@@ -510,7 +510,8 @@ impl File {
 
 fn release_run(space: &mut MemorySpace, run: Option<Run>) {
     let Some(run) = run else { return };
-    // A run may span two groups only if groups contain no metadata.
+    // A run may span two groups if groups contain no metadata. Release the part of each group
+    // separately.
     let (_, group_last) = ends(space.geometry(), space.geometry().group_of(run.start));
     let here = run.length.min(group_last + 1 - run.start.0);
     let released = space.release(Run { length: here, ..run });

@@ -46,7 +46,8 @@ impl LostAndFound {
         Self { opened: None, now }
     }
 
-    /// Attaches an inode; returns `false` if there is no directory or no space for the name.
+    /// Gives an inode a name in `lost+found`; returns `false` if there is no `lost+found` or no
+    /// space for the name.
     pub(super) fn attach(&mut self, image: &mut Image, no: InodeNo) -> Result<bool> {
         let Some(kind) = image.kind(no) else { return Ok(false) };
         if self.opened.is_none() {
@@ -67,7 +68,7 @@ impl Opened {
     fn lost_and_found(image: &mut Image, now: Timestamp) -> Result<Option<Self>> {
         let found = match find(image)? {
             Some((no, Some(FileKind::Directory))) => Some(no),
-            // The name belongs to something other than a directory.
+            // `lost+found` exists but is not a directory.
             Some(_) => None,
             None => make(image, now)?,
         };
@@ -130,7 +131,7 @@ impl Opened {
     }
 }
 
-/// Returns the inode and kind of the entry with this name in the root.
+/// Returns the inode and kind of the entry `lost+found` in the root directory.
 fn find(image: &Image) -> Result<Option<(InodeNo, Option<FileKind>)>> {
     let Some(root) = image.directories.get(&InodeNo::ROOT) else { return Ok(None) };
     for block in &root.blocks {
@@ -143,7 +144,7 @@ fn find(image: &Image) -> Result<Option<(InodeNo, Option<FileKind>)>> {
     Ok(None)
 }
 
-/// Creates the directory; `None` if there is no root, no free inode or no space for it.
+/// Creates `lost+found`; `None` if there is no root, no free inode or no space for it.
 fn make(image: &mut Image, now: Timestamp) -> Result<Option<InodeNo>> {
     let Some(mut root) = Opened::new(image, InodeNo::ROOT)? else { return Ok(None) };
     let Some(no) = free_inode(image)? else { return Ok(None) };

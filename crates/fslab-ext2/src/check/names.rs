@@ -118,7 +118,8 @@ fn check_index(image: &mut Image, no: InodeNo, directory: &Directory) -> Result<
             Subject::Inode(no),
             directory.blocks.get(block as usize).copied(),
             Problem::DirectoryBlock { block, what: flaw.what },
-            // e2fsck overlooks this flaw, although the kernel then does not find all names.
+            // e2fsck overlooks this flaw, although the kernel does not find all names in such an
+            // index.
             flaw.what == Flaw::HashUnreachable,
         );
     }
@@ -276,7 +277,8 @@ fn reaches_root(image: &Image, no: InodeNo, reached: &mut HashMap<InodeNo, bool>
         if let Some(&known) = reached.get(&at) {
             break known;
         }
-        // Reaching this directory a second time would mean a cycle.
+        // Marked as not reached for now: if the directory is met again on the way up, there is a
+        // cycle.
         reached.insert(at, false);
         way.push(at);
         match image.directories.get(&at).and_then(|directory| directory.parent) {

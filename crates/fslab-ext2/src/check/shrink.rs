@@ -3,7 +3,7 @@
 //! Shrinking uses the results of a check: the owner of each block and the inodes in use. First,
 //! everything past the new end is copied to free space before it. Then pointers, inodes and names
 //! are changed to refer to the copies. The superblock of the smaller file system is written last.
-//! Until then no old data is overwritten. After a power cut, a checker finds every file. Some
+//! Until then no old data is overwritten. After a power cut, a checker finds every file, but some
 //! blocks may be marked as in use without an owner.
 
 use std::collections::{BTreeMap, HashMap};

@@ -154,8 +154,8 @@ pub(crate) fn entry_at(block: &[u8], offset: usize) -> Checked<Entry<'_>> {
 }
 
 /// Decodes the length of a record. A record that fills a block of 64 KiB has a length that does not
-/// fit in 16 bits. In such blocks, the two low bits, unused in a multiple of 4, store the two
-/// highest bits; 0 or 65535 means the full block.
+/// fit in 16 bits. In blocks of this size, the two low bits of the stored value, which a multiple
+/// of 4 does not need, contain the two highest bits. 0 or 65535 means the full block.
 #[inline]
 fn decode_length(stored: u16, block_size: usize) -> usize {
     let stored = usize::from(stored);

@@ -16,7 +16,8 @@ use crate::error::Result;
 use crate::flaw::Checked;
 use crate::types::{FileBlock, InodeNo};
 
-/// A position in a listing; [`Cookie::START`] is the beginning. Valid for `telldir`: below 2^63.
+/// A position in a listing; [`Cookie::START`] is the beginning. Cookies are below 2^63, so that
+/// they are valid for `telldir`.
 ///
 /// ```text
 /// by offset   0 and multiples of 4 below 2^62: offset of a record in the directory

@@ -113,9 +113,9 @@ fn trim<B: DirectoryBlocksMut>(blocks: &mut B) -> Result<()> {
     if count < blocks.count() { blocks.shrink(count) } else { Ok(()) }
 }
 
-/// Whether the neighbours of a leaf are examined after a removal: it is at most half full, and its
-/// fill level fell below a step. The leaf lost `size` bytes and has `left` bytes. In a small
-/// directory, every removal in a half-full leaf counts as a step. An empty leaf always qualifies.
+/// Whether the neighbours of a leaf are examined after a removal. The leaf lost `size` bytes and
+/// has `left` bytes. It must be at most half full, and its fill level must have fallen below a
+/// step. In a small directory, any fall is enough. An empty leaf always qualifies.
 fn is_worth_a_look<B: DirectoryBlocks>(blocks: &B, left: usize, size: usize) -> bool {
     let block_size = blocks.block_size().bytes();
     let step = block_size / STEPS;

@@ -22,8 +22,9 @@
 //!
 //! There is no closure if names or pointers were removed from one of its blocks, because other
 //! blocks must be written first. There is also none if a name may have replaced another. There is
-//! also none for a directory while a move of a name between blocks or directories is not on the
-//! device: the name must not exist twice. Without a closure, the caller flushes everything.
+//! also none for a directory while the device lacks a move of a name between its blocks or to or
+//! from another directory. Otherwise the name could exist twice. Without a closure, the caller
+//! flushes everything.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;

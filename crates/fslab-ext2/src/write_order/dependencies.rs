@@ -66,9 +66,9 @@ impl Volume {
         Ok(())
     }
 
-    /// Whether the first of two directory blocks keeps the names of both in a merge: it does if it
-    /// is written no later than the second. A block that must be written after the second block is
-    /// then also written after the first, so nothing needs to be written now.
+    /// Whether the first of two directory blocks keeps the names of both in a merge. It does if it
+    /// is written no later than the second. Blocks that must be written after the second are then
+    /// also written after the first. Nothing needs to be written now.
     pub fn keeps_names(&self, one: BlockNo, other: BlockNo) -> bool {
         self.cache.directory_role(one) <= self.cache.directory_role(other)
     }

@@ -347,8 +347,8 @@ fn no_bytes_of_a_removed_file_show_behind_a_power_cut() {
     assert!(rounded > 0, "no cut fell between the pointers and the size");
 }
 
-/// The superblock's orphan list must not begin with an inode that is deleted or has a name on the
-/// device, or that the device does not have.
+/// The first inode of the superblock's orphan list must exist on the device. It must not be deleted
+/// or have a name there.
 #[test]
 fn orphan_list_head_is_an_orphan_at_every_power_cut() {
     let (device, ext2) = recorded(2 << 20, &options(BLOCK as u32));
