@@ -285,9 +285,9 @@ impl Volume {
         walk(&map, block_size, range, &mut Unmapping { volume: self, inode })
     }
 
-    /// Calls `visit` with every device block of a file, in map order, and with its index in the
-    /// file (`None` for an indirect block). Returns [`Error::Damaged`] if there are more blocks
-    /// than the file system has.
+    /// Calls `visit` with every device block of a file and its index in the file (`None` for an
+    /// indirect block). The order is that of the file; an indirect block comes before the blocks
+    /// that it maps. Returns [`Error::Damaged`] if there are more blocks than the file system has.
     pub(crate) fn walk(
         &self,
         inode: &Inode,

@@ -64,7 +64,7 @@ pub trait DirectoryBlocks {
     /// Returns the block size in bytes; every slice passed to a closure has this length.
     fn block_size(&self) -> BlockSize;
 
-    /// Returns the number of blocks.
+    /// Returns the number of blocks in the directory.
     fn count(&self) -> u32;
 
     /// Whether the inode's flags mark block 0 as the root of an index.
@@ -80,15 +80,15 @@ pub trait DirectoryBlocks {
 /// Write access to the blocks of one directory.
 ///
 /// # Errors
-/// Errors of the store; `ENOSPC` if the directory cannot grow. A failed operation does not change
-/// the directory.
+/// Errors of reading or writing a block; `ENOSPC` if the directory cannot grow. A failed operation
+/// does not change the directory.
 pub trait DirectoryBlocksMut: DirectoryBlocks {
     /// Passes a block to `change`, which may modify it; `block` must be below `count`.
     fn write<R>(&mut self, block: FileBlock, change: impl FnOnce(&mut [u8]) -> R) -> Result<R>;
 
-    /// Announces that names of another block of the directory will be moved to this block. A store
-    /// that writes blocks separately must write this block before the names are removed from the
-    /// other.
+    /// Announces that names of another block of the directory will be moved to this block. An
+    /// implementation that writes blocks separately must write this block before the names are
+    /// removed from the other.
     fn expect_names(&mut self, _block: FileBlock) -> Result<()> {
         Ok(())
     }

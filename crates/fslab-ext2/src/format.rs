@@ -230,8 +230,8 @@ pub const INODE_INDEX: u32 = 0x1000;
 /// `i_flags`: subdirectories are spread over the device (`chattr +T`).
 pub const INODE_TOP_DIRECTORY: u32 = 0x2_0000;
 /// `i_flags`: flags that change how an inode must be read: extents, inline data, encryption, case
-/// folding. Flags of other features have no effect without one of these flags; e2fsck treats them
-/// in the same way.
+/// folding. Flags of other features are ignored if none of these flags is set. e2fsck does the
+/// same.
 pub const INODE_FOREIGN: u32 = 0x5008_0800;
 
 /// Number of direct pointers in an inode.

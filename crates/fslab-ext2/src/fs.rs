@@ -128,7 +128,7 @@ impl Ext2 {
     }
 
     fn write_closure_beside_readers(&self, no: InodeNo) -> Result<()> {
-        // Readers wait only while the written blocks are marked.
+        // Readers wait only while the blocks are marked as written.
         let mut volume = self.volume.upgradable_read();
         if volume.options.read_only {
             return Ok(());

@@ -56,7 +56,7 @@ impl Ext2 {
         Ok(found)
     }
 
-    /// Reads from a deleted file. Returns the number of bytes read; 0 past its end.
+    /// Reads from a deleted file. Returns the number of bytes read; 0 past the end of the file.
     ///
     /// # Errors
     /// `ENOENT` if the inode is not a deleted file; errors of reading.

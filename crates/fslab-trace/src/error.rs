@@ -21,7 +21,7 @@ pub enum Error {
     /// A segment is not a Parquet file, or is damaged.
     #[error("{} is not a segment of a trace, or is damaged: {source}", path.display())]
     Parquet {
-        /// The segment.
+        /// The path of the segment.
         path: PathBuf,
         /// The problem.
         #[source]
@@ -48,7 +48,7 @@ pub enum Error {
     /// A file that existed before the trace can't be created on the target of a replay.
     #[error("can't create '{name}' for the replay: {source}")]
     Populate {
-        /// The name.
+        /// The name of the file.
         name: String,
         /// The target's error.
         #[source]

@@ -63,7 +63,7 @@ pub struct Replayed {
     pub bytes_read: u64,
     /// Number of operations whose result differed from the recorded one, or that were left out.
     pub diverged: u64,
-    /// The first of these operations.
+    /// The first operations that diverged.
     pub divergences: Vec<Divergence>,
 }
 

@@ -14,7 +14,7 @@ use crate::types::{BlockNo, FileBlock};
 /// Whether scattered blocks are moved together while they are being written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Clustering {
-    /// Blocks are moved.
+    /// Scattered blocks are moved together.
     Smart,
     /// Blocks are left where the policy placed them.
     Dumb,

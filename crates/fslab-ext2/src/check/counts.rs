@@ -1,5 +1,5 @@
-//! The last passes of the check. They compare link counts with the names found, and bitmaps and
-//! free counts with the blocks and inodes in use.
+//! The last two passes of the check. The fourth compares link counts with the names found. The
+//! fifth compares bitmaps and free counts with the blocks and inodes in use.
 
 use super::finding::{Problem, Subject};
 use super::image::Image;

@@ -60,8 +60,8 @@ fn check_features(image: &mut Image) {
 fn check_inode(image: &mut Image, no: InodeNo, bytes: &[u8]) -> Result<()> {
     let Ok((raw, _)) = RawInode::ref_from_prefix(bytes) else { return Ok(()) };
     if no == RESIZE && image.superblock.has_compat(compat::RESIZE_INODE) {
-        // Its reserved blocks have already been claimed as metadata. Only its double-indirect block
-        // remains.
+        // The reserved blocks of this inode have already been claimed as metadata. Only its
+        // double-indirect block remains.
         if raw.i_block[RESIZE_SLOT].get() != 0 {
             image.claim(no, raw.i_block[RESIZE_SLOT].get());
         }

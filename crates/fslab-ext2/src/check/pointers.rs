@@ -56,7 +56,7 @@ impl Places {
         no: InodeNo,
         pointer: u32,
     ) -> Result<bool> {
-        // Replace the last slot, so that the first one in the order of the map keeps the block.
+        // Change the last slot in file order, so that the first one keeps the block.
         let Some(slot) = self.slots(image, no, pointer)?.pop() else { return Ok(false) };
         let is_symlink = image.kind(no) == Some(FileKind::Symlink);
         if is_symlink && !matches!(slot, Slot::Inode(0)) {
@@ -74,7 +74,7 @@ impl Places {
         set(image, no, slot, copy.0)
     }
 
-    /// Returns the slots that contain a pointer, in the order of the map.
+    /// Returns the slots of an inode and its indirect blocks that contain a pointer, in file order.
     fn slots(&mut self, image: &Image, no: InodeNo, pointer: u32) -> Result<&mut Vec<Slot>> {
         if self.of != Some(no) {
             self.found = search(image, no, self.wanted.entry(no).or_default())?;

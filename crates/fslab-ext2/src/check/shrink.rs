@@ -301,8 +301,8 @@ impl Shrinking {
             image.ok_or(Error::BadParameters("the smaller file system can't be read"))?;
         let state = image.superblock.raw().s_state.get() | STATE_CLEAN;
         image.superblock.raw_mut().s_state = state.into();
-        // The backup copies are written before the counts are rebuilt. They are only for repair, so
-        // their counts need not be up to date.
+        // The backup copies are written before the counts are rebuilt. The copies are only for
+        // repair, so their counts need not be up to date.
         let geometry = *image.geometry();
         let device = image.cache.shared_device();
         image.superblock.write_copies(&*device, &geometry, &image.groups)?;

@@ -195,8 +195,8 @@ pub(crate) fn put_dots(block: &mut [u8], own: InodeNo, parent: InodeNo, kind: En
     put(block, RECORD_MIN, rest, parent, kind, b"..");
 }
 
-/// Writes a free record. The word after its header becomes 0. Otherwise e2fsck may mistake a free
-/// block for an index node.
+/// Writes a free record. The word after the record's header becomes 0. Otherwise e2fsck may mistake
+/// a free block for an index node.
 pub(crate) fn put_free(block: &mut [u8], offset: usize, length: usize) {
     put_header(block, offset, length, InodeNo(0), 0, EntryKind::UNKNOWN);
     block[offset + HEADER..offset + RECORD_MIN].fill(0);

@@ -54,7 +54,7 @@ pub struct Vacancy {
 /// the directory is searched block by block.
 ///
 /// # Errors
-/// [`crate::Error::Damaged`] if a block on the path is damaged; errors of the store.
+/// [`crate::Error::Damaged`] if a block on the path is damaged; errors of reading a block.
 pub fn find<B: DirectoryBlocks>(blocks: &B, name: &[u8]) -> Result<Search> {
     let wanted = Wanted::new(name);
     if !blocks.is_indexed() {

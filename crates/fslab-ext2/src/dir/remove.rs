@@ -36,7 +36,7 @@ pub struct Removed {
 ///
 /// # Errors
 /// [`crate::Error::Damaged`] if the name is no longer at the position where it was found; errors of
-/// the store. The directory is then unchanged.
+/// reading or writing a block. The directory is then unchanged.
 pub fn remove<B: DirectoryBlocksMut>(blocks: &mut B, found: &Found) -> Result<Removed> {
     let (offset, previous) = (found.spot.offset as usize, found.spot.previous);
     let shrinks = blocks.rules().shrink;
@@ -57,8 +57,8 @@ pub fn remove<B: DirectoryBlocksMut>(blocks: &mut B, found: &Found) -> Result<Re
 /// Frees the space that a directory no longer needs after a name was removed.
 ///
 /// # Errors
-/// [`crate::Error::Damaged`] if the directory's index is inconsistent; errors of the store. The
-/// name remains removed.
+/// [`crate::Error::Damaged`] if the directory's index is inconsistent; errors of reading or writing
+/// a block. The name remains removed.
 pub fn give_back<B: DirectoryBlocksMut>(
     blocks: &mut B,
     found: &Found,

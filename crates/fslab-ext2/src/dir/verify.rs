@@ -23,7 +23,7 @@ pub struct IndexFlaw {
 /// Verifies an indexed directory and returns its flaws, at most [`FLAWS_MAX`].
 ///
 /// # Errors
-/// Errors of the store. Damage is part of the result.
+/// Errors of reading a block. Damage is part of the result.
 pub fn verify<B: DirectoryBlocks>(blocks: &B) -> Result<Vec<IndexFlaw>> {
     let mut walk = Walk::new(blocks);
     let root = walk.read(FileBlock(0), |bytes| {

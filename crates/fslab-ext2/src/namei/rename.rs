@@ -176,7 +176,7 @@ impl Volume {
     }
 
     /// Removes a new name again, because the old name could not be removed. Otherwise two names
-    /// would share one counted link. After one of them is removed, the other would refer to a free
+    /// would share one counted link. After the removal of one name, the other would refer to a free
     /// or reused inode.
     fn take_back(&mut self, to: NamePlace<'_>, target: Option<Subject>) {
         let answer = match target {

@@ -222,8 +222,8 @@ fn moved_names_are_in_one_place_at_least_behind_a_power_cut() {
 }
 
 /// Names are moved between leaves of one directory. Then most leaves are merged and the others are
-/// moved to the directory's beginning, all between two flushes. The test fails if a last block is
-/// moved without also being written at its old position, because names had been moved into it.
+/// moved to the directory's beginning, all between two flushes. A last block that had received
+/// names must also be written at its old position when it is moved.
 #[test]
 fn moved_names_outlive_the_joining_of_their_leaves() {
     const KEPT: usize = 400;
@@ -301,8 +301,9 @@ fn no_name_is_on_the_device_before_its_inode() {
     assert!(seen > NAMES, "only {seen} names were on the device at any point");
 }
 
-/// A write must wait midway for blocks of a removed file. The blocks that it mapped first reach the
-/// device before the new size; e2fsck corrects the size.
+/// The free blocks do not suffice for a write: it must wait midway until the blocks of a removed
+/// file can be reused. The blocks mapped until then reach the device before the new size. e2fsck
+/// corrects the size.
 #[test]
 fn no_bytes_of_a_removed_file_show_behind_a_power_cut() {
     const BYTES: u64 = 2 << 20;

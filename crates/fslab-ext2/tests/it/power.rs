@@ -129,7 +129,7 @@ struct Work<'a> {
     directories: Vec<Ino>,
     noise: Vec<(usize, String)>,
     count: u32,
-    /// Number of syncs of a file that wrote only that file, and number that flushed everything.
+    /// Number of file syncs that wrote only this file, and number of those that flushed everything.
     syncs: [u32; 2],
 }
 

@@ -215,7 +215,7 @@ fn verdict(image: &Image, mode: &str) -> (i32, String) {
 #[derive(Debug, Default)]
 struct Counts {
     repairable: u64,
-    /// Number of these images that are clean after a repair.
+    /// Number of repairable images that are clean after a repair.
     repaired: u64,
     /// Number of images that repair refuses because the file system can't be read.
     refused: u64,
