@@ -248,7 +248,7 @@ impl Volume {
     }
 
     /// Flushes, if necessary, before pointers are removed from the indirect blocks of a directory.
-    /// Pointers that such a block has just gained must reach the device first, because they may
+    /// Pointers that were just added to such a block must reach the device first, because they may
     /// lead to the only copy of some names. Other files need no flush, because their new blocks
     /// need not be durable yet.
     fn settle_tables(&mut self, inode: &Inode, range: &Range<u64>) -> Result<()> {

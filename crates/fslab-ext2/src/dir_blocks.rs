@@ -14,7 +14,6 @@ use crate::inode::Inode;
 use crate::types::{BlockNo, BlockSize, FileBlock, InodeNo};
 use crate::volume::Volume;
 
-/// A directory of a volume.
 pub(crate) struct Directory<V> {
     volume: V,
     pub inode: Inode,
@@ -27,12 +26,10 @@ pub(crate) type DirectoryView<'a> = Directory<&'a Volume>;
 pub(crate) type DirectoryEdit<'a> = Directory<&'a mut Volume>;
 
 impl Volume {
-    /// Returns a directory for reading.
     pub(crate) fn directory(&self, no: InodeNo) -> Result<DirectoryView<'_>> {
         Ok(Directory { inode: self.directory_inode(no)?, volume: self })
     }
 
-    /// Returns a directory for changing.
     pub(crate) fn directory_mut(&mut self, no: InodeNo) -> Result<DirectoryEdit<'_>> {
         Ok(Directory { inode: self.directory_inode(no)?, volume: self })
     }

@@ -219,7 +219,6 @@ pub(crate) fn new_group(geometry: &Geometry, no: GroupNo) -> Group {
     }
 }
 
-/// Builds all groups.
 fn groups(geometry: &Geometry) -> Vec<Group> {
     let mut groups: Vec<Group> = geometry.all_groups().map(|no| new_group(geometry, no)).collect();
     if let Some(first) = groups.first_mut() {

@@ -47,7 +47,6 @@ pub(crate) struct NamePlace<'a> {
 }
 
 impl Volume {
-    /// Searches a directory for a name.
     pub(crate) fn search(&self, at: NamePlace<'_>) -> Result<Search> {
         dir::find(&self.directory(at.parent)?, at.name.as_bytes())
     }

@@ -48,7 +48,6 @@ pub(crate) fn pointer(bytes: &[u8], index: u32) -> u32 {
     bytes.as_chunks::<4>().0.get(index as usize).map_or(0, |word| u32::from_le_bytes(*word))
 }
 
-/// Sets a pointer of an indirect block.
 pub(crate) fn set_pointer(bytes: &mut [u8], index: u32, value: u32) {
     bytes.as_chunks_mut::<4>().0[index as usize] = value.to_le_bytes();
 }

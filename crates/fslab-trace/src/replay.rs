@@ -26,8 +26,8 @@ pub struct Settings<'a> {
     /// each operation is performed as the user who requested it when it was recorded, which needs
     /// root.
     pub owner: Option<Credentials>,
-    /// Generates the written data if the trace does not contain it. It fills the buffer, which is
-    /// as long as the write.
+    /// Generates the written data if the trace does not contain it. The function fills the buffer,
+    /// which is as long as the write.
     pub fill: &'a mut dyn FnMut(&Record, &mut [u8]),
 }
 
@@ -55,7 +55,7 @@ struct Known {
 pub struct Replayed {
     /// Number of operations performed.
     pub operations: u64,
-    /// Number of operations that could not be requested.
+    /// Number of operations that could not be repeated.
     pub left_out: u64,
     /// Bytes written.
     pub bytes_written: u64,

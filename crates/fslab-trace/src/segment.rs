@@ -145,7 +145,6 @@ impl Buffer {
     }
 }
 
-/// Returns the schema of every segment.
 pub(crate) fn schema() -> TypePtr {
     static SCHEMA: LazyLock<TypePtr> = LazyLock::new(|| Arc::new(make_schema()));
     Arc::clone(&SCHEMA)

@@ -16,7 +16,6 @@ use crate::error::Result;
 use crate::geometry::Geometry;
 use crate::types::{BlockNo, FileBlock, GroupNo, InodeNo};
 
-/// The policy's declaration.
 pub(crate) const SPEC: PolicySpec = PolicySpec {
     name: "ext2",
     help: "Linux ext2: goal blocks, reservation windows, Orlov's rules for directories",

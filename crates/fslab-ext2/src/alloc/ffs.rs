@@ -12,7 +12,6 @@ use crate::error::Result;
 use crate::geometry::Geometry;
 use crate::types::{BlockNo, GroupNo, InodeNo};
 
-/// The policy's declaration.
 pub(crate) const SPEC: PolicySpec = PolicySpec {
     name: "ffs",
     help: "4.4BSD: switches groups after 12 blocks and after the blocks of each indirect block",

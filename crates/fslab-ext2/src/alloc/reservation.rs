@@ -73,7 +73,6 @@ pub(crate) struct Windows {
 }
 
 impl Windows {
-    /// Discards a window.
     pub(crate) fn discard(&mut self, window: &mut Window) {
         if let Some((start, _)) = window.range.take() {
             self.by_start.remove(&start);

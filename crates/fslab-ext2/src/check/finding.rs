@@ -51,9 +51,9 @@ pub enum Problem {
     /// An entry of a directory is invalid.
     #[error("the entry at byte {offset}, for inode {target}, {what}")]
     Entry {
-        /// The inode that it refers to.
+        /// The inode that the entry refers to.
         target: InodeNo,
-        /// Its offset in its block, in bytes.
+        /// The offset of the entry in the block, in bytes.
         offset: u32,
         /// The flaw.
         what: Flaw,

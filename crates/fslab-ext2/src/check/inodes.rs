@@ -27,7 +27,6 @@ const BOOT_LOADER: InodeNo = InodeNo(5);
 /// The inodes for user quotas, group quotas and the journal.
 const QUOTAS_AND_JOURNAL: [InodeNo; 3] = [InodeNo(3), InodeNo(4), InodeNo(8)];
 
-/// Checks every inode.
 pub(super) fn check(image: &mut Image) -> Result<()> {
     let geometry = *image.geometry();
     for group in image.all_groups() {

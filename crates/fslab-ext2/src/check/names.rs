@@ -14,7 +14,6 @@ use crate::error::Result;
 use crate::flaw::Flaw;
 use crate::types::{BlockNo, InodeNo};
 
-/// Checks every directory.
 pub(super) fn check(image: &mut Image) -> Result<()> {
     let rules = image.rules();
     let numbers: Vec<InodeNo> = image.directories.keys().copied().collect();

@@ -154,8 +154,8 @@ pub(crate) fn entry_at(block: &[u8], offset: usize) -> Checked<Entry<'_>> {
 }
 
 /// Decodes the length of a record. A record that fills a block of 64 KiB has a length that does not
-/// fit in 16 bits. In blocks of this size, the two low bits of the stored value, which a multiple
-/// of 4 does not need, contain the two highest bits. 0 or 65535 means the full block.
+/// fit in 16 bits. Every length is a multiple of 4. So in blocks of this size, the two low bits of
+/// the stored value contain the two highest bits of the length. 0 or 65535 means the full block.
 #[inline]
 fn decode_length(stored: u16, block_size: usize) -> usize {
     let stored = usize::from(stored);
@@ -217,12 +217,10 @@ fn put_header(
     block[offset..offset + HEADER].copy_from_slice(&header.to_le_bytes());
 }
 
-/// Sets the length of a record.
 pub(crate) fn set_length(block: &mut [u8], offset: usize, length: usize) {
     block[offset + 4..offset + 6].copy_from_slice(&encode_length(length).to_le_bytes());
 }
 
-/// Sets the inode and kind of a record.
 pub(crate) fn set_inode(block: &mut [u8], offset: usize, inode: InodeNo, kind: EntryKind) {
     block[offset..offset + 4].copy_from_slice(&inode.0.to_le_bytes());
     block[offset + 7] = kind.0;

@@ -269,12 +269,10 @@ impl<'a> TableMut<'a> {
         Ok(())
     }
 
-    /// Appends entries.
     pub(crate) fn extend(&mut self, entries: &[(u32, FileBlock)]) -> Checked<()> {
         entries.iter().try_for_each(|&(hash, block)| self.insert_after(self.count - 1, hash, block))
     }
 
-    /// Sets the block that an entry points to.
     pub(crate) fn set_block(&mut self, at: usize, block: FileBlock) -> Checked<()> {
         self.slots.get_mut(at).ok_or(Flaw::IndexChanged)?.block = block.0.into();
         Ok(())

@@ -362,7 +362,7 @@ pub struct InodeOrder {
     batch: usize,
     /// The start of each batch.
     starts: Vec<Cookie>,
-    /// The index of the batch in `names`.
+    /// The index of the batch whose names are in `names`.
     loaded: Option<usize>,
     names: Vec<Owned>,
 }

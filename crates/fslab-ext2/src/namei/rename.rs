@@ -86,8 +86,8 @@ impl Volume {
         }
     }
 
-    /// Checks the target against the mode. Also checks that no directory is moved into itself and
-    /// that the target does not contain the source.
+    /// Checks that the mode permits the target. Also checks that no directory is moved into itself
+    /// and that the target does not contain the source.
     fn check_rename(&self, moving: Move<'_>, mode: RenameMode) -> Result<()> {
         let Move { from, source, to, target } = moving;
         let exchange = mode.contains(RenameMode::EXCHANGE);

@@ -1,7 +1,7 @@
 //! Writes all changes in an order such that, after a power cut at any point, a checker can repair
-//! the file system without losing files. This is soft updates (Ganger and Patt, OSDI 1994), with
-//! steps for all changes together instead of dependencies between individual changes.
-//! [`crate::write_order::closure`] writes a single file.
+//! the file system without losing files. The method is that of soft updates (Ganger and Patt, OSDI
+//! 1994), but with steps for all changes together instead of dependencies between individual
+//! changes. [`crate::write_order::closure`] writes a single file.
 //!
 //! 1. The superblock is no longer marked clean. If its orphan list is not empty, the list begins
 //!    with an inode that is on the device and is not deleted in step 5.
@@ -78,7 +78,6 @@ impl Volume {
         all.filter(move |_| is_due)
     }
 
-    /// Executes a step of a flush.
     pub(crate) fn flush_step(&mut self, step: FlushStep) -> Result<()> {
         match step {
             FlushStep::Begin => {

@@ -64,7 +64,7 @@ fn wrong_and_shared_pointers_are_repaired() {
     let mut pointer = [0; 4];
     file.read_exact_at(&mut pointer, map(one)).unwrap();
     // Damage the map of the other file: its block 0 becomes the first file's block, and block 1
-    // becomes invalid. Block 2 is in the inode table, and block 3 equals block 4. Its indirect
+    // becomes invalid. Block 2 is in the inode table, and block 3 equals block 4. The indirect
     // block becomes that of the first file.
     let mut fourth = [0; 4];
     file.read_exact_at(&mut fourth, map(other) + 16).unwrap();

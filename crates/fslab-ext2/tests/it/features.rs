@@ -46,7 +46,8 @@ fn ext_attr_and_large_file_features_are_set_on_first_use() {
     }
 }
 
-/// This order also holds if an earlier sync has already removed the clean mark from the superblock.
+/// The flags are also written first if an earlier sync has already removed the clean mark from the
+/// superblock.
 #[test]
 fn feature_flags_are_on_the_device_before_their_first_use() {
     let device = Arc::new(MemoryDevice::new(8 << 20));

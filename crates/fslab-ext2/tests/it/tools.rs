@@ -136,7 +136,7 @@ fn deleted_files_are_found_until_their_blocks_are_used() {
 }
 
 /// mke2fs reserves blocks for more descriptors. It records the addresses of these blocks and of
-/// their copies.
+/// their copies in the resize inode.
 #[test]
 fn reserved_descriptor_blocks_allow_growth_up_to_a_new_backup() {
     if !has("e2fsck") || !has("mke2fs") {
