@@ -74,7 +74,8 @@ impl Places {
         set(image, no, slot, copy.0)
     }
 
-    /// Returns the slots of an inode and its indirect blocks that contain a pointer, in file order.
+    /// Returns the slots in an inode and its indirect blocks whose value is `pointer`, in file
+    /// order.
     fn slots(&mut self, image: &Image, no: InodeNo, pointer: u32) -> Result<&mut Vec<Slot>> {
         if self.of != Some(no) {
             self.found = search(image, no, self.wanted.entry(no).or_default())?;
