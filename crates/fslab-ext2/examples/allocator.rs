@@ -10,7 +10,7 @@ use fslab_ext2::alloc::{
 };
 use fslab_ext2::{BlockSize, Geometry, GroupNo, InodeNo, Result};
 
-/// The declaration of the policy. In the project, each policy has a separate file and one line in
+/// The declaration of the policy. In fslab, each policy has a separate file and one line in
 /// `POLICIES`.
 pub const SPEC: PolicySpec = PolicySpec {
     name: "first-fit",
@@ -60,7 +60,7 @@ impl Policy for FirstFit {
     }
 }
 
-/// 64 MiB in groups of 8 MiB, with blocks of 4 KiB.
+/// The geometry of a file system of 64 MiB, with groups of 8 MiB and blocks of 4 KiB.
 fn geometry() -> Option<Geometry> {
     Some(Geometry {
         block_size: BlockSize::new(4096)?,
@@ -77,7 +77,7 @@ fn geometry() -> Option<Geometry> {
     })
 }
 
-/// Alternately appends to two files; returns the number of pieces of the first file.
+/// Alternately appends to two files; returns the number of contiguous pieces of the first file.
 fn pieces(spec: &PolicySpec, geometry: Geometry) -> Result<usize> {
     let space = MemorySpace::new(geometry, geometry.overhead(GroupNo(1)), 11);
     let mut volume = Volume::new(space, (spec.build)(&geometry, 1), Clustering::Dumb);

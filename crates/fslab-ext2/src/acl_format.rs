@@ -1,8 +1,8 @@
-//! Converts access control lists between the form of xattrs and the on-disk form of ext2.
+//! Converts ACLs between the xattr format of Linux and the on-disk format of ext2.
 //!
 //! ```text
 //! xattr   version 2 u32, then tag u16 | permissions u16 | id u32 for every entry
-//! ext2    version 1 u32, then tag u16 | permissions u16 [| id u32 where the tag names somebody]
+//! ext2    version 1 u32, then tag u16 | permissions u16 [| id u32 for a named user or group]
 //! ```
 
 const XATTR_VERSION: u32 = 2;
@@ -15,7 +15,7 @@ fn names_somebody(tag: [u8; 2]) -> bool {
     matches!(u16::from_le_bytes(tag), USER | GROUP)
 }
 
-/// Converts an xattr value to the on-disk form; `None` if the value is not a list.
+/// Converts an ACL from the xattr format to the on-disk format; `None` if it is invalid.
 pub(crate) fn to_disk(value: &[u8]) -> Option<Vec<u8>> {
     let (version, entries) = value.split_first_chunk::<4>()?;
     if *version != XATTR_VERSION.to_le_bytes() || !entries.len().is_multiple_of(8) {
@@ -29,7 +29,7 @@ pub(crate) fn to_disk(value: &[u8]) -> Option<Vec<u8>> {
     Some(disk)
 }
 
-/// Converts the on-disk form to an xattr value; `None` if the value is not a list.
+/// Converts an ACL from the on-disk format to the xattr format; `None` if it is invalid.
 pub(crate) fn from_disk(disk: &[u8]) -> Option<Vec<u8>> {
     let (version, mut rest) = disk.split_first_chunk::<4>()?;
     if *version != DISK_VERSION.to_le_bytes() {

@@ -1,19 +1,19 @@
 //! Allocation policies, which choose the blocks and inodes of files.
 //!
-//! A [`Policy`] chooses blocks or an inode for one request at a time. It sees the free space
-//! ([`Space`]) and the description of the file in the request. It does no I/O and changes only its
-//! own state. The caller marks the returned blocks as in use before the next request. The state of
-//! a policy for one file is a [`FileState`], which exists while the file is open.
+//! A [`Policy`] chooses blocks or an inode for one request at a time. It sees only the free space
+//! ([`Space`]) and the request, which describes the file. It does no I/O and changes only its own
+//! state. The caller marks the returned blocks as in use before the next request. A policy keeps
+//! its state for one file in a [`FileState`], which exists while the file is open.
 //!
 //! ```text
 //! engine            policy
 //!   place_blocks --->  looks at bitmaps through Space
 //!   <--- Run of 1 to `missing + wanted` blocks
-//!   marks them, gives the first to missing indirect blocks, the rest to the file
+//!   marks them as in use: missing indirect blocks first, then blocks of the file
 //! ```
 //!
-//! [`POLICIES`] lists the policies; each has a separate file. [`cluster`] works with all of them:
-//! it moves scattered blocks together while they are still being written.
+//! [`POLICIES`] lists the policies. [`cluster`] works with all of them: it moves scattered blocks
+//! together while they are still being written.
 
 pub mod bitmap;
 pub mod cluster;
@@ -36,10 +36,10 @@ pub use policy::{
 };
 pub use space::{Counts, MemorySpace, Run, Space};
 
-/// All policies, in the order in which they are listed.
+/// All policies, in the order in which help texts list them.
 pub const POLICIES: &[PolicySpec] = &[ext2::SPEC, ffs::SPEC, ffs_noswitch::SPEC];
 
-/// Returns the policy with a name.
+/// Returns the policy with this name.
 #[must_use]
 pub fn policy(name: &str) -> Option<&'static PolicySpec> {
     POLICIES.iter().find(|spec| spec.name == name)

@@ -1,8 +1,8 @@
 //! The allocation policy of a volume, its view of the volume, and its state for each file.
 //!
-//! The policy uses bitmaps in a separate form, [`Bitmaps`]. They are built when a group is first
-//! used, and exist in addition to the bitmap blocks in the cache. In them, freed blocks that cannot
-//! be reused yet are still marked as in use.
+//! The policy searches its own bitmaps ([`Bitmaps`]), not the bitmap blocks in the cache. A group's
+//! bitmap is built at its first use. In it, freed blocks that cannot be reused yet are still marked
+//! as in use.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -22,7 +22,7 @@ pub(crate) struct Placement {
     pub files: HashMap<InodeNo, FileState>,
 }
 
-/// The bitmaps that have been used so far.
+/// The policy's bitmaps of all groups that have been used so far.
 #[derive(Default)]
 pub(crate) struct Bitmaps {
     pub blocks: GroupBitmaps,
@@ -85,8 +85,7 @@ impl GroupBitmaps {
         }
     }
 
-    /// Records that bits were marked as in use; returns `false` if the group's bitmap contradicts
-    /// this.
+    /// Records that bits were marked as in use; returns `false` if one of them already was.
     pub fn taken(&mut self, group: GroupNo, bits: Range<u32>) -> bool {
         self.0.get_mut(&group).is_none_or(|bitmap| bitmap.take(bits))
     }
@@ -95,7 +94,7 @@ impl GroupBitmaps {
     pub fn released(&mut self, group: GroupNo, index: u32) {
         let is_right = |bitmap: &mut Bitmap| bitmap.release(index..index + 1);
         if !self.0.get_mut(&group).is_none_or(is_right) {
-            // The bitmap is inconsistent; it is read again at the next use.
+            // The bit was already free, so this bitmap is wrong. It is read again at the next use.
             self.0.remove(&group);
         }
     }

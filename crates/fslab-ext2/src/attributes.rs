@@ -1,5 +1,5 @@
-//! Attributes of inodes, and the effects that changes of attributes or content have on other
-//! attributes.
+//! Reads and changes inode attributes, including side effects. For example, a write clears set-id
+//! bits.
 
 use std::ffi::OsStr;
 
@@ -56,8 +56,8 @@ impl Volume {
             self.resize(request, &mut inode, size, changes.kill_set_id)?;
         }
         if changes.uid.is_some() || changes.gid.is_some() {
-            // The new owner must not inherit the set-id bits of the old one. Directories keep
-            // theirs, because they only control inheritance.
+            // The new owner must not get the set-id bits that the old owner had set. Directories
+            // keep these bits, because there they only control inheritance.
             if inode.kind != FileKind::Directory {
                 self.drop_privileges(&mut inode, request, false)?;
                 let before = inode.permissions;
@@ -87,7 +87,8 @@ impl Volume {
     ) -> Result<()> {
         check_regular(inode)?;
         let answer = self.truncate(inode, size);
-        // Blocks that were freed before a failure must be removed from the stored map.
+        // Store the inode even after a failure, because its block map no longer contains the blocks
+        // freed until then.
         self.store_inode(inode)?;
         answer?;
         self.drop_privileges(inode, request, kill_set_id)?;
@@ -95,8 +96,8 @@ impl Volume {
         Ok(())
     }
 
-    /// Changes the permission bits. The sender of the request knows all groups of the caller and
-    /// has checked whether the set-group-id bit is allowed.
+    /// Changes the permission bits and the access ACL. The kernel, which sent the request, knows
+    /// all groups of the caller. It has checked whether the set-group-ID bit is allowed.
     fn change_permissions(&mut self, inode: &mut Inode, permissions: Permissions) -> Result<()> {
         if inode.kind == FileKind::Symlink {
             return Err(Errno::OPNOTSUPP.into());
@@ -113,8 +114,9 @@ impl Volume {
         Ok(())
     }
 
-    /// Removes the privileges that a change of the content invalidates. File capabilities are
-    /// always removed. Set-id bits are removed unless the caller may keep them.
+    /// Removes the privileges of a file whose content or owner changes. File capabilities are
+    /// always removed. Set-id bits are cleared if `kill_set_id` is set and the caller may not keep
+    /// them.
     pub(crate) fn drop_privileges(
         &mut self,
         inode: &mut Inode,
@@ -130,7 +132,7 @@ impl Volume {
         Ok(())
     }
 
-    /// Sets an extended attribute, including the effects of an access control list.
+    /// Sets an extended attribute. An access ACL also changes the permission bits.
     pub(crate) fn change_xattr(
         &mut self,
         request: &Request,
@@ -152,7 +154,7 @@ impl Volume {
         let mut inode = self.inode(no)?;
         check_changeable(&inode)?;
         namespace.check_kind(inode.kind)?;
-        // An access control list is not stored if it is empty or equivalent to the permission bits.
+        // An ACL is not stored if it is empty or equivalent to the permission bits.
         let stored = match namespace {
             Namespace::AccessAcl => {
                 let (permissions, stored) = acl::set_access(inode.permissions, value)?;
@@ -175,8 +177,7 @@ impl Volume {
         self.store_inode(&inode)
     }
 
-    /// Removes an extended attribute. As in the kernel, removing a missing access control list
-    /// succeeds.
+    /// Removes an extended attribute. As in the kernel, removing a missing ACL succeeds.
     pub(crate) fn drop_xattr(
         &mut self,
         request: &Request,
@@ -195,7 +196,7 @@ impl Volume {
         self.store_inode(&inode)
     }
 
-    /// Updates the access time if possible. On failure, the data that was read is still returned.
+    /// Updates the access time. A failure is only logged, because the read itself succeeded.
     pub(crate) fn touch_access(&mut self, no: InodeNo, request: &Request) {
         if self.options.read_only {
             return;
@@ -206,7 +207,7 @@ impl Volume {
         }
     }
 
-    /// Whether an access updates the access time.
+    /// Whether an access at the time `now` must update the access time.
     pub(crate) fn access_is_due(&self, inode: &Inode, now: Timestamp) -> bool {
         let changed = inode.modified.max(inode.changed);
         let is_noted = inode.flags & INODE_NO_ACCESS_TIME == 0;
@@ -221,7 +222,7 @@ impl Volume {
     }
 }
 
-/// Returns an error for an inode without file content, with the errno of `read` or `write`.
+/// Returns an error unless the inode is a regular file, with the errno of `read` or `write`.
 pub(crate) fn check_regular(inode: &Inode) -> Result<()> {
     match inode.kind {
         FileKind::Regular => Ok(()),

@@ -4,22 +4,18 @@ use std::ops::Range;
 
 use crate::types::BlockSize;
 
-/// Whether a bit is set.
 pub(crate) fn is_set(bits: &[u8], index: u32) -> bool {
     bits[(index / 8) as usize] >> (index % 8) & 1 == 1
 }
 
-/// Sets a bit.
 pub(crate) fn set(bits: &mut [u8], index: u32) {
     bits[(index / 8) as usize] |= 1 << (index % 8);
 }
 
-/// Clears a bit.
 pub(crate) fn clear(bits: &mut [u8], index: u32) {
     bits[(index / 8) as usize] &= !(1 << (index % 8));
 }
 
-/// Sets all bits of a range.
 pub(crate) fn set_range(bits: &mut [u8], range: Range<u32>) {
     let whole = range.start.next_multiple_of(8)..range.end / 8 * 8;
     if whole.start >= whole.end {

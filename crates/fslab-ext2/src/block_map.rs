@@ -3,7 +3,7 @@
 //! An inode has 12 direct pointers and one pointer each to a tree of one, two and three levels of
 //! indirect blocks. A pointer of 0 is a hole; if it is in place of an indirect block, the hole
 //! covers that block's whole range. Pointers come from an untrusted image, so each is checked
-//! before it is followed. A walk is limited to the number of blocks in the file system.
+//! before it is followed. A walk visits at most as many blocks as the file system has.
 
 use std::ops::Range;
 
@@ -23,7 +23,8 @@ use crate::volume::Volume;
 
 mod relocate;
 
-/// Maximum number of blocks needed to map one block: itself and the indirect blocks on its path.
+/// Maximum number of blocks needed to map one file block: the data block and the three indirect
+/// blocks on its path.
 pub(crate) const PATH_BLOCKS_MAX: u64 = 4;
 
 /// Contiguous blocks of a file, or a hole.
@@ -39,12 +40,13 @@ pub(crate) struct Run {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Mapped {
     pub block: BlockNo,
-    /// Whether it was a hole before; then the device's old content does not belong to the file.
+    /// Whether the file block was a hole before. If so, the old bytes of the device block do not
+    /// belong to the file.
     pub fresh: bool,
 }
 
 impl Volume {
-    /// Returns a checked pointer; `None` for a hole.
+    /// Checks a pointer and returns the block that it refers to; `None` for a hole.
     fn checked(&self, no: InodeNo, pointer: u32) -> Result<Option<BlockNo>> {
         match BlockNo(pointer) {
             BlockNo(0) => Ok(None),
@@ -107,8 +109,9 @@ impl Volume {
         Ok(Run { physical: first, length })
     }
 
-    /// Maps a block of a file for writing; allocates a block if it is a hole. If there is no space
-    /// for it and the indirect blocks on its path, nothing is allocated.
+    /// Returns the device block of a file block that will be written. If the file block is a hole,
+    /// allocates a block for it and the missing indirect blocks. If there is not enough space for
+    /// all of them, none is allocated.
     pub(crate) fn map_for_writing(
         &mut self,
         inode: &mut Inode,
@@ -162,7 +165,7 @@ impl Volume {
     }
 
     /// Builds the request for the next missing block on a path, given the blocks already `taken`
-    /// for it.
+    /// for that path.
     fn block_request(
         &self,
         inode: &Inode,
@@ -213,7 +216,8 @@ impl Volume {
         }
     }
 
-    /// Allocates a block that the map does not refer to, near the inode, and fills it with zeros.
+    /// Allocates a block that is not part of the block map, such as an xattr block, near the inode.
+    /// Fills the block with zeros.
     pub(crate) fn take_lone_block(&mut self, no: InodeNo) -> Result<BlockNo> {
         let home = self.geometry().group_of_inode(no);
         let request = BlockRequest { home, wanted: 1, ..BlockRequest::default() };
@@ -243,9 +247,10 @@ impl Volume {
         Ok(())
     }
 
-    /// Flushes if necessary before indirect blocks lose some of their pointers. In a directory, the
-    /// device may need the pointers that such a block has just gained: some names may exist only in
-    /// these blocks. For a file this is unnecessary: its new blocks are not promised to be durable.
+    /// Flushes, if necessary, before pointers are removed from the indirect blocks of a directory.
+    /// Pointers that were just added to such a block must reach the device first, because they may
+    /// lead to the only copy of some names. Other files need no flush, because their new blocks
+    /// need not be durable yet.
     fn settle_tables(&mut self, inode: &Inode, range: &Range<u64>) -> Result<()> {
         if inode.kind != FileKind::Directory {
             return Ok(());
@@ -272,16 +277,17 @@ impl Volume {
         Ok(())
     }
 
-    /// Turns a range of a file's blocks into a hole. Frees them and the indirect blocks that become
-    /// empty.
+    /// Turns a range of file blocks into a hole. Frees the blocks and the indirect blocks that
+    /// become empty.
     pub(crate) fn unmap(&mut self, inode: &mut Inode, range: Range<u64>) -> Result<()> {
         self.settle_tables(inode, &range)?;
         let (map, block_size) = (inode.map, self.block_size());
         walk(&map, block_size, range, &mut Unmapping { volume: self, inode })
     }
 
-    /// Visits every device block of a file, including indirect blocks, in map order. Returns an
-    /// error for damage if there are more blocks than the file system has.
+    /// Calls `visit` with every device block of a file and its index in the file (`None` for an
+    /// indirect block). The order is that of the file; an indirect block comes before the blocks
+    /// that it maps. Returns [`Error::Damaged`] if there are more blocks than the file system has.
     pub(crate) fn walk(
         &self,
         inode: &Inode,
@@ -348,15 +354,16 @@ impl Unmapping<'_> {
     }
 }
 
-/// The end of the part of a path that exists.
+/// The deepest existing position on a pointer path.
 struct Reached {
-    /// Number of indirect blocks passed.
+    /// Number of existing indirect blocks on the path.
     depth: usize,
-    /// The last pointer, or the first null pointer.
+    /// The slot of the path's last pointer, or of its first null pointer.
     slot: Slot,
 }
 
-/// Returns how many of the first `most` pointers refer to contiguous blocks, or how many are holes.
+/// Returns the length of the run that starts with the first of `most` pointers: contiguous blocks,
+/// or holes if `first` is `None`.
 fn run_length(pointers: impl Fn(u32) -> u32, first: Option<BlockNo>, most: u32) -> u32 {
     let follows = |distance: u32| {
         // No block can follow the highest possible block number.

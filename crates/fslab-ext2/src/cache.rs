@@ -1,9 +1,9 @@
 //! A cache of metadata blocks: all changed blocks and some unchanged ones.
 //!
-//! A changed block is kept in memory until it is written, in the turn that its [`Role`] determines.
-//! This order of writes keeps a file system without a journal consistent. A written block is kept
-//! until its slot is needed for another changed block. Unchanged blocks are kept while there is
-//! room. File content does not pass through this cache.
+//! Changed blocks are kept in memory until they are written, in the order of their roles
+//! ([`Role`]). This order of writes keeps a file system without a journal consistent. A written
+//! block is kept until its slot is needed for another changed block. Unchanged blocks are kept
+//! while there is room. File content does not pass through this cache.
 
 mod arena;
 mod table;
@@ -26,21 +26,22 @@ use crate::types::{BlockNo, BlockSize};
 /// The bytes of a block.
 pub(crate) type Block = Arc<[u8]>;
 
-/// Maximum number of bytes written to the device in one piece.
+/// Maximum number of bytes in one write to the device.
 const RUN_BYTES_MAX: usize = 1 << 20;
 
-/// The purpose of a changed block; roles are in the order in which they are written.
+/// The purpose of a changed block. Blocks are written in the order of these roles.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Role {
-    /// New blocks of all kinds, indirect blocks that gain pointers, and extended attributes. The
-    /// device does not refer to them yet, or only through pointers that are still correct.
+    /// New blocks of all kinds, indirect blocks that gain pointers, and extended attributes. They
+    /// can be written first: the device does not refer to them yet, or its pointers to them remain
+    /// correct.
     Map,
     /// Blocks of the inode table.
     Inodes,
     /// Directory blocks that gain names.
     Directory,
-    /// Directory blocks that lose names. The names were added to other blocks first, at the latest
-    /// in the previous step.
+    /// Directory blocks that lose names to other blocks. Those other blocks are written before, at
+    /// the latest in the previous step.
     DirectoryLate(Step),
     /// Indirect blocks that lose pointers. The device needs the old pointers until their
     /// replacement is written.
@@ -49,7 +50,8 @@ pub(crate) enum Role {
     Bitmap,
 }
 
-/// A step among directory blocks that wait for each other, from 1 to [`STEPS_MAX`].
+/// The position of a directory block among delayed directory blocks, which are written step by
+/// step; from 1 to [`STEPS_MAX`].
 pub(crate) type Step = u8;
 
 /// Maximum number of steps in which directory blocks are written; each step costs a barrier.
@@ -82,10 +84,10 @@ struct Held {
     change: Option<Change>,
 }
 
-/// The changes of a block that a write left out.
+/// Whether a write left out some changes of a block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Left {
-    /// None: the device has the same bytes as memory.
+    /// The device now has the same bytes as memory.
     Nothing,
     /// Some names were left out; the block will be written again in its turn.
     Names,
@@ -98,7 +100,7 @@ pub(crate) type Written = Vec<(BlockNo, Left)>;
 #[derive(Clone, Copy)]
 struct Change {
     role: Role,
-    /// The device does not refer to this block.
+    /// The block is new: the device does not refer to it yet.
     fresh: bool,
     /// The block must be written even if it is freed first.
     pinned: bool,
@@ -113,8 +115,8 @@ fn joined(before: Role, role: Role) -> Role {
 }
 
 impl BlockCache {
-    /// Makes a cache of up to `clean_bytes` of read blocks and up to `held_bytes` of changed
-    /// blocks, written or not. Changed blocks exceed this limit only until they can be written.
+    /// Makes a cache of up to `clean_bytes` of blocks that were only read, and up to `held_bytes`
+    /// of blocks that were changed. Changed blocks may exceed this limit until they can be written.
     pub fn new(
         device: Arc<dyn BlockDevice>,
         block_size: BlockSize,
@@ -181,7 +183,7 @@ impl BlockCache {
         Ok(bytes)
     }
 
-    /// Allocates a block of zeros without copying a vector.
+    /// Allocates a block of zeros directly in the `Arc`, which avoids a copy.
     fn zeros(&self) -> Block {
         std::iter::repeat_n(0, self.block_size.bytes()).collect()
     }
@@ -190,8 +192,8 @@ impl BlockCache {
         u64::from(block.0) * self.block_size.bytes_u64()
     }
 
-    /// Changes a block. A block with an earlier role keeps it, and a directory block that waits for
-    /// others continues to wait.
+    /// Changes the bytes of a block. If the block is already marked as changed, its earlier role is
+    /// kept; a delayed directory block remains delayed.
     pub fn modify<R>(
         &mut self,
         block: BlockNo,
@@ -265,7 +267,8 @@ impl BlockCache {
         }
     }
 
-    /// Replaces the contents of a block by zeros. It will be written in the first turn.
+    /// Replaces the content of a block by zeros, without reading it. The block is treated as new
+    /// and gets the role [`Role::Map`].
     pub fn create(&mut self, block: BlockNo) {
         self.forget(block);
         let slot = self.take_slot();
@@ -273,8 +276,8 @@ impl BlockCache {
         self.keep(block, slot, Change { role: Role::Map, fresh: true, pinned: false });
     }
 
-    /// Delays a directory block, which is about to be changed, until the blocks of earlier steps
-    /// are written. A new block is still written in the first turn.
+    /// Delays the write of a directory block, which is about to be changed, until the blocks of
+    /// earlier steps are written. A new block is not delayed.
     pub fn delay(&mut self, block: BlockNo, step: Step) -> Result<()> {
         self.modify(block, Role::Directory, |_| {})?;
         if self.role(block).is_some_and(|role| role >= Role::Directory) {
@@ -284,12 +287,12 @@ impl BlockCache {
         Ok(())
     }
 
-    /// Returns the turn in which a directory block would be written if it were changed now.
+    /// Returns the role that a directory block would have if it were changed now.
     pub fn directory_role(&self, block: BlockNo) -> Role {
         self.role(block).unwrap_or(Role::Directory)
     }
 
-    /// Writes a changed block in its turn even if it is [released](Self::release) first.
+    /// Ensures that a changed block is written even if it is [released](Self::release) first.
     pub fn pin(&mut self, block: BlockNo) {
         if let Some(change) = self.change_mut(block) {
             change.pinned = true;
@@ -309,20 +312,21 @@ impl BlockCache {
         self.change(block).map(|change| change.role)
     }
 
-    /// Whether a changed block must be written before a pointer is removed from it that the device
-    /// still needs.
+    /// Whether an indirect block has gained pointers that are not yet on the device. It must then
+    /// be written before other pointers are removed from it.
     pub fn must_settle(&self, block: BlockNo) -> bool {
         self.change(block).is_some_and(|change| change.role == Role::Map && !change.fresh)
     }
 
-    /// Drops a block that its file no longer uses, even if the device still refers to it.
+    /// Drops a block that its file no longer uses, unless the block is pinned. The device may still
+    /// refer to it.
     pub fn release(&mut self, block: BlockNo) {
         if self.change(block).is_none_or(|change| !change.pinned) {
             self.forget(block);
         }
     }
 
-    /// Drops a block that is no longer referenced.
+    /// Drops a block, even if it is changed or pinned.
     pub fn forget(&mut self, block: BlockNo) {
         if let Some(held) = self.held.remove(block) {
             self.changed.remove(&block);
@@ -331,7 +335,7 @@ impl BlockCache {
         self.clean.remove(&block);
     }
 
-    /// Whether any block with this role was changed.
+    /// Whether there is a changed block with this role.
     pub fn has(&self, role: Role) -> bool {
         self.changed.iter().any(|block| self.role(*block) == Some(role))
     }
@@ -346,8 +350,8 @@ impl BlockCache {
         answer
     }
 
-    /// Writes these changed blocks. Blocks that are missing from `written` afterwards remain
-    /// changed.
+    /// Writes these changed blocks and adds them to `written`. After an error, the blocks that were
+    /// not added must remain changed.
     pub fn put_blocks(&self, mut blocks: Vec<BlockNo>, written: &mut Written) -> Result<()> {
         blocks.sort_unstable();
         let run_max = (RUN_BYTES_MAX / self.block_size.bytes()).max(1);

@@ -1,14 +1,14 @@
-//! Checks a file system like `e2fsck -fn` and describes each problem with its location.
+//! Checks a file system as `e2fsck -fn` does, and describes each problem with its location.
 //!
 //! As in e2fsck, there are five passes: inodes and their blocks; directories; the parent of each
 //! directory; link counts; bitmaps and group counts. Nothing is written. The work is limited by the
-//! size of the image. The memory needed is a bit per block, the block list of each directory, and
-//! some bytes for each inode and each indirect block. Also needed are some bytes for each name of
-//! one directory at a time.
+//! size of the image. The memory needed is one bit per block, the block list of each directory, and
+//! some bytes for each inode and each indirect block. Directories are checked one at a time, with
+//! some bytes for each name.
 //!
 //! The verdict equals that of e2fsck for the features that this crate knows. Two problems that
-//! e2fsck overlooks are also reported, and marked. One is that names with the same hash are in two
-//! leaves of an index, and the kernel would not find those in the second. The other is a name that
+//! e2fsck overlooks are also reported, and marked as such. One is names with the same hash in two
+//! leaves of an index: the kernel would not find those in the second leaf. The other is a name that
 //! occurs in two blocks of a directory.
 //!
 //! Copies of the superblock and contents of files are not checked.

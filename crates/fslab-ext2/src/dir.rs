@@ -9,8 +9,8 @@
 //! Searching and changing are separate steps, so that creating a name needs only one search.
 //! [`find()`] returns the position of a name, or a position where it can be inserted. [`insert()`],
 //! [`remove()`] and [`replace`] use that position. The directory must not change between the two
-//! steps; the caller holds its lock. If the position no longer matches in the second step, it
-//! reports damage instead of overwriting data.
+//! steps; the caller holds its lock. If the position no longer matches, the second step reports
+//! damage instead of overwriting data.
 //!
 //! Blocks are changed in an order that keeps every name present after each single change. A new
 //! leaf is written before the index entry that points to it. The index is written before names are
@@ -64,7 +64,7 @@ pub trait DirectoryBlocks {
     /// Returns the block size in bytes; every slice passed to a closure has this length.
     fn block_size(&self) -> BlockSize;
 
-    /// Returns the number of blocks.
+    /// Returns the number of blocks in the directory.
     fn count(&self) -> u32;
 
     /// Whether the inode's flags mark block 0 as the root of an index.
@@ -73,35 +73,35 @@ pub trait DirectoryBlocks {
     /// Records that the index is damaged and is not used.
     fn distrust_index(&self, _flaw: Flaw) {}
 
-    /// Passes a block to `look`; its number must be below `count`.
+    /// Passes a block to `look`; `block` must be below [`count`](Self::count).
     fn read<R>(&self, block: FileBlock, look: impl FnOnce(&[u8]) -> R) -> Result<R>;
 }
 
 /// Write access to the blocks of one directory.
 ///
 /// # Errors
-/// Errors of the store; `ENOSPC` if the directory cannot grow. A failed operation does not change
-/// the directory.
+/// Errors of reading or writing a block; `ENOSPC` if the directory cannot grow. A failed operation
+/// does not change the directory.
 pub trait DirectoryBlocksMut: DirectoryBlocks {
-    /// Passes a block to `change`, which may modify it; its number must be below `count`.
+    /// Passes a block to `change`, which may modify it; `block` must be below `count`.
     fn write<R>(&mut self, block: FileBlock, change: impl FnOnce(&mut [u8]) -> R) -> Result<R>;
 
-    /// Announces that names of another block of the directory will be moved to this block. A store
-    /// that writes blocks separately must write this block before the names are removed from the
-    /// other.
+    /// Announces that names of another block of the directory will be moved to this block. An
+    /// implementation that writes blocks separately must write this block before the names are
+    /// removed from the other.
     fn expect_names(&mut self, _block: FileBlock) -> Result<()> {
         Ok(())
     }
 
-    /// Announces that the names of two blocks will be merged into one of them, and returns which.
-    /// Afterwards the names are removed from the other block, as with
+    /// Announces that the names of two blocks will be merged into one of them, and returns that
+    /// block. Afterwards the names are removed from the other block, as with
     /// [`expect_names`](Self::expect_names).
     fn join(&mut self, one: FileBlock, other: FileBlock) -> Result<FileBlock> {
         Ok(one.min(other))
     }
 
-    /// Overwrites a block with a copy of the last block. Its own names have been moved before. The
-    /// caller removes the last block next.
+    /// Overwrites a block, whose names have been moved, with a copy of the last block. The caller
+    /// then removes the last block.
     fn fill_with_last(&mut self, block: FileBlock, last: FileBlock) -> Result<()> {
         let bytes = self.read(last, <[u8]>::to_vec)?;
         self.write(block, |target| target.copy_from_slice(&bytes))
@@ -139,7 +139,7 @@ impl Rules {
     /// Maximum number of levels with `large_dir`.
     pub const LEVELS_LARGE: u8 = 3;
 
-    /// Returns the kind to store in entries of this file system.
+    /// Returns the kind to store in an entry: `kind`, or unknown if entries store no kinds.
     #[must_use]
     pub fn told(&self, kind: EntryKind) -> EntryKind {
         if self.kinds { kind } else { EntryKind::UNKNOWN }
@@ -183,7 +183,7 @@ pub fn set_parent<B: DirectoryBlocksMut>(blocks: &mut B, parent: InodeNo) -> Res
     placed(blocks, FileBlock(0), answer)
 }
 
-/// Points a name to another inode.
+/// Makes a name refer to another inode.
 ///
 /// # Errors
 /// [`Error::Damaged`] if the name is no longer at the position where it was found.
@@ -208,9 +208,9 @@ pub fn replace<B: DirectoryBlocksMut>(
 /// Whether the directory has no names except `.` and `..`.
 ///
 /// # Errors
-/// Damage if a record is damaged before another name is found.
+/// Damage if a damaged record precedes the first name other than `.` and `..`.
 pub fn is_empty<B: DirectoryBlocks>(blocks: &B) -> Result<bool> {
-    // A linear reader sees index blocks as free space.
+    // An indexed directory can be read linearly, because its index blocks look like free space.
     for block in (0..blocks.count()).map(FileBlock) {
         let empty = blocks.read(block, |bytes| {
             let mut names = names(block, bytes);
@@ -241,8 +241,8 @@ pub(crate) fn has_usable_index<B: DirectoryBlocks>(blocks: &B) -> Result<bool> {
     Ok(flaw.is_none())
 }
 
-/// Turns a directory into a linear one if its index was not used. Call it before changing names,
-/// because that may overwrite the index.
+/// Turns a directory into a linear one if its index was not used. Must be called before names are
+/// changed, because a change may overwrite the index.
 pub(crate) fn drop_unused_index<B: DirectoryBlocksMut>(
     blocks: &mut B,
     was_used: bool,
@@ -273,7 +273,7 @@ pub(crate) fn dots(block: &[u8]) -> Checked<[InodeNo; 2]> {
     }
 }
 
-/// Adds the directory and the block to a flaw.
+/// Turns a flaw into an error that identifies the directory and the block.
 pub(crate) fn placed<T, B: DirectoryBlocks>(
     blocks: &B,
     block: FileBlock,
@@ -286,7 +286,8 @@ pub(crate) fn damaged<B: DirectoryBlocks>(blocks: &B, block: FileBlock, what: Fl
     Error::damaged(Place::Directory(blocks.inode(), block), what)
 }
 
-/// Reads a directory block that an index refers to.
+/// Reads a directory block that an index refers to. Its number comes from the image and is checked
+/// first.
 pub(crate) fn read_checked<B: DirectoryBlocks, R>(
     blocks: &B,
     block: FileBlock,
@@ -299,7 +300,8 @@ pub(crate) fn read_checked<B: DirectoryBlocks, R>(
     placed(blocks, block, answer)
 }
 
-/// Changes a directory block that an index refers to.
+/// Changes a directory block that an index refers to. Its number comes from the image and is
+/// checked first.
 pub(crate) fn write_checked<B: DirectoryBlocksMut, R>(
     blocks: &mut B,
     block: FileBlock,

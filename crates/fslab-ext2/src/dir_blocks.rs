@@ -14,7 +14,6 @@ use crate::inode::Inode;
 use crate::types::{BlockNo, BlockSize, FileBlock, InodeNo};
 use crate::volume::Volume;
 
-/// A directory of a volume.
 pub(crate) struct Directory<V> {
     volume: V,
     pub inode: Inode,
@@ -27,18 +26,16 @@ pub(crate) type DirectoryView<'a> = Directory<&'a Volume>;
 pub(crate) type DirectoryEdit<'a> = Directory<&'a mut Volume>;
 
 impl Volume {
-    /// Returns a directory for reading.
     pub(crate) fn directory(&self, no: InodeNo) -> Result<DirectoryView<'_>> {
         Ok(Directory { inode: self.directory_inode(no)?, volume: self })
     }
 
-    /// Returns a directory for changing.
     pub(crate) fn directory_mut(&mut self, no: InodeNo) -> Result<DirectoryEdit<'_>> {
         Ok(Directory { inode: self.directory_inode(no)?, volume: self })
     }
 
-    /// Returns the inode of a directory; `ENOTDIR` for other kinds, an error for damage if the size
-    /// is invalid.
+    /// Returns the inode of a directory. Fails with `ENOTDIR` for other kinds, and with
+    /// [`Error::Damaged`] if the size is invalid.
     fn directory_inode(&self, no: InodeNo) -> Result<Inode> {
         let inode = self.inode(no)?;
         if inode.kind != FileKind::Directory {
@@ -91,7 +88,8 @@ impl<V: Deref<Target = Volume>> DirectoryBlocks for Directory<V> {
 
     fn distrust_index(&self, flaw: Flaw) {
         let trouble = &self.volume.trouble;
-        // Logged only once, because each search finds the damage again.
+        // Do not log again after an error has been recorded, because each search finds the damage
+        // again.
         if !trouble.is_noted() {
             let damage = Error::damaged(Place::Directory(self.inode.no, FileBlock(0)), flaw);
             trouble.log("a directory is read without its index", &damage);
@@ -115,8 +113,8 @@ impl DirectoryBlocksMut for DirectoryEdit<'_> {
     }
 
     fn join(&mut self, one: FileBlock, other: FileBlock) -> Result<FileBlock> {
-        // If both could keep the names, keep the block nearer to the directory's beginning, because
-        // gaps are filled from the end.
+        // If either block could keep the names, keep the one nearer to the directory's beginning,
+        // because gaps are filled from the end.
         let (near, far) = (one.min(other), one.max(other));
         let blocks = (self.physical(near)?, self.physical(far)?);
         if self.volume.keeps_names(blocks.0, blocks.1) {

@@ -23,10 +23,10 @@ pub enum Error {
     /// The device does not contain an ext2 file system.
     #[error("not an ext2 file system: {0}")]
     NotExt2(&'static str),
-    /// The file system uses features that this crate does not know, which forbid the operation.
+    /// The file system uses features that this crate does not know and that forbid the operation.
     #[error("{0}")]
     UnknownFeatures(ForeignFeatures),
-    /// The parameters are invalid, or the file system cannot have them.
+    /// The parameters are invalid, or not possible for this file system.
     #[error("can't make or change the file system: {0}")]
     BadParameters(&'static str),
 }
@@ -65,7 +65,7 @@ impl fmt::Display for Place {
             Self::Inode(inode) => write!(formatter, "inode {inode}"),
             Self::Block(inode, block) => write!(formatter, "inode {inode}, block {block}"),
             Self::Directory(inode, block) => {
-                write!(formatter, "directory inode {inode}, its block {block}")
+                write!(formatter, "directory inode {inode}, block {block} of the directory")
             }
         }
     }
@@ -91,8 +91,8 @@ impl From<Errno> for Error {
     }
 }
 
-/// Converts to the error that the caller of an operation gets. Damage is logged here, once, because
-/// an errno does not identify the damaged place.
+/// Converts to the error that is returned to the caller of an operation. Damage is logged here,
+/// once, because an errno does not identify the damaged place.
 impl From<Error> for fslab_vfs::Error {
     fn from(error: Error) -> Self {
         match error {

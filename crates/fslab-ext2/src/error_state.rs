@@ -1,13 +1,13 @@
-//! Records whether the file system needs a check, because damage was found or a change was made
-//! only in part. The image is then no longer marked clean, and the superblock records that errors
-//! were found.
+//! Records whether the file system needs a check, because damage was found or an operation failed
+//! halfway. The image is then no longer marked clean, and the superblock records that errors were
+//! found.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::error::{Error, Result};
 
-/// A mark that is not removed while the volume is in use. All clones share it.
+/// A flag that is never reset while the volume is in use. All clones share it.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct ErrorState(Arc<AtomicBool>);
 

@@ -71,13 +71,14 @@ impl Volume {
         Ok(length)
     }
 
-    /// Returns the file block that contains a byte; `None` if pointers cannot reach it.
+    /// Returns the file block that contains a byte; `None` past the maximum file size.
     fn block_at(&self, offset: u64) -> Option<FileBlock> {
         let reach = self.geometry().size_max();
         (offset < reach).then(|| FileBlock((offset / self.block_bytes()) as u32))
     }
 
-    /// Writes as many bytes as fit, at least one. The inode is changed but not stored.
+    /// Writes as many bytes as there is space for; fails if there is space for none. The caller
+    /// must store the changed inode.
     pub(crate) fn write_data(
         &mut self,
         inode: &mut Inode,
@@ -103,7 +104,7 @@ impl Volume {
                 Ok(length)
             }
             Err(error) => {
-                // The newly mapped blocks still contain old content of other files.
+                // Unmap the new blocks, which may still contain old content of other files.
                 self.unmap_each(inode, batch.taken)?;
                 Err(error)
             }
@@ -116,9 +117,9 @@ impl Volume {
         let block_bytes = self.block_size().bytes();
         let mut done = 0;
         for piece in pieces(self.block_bytes(), offset..offset + batch.data.len() as u64) {
-            // If only blocks are free that cannot be reused yet, mapping the next block flushes.
-            // That flush writes pointers to the blocks mapped before, so their content must already
-            // be on the device.
+            // If all free blocks were freed recently and cannot be reused yet, mapping the next
+            // block causes a flush. That flush writes pointers to the blocks mapped before, so
+            // their content must already be on the device.
             if !self.space.has_blocks_now(PATH_BLOCKS_MAX) {
                 self.write_batch(batch)?;
             }
@@ -164,10 +165,9 @@ impl Volume {
         blocks.into_iter().try_for_each(|block| self.unmap(inode, block..block + 1))
     }
 
-    /// Zeroes the mapped blocks in a range; holes are left. The range may extend past the end of
-    /// the file.
+    /// Zeroes the mapped part of a range that starts at the old or new end of the file.
     fn zero_mapped(&mut self, inode: &Inode, range: Range<u64>) -> Result<()> {
-        // Only the block with the old end can be mapped; everything after it is a hole.
+        // Only the block that contains this end can be mapped; everything after it is a hole.
         let block_end = range.start.next_multiple_of(self.block_bytes());
         let range = range.start..range.end.min(block_end);
         self.zero_range_mapped(inode, range)
@@ -253,13 +253,13 @@ impl Volume {
         Ok(holes)
     }
 
-    /// Zeroes a range and fills its holes, within the file.
+    /// Zeroes a range of a file. Holes in the range are filled with blocks of zeros.
     pub(crate) fn zero(&mut self, inode: &mut Inode, range: Range<u64>) -> Result<()> {
         self.fill_holes(inode, range.clone())?;
         self.zero_range_mapped(inode, range)
     }
 
-    /// Returns the next data or hole at or after `offset`.
+    /// Returns the offset of the next data or hole at or after `offset`.
     pub(crate) fn seek(&self, inode: &Inode, offset: u64, to: SeekTo) -> Result<u64> {
         if offset >= inode.size {
             return Err(Errno::NXIO.into());

@@ -31,13 +31,13 @@ macro_rules! flaws {
 flaws! {
     // The superblock and groups.
     DeviceTooSmall: "the device is smaller than the file system",
-    CutShort: "cut short",
+    CutShort: "is cut short",
     BadBlockSize: "invalid block size",
     ClustersDiffer: "the cluster size differs from the block size",
     TooManyGroups: "too many block groups",
     TooManyReservedDescriptors: "too many reserved descriptor blocks",
-    NoRoomForFiles: "no room for files",
-    TooManyReservedBlocks: "more reserved blocks than blocks",
+    NoRoomForFiles: "there is no room for files",
+    TooManyReservedBlocks: "more blocks are reserved than exist",
     BadFirstBlock: "the first group starts at an invalid block",
     NoBlocks: "there are no blocks",
     BadBlocksPerGroup: "invalid number of blocks per group",
@@ -57,9 +57,9 @@ flaws! {
     TooFewFreeBlocks: "fewer blocks are free than the count states",
     TooFewFreeInodes: "fewer inodes are free than the count states",
     // Inodes and their blocks.
-    BadMode: "is of an unknown kind",
-    BadSize: "invalid size",
-    BadExtraSize: "invalid extra size",
+    BadMode: "has an unknown file type",
+    BadSize: "has an invalid size",
+    BadExtraSize: "has an invalid size of its extra fields",
     ForeignInode: "uses a feature that the superblock doesn't declare",
     ForeignFlags: "has flags of features that the file system doesn't have",
     AfsFlag: "has the flag of AFS directories",
@@ -79,11 +79,11 @@ flaws! {
     ReservedMode: "is reserved but has a mode",
     ReservedAttributes: "is reserved but has extended attributes",
     RootNotDirectory: "should be the root but is not a directory",
-    NotForFiles: "is not an inode for files",
+    NotForFiles: "can't be used for a file",
     NoSuchInode: "does not exist",
     NamedUnused: "has a name but is not in use",
-    NamesNoFile: "has an entry for an inode that is not for files",
-    DirectoryCircle: "is inside itself",
+    NamesNoFile: "has an entry for an inode that can't be used for a file",
+    DirectoryCircle: "is a directory inside itself",
     EndlessOrphans: "the orphan list has no end",
     FreedTwice: "was freed twice",
     MarkedFree: "is in use but marked as free",
@@ -92,14 +92,14 @@ flaws! {
     BelongsTwice: "belongs to two files, or to one file twice",
     TooManyBlocks: "has more blocks than the file system",
     // Extended attributes.
-    BadAcl: "has an invalid access control list",
+    BadAcl: "has an invalid ACL",
     XattrOutside: "can't contain attributes",
     XattrOverlap: "attributes overlap",
     XattrHash: "an attribute has a wrong hash",
     XattrEnd: "the list of attributes has no end",
     XattrBeyondRegion: "an attribute extends past its region",
     XattrName: "an attribute's name is cut short",
-    XattrValueInInode: "an attribute's value is in an inode",
+    XattrValueInInode: "an attribute's value is in a separate inode",
     XattrValueBeyondRegion: "an attribute's value extends past its region",
     XattrBlocks: "attributes in more than one block",
     XattrMagic: "an attribute block has no magic number",
@@ -142,11 +142,11 @@ flaws! {
     HashOrder: "the hashes of an index are not in order",
     HashBelowLeaf: "a name's hash is below the range of its leaf",
     HashAboveLeaf: "a name's hash is above the range of its leaf",
-    HashUnreachable: "the index does not lead to all names with one hash",
+    HashUnreachable: "the index does not lead to all names with the same hash",
 }
 
 impl Flaw {
-    /// Returns its name in kebab-case: `bad-mode`.
+    /// Returns the flaw's name in kebab-case, such as `bad-mode`.
     #[must_use]
     pub fn code(self) -> String {
         kebab(&format!("{self:?}"))

@@ -189,7 +189,7 @@ pub struct RawInode {
     pub i_reserved: U16,
 }
 
-/// Size of this part in bytes, which is the smallest inode size.
+/// Size of [`RawInode`] in bytes, which is the smallest inode size.
 pub const INODE_BYTES: usize = 128;
 const _: () = assert!(size_of::<RawInode>() == INODE_BYTES);
 
@@ -230,8 +230,8 @@ pub const INODE_INDEX: u32 = 0x1000;
 /// `i_flags`: subdirectories are spread over the device (`chattr +T`).
 pub const INODE_TOP_DIRECTORY: u32 = 0x2_0000;
 /// `i_flags`: flags that change how an inode must be read: extents, inline data, encryption, case
-/// folding. Flags of other features have no effect without these; e2fsck treats them in the same
-/// way.
+/// folding. Flags of other features are ignored if none of these flags is set. e2fsck does the
+/// same.
 pub const INODE_FOREIGN: u32 = 0x5008_0800;
 
 /// Number of direct pointers in an inode.
@@ -252,7 +252,7 @@ pub struct RawXattrHeader {
     pub h_reserved: [U32; 3],
 }
 
-/// `h_magic`; also the four bytes before the attributes inside an inode.
+/// `h_magic`. The same four bytes precede the attributes inside an inode.
 pub const XATTR_MAGIC: u32 = 0xea02_0000;
 /// Size of the header of an attribute block in bytes.
 pub const XATTR_HEADER_BYTES: usize = 32;

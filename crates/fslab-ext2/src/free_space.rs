@@ -45,7 +45,7 @@ pub(crate) struct Space {
     waiting_blocks: u64,
     waiting_inodes: u64,
     reuse: Reuse,
-    /// Locked only by shared borrowers; an exclusive borrow needs no locking.
+    /// Methods with `&self` lock it; methods with `&mut self` need no lock.
     placement: Mutex<Placement>,
     /// Whether group descriptors differ from those on the device.
     pub changed: bool,
@@ -81,8 +81,8 @@ impl Freed {
     fn clear_bits(&self, cache: &mut BlockCache, group: &Group) -> Result<()> {
         let parts = [(group.block_bitmap, &self.blocks), (group.inode_bitmap, &self.inodes)];
         let parts = parts.into_iter().filter(|(_, freed)| freed.count > 0);
-        // The steps that can fail come before the first change, such as reading a bitmap that is
-        // not in the cache.
+        // Load both bitmaps into the cache before the first change, because reading a bitmap can
+        // fail.
         for (bitmap, _) in parts.clone() {
             cache.modify(bitmap, Role::Bitmap, |_| {})?;
         }
@@ -188,7 +188,8 @@ impl Space {
         let mut passing = FileState::default();
         let state = match request.regular {
             true => files.entry(no).or_default(),
-            // Only regular files are written through handles, which discard the state on release.
+            // State is kept only for regular files, because closing the last handle of a file
+            // discards it.
             false => &mut passing,
         };
         let run = policy.place_blocks(&mut seen, state, request)?.ok_or(Errno::NOSPC)?;
@@ -196,8 +197,8 @@ impl Space {
         Ok(run)
     }
 
-    /// Allocates a contiguous run for a file's cluster, which will be moved there; `None` to leave
-    /// it where it is. `old` contains the cluster's first and last block.
+    /// Allocates a contiguous run to which a file's cluster will be moved; `None` if the cluster
+    /// should not be moved. `old` contains the cluster's first and last block.
     pub fn take_cluster(
         &mut self,
         cache: &mut BlockCache,
@@ -251,7 +252,8 @@ impl Space {
         Ok(())
     }
 
-    /// Frees a block that was allocated but is not referenced yet.
+    /// Frees a block for immediate reuse. Used if nothing refers to the block yet, or with
+    /// [`Reuse::AtOnce`].
     pub fn untake_block(&mut self, cache: &mut BlockCache, block: BlockNo) -> Result<()> {
         let Some((no, index)) = self.geometry.place_of_block(block) else { return Ok(()) };
         let group = &mut self.groups[no.0 as usize];
@@ -271,7 +273,7 @@ impl Space {
         }
     }
 
-    /// Returns the number of files for which state of the policy exists.
+    /// Returns the number of files for which the policy keeps state.
     #[cfg(test)]
     pub fn files_known(&self) -> usize {
         self.placement.lock().files.len()

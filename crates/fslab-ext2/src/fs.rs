@@ -1,4 +1,4 @@
-//! [`Ext2`]: a volume behind the `FileSystem` trait.
+//! Implements the `FileSystem` trait for an ext2 volume: [`Ext2`].
 //!
 //! One lock protects the volume: reading operations share it, changing operations hold it
 //! exclusively. Inode numbers are those of the image, except for the root: the trait calls it 1,
@@ -40,7 +40,8 @@ type VfsResult<T> = fslab_vfs::Result<T>;
 /// A volume that other threads may read but not change.
 type Shared<'a> = RwLockUpgradableReadGuard<'a, Volume>;
 
-/// Number of blocks or inodes that an fsync marks while it holds the lock exclusively.
+/// Maximum number of blocks or inodes that an fsync marks as written before it releases the
+/// exclusive lock.
 const MARKS_PER_HOLD: usize = 64;
 
 /// Changes a volume exclusively, then lets other threads read it again.
@@ -52,7 +53,8 @@ fn change_alone<'a>(volume: Shared<'a>, change: impl FnOnce(&mut Volume)) -> Sha
     RwLockWriteGuard::downgrade_to_upgradable(volume)
 }
 
-/// Marks any number of items; readers wait for at most [`MARKS_PER_HOLD`] marks at a time.
+/// Marks any number of blocks or inodes as written. Readers wait for at most [`MARKS_PER_HOLD`]
+/// marks at a time.
 fn mark_in_pieces<'a, T>(
     mut volume: Shared<'a>,
     items: &[T],
@@ -78,9 +80,10 @@ fn flush_device(volume: RwLockWriteGuard<'_, Volume>) -> Result<RwLockWriteGuard
 /// An ext2 file system on a device.
 ///
 /// File content is written to the device at once. Metadata is written by [`sync`](Self::sync),
-/// `fsync`, `syncfs` and `shutdown`, and when too much changed metadata is in memory. If the
-/// options ask for it, closing a written file writes metadata too. For earlier writing, call `sync`
-/// at intervals. Between these writes the image on the device is consistent.
+/// `fsync`, `syncfs` and `shutdown`, and when too much changed metadata is in memory. With
+/// [`VolumeOptions::sync_on_close`], closing a file that is open for writing writes metadata, too.
+/// To write metadata earlier, call `sync` at intervals. Between these writes the image on the
+/// device is consistent.
 ///
 /// Reserving space past the end of a file without extending the file fails with `EOPNOTSUPP`: a
 /// checker could not distinguish such blocks from damage.
@@ -110,7 +113,7 @@ impl Ext2 {
         self.volume.read()
     }
 
-    /// Makes all changes durable whose calls returned before this call. Afterwards the image is
+    /// Makes all changes durable that were completed before this call. Afterwards the image is
     /// marked clean, unless removed files are still open.
     ///
     /// # Errors
@@ -125,7 +128,7 @@ impl Ext2 {
     }
 
     fn write_closure_beside_readers(&self, no: InodeNo) -> Result<()> {
-        // Readers wait only while the written blocks are marked.
+        // Readers wait only while the blocks are marked as written.
         let mut volume = self.volume.upgradable_read();
         if volume.options.read_only {
             return Ok(());
@@ -153,7 +156,7 @@ impl Ext2 {
         Ok(())
     }
 
-    /// Does the same as [`Volume::flush`], but lets readers continue during device writes.
+    /// Does the same as [`Volume::flush`], but lets readers continue while the device is flushed.
     fn flush_beside_readers(&self, mut volume: RwLockWriteGuard<'_, Volume>) -> Result<()> {
         for step in volume.flush_steps() {
             volume.flush_step(step)?;
@@ -161,7 +164,7 @@ impl Ext2 {
         }
         volume = flush_device(volume)?;
         volume.say_in_order()?;
-        // The superblock's mark that a check is due must become durable.
+        // A superblock that is not marked clean must become durable, so that a check is made.
         if volume.says_clean { Ok(()) } else { flush_device(volume).map(drop) }
     }
 
@@ -274,7 +277,7 @@ impl FileSystem for Ext2 {
         Ok(deleted.into_iter().collect::<Result<()>>()?)
     }
 
-    /// Every inode with a name can be reached from the root.
+    /// An inode is found by its number in the inode table, so no lookup is needed first.
     fn can_resolve(&self) -> bool {
         true
     }
@@ -320,7 +323,7 @@ impl FileSystem for Ext2 {
         Ok(())
     }
 
-    /// Counts a lookup that is not reported to any caller.
+    /// Adds a lookup that is not reported to any caller.
     fn hold(&self, ino: Ino) -> VfsResult<()> {
         let is_held = ino == Ino::ROOT || self.volume.read().known.lock().hold(to_no(ino)?);
         if is_held { Ok(()) } else { Err(fslab_vfs::Error::Stale { ino }) }

@@ -132,8 +132,8 @@ impl Geometry {
         !self.sparse_super || group.0 <= 1 || [3, 5, 7].into_iter().any(is_power_of)
     }
 
-    /// Returns the number of blocks at the start of a group for the superblock and group
-    /// descriptors, including the blocks reserved for the growth of their table.
+    /// Returns the number of blocks at the start of a group for the superblock and the group
+    /// descriptors. This includes the blocks reserved for the growth of the descriptor table.
     #[must_use]
     pub fn head_blocks(&self, group: GroupNo) -> u32 {
         match self.has_superblock(group) {
@@ -161,7 +161,7 @@ impl Geometry {
         let pointers = u64::from(self.block_size.pointers());
         let reach = 12 + pointers + pointers.pow(2) + pointers.pow(3);
         // A slightly too high estimate of the number of indirect blocks in a file with this many
-        // sectors. The 32-bit block numbers limit files to a smaller size.
+        // sectors.
         let sectors = u64::from(u32::MAX);
         let countable = sectors * 512 / self.block_size.bytes_u64();
         let indirect = 1 + pointers + 1 + countable.div_ceil(pointers);

@@ -59,7 +59,8 @@ impl Group {
     }
 
     fn contradiction(&self, geometry: &Geometry, no: GroupNo) -> Option<Flaw> {
-        // Near the highest block number, the last group may be shorter than its metadata.
+        // The addition saturates, because the metadata of a short last group could extend past the
+        // highest block number.
         let start = geometry.first_block(no).0.saturating_add(geometry.head_blocks(no));
         let end = geometry.first_block(no).0 + geometry.blocks_in(no);
         let within = |block: BlockNo, length: u32| {
@@ -86,8 +87,8 @@ impl Group {
         }
     }
 
-    /// Returns the block and the offset of an inode in the inode table; `None` for an invalid
-    /// number.
+    /// Returns the block of the inode table that contains an inode, and the inode's offset in that
+    /// block; `None` for an invalid number.
     pub(crate) fn place_of_inode(
         groups: &[Self],
         geometry: &Geometry,
@@ -115,7 +116,7 @@ impl Group {
         }
     }
 
-    /// Whether a block of the group contains its bitmaps or inode table.
+    /// Whether a block belongs to the group's bitmaps or inode table.
     #[must_use]
     pub fn keeps(&self, geometry: &Geometry, block: BlockNo) -> bool {
         let table_end = self.inode_table.0 + geometry.inode_table_blocks();
@@ -136,8 +137,8 @@ mod tests {
     use super::*;
     use crate::types::{BlockSize, InodeNo};
 
-    /// The last group has 255 blocks, which is less than its descriptors need, at the end of 2^32
-    /// blocks.
+    /// The last group, at the end of 2^32 blocks, has only 255 blocks, fewer than its descriptors
+    /// need.
     #[test]
     fn group_metadata_past_the_largest_block_number_is_damage() {
         let geometry = Geometry {

@@ -15,15 +15,15 @@ use crate::mkfs::{cut_last_group, new_group};
 use crate::superblock::Superblock;
 use crate::types::{BlockNo, GroupNo};
 
-/// Number of bytes of an inode table that one write zeroes.
+/// Maximum number of bytes of an inode table that one write zeroes.
 const PIECE_BYTES: u64 = 1 << 20;
 
 /// The sizes before and after resizing, in blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Resized {
-    /// The size before.
+    /// The size before resizing.
     pub from: u32,
-    /// The size after; equal to `from` if the file system could not grow.
+    /// The size after resizing; equal to `from` if the size did not change.
     pub to: u32,
 }
 
@@ -118,7 +118,7 @@ impl Growth<'_> {
         self.write_at(group.block_bitmap, &blocks)?;
         let inodes = bits::bitmap(block_size, 0, geometry.inodes_per_group);
         self.write_at(group.inode_bitmap, &inodes)?;
-        // The device may contain arbitrary bytes there.
+        // Zero the inode table, because the device may contain arbitrary bytes there.
         let start = geometry.offset_of(group.inode_table);
         let end =
             start + u64::from(geometry.inode_table_blocks()) * geometry.block_size.bytes_u64();

@@ -11,16 +11,16 @@ use crate::format::{
 };
 use crate::types::{BlockNo, InodeNo};
 
-/// Maximum length of a symbolic link's target that is stored in the inode instead of the map, in
-/// bytes. One more byte would leave no room for the NUL byte that the kernel writes.
+/// Maximum length, in bytes, of a symbolic link's target that is stored in the inode instead of a
+/// block. One more byte would leave no room for the NUL byte that the kernel writes.
 pub const FAST_TARGET_MAX: usize = MAP_ENTRIES * 4 - 1;
 
 /// An inode in use.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Inode {
-    /// Its number.
+    /// The inode number.
     pub no: InodeNo,
-    /// Its kind.
+    /// The file type.
     pub kind: FileKind,
     /// Permission, set-id and sticky bits.
     pub permissions: Permissions,
@@ -30,7 +30,7 @@ pub struct Inode {
     pub gid: u32,
     /// Logical size in bytes.
     pub size: u64,
-    /// Number of names; 0 for a removed inode that is still open.
+    /// Link count; 0 for a removed inode that is still open.
     pub links: u32,
     /// Allocated space in units of 512 bytes, including indirect and attribute blocks.
     pub sectors: u32,
@@ -38,7 +38,7 @@ pub struct Inode {
     pub flags: u32,
     /// Distinguishes successive uses of one inode number.
     pub generation: u32,
-    /// The block with its extended attributes.
+    /// The block that contains extended attributes, if there is one.
     pub xattr_block: Option<BlockNo>,
     /// Block pointers, the target of a fast symbolic link, or a device number.
     pub map: [u32; MAP_ENTRIES],
@@ -55,7 +55,7 @@ pub struct Inode {
 }
 
 impl Inode {
-    /// Makes an empty inode with an owner, created now.
+    /// Makes an inode without content. All times are `now`.
     pub(crate) fn new(
         no: InodeNo,
         kind: FileKind,
@@ -170,8 +170,8 @@ impl Inode {
     }
 
     /// Overwrites the bytes of a table entry with a deleted inode. The generation is kept, so that
-    /// the next use of the number gets another generation. The kind, size and map of `was` are kept
-    /// too, so that `undelete` can recover the content until the blocks are reused.
+    /// the next use of the number gets the following generation. The kind, size and map of `was`
+    /// are kept too, so that `undelete` can recover the content until the blocks are reused.
     pub fn bury(bytes: &mut [u8], now: Timestamp, was: Option<&Self>) {
         let Ok((raw, _)) = RawInode::mut_from_prefix(bytes) else { return };
         let generation = raw.i_generation;
@@ -187,7 +187,7 @@ impl Inode {
         }
     }
 
-    /// Returns the generation of the last use of an inode.
+    /// Returns the generation that the last use of an inode number had.
     #[must_use]
     pub fn last_generation(bytes: &[u8]) -> u32 {
         RawInode::ref_from_prefix(bytes).map_or(0, |(raw, _)| raw.i_generation.get())
@@ -246,7 +246,7 @@ impl Inode {
     }
 }
 
-/// Smaller values of `i_dtime` are inode numbers in the orphan list.
+/// Minimum deletion time in `i_dtime`. Smaller values are inode numbers in the orphan list.
 const PAST_MIN: u32 = 1 << 28;
 
 /// Whether `i_dtime` is a deletion time. A smaller number is the next orphan; 0 ends the list.
@@ -282,8 +282,8 @@ fn extra_mut(bytes: &mut [u8]) -> Option<&mut RawInodeExtra> {
     RawInodeExtra::mut_from_prefix(behind).ok().map(|(extra, _)| extra)
 }
 
-/// Decodes a time. Seconds since 1970 are signed 32 bits. The two lowest bits of the extra word are
-/// multiples of 2^32 seconds; the other bits are nanoseconds.
+/// Decodes a time. `seconds` is a signed number of seconds since 1970. The two lowest bits of
+/// `extra` add multiples of 2^32 seconds; the other bits are nanoseconds.
 fn decode_time(seconds: u32, extra: u32) -> Timestamp {
     let seconds = i64::from(seconds.cast_signed()) + (i64::from(extra & 3) << 32);
     Timestamp { seconds, nanoseconds: (extra >> 2).min(999_999_999) }

@@ -1,4 +1,4 @@
-//! Inode flags: shows (`lsattr`), changes (`chattr`), inherits and enforces them.
+//! Inode flags: functions to show (`lsattr`), change (`chattr`), inherit and enforce them.
 //!
 //! Changes of immutable (`+i`) and append-only (`+a`) files fail with `EPERM`, even for root. The
 //! kernel checks these flags only for its own file systems; it does not see the flags of files in
@@ -47,8 +47,8 @@ impl Volume {
 
     /// Sets the user-changeable flags of a file or directory.
     ///
-    /// Fails with `EOPNOTSUPP` if other flags would change, or if hints or projects are set, which
-    /// ext2 does not support.
+    /// Fails with `EOPNOTSUPP` if other flags would change. Also fails so if extent size hints or
+    /// project IDs are set, which ext2 does not support.
     pub(crate) fn set_file_attr(
         &mut self,
         request: &Request,
@@ -58,7 +58,7 @@ impl Volume {
         self.begin(request)?;
         let mut inode = self.inode(no)?;
         check_has_flags(&inode)?;
-        // Flags that this form cannot express are not changed.
+        // Flags that `attr` cannot express keep their values.
         let expressed = FileAttr::from_flags(u32::MAX, attr.form()).flags() & VISIBLE;
         let changed = (inode.flags ^ attr.flags()) & expressed;
         let asks_for_more = match attr {
@@ -91,8 +91,8 @@ pub(crate) fn check_gains_name(directory: &Inode) -> Result<()> {
     refuse(directory, INODE_IMMUTABLE)
 }
 
-/// Checks that an append-only file is opened for writing only with `O_APPEND`, and not with
-/// truncation.
+/// Fails if an immutable file is opened for writing. An append-only file can be opened for writing
+/// only with `O_APPEND` and without truncation.
 pub(crate) fn check_opening(inode: &Inode, mode: OpenMode) -> Result<()> {
     let empties = mode.contains(OpenMode::TRUNCATE);
     match mode.writes() || empties {
@@ -102,7 +102,8 @@ pub(crate) fn check_opening(inode: &Inode, mode: OpenMode) -> Result<()> {
     }
 }
 
-/// Checks that an allocation only adds space to an append-only file.
+/// Fails if the file is immutable, or if it is append-only and the allocation does more than add
+/// space.
 pub(crate) fn check_allocation(inode: &Inode, mode: FallocateMode) -> Result<()> {
     let only_adds = FallocateMode::KEEP_SIZE.contains(mode);
     refuse(inode, if only_adds { INODE_IMMUTABLE } else { INODE_IMMUTABLE | INODE_APPEND })
@@ -119,8 +120,8 @@ impl Volume {
         check_changeable(&self.named_inode(no)?)
     }
 
-    /// Checks that a name may be moved between directories; `target` is the inode that the new name
-    /// refers to before.
+    /// Checks that a name may be moved between directories. `target` is the inode that the new name
+    /// referred to so far, if it existed.
     pub(crate) fn check_moves_name(
         &self,
         (from, source): (InodeNo, InodeNo),

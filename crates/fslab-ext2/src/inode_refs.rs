@@ -14,9 +14,9 @@ pub(crate) struct Known {
 struct Uses {
     lookups: u64,
     opens: u64,
-    /// Whether it has lost its last name; it is deleted when its last use ends.
+    /// Whether the inode has lost its last name. It is deleted when its last reference is dropped.
     unnamed: bool,
-    /// Whether it was created without a name and may get one.
+    /// Whether the inode was created without a name and may get one.
     linkable: bool,
 }
 
@@ -31,7 +31,7 @@ impl Known {
         self.uses.entry(no).or_default().lookups += 1;
     }
 
-    /// Counts another lookup of an inode in use; returns `false` if it is not in use.
+    /// Adds a lookup of an inode that is referenced or open; returns `false` for other inodes.
     pub fn hold(&mut self, no: InodeNo) -> bool {
         let uses = self.uses.get_mut(&no).filter(|uses| uses.is_used());
         uses.map(|uses| uses.lookups += 1).is_some()
@@ -46,7 +46,7 @@ impl Known {
         self.end(no, |uses| uses.lookups = uses.lookups.saturating_sub(lookups))
     }
 
-    /// Ends one use by an open handle; returns whether the inode must be deleted.
+    /// Removes an open handle; returns whether the inode must be deleted.
     pub fn close(&mut self, no: InodeNo) -> bool {
         self.end(no, |uses| uses.opens = uses.opens.saturating_sub(1))
     }
@@ -65,7 +65,7 @@ impl Known {
         self.uses.get(&no).is_some_and(|uses| uses.opens > 0)
     }
 
-    /// Records the loss of the last name; returns whether the inode is still in use.
+    /// Records that an inode lost its last name; returns whether it is still referenced or open.
     pub fn lost_name(&mut self, no: InodeNo) -> bool {
         match self.uses.get_mut(&no) {
             Some(uses) if uses.is_used() => {
@@ -94,7 +94,7 @@ impl Known {
         }
     }
 
-    /// Returns the inodes without a name that are still in use.
+    /// Returns the inodes without a name that are still referenced or open.
     pub fn all_unnamed(&self) -> Vec<InodeNo> {
         self.uses.iter().filter(|(_, uses)| uses.unnamed).map(|(no, _)| *no).collect()
     }

@@ -30,10 +30,9 @@ pub enum Feature {
 }
 
 impl Feature {
-    /// All of these features.
+    /// All features of this kind.
     pub(crate) const ALL: [Self; 2] = [Self::ExtAttr, Self::LargeFile];
 
-    /// Whether an inode uses the feature.
     pub(crate) fn is_used_by(self, inode: &Inode) -> bool {
         match self {
             Self::ExtAttr => inode.xattr_block.is_some(),

@@ -1,4 +1,4 @@
-//! Makes a file system. Equal options and sizes give equal bytes.
+//! Makes a file system. Equal options and device sizes give identical images.
 //!
 //! The device is discarded first; then only nonzero blocks are written, so an image is sparse.
 
@@ -22,14 +22,14 @@ use crate::types::{BlockNo, BlockSize, GroupNo, InodeNo};
 const LAST_GROUP_MIN: u32 = 50;
 /// Maximum number of inodes in a group, because its counters have 16 bits.
 const GROUP_COUNT_MAX: u32 = 65_528;
-/// The reserved inodes and `lost+found`.
+/// Number of inodes in use in a new file system: the reserved inodes and `lost+found`.
 const FIRST_INODES: u32 = 11;
 const LOST_AND_FOUND: InodeNo = InodeNo(11);
 
 /// The parameters of a new file system.
 #[derive(Clone, Debug)]
 pub struct MkfsOptions {
-    /// Block size. Above 4 KiB only with `simulation`.
+    /// Block size; more than 4 KiB only with `simulation`.
     pub block_size: BlockSize,
     /// Allows block sizes that most kernels cannot mount.
     pub simulation: bool,
@@ -45,11 +45,11 @@ pub struct MkfsOptions {
     pub label: Vec<u8>,
     /// The UUID, which must not be all zeros.
     pub uuid: [u8; 16],
-    /// Whether directories may have an index, and its hash function.
+    /// The hash function of directory indexes; `None` if directories must not have an index.
     pub index: Option<HashVersion>,
     /// Whether names are hashed as signed characters, the convention of most machines.
     pub signed_hash: bool,
-    /// Seed of the hash.
+    /// Seed of the name hashes.
     pub hash_seed: [u32; 4],
     /// Allows indexes of three levels (the `large_dir` feature).
     pub large_directories: bool,
@@ -89,7 +89,7 @@ impl Default for MkfsOptions {
 pub fn mkfs(device: &dyn BlockDevice, options: &MkfsOptions) -> Result<()> {
     options.check()?;
     let geometry = options.plan(device.size())?;
-    // Nothing has been written up to here.
+    // All checks come before the first change of the device.
     device.discard(0, device.size())?;
     let maker = Maker { device, options, groups: groups(&geometry), geometry };
     maker.write()
@@ -206,7 +206,7 @@ fn lost_and_found_blocks(block_size: BlockSize) -> u32 {
     (16_384 / block_size.bytes_u32()).clamp(2, 12)
 }
 
-/// Builds a group without files: its bitmaps and inodes follow its superblock.
+/// Builds a group without files. Its bitmaps and inode table follow its superblock and descriptors.
 pub(crate) fn new_group(geometry: &Geometry, no: GroupNo) -> Group {
     let start = geometry.first_block(no).0 + geometry.head_blocks(no);
     Group {
@@ -219,7 +219,6 @@ pub(crate) fn new_group(geometry: &Geometry, no: GroupNo) -> Group {
     }
 }
 
-/// Builds all groups.
 fn groups(geometry: &Geometry) -> Vec<Group> {
     let mut groups: Vec<Group> = geometry.all_groups().map(|no| new_group(geometry, no)).collect();
     if let Some(first) = groups.first_mut() {
@@ -243,7 +242,7 @@ impl Maker<'_> {
         self.write_directories()?;
         let mut superblock = self.superblock();
         superblock.write_copies(self.device, &self.geometry, &self.groups)?;
-        // Written last, so that an interrupted run leaves a device without a file system.
+        // The primary superblock is written last, so that an interrupted run leaves no file system.
         superblock.write_first(self.device, &self.groups)
     }
 
@@ -354,7 +353,7 @@ impl Maker<'_> {
     }
 
     fn set_features(&self, raw: &mut RawSuperblock) {
-        /// `s_default_mount_opts`: enables user xattrs and POSIX access control lists.
+        /// `s_default_mount_opts`: enables user xattrs and POSIX ACLs.
         const XATTRS_AND_LISTS: u32 = 0xc;
         let options = self.options;
         let index = if options.index.is_some() { compat::DIR_INDEX } else { 0 };

@@ -1,6 +1,7 @@
 //! Creates, links and removes names and their inodes.
 //!
-//! All checks come before the first change. Steps that fail for lack of space are undone.
+//! All checks come before the first change. If a step fails for lack of space, earlier steps are
+//! undone.
 
 pub(crate) mod rename;
 
@@ -46,7 +47,6 @@ pub(crate) struct NamePlace<'a> {
 }
 
 impl Volume {
-    /// Searches a directory for a name.
     pub(crate) fn search(&self, at: NamePlace<'_>) -> Result<Search> {
         dir::find(&self.directory(at.parent)?, at.name.as_bytes())
     }
@@ -244,7 +244,8 @@ impl Volume {
             self.store_inode(&inode)
         });
         if let Err(error) = unnamed.and_then(|()| self.delete_inode(no)) {
-            // The caller returns the first error, which is the reason why the inode is not used.
+            // This error is only logged. The caller returns the earlier error, because of which the
+            // inode is not used.
             self.trouble.log(&format!("inode {no} has no name and could not be freed"), &error);
         }
     }
@@ -261,8 +262,8 @@ impl Volume {
         dir::insert(&mut edit, vacancy, at.name.as_bytes(), no, kind.into())
     }
 
-    /// Removes a name. On failure the name still exists. Failing to shrink the directory is only
-    /// logged, and a check is due.
+    /// Removes a name. After an error, the name still exists. A failure to shrink the directory is
+    /// not returned, but logged and recorded for a later check.
     pub(crate) fn remove_name(&mut self, at: NamePlace<'_>) -> Result<()> {
         let found = self.found(at)?;
         let mut edit = self.directory_mut(at.parent)?;
@@ -275,7 +276,7 @@ impl Volume {
         Ok(())
     }
 
-    /// Points a name to another inode.
+    /// Makes a name refer to another inode.
     pub(crate) fn replace_name(
         &mut self,
         at: NamePlace<'_>,
@@ -292,8 +293,8 @@ impl Volume {
         self.directory(at.parent)?.physical(found.block).map(Some)
     }
 
-    /// Updates a directory's times after a change of its names, and its link count by
-    /// `subdirectories`.
+    /// Updates a directory's times after a change of its names, and adds `subdirectories` to its
+    /// link count.
     pub(crate) fn touch_directory(&mut self, no: InodeNo, subdirectories: i32) -> Result<()> {
         let mut inode = self.inode(no)?;
         inode.links = inode.links.saturating_add_signed(subdirectories);
@@ -317,7 +318,7 @@ impl Volume {
             _ if inode.links >= rules::LINKS_MAX => return Err(Errno::MLINK.into()),
             _ => {}
         }
-        // A name must not reach the device while it has an older state of the inode.
+        // The new name must not reach the device while the device has an older state of the inode.
         self.make_early(no)?;
         self.add_name(at, &vacancy, no, inode.kind)?;
         self.order.pending.renamed(no);

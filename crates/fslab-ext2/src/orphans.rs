@@ -1,8 +1,8 @@
 //! The orphan list: inodes without a name that are still open. After a crash, the next mount frees
 //! them.
 //!
-//! The superblock contains the newest orphan; `i_dtime` of each orphan is the orphan that was added
-//! before it.
+//! The superblock contains the number of the newest orphan. The `i_dtime` of each orphan is the
+//! number of the orphan that was added before it.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -24,8 +24,9 @@ impl Orphans {
         self.by_age.last_key_value().map_or(0, |(_, no)| no.0)
     }
 
-    /// Returns the newest orphan that is on the device. The superblock may refer to it before
-    /// inodes are written, because it is an orphan on the device at each point of those writes.
+    /// Returns the newest orphan that is on the device. A flush may write it to the superblock
+    /// before it writes inodes, because the device has it as an orphan before and after these
+    /// writes.
     pub fn settled_head(&self) -> u32 {
         self.by_age.range(..self.settled_age).next_back().map_or(0, |(_, no)| no.0)
     }

@@ -48,7 +48,6 @@ pub(crate) fn pointer(bytes: &[u8], index: u32) -> u32 {
     bytes.as_chunks::<4>().0.get(index as usize).map_or(0, |word| u32::from_le_bytes(*word))
 }
 
-/// Sets a pointer of an indirect block.
 pub(crate) fn set_pointer(bytes: &mut [u8], index: u32, value: u32) {
     bytes.as_chunks_mut::<4>().0[index as usize] = value.to_le_bytes();
 }
@@ -66,7 +65,7 @@ pub(crate) struct PointerPath {
 }
 
 impl PointerPath {
-    /// Returns the path to a block of a file; `None` if pointers cannot reach it.
+    /// Returns the path to a block of a file; `None` for a block past the triple-indirect tree.
     pub fn to(block_size: BlockSize, logical: FileBlock) -> Option<Self> {
         let fan = u64::from(block_size.pointers());
         let Some(mut within) = logical.0.checked_sub(DIRECT).map(u64::from) else {
@@ -118,13 +117,13 @@ impl PointerPath {
         length - self.index()
     }
 
-    /// Returns the first file block that the path's indirect block of a level maps. Pointers in an
+    /// Returns the first file block that the path's indirect block at `level` maps. Pointers in an
     /// indirect block of level 1 refer to data.
     pub fn first_below(&self, level: usize) -> u32 {
         self.logical.0 - (self.within % self.fan.pow(level as u32)) as u32
     }
 
-    /// Returns the end of the range of file blocks that the path's indirect block of a level maps.
+    /// Returns the end of the range of file blocks that the path's indirect block at `level` maps.
     pub fn end_below(&self, level: usize) -> u64 {
         u64::from(self.first_below(level)) + self.fan.pow(level as u32)
     }
@@ -141,11 +140,11 @@ pub(crate) fn first_of_tree(block_size: BlockSize, levels: u32) -> u64 {
 pub(crate) struct Pointer {
     /// The location of the pointer.
     pub slot: Slot,
-    /// The block that it refers to.
+    /// The block that the pointer refers to.
     pub block: BlockNo,
     /// The level: 0 for a pointer to data.
     pub level: u32,
-    /// The first file block that it maps.
+    /// The first file block that the pointer maps.
     pub first: u64,
 }
 

@@ -115,8 +115,8 @@ impl Superblock {
 
     /// Returns an error if the file system has an unknown feature in any of the three sets. Such a
     /// file system must be neither changed nor checked. A kernel may write despite an unknown
-    /// `compat` feature. But a checker must know the feature, and a writer that ignores a journal
-    /// makes the next replay cause damage.
+    /// `compat` feature. But a checker must know the feature. After writes that bypass a journal,
+    /// the next replay of the journal would cause damage.
     ///
     /// # Errors
     /// [`Error::UnknownFeatures`].

@@ -15,7 +15,8 @@ const VISITS_MAX: u32 = 400;
 /// Maximum number of changes by one fuzz input.
 const DAMAGES_MAX: usize = 40;
 const SAMPLE_BYTES: u64 = 2 << 20;
-/// Damage is done to pieces of this many bytes that are not all zeros.
+/// Size in bytes of the pieces into which an image is divided. Only pieces that are not all zeros
+/// are damaged.
 const PIECE_BYTES: usize = 64;
 
 /// Reads all files of an image and changes some; errors are permitted.
@@ -88,8 +89,8 @@ impl Sample {
         Ok(Self { used: used.map(|(index, _)| index * PIECE_BYTES).collect(), bytes })
     }
 
-    /// Returns the image with damage. Each eight bytes of the input give the position and the value
-    /// of four bytes.
+    /// Returns a damaged copy of the image. Every eight bytes of the input specify the position and
+    /// the new value of four bytes.
     fn damaged(&self, input: &[u8]) -> Arc<MemoryDevice> {
         let mut bytes = self.bytes.clone();
         for [a, b, c, within, value @ ..] in input.as_chunks::<8>().0.iter().take(DAMAGES_MAX) {
@@ -124,7 +125,7 @@ fn furnish(client: &Client<'_>) -> fslab_vfs::Result<()> {
     file.close()
 }
 
-/// Damages an image according to the input, and uses it. Every operation must end.
+/// Damages an image as the input specifies, and uses it. Every operation must terminate.
 ///
 /// # Errors
 /// Fails if the sample image can't be made.

@@ -18,21 +18,21 @@ use crate::volume::Volume;
 /// A deleted file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Deleted {
-    /// Its inode.
+    /// The file's inode.
     pub inode: InodeNo,
-    /// Its size in bytes.
+    /// The file's size in bytes.
     pub size: u64,
     /// The time of deletion.
     pub time: Timestamp,
-    /// Number of its blocks, including indirect blocks.
+    /// Number of the file's blocks, including indirect blocks.
     pub blocks: u64,
     /// Number of these blocks that are free now.
     pub free: u64,
 }
 
 impl Deleted {
-    /// Whether none of its blocks belongs to another file at present. A block that was reused and
-    /// then freed again is not detected.
+    /// Whether all blocks of the file are free, so that none belongs to another file. A block that
+    /// was reused and then freed again is not detected.
     #[must_use]
     pub fn is_whole(&self) -> bool {
         self.free == self.blocks
@@ -56,7 +56,7 @@ impl Ext2 {
         Ok(found)
     }
 
-    /// Reads from a deleted file. Returns the number of bytes read; 0 past its end.
+    /// Reads from a deleted file. Returns the number of bytes read; 0 past the end of the file.
     ///
     /// # Errors
     /// `ENOENT` if the inode is not a deleted file; errors of reading.
@@ -88,7 +88,7 @@ impl Volume {
                 FileKind::from_mode(raw.i_mode.get().into()) == Some(FileKind::Regular);
             let has_map = raw.i_block.iter().any(|pointer| pointer.get() != 0);
             let deleted = raw.i_dtime.get();
-            // Parse it as an inode with one name; otherwise it would be treated as unused.
+            // Parse the bytes as an inode with one link; otherwise they would be treated as unused.
             raw.i_links_count = 1.into();
             is_deleted
                 && is_regular

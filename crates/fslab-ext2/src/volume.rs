@@ -45,7 +45,7 @@ pub struct VolumeOptions {
     pub clustering: Clustering,
     /// Seed for the random choices of the policy.
     pub seed: u64,
-    /// Lists directories in the order of their inode numbers.
+    /// Whether the entries of a directory are listed in the order of their inode numbers.
     pub list_by_inode: bool,
     /// Whether closing a file that was open for writing makes all earlier changes durable.
     pub sync_on_close: bool,
@@ -88,16 +88,16 @@ pub(crate) struct Volume {
     pub(crate) now: Timestamp,
     /// Whether the caller of this request may use the blocks reserved for the superuser.
     pub(crate) privileged: bool,
-    /// Whether the superblock on the device marks the file system as clean, and whether it did at
-    /// opening.
+    /// Whether the superblock on the device marks the file system as clean. `was_clean` is the same
+    /// when the volume was opened.
     pub(crate) says_clean: bool,
     pub(crate) was_clean: bool,
     /// Records errors that forbid marking the file system as clean again.
     pub(crate) trouble: ErrorState,
     /// Whether file content was written since the last barrier.
     pub(crate) data_written: bool,
-    /// Freed blocks and inodes were made reusable, but no barrier has yet made the removal of their
-    /// old references durable.
+    /// Whether freed blocks and inodes were made reusable before a barrier made the removal of all
+    /// references to them durable.
     pub(crate) reuse_waits: bool,
 }
 
@@ -171,7 +171,8 @@ impl Volume {
         Ok(())
     }
 
-    /// Makes sure that `blocks` blocks can be allocated.
+    /// Ensures that `blocks` blocks can be allocated, with a flush if necessary. Otherwise fails
+    /// with `ENOSPC`.
     pub fn reserve(&mut self, blocks: u64, privileged: bool) -> Result<()> {
         self.confirm_freed()?;
         if !self.space.has_blocks(blocks, privileged) {
@@ -183,7 +184,8 @@ impl Volume {
         Ok(())
     }
 
-    /// Returns the block and the offset of an inode in the inode table.
+    /// Returns the block of the inode table that contains an inode, and the inode's offset in that
+    /// block.
     pub(crate) fn place_of_bytes(&self, no: InodeNo) -> Result<(BlockNo, usize)> {
         let geometry = self.geometry();
         let usable = Some(no).filter(|no| geometry.is_usable(*no));
@@ -210,7 +212,7 @@ impl Volume {
         self.cache.modify(block, Role::Inodes, |bytes| change(&mut bytes[offset..end]))
     }
 
-    /// Returns the inode with a number.
+    /// Returns the inode with this number.
     ///
     /// # Errors
     /// `ESTALE` for an inode that is not in use.
@@ -260,8 +262,8 @@ impl Volume {
         Ok((no, last.wrapping_add(1)))
     }
 
-    /// Frees an inode without names or open handles, with all its blocks. If that fails, a check is
-    /// due: the inode may be on no list but still have blocks.
+    /// Frees an inode without names or open handles, with all its blocks. A failure is recorded for
+    /// a later check, because the inode may then be on no list but still have blocks.
     pub fn delete_inode(&mut self, no: InodeNo) -> Result<()> {
         let answer = self.free_with_blocks(no);
         answer.inspect_err(|error| self.trouble.log(&format!("can't free inode {no}"), error))
@@ -275,7 +277,8 @@ impl Volume {
         let was = Some(inode.clone());
         if self.has_map(&inode) {
             let answer = self.unmap(&mut inode, 0..u64::MAX);
-            // The inode no longer owns the blocks that were freed before a failure.
+            // Store the inode even after a failure, because it no longer owns the blocks freed
+            // until then.
             self.store_inode(&inode)?;
             answer?;
         }

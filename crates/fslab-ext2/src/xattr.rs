@@ -15,7 +15,7 @@ use crate::types::{BlockNo, InodeNo};
 use crate::volume::Volume;
 use crate::xattr_region::{Attribute, Region, check_block, reference_count, set_reference_count};
 
-/// The codes of name prefixes: `e_name_index`.
+/// Name prefixes and their codes in `e_name_index`.
 const PREFIXES: [(u8, &str); 6] = [
     (1, "user."),
     (2, acl::ACCESS),
@@ -97,7 +97,7 @@ impl Volume {
         Ok(names)
     }
 
-    /// Sets an attribute according to `mode`.
+    /// Sets an attribute. `mode` may require that the attribute exists, or that it does not.
     pub(crate) fn set_xattr(
         &mut self,
         inode: &mut Inode,
@@ -120,7 +120,8 @@ impl Volume {
         attributes.remove(&name);
         let new = Attribute { index: name.index, name: name.rest.to_vec(), value };
         let is_in_block = self.place_attribute(inode.no, &mut attributes, new, was_in_block)?;
-        // The block is written before the inode; in between, the device could lack the attribute.
+        // If the attribute moves from the block to the inode, a new block is used. Overwriting the
+        // old block before the inode is written could lose the attribute.
         self.store_attributes(inode, attributes, was_in_block && !is_in_block)
     }
 
@@ -145,7 +146,7 @@ impl Volume {
     }
 
     /// Adds a new attribute to the inode or, if it does not fit there, to the block. If it was in
-    /// the block, the block is tried first. Returns whether it is in the block.
+    /// the block, the block is tried first. Returns whether the attribute is now in the block.
     fn place_attribute(
         &self,
         no: InodeNo,
@@ -191,7 +192,7 @@ impl Volume {
 
     /// Stores attributes that have been checked to fit. The block is stored first, because only
     /// this can fail. If an attribute `moved` from the block to the inode, the remaining ones are
-    /// written to a new block. It becomes valid together with the inode.
+    /// written to a new block. The new block becomes valid together with the inode.
     fn store_attributes(
         &mut self,
         inode: &mut Inode,

@@ -15,7 +15,7 @@ use crate::format::{
 /// Length of the four zero bytes that end the entries.
 const END_BYTES: usize = 4;
 const MAGIC_BYTES: usize = 4;
-/// Offset of the field with the value's offset, within an entry.
+/// Offset of the field `e_value_offs` within an entry.
 const VALUE_OFFSET: usize = std::mem::offset_of!(RawXattrEntry, e_value_offs);
 
 /// A stored attribute.
@@ -48,7 +48,8 @@ impl Attribute {
         self.hash_with(|byte| i32::from(byte.cast_signed()).cast_unsigned())
     }
 
-    /// Whether a hash belongs to this entry; some kernels treated characters as unsigned.
+    /// Whether a hash is valid for this entry. Some kernels treated characters as unsigned, so both
+    /// variants are accepted.
     fn has_hash(&self, hash: u32) -> bool {
         hash == self.hash() || hash == self.hash_with(u32::from)
     }

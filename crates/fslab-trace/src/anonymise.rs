@@ -31,7 +31,8 @@ const KEY_BYTES_MIN: usize = 16;
 /// Domain separation: another use of the same key file gives other hashes.
 const CONTEXT: &str = "fslab 2026-11 names in traces";
 
-/// Namespaces of extended attributes, to which the kernel gives a meaning.
+/// Namespaces of extended attributes. These prefixes are kept, because the kernel gives them a
+/// meaning.
 const ATTRIBUTE_NAMESPACES: &[&[u8]] = &[b"user.", b"trusted.", b"security.", b"system."];
 
 /// Replaces names by keyed hashes.
@@ -48,7 +49,9 @@ impl Anonymiser {
         let secret = std::fs::read(path).map_err(Error::file(path))?;
         if secret.len() < KEY_BYTES_MIN {
             let length = secret.len();
-            let what = format!("is not a key: {length} bytes; a key has at least {KEY_BYTES_MIN}");
+            let what = format!(
+                "is too short for a key: {length} bytes; a key has at least {KEY_BYTES_MIN}"
+            );
             return Err(Error::unfit(path, what));
         }
         Ok(Self { key: blake3::derive_key(CONTEXT, &secret) })
@@ -87,8 +90,8 @@ impl Anonymiser {
         [namespace, &self.name(&name[namespace.len()..])].concat()
     }
 
-    /// Returns the replacement for a checksum. The checksum of a short text could reveal the text
-    /// to a search over all short texts.
+    /// Returns the replacement for a checksum. Without it, a search over all short texts could find
+    /// the text that has a recorded checksum.
     fn checksum(&self, checksum: u64, size: u64) -> u64 {
         let told = [checksum.to_le_bytes(), size.to_le_bytes()].concat();
         let hash = self.hash(&told);
@@ -123,7 +126,7 @@ fn known_extension(name: &[u8]) -> Option<&'static str> {
     let dot = name.iter().rposition(|byte| *byte == b'.')?;
     let extension = std::str::from_utf8(&name[dot + 1..]).ok()?;
     let known = KNOWN_EXTENSIONS.iter().find(|known| **known == extension)?;
-    // `.git` and `.tmp` are names, not extensions.
+    // A name such as `.git` or `.tmp` has no extension.
     (dot > 0).then_some(known)
 }
 

@@ -1,4 +1,4 @@
-//! A record as one readable line, in the manner of strace.
+//! Formats a record as one readable line, similar to the output of strace.
 
 use std::fmt;
 

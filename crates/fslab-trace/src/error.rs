@@ -1,4 +1,4 @@
-//! Errors of writing and reading traces.
+//! Errors of writing, reading and replaying traces.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 /// The result of working with a trace.
 pub type Result<T> = std::result::Result<T, Error>;
 
-/// Why a trace can't be written or read.
+/// The reason why a trace can't be written, read or replayed.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// A file could not be used.
@@ -21,7 +21,7 @@ pub enum Error {
     /// A segment is not a Parquet file, or is damaged.
     #[error("{} is not a segment of a trace, or is damaged: {source}", path.display())]
     Parquet {
-        /// The segment.
+        /// The path of the segment.
         path: PathBuf,
         /// The problem.
         #[source]
@@ -45,10 +45,10 @@ pub enum Error {
         /// The first reason.
         reason: String,
     },
-    /// A file that existed before the trace can't be made on the target of a replay.
+    /// A file that existed before the trace can't be created on the target of a replay.
     #[error("can't create '{name}' for the replay: {source}")]
     Populate {
-        /// The name.
+        /// The name of the file.
         name: String,
         /// The target's error.
         #[source]

@@ -1,6 +1,6 @@
-//! Escapes names. Names are bytes, but text in Parquet is UTF-8. A backslash is doubled, and a byte
-//! that is not UTF-8 becomes `\xHH`. So all tools can show the text, and each name can be restored
-//! exactly.
+//! Converts names to text and back. Names are bytes, but text in Parquet is UTF-8. A backslash is
+//! doubled, and a byte that is not UTF-8 becomes `\xHH`. So all tools can show the text, and each
+//! name can be restored exactly.
 
 /// Escapes bytes as text.
 pub fn escape(bytes: &[u8]) -> String {

@@ -29,9 +29,9 @@ pub(crate) fn segment_number(name: &str) -> Option<u64> {
 /// A column of the trace.
 #[derive(Debug)]
 pub struct Column {
-    /// Its name.
+    /// The name of the column.
     pub name: &'static str,
-    /// Its type.
+    /// The type of its values.
     pub kind: Kind,
     /// Whether every row has a value.
     pub required: bool,
@@ -41,7 +41,7 @@ pub struct Column {
     pub(crate) set: fn(&mut Record, Cell) -> Option<()>,
 }
 
-/// Type of a column.
+/// The type of a column's values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// Unsigned, 32 bits.
@@ -98,7 +98,7 @@ pub(crate) enum Cell {
     Bytes(Vec<u8>),
 }
 
-/// The type of a field of [`Record`], to and from a [`Cell`].
+/// Converts the type of a field of [`Record`] to and from a [`Cell`].
 trait Field: Sized {
     /// Whether every row has a value.
     const REQUIRED: bool = true;
@@ -177,7 +177,7 @@ const fn is_required<T: Field>(_: fn(&Record) -> &T) -> bool {
     T::REQUIRED
 }
 
-/// A column for a field of [`Record`] that has its name.
+/// Builds the column for a field of [`Record`]; both have the same name.
 macro_rules! column {
     ($field:ident: $kind:ident) => {
         Column {
@@ -276,11 +276,11 @@ pub struct Metadata {
     pub segment: u64,
     /// How much of the written data is kept.
     pub data: DataMode,
-    /// Whether it contains keyed hashes instead of the names.
+    /// Whether the segment contains keyed hashes instead of the names.
     pub anonymised: bool,
     /// Records lost up to the end of this segment.
     pub lost: u64,
-    /// This is the last segment, and the trace was closed cleanly.
+    /// Whether this is the last segment and the trace was closed cleanly.
     pub closed: bool,
 }
 
@@ -320,7 +320,7 @@ impl Metadata {
         })
     }
 
-    /// Reads only the version: a later format may have other keys.
+    /// Reads only the version, because a later format may have other keys.
     pub(crate) fn version_of<'a>(value: impl Fn(&str) -> Option<&'a str>) -> Option<u32> {
         value(KEY_VERSION)?.parse().ok()
     }

@@ -1,9 +1,9 @@
 //! The files and directories that existed before a trace. A replay needs them before it can repeat
 //! the operations.
 //!
-//! Successful lookups of names that the trace has neither made nor removed reveal them. Names that
-//! were only listed remain unknown. Contents are unknown too: files get their size and arbitrary
-//! contents.
+//! A successful lookup of a name that the trace has neither made nor removed reveals such a file.
+//! Names that were only listed remain unknown. Contents are unknown, too: each file gets its
+//! recorded size and arbitrary contents.
 
 use std::collections::HashMap;
 use std::ffi::OsStr;
@@ -36,7 +36,7 @@ pub struct Inventory {
 /// A file of the traced tree.
 #[derive(Debug, Default)]
 struct Node {
-    /// Its names before the trace; none for a file that was created during the trace.
+    /// The file's names before the trace; none for a file that was created during the trace.
     names: Vec<(usize, Vec<u8>)>,
     mode: u32,
     size: u64,
@@ -55,7 +55,7 @@ impl Default for Inventory {
 }
 
 impl Inventory {
-    /// Learns from a record. Must be called with every record of a trace, in order.
+    /// Updates the inventory from a record. Must be called with every record of a trace, in order.
     pub fn learn(&mut self, record: &Record) {
         if record.errno != 0 {
             return self.learn_absence(record);
@@ -150,7 +150,8 @@ impl Inventory {
         }
     }
 
-    /// A name that does not exist now did not exist before, unless the trace removed it.
+    /// Updates the inventory from a failed lookup. A name that does not exist now did not exist
+    /// before the trace, unless the trace removed it.
     fn learn_absence(&mut self, record: &Record) {
         let absent = fslab_vfs::Errno::NOENT.raw_os_error().cast_unsigned();
         if record.operation == Operation::Lookup
@@ -169,7 +170,7 @@ impl Inventory {
         let remembered = record.result_inode.and_then(|ino| self.inodes.get(&ino)).copied();
         let node = match (self.names.get(&place), remembered) {
             (Some(Some(node)), _) => *node,
-            // Created by an operation that the trace did not record.
+            // The name was created by an operation that the trace did not record.
             (Some(None), _) => self.add(Node::default()),
             (None, Some((node, _))) => node,
             (None, None) => self.add(Node {

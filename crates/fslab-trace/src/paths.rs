@@ -13,7 +13,7 @@ use crate::record::Record;
 pub struct Paths(InodePaths);
 
 impl Paths {
-    /// Learns from a record.
+    /// Updates the known names from a record.
     pub fn learn(&mut self, record: &Record) {
         if record.errno != 0 {
             return;

@@ -21,7 +21,7 @@ use crate::record::Record;
 /// Maximum rows of a row group: fslab never writes more.
 const GROUP_ROWS_MAX: i64 = 1 << 20;
 
-/// Maximum decoded bytes of a row group, for the same reason.
+/// Maximum decoded bytes of a row group: fslab never writes more.
 const GROUP_BYTES_MAX: i64 = 1 << 30;
 
 /// The records of a trace, in order.
@@ -107,7 +107,7 @@ fn segments_in(path: &Path) -> Result<Vec<PathBuf>> {
     Ok(segments.into_iter().map(|(_, path)| path).collect())
 }
 
-/// Reads a whole segment.
+/// Reads a whole segment. A panic of the Parquet library becomes an error.
 fn read_segment(path: &Path) -> Result<(SegmentInfo, Vec<Record>)> {
     let read = catch_unwind(AssertUnwindSafe(|| read_segment_of_any_kind(path)));
     read.unwrap_or_else(|_panic| Err(Error::unfit(path, "is damaged and can't be read")))
@@ -154,7 +154,7 @@ fn read_group(group: &dyn RowGroupReader, path: &Path, records: &mut Vec<Record>
         return Err(Error::unfit(path, "claims more rows or bytes than a segment may have"));
     }
     let start = records.len();
-    // The column `operation` replaces this operation in every record.
+    // `Lookup` is a placeholder that the column `operation` replaces in every record.
     records.resize_with(start + rows as usize, || Record::new(Operation::Lookup));
     let schema = told.schema_descr();
     for column in COLUMNS {
@@ -224,6 +224,6 @@ fn cells<T: DataType>(
     if cells.len() == rows {
         Ok(cells)
     } else {
-        Err(ParquetError::General("fewer values than levels".to_owned()))
+        Err(ParquetError::General("a column has fewer values than its levels declare".to_owned()))
     }
 }

@@ -14,7 +14,7 @@ pub struct Record {
     pub duration_ns: u64,
     /// Time of the request, in nanoseconds since 1970; unknown for `forget`.
     pub time_ns: Option<i64>,
-    /// The thread that served it, numbered from 1.
+    /// The thread that served the operation, numbered from 1.
     pub thread: u32,
     /// The operation.
     pub operation: Operation,
@@ -94,7 +94,7 @@ impl Record {
         Self { operation, ..Self::default() }
     }
 
-    /// Returns the bytes of memory that the record uses in addition to its own size.
+    /// Returns the heap memory that the record uses, in bytes.
     #[must_use]
     pub fn held_bytes(&self) -> usize {
         let held = [&self.name, &self.new_name, &self.text, &self.data];

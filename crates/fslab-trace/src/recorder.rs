@@ -42,7 +42,7 @@ pub struct RecorderOptions {
     pub save_every: Duration,
     /// The behaviour if the trace can't be written.
     pub when_full: WhenFull,
-    /// Anonymises the names, if present.
+    /// Anonymises all names; `None` keeps them.
     pub anonymiser: Option<Anonymiser>,
 }
 
@@ -71,7 +71,7 @@ pub struct Recorder {
 
 struct Shared {
     queue: Mutex<Queue>,
-    /// Tells the writing thread about many records, the first record or the end.
+    /// Wakes the writing thread when many records or the first record have arrived, or at the end.
     came: Condvar,
     /// Signals that there is room in the queue again.
     room: Condvar,
@@ -84,7 +84,7 @@ struct Queue {
     bytes: usize,
     taken: u64,
     waits: u64,
-    /// The writing thread waits for the first record, without a time limit.
+    /// Whether the writing thread waits for the first record, without a time limit.
     idle: bool,
     ended: bool,
 }

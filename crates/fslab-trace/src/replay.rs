@@ -1,7 +1,7 @@
 //! Repeats the operations of a trace on any file system.
 //!
-//! The operations are performed one by one, in the order in which they ended. So an operation that
-//! began after another one had ended also comes after it here. Inodes and open files get the
+//! The operations are performed one by one, in the order in which they ended. If one operation
+//! began after another had ended, the replay keeps their order. Inodes and open files get the
 //! numbers that the target gives them. Results that differ from the recorded ones are counted, and
 //! the first cases are kept.
 
@@ -26,8 +26,8 @@ pub struct Settings<'a> {
     /// each operation is performed as the user who requested it when it was recorded, which needs
     /// root.
     pub owner: Option<Credentials>,
-    /// Generates the written data if the trace does not contain it. It fills the buffer, which is
-    /// as long as the write.
+    /// Generates the written data if the trace does not contain it. The function fills the buffer,
+    /// which is as long as the write.
     pub fill: &'a mut dyn FnMut(&Record, &mut [u8]),
 }
 
@@ -55,7 +55,7 @@ struct Known {
 pub struct Replayed {
     /// Number of operations performed.
     pub operations: u64,
-    /// Number of operations that could not be requested.
+    /// Number of operations that could not be repeated.
     pub left_out: u64,
     /// Bytes written.
     pub bytes_written: u64,
@@ -63,7 +63,7 @@ pub struct Replayed {
     pub bytes_read: u64,
     /// Number of operations whose result differed from the recorded one, or that were left out.
     pub diverged: u64,
-    /// The first of these operations.
+    /// The first operations that diverged.
     pub divergences: Vec<Divergence>,
 }
 
@@ -140,13 +140,17 @@ impl<'a> Replayer<'a> {
         let found = answer.map_or_else(|errno| errno.raw_os_error().cast_unsigned(), |_done| 0);
         if found != record.errno {
             let (was, is) = (outcome(record.errno), outcome(found));
-            return self.diverge(record, format!("was {was}, is {is}"));
+            return self
+                .diverge(record, format!("the recorded result was {was}, the replay's is {is}"));
         }
         let count = answer.ok().and_then(|done| done.count);
         if let (Some(was), Some(is)) = (record.result, count)
             && was != is
         {
-            self.diverge(record, format!("was {was} bytes, is {is}"));
+            self.diverge(
+                record,
+                format!("the recorded result was {was} bytes, the replay's is {is}"),
+            );
         }
     }
 
@@ -238,5 +242,5 @@ fn request_of(credentials: Credentials, record: &Record) -> Request {
 }
 
 fn outcome(errno: u32) -> String {
-    if errno == 0 { "done".to_owned() } else { errno_name(errno) }
+    if errno == 0 { "success".to_owned() } else { errno_name(errno) }
 }

@@ -1,4 +1,4 @@
-//! Records as columns, and one Parquet file of them: a single row group, always complete.
+//! Collects records in columns, and writes them as one Parquet file with a single row group.
 
 use std::io::Write;
 use std::sync::{Arc, LazyLock};
@@ -23,7 +23,8 @@ pub const ROWS_MAX: usize = 1 << 15;
 /// A segment is full when its names and data reach this many bytes.
 const BYTES_MAX: usize = 32 << 20;
 
-/// Columns whose values are rarely equal: differences need fewer bytes than a dictionary.
+/// Columns whose values are rarely equal. Delta encoding needs fewer bytes for them than a
+/// dictionary.
 const RISING: &[&str] = &["sequence", "start_ns", "duration_ns", "time_ns", "checksum"];
 
 /// The records of one segment, column by column.
@@ -107,12 +108,12 @@ impl Buffer {
     fn push(&mut self, cell: Cell) {
         self.levels.push(i16::from(cell != Cell::Null));
         match (&mut self.values, cell) {
-            // An unsigned column of 32 bits keeps the bits, as Parquet requires.
+            // Parquet stores an unsigned 32-bit number as the signed number with the same bits.
             (Values::Narrow(values), Cell::Number(bits)) => values.push(bits as i32),
             (Values::Wide(values), Cell::Number(bits)) => values.push(bits),
             (Values::Bytes(values), Cell::Bytes(bytes)) => values.push(bytes.into()),
-            // Nothing is stored for a null value. The macro in format.rs creates no cell of
-            // another type.
+            // Nothing is stored for a null value. Cells of another type do not occur: the macro in
+            // format.rs creates only cells of the column's type.
             _ => {}
         }
     }
@@ -144,7 +145,6 @@ impl Buffer {
     }
 }
 
-/// Returns the schema of every segment.
 pub(crate) fn schema() -> TypePtr {
     static SCHEMA: LazyLock<TypePtr> = LazyLock::new(|| Arc::new(make_schema()));
     Arc::clone(&SCHEMA)

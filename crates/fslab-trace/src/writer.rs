@@ -37,8 +37,8 @@ pub struct TraceWriter {
 }
 
 impl TraceWriter {
-    /// Begins a trace in an empty directory, which is made if it does not exist. Only the data mode
-    /// and the name mode of `metadata` are used.
+    /// Begins a trace in an empty directory, which is made if it does not exist. The fields
+    /// `segment`, `lost` and `closed` of `metadata` are ignored.
     ///
     /// # Errors
     /// [`Error::Unfit`] if the directory is not empty, and errors of the system.
@@ -59,7 +59,8 @@ impl TraceWriter {
             finished_bytes: 0,
             segment_bytes: 0,
         };
-        // Detects a directory without write permission now, not at the first record.
+        // Write an empty segment, so that missing write permission is detected now, not at the
+        // first record.
         writer.write(false)?;
         Ok(writer)
     }
@@ -125,8 +126,8 @@ impl TraceWriter {
         Ok(())
     }
 
-    /// Gives up the unsaved records of the segment. The next segment begins if a part of this one
-    /// is on disk.
+    /// Discards the unsaved records of the segment and counts them as lost. If a part of the
+    /// segment is on disk, the next one begins.
     pub fn give_up(&mut self) {
         self.metadata.lost += self.unsaved() as u64;
         if self.saved_rows > 0 {
@@ -160,8 +161,8 @@ impl TraceWriter {
             Ok(bytes)
         });
         if written.is_err() {
-            // An incomplete file would only take up space, and the disk may be full. The first
-            // error is returned.
+            // Remove the incomplete file, because the disk may be full. The first error is returned
+            // even if this fails.
             rustix::fs::unlinkat(&self.directory, UNFINISHED, AtFlags::empty()).ok();
         }
         self.segment_bytes = written?;

@@ -1,8 +1,8 @@
 //! The block or inode bitmap of a group, in a form that can be searched word by word.
 //!
 //! As on disk, a set bit marks a block or inode in use. Two summaries shorten most searches. One
-//! has a bit per word, which is set if the word has a free bit; the other is an upper bound of the
-//! longest free run.
+//! has a bit per word, which is set if the word has a free bit. The other is an upper bound for the
+//! length of the longest free run.
 
 use std::cell::Cell;
 use std::ops::Range;
@@ -42,7 +42,7 @@ impl Bitmap {
     }
 
     fn from_words(mut words: Box<[u64]>, length: u32) -> Self {
-        // Set the bits past the end, like the padding of a bitmap block.
+        // Mark the bits past the end as in use, so that no search returns them.
         if let (Some(last), rest @ 1..) = (words.last_mut(), length % WORD) {
             *last |= u64::MAX << rest;
         }
@@ -103,8 +103,8 @@ impl Bitmap {
         None
     }
 
-    /// Returns the end of the run of free bits that starts at `from`, at most `end`. The run may be
-    /// empty.
+    /// Returns the exclusive end of the run of free bits that starts at `from`, limited to `end`.
+    /// The run may be empty.
     #[must_use]
     #[inline]
     pub fn run_end(&self, from: u32, end: u32) -> u32 {
@@ -120,7 +120,7 @@ impl Bitmap {
         end.max(from)
     }
 
-    /// Returns the start of the run of free bits that ends before `end`. The run may be empty.
+    /// Returns the start of the run of free bits that ends just before `end`. The run may be empty.
     fn run_start(&self, end: u32) -> u32 {
         let mut at = end;
         while at > 0 {
@@ -156,8 +156,8 @@ impl Bitmap {
         None
     }
 
-    /// Returns the start of the first eight free bits that form an aligned byte, at or after the
-    /// byte that contains `from`.
+    /// Returns the first bit of the first entirely free byte of the bitmap. The search starts with
+    /// the byte that contains `from`.
     #[must_use]
     pub fn next_free_byte(&self, from: u32) -> Option<u32> {
         let first = (from / WORD) as usize;

@@ -14,7 +14,7 @@ use crate::types::{BlockNo, FileBlock};
 /// Whether scattered blocks are moved together while they are being written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Clustering {
-    /// Blocks are moved.
+    /// Scattered blocks are moved together.
     Smart,
     /// Blocks are left where the policy placed them.
     Dumb,
@@ -40,7 +40,7 @@ impl Clustering {
     }
 }
 
-/// A block that has been written to the cache.
+/// A block that has just been written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Written {
     /// The block's index in the file.
@@ -62,7 +62,7 @@ pub struct Cluster {
     last: Option<(u32, BlockNo)>,
 }
 
-/// Maximum size of a cluster in bytes, plus one block.
+/// Upper limit of a cluster in bytes; [`Cluster::blocks_max`] subtracts one block from it.
 const CLUSTER_BYTES: u32 = 65_536;
 
 impl Cluster {
@@ -106,7 +106,7 @@ impl Cluster {
         Ok(())
     }
 
-    /// Whether the cluster including this block may be moved.
+    /// Whether the cluster may be moved after this block is added to it.
     fn may_go_on(&self, block: &Written, in_order: bool) -> bool {
         let filled = self.last.map_or(0, |(last, _)| (last + 1).saturating_sub(self.start));
         self.length > 0 && block.ends_file && in_order && self.length > filled

@@ -1,8 +1,9 @@
 //! The policy of Linux ext2: goal blocks, reservation windows, and Orlov's rules for directories.
 //!
 //! While there is room, a file's blocks are contiguous, with each indirect block just before the
-//! data that it maps. Top-level directories go to random groups with few directories. Deeper
-//! directories are put near their parents until that group has its share.
+//! data that it maps. Each top-level directory goes to a group with the fewest directories; ties
+//! are broken at random. A deeper directory goes to its parent's group, or to the next group if
+//! that one has too many directories.
 
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64;
@@ -15,7 +16,6 @@ use crate::error::Result;
 use crate::geometry::Geometry;
 use crate::types::{BlockNo, FileBlock, GroupNo, InodeNo};
 
-/// The policy's declaration.
 pub(crate) const SPEC: PolicySpec = PolicySpec {
     name: "ext2",
     help: "Linux ext2: goal blocks, reservation windows, Orlov's rules for directories",
@@ -31,9 +31,9 @@ struct Ext2 {
     random: Pcg64,
 }
 
-/// Consecutive groups that are known to have no free inode. This is valid until an inode is freed.
-/// A directory with millions of names fills hundreds of groups; this avoids checking them again for
-/// each new name.
+/// Consecutive groups that had no free inode at the last search; valid until an inode is freed. A
+/// directory with millions of names fills hundreds of groups. The search for the next inode skips
+/// the groups recorded here.
 #[derive(Clone, Copy, Default)]
 struct FullGroups {
     first: u32,
@@ -60,7 +60,9 @@ impl Ext2 {
         near.unwrap_or_else(|| geometry.block_at(request.home, 0))
     }
 
-    /// Allocates blocks in one group, from the file's window if it has one or can get one.
+    /// Chooses blocks in one group. With `file`, only the file's window is searched. If the window
+    /// does not cover the goal or has no free block, a new one is chosen. Without `file`, the whole
+    /// group is searched.
     fn in_group(
         &mut self,
         space: &mut dyn Space,
@@ -98,7 +100,7 @@ impl Ext2 {
     }
 
     /// Searches the goal's group, then the other groups with more than half a window of free
-    /// blocks, wrapping around.
+    /// blocks, wrapping around. If that fails, searches all groups without a window.
     fn search(
         &mut self,
         space: &mut dyn Space,
@@ -111,8 +113,8 @@ impl Ext2 {
         let first = geometry.group_of(goal);
         let free = |space: &dyn Space, group| space.counts(group).blocks;
         let mut windowed = regular;
-        // Other groups need half a window of free blocks; without windows, any free block is
-        // enough.
+        // Other groups must have more than half a window of free blocks. Without a window, one free
+        // block is enough.
         let mut wanted = if regular { file.window.size() } else { 0 };
         if windowed && file.window.blocks().is_none() && free(space, first) < wanted {
             windowed = false;
@@ -138,8 +140,8 @@ impl Ext2 {
 }
 
 /// Finds a free run of up to `count` blocks in a range of a group, at or after the goal. Without a
-/// goal, the run may start anywhere; with `step_back`, it is extended by up to seven free blocks
-/// before it.
+/// goal, the run may start anywhere in the range. With `step_back`, such a run begins with up to
+/// seven free blocks before the one found.
 fn scan(
     space: &mut dyn Space,
     group: GroupNo,
@@ -166,7 +168,8 @@ fn scan(
     }))
 }
 
-/// Finds a nearby free bit, else the first of eight free bits, else any free bit.
+/// Finds a free bit before the next multiple of 64, else the start of an entirely free byte, else
+/// the first free bit.
 fn anywhere(bitmap: &super::Bitmap, start: u32, end: u32) -> Option<u32> {
     let near = start.next_multiple_of(64).min(end);
     bitmap
@@ -193,8 +196,9 @@ impl Averages {
 }
 
 impl Ext2 {
-    /// Chooses the group of the parent directory, else a group at a doubling distance. Directories
-    /// start this search at different groups.
+    /// Chooses the parent directory's group if it has free blocks and inodes. Otherwise tries
+    /// groups at doubling distances, starting at a group that depends on the parent. Finally takes
+    /// the next group with a free inode.
     fn group_for_file(&mut self, space: &dyn Space, parent: InodeNo) -> Option<GroupNo> {
         let geometry = space.geometry();
         let groups = geometry.groups;
@@ -235,8 +239,8 @@ impl Ext2 {
             let from = GroupNo(self.random.random_range(0..averages.groups));
             (from, least_used(space, &averages, from))
         } else {
-            // Choose the first group, starting with the parent's, that does not have too many
-            // directories.
+            // Starting with the parent's group, choose the first group that has enough free space
+            // and not too many directories.
             let geometry = space.geometry();
             let (blocks, inodes) = (geometry.blocks_per_group, geometry.inodes_per_group);
             let most_directories = averages.all.directories / averages.groups + inodes / 16;
@@ -278,7 +282,8 @@ fn least_used(space: &dyn Space, averages: &Averages, from: GroupNo) -> Option<G
         .map(|(group, _)| group)
 }
 
-/// Returns the number of directories that may be placed in a group before other inodes are.
+/// Returns the limit for the entries of `debts`: how many more directories than other inodes may be
+/// placed in a group.
 fn most_debt(geometry: &Geometry, all: &Counts) -> u8 {
     const BLOCK_COST: u32 = 256;
     const INODE_COST: u32 = 64;

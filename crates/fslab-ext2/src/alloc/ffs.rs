@@ -1,9 +1,9 @@
 //! The Fast File System of 4.4BSD-Lite2, without fragments and rotational tables.
 //!
 //! A new directory is placed in the group with the fewest directories among those with enough free
-//! inodes. A new file is placed in its directory's group. Blocks are placed contiguously. After the
-//! twelve direct blocks, and again after the blocks of each indirect block, the file switches to a
-//! group with at least average free space. This keeps a single file from filling a group.
+//! inodes. A new file is placed in its directory's group. Blocks are placed contiguously. The file
+//! switches to a group with at least average free space after the twelve direct blocks. It switches
+//! again after the blocks of each indirect block. This keeps a single file from filling a group.
 
 use super::hash_search::hash_search;
 use super::space::{Run, Space};
@@ -12,7 +12,6 @@ use crate::error::Result;
 use crate::geometry::Geometry;
 use crate::types::{BlockNo, GroupNo, InodeNo};
 
-/// The policy's declaration.
 pub(crate) const SPEC: PolicySpec = PolicySpec {
     name: "ffs",
     help: "4.4BSD: switches groups after 12 blocks and after the blocks of each indirect block",
@@ -22,9 +21,9 @@ pub(crate) const SPEC: PolicySpec = PolicySpec {
 /// The policy, with or without the switch to another group after the twelfth block.
 pub(crate) struct Ffs {
     switch_at_12: bool,
-    /// For each group, the start of a search for a block without a preference.
+    /// For each group, the position at which a search starts if no block is preferred.
     block_rotors: Vec<u32>,
-    /// For each group, the start of a search for an inode without a preference.
+    /// For each group, the position at which a search starts if no inode is preferred.
     inode_rotors: Vec<u32>,
 }
 
@@ -34,8 +33,8 @@ impl Ffs {
         Self { switch_at_12, block_rotors: vec![0; groups], inode_rotors: vec![0; groups] }
     }
 
-    /// Returns the preferred position for the block at `index` of a map; `before` is the map's
-    /// previous entry.
+    /// Returns the preferred group and block for the entry at `index` of a pointer array; `before`
+    /// is the previous entry.
     fn wish(
         &self,
         space: &dyn Space,
@@ -140,8 +139,8 @@ impl Policy for Ffs {
             if space.counts(group).blocks == 0 {
                 return Ok(None);
             }
-            // Use the preferred block, else the first free block after it or after the group's
-            // rotor, wrapping around.
+            // Take the first free block, wrapping around. The search starts at the preferred block,
+            // or at the group's rotor if no block is preferred.
             let geometry = *space.geometry();
             let wished = wish.block.filter(|_| preferred);
             let rotor = &mut self.block_rotors[group.0 as usize];

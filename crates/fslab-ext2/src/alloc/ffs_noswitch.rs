@@ -8,7 +8,6 @@
 use super::PolicySpec;
 use super::ffs::Ffs;
 
-/// The policy's declaration.
 pub(crate) const SPEC: PolicySpec = PolicySpec {
     name: "ffs-noswitch",
     help: "like ffs, but without switching groups after 12 blocks",

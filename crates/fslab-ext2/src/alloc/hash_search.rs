@@ -6,7 +6,8 @@ use crate::error::Result;
 use crate::geometry::Geometry;
 use crate::types::GroupNo;
 
-/// Returns the first result of `search`. Its last argument is `true` for the preferred group.
+/// Calls `search` for one group after another, in the order of FFS, and returns its first result.
+/// The last argument of `search` is `true` only for the preferred group.
 pub(crate) fn hash_search<T>(
     space: &mut dyn Space,
     preferred: GroupNo,
@@ -24,8 +25,8 @@ pub(crate) fn hash_search<T>(
     Ok(None)
 }
 
-/// Returns the groups after the preferred one: +1, +3, +7, and so on, then all from +2 on. The
-/// group at +1 is not searched again.
+/// Returns the groups to search after the preferred one: at distances 1, 3, 7 and so on, then at
+/// all distances from 2 on. The group at distance 1 is not repeated.
 fn others(geometry: &Geometry, preferred: GroupNo) -> impl Iterator<Item = GroupNo> + use<> {
     let groups = geometry.groups;
     let rest = (2..groups).map(move |step| (preferred.0 + step) % groups);

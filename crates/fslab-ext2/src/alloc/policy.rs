@@ -19,7 +19,7 @@ pub struct PolicySpec {
     pub build: fn(&Geometry, seed: u64) -> Box<dyn Policy>,
 }
 
-/// Chooses inodes and blocks.
+/// An allocation policy, which chooses inodes and blocks.
 ///
 /// # Errors
 /// Errors of reading a bitmap. If there is not enough space, the result is `None`.
@@ -39,25 +39,25 @@ pub trait Policy: Send {
         request: &BlockRequest,
     ) -> Result<Option<Run>>;
 
-    /// Returns the blocks that the policy prefers for a request, to move a cluster there.
+    /// Returns the preferred position for the blocks of a request. Used to move clusters.
     fn preference(&self, space: &dyn Space, request: &BlockRequest) -> Preference;
 
     /// Whether the policy places the first indirect block between the twelfth and the thirteenth
     /// block. If so, clusters that span it are not moved, because a reader would have to seek back
-    /// to the indirect block. FreeBSD has had this rule since it places the indirect block there;
-    /// 4.4BSD had neither.
+    /// to the indirect block. FreeBSD introduced this rule together with this placement; 4.4BSD had
+    /// neither.
     fn keeps_indirect_in_line(&self) -> bool {
         false
     }
 
-    /// Reports that an inode became free.
+    /// Notifies the policy that an inode became free.
     fn inode_freed(&mut self, _geometry: &Geometry, _inode: InodeNo) {}
 
-    /// Reports that a file is no longer being written, or that it was truncated.
+    /// Notifies the policy that a file is no longer being written, or that it was truncated.
     fn file_closed(&mut self, _file: &mut FileState) {}
 }
 
-/// A preference: a group, and optionally a block in it.
+/// The group, and optionally the block in it, at which a policy prefers to allocate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Preference {
     /// The group to search first.
@@ -67,7 +67,7 @@ pub struct Preference {
 }
 
 impl Preference {
-    /// Prefers the block after `block`, or the home group if that is past the end of the file
+    /// Prefers the block after `block`, or the home group if that block is past the end of the file
     /// system.
     #[must_use]
     pub fn behind(geometry: &Geometry, block: BlockNo, home: GroupNo) -> Self {
@@ -80,10 +80,10 @@ impl Preference {
     }
 }
 
-/// A new file that needs an inode.
+/// A request for the inode of a new file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct InodeRequest {
-    /// The directory in which it is created.
+    /// The directory in which the file is created.
     pub parent: InodeNo,
     /// Whether the new file is a directory.
     pub directory: bool,
@@ -92,27 +92,28 @@ pub struct InodeRequest {
     pub top_level: bool,
 }
 
-/// A file that needs blocks.
+/// A request for blocks of a file.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct BlockRequest {
     /// The group of the file's inode.
     pub home: GroupNo,
-    /// Whether it is a regular file.
+    /// Whether the file is a regular file.
     pub regular: bool,
-    /// The first block of the file to map.
+    /// The first file block that needs a device block.
     pub logical: FileBlock,
     /// Number of missing indirect blocks on the path to `logical`; they are placed before it.
     pub missing: u32,
-    /// Number of file blocks wanted, starting at `logical`; at least 1. All are unmapped, and their
-    /// pointers are in one array.
+    /// Number of file blocks wanted, starting at `logical`; at least 1. For
+    /// [`Policy::place_blocks`], all of them are unmapped, and their pointers are in one array.
     pub wanted: u32,
-    /// The index of `logical` in that array: the inode's own array, or an indirect block.
+    /// The index of the pointer to `logical` in its array, which is in the inode or in an indirect
+    /// block.
     pub index: u32,
-    /// The block that the previous entry of the array points to.
+    /// The block that the previous entry of that array points to.
     pub before: Option<BlockNo>,
-    /// The last nonzero pointer before the first missing one in the same array.
+    /// The last nonzero pointer before the first missing pointer, in the array that contains both.
     pub nearest: Option<BlockNo>,
-    /// The indirect block that contains this array.
+    /// The indirect block that contains the array of the first missing pointer.
     pub holder: Option<BlockNo>,
     /// The last block that the inode maps directly, if it is mapped.
     pub last_direct: Option<BlockNo>,
@@ -128,7 +129,7 @@ pub const DIRECT_BLOCKS: u32 = crate::format::DIRECT_BLOCKS as u32;
 pub struct FileState {
     /// For `ext2`: the last file block that was mapped, and its address.
     pub(super) last: Option<(FileBlock, BlockNo)>,
-    /// For `ext2`: the file's reservation.
+    /// For `ext2`: the file's reservation window.
     pub(super) window: Window,
     /// For `ffs`: the preference for the indirect blocks of the current request.
     pub(super) indirect: Option<Preference>,
@@ -137,8 +138,8 @@ pub struct FileState {
 }
 
 impl FileState {
-    /// Records that blocks of the file, starting at `logical`, were moved, so that later blocks
-    /// follow them.
+    /// Records that blocks of the file, starting at `logical`, were moved to `run`, so that later
+    /// blocks follow them.
     fn moved(&mut self, logical: FileBlock, run: Run) {
         if let Some((last, block)) = &mut self.last
             && let Some(distance) = last.0.checked_sub(logical.0)
@@ -151,8 +152,9 @@ impl FileState {
 
 /// Chooses new blocks for a cluster: the first free run in the preferred group, starting at the
 /// block preferred for the cluster's first block. If there is none, chooses the first free run in
-/// another group. `request` describes the cluster's first block; `old` contains the addresses of
-/// its first and last blocks. Updates the file state as if the cluster had been moved.
+/// another group. `request` describes the cluster's first block; `old` contains the current
+/// addresses of the cluster's first and last blocks. Updates the file state as if the cluster had
+/// been moved.
 ///
 /// # Errors
 /// Errors of reading a bitmap. The result is `None` if the cluster should not be moved.
@@ -164,7 +166,7 @@ pub(crate) fn place_cluster(
     old: (BlockNo, BlockNo),
 ) -> Result<Option<Run>> {
     let geometry = *space.geometry();
-    // The cluster spans groups because the policy switched them on purpose.
+    // Do not move a cluster that spans groups: the policy switched groups on purpose.
     if geometry.group_of(old.0) != geometry.group_of(old.1) {
         return Ok(None);
     }

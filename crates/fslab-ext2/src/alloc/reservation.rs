@@ -26,7 +26,7 @@ pub(crate) struct Window {
 }
 
 impl Window {
-    /// Returns the first to the last block of the window.
+    /// Returns the blocks of the window; `None` if the file has no window.
     pub(crate) fn blocks(&self) -> Option<RangeInclusive<u32>> {
         self.range.map(|(start, end)| start..=end)
     }
@@ -44,7 +44,8 @@ impl Window {
         self.hits += blocks;
     }
 
-    /// Whether a search from `goal`, or anywhere in the group without a goal, may use this window.
+    /// Whether a search in `group` may use this window: the window overlaps the group and contains
+    /// the goal, if there is one.
     pub(crate) fn covers(
         &self,
         geometry: &Geometry,
@@ -72,7 +73,6 @@ pub(crate) struct Windows {
 }
 
 impl Windows {
-    /// Discards a window.
     pub(crate) fn discard(&mut self, window: &mut Window) {
         if let Some((start, _)) = window.range.take() {
             self.by_start.remove(&start);
@@ -89,9 +89,9 @@ impl Windows {
         window.range = Some((start, end));
     }
 
-    /// Gives a file a new window. It begins in the group, at or after the goal, and contains a free
-    /// block. Returns `false` if there is no such window. Then the file has no window, unless its
-    /// old one continues in the next group.
+    /// Gives a file a new window, which begins in the group, at or after the goal, and contains a
+    /// free block. Returns `false` if there is no such window. The file then has no window, or
+    /// keeps its old one if that continues in the next group.
     pub(crate) fn renew(
         &mut self,
         space: &mut dyn Space,
@@ -103,8 +103,7 @@ impl Windows {
         let (first, last) = ends(&geometry, group);
         let mut from = goal.map_or(first, |goal| goal.0);
         if let Some((start, end)) = window.range {
-            // The rest of the window is in the next group and is still usable; the search will
-            // reach it.
+            // Keep a window that continues in the next group; the search will reach that group.
             if start <= last && end > last && from >= start {
                 return Ok(false);
             }
@@ -127,7 +126,8 @@ impl Windows {
         }
     }
 
-    /// Returns the first block from `from` to `last` that has `size` blocks before the next window.
+    /// Returns the first block, from `from` to `last`, at which a window of `size` blocks overlaps
+    /// no other window.
     fn gap(&self, from: u32, last: u32, size: u32) -> Option<u32> {
         let mut at = match self.by_start.range(..=from).next_back() {
             Some((_, end)) if *end >= from => end + 1,

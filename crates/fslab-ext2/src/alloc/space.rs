@@ -7,7 +7,8 @@ use crate::error::Result;
 use crate::geometry::Geometry;
 use crate::types::{BlockNo, GroupNo, InodeNo};
 
-/// Positions in groups. The block or inode must be in one.
+/// Conversions between numbers of blocks or inodes and positions in groups. Each block or inode
+/// that is passed must be in a group.
 impl Geometry {
     /// Returns the group that contains a block.
     #[must_use]
@@ -60,9 +61,9 @@ pub struct Counts {
 /// The free space of a file system, as a policy sees it.
 ///
 /// # Errors
-/// Errors of reading a bitmap from the store.
+/// Errors of reading a bitmap from the device.
 pub trait Space {
-    /// Returns the geometry, which numbers blocks and inodes.
+    /// Returns the geometry of the file system.
     fn geometry(&self) -> &Geometry;
 
     /// Returns the counts of a group.
@@ -94,8 +95,8 @@ impl Run {
     }
 }
 
-/// The free space of a simulated file system, for simulation and tests. Unused groups need no
-/// memory for bitmaps.
+/// The free space of a simulated file system, in memory, for simulations and tests. Groups that
+/// were never used need no memory for bitmaps.
 #[derive(Clone, Debug)]
 pub struct MemorySpace {
     geometry: Geometry,

@@ -1,4 +1,4 @@
-//! Compares each policy with a plain set of blocks and checks its characteristic layouts.
+//! Tests that each policy allocates no block twice, and that it produces its characteristic layout.
 
 use std::collections::HashSet;
 
@@ -47,7 +47,7 @@ pub(super) fn indirect_blocks(volume: &Volume, inode: InodeNo) -> Vec<BlockNo> {
     asked.iter().filter(|asked| asked.is_indirect).map(|asked| asked.block).collect()
 }
 
-/// A volume with a separate, simple record of allocated blocks.
+/// A volume, with the expected length of each file.
 struct Account {
     volume: Volume,
     files: Vec<(InodeNo, u32)>,
@@ -60,8 +60,8 @@ impl Account {
         Self { volume, files: Vec::new(), free_at_first }
     }
 
-    /// Checks that each block belongs to at most one file, that files have no metadata blocks, and
-    /// that the counts are right.
+    /// Checks that each block belongs to at most one file, that no file contains metadata blocks,
+    /// and that the free counts are right.
     fn check(&mut self) {
         let mut owned = HashSet::new();
         let geometry = *self.volume.space().geometry();
@@ -166,7 +166,8 @@ fn the_last_block_and_inode_of_a_volume_can_be_allocated() {
     }
 }
 
-/// A full group is searched again after one of its inodes was freed.
+/// The `ext2` policy skips groups that it recorded as full. Freeing an inode must discard that
+/// record.
 #[test]
 fn freed_inodes_of_a_full_volume_are_reused() {
     for spec in POLICIES {
@@ -238,7 +239,7 @@ fn ffs_noswitch_puts_the_indirect_block_in_line() {
     assert_eq!(indirect_blocks(&volume, inode)[0].0, blocks[11].0 + 1);
 }
 
-/// A cluster that spans the indirect block is not moved; the next cluster is moved as usual.
+/// The cluster that spans the indirect block is not moved, so the whole file stays contiguous.
 #[test]
 fn clusters_are_not_moved_across_an_indirect_block_in_line() {
     let spec = policy("ffs-noswitch").unwrap();
@@ -260,7 +261,7 @@ fn ext2_stays_in_its_group_with_indirect_blocks_before_data() {
     assert_eq!(groups_of(&volume, inode), [0]);
     let blocks = volume.blocks(inode);
     let breaks = blocks.windows(2).filter(|pair| pair[1].0 != pair[0].0 + 1).count();
-    assert_eq!(breaks, 2, "one for each array of indirect blocks");
+    assert_eq!(breaks, 2, "one before the data of each indirect block");
     assert_eq!(blocks[12].0, blocks[11].0 + 2);
     assert_eq!(blocks[12 + 256].0, blocks[12 + 255].0 + 3);
 }
@@ -296,7 +297,7 @@ fn ffs_spreads_directories_and_keeps_files_beside_them() {
         let file = volume.create(&file_in(directory)).unwrap().unwrap();
         assert_eq!(geometry.group_of_inode(file), geometry.group_of_inode(directory));
     }
-    // Group 0 has fewer free inodes than average: ten are reserved for the file system.
+    // Group 0 has fewer free inodes than average, because ten are reserved for the file system.
     assert_eq!(groups[..7], [1, 2, 3, 4, 5, 6, 7]);
 }
 
@@ -314,7 +315,7 @@ fn ext2_spreads_top_directories_and_keeps_others_near_parents() {
 }
 
 /// Fills a volume with small files, removes every other one, and writes a file into the gaps.
-/// Returns the number of places where the file is not contiguous.
+/// Returns the number of positions at which the file is not contiguous.
 fn breaks_in_gaps(name: &str, clustering: Clustering) -> usize {
     let mut volume = volume(policy(name).unwrap(), clustering, geometry(1, 4000), 1);
     let mut small = Vec::new();
@@ -346,9 +347,9 @@ fn smart_clustering_reduces_breaks() {
 }
 
 /// If the home group has at least average free space, FFS puts block 12 there, after its indirect
-/// block. Smart clustering treats the blocks as scattered and moves the end of the cluster, blocks
-/// 8 to 12, after both. Reading the file then needs three seeks; with dumb clustering it needs
-/// none.
+/// block. Smart clustering treats the blocks as scattered and moves blocks 8 to 12, the end of the
+/// cluster, past the indirect block. Reading the file then needs three seeks; with dumb clustering
+/// it needs none.
 #[test]
 fn smart_clustering_moves_the_blocks_around_an_indirect_block() {
     let geometry = Geometry { block_size: BlockSize::new(8192).unwrap(), ..geometry(2, 2048) };

@@ -17,7 +17,7 @@ use crate::geometry::Geometry;
 use crate::pointer_tree::{PointerPath, first_of_tree};
 use crate::types::{BlockNo, FileBlock, InodeNo};
 
-/// Files and their placements.
+/// A simulated file system: files with their inodes and blocks, but without data.
 pub struct Volume {
     space: MemorySpace,
     policy: Box<dyn Policy>,
@@ -31,7 +31,7 @@ struct File {
     blocks: Vec<BlockNo>,
     /// For each mapped block, its index in the file; empty for a file without holes.
     logical: Vec<u32>,
-    /// Indirect blocks in the order in which reading the file needs them.
+    /// Indirect blocks in the order in which a sequential reader needs them.
     indirect: Vec<Indirect>,
     state: FileState,
 }
@@ -40,7 +40,8 @@ struct File {
 struct Indirect {
     /// The index of the first file block that this indirect block maps, directly or through others.
     logical: u32,
-    /// 1 for an indirect block that points to data blocks.
+    /// 1 for an indirect block that points to data blocks, 2 for one that points to those, and so
+    /// on.
     level: u32,
     block: BlockNo,
 }
@@ -50,11 +51,11 @@ struct Indirect {
 pub struct Asked {
     /// The block's address.
     pub block: BlockNo,
-    /// Whether it is an indirect block instead of data.
+    /// Whether the block is an indirect block instead of a data block.
     pub is_indirect: bool,
 }
 
-/// Whether all blocks for a longer file were allocated.
+/// Whether a write could allocate all its blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Grown {
     /// All blocks were allocated.
@@ -111,7 +112,7 @@ impl Volume {
         self.file(inode).map(|file| file.logical.as_slice()).filter(|logical| !logical.is_empty())
     }
 
-    /// Returns the index after the last mapped block.
+    /// Returns the index of the file block after the last mapped one; 0 if no block is mapped.
     #[must_use]
     pub fn end(&self, inode: InodeNo) -> u32 {
         self.file(inode).map_or(0, File::end)
@@ -187,7 +188,7 @@ impl Volume {
         while let Some(hole) = file.hole_in(next..range.end) {
             let from = hole.start;
             let most = if self.places_one(file, from)? { 1 } else { hole.len() as u32 };
-            // Pointers cannot reach this block, so there is no space for it.
+            // A block past the triple-indirect tree cannot be mapped.
             let Some(path) = self.path(from) else { return Ok(Grown::NoSpace) };
             let request = file.request(self.space.geometry(), inode, &path, most);
             let Some(placed) = self.place(file, &path, request)? else {
@@ -198,8 +199,8 @@ impl Volume {
                 let is_at_end = file.end() == next;
                 for logical in from..next {
                     let is_full = logical + 1 < range.end || last_is_full;
-                    // The simulated writer writes blocks one by one, so later blocks can exist only
-                    // after the last one.
+                    // The simulated writer writes blocks one by one, so only the last one can have
+                    // existing blocks after it.
                     let is_last = logical + 1 == next;
                     let contiguous = if is_last { file.contiguous(logical) } else { 0 };
                     self.cluster(inode, file, logical, is_full && is_at_end, contiguous)?;
@@ -213,8 +214,8 @@ impl Volume {
         PointerPath::to(self.space.geometry().block_size, FileBlock(logical))
     }
 
-    /// Whether the next block of a file is placed in a request of its own. If it does not follow
-    /// its predecessor, it may be moved; later blocks should then follow its new address.
+    /// Whether a file block must be requested alone. With smart clustering, a block that does not
+    /// follow its predecessor may be moved; later blocks should follow its new address.
     fn places_one(&mut self, file: &File, logical: u32) -> Result<bool> {
         let last = logical.checked_sub(1).and_then(|before| file.block(before));
         let Some(last) = last.filter(|_| self.clustering == Clustering::Smart) else {
@@ -228,7 +229,7 @@ impl Volume {
     }
 
     /// Allocates the blocks of a request and the missing indirect blocks. Returns the number of
-    /// data blocks that the file got. `None` if there is no space; the file is then unchanged.
+    /// data blocks added to the file. `None` if there is no space; the file is then unchanged.
     fn place(
         &mut self,
         file: &mut File,
@@ -363,7 +364,8 @@ impl File {
                 self.last_in(logical - index..logical),
                 self.indirect_at(1, path.first_below(1)).filter(|_| path.levels() > 0),
             ),
-            // The inode itself points to the first missing block.
+            // All indirect blocks of the path are missing, so the first missing pointer is in the
+            // inode.
             missing if missing as usize == path.levels() => {
                 let root = (1..missing).rev().find_map(|level| self.root(geometry, level));
                 (root.or_else(|| self.last_in(0..DIRECT_BLOCKS)), None)
@@ -399,14 +401,14 @@ impl File {
         (1..=levels).find(has).map_or(levels, |level| level - 1)
     }
 
-    /// Returns the indirect block of a level whose first mapped block is `first`.
+    /// Returns the indirect block at `level` whose range starts at the file block `first`.
     fn indirect_at(&self, level: u32, first: u32) -> Option<BlockNo> {
         let from = self.indirect.partition_point(|one| one.logical < first);
         let here = self.indirect[from..].iter().take_while(|one| one.logical == first);
         here.into_iter().find(|one| one.level == level).map(|one| one.block)
     }
 
-    /// Returns the indirect block of a level that the inode points to.
+    /// Returns the indirect block at `level` that the inode points to.
     fn root(&self, geometry: &Geometry, level: u32) -> Option<BlockNo> {
         let first = u32::try_from(first_of_tree(geometry.block_size, level)).ok()?;
         self.indirect_at(level, first)
@@ -460,7 +462,7 @@ impl File {
         (start < end).then_some(start..end)
     }
 
-    /// Inserts newly mapped blocks, contiguous in the file, and new indirect blocks.
+    /// Adds newly mapped blocks, which are consecutive in the file, and new indirect blocks.
     fn insert(
         &mut self,
         first: u32,
@@ -489,7 +491,7 @@ impl File {
         let kept = self.place_of(count).unwrap_or_else(|place| place);
         self.logical.truncate(kept);
         let mut run: Option<Run> = None;
-        // Contiguous blocks are released together, which covers most blocks.
+        // Releasing contiguous blocks together is faster, and most blocks are contiguous.
         for block in self.blocks.drain(kept..) {
             match &mut run {
                 Some(run) if run.start.0 + run.length == block.0 => run.length += 1,
@@ -497,7 +499,8 @@ impl File {
             }
         }
         release_run(space, run);
-        // In a file with holes, the last indirect blocks may have no mapped block left.
+        // Compare with the end of the mapped blocks, not with `count`. In a file with holes,
+        // indirect blocks before `count` may have no mapped block left.
         let end = self.end();
         while let Some(indirect) = self.indirect.pop_if(|indirect| indirect.logical >= end) {
             release(space, indirect.block);
@@ -507,7 +510,8 @@ impl File {
 
 fn release_run(space: &mut MemorySpace, run: Option<Run>) {
     let Some(run) = run else { return };
-    // A run may span two groups only if groups contain no metadata.
+    // A run may span two groups if groups contain no metadata. Release the part of each group
+    // separately.
     let (_, group_last) = ends(space.geometry(), space.geometry().group_of(run.start));
     let here = run.length.min(group_last + 1 - run.start.0);
     let released = space.release(Run { length: here, ..run });
@@ -538,8 +542,8 @@ mod tests {
         Volume::new(MemorySpace::new(geometry, 40, 11), policy, Clustering::Smart)
     }
 
-    /// Writes at random offsets and compares the mapped blocks with a set. Finally everything is
-    /// free again.
+    /// Writes and truncates at random offsets, and compares the mapped blocks with a set. After the
+    /// file is removed, all its blocks must be free.
     #[test]
     fn a_sparse_file_maps_what_was_written_and_nothing_else() {
         use std::collections::BTreeSet;

@@ -17,7 +17,7 @@ use crate::types::{BlockNo, FileBlock};
 
 impl Volume {
     /// Records a block that was written up to its end. Before blocks are moved, `put_down` is
-    /// called to write their bytes to the device. The inode is changed but not stored.
+    /// called to write their bytes to the device. After a move, the inode is stored.
     pub(crate) fn written(
         &mut self,
         inode: &mut Inode,
@@ -75,7 +75,7 @@ impl Volume {
         Ok(run.blocks().last())
     }
 
-    /// Returns the slot of the pointer to a block; `None` if an indirect block is missing.
+    /// Follows a path to the slot of its last pointer; `None` if an indirect block is missing.
     fn follow_to_end(&self, inode: &Inode, path: &PointerPath) -> Result<Option<Reached>> {
         Ok(Some(self.follow(inode, path)?).filter(|reached| reached.depth == path.levels()))
     }
@@ -89,7 +89,7 @@ impl Volume {
         self.write_bytes(self.geometry().offset_of(run.start), &buffer)
     }
 
-    /// Changes the pointers of a file to the new blocks and frees the old blocks.
+    /// Makes the pointers of a file refer to the new blocks, and frees the old blocks.
     fn lead_to(&mut self, inode: &mut Inode, first: u32, old: &[BlockNo], run: Run) -> Result<()> {
         for ((logical, old), new) in (first..).zip(old).zip(run.blocks()) {
             let path = self.path(FileBlock(logical))?;

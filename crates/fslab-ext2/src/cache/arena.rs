@@ -32,7 +32,7 @@ impl Arena {
         Self { block_bytes, pieces: Vec::new(), free: Vec::new(), taken: 0 }
     }
 
-    /// Returns a free slot. It contains the bytes of its last use.
+    /// Returns a free slot. The slot contains the bytes of its last use.
     pub fn take(&mut self) -> Slot {
         if let Some(slot) = self.free.pop() {
             return slot;

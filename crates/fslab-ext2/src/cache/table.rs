@@ -1,6 +1,6 @@
-//! A table of block states, indexed by block number. It consists of rows of consecutive blocks,
-//! which are found by hashing. The blocks of a directory are mostly consecutive. So even for
-//! millions of names, the states need little memory and fit in the processor's cache.
+//! A table of block states, indexed by block number. It consists of rows of consecutive blocks. The
+//! rows are found by hashing. The blocks of a directory are mostly consecutive. So the states need
+//! little memory and fit in the processor's cache, even for millions of names.
 
 use std::collections::HashMap;
 

@@ -1,5 +1,5 @@
-//! The last passes. They compare the names found with the link counts, and the blocks and inodes in
-//! use with the bitmaps and all counts.
+//! The last two passes of the check. The fourth compares link counts with the names found. The
+//! fifth compares bitmaps and free counts with the blocks and inodes in use.
 
 use super::finding::{Problem, Subject};
 use super::image::Image;
@@ -43,8 +43,8 @@ pub(super) fn check_bitmaps(image: &mut Image) -> Result<()> {
     Ok(())
 }
 
-/// Compares the superblock's state with that of a clean file system. A difference is not damage,
-/// not even for e2fsck, but growing and shrinking require a clean state.
+/// Reports a superblock that is not in the state of a clean file system. Neither this check nor
+/// e2fsck treats an unclean state as damage, but growing and shrinking require a clean one.
 pub(super) fn check_state(image: &mut Image) {
     if image.superblock.has_stray_journal() {
         image.report.add(Subject::Superblock, None, Problem::StrayJournal);
@@ -58,7 +58,7 @@ pub(super) fn check_state(image: &mut Image) {
     }
 }
 
-/// Compares one of the superblock's counts. They are updated only by an unmount. e2fsck mentions a
+/// Compares one of the superblock's counts, which are updated only by an unmount. e2fsck mentions a
 /// difference but still reports the file system as clean.
 fn total(image: &mut Image, what: &'static str, stored: u32, counted: u32) {
     if stored != counted {

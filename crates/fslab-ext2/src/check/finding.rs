@@ -51,19 +51,19 @@ pub enum Problem {
     /// An entry of a directory is invalid.
     #[error("the entry at byte {offset}, for inode {target}, {what}")]
     Entry {
-        /// The inode that it refers to.
+        /// The inode that the entry refers to.
         target: InodeNo,
-        /// Its offset in its block, in bytes.
+        /// The offset of the entry in the block, in bytes.
         offset: u32,
         /// The flaw.
         what: Flaw,
     },
     /// `..` does not refer to the parent.
-    #[error("has '..' for inode {stored}, but its parent is inode {parent}")]
+    #[error("has a '..' that refers to inode {stored}, but its parent is inode {parent}")]
     Parent {
         /// The inode that `..` refers to.
         stored: InodeNo,
-        /// The directory that contains an entry for it.
+        /// The directory that contains an entry for this one.
         parent: InodeNo,
     },
     /// A file or directory is in use but has no path.
@@ -139,7 +139,7 @@ impl Problem {
     }
 }
 
-/// The part of the file system that a problem concerns.
+/// The part of the file system that a problem affects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Subject {
     /// The superblock.
@@ -155,15 +155,15 @@ pub enum Subject {
 /// One finding.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Finding {
-    /// The part of the file system concerned.
+    /// The affected part of the file system.
     pub subject: Subject,
     /// The problem.
     pub problem: Problem,
-    /// The device block concerned, if it is only one.
+    /// The affected device block, if there is exactly one.
     pub block: Option<BlockNo>,
     /// A path to the inode, if one exists.
     pub path: Option<Vec<u8>>,
-    /// Whether e2fsck does not search for this problem or does not report it as an error.
+    /// Whether e2fsck overlooks this problem or does not report it as an error.
     pub beyond_e2fsck: bool,
 }
 
@@ -203,7 +203,7 @@ pub struct Report {
     pub blocks: u32,
 }
 
-/// Maximum number of findings kept for a user.
+/// Maximum number of findings in a report for users.
 pub const FINDINGS_MAX: usize = 1000;
 
 impl Report {

@@ -28,7 +28,7 @@ pub(super) struct Image {
     pub(super) groups: Vec<Group>,
     pub(super) cache: BlockCache,
     pub(super) report: Report,
-    /// The blocks in use.
+    /// The blocks in use by metadata or by an inode that has been checked.
     claimed: Bitmap,
     /// The results for each inode, by inode number; index 0 is unused.
     pub(super) inodes: Vec<Known>,
@@ -37,7 +37,7 @@ pub(super) struct Image {
     pub(super) attributes: HashMap<BlockNo, (u32, u32)>,
     /// Indirect blocks, each with the inode that it belongs to.
     pub(super) tables: HashMap<BlockNo, InodeNo>,
-    /// The address after the last block of the bad blocks inode; 0 if it has none.
+    /// The address after the last block of the bad-blocks inode; 0 if it has none.
     pub(super) bad_end: u32,
     /// The features used by inodes.
     pub(super) used: HashSet<Feature>,
@@ -61,7 +61,7 @@ pub(super) struct Directory {
     pub(super) indexed: bool,
     /// The inode that `..` refers to.
     pub(super) dotdot: Option<InodeNo>,
-    /// The directory that has an entry for it.
+    /// The directory that contains an entry for this one.
     pub(super) parent: Option<InodeNo>,
 }
 
@@ -119,7 +119,8 @@ impl Image {
         !self.claimed.is_free(block.0)
     }
 
-    /// Records that an inode owns a block; returns `false` if it can't own that block.
+    /// Records that an inode owns a block. Reports a problem and returns `false` if the block can't
+    /// belong to a file or already has an owner.
     pub(super) fn claim(&mut self, no: InodeNo, pointer: u32) -> bool {
         let subject = Subject::Inode(no);
         let block = BlockNo(pointer);
@@ -134,13 +135,14 @@ impl Image {
         is_free
     }
 
-    /// Claims the first block without an owner; `None` if all blocks have one.
+    /// Claims the first block that is not in use; `None` if all blocks are in use.
     pub(super) fn take_unclaimed(&mut self) -> Option<BlockNo> {
         let block = self.claimed.next_free(0)?;
         self.claimed.take(block..block + 1).then_some(BlockNo(block))
     }
 
-    /// Returns the block and the offset of an inode in the inode table.
+    /// Returns the block of the inode table that contains an inode, and the inode's offset in that
+    /// block.
     pub(super) fn place_of_inode(&self, no: InodeNo) -> Option<(BlockNo, usize)> {
         Group::place_of_inode(&self.groups, self.geometry(), no)
     }

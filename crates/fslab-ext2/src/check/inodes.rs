@@ -16,18 +16,17 @@ use crate::xattr_region::{Region, reference_count};
 
 /// The inode that owns the blocks reserved for additional group descriptors.
 const RESIZE: InodeNo = InodeNo(7);
-/// The index of the pointer to these blocks in the inode's map.
+/// The index in that inode's map of its only pointer, which refers to a double-indirect block.
 const RESIZE_SLOT: usize = 13;
 /// The inode that owns the bad blocks.
 pub(super) const BAD_BLOCKS: InodeNo = InodeNo(1);
-/// `i_flags`: an inode placed by AFS. Kernels ignore it.
+/// `i_flags`: the flag of AFS inodes, which kernels ignore.
 const IMAGIC: u32 = 0x2000;
 /// The inode of the boot loader.
 const BOOT_LOADER: InodeNo = InodeNo(5);
 /// The inodes for user quotas, group quotas and the journal.
 const QUOTAS_AND_JOURNAL: [InodeNo; 3] = [InodeNo(3), InodeNo(4), InodeNo(8)];
 
-/// Checks every inode.
 pub(super) fn check(image: &mut Image) -> Result<()> {
     let geometry = *image.geometry();
     for group in image.all_groups() {
@@ -60,7 +59,8 @@ fn check_features(image: &mut Image) {
 fn check_inode(image: &mut Image, no: InodeNo, bytes: &[u8]) -> Result<()> {
     let Ok((raw, _)) = RawInode::ref_from_prefix(bytes) else { return Ok(()) };
     if no == RESIZE && image.superblock.has_compat(compat::RESIZE_INODE) {
-        // It owns the blocks reserved after the group descriptors.
+        // The reserved blocks of this inode have already been claimed as metadata. Only its
+        // double-indirect block remains.
         if raw.i_block[RESIZE_SLOT].get() != 0 {
             image.claim(no, raw.i_block[RESIZE_SLOT].get());
         }
@@ -76,7 +76,7 @@ fn check_inode(image: &mut Image, no: InodeNo, bytes: &[u8]) -> Result<()> {
             check_unused_reserved(image, no, raw);
         }
         let was_used = raw.i_mode.get() != 0 && !image.is_reserved(no);
-        // A small time is an inode number: the inode was in the orphan list.
+        // A small deletion time is the number of the next inode in the orphan list.
         let is_orphan = dtime != 0 && dtime < image.geometry().inodes();
         if is_orphan || (was_used && dtime == 0) {
             bad(image, no, Flaw::NotDeleted);
@@ -93,7 +93,7 @@ fn check_inode(image: &mut Image, no: InodeNo, bytes: &[u8]) -> Result<()> {
     check_used(image, no, raw, bytes)
 }
 
-/// Checks the inode of bad blocks: it has a map but neither a kind nor names.
+/// Checks the bad-blocks inode, which must have a block map but neither a mode nor links.
 fn check_bad_blocks(image: &mut Image, raw: &RawInode) -> Result<()> {
     let half_words = [raw.i_mode, raw.i_uid, raw.i_gid, raw.i_links_count];
     if half_words.iter().any(|word| word.get() != 0) || raw.i_file_acl_lo.get() != 0 {
@@ -107,9 +107,9 @@ fn check_bad_blocks(image: &mut Image, raw: &RawInode) -> Result<()> {
     Ok(())
 }
 
-/// Checks a reserved inode that should be unused, as in e2fsck: it has no blocks and no invalid
-/// size. The inodes of quotas and journal may have a mode but no names; the others may have names
-/// but no mode. There are two exceptions. The boot loader's inode may have any mode except a
+/// Checks, like e2fsck, that a reserved inode is unused: it must have no blocks and no invalid
+/// size. The inodes for quotas and the journal may have a mode but no links; the others may have
+/// links but no mode. There are two exceptions. The boot loader's inode may have any mode except a
 /// directory's, and the resize inode may be a regular file.
 fn check_unused_reserved(image: &mut Image, no: InodeNo, raw: &RawInode) {
     let has_names = raw.i_links_count.get() != 0 || raw.i_block[0].get() != 0;
@@ -190,7 +190,7 @@ fn check_used(image: &mut Image, no: InodeNo, raw: &RawInode, bytes: &[u8]) -> R
     check_blocks(image, &inode)
 }
 
-/// Counts gathered while walking an inode's pointers.
+/// The results of a walk through an inode's pointers.
 #[derive(Default)]
 struct Walk {
     /// The data blocks of a directory or symbolic link, in file order.

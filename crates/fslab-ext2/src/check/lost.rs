@@ -1,7 +1,7 @@
-//! Attaches files and directories without a name to `lost+found` as `#NUMBER`. Creates the
-//! directory if it is missing.
+//! Attaches files and directories without a name to `lost+found` as `#NUMBER`. Creates `lost+found`
+//! if it is missing.
 //!
-//! The directory is converted to linear form and grows as needed. Its blocks are filled in order,
+//! `lost+found` is converted to linear form and grows as needed. Its blocks are filled in order,
 //! and full blocks are not searched again.
 
 use std::collections::HashSet;
@@ -20,21 +20,22 @@ use crate::inode::Inode;
 use crate::pointer_tree::{PointerPath, Slot};
 use crate::types::{BlockNo, FileBlock, InodeNo};
 
-/// The name of the directory, which is in the root.
+/// The name of the directory, which is in the root directory.
 const NAME: &[u8] = b"lost+found";
 
-/// The state of the directory during one round of repair.
+/// The state of `lost+found` during one round of repair.
 pub(super) struct LostAndFound {
     /// `None` until the first use; the inner `None` means that the directory cannot be used or
     /// created.
     opened: Option<Option<Opened>>,
-    /// The creation time of the directory if it is missing.
+    /// The creation time of the directory, if it must be created.
     now: Timestamp,
 }
 
 struct Opened {
     no: InodeNo,
-    /// Existing names that begin with `#`, like the new names.
+    /// The existing names that begin with `#`. New names, which also begin with `#`, must differ
+    /// from them.
     taken: HashSet<Vec<u8>>,
     /// The index of the first directory block that may have room.
     first: usize,
@@ -45,7 +46,8 @@ impl LostAndFound {
         Self { opened: None, now }
     }
 
-    /// Attaches an inode; returns `false` if there is no directory or no space for the name.
+    /// Gives an inode a name in `lost+found`; returns `false` if there is no `lost+found` or no
+    /// space for the name.
     pub(super) fn attach(&mut self, image: &mut Image, no: InodeNo) -> Result<bool> {
         let Some(kind) = image.kind(no) else { return Ok(false) };
         if self.opened.is_none() {
@@ -66,7 +68,7 @@ impl Opened {
     fn lost_and_found(image: &mut Image, now: Timestamp) -> Result<Option<Self>> {
         let found = match find(image)? {
             Some((no, Some(FileKind::Directory))) => Some(no),
-            // The name belongs to something other than a directory.
+            // `lost+found` exists but is not a directory.
             Some(_) => None,
             None => make(image, now)?,
         };
@@ -129,7 +131,7 @@ impl Opened {
     }
 }
 
-/// Returns the inode and kind of the entry with this name in the root.
+/// Returns the inode and kind of the entry `lost+found` in the root directory.
 fn find(image: &Image) -> Result<Option<(InodeNo, Option<FileKind>)>> {
     let Some(root) = image.directories.get(&InodeNo::ROOT) else { return Ok(None) };
     for block in &root.blocks {
@@ -142,7 +144,7 @@ fn find(image: &Image) -> Result<Option<(InodeNo, Option<FileKind>)>> {
     Ok(None)
 }
 
-/// Creates the directory; `None` if there is no root, no free inode or no space for it.
+/// Creates `lost+found`; `None` if there is no root, no free inode or no space for it.
 fn make(image: &mut Image, now: Timestamp) -> Result<Option<InodeNo>> {
     let Some(mut root) = Opened::new(image, InodeNo::ROOT)? else { return Ok(None) };
     let Some(no) = free_inode(image)? else { return Ok(None) };
@@ -162,7 +164,7 @@ fn make(image: &mut Image, now: Timestamp) -> Result<Option<InodeNo>> {
     Ok(Some(no))
 }
 
-/// Builds the same inode as mkfs.
+/// Builds the inode of a new `lost+found`, with the same fields as in mkfs.
 fn new_directory(geometry: &Geometry, no: InodeNo, block: BlockNo, now: Timestamp) -> Inode {
     let mut map = [0; MAP_ENTRIES];
     map[0] = block.0;
@@ -174,7 +176,7 @@ fn new_directory(geometry: &Geometry, no: InodeNo, block: BlockNo, now: Timestam
     }
 }
 
-/// Returns an inode that is not in use, regardless of old bytes in it.
+/// Returns an inode that is not in use. It may contain bytes of a deleted file.
 fn free_inode(image: &Image) -> Result<Option<InodeNo>> {
     let geometry = image.geometry();
     for no in (geometry.first_inode.0..=geometry.inodes()).map(InodeNo) {
@@ -214,8 +216,9 @@ fn grow(image: &mut Image, no: InodeNo) -> Result<bool> {
     Ok(true)
 }
 
-/// Maps a block of a directory to a device block. Returns the number of added indirect blocks, or
-/// `None` if there is no space for them.
+/// Maps a block of a directory to a device block. Returns the number of added indirect blocks.
+/// `None` if there is no space for them, or if an indirect block on the path does not belong to the
+/// directory.
 fn map(image: &mut Image, no: InodeNo, index: u32, block: BlockNo) -> Result<Option<u32>> {
     let path = PointerPath::to(image.geometry().block_size, FileBlock(index));
     let Some(path) = path else { return Ok(None) };

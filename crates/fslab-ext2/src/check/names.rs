@@ -14,7 +14,6 @@ use crate::error::Result;
 use crate::flaw::Flaw;
 use crate::types::{BlockNo, InodeNo};
 
-/// Checks every directory.
 pub(super) fn check(image: &mut Image) -> Result<()> {
     let rules = image.rules();
     let numbers: Vec<InodeNo> = image.directories.keys().copied().collect();
@@ -76,7 +75,8 @@ impl AllNames {
     }
 }
 
-/// Finds names with these hashes that occur in two blocks. e2fsck checks each block separately.
+/// Reports names with these hashes that occur in two blocks. e2fsck overlooks them, because it
+/// checks each block separately.
 fn check_repeated(
     image: &mut Image,
     no: InodeNo,
@@ -117,7 +117,8 @@ fn check_index(image: &mut Image, no: InodeNo, directory: &Directory) -> Result<
             Subject::Inode(no),
             directory.blocks.get(block as usize).copied(),
             Problem::DirectoryBlock { block, what: flaw.what },
-            // e2fsck overlooks this flaw, although the kernel then does not find all names.
+            // e2fsck overlooks this flaw, although the kernel does not find all names in such an
+            // index.
             flaw.what == Flaw::HashUnreachable,
         );
     }
@@ -181,7 +182,8 @@ impl Page<'_> {
         (number == 1).then_some(target)
     }
 
-    /// Checks an entry; returns whether it refers to a file.
+    /// Checks an entry other than the first two of a directory. Returns whether it is in use and
+    /// has no flaw.
     fn check_entry(&mut self, image: &mut Image, entry: &Entry<'_>) -> bool {
         let Some(target) = entry.inode else { return false };
         let flaw = self.flaw_of_entry(image, entry, target);
@@ -231,7 +233,8 @@ impl Page<'_> {
 
     /// Records the parent of a directory; returns `false` if it already has a parent.
     fn adopt(&self, image: &mut Image, child: InodeNo) -> bool {
-        // While the entries of a directory are checked, that directory is not in the map.
+        // The directory whose entries are being checked is not in the map, so it can't become its
+        // own parent.
         match image.directories.get_mut(&child) {
             Some(directory) if directory.parent.is_none() => {
                 directory.parent = Some(self.no);
@@ -260,7 +263,7 @@ fn resolve_parents(image: &mut Image) {
             image.report.add(Subject::Inode(no), None, problem);
         }
         if !reaches_root(image, no, &mut reached) && parent.is_some() {
-            // A directory without a parent is reported with the link counts.
+            // A directory without a parent is reported by the check of link counts.
             image.report.add(Subject::Inode(no), None, Problem::Unattached);
         }
     }
@@ -273,7 +276,8 @@ fn reaches_root(image: &Image, no: InodeNo, reached: &mut HashMap<InodeNo, bool>
         if let Some(&known) = reached.get(&at) {
             break known;
         }
-        // Reaching this directory a second time would mean a cycle.
+        // Marked as not reached for now: if the directory is met again on the way up, there is a
+        // cycle.
         reached.insert(at, false);
         way.push(at);
         match image.directories.get(&at).and_then(|directory| directory.parent) {

@@ -1,4 +1,4 @@
-//! Finds a path for each inode with a finding.
+//! Finds a path for each inode that has a finding.
 
 use std::collections::{HashMap, HashSet};
 

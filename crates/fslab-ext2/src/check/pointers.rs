@@ -15,8 +15,8 @@ use crate::error::Result;
 use crate::pointer_tree::{self, Pointer, Slot, WHOLE_FILE, pointer, set_pointer};
 use crate::types::{BlockNo, InodeNo};
 
-/// The slots of the pointers to repair. They are searched once per inode and kept for only one
-/// inode, because damage can give a file thousands of them.
+/// The slots of the pointers to repair. Damage can give a file thousands of them, so they are
+/// searched only once per inode, and kept for only one inode at a time.
 pub(super) struct Places {
     wanted: HashMap<InodeNo, HashSet<u32>>,
     of: Option<InodeNo>,
@@ -24,7 +24,7 @@ pub(super) struct Places {
 }
 
 impl Places {
-    /// Selects the pointers in the findings.
+    /// Selects the pointers that the findings report.
     pub(super) fn of(findings: &[Finding]) -> Self {
         let mut wanted: HashMap<InodeNo, HashSet<u32>> = HashMap::new();
         for finding in findings {
@@ -39,7 +39,8 @@ impl Places {
         Self { wanted, of: None, found: HashMap::new() }
     }
 
-    /// Turns every pointer of an inode with this value into a hole; returns `false` if none has it.
+    /// Turns all pointers with this value in an inode into holes; returns `false` if there are
+    /// none.
     pub(super) fn clear(&mut self, image: &mut Image, no: InodeNo, pointer: u32) -> Result<bool> {
         let slots = std::mem::take(self.slots(image, no, pointer)?);
         for slot in &slots {
@@ -55,24 +56,26 @@ impl Places {
         no: InodeNo,
         pointer: u32,
     ) -> Result<bool> {
-        // The slot that comes first in the order of the map keeps the block.
+        // Change the last slot in file order, so that the first one keeps the block.
         let Some(slot) = self.slots(image, no, pointer)?.pop() else { return Ok(false) };
         let is_symlink = image.kind(no) == Some(FileKind::Symlink);
         if is_symlink && !matches!(slot, Slot::Inode(0)) {
-            // The target of a symbolic link is in its first block.
+            // A symbolic link needs only its first block, so another pointer becomes a hole.
             return set(image, no, slot, 0);
         }
         let Some(copy) = image.take_unclaimed() else { return Ok(false) };
         let bytes = image.cache.read(BlockNo(pointer))?;
         image.cache.modify(copy, Role::Map, |target| target.copy_from_slice(&bytes))?;
         if image.tables.contains_key(&BlockNo(pointer)) {
-            // The blocks under it may no longer be reachable, so the slots must be searched again.
+            // The shared block is an indirect block. Slots in it may no longer belong to this
+            // inode, so all slots must be searched again.
             self.of = None;
         }
         set(image, no, slot, copy.0)
     }
 
-    /// Returns the slots of a pointer, in the order of the map.
+    /// Returns the slots in an inode and its indirect blocks whose value is `pointer`, in file
+    /// order.
     fn slots(&mut self, image: &Image, no: InodeNo, pointer: u32) -> Result<&mut Vec<Slot>> {
         if self.of != Some(no) {
             self.found = search(image, no, self.wanted.entry(no).or_default())?;

@@ -61,8 +61,8 @@ fn repair_in_rounds(
     now: Timestamp,
     findings_max: usize,
 ) -> Result<Repaired> {
-    /// A repair can reveal further problems: for example, reattaching a directory makes other
-    /// directories reachable.
+    /// Number of rounds allowed for problems that only a repair reveals. For example, reattaching a
+    /// directory makes other directories reachable.
     const ROUNDS_MAX: usize = 16;
     let mut mended = Vec::new();
     let mut rounds = 0;
@@ -146,7 +146,7 @@ fn mend_inode(
     let Subject::Inode(no) = finding.subject else { return Ok(false) };
     match finding.problem {
         Problem::BadPointer(pointer) => places.clear(image, no, pointer),
-        // A bad block must not be copied to a good one.
+        // The bad-blocks inode must keep its blocks, and their content must not be copied.
         Problem::SharedBlock(_) if no == BAD_BLOCKS => Ok(false),
         Problem::SharedBlock(pointer) => places.copy_shared(image, no, pointer),
         Problem::Links { counted, .. } => {
@@ -217,8 +217,8 @@ fn mend_entry(image: &mut Image, finding: &Finding, target: InodeNo, offset: u32
     })
 }
 
-/// Frees the unreadable part of a directory block. If the block is readable, the problem is in its
-/// index.
+/// Frees the unreadable part of a directory block. If the whole block is readable, the problem is
+/// in the directory's index, which is dropped.
 fn mend_directory_block(image: &mut Image, no: InodeNo, block: Option<BlockNo>) -> Result<bool> {
     if let Some(block) = block
         && let Some(start) = unreadable_from(&image.cache.read(block)?)
@@ -287,7 +287,7 @@ mod tests {
     use crate::mkfs::{MkfsOptions, mkfs};
     use crate::volume::VolumeOptions;
 
-    /// The repair needs more than 16 rounds, because each round keeps only part of the findings.
+    /// The repair needs more than 16 rounds, because each round handles at most 10 findings.
     #[test]
     fn damage_beyond_the_findings_limit_is_repaired_in_rounds() {
         const FILES: u32 = 400;

@@ -3,7 +3,7 @@
 //! Shrinking uses the results of a check: the owner of each block and the inodes in use. First,
 //! everything past the new end is copied to free space before it. Then pointers, inodes and names
 //! are changed to refer to the copies. The superblock of the smaller file system is written last.
-//! Until then no old data is overwritten. After a power cut, a checker finds every file. Some
+//! Until then no old data is overwritten. After a power cut, a checker finds every file, but some
 //! blocks may be marked as in use without an owner.
 
 use std::collections::{BTreeMap, HashMap};
@@ -25,7 +25,7 @@ use crate::mkfs::cut_last_group;
 use crate::pointer_tree::{Pointer, Slot, WHOLE_FILE, set_pointer, walk};
 use crate::types::{BlockNo, GroupNo, InodeNo};
 
-/// Maximum number of bytes of changed metadata in memory; more are written.
+/// Maximum size of changed metadata in memory, in bytes. Beyond this, it is written to the device.
 const DIRTY_MAX: usize = 16 << 20;
 
 /// Shrinks a file system to at most `bytes` bytes. The size of the device does not change.
@@ -46,7 +46,7 @@ pub fn shrink(device: &Arc<dyn BlockDevice>, bytes: u64) -> Result<Resized> {
     }
     if image.superblock.has_compat(compat::RESIZE_INODE) {
         return Err(Error::BadParameters(
-            "it has blocks reserved for more descriptors (resize_inode); use resize2fs",
+            "it has blocks reserved for more group descriptors (resize_inode); use resize2fs",
         ));
     }
     let (before, after) = (*image.geometry(), smaller(image.geometry(), bytes)?);
@@ -78,8 +78,8 @@ struct Shrinking {
     image: Image,
     before: Geometry,
     after: Geometry,
-    /// New addresses of attribute and directory blocks. Several inodes may share an attribute
-    /// block.
+    /// The new address of each block moved so far. Several inodes may share an attribute block,
+    /// which is moved only once.
     blocks: HashMap<BlockNo, BlockNo>,
     inodes: BTreeMap<InodeNo, InodeNo>,
 }
@@ -253,7 +253,7 @@ impl Shrinking {
         self.settle()
     }
 
-    /// Changes names, `.` and `..` of moved inodes to their new numbers.
+    /// Replaces the numbers of moved inodes in all directory entries, including `.` and `..`.
     fn rename(&mut self) -> Result<()> {
         if self.inodes.is_empty() {
             return Ok(());
@@ -301,7 +301,8 @@ impl Shrinking {
             image.ok_or(Error::BadParameters("the smaller file system can't be read"))?;
         let state = image.superblock.raw().s_state.get() | STATE_CLEAN;
         image.superblock.raw_mut().s_state = state.into();
-        // The backup copies are only for repair; their counts are not kept up to date.
+        // The backup copies are written before the counts are rebuilt. The copies are only for
+        // repair, so their counts need not be up to date.
         let geometry = *image.geometry();
         let device = image.cache.shared_device();
         image.superblock.write_copies(&*device, &geometry, &image.groups)?;

@@ -18,7 +18,7 @@ use crate::types::InodeNo;
 pub struct EntryKind(pub u8);
 
 impl EntryKind {
-    /// Not stored: the file system has no `filetype` feature.
+    /// No kind, in file systems without the `filetype` feature.
     pub const UNKNOWN: Self = Self(0);
     /// A regular file.
     pub const REGULAR: Self = Self(1);
@@ -51,14 +51,14 @@ impl EntryKind {
     }
 }
 
-/// Length of a record before the name, in bytes.
+/// Length of a record's fields before the name, in bytes.
 pub(crate) const HEADER: usize = 8;
 /// Maximum length of a name, in bytes.
 pub(crate) const NAME_MAX: usize = 255;
 /// Minimum length of a record with a name, in bytes.
 pub(crate) const RECORD_MIN: usize = 12;
 
-/// Returns the bytes needed by a record for a name of `length` bytes.
+/// Returns the minimum size in bytes of a record for a name of `length` bytes.
 #[must_use]
 pub(crate) fn record_size(length: usize) -> usize {
     (HEADER + length).next_multiple_of(4)
@@ -80,7 +80,7 @@ pub struct Entry<'a> {
 }
 
 impl Entry<'_> {
-    /// Returns the bytes of this record that another record could use.
+    /// Returns the number of bytes in this record that a new record could use.
     #[must_use]
     pub(crate) fn room(&self) -> usize {
         if self.is_live() { self.length - record_size(self.name.len()) } else { self.length }
@@ -154,8 +154,8 @@ pub(crate) fn entry_at(block: &[u8], offset: usize) -> Checked<Entry<'_>> {
 }
 
 /// Decodes the length of a record. A record that fills a block of 64 KiB has a length that does not
-/// fit in 16 bits. In such blocks, the two low bits, unused in a multiple of 4, store the two
-/// highest bits; 0 or 65535 means the full block.
+/// fit in 16 bits. Every length is a multiple of 4. So in blocks of this size, the two low bits of
+/// the stored value contain the two highest bits of the length. 0 or 65535 means the full block.
 #[inline]
 fn decode_length(stored: u16, block_size: usize) -> usize {
     let stored = usize::from(stored);
@@ -195,8 +195,8 @@ pub(crate) fn put_dots(block: &mut [u8], own: InodeNo, parent: InodeNo, kind: En
     put(block, RECORD_MIN, rest, parent, kind, b"..");
 }
 
-/// Writes a free record. The word after its header becomes 0. Otherwise e2fsck may mistake a free
-/// block for an index node.
+/// Writes a free record. The word after the record's header becomes 0. Otherwise e2fsck may mistake
+/// a free block for an index node.
 pub(crate) fn put_free(block: &mut [u8], offset: usize, length: usize) {
     put_header(block, offset, length, InodeNo(0), 0, EntryKind::UNKNOWN);
     block[offset + HEADER..offset + RECORD_MIN].fill(0);
@@ -217,12 +217,10 @@ fn put_header(
     block[offset..offset + HEADER].copy_from_slice(&header.to_le_bytes());
 }
 
-/// Sets the length of a record.
 pub(crate) fn set_length(block: &mut [u8], offset: usize, length: usize) {
     block[offset + 4..offset + 6].copy_from_slice(&encode_length(length).to_le_bytes());
 }
 
-/// Sets the inode and kind of a record.
 pub(crate) fn set_inode(block: &mut [u8], offset: usize, inode: InodeNo, kind: EntryKind) {
     block[offset..offset + 4].copy_from_slice(&inode.0.to_le_bytes());
     block[offset + 7] = kind.0;
@@ -254,8 +252,8 @@ pub(crate) fn insert(
     Ok(())
 }
 
-/// Removes a record: the record before it takes its space; the first record of a block becomes
-/// free.
+/// Removes a record. Its space is added to the previous record; the first record of a block becomes
+/// a free record.
 ///
 /// # Errors
 /// Damage if the records differ from the expected ones; the block is then unchanged.
@@ -282,7 +280,7 @@ pub(crate) fn clear(block: &mut [u8], start: usize) {
     put_free(block, start, block.len() - start);
 }
 
-/// Returns the bytes that the live records of a block need without slack.
+/// Returns the number of bytes that the live records of a block need without slack.
 ///
 /// # Errors
 /// Damage if a record is damaged.
@@ -302,12 +300,13 @@ pub(crate) struct NewEntry<'a> {
 }
 
 impl NewEntry<'_> {
-    /// Returns the size of its record in bytes.
+    /// Returns the minimum size of the entry's record in bytes.
     pub(crate) fn size(&self) -> usize {
         record_size(self.name.len())
     }
 
-    /// Puts it into the first record with enough room; returns `false` if no record has.
+    /// Inserts the entry into the first record with enough room; returns `false` if there is no
+    /// such record.
     pub(crate) fn put_anywhere(&self, block: &mut [u8]) -> Checked<bool> {
         let room = Wanted::new(self.name).scan(block)?.room;
         match room {
@@ -381,22 +380,22 @@ pub(crate) struct Scan {
 pub(crate) struct Spot {
     pub(crate) inode: InodeNo,
     pub(crate) kind: EntryKind,
-    /// Its offset in its block, in bytes.
+    /// The offset of the record in its block, in bytes.
     pub(crate) offset: u32,
-    /// The offset of the record before it in the block.
+    /// The offset of the previous record in the block.
     pub(crate) previous: Option<u32>,
 }
 
-/// A name prepared for many comparisons. Most other names differ in length or in their last 4
-/// bytes.
+/// A name prepared for many comparisons. Comparing the length and the last 4 bytes first rejects
+/// most other names.
 #[derive(Clone, Copy)]
 pub(crate) struct Wanted<'a> {
     name: &'a [u8],
     tail: [u8; 4],
 }
 
-/// Reads every cache line of a block once. Records form a chain; in an uncached block, following it
-/// would wait for memory at every line.
+/// Reads every cache line of a block once, so that the lines are loaded in parallel. Following the
+/// chain of records in an uncached block would wait for each line in turn.
 #[inline]
 fn touch(block: &[u8]) {
     const LINE: usize = 64;

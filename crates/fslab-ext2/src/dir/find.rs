@@ -21,7 +21,8 @@ pub enum Search {
 pub struct Found {
     pub(crate) block: FileBlock,
     pub(crate) spot: Spot,
-    /// The path to the leaf that contains it, and its hash; `None` if no index was used.
+    /// The path to the leaf that contains the name, and the name's hash; `None` if no index was
+    /// used.
     pub(crate) leaf: Option<(Path, NameHash)>,
 }
 
@@ -43,24 +44,25 @@ impl Found {
 /// A position for a name that does not exist.
 #[derive(Clone, Copy, Debug)]
 pub struct Vacancy {
-    /// A block with room, and the offset of the record that has the room.
+    /// A block with room for the name, and the offset of the record that has the room.
     pub(crate) room: Option<(FileBlock, u32)>,
     /// The path to the first leaf for the name's hash, and that hash; `None` if no index was used.
     pub(crate) leaf: Option<(Path, NameHash)>,
 }
 
-/// Searches a directory for a name other than `.` and `..`. If the root of its index is damaged, it
-/// is searched block by block.
+/// Searches a directory for a name other than `.` and `..`. If the root of the index is damaged,
+/// the directory is searched block by block.
 ///
 /// # Errors
-/// [`crate::Error::Damaged`] if a block on the path is damaged; errors of the store.
+/// [`crate::Error::Damaged`] if a block on the path is damaged; errors of reading a block.
 pub fn find<B: DirectoryBlocks>(blocks: &B, name: &[u8]) -> Result<Search> {
     let wanted = Wanted::new(name);
     if !blocks.is_indexed() {
         return find_linear(blocks, &wanted);
     }
     match find_indexed(blocks, &wanted) {
-        // This is checked only after a failure, so that an undamaged index is not read twice.
+        // The root of the index is checked only after a failure, so that an undamaged root is not
+        // read twice.
         Err(Error::Damaged(_)) if !has_usable_index(blocks)? => find_linear(blocks, &wanted),
         answer => answer,
     }

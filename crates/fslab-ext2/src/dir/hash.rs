@@ -21,7 +21,7 @@ impl HashVersion {
     /// All functions.
     pub const ALL: [Self; 3] = [Self::Legacy, Self::HalfMd4, Self::Tea];
 
-    /// Decodes the stored byte of the superblock or a directory's root.
+    /// Decodes the byte that the superblock or a directory's root stores.
     #[must_use]
     pub fn from_code(code: u8) -> Option<Self> {
         Self::ALL.get(usize::from(code)).copied()
@@ -72,8 +72,8 @@ pub struct Hasher {
 }
 
 impl Hasher {
-    /// `signed` states whether names are hashed as signed characters. `seed` is the superblock's
-    /// `s_hash_seed` as four little-endian words.
+    /// Makes a hasher. `signed` states whether names are hashed as signed characters. `seed` is the
+    /// superblock's `s_hash_seed` as four little-endian words.
     #[must_use]
     pub fn new(version: HashVersion, signed: bool, seed: [u32; 4]) -> Self {
         let seed = if seed == [0; 4] { DEFAULT_SEED } else { seed };
@@ -104,7 +104,7 @@ impl Hasher {
     }
 }
 
-/// Widens a character as on the machine that made the image.
+/// Extends a character to 32 bits, treating it as signed or unsigned.
 fn widen(byte: u8, signed: bool) -> u32 {
     if signed { byte as i8 as u32 } else { u32::from(byte) }
 }
@@ -156,8 +156,8 @@ fn tea_mix(other: u32, sum: u32, left: u32, right: u32) -> u32 {
     (other << 4).wrapping_add(left) ^ other.wrapping_add(sum) ^ (other >> 5).wrapping_add(right)
 }
 
-/// Yields the parts of the name from each multiple of `step` to its end. The padding of a step
-/// depends on the length of its part up to the end of the name, not only on its own bytes.
+/// Yields the rest of the name from each multiple of `step`. A hash step reads only the first
+/// `step` bytes of its part, but pads them with the length of the whole part.
 fn parts(name: &[u8], step: usize) -> impl Iterator<Item = &[u8]> {
     (0..name.len()).step_by(step).map(|start| &name[start..])
 }

@@ -1,8 +1,9 @@
-//! The indexed form: growing and splitting, as in the kernel.
+//! Grows and splits the index of a directory, as the kernel does.
 //!
-//! A full leaf is split at half of its bytes, in hash order. Names with one hash may then be in
-//! both leaves, which the lowest bit of the new index entry records. A full index node is split at
-//! half of its entries. If every node on the path is full, the tree grows by a level at the root.
+//! A full leaf is split at half of its bytes, in hash order. Names with the same hash may then be
+//! in both leaves; the lowest bit of the new index entry records this. A full index node is split
+//! at half of its entries. If every node on the path is full, the tree grows by a level at the
+//! root.
 
 use fslab_vfs::Errno;
 
@@ -32,7 +33,7 @@ pub(crate) fn convert<B: DirectoryBlocksMut>(blocks: &mut B) -> Result<()> {
     blocks.set_indexed(true)
 }
 
-/// Fills a block with the live records among these.
+/// Fills a block with the live records among `entries`.
 pub(crate) fn pack<'a>(
     bytes: &mut [u8],
     entries: impl Iterator<Item = Checked<entry::Entry<'a>>>,
@@ -43,7 +44,8 @@ pub(crate) fn pack<'a>(
     Ok(())
 }
 
-/// Inserts a name into an indexed directory if no single record of its leaf has room.
+/// Inserts a name into an indexed directory in which no single record of the name's leaf has enough
+/// room.
 pub(crate) fn insert<B: DirectoryBlocksMut>(
     blocks: &mut B,
     hash: u32,
@@ -91,7 +93,7 @@ fn pack_and_put<B: DirectoryBlocksMut>(
 /// Moves the free space of a block to its end.
 fn pack_in_place(bytes: &mut [u8], block: FileBlock) -> Checked<()> {
     let old = bytes.to_vec();
-    // Steps that can fail come before the change.
+    // Everything that can fail is checked before the block is changed.
     entry::live_bytes(&old)?;
     if block.0 == 0 {
         dots(&old)?;
@@ -233,7 +235,7 @@ fn cut(records: &[Record], block_size: usize) -> usize {
     records.len() / 2
 }
 
-/// Moves the names of a tree with only one leaf back to block 0.
+/// Moves the names of an index with only one leaf back to block 0, and makes the directory linear.
 pub(crate) fn flatten<B: DirectoryBlocksMut>(blocks: &mut B, leaf: FileBlock) -> Result<()> {
     let root = FileBlock(0);
     let old = read_checked(blocks, leaf, |bytes| {

@@ -27,9 +27,9 @@ use crate::types::{FileBlock, InodeNo};
 const ROOT_TABLE: usize = 32;
 /// Offset of the table in a node, in bytes.
 const NODE_TABLE: usize = 8;
-/// Offset of the root's description of its tree, in bytes.
+/// Offset of the fields of [`RootInfo`] in the root, in bytes.
 const ROOT_INFO: usize = 24;
-/// Length of this description in bytes, as stored.
+/// Length of these fields in bytes, which the root also stores.
 const INFO_LENGTH: u8 = 8;
 /// Mask for the block number in an entry; the highest bits are reserved.
 const BLOCK_MASK: u32 = 0x0fff_ffff;
@@ -44,7 +44,7 @@ struct Slot {
 
 const _: () = assert!(size_of::<Slot>() == 8);
 
-/// The root's description of its tree.
+/// The fields of the root that describe its tree.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RootInfo {
     /// The directory's hash function.
@@ -127,7 +127,7 @@ impl<'a> Table<'a> {
         FileBlock(self.slots[at].block.get() & BLOCK_MASK)
     }
 
-    /// Returns the last entry whose hash is at most `hash`.
+    /// Returns the index of the last entry whose hash is at most `hash`.
     #[must_use]
     #[inline]
     pub fn search(self, hash: u32) -> usize {
@@ -248,8 +248,8 @@ impl<'a> TableMut<'a> {
         Ok(())
     }
 
-    /// Removes an entry. If it is the first, the second entry replaces it. Returns the hash of that
-    /// entry, which a first entry cannot store.
+    /// Removes an entry. If it is the first, the second entry becomes the first, which cannot store
+    /// a hash; its hash is returned.
     pub(crate) fn remove(&mut self, at: usize) -> Checked<Option<u32>> {
         if at >= self.count || self.count < 2 {
             return Err(Flaw::IndexChanged);
@@ -269,12 +269,10 @@ impl<'a> TableMut<'a> {
         Ok(())
     }
 
-    /// Appends entries.
     pub(crate) fn extend(&mut self, entries: &[(u32, FileBlock)]) -> Checked<()> {
         entries.iter().try_for_each(|&(hash, block)| self.insert_after(self.count - 1, hash, block))
     }
 
-    /// Sets the block that an entry points to.
     pub(crate) fn set_block(&mut self, at: usize, block: FileBlock) -> Checked<()> {
         self.slots.get_mut(at).ok_or(Flaw::IndexChanged)?.block = block.0.into();
         Ok(())

@@ -12,7 +12,7 @@ use crate::types::{FileBlock, InodeNo};
 ///
 /// # Errors
 /// `ENOSPC` if the directory cannot grow or the index is full; the directory is then unchanged.
-/// Also [`crate::Error::Damaged`] and errors of the store.
+/// Also [`crate::Error::Damaged`] and errors of reading or writing a block.
 pub fn insert<B: DirectoryBlocksMut>(
     blocks: &mut B,
     vacancy: &Vacancy,

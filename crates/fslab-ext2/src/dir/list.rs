@@ -4,7 +4,7 @@
 //! indexed. The position in such a listing is the hash of an entry, so splits, merges and moves of
 //! leaves do not affect it. Every entry that is not removed is listed exactly once, even if the
 //! directory has become linear meanwhile. A linear directory is listed by offset, as is one whose
-//! index has a damaged root; entries are never moved there.
+//! index has a damaged root. Entries of such directories are never moved.
 
 use fslab_vfs::Errno;
 
@@ -16,11 +16,12 @@ use crate::error::Result;
 use crate::flaw::Checked;
 use crate::types::{FileBlock, InodeNo};
 
-/// A position in a listing; [`Cookie::START`] is the beginning. Valid for `telldir`: below 2^63.
+/// A position in a listing; [`Cookie::START`] is the beginning. Cookies are below 2^63, so that
+/// they are valid for `telldir`.
 ///
 /// ```text
 /// by offset   0 and multiples of 4 below 2^62: offset of a record in the directory
-/// by hash     1: behind "."
+/// by hash     1: after "."
 ///             2^62 | hash, 31 bits | tie, 23 bits | rank, 8 bits: from this entry on
 /// ```
 ///
@@ -36,7 +37,7 @@ impl Cookie {
     const RANKS: u64 = 1 << 8;
     const TIE_BITS: u32 = 23;
 
-    /// Returns the first cookie of the names with the same hash and tie as this one.
+    /// Returns the cookie of the first name that has the same hash and tie as `name`.
     fn of_name(hasher: Hasher, name: &[u8]) -> Self {
         let hash = hasher.hash(name);
         let tie = u64::from((hash.minor ^ fold(name)) >> (32 - Self::TIE_BITS));
@@ -70,7 +71,7 @@ impl Cookie {
     }
 }
 
-/// Hashes a name to 32 bits (FNV-1a), for the hash function without a minor hash.
+/// Hashes a name to 32 bits (FNV-1a), because the legacy hash function has no minor hash.
 fn fold(name: &[u8]) -> u32 {
     name.iter().fold(0x811c_9dc5, |sum, &byte| (sum ^ u32::from(byte)).wrapping_mul(0x0100_0193))
 }
@@ -222,7 +223,8 @@ struct Item {
 }
 
 impl Gathered {
-    /// More than a leaf can contain; exceeded only if many leaves contain names with one hash.
+    /// Number of names that are kept after sorting, plus names with the same hash as the last of
+    /// them. No leaf contains as many.
     const MOST: usize = 1 << 15;
 
     fn clear(&mut self) {
@@ -230,8 +232,8 @@ impl Gathered {
         self.text.clear();
     }
 
-    /// Adds the names of a leaf, and names of the following leaves with the same hash as the
-    /// border. Such names must be sorted together.
+    /// Adds the names of a leaf. If names with its last hash continue in the following leaves, adds
+    /// these, too, because names with the same hash must be sorted together.
     fn add_leaf<B: DirectoryBlocks>(
         &mut self,
         blocks: &B,
@@ -360,7 +362,7 @@ pub struct InodeOrder {
     batch: usize,
     /// The start of each batch.
     starts: Vec<Cookie>,
-    /// The index of the batch in `names`.
+    /// The index of the batch whose names are in `names`.
     loaded: Option<usize>,
     names: Vec<Owned>,
 }
@@ -383,8 +385,8 @@ impl InodeOrder {
         Self { batch: batch.max(1), starts, loaded: None, names }
     }
 
-    /// Lists like [`list`]. A cookie is a position in inode order. It is valid as long as the
-    /// directory does not change, or within the same listing.
+    /// Does the same as [`list`], but in inode order. A cookie is a position in this order. It is
+    /// valid within the same listing; in another listing, only if the directory has not changed.
     ///
     /// # Errors
     /// The same as [`list`].
@@ -401,8 +403,8 @@ impl InodeOrder {
         }
         loop {
             let number = position / self.batch;
-            // The position may come from another listing; then the starts of earlier batches are
-            // found first.
+            // If the position comes from another listing, find the starts of the earlier batches
+            // first.
             while number >= self.starts.len() {
                 let last = self.starts.len() - 1;
                 if self.loaded == Some(last) {

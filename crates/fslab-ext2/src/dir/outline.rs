@@ -17,7 +17,7 @@ pub struct Branch {
     pub from: u32,
     /// Whether names with that hash begin in the previous block.
     pub continued: bool,
-    /// Whether it is a leaf.
+    /// Whether the block is a leaf.
     pub is_leaf: bool,
     /// For an index block, the number of entries; for a leaf, the bytes that its names need.
     pub used: usize,
@@ -28,7 +28,7 @@ pub struct Branch {
 /// Calls `visit` for every block of an indexed directory, parents before children.
 ///
 /// # Errors
-/// [`crate::Error::Damaged`] if the index is damaged; errors of the store.
+/// [`crate::Error::Damaged`] if the index is damaged; errors of reading a block.
 pub fn outline<B: DirectoryBlocks>(blocks: &B, visit: &mut dyn FnMut(Branch)) -> Result<()> {
     let levels = read_checked(blocks, FileBlock(0), |bytes| Ok(Table::of_root(bytes)?.0.levels))?;
     // The walk is limited to the number of blocks, so that it ends even if the index has a cycle.

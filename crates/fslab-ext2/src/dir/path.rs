@@ -46,12 +46,12 @@ pub(crate) struct Path {
 }
 
 impl Path {
-    /// Returns the path to the first leaf that can contain names with a hash.
+    /// Returns the path to the first leaf that can contain names with this hash.
     pub(crate) fn to_hash<B: DirectoryBlocks>(blocks: &B, hash: u32) -> Result<Self> {
         Self::descend(blocks, |_| hash).map(|(path, _)| path)
     }
 
-    /// Returns the path to the first leaf that can contain a name, and the name's hash.
+    /// Returns the path to the first leaf that can contain this name, and the name's hash.
     #[inline]
     pub(crate) fn to_name<B: DirectoryBlocks>(blocks: &B, name: &[u8]) -> Result<(Self, NameHash)> {
         let mut hash = NameHash { major: 0, minor: 0 };
@@ -103,7 +103,7 @@ impl Path {
         self.frames[self.levels - 1].child
     }
 
-    /// Returns the root's description of its tree.
+    /// Returns the fields of the root that describe its tree.
     pub(crate) fn info(&self) -> RootInfo {
         self.info
     }

@@ -3,7 +3,7 @@
 //! Two neighbouring leaves are merged if their names together fill at most half of a block. The
 //! entry of the emptied leaf is removed from the index. By the same rule, index nodes are merged
 //! and the tree loses levels. A freed block is overwritten with the directory's last block, whose
-//! parent is updated; then the directory is one block shorter. Names remain in hash order
+//! parent is updated. Then the directory is truncated by one block. Names remain in hash order
 //! throughout, so that concurrent listings miss none.
 
 use super::entry::{self, Entries};
@@ -17,8 +17,8 @@ use crate::error::Result;
 use crate::flaw::Flaw;
 use crate::types::FileBlock;
 
-/// Neighbours are examined only when the fill level of a leaf crosses a multiple of this fraction
-/// of a block, not for each removed name.
+/// Number of steps into which the fill level of a leaf is divided. Neighbours are examined only
+/// when the level falls below a step, not for each removed name.
 const STEPS: usize = 16;
 /// In directories of at most this many blocks, neighbours are examined for each removed name.
 const SMALL: u32 = 4;
@@ -36,7 +36,7 @@ pub struct Removed {
 ///
 /// # Errors
 /// [`crate::Error::Damaged`] if the name is no longer at the position where it was found; errors of
-/// the store. The directory is then unchanged.
+/// reading or writing a block. The directory is then unchanged.
 pub fn remove<B: DirectoryBlocksMut>(blocks: &mut B, found: &Found) -> Result<Removed> {
     let (offset, previous) = (found.spot.offset as usize, found.spot.previous);
     let shrinks = blocks.rules().shrink;
@@ -47,7 +47,7 @@ pub fn remove<B: DirectoryBlocksMut>(blocks: &mut B, found: &Found) -> Result<Re
             return Err(Flaw::RecordChanged);
         }
         let size = entry::record_size(entry.name.len());
-        // Steps that can fail come before the change.
+        // Everything that can fail is checked before the block is changed.
         let left = if shrinks { entry::live_bytes(bytes)? - size } else { usize::MAX };
         entry::remove(bytes, offset, previous.map(|previous| previous as usize))?;
         Ok(Removed { size, left })
@@ -57,8 +57,8 @@ pub fn remove<B: DirectoryBlocksMut>(blocks: &mut B, found: &Found) -> Result<Re
 /// Frees the space that a directory no longer needs after a name was removed.
 ///
 /// # Errors
-/// [`crate::Error::Damaged`] if the directory's index is inconsistent; errors of the store. The
-/// name remains removed.
+/// [`crate::Error::Damaged`] if the directory's index is inconsistent; errors of reading or writing
+/// a block. The name remains removed.
 pub fn give_back<B: DirectoryBlocksMut>(
     blocks: &mut B,
     found: &Found,
@@ -113,9 +113,9 @@ fn trim<B: DirectoryBlocksMut>(blocks: &mut B) -> Result<()> {
     if count < blocks.count() { blocks.shrink(count) } else { Ok(()) }
 }
 
-/// Whether the fill level of a leaf crossed a step in its lower half. The leaf lost `size` bytes
-/// and has `left` bytes. In a small directory no step must be crossed, and an empty leaf always
-/// qualifies.
+/// Whether the neighbours of a leaf are examined after a removal. The leaf lost `size` bytes and
+/// has `left` bytes. It must be at most half full, and its fill level must have fallen below a
+/// step. In a small directory, any fall is enough. An empty leaf always qualifies.
 fn is_worth_a_look<B: DirectoryBlocks>(blocks: &B, left: usize, size: usize) -> bool {
     let block_size = blocks.block_size().bytes();
     let step = block_size / STEPS;
@@ -166,14 +166,15 @@ fn unlink<B: DirectoryBlocksMut>(blocks: &mut B, path: &Path) -> Result<Vec<File
     Ok(freed)
 }
 
-/// Updates the stored hash of the first entry under these frames, which now begins at `hash`.
+/// Stores `hash` as the new lowest hash of the subtree under the frames `above`. First entries
+/// store no hash, so the lowest frame that follows another entry is changed.
 fn raise<B: DirectoryBlocksMut>(blocks: &mut B, above: &[Frame], hash: u32) -> Result<()> {
     let Some(level) = above.iter().rposition(|frame| frame.at > 0) else { return Ok(()) };
     let frame = &above[level];
     change_table(blocks, frame.block, level, |table| table.set_hash(frame.at, hash))
 }
 
-/// Moves the directory's last block into a freed block; the directory is then one block shorter.
+/// Moves the directory's last block into a freed block, and truncates the directory by one block.
 fn fill_gap<B: DirectoryBlocksMut>(blocks: &mut B, gap: FileBlock) -> Result<()> {
     let last = FileBlock(blocks.count() - 1);
     if gap != last {
@@ -219,7 +220,8 @@ fn owner_on_path(path: &Path, child: FileBlock) -> Option<Owner> {
     Some(Owner { block: frame.block, level, at: frame.at })
 }
 
-/// Returns a hash for the search: that of the block's first name, or of its second index entry.
+/// Returns a hash whose path leads to this block: that of the block's first name, or of its second
+/// index entry.
 fn hint<B: DirectoryBlocks>(blocks: &B, block: FileBlock) -> Result<Option<u32>> {
     let version = read_checked(blocks, FileBlock(0), |bytes| Ok(Table::of_root(bytes)?.0.version))?;
     let hasher = blocks.rules().hasher.with_version(version);
@@ -232,8 +234,8 @@ fn hint<B: DirectoryBlocks>(blocks: &B, block: FileBlock) -> Result<Option<u32>>
     })
 }
 
-/// Merges the node at `level` of the path to `hash` with a neighbour that has the same parent.
-/// Together they must fill at most half of a block.
+/// Merges the node at `level` of the path to `hash` with a neighbour that has the same parent. Both
+/// together must fill at most half of a block.
 fn join_nodes<B: DirectoryBlocksMut>(blocks: &mut B, hash: u32, level: usize) -> Result<()> {
     let path = Path::to_hash(blocks, hash)?;
     let Some([above, node]) = path.frames().get(level - 1..=level) else { return Ok(()) };
@@ -274,7 +276,8 @@ fn lower<B: DirectoryBlocksMut>(blocks: &mut B) -> Result<()> {
             return Ok(());
         }
         if info.levels == 0 {
-            // Open listings continue with the hash of this version.
+            // Open listings of a linear directory continue with the file system's hash function. So
+            // an index with another function is kept.
             let is_known = info.version == blocks.rules().hasher.version();
             return if is_known { flatten_if_small(blocks, child) } else { Ok(()) };
         }

@@ -1,4 +1,4 @@
-//! Compares directories in memory with a plain map of names.
+//! Tests directories in memory by comparing them with a plain map of names.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -222,7 +222,7 @@ fn no_space_in_the_middle_of_a_split_loses_nothing() {
     assert!(refused > 100, "{refused}");
 }
 
-/// Finds names with equal hashes by trial and error. This is cheap with the legacy hash function.
+/// Finds `want` names with the same hash among three million names.
 fn colliding(hasher: Hasher, want: usize) -> Vec<Vec<u8>> {
     let mut by_hash: std::collections::HashMap<u32, Vec<u32>> = std::collections::HashMap::new();
     for number in 0..3_000_000_u32 {
@@ -232,7 +232,7 @@ fn colliding(hasher: Hasher, want: usize) -> Vec<Vec<u8>> {
             return same.iter().map(|&number| name_of(number).into_bytes()).collect();
         }
     }
-    panic!("no {want} names of one hash among three million");
+    panic!("no {want} of three million names have the same hash");
 }
 
 fn name_of(number: u32) -> String {
@@ -243,7 +243,8 @@ fn name_of(number: u32) -> String {
 fn names_with_equal_hashes_are_found_across_leaves() {
     let rules = rules(HashVersion::HalfMd4, 2);
     let mut names = Vec::new();
-    // Four leaves of 1 KiB; some borders are between names with equal hashes.
+    // A leaf of 1 KiB has room for only four of these names, so some leaves end between names with
+    // the same hash.
     for want in [2, 3] {
         names.extend(colliding(rules.hasher, want));
     }
@@ -272,8 +273,8 @@ fn has_continuation(blocks: &VectorBlocks) -> bool {
     })
 }
 
-/// Names with equal legacy hashes: 240 times "p", then one of these numbers as eight digits. They
-/// were found by searching 2^31 numbers.
+/// Names with the same legacy hash: 240 times "p", then one of these numbers as eight hexadecimal
+/// digits. The numbers were found by a search through 2^31 numbers.
 const LEGACY_COLLISIONS: [u32; 9] = [
     0x0098_6d22,
     0x08c3_0f9d,
@@ -299,7 +300,7 @@ fn names_of_one_hash_over_many_leaves_are_listed_and_found() {
     for (number, name) in (1..).zip(&names) {
         pair.insert(name, number).unwrap();
     }
-    // Three such names fill a leaf.
+    // A leaf has room for only four such names, so an index entry must be marked as a continuation.
     assert!(has_continuation(&pair.blocks));
     pair.check();
     assert_eq!(pair.listed(1).len(), 409);
@@ -334,7 +335,7 @@ fn listing_returns_each_remaining_name_once_during_changes() {
             if taken == 0 {
                 break;
             }
-            // The directory alternately grows fivefold and shrinks again.
+            // The directory alternately grows and shrinks.
             for _ in 0..40 {
                 let name = format!("moves{}", random.random_range(0..4000)).into_bytes();
                 if (seen.len() / 300).is_multiple_of(2) {
@@ -417,7 +418,8 @@ fn damage_is_an_error_and_never_a_panic_or_a_hang() {
     for _ in 0..3000 {
         let mut bytes = whole.blocks.bytes.clone();
         for _ in 0..random.random_range(1..20) {
-            // Half of the damage is done to the first kilobyte, which contains the index.
+            // Half of the damage is done to the first kilobyte, which contains the root of the
+            // index.
             let end = if random.random_bool(0.5) { 1024 } else { bytes.len() };
             let at = random.random_range(0..end);
             bytes[at] = match random.random_range(0..3) {

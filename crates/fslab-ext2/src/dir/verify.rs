@@ -1,7 +1,7 @@
 //! Verifies an index: each block occurs in it once, and each name is in the leaf of its hash.
 //!
-//! It is stricter than e2fsck, which accepts names with one hash in two leaves even if the
-//! continuation bit is missing. Without that bit, the kernel does not search the second leaf.
+//! This check is stricter than e2fsck, which accepts names with the same hash in two leaves even if
+//! the continuation bit is missing. Without that bit, the kernel does not search the second leaf.
 
 use super::DirectoryBlocks;
 use super::entry::Entries;
@@ -23,7 +23,7 @@ pub struct IndexFlaw {
 /// Verifies an indexed directory and returns its flaws, at most [`FLAWS_MAX`].
 ///
 /// # Errors
-/// Errors of the store. Damage is part of the result.
+/// Errors of reading a block. Damage is part of the result.
 pub fn verify<B: DirectoryBlocks>(blocks: &B) -> Result<Vec<IndexFlaw>> {
     let mut walk = Walk::new(blocks);
     let root = walk.read(FileBlock(0), |bytes| {
@@ -46,7 +46,7 @@ pub fn verify<B: DirectoryBlocks>(blocks: &B) -> Result<Vec<IndexFlaw>> {
 /// Maximum number of flaws returned for one directory.
 pub const FLAWS_MAX: usize = 100;
 
-/// A range of hashes from `from` to `next`, with their continuation bits.
+/// A range of hashes from `from` to `next`; both include a continuation bit.
 #[derive(Clone, Copy)]
 struct Bounds {
     from: u32,

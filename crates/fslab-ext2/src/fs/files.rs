@@ -35,8 +35,7 @@ impl Ext2 {
             FileKind::Regular => {}
             FileKind::Directory => return Err(Errno::ISDIR.into()),
             FileKind::Symlink => return Err(Errno::LOOP.into()),
-            // Special files are opened by the sender of the request; the image stores only their
-            // names.
+            // The kernel opens special files itself; the image stores only their inodes.
             _ => return Err(Errno::NXIO.into()),
         }
         check_opening(&inode, mode)?;
@@ -145,7 +144,7 @@ impl Ext2 {
             return Err(Errno::PERM.into());
         }
         let answer = volume.write_data(&mut inode, offset, data);
-        // Indirect blocks may have been allocated before a failure.
+        // Store the inode even after a failure, because indirect blocks may have been allocated.
         volume.store_inode(&inode)?;
         let written = answer?;
         if written > 0 {
@@ -183,7 +182,7 @@ impl Ext2 {
         } else if mode.contains(FallocateMode::ZERO_RANGE) {
             volume.zero(&mut inode, within)
         } else if keep_size && end > inode.size {
-            // A checker could not distinguish such blocks from damage.
+            // A checker could not distinguish blocks past the end of the file from damage.
             Err(Errno::OPNOTSUPP.into())
         } else {
             volume.fill_holes(&mut inode, within)

@@ -10,7 +10,6 @@ use parking_lot::Mutex;
 use crate::dir::InodeOrder;
 use crate::types::InodeNo;
 
-/// All open handles.
 #[derive(Debug, Default)]
 pub(super) struct Handles {
     open: HashMap<u64, Open>,

@@ -1,5 +1,5 @@
-//! Tests for how long an fsync blocks readers, measured by the number of blocks and inodes that it
-//! marks.
+//! Tests how long an fsync blocks readers. The measure is the number of blocks and inodes that it
+//! marks during each exclusive hold of the lock.
 
 use std::cell::RefCell;
 use std::ops::{Add, Sub};

@@ -21,13 +21,14 @@ struct Subject {
 }
 
 impl Subject {
-    /// Returns the number of links that it adds to its parent: 1 for a directory, else 0.
+    /// Returns the number of links that this inode adds to its parent: 1 for a directory, else 0.
     fn links_above(self) -> i32 {
         i32::from(self.kind == FileKind::Directory)
     }
 }
 
-/// The name to move, and the inode that the new name refers to before, if any.
+/// The old name and its inode, the new name, and the inode that the new name referred to so far, if
+/// it existed.
 #[derive(Clone, Copy)]
 struct Move<'a> {
     from: NamePlace<'a>,
@@ -85,8 +86,8 @@ impl Volume {
         }
     }
 
-    /// Checks the target against the mode. Also checks that no directory is moved into itself and
-    /// that the target does not contain the source.
+    /// Checks that the mode permits the target. Also checks that no directory is moved into itself
+    /// and that the target does not contain the source.
     fn check_rename(&self, moving: Move<'_>, mode: RenameMode) -> Result<()> {
         let Move { from, source, to, target } = moving;
         let exchange = mode.contains(RenameMode::EXCHANGE);
@@ -120,7 +121,8 @@ impl Volume {
                 return Ok(at == ancestor);
             }
             let inode = self.inode(at)?;
-            // A removed directory may exist longer than its parent; it has no names.
+            // A removed directory that is still open may outlive its parent, so its `..` is not
+            // followed.
             if inode.links == 0 {
                 return Ok(false);
             }
@@ -173,9 +175,9 @@ impl Volume {
         left.inspect_err(|_| self.take_back(to, target))
     }
 
-    /// Restores the state before a new name was added, because the old name could not be removed.
-    /// Otherwise two names would share one counted link; after removing one name, the other would
-    /// refer to a reused inode.
+    /// Removes a new name again, because the old name could not be removed. Otherwise two names
+    /// would share one counted link. After the removal of one name, the other would refer to a free
+    /// or reused inode.
     fn take_back(&mut self, to: NamePlace<'_>, target: Option<Subject>) {
         let answer = match target {
             Some(target) => self.replace_name(to, target.no, target.kind),
@@ -238,7 +240,8 @@ impl Volume {
         answer.inspect_err(|error| self.trouble.log("can't complete an exchange of names", error))
     }
 
-    /// Updates an inode that has a new name in the same or another directory.
+    /// Updates the change time of a renamed inode, and the `..` of a directory that has a new
+    /// parent.
     fn moved(&mut self, subject: Subject, from: InodeNo, to: InodeNo) -> Result<()> {
         let mut inode = self.inode(subject.no)?;
         inode.changed = self.now;

@@ -22,8 +22,9 @@
 //!
 //! There is no closure if names or pointers were removed from one of its blocks, because other
 //! blocks must be written first. There is also none if a name may have replaced another. There is
-//! also none for a directory while a move of a name between blocks or directories is not on the
-//! device: the name must not exist twice. Without a closure, the caller flushes everything.
+//! also none for a directory while the device lacks a move of a name between its blocks or to or
+//! from another directory. Otherwise the name could exist twice. Without a closure, the caller
+//! flushes everything.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
@@ -91,15 +92,15 @@ impl Volume {
         let mut builder = Builder { volume: self, closure: Closure::default() };
         match builder.build(no) {
             Ok(is_whole) => Ok(is_whole.then_some(builder.closure)),
-            // Damage in a block that this fsync need not write must not make it fail.
+            // Damage in a block that the fsync need not write must not make the fsync fail.
             Err(Error::Damaged(_)) => Ok(None),
             Err(error) => Err(error),
         }
     }
 
-    /// Writes one step of a closure. The volume must not change between two steps. Each step
-    /// borrows the volume only shared, so other threads may read it. `written` lists the written
-    /// blocks, even after an error.
+    /// Writes one step of a closure. The volume must not change between two steps. Each step needs
+    /// only a shared borrow of the volume, so other threads may read it. `written` lists the
+    /// written blocks, even after an error.
     pub(crate) fn put_step(
         &self,
         closure: &Closure,
@@ -141,18 +142,19 @@ impl Volume {
         }
     }
 
-    /// Returns the pending inodes of a closure.
+    /// Returns the inodes of a closure that are recorded as not yet on the device.
     pub(crate) fn pending_of(&self, closure: &Closure) -> Vec<InodeNo> {
         let is_pending = |no: &InodeNo| self.order.pending.inodes.contains_key(no);
         closure.inodes.iter().copied().filter(is_pending).collect()
     }
 
-    /// Records that all steps of a closure are durable, so its inodes are no longer pending.
+    /// Records that these inodes of a closure, with their names, are durable.
     pub(crate) fn note_durable(&mut self, inodes: &[InodeNo]) {
         inodes.iter().for_each(|no| self.order.pending.deleted(*no));
     }
 
-    /// Writes the closure's inodes. Other inodes in the same blocks are written as on the device.
+    /// Writes the closure's inodes. Other inodes in the same blocks keep the bytes that they have
+    /// on the device.
     fn put_inodes_of(&self, closure: &Closure, written: &mut StepWritten) -> Result<()> {
         let size = self.geometry().inode_size as usize;
         let mut by_block: BTreeMap<BlockNo, Vec<Range<usize>>> = BTreeMap::new();
@@ -205,7 +207,8 @@ fn names_of_others(volume: &Volume, closure: &Closure, bytes: &[u8]) -> Option<V
             }
             continue;
         }
-        // The name of a renamed inode may have replaced a name that is on the device.
+        // The name of a renamed inode cannot be left out: it may have replaced a name that is on
+        // the device.
         pending.name.as_ref()?;
         if matches!(entry.name, b"." | b"..") {
             return None;
@@ -229,7 +232,8 @@ impl Builder<'_> {
             && self.can_be_written_apart()?)
     }
 
-    /// Adds an inode, its blocks and, if the name is not on the device, its name.
+    /// Adds an inode and its blocks. If its name is not on the device, also adds the name, and
+    /// continues with the parent directory.
     fn add(&mut self, no: InodeNo) -> Result<bool> {
         let mut at = no;
         loop {
@@ -296,7 +300,7 @@ impl Builder<'_> {
         Ok(is_whole)
     }
 
-    /// Returns the blocks of a directory that are missing on the device or older there.
+    /// Returns the blocks of a directory that the device lacks or has only in an older version.
     fn changed_blocks(&self, inode: &Inode) -> Result<Vec<BlockNo>> {
         let mut blocks = Vec::new();
         self.volume.walk(inode, &mut |block, place| {

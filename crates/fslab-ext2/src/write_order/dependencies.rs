@@ -3,8 +3,8 @@
 //! wait for each other, everything is flushed first.
 //!
 //! A name must be on the device at its new position before it is removed from the old one. This
-//! holds for renames, for link followed by unlink, and when directories split, merge or shrink. It
-//! also holds if the old directory is removed.
+//! holds for renames, for a link followed by an unlink, and when directory blocks are split, merged
+//! or freed. It also holds if the old directory is removed.
 //!
 //! The exception is an exchange of two names in different blocks: each block would have to be
 //! written before the other. Until the next sync, a power cut may leave one of the two inodes
@@ -47,7 +47,8 @@ impl Volume {
         self.order_departure(parent, from)
     }
 
-    /// Delays the removal of a name from this block until the name is elsewhere on the device.
+    /// Delays the removal of a name from the block `from` until the device has the name in another
+    /// block.
     fn order_departure(&mut self, parent: InodeNo, from: BlockNo) -> Result<()> {
         self.order.left.insert(parent);
         // Called before the name is removed, so that merging a block into this one takes the delay
@@ -55,8 +56,8 @@ impl Volume {
         self.cache.delay(from, 1)
     }
 
-    /// Orders the arrival of names in a directory block: it must be written before the blocks that
-    /// they leave.
+    /// Orders the arrival of names in a directory block. This block must be written before the
+    /// blocks from which the names are removed.
     pub fn order_arrival(&mut self, to: BlockNo) -> Result<()> {
         if self.is_late(to) {
             self.flush_within_operation()?;
@@ -65,16 +66,16 @@ impl Volume {
         Ok(())
     }
 
-    /// Whether the first of two directory blocks keeps the names of both in a merge: it does if it
-    /// is written no later than the second. A block that waits for names in the second block is
-    /// then also written after the first, so nothing needs to be written now.
+    /// Whether the first of two directory blocks keeps the names of both in a merge. It does if it
+    /// is written no later than the second. Blocks that must be written after the second are then
+    /// also written after the first. Nothing needs to be written now.
     pub fn keeps_names(&self, one: BlockNo, other: BlockNo) -> bool {
         self.cache.directory_role(one) <= self.cache.directory_role(other)
     }
 
     /// Orders the merging of a directory block's names into another block, which is written no
     /// later ([`keeps_names`](Self::keeps_names)). That block must be on the device before the
-    /// names are removed here.
+    /// names are removed from block `from`.
     pub fn order_join(&mut self, from: BlockNo, to: BlockNo) -> Result<()> {
         if self.cache.directory_role(to) >= Role::DirectoryLate(STEPS_MAX) {
             self.flush_within_operation()?;
@@ -120,8 +121,8 @@ impl Volume {
         Ok(Some(block))
     }
 
-    /// Orders the removal of a directory. Names that were moved out of it may not be elsewhere on
-    /// the device yet and must not be lost.
+    /// Orders the removal of a directory. Names that were moved out of it must first be on the
+    /// device at their new positions.
     pub fn order_removal(&mut self, no: InodeNo) -> Result<()> {
         if self.order.left.contains(&no) { self.flush_within_operation() } else { Ok(()) }
     }

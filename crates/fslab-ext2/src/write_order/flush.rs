@@ -1,10 +1,10 @@
 //! Writes all changes in an order such that, after a power cut at any point, a checker can repair
-//! the file system without losing files. This is soft updates (Ganger and Patt, OSDI 1994), with
-//! steps for all changes together instead of dependencies between individual changes.
-//! [`crate::write_order::closure`] writes a single file.
+//! the file system without losing files. The method is that of soft updates (Ganger and Patt, OSDI
+//! 1994), but with steps for all changes together instead of dependencies between individual
+//! changes. [`crate::write_order::closure`] writes a single file.
 //!
-//! 1. The superblock is no longer marked clean. If its orphan list is not empty, it begins with an
-//!    inode that is on the device and is not deleted in step 5.
+//! 1. The superblock is no longer marked clean. If its orphan list is not empty, the list begins
+//!    with an inode that is on the device and is not deleted in step 5.
 //! 2. New blocks and pointers ([`Role::Map`]), which the device does not refer to yet.
 //! 3. Inodes, which refer to the blocks of step 2. Inodes that lose names or blocks wait until
 //!    step 5.
@@ -40,8 +40,8 @@ pub(crate) enum FlushStep {
     Map,
     /// Step 3.
     Inodes,
-    /// Step 4: 0 for blocks that gain names, then the numbers of the steps in which blocks lose
-    /// them.
+    /// Step 4: first 0 for blocks that only gain names, then 1 to [`STEPS_MAX`] for blocks that
+    /// lose names.
     Directories(u8),
     /// Step 5.
     Late,
@@ -54,12 +54,12 @@ impl Volume {
     pub(crate) fn flush(&mut self) -> Result<()> {
         self.flush_within_operation()?;
         self.say_in_order()?;
-        // The superblock's mark that a check is due must become durable.
+        // A superblock that is not marked clean must become durable, so that a check is made.
         if self.says_clean { Ok(()) } else { self.barrier() }
     }
 
-    /// Does the same as [`flush`](Self::flush) within an operation, while the file system may be
-    /// inconsistent.
+    /// Does the same as [`flush`](Self::flush) in the middle of an operation, and therefore does
+    /// not mark the file system as clean.
     pub(crate) fn flush_within_operation(&mut self) -> Result<()> {
         let flushed = self.flush_steps().try_for_each(|step| {
             self.flush_step(step)?;
@@ -80,7 +80,6 @@ impl Volume {
         all.filter(move |_| is_due)
     }
 
-    /// Executes a step of a flush.
     pub(crate) fn flush_step(&mut self, step: FlushStep) -> Result<()> {
         match step {
             FlushStep::Begin => {
@@ -117,11 +116,12 @@ impl Volume {
         self.data_written.then(|| self.cache.shared_device())
     }
 
-    /// Records a flush of the device. Must be called before anything else is written.
+    /// Records the result of a device flush. Must be called before anything else is written.
     pub(crate) fn flushed(&mut self, answer: fslab_vfs::Result<()>) -> Result<()> {
-        // After a failed flush, some earlier writes may be lost; it is unknown which.
+        // A failed flush may have lost earlier writes, and it is unknown which, so a check is
+        // needed.
         answer.inspect_err(|_| self.trouble.note())?;
-        // Set only after a success, so that a failed flush is repeated.
+        // Cleared only after a success, so that a failed flush is repeated.
         (self.data_written, self.reuse_waits) = (false, false);
         Ok(())
     }
@@ -179,8 +179,8 @@ impl Volume {
     }
 
     fn write_late(&mut self) -> Result<()> {
-        // If an earlier step failed, this step is not reached: everything remains changed and is
-        // written next time.
+        // This step is reached only if all earlier steps succeeded. Otherwise everything remains
+        // changed and is written by the next flush.
         self.order.settled();
         for (block, _) in self.late_blocks()? {
             self.cache.set_role(block, Role::Inodes);
@@ -188,7 +188,8 @@ impl Volume {
         self.write_role(Role::Inodes)?;
         self.write_role(Role::MapLate)?;
         self.order.late_inodes.clear();
-        // The device may reorder bitmaps and inodes, because a check rebuilds bitmaps from inodes.
+        // The device may write bitmaps and inodes in any order, because a check rebuilds bitmaps
+        // from inodes.
         self.reuse_waits |= self.space.is_waiting();
         self.space.settle(&mut self.cache)?;
         self.write_role(Role::Bitmap)?;
@@ -199,7 +200,7 @@ impl Volume {
         self.order.late_inodes.keys().map(|no| self.place_of_bytes(*no)).collect()
     }
 
-    /// Writes the first copies of the descriptors and the superblock. The backup copies are only
+    /// Writes the primary copies of the descriptors and the superblock. The backup copies are only
     /// for repair; their counts are not updated, as in the kernel.
     fn write_counts(&mut self) -> Result<()> {
         if self.space.changed {
@@ -228,7 +229,7 @@ impl Volume {
     pub(crate) fn put_superblock(&self, clean: bool, orphan: u32) -> Result<Superblock> {
         let totals = self.space.totals();
         let now = self.now.seconds.clamp(0, i64::from(u32::MAX)) as u32;
-        // A copy is used because the superblock in memory must match the device if the write fails.
+        // Change a copy, because the superblock in memory must match the device if the write fails.
         let mut superblock = self.superblock.clone();
         let raw = superblock.raw_mut();
         let state = raw.s_state.get() & !STATE_CLEAN;

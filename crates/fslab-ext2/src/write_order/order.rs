@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use crate::cache::{Hashing, hashing};
 use crate::types::{BlockNo, InodeNo};
 
-/// Average memory that a name needs, in bytes.
+/// Assumed average memory for a name, in bytes.
 const NAME_BYTES: usize = 32;
 
 /// Changes that must reach the device after others.
@@ -19,7 +19,7 @@ pub(crate) struct Order {
     pub early_blocks: HashSet<BlockNo>,
     /// Inodes that gained an additional name, with the block of that name.
     pub linked: HashMap<InodeNo, BlockNo>,
-    /// Directories from which names were moved elsewhere.
+    /// Directories out of which names were moved since the last flush.
     pub left: HashSet<InodeNo>,
     /// Whether a flush within an operation failed. The operation failed with it, but may have made
     /// changes whose order needed that flush, so no other change begins before a flush succeeds.
@@ -92,8 +92,8 @@ impl PendingInodes {
         self.removed.insert((parent, hash));
     }
 
-    /// Whether a name was removed. May also be `true` for another name, because only hashes are
-    /// compared.
+    /// Whether a name was removed. May be `true` for a name that was not removed, because only
+    /// hashes are compared.
     pub(super) fn was_removed(&self, parent: InodeNo, name: &[u8]) -> bool {
         self.removed.contains(&(parent, self.removed.hasher().hash_one(name)))
     }

@@ -11,8 +11,8 @@ use crate::support::{Image, has_e2fsprogs, options};
 
 const NAMES: u32 = 2000;
 
-/// Offsets in an index root with values that make it unusable. They affect the hash function, the
-/// length of the root's fields, the levels, and the limit and count of the table.
+/// Offsets in the root of an index, with bytes that make the index unusable. They change the hash
+/// function, the length of the root's fields, the levels, and the limit and count of the table.
 const DAMAGE: [(&str, u64, &[u8]); 5] = [
     ("hash function", 28, &[9]),
     ("length of fields", 29, &[7]),
@@ -85,7 +85,7 @@ fn names_are_listed_and_found_despite_a_bad_index_root() {
         drop(client);
         ext2.shutdown().unwrap();
         assert!(std::fs::read(image.path()).unwrap() == before, "{what}: bytes changed");
-        // The damage is still reported.
+        // The check still reports the damage.
         assert!(!image.report().is_clean(), "{what}");
     }
 }

@@ -1,5 +1,5 @@
-//! Readers do not wait for the device during a sync. The tests fail if a sync holds the volume
-//! exclusively during a flush of the device, or if an fsync does so during its writes.
+//! Tests that readers do not wait for the device during a sync. The tests fail if a sync holds the
+//! volume exclusively during a flush of the device, or if an fsync does so during its writes.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -13,7 +13,7 @@ use parking_lot::{Condvar, Mutex};
 
 use crate::support::{Access, Watch, Watched, options};
 
-/// A device that calls these functions for each write and flush, to delay it.
+/// The functions that a device calls for each write and each flush, to delay them.
 struct Delays {
     write: Box<dyn Fn() + Send + Sync>,
     flush: Box<dyn Fn() + Send + Sync>,
@@ -78,7 +78,7 @@ fn reads_are_answered_while_the_device_is_flushed() {
         client.open(ino, OpenMode::empty()).unwrap(),
         client.open(other, OpenMode::READ_WRITE).unwrap(),
     );
-    // The first read of a new file changes its access time.
+    // The first read of a new file changes its access time, for which it would have to wait.
     reader.read(0, 1).unwrap();
     writer.write_all(0, &[8; 9000]).unwrap();
     let (meeting, changed) = &*state;
@@ -91,7 +91,7 @@ fn reads_are_answered_while_the_device_is_flushed() {
         meeting.lock().has_read = true;
         changed.notify_all();
     });
-    assert!(meeting.lock().has_met, "the reader was answered behind the flush");
+    assert!(meeting.lock().has_met, "the reader was answered only after the flush");
 }
 
 /// Waits for a read that begins and ends after the call. Returns whether one did within five
@@ -177,7 +177,8 @@ const FLUSH: Duration = Duration::from_millis(2);
 const RANKS: [usize; 3] = [500, 990, 999];
 const ROUNDS: usize = 5;
 
-/// Returns the times of reads at [`RANKS`], in microseconds, with this many other files dirty.
+/// Returns the percentiles [`RANKS`] of the times of reads, in microseconds. `others` is the number
+/// of other dirty files.
 fn slow_reads(kind: Writer, others: u32) -> [f64; 3] {
     let flushes = Arc::new(AtomicU64::new(0));
     let counter = Arc::clone(&flushes);
@@ -239,8 +240,8 @@ fn slow_reads(kind: Writer, others: u32) -> [f64; 3] {
     RANKS.map(|rank| times[times.len() * rank / 1000].as_secs_f64() * 1e6)
 }
 
-/// Formats the median with the lowest and highest of five values, which are its 94 % confidence
-/// interval.
+/// Formats the median of five values with the lowest and the highest, which form its 94 %
+/// confidence interval.
 fn told(mut values: [f64; ROUNDS]) -> String {
     values.sort_unstable_by(f64::total_cmp);
     format!("{:.2} [{:.2}, {:.2}]", values[ROUNDS / 2], values[0], values[ROUNDS - 1])

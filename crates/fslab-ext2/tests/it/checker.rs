@@ -1,4 +1,4 @@
-//! Compares the checker with e2fsck.
+//! Tests the checker and its repair, and compares their verdicts with those of e2fsck.
 
 use std::os::unix::fs::FileExt;
 use std::sync::Arc;
@@ -64,7 +64,7 @@ fn wrong_and_shared_pointers_are_repaired() {
     let mut pointer = [0; 4];
     file.read_exact_at(&mut pointer, map(one)).unwrap();
     // Damage the map of the other file: its block 0 becomes the first file's block, and block 1
-    // becomes invalid. Block 2 is in the inode table, and block 3 equals block 4. Its indirect
+    // becomes invalid. Block 2 is in the inode table, and block 3 equals block 4. The indirect
     // block becomes that of the first file.
     let mut fourth = [0; 4];
     file.read_exact_at(&mut fourth, map(other) + 16).unwrap();
@@ -85,7 +85,7 @@ fn wrong_and_shared_pointers_are_repaired() {
     }
     let engine = image.open();
     let client = Client::new(&engine);
-    assert!(client.contents(one).unwrap() == bytes, "of the first, nothing changed");
+    assert!(client.contents(one).unwrap() == bytes, "the first file is unchanged");
     let found = client.contents(other).unwrap();
     let mut expected = bytes.clone();
     expected[1024..2048].fill(0);
@@ -105,7 +105,7 @@ fn metadata_bytes(groups: &[Group], random: &mut Pcg64) -> u64 {
     let first = &groups[0];
     let block = 1024;
     match random.random_range(0..10) {
-        // Fields of the superblock that exist in this revision, except those that determine the
+        // The superblock's counts of free blocks and free inodes. Most other fields determine the
         // addresses of everything else.
         0 => 1024 + random.random_range(12..20),
         1 => u64::from(group.block_bitmap.0) * block + random.random_range(0..block),

@@ -1,5 +1,5 @@
-//! Tests clusters in the engine. Files written into gaps become contiguous and keep their content,
-//! and no space is lost.
+//! Tests clustering in the engine. Files written into gaps become contiguous and keep their
+//! content, and no space is lost.
 
 use fslab_ext2::alloc::{Clustering, POLICIES, PolicySpec};
 use fslab_ext2::{Ext2, MkfsOptions, Reuse, VolumeOptions};
@@ -8,8 +8,7 @@ use fslab_vfs_testing::client::Client;
 
 use crate::support::{Fault, FaultyDevice, Image, has, options};
 
-/// Number of blocks in the tested file; larger than the number that the inode and one indirect
-/// block map.
+/// Number of blocks in the tested file; more than the inode and one indirect block can map.
 const BLOCKS: usize = 400;
 const BLOCK: usize = 1024;
 
@@ -73,8 +72,8 @@ fn clusters_are_moved_together_and_keep_their_bytes() {
     for policy in POLICIES {
         for reuse in [Reuse::AfterFlush, Reuse::AtOnce] {
             let [smart, dumb] = Clustering::ALL.map(|one| pieces(policy, one, reuse));
-            // This policy places the indirect block between data blocks, and the blocks around it
-            // are not moved.
+            // `ffs-noswitch` places the indirect block between data blocks, and the blocks around
+            // it are not moved.
             let in_line = usize::from(policy.name == "ffs-noswitch");
             let told = format!("{}, {reuse:?}: {smart} and {dumb} pieces", policy.name);
             assert!((smart - in_line) * 2 < dumb, "{told}");

@@ -8,9 +8,9 @@ use fslab_vfs_testing::conformance::{Allowed, cases, run_one};
 
 use crate::support::options;
 
-const RESERVED: &str = "space behind the end of a file can't be told from damage";
+const RESERVED: &str = "a checker can't distinguish blocks past the end of a file from damage";
 const SMALL_MAP: &str = "pointers of small blocks reach 16 or 256 GiB";
-const SMALL_BLOCK: &str = "attributes have one block";
+const SMALL_BLOCK: &str = "extended attributes have at most one block";
 
 const ALWAYS: &[Allowed<'_>] = &[
     ("holes/reserving_can_keep_the_size", RESERVED),

@@ -1,5 +1,5 @@
-//! Images with random damage: every operation ends without a panic and within limits of time and
-//! memory.
+//! Tests images with random damage: every operation ends without a panic and within limits of time
+//! and memory.
 //!
 //! Half of the damage is done to arbitrary bytes, the other half to fields of the structures.
 //! Fields get plausible values: numbers of blocks in use, of metadata blocks, or near the end. A
@@ -29,14 +29,15 @@ use crate::script::Script;
 use crate::support::{NOW, in_memory, options, ran_within};
 
 const IMAGE_BYTES: u64 = 4 << 20;
-/// Number of damaged images; an environment variable overrides it.
+/// Default number of damaged images; the environment variable `FSLAB_EXT2_DAMAGES` overrides it.
 const CASES: u64 = 150;
 /// Maximum memory of the process in bytes, including images, caches and stacks.
 const MEMORY_MAX: u64 = 256 << 20;
-/// Seeds that failed: an indexed directory without blocks, which the checker treated as one with a
-/// root; and a file with very many bad pointers.
+/// Seeds that failed in earlier versions. With the first, an indexed directory has no blocks; the
+/// checker tried to read its root. With the second, a file has very many bad pointers.
 const FAILED_ONCE: [u64; 2] = [5_006_657, 192_289_837_198_697];
-/// Maximum processor time. Unlike wall-clock time, it does not depend on the machine's load.
+/// Maximum processor time for one image. Unlike wall-clock time, it does not depend on the
+/// machine's load.
 const TIME_MAX: Duration = Duration::from_secs(20);
 
 /// Returns the processor time that this thread has used.
@@ -53,7 +54,8 @@ fn sample(options: &MkfsOptions) -> Vec<u8> {
     let model = in_memory(IMAGE_BYTES * 4, options);
     {
         let (client, model) = (Client::new(&ext2), Client::new(&model));
-        // The largest writes do not fit in such a small image, and a few steps are enough.
+        // The largest writes of a full script do not fit in such a small image. A few steps are
+        // enough.
         Script::new(7).run_small(&client, &model, 60);
     }
     ext2.shutdown().unwrap();
@@ -147,7 +149,7 @@ impl Sample {
         }
     }
 
-    /// Returns a value that is plausible for the field.
+    /// Returns a random value that is plausible for some field.
     fn value(&self, random: &mut Pcg64) -> u32 {
         let blocks = self.bytes.len() / self.block;
         match random.random_range(0..8) {

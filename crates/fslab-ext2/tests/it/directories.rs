@@ -18,7 +18,7 @@ use rand_pcg::Pcg64;
 use crate::mounted::{Mounted, can_mount};
 use crate::support::{Image, has, options};
 
-/// Suffixes of names with equal legacy hashes (see the unit tests).
+/// Suffixes of names with equal legacy hashes (see the unit tests of `dir`).
 const LEGACY_COLLISIONS: [u32; 9] = [
     0x0098_6d22,
     0x08c3_0f9d,
@@ -49,7 +49,7 @@ fn random_name(random: &mut Pcg64) -> OsString {
     OsString::from_vec((0..length).map(|_| byte(random)).collect())
 }
 
-/// A directory on an image that both sides change alternately.
+/// A directory on an image that the engine and the kernel change alternately.
 struct Turns {
     image: Image,
     names: BTreeSet<OsString>,

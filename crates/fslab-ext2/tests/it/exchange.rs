@@ -124,7 +124,8 @@ impl Case {
                 return Err(format!("a name stands for {text}"));
             }
         }
-        // If one of them is in lost+found, the other has both names; a directory has only one.
+        // If one of two files is in lost+found, the other has both names. A directory has only one
+        // name.
         let names = named.iter().flatten().count();
         if !lost.is_empty() && names != if self.kind == Kind::File { 2 } else { 1 } {
             return Err(format!("{lost:?} is in lost+found, and {named:?} are the names"));

@@ -12,7 +12,7 @@ use crate::support::{Fault, FaultyDevice, options};
 /// Image size in bytes.
 const BYTES: u64 = 2 << 20;
 const BLOCK: usize = 1024;
-/// Larger than the number of flushes in one sync.
+/// Upper bound for the number of flushes in one sync.
 const FLUSHES_MAX: i64 = 20;
 
 #[test]
@@ -136,8 +136,8 @@ fn a_rename_that_fails_changes_no_name() {
     }
 }
 
-/// Damage in a block next to a name does not prevent removing the name and its inode. The image
-/// records the damage.
+/// Damage in one block of a directory does not prevent the removal of names in its other blocks.
+/// The image records the damage.
 #[test]
 fn names_beside_damage_can_be_removed_and_damage_is_recorded() {
     const NAMES: u32 = 60;
@@ -212,7 +212,6 @@ fn undeletable_removed_file_does_not_block_other_writes() {
     file.close().unwrap();
 }
 
-/// Reading succeeds even if an access time must be updated but changes can no longer be written.
 #[test]
 fn reading_succeeds_if_access_times_cannot_be_written() {
     let device = FaultyDevice::new(BYTES, &options(BLOCK as u32));

@@ -1,4 +1,4 @@
-//! Feature flags that are set when a feature is first used, in images made by other programs.
+//! Tests the feature flags that are set when a feature is first used.
 
 use std::sync::Arc;
 
@@ -46,7 +46,8 @@ fn ext_attr_and_large_file_features_are_set_on_first_use() {
     }
 }
 
-/// This order also holds if the superblock has been marked as in use for long.
+/// The flags are also written first if an earlier sync has already removed the clean mark from the
+/// superblock.
 #[test]
 fn feature_flags_are_on_the_device_before_their_first_use() {
     let device = Arc::new(MemoryDevice::new(8 << 20));
@@ -57,7 +58,7 @@ fn feature_flags_are_on_the_device_before_their_first_use() {
     device.write_at(1024, zerocopy::IntoBytes::as_bytes(&raw)).unwrap();
     let ext2 = Ext2::open(device.clone(), VolumeOptions::default()).unwrap();
     let client = Client::new(&ext2);
-    // A removed file that is still open prevents marking the image clean.
+    // A removed file that is still referenced prevents marking the image clean.
     let removed = client.file(Ino::ROOT, "removed", b"bytes").unwrap();
     client.unlink(Ino::ROOT, "removed").unwrap();
     assert!(client.contents(removed).is_ok());

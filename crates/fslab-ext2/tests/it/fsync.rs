@@ -1,5 +1,5 @@
-//! An fsync of one file writes few blocks, no matter how much else is dirty. The synced file
-//! survives every power cut.
+//! Tests the fsync of one file. It writes few blocks, no matter how much else is dirty, and the
+//! synced file survives every power cut.
 
 use std::cell::RefCell;
 use std::collections::HashSet;
@@ -120,8 +120,9 @@ fn fsync_of_a_new_file_writes_few_blocks_beside_many_dirty_inodes() {
     assert!(directory <= 8, "{directory} blocks");
 }
 
-/// Checks the state of a synced file on the device at all points after its fsync. Writes of other
-/// blocks may be in any order. `prepare` creates the durable state; `work` syncs a file.
+/// Cuts the power at all points after an fsync, with unflushed writes in any order, and checks each
+/// state with `look`. `prepare` creates the durable state, `work` syncs a file, and `afterwards`
+/// makes later changes.
 #[track_caller]
 fn survives(
     block: u32,
@@ -232,7 +233,8 @@ fn synced_files_in_new_directories_survive_power_cuts() {
 fn synced_file_shares_no_block_with_an_emptied_one() {
     // The file fills most of the volume, so the policy prefers its freed blocks.
     const ROOM: usize = 1_300_000;
-    // These blocks need no indirect blocks, so each fsync is independent of the truncation.
+    // Number of synced files. Each is small enough to need no indirect block, so its fsync is
+    // independent of the truncation.
     const KEPT: u32 = 30;
     let kept = vec![b'k'; 10_000];
     survives(
@@ -466,8 +468,8 @@ fn fsync_of_a_neighbour_writes_no_name_before_its_count_of_links() {
     );
 }
 
-/// A hole after an indirect block is durable with the file, although that indirect block is
-/// otherwise among the last to be written.
+/// A punched hole is durable after the fsync, although a flush writes indirect blocks that lose
+/// pointers among the last.
 #[test]
 fn synced_hole_behind_an_indirect_block_survives_power_cuts() {
     const HOLE: std::ops::Range<usize> = 20 * 1024..30 * 1024;
@@ -493,7 +495,8 @@ fn synced_hole_behind_an_indirect_block_survives_power_cuts() {
     );
 }
 
-/// After every fsync, the remaining names keep their offsets in a directory that shrinks in place.
+/// The directory shrinks in place, which moves its last block. The remaining names must survive a
+/// power cut after every fsync.
 #[test]
 fn fsync_of_a_shrinking_directory_keeps_the_names_that_stay() {
     const NAMES: u32 = 60;
@@ -562,8 +565,8 @@ fn fsync_of_a_directory_removes_old_names_of_moved_files() {
     );
 }
 
-/// A durable name is removed and created again. The device still has the old name in another block:
-/// the leaf was split in between, or an earlier block of a linear directory has room.
+/// A durable name is removed and created again. The device still has the old name in another block.
+/// The cause is a split of the leaf in between, or room in an earlier block of a linear directory.
 #[test]
 fn synced_name_that_was_removed_and_remade_exists_once() {
     const DURABLE: u32 = 30;

@@ -1,4 +1,4 @@
-//! Images without a free block, inode or link: operations fail, but no data is lost or damaged.
+//! Tests images without a free block or inode: operations fail, but no data is lost or damaged.
 
 use fslab_ext2::MkfsOptions;
 use fslab_vfs::{Errno, Ino, OpenMode};

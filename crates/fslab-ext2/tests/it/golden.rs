@@ -1,5 +1,5 @@
-//! Compatibility with earlier versions. mkfs still makes the same bytes. An image of the first
-//! version can be read and changed, and is left clean.
+//! Tests compatibility with earlier versions. mkfs still makes identical images. An image of the
+//! first version can be read and changed, and is left clean.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -72,7 +72,8 @@ fn fill(client: &Client<'_>) {
     client.mknod(Ino::ROOT, "null", 0o020_666, 0x103).unwrap();
 }
 
-/// Writes the golden file. Used only if there is none, or for a new version of the format.
+/// Writes the golden file. Used with `FSLAB_BLESS` if there is no such file, or for a new version
+/// of the format.
 fn make_the_golden_image() {
     let device = Arc::new(MemoryDevice::new(IMAGE_BYTES));
     mkfs(&*device, &MkfsOptions { block_size: BlockSize::MIN, now: NOW, ..options(1024) }).unwrap();

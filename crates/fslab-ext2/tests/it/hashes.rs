@@ -1,4 +1,4 @@
-//! Compares name hashes with debugfs.
+//! Compares name hashes with those of debugfs.
 
 use std::io::Write;
 use std::process::{Command, Stdio};

@@ -1,4 +1,5 @@
-//! The restrictions of `chattr +i` and `+a`: the engine returns the same errors as the kernel.
+//! Tests the restrictions of `chattr +i` and `+a`: the engine returns the same errors as the
+//! kernel.
 
 use fslab_vfs::{
     Errno, FallocateMode, FileSystem, HostFs, HostOptions, Ino, OpenMode, RenameMode, Result,

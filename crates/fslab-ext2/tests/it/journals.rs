@@ -1,4 +1,4 @@
-//! Images with unknown features are read if that is safe, and are never changed.
+//! Tests images with unknown features: they are read if that is safe, and never changed.
 
 use std::sync::Arc;
 
@@ -70,7 +70,8 @@ fn images_with_a_journal_are_read_and_never_changed() {
     assert_refused(&image, "has_journal");
     assert_readable(&image, "has_journal");
     image.check("never changed");
-    // The image also has a wrong link count; repair would correct it if it were allowed to.
+    // The image also has a wrong link count; repair would correct the count if it were allowed to
+    // change the image.
     image.debugfs(&["sif <2> links_count 9"]);
     assert_refused(&image, "has_journal");
     image.debugfs(&["sif <2> links_count 3", "feature needs_recovery"]);

@@ -16,7 +16,8 @@ use crate::directories::collisions;
 use crate::script::{Script, compare};
 use crate::support::{Image, has, options};
 
-/// Number of scripts per block size; an environment variable overrides it.
+/// Default number of scripts per block size; the environment variable `FSLAB_EXT2_SCRIPTS`
+/// overrides it.
 const SCRIPTS: u64 = 4;
 const ROUNDS: u32 = 3;
 const IMAGE_BYTES: u64 = 96 << 20;
@@ -53,7 +54,8 @@ fn with_engine(image: &Image, work: impl FnOnce(&Client<'_>)) {
     let ext2 = image.open();
     let client = Client::new(&ext2);
     work(&client);
-    // The client's references keep removed files as orphans, which e2fsck would report.
+    // Drop the client first: its references keep removed files as orphans, which e2fsck would
+    // report.
     drop(client);
     ext2.sync().unwrap();
     image.check("after sync, while open");

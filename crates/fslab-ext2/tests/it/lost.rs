@@ -1,4 +1,4 @@
-//! Repair attaches all files and directories without a name to lost+found.
+//! Tests that repair attaches all files and directories without a name to lost+found.
 
 use std::collections::BTreeMap;
 
@@ -22,8 +22,8 @@ fn fill(client: &Client<'_>, name: &str, files: u32) -> BTreeMap<String, Vec<u8>
     made
 }
 
-/// Clears the inode of the directory `names`, repairs the image, and checks that all entries are
-/// found.
+/// Clears the inode of the directory `names`, repairs the image, and checks that all entries are in
+/// lost+found.
 #[track_caller]
 fn assert_all_attached(image: &Image, made: &BTreeMap<String, Vec<u8>>) {
     image.debugfs(&["clri names"]);
@@ -122,7 +122,7 @@ fn files_are_attached_to_an_indexed_lost_and_found() {
     });
 }
 
-/// The root may have an index and only full blocks.
+/// In one case, the root has an index, and its blocks are full.
 #[test]
 fn a_missing_lost_and_found_is_made() {
     if !has_e2fsprogs() {

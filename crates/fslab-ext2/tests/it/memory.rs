@@ -1,4 +1,4 @@
-//! The memory needed for a simulated volume depends on its files, not on its size.
+//! Tests that the memory needed for a simulated volume depends on its files, not on its size.
 
 use fslab_ext2::alloc::volume::{Grown, Volume};
 use fslab_ext2::alloc::{Clustering, InodeRequest, MemorySpace, POLICIES, PolicySpec, Space};

@@ -11,7 +11,7 @@ fn agrees(options: &MkfsOptions) {
     let make = || Box::new(in_memory(64 << 20, options)) as Box<dyn FileSystem>;
     let mut config = ModelConfig::from_environment(150);
     config.left_out.push(LeftOut {
-        reason: "space behind the end of a file can't be told from damage",
+        reason: "a checker can't distinguish blocks past the end of a file from damage",
         covers: |operation| {
             matches!(operation, Operation::Fallocate { mode, .. }
                 if mode.contains(FallocateMode::KEEP_SIZE)

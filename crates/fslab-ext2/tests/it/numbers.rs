@@ -1,4 +1,4 @@
-//! Access to inodes by number only, as for file handles.
+//! Tests access to inodes by number only, as with file handles.
 
 use fslab_ext2::{Ext2, MkfsOptions};
 use fslab_vfs::{Entry, Errno, FileSystem, Ino, Name, Result};
@@ -57,7 +57,8 @@ fn inode_numbers_resolve_to_files() {
 #[test]
 fn inode_numbers_without_a_file_are_stale() {
     let image = Image::new(BYTES, &options(1024));
-    // The journal's inode, and an old inode in a table that was not cleared. Both look like files.
+    // Make two inodes look like files: that of the journal, and an old one in a table that was not
+    // cleared.
     for number in [8, 1000] {
         image.set_in_inode(Ino(number), MODE, &0o100_600_u16.to_le_bytes());
         image.set_in_inode(Ino(number), LINKS, &1_u16.to_le_bytes());
@@ -66,7 +67,7 @@ fn inode_numbers_without_a_file_are_stale() {
     let client = Client::new(&ext2);
     let file = client.file(Ino::ROOT, "file", b"bytes").unwrap();
     let last = u64::from(ext2.superblock().geometry().inodes());
-    // Reserved inodes, free inodes, and numbers past the last inode.
+    // Test reserved inodes, free inodes, and numbers past the last inode.
     for number in (2..11).chain([1000, file.0 + 1, last, last + 1, 1 << 32 | file.0, u64::MAX]) {
         is_stale(resolved(&ext2, Ino(number)));
     }

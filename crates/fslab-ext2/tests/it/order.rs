@@ -1,4 +1,4 @@
-//! The order of writes to the device. Mass deletion needs no intermediate flush and loses no
+//! Tests the order of writes to the device. Mass deletion needs no intermediate flush and loses no
 //! remaining file. Bytes of one file never appear in another.
 
 use std::collections::HashSet;
@@ -37,7 +37,8 @@ fn recorded_with(
     (device, Ext2::open(shared, volume).unwrap())
 }
 
-/// Passes the repaired states after power cuts since `begin` to `look`; returns their number.
+/// Cuts the power at some points since `begin`, repairs each state and passes it to `look`. Returns
+/// the number of states.
 #[track_caller]
 fn after_cuts(
     device: &CrashDevice,
@@ -62,8 +63,8 @@ fn after_cuts(
         .unwrap_or_else(|problem| panic!("FSLAB_SEED={seed}: {problem}"))
 }
 
-/// At every power cut since `begin`, asserts that each file has one of its names in one of these
-/// directories of the root.
+/// Cuts the power at some points since `begin`. Asserts that each file then has one of its names in
+/// one of these directories of the root.
 #[track_caller]
 fn lose_none(
     device: &CrashDevice,
@@ -123,7 +124,7 @@ fn deletion_in_masses_flushes_nothing_and_keeps_the_other_names() {
     for index in 0..NAMES / 10 {
         client.file(gone, name(index), b"").unwrap();
     }
-    // No client holds a reference, so the files are deleted with their names.
+    // Without the client's references, the files are deleted with their names.
     drop(client);
     ext2.sync().unwrap();
     let client = Client::new(&ext2);
@@ -136,7 +137,7 @@ fn deletion_in_masses_flushes_nothing_and_keeps_the_other_names() {
     (0..NAMES / 10).for_each(|index| client.unlink(gone, name(index)).unwrap());
     client.rmdir(Ino::ROOT, "gone").unwrap();
     let flushed = device.log().points_before_flushes().into_iter().filter(|point| *point > begin);
-    assert_eq!(flushed.count(), 0, "orders to make durable while names were deleted");
+    assert_eq!(flushed.count(), 0, "flushes while names were deleted");
     let size = client.attr(names).unwrap().size;
     assert!(size <= 8 * BLOCK as u64, "30 names of {NAMES} take {size} bytes of {full}");
     ext2.sync().unwrap();
@@ -221,8 +222,8 @@ fn moved_names_are_in_one_place_at_least_behind_a_power_cut() {
 }
 
 /// Names are moved between leaves of one directory. Then most leaves are merged and the others are
-/// moved to the directory's beginning, all between two flushes. The test fails if a last block is
-/// moved without also being written at its old position, because names had been moved into it.
+/// moved to the directory's beginning, all between two flushes. A last block that had received
+/// names must also be written at its old position when it is moved.
 #[test]
 fn moved_names_outlive_the_joining_of_their_leaves() {
     const KEPT: usize = 400;
@@ -269,7 +270,7 @@ fn moved_names_outlive_the_joining_of_their_leaves() {
     lose_none(&device, BYTES, begin, &["names"], &names);
 }
 
-/// Even without repair, the inode of a name is on the device before the name.
+/// The states are examined without a repair.
 #[test]
 fn no_name_is_on_the_device_before_its_inode() {
     const NAMES: u32 = 20;
@@ -300,8 +301,9 @@ fn no_name_is_on_the_device_before_its_inode() {
     assert!(seen > NAMES, "only {seen} names were on the device at any point");
 }
 
-/// A write must wait midway for blocks of a removed file. The blocks that it mapped first reach the
-/// device before the new size; e2fsck corrects the size.
+/// The free blocks do not suffice for a write: it must wait midway until the blocks of a removed
+/// file can be reused. The blocks mapped until then reach the device before the new size. e2fsck
+/// corrects the size.
 #[test]
 fn no_bytes_of_a_removed_file_show_behind_a_power_cut() {
     const BYTES: u64 = 2 << 20;
@@ -322,7 +324,7 @@ fn no_bytes_of_a_removed_file_show_behind_a_power_cut() {
     }
     secret.close().unwrap();
     client.unlink(Ino::ROOT, "small").unwrap();
-    // No client holds a reference, so the file is deleted with its name.
+    // Without the client's reference, the file is deleted with its name.
     drop(client);
     ext2.sync().unwrap();
     let client = Client::new(&ext2);
@@ -346,8 +348,8 @@ fn no_bytes_of_a_removed_file_show_behind_a_power_cut() {
     assert!(rounded > 0, "no cut fell between the pointers and the size");
 }
 
-/// The orphan list in the superblock never begins with an inode that is not an orphan.
-/// Counterexamples are a deleted inode, and one that the device has with a name or not at all.
+/// The first inode of the superblock's orphan list must exist on the device. It must not be deleted
+/// or have a name there.
 #[test]
 fn orphan_list_head_is_an_orphan_at_every_power_cut() {
     let (device, ext2) = recorded(2 << 20, &options(BLOCK as u32));
@@ -370,7 +372,7 @@ fn orphan_list_head_is_an_orphan_at_every_power_cut() {
     client.unlink(Ino::ROOT, "unlinked").unwrap();
     let fourth = orphan();
     ext2.sync().unwrap();
-    // The newest is deleted while others are added, and then all are deleted.
+    // The newest orphan is deleted while others are added, and then all are deleted.
     end(fourth);
     let fifth = orphan();
     ext2.sync().unwrap();
@@ -393,8 +395,8 @@ fn orphan_list_head_is_an_orphan_at_every_power_cut() {
     assert!(seen > 20, "only {seen} states had a list");
 }
 
-/// A write relocates the file's blocks and then needs their old addresses. These are not
-/// overwritten while the device refers to them for synced data.
+/// A write relocates the file's blocks and then needs their old addresses. The blocks at these
+/// addresses must not be overwritten while the device refers to them for synced data.
 #[test]
 fn synced_bytes_survive_a_write_that_moves_their_blocks() {
     const KEPT: usize = 5;
@@ -405,7 +407,7 @@ fn synced_bytes_survive_a_write_that_moves_their_blocks() {
     let client = Client::new(&ext2);
     let (attr, kept) = client.create(Ino::ROOT, "kept", 0o600, OpenMode::EXCLUSIVE).unwrap();
     kept.write_all(0, &[b'k'; KEPT * BLOCK]).unwrap();
-    // The free space suffices for one block and for relocating all blocks; then none is left.
+    // The free space suffices for one new block and for relocating all blocks, and is then used up.
     let room = client.file(Ino::ROOT, "room", &[b'r'; (KEPT + 2) * BLOCK]).unwrap();
     let (_, filler) = client.create(Ino::ROOT, "filler", 0o600, OpenMode::EXCLUSIVE).unwrap();
     let mut size = 0;

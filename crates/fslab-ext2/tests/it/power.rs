@@ -1,13 +1,13 @@
-//! Power cuts. At many points just before a flush of the device, some writes since the previous
-//! flush are lost. e2fsck must then be able to repair the image, and every file whose fsync had
-//! returned must exist under its name with its content.
+//! Tests power cuts. At many points just before a flush of the device, some writes since the
+//! previous flush are lost. e2fsck must then be able to repair the image, and every file whose
+//! fsync had returned must exist under its name with its content.
 //!
 //! A block of the file system is written completely or not at all (see SEMANTICS). A split rewrites
 //! a directory block, and no order of writes could protect against half a block.
 //!
-//! Bugs that this test found: indirect blocks that lost pointers before their replacement was
-//! written; a block that was delayed after it had received merged names; a new directory whose name
-//! was stored in a delayed block while a file was moved into it.
+//! This test found three bugs. Indirect blocks lost pointers before the replacement was written. A
+//! block was delayed after it had received merged names. A new directory's name was in a delayed
+//! block while a file was moved into the directory.
 
 use std::collections::BTreeMap;
 use std::collections::HashSet;
@@ -27,7 +27,8 @@ use rand_pcg::Pcg64;
 use crate::support::{Image, has, options};
 
 const IMAGE_BYTES: u64 = 20 << 20;
-/// Number of points at which the power is cut; an environment variable overrides it.
+/// Default number of points at which the power is cut; the environment variable `FSLAB_EXT2_CUTS`
+/// overrides it.
 const CUTS: usize = 14;
 /// Number of rounds of work; each ends with an fsync.
 const ROUNDS: u32 = 3;
@@ -128,7 +129,7 @@ struct Work<'a> {
     directories: Vec<Ino>,
     noise: Vec<(usize, String)>,
     count: u32,
-    /// Number of syncs of a file that wrote only that file, and number that flushed everything.
+    /// Number of file syncs that wrote only this file, and number of those that flushed everything.
     syncs: [u32; 2],
 }
 
@@ -225,7 +226,7 @@ impl Work<'_> {
         self.promises.set(file, self.device.position(), vec![last]);
     }
 
-    /// Makes a new file, sometimes in a new directory.
+    /// Creates and syncs a new file, sometimes in new directories.
     fn promise(&mut self, file: u32) {
         let bytes = self.bytes(70_000);
         let number = self.any_directory();
@@ -242,7 +243,7 @@ impl Work<'_> {
         self.promises.set(file, self.device.position(), vec![choice]);
     }
 
-    /// Syncs everything.
+    /// Records the permitted states after a sync of everything: all appended bytes must be present.
     fn settle(&mut self) {
         let files: Vec<u32> = self.promises.files.keys().copied().collect();
         for file in files {
@@ -271,7 +272,8 @@ impl Work<'_> {
             for choice in &mut choices {
                 choice.appended.push(bytes.clone());
             }
-            // Recorded before the write: parts of it may be on the device before it returns.
+            // Record the states before the write, because parts of it may be on the device before
+            // it returns.
             self.promises.set(file, before, choices.clone());
             handle.write_all(offset, &bytes).unwrap();
             offset += bytes.len() as u64;

@@ -98,7 +98,7 @@ fn bad_blocks_stay_allocated_in_check_repair_and_shrink() {
     assert!(message.contains("bad blocks"), "{message}");
     assert!(shrink(&device, 7500 << 10).is_ok());
     image.check("shrunk to behind the last bad block");
-    // Any other field set in this inode is reported as damage.
+    // Any other field that is set in the bad-blocks inode is reported as damage.
     image.debugfs(&["sif <1> uid 7"]);
     assert!(!image.report().is_clean() && !image.e2fsck().0);
 }
@@ -110,7 +110,7 @@ fn images_with_unknown_ro_compat_features_are_not_repaired() {
     }
     let arguments = ["-t", "ext2", "-b", "1024", "-O", "uninit_bg,huge_file,dir_nlink"];
     let image = Image::of_mke2fs(40 << 20, &arguments);
-    // A wrong link count, which repair would correct if it were allowed to.
+    // Set a wrong link count, which repair would correct if it were allowed to.
     image.debugfs(&["sif <2> links_count 9"]);
     let before = std::fs::read(image.path()).unwrap();
     let device: Arc<dyn BlockDevice> = Arc::new(image.device());

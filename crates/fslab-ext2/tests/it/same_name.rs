@@ -34,7 +34,8 @@ fn with_last(made: &MkfsOptions, last: impl Fn(&Client<'_>, Ino)) -> Image {
 fn rename_last(image: &Image) {
     let bytes = std::fs::read(image.path()).unwrap();
     let wanted = name(NAMES).into_bytes();
-    // Files contain different names, so only directory records match both the length and the name.
+    // File content may also match the name, but only a directory record has the name's length two
+    // bytes before it.
     let record = [&[wanted.len() as u8][..]].concat();
     let found: Vec<_> = (0..bytes.len() - wanted.len())
         .filter(|at| bytes[*at..].starts_with(&wanted) && bytes[at - 2] == record[0])

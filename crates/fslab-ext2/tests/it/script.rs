@@ -73,7 +73,7 @@ impl Script {
         }
     }
 
-    /// Runs the script without its largest files.
+    /// Runs a selection of the script's operations that writes no file content.
     pub fn run_small(&mut self, subject: &Client<'_>, model: &Client<'_>, steps: u32) {
         let both = [subject, model];
         for step in 0..steps {
@@ -209,7 +209,7 @@ impl Script {
         }
     }
 
-    /// Renames a file to a new or existing name, and sometimes a directory.
+    /// Renames a file to a new or existing name.
     fn rename(&mut self, both: [&Client<'_>; 2]) {
         let Some(from) = self.pick(|script| &script.files) else { return };
         let taken = self.random.random_range(0..3) == 0;
@@ -371,8 +371,8 @@ fn compare_files(subject: &Client<'_>, model: &Client<'_>, found: &Attr, wanted:
     }
 }
 
-/// Compares the model's data ranges and expects zeros outside them, because files may be large and
-/// sparse.
+/// Compares only the data ranges of each of the two files with the other file, because files may be
+/// large and sparse.
 #[track_caller]
 fn compare_bytes(subject: &Client<'_>, model: &Client<'_>, found: Ino, wanted: Ino, at: &str) {
     use fslab_vfs::SeekTo;

@@ -107,7 +107,7 @@ fn positions_stay_valid_while_names_are_added_and_removed() {
     }
 }
 
-/// Fills a directory and records its positions, then lets it shrink to a few names and grow again.
+/// Records the positions in a filled directory, then lets it shrink to a few names and grow again.
 /// Asserts that the kept names are found from every position.
 #[track_caller]
 fn assert_positions_outlast(ext2: &dyn FileSystem, is_kept: impl Fn(usize) -> bool) {
@@ -215,7 +215,7 @@ fn listings_by_inode_are_sorted_and_resume_from_every_position() {
             let next = listing.next(whole[at - 1].next_offset, 1).unwrap();
             assert_eq!(next[0].name, whole[at].name, "from entry {at}");
         }
-        // A new listing contains new names, and so does one that is restarted.
+        // A new listing contains new names, and so does a listing that is restarted.
         client.unlink(directory, "name0").unwrap();
         client.file(directory, "other", b"").unwrap();
         let again = rest(&client, directory, 0, 100);

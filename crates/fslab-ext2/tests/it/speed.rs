@@ -209,7 +209,8 @@ fn speed_of_ten_million_names() {
     }
 }
 
-/// Repeats one operation, for a profiler: `FSLAB_PROFILE=create|lookup|unlink`.
+/// Repeats one operation, for a profiler. `FSLAB_PROFILE` selects it: `create`, `lookup` or
+/// `unlink`.
 #[test]
 #[ignore = "a measurement: for a profiler that counts instructions"]
 fn profile_of_one_operation() {

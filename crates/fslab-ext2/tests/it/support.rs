@@ -33,7 +33,7 @@ pub fn in_memory(bytes: u64, options: &MkfsOptions) -> Ext2 {
     Ext2::open(device, VolumeOptions::default()).unwrap()
 }
 
-/// Set in a child process that has limited memory.
+/// Name of the environment variable that is set in a child process with limited memory.
 const BOUNDED: &str = "FSLAB_EXT2_BOUNDED";
 
 /// Runs a test again in a child process limited to `bytes` of memory. Returns `false` in that
@@ -298,7 +298,8 @@ pub fn has(tool: &str) -> bool {
     }
 }
 
-/// Makes one file of each other kind, and adds names and attributes to a file.
+/// Makes one file of each kind that is neither a regular file nor a directory, and adds a link and
+/// attributes to `file`.
 pub fn add_every_kind(client: &Client<'_>, directory: Ino, file: Ino) {
     client.link(file, Ino::ROOT, "link").unwrap();
     client.symlink(directory, "fast", "target").unwrap();

@@ -25,7 +25,7 @@ fn label_and_uuid_are_changed_in_every_superblock_copy() {
     let superblock = ext2.superblock();
     assert_eq!((superblock.label(), superblock.raw().s_uuid), (&b"new label"[..], [7; 16]));
     assert_eq!(superblock.reserved_blocks(), superblock.geometry().blocks / 10);
-    // The first backup copy, at the start of group 1.
+    // Read the first backup copy, at the start of group 1.
     let mut copy = [0; 1024];
     image.device().read_at(8193 * 1024, &mut copy).unwrap();
     assert_eq!((&copy[104..120], &copy[120..129]), (&[7; 16][..], &b"new label"[..]));
@@ -58,7 +58,7 @@ fn file_systems_grow_to_the_size_of_their_device() {
         }
         let file = std::fs::OpenOptions::new().write(true).open(image.path()).unwrap();
         file.set_len(to).unwrap();
-        // Old bytes there must not be mistaken for inodes.
+        // Old bytes in the new space must not be mistaken for inodes.
         let garbage = vec![0xee; (to - from) as usize];
         std::os::unix::fs::FileExt::write_all_at(&file, &garbage, from).unwrap();
         let grown = grow(&image.device()).unwrap();
@@ -136,7 +136,7 @@ fn deleted_files_are_found_until_their_blocks_are_used() {
 }
 
 /// mke2fs reserves blocks for more descriptors. It records the addresses of these blocks and of
-/// their copies.
+/// their copies in the resize inode.
 #[test]
 fn reserved_descriptor_blocks_allow_growth_up_to_a_new_backup() {
     if !has("e2fsck") || !has("mke2fs") {

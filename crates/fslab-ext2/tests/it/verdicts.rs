@@ -1,4 +1,4 @@
-//! Compares repair with e2fsck. Repair never worsens the exit code of `e2fsck -fn`, and e2fsck
+//! Compares repair with e2fsck. Repair never worsens the exit status of `e2fsck -fn`, and e2fsck
 //! agrees if repair reports an image as clean.
 //!
 //! Bugs that this test found: the check missed a '.' or '..' without a terminating NUL byte, and a
@@ -32,7 +32,8 @@ use rand_pcg::Pcg64;
 use crate::support::{Access, Image, NOW, Watch, Watched, add_every_kind, has, options};
 
 const IMAGE_BYTES: usize = 3 << 20;
-/// Number of repairable images; an environment variable overrides it.
+/// Default number of repairable images; the environment variable `FSLAB_EXT2_VERDICTS` overrides
+/// it.
 const CASES: u64 = 40;
 const SECTOR: usize = 512;
 
@@ -197,8 +198,8 @@ fn work(client: &Client<'_>) {
     client.open(last, OpenMode::READ_WRITE).unwrap().fsync(false).unwrap();
 }
 
-/// Returns the exit code and output of e2fsck. For some damage, e2fsck prints one message
-/// endlessly; it is killed after this many bytes.
+/// Returns the exit status and output of e2fsck. For some damage, e2fsck prints one message
+/// endlessly; it is killed after 1 MiB of output.
 fn verdict(image: &Image, mode: &str) -> (i32, String) {
     const WORDS_MAX: u64 = 1 << 20;
     let mut command = Command::new("e2fsck");
@@ -215,7 +216,7 @@ fn verdict(image: &Image, mode: &str) -> (i32, String) {
 #[derive(Debug, Default)]
 struct Counts {
     repairable: u64,
-    /// Number of these images that are clean after a repair.
+    /// Number of repairable images that are clean after a repair.
     repaired: u64,
     /// Number of images that repair refuses because the file system can't be read.
     refused: u64,

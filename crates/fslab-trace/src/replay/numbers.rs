@@ -1,8 +1,9 @@
-//! Maps the numbers of a trace to the target's, although numbers are reused.
+//! Maps the inode numbers and handles of a trace to those of the target, although the trace reuses
+//! them.
 //!
-//! A number is free before the end of the operation that freed it: another thread can get it, and
-//! that thread's operation can be recorded first. So a number may have two meanings for a moment.
-//! An operation that uses the number means the newest; one that frees it means the oldest.
+//! An operation can free a number before it ends. Another thread can then get this number, and that
+//! thread's operation can be recorded first. So a number may have two meanings for a moment. An
+//! operation that uses the number means the newest; one that frees it means the oldest.
 
 use std::collections::{HashMap, VecDeque};
 

@@ -101,7 +101,8 @@ impl Replayer<'_> {
             let from = self.open_file(record.from_handle)?;
             let source = (from.ino, from.handle, record.from_offset.ok_or(Unfit::Incomplete)?);
             let copied = self.target.copy_file_range(request, source, (ino, handle, offset), bytes);
-            // Not compared: each file system chooses how much of a request it copies at once.
+            // The count is not compared, because each file system chooses how much of a request it
+            // copies at once.
             return Ok(copied.map(|count| Done { bytes_written: count, ..Done::default() }));
         }
         if bytes > BYTES_MAX {
@@ -146,7 +147,7 @@ impl Replayer<'_> {
             }
             Operation::Lseek => {
                 let to = if flags & flag::HOLE != 0 { SeekTo::Hole } else { SeekTo::Data };
-                // Not compared: the offset found depends on the block size.
+                // The offset found is not compared, because it depends on the block size.
                 target.lseek(request, ino, handle, offset()?, to).map(drop)
             }
             Operation::Flush => target.flush(request, ino, handle),
@@ -204,7 +205,7 @@ impl Replayer<'_> {
 
 fn name(bytes: Option<&Vec<u8>>) -> Result<Name<'_>, Unfit> {
     let bytes = bytes.ok_or(Unfit::Incomplete)?;
-    // The kernel would not have allowed this name, so it is treated as missing.
+    // The kernel never sends an invalid name, so such a name is treated as missing.
     Name::new(OsStr::from_bytes(bytes)).ok().ok_or(Unfit::Incomplete)
 }
 

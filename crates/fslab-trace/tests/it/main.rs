@@ -1,4 +1,5 @@
-//! Traces as files: records can be read as they were written, and damage is reported as an error.
+//! Tests traces as files: records can be read as they were written, and damage is reported as an
+//! error.
 #![allow(clippy::unwrap_used, reason = "in a test, a panic is the report")]
 
 use std::fs;
