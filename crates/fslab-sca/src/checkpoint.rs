@@ -1,4 +1,4 @@
-//! Checkpoints of the index, and the root slots that lead to them.
+//! Writes and loads checkpoints of the index, and writes the slots that lead to them.
 //!
 //! A checkpoint can be written at any time; a slot leads to it only once it is durable (see
 //! `commit`).
@@ -44,7 +44,7 @@ impl Log {
         let payload = self.checkpoint_payload(root);
         let new = self.metadata(Kind::Checkpoint, 0, self.size(), &payload);
         let checkpoint = batch.add(self.identity(), new).reference;
-        // Applying frames of the index can't fail.
+        // This is an error of the write, because applying index frames can't fail.
         if let Err(error) = self.append(io, &batch, WriteOptions::default()) {
             self.map.unwrite_pages();
             return Err(error);
@@ -54,9 +54,9 @@ impl Log {
         Ok(())
     }
 
-    /// Encodes tails until a checkpoint can list the remaining pieces. A writer leaves no more
-    /// pieces than that. But a crash may tear the frame that was to replace pieces, and leave the
-    /// later pieces.
+    /// Encodes tails until a checkpoint can list the remaining pieces. Writers keep the number of
+    /// pieces below this limit. But a crash may tear the frame that replaces old pieces, and leave
+    /// the pieces that follow it.
     fn encode_long_tails(&mut self, io: Io<'_>) -> Result<()> {
         let mut count = self.map.segment_count();
         if count <= SEGMENTS_MAX {
@@ -69,7 +69,7 @@ impl Log {
             if count <= SEGMENTS_MAX {
                 return Ok(());
             }
-            // Clearing the end of the file may have encoded it already.
+            // Clearing the end of the file may have encoded this tail already.
             if self.map.segments(chunk).is_empty() {
                 count -= pieces;
                 continue;

@@ -1,4 +1,4 @@
-//! Reads single frames that must exist.
+//! Reads single frames. A missing or invalid frame is an error.
 
 use std::ops::Deref;
 

@@ -1,7 +1,7 @@
 //! The layer: a file system whose regular files are stored files of the lower file system.
 //!
-//! It is a transformer: it implements every operation itself and refuses the others (see
-//! [`fslab_vfs::FileSystem::fallback`]).
+//! The layer refuses operations that it does not implement, instead of passing them to the lower
+//! file system (see [`fslab_vfs::FileSystem::fallback`]).
 
 use std::ffi::OsStr;
 use std::ops::Range;
@@ -35,7 +35,7 @@ pub struct Sca {
     handles: RwLock<Slab<Arc<OpenFile>>>,
 }
 
-/// A handle of the mount.
+/// A file that was opened through the mount.
 struct OpenFile {
     ino: Ino,
     mode: OpenMode,
@@ -43,7 +43,7 @@ struct OpenFile {
     ahead: ReadAhead,
 }
 
-/// A use of a file without a handle of the mount; [`Sca::leave`] ends it.
+/// One use of a stored file, which [`Sca::leave`] ends.
 type Use = Arc<StoredFile>;
 
 impl Sca {
@@ -325,11 +325,11 @@ impl FileSystem for Sca {
         Err(Errno::OPNOTSUPP.into())
     }
 
-    /// Continues after errors. A file that can't be settled has no valid size mark, so the next
-    /// mount need not inspect all files.
+    /// Continues after errors. A file that can't be settled has no valid size xattr, so the next
+    /// mount need not inspect the other files.
     fn shutdown(&self) -> Result<()> {
         let request = own_request();
-        // On unmount the kernel drops releases that the daemon has not read yet.
+        // On unmount the kernel drops RELEASE requests that the daemon has not read yet.
         for (_, open) in &*self.handles.read() {
             self.reclaimer.offer(open.ino, &open.file);
         }
@@ -451,7 +451,7 @@ impl FileSystem for Sca {
         mode: u32,
         flags: OpenMode,
     ) -> Result<(Entry, Opened)> {
-        // Here, exclusive means that the file never gets a name.
+        // For `tmpfile`, `EXCLUSIVE` means that the file can never get a name.
         let lower_flags = size_xattr::lower_mode(true) | (flags & OpenMode::EXCLUSIVE);
         let created = self.lower.tmpfile(request, parent, mode, lower_flags)?;
         self.enter_created(request, created, true, flags)

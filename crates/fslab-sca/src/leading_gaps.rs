@@ -52,7 +52,8 @@ impl Log {
         Ok(())
     }
 
-    /// Makes the given gaps empty again, if the file still begins with them.
+    /// Writes the headers of the given gaps again and frees their space, if the file still begins
+    /// with them.
     pub fn empty_gaps(&self, io: Io<'_>, gaps: &[Frame]) -> Result<()> {
         let now = self.leading_gaps(io)?;
         if now.first() != gaps.first() {

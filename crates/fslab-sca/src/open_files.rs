@@ -1,7 +1,8 @@
 //! Records which files are in use, and by how many users. The first user opens the lower file.
 //!
-//! Opening may need recovery, a walk over a whole stored file, and closing writes. Invariant: only
-//! users of the same file wait for that. The lock over all files is held only briefly.
+//! Opening a file may need recovery, which walks over the whole stored file. Closing a file may
+//! write to it. Invariant: only users of the same file wait for that. The lock of the table of all
+//! files is held only briefly.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -25,7 +26,8 @@ struct OpenCount {
     uses: u64,
 }
 
-/// A file, once its lower file is open. The lock is held while it is being opened.
+/// An open file; `None` until its lower file is open. The lock is held while it is being opened or
+/// closed.
 type Opening = Mutex<Option<Arc<StoredFile>>>;
 
 impl OpenCount {
@@ -176,7 +178,7 @@ mod tests {
     use super::super::{codec, options};
     use super::*;
 
-    /// If two users leave at once, each sees the other and leaves the settling to it.
+    /// If two users leave at once, each could see the other and leave the settling to it.
     #[test]
     fn last_of_two_concurrent_closes_settles_the_file() {
         let fs: Arc<dyn FileSystem> = Arc::new(MemFs::default());
@@ -199,7 +201,7 @@ mod tests {
         assert!(after > before, "no seek table behind {before} bytes");
     }
 
-    /// Syncs wait for the gate.
+    /// A file system whose syncs wait until the gate is opened.
     #[derive(Default)]
     struct Gated {
         inner: MemFs,

@@ -50,7 +50,7 @@ enum Stage {
 
 struct Copying {
     packed: Log,
-    /// Sequence of the last frame when copying began. If it changes, the copy is abandoned.
+    /// Sequence number of the last frame when copying began. If it changes, the copy is abandoned.
     sequence: u64,
     /// The gaps at the beginning of the file when copying began.
     gaps: Vec<Frame>,
@@ -64,7 +64,7 @@ struct Copying {
 /// State of packing after a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Progress {
-    /// This many more bytes were written to the lower file.
+    /// The step wrote this many bytes to the lower file.
     Going(u64),
     /// The file is packed.
     Done,
@@ -144,7 +144,7 @@ fn shape_of(file: &impl Steps) -> Stepped<Shape> {
     Ok(shape.into_inner())
 }
 
-/// Whether packing would gain enough.
+/// Whether packing the file is worthwhile.
 ///
 /// # Errors
 /// [`Stop::Gone`] if the file is changed meanwhile.
@@ -241,8 +241,8 @@ fn copy_some(file: &impl Steps, copying: &mut Copying) -> Stepped<Progress> {
     file.step(|io, log| log.point_to_copy(io, copying))
 }
 
-/// Removes the old content. If the slot can't be made durable, a crash may leave either version, so
-/// nothing is appended to either.
+/// Removes the old content. If the slot can't be made durable, a crash may leave either version. So
+/// nothing is then appended to either version.
 fn become_packed(file: &impl Steps) -> Stepped<Progress> {
     file.sync_below(true)?;
     cut_off_superseded(file)?;
@@ -265,7 +265,7 @@ fn give_up(file: &impl Steps, packing: &Packing) -> Stepped<()> {
 }
 
 impl Log {
-    /// Whether packing would gain enough, for a file that nobody changes.
+    /// Whether packing the file is worthwhile, if no other thread changes it meanwhile.
     pub fn gains_by_packing(&self, io: Io<'_>) -> Result<bool> {
         match self.gains_by_numbers(io.settings) {
             Some(gains) => Ok(gains),
@@ -273,7 +273,7 @@ impl Log {
         }
     }
 
-    /// Whether packing would gain enough; `None` if that depends on the layout.
+    /// Whether packing the file is worthwhile; `None` if that depends on the layout.
     fn gains_by_numbers(&self, settings: &Settings) -> Option<bool> {
         if !self.journal.has_head() || self.commits.sync_has_failed() {
             return Some(false);
@@ -405,7 +405,7 @@ impl Log {
         self.encoded(io, chunk, &Content { from, bytes: Arc::new(bytes) })
     }
 
-    /// Frames of zeros for the chunks within a hole.
+    /// Makes frames of zeros for the chunks within a hole.
     fn zeros(&self, io: Io<'_>, hole: &Range<u64>) -> Result<Vec<NewFrame>> {
         let frame = |chunk: u64| {
             let chunk_bytes = self.map.chunk_bytes();

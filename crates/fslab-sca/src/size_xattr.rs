@@ -22,13 +22,13 @@ use super::lower::is_absence;
 pub enum Mark {
     /// A stored file that was being written.
     Dirty,
-    /// A stored file that was settled.
+    /// A stored file that was closed cleanly, with its state at that time.
     Clean(Clean),
     /// A file that is not a stored file, whatever its bytes look like.
     Foreign,
 }
 
-/// State of a settled stored file.
+/// State of a stored file when it was closed cleanly.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Clean {
     pub file_size: u64,
@@ -43,7 +43,7 @@ pub struct Clean {
 }
 
 impl Clean {
-    /// Whether the mark is trusted for a file of this length.
+    /// Whether this state is trusted for a file of the given length.
     pub fn holds(&self, stored_length: u64, session: &Session) -> bool {
         self.stored_length == stored_length && (self.durable || session.trusts(self.session))
     }
@@ -52,8 +52,8 @@ impl Clean {
 const STORED: u8 = 1;
 const FOREIGN: u8 = 2;
 
-/// States of a mark of kind [`FOREIGN`] that a conversion set. The file had no such xattr before,
-/// or its earlier value follows.
+/// States of a mark of kind [`FOREIGN`] that a conversion set. With `CONTENT`, the file had no size
+/// xattr before. With `CONTENT_WITH_XATTR`, its earlier value follows.
 const CONTENT: u8 = 1;
 const CONTENT_WITH_XATTR: u8 = 2;
 
@@ -62,7 +62,7 @@ pub fn is_ours(name: &OsStr) -> bool {
     [MARK_NAME, TREE_NAME, RUN_NAME, KEPT_NAME, TIMES_NAME].iter().any(|own| name == *own)
 }
 
-/// Reads the mark of a file; `None` if there is no valid one.
+/// Reads the mark of a file (the content of its size xattr); `None` if there is no valid one.
 pub fn read(fs: &dyn FileSystem, request: &Request, ino: Ino) -> Result<Option<Mark>> {
     Ok(value(fs, request, ino, MARK_NAME)?.and_then(|value| decode(&value)))
 }
@@ -105,8 +105,8 @@ pub struct Fingerprint {
     pub beginning_crc: u32,
 }
 
-/// Makes the mark of a file that a conversion treats as content although it looks like a stored
-/// file. It contains the earlier value of the xattr.
+/// Makes the mark of a plain file that a conversion encodes although it looks like a stored file.
+/// It contains the earlier value of the xattr.
 pub fn content(before: Option<&[u8]>, file: Fingerprint) -> Vec<u8> {
     let state = if before.is_some() { CONTENT_WITH_XATTR } else { CONTENT };
     let (file_size, sequence) = (file.size.into(), u64::from(file.beginning_crc).into());
@@ -196,7 +196,7 @@ pub fn decode(value: &[u8]) -> Option<Mark> {
             durable: state == 2,
             session: record.session.get(),
             checkpoint: match rest {
-                // Versions whose marks had no checkpoint wrote no reference.
+                // Older versions wrote no reference to a checkpoint.
                 [] => Reference::NONE,
                 rest => {
                     let record = ReferenceRecord::read_from_bytes(rest).ok()?;
@@ -217,7 +217,8 @@ pub fn headless(ino: Ino) -> Error {
 /// Begins a session over a tree, and returns whether xattrs are usable.
 ///
 /// A tree that is empty at its first use is marked as pure. A file in it is foreign only if a user
-/// adds it without the mount. Only a conversion keeps a tree plain.
+/// adds it without the mount. A mount clears the flag of a tree whose files are all plain; a
+/// conversion keeps it.
 pub fn begin_session(
     fs: &Arc<dyn FileSystem>,
     request: &Request,
@@ -308,8 +309,9 @@ pub fn end_session(fs: &Arc<dyn FileSystem>, request: &Request, session: &Sessio
     write_tree(&**fs, request, &Session { durable: session.number, ..*session })
 }
 
-/// Prepares a tree for plain files that are kept. From then on, a file that begins with zeros may
-/// be a plain file, not a lost stored file. This is durable before the first plain file is.
+/// Durably records that a tree may contain plain files. From then on, a file that begins with zeros
+/// may be a plain file, not a lost stored file. This must be durable before the first plain file
+/// is.
 pub fn expect_foreign_files(fs: &dyn FileSystem, request: &Request) -> Result<()> {
     let Tree::Known(session) = tree(fs, request)? else { return Ok(()) };
     if !session.pure {

@@ -37,7 +37,7 @@ fn blocks(io: Io<'_>) -> u64 {
 #[derive(Clone, Copy, Debug)]
 enum Event {
     Committed,
-    /// A checkpoint without a slot, as it is written for too many changed pages.
+    /// A checkpoint without a slot, as written when too many index pages are changed.
     Checkpointed,
     /// A commit whose slot could not be written.
     Refused,
@@ -58,7 +58,7 @@ fn happen(fs: &Refusing, io: Io<'_>, log: &mut Log, event: Event) {
     }
 }
 
-/// A crash may tear the slot being written, so it must not be the one written last.
+/// A crash may tear the slot being written, so a commit must overwrite the older slot.
 #[test]
 fn a_commit_never_overwrites_the_latest_slot() {
     const LENGTH: u32 = 6;

@@ -1,4 +1,4 @@
-//! Bytes past the end when the next frame is written.
+//! Tests of bytes after the last frame, at the time when the next frame is written.
 
 use std::sync::Arc;
 

@@ -48,7 +48,7 @@ impl Refusing {
         *self.refused.lock() = Some(Refused { offsets, errno, times, is_written: false });
     }
 
-    /// Performs the next write, but returns an error and refuses to truncate it.
+    /// Performs the next write but returns an error for it, and refuses to truncate the file.
     pub fn answer_wrongly(&self, offsets: Range<u64>, errno: Errno) {
         *self.refused.lock() = Some(Refused { offsets, errno, times: 1, is_written: true });
     }
