@@ -1,5 +1,5 @@
 //! The leaf under a stack, as named by a user: a directory, `dir:PATH`, `mem:`, or a leaf of
-//! another crate. The caller of the parser must provide such leaves ([`ForeignLeaf`]).
+//! another crate. The caller of the parser provides the leaves of other crates ([`ForeignLeaf`]).
 
 use std::fmt;
 use std::os::fd::OwnedFd;
@@ -54,11 +54,11 @@ pub type OpenLeaf =
 /// Options of a leaf, independent of the layers over it.
 #[derive(Clone, Debug, Default)]
 pub struct LeafOptions {
-    /// Refuse changes: a device is opened for reading, and each change fails with `EROFS`.
+    /// Whether to refuse changes: a device is opened read-only, and each change fails with `EROFS`.
     pub read_only: bool,
-    /// Which uses of files update access times.
+    /// The accesses that update access times.
     pub access_times: AccessTimes,
-    /// Descriptors that an earlier process of the same directory has left open.
+    /// Open descriptors that an earlier process handed over. It served the same directory.
     pub inherited: Option<Arc<Inherited>>,
 }
 
@@ -169,7 +169,7 @@ impl fmt::Display for Leaf {
         match self {
             Self::Memory => formatter.write_str("mem:"),
             Self::Foreign(leaf, argument) => write!(formatter, "{}{argument}", leaf.scheme),
-            // A directory whose name would be parsed as another kind of leaf.
+            // Without `dir:`, the name would be parsed as another kind of leaf.
             Self::Directory(path) if is_ambiguous(path) => {
                 write!(formatter, "dir:{}", path.display())
             }

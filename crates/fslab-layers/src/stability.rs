@@ -10,12 +10,12 @@ pub enum Stability {
     Experimental,
     /// Its long tests ran without a lost or wrong byte.
     Beta,
-    /// Ten times the runs of [`Beta`](Self::Beta).
+    /// Its long tests ran ten times as much as [`Beta`](Self::Beta) requires.
     Stable,
 }
 
 impl Stability {
-    /// The word for the level.
+    /// The name of the level, as shown to users.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {

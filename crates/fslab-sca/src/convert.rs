@@ -142,7 +142,7 @@ pub enum Why {
     /// An original left by an interrupted run, without a matching copy.
     #[error(
         "an interrupted run left this original, and no file in its directory has the same content: \
-         give it its name back, or remove it"
+         rename it to its original name, or remove it"
     )]
     Original,
     /// A call failed.

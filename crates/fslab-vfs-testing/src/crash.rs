@@ -1,5 +1,5 @@
-//! Doubles that show the possible states after a crash: [`CrashFs`] under code that works on files,
-//! and [`CrashDevice`] under code that works on blocks.
+//! Test doubles that produce the possible states after a crash: [`CrashFs`] for code that works on
+//! files, and [`CrashDevice`] for code that works on blocks.
 //!
 //! A double works normally and records every change and every sync. Its log then gives the possible
 //! states after a power cut at every point. Everything synced is in each state. The rest survives
@@ -16,7 +16,7 @@
 //! | size | writes that extend, truncation, allocation |
 //! | whole blocks of 4096 bytes emptied | punching, zeroing |
 //! | owner and permissions together; one xattr; a time | setattr; setxattr, removexattr; changes |
-//! | names: one bound, or one moved or two exchanged at once | create, link, unlink, rename |
+//! | names: one added or removed, one moved, or two exchanged | create, link, unlink, rename |
 //!
 //! So data tears at 512 bytes, and data, size, xattrs and names survive independently. The
 //! following bounds limit this; they hold on all common file systems:

@@ -14,7 +14,7 @@
 //!
 //! | condition | matching calls that it selects |
 //! |---|---|
-//! | `nth N`, `N..M`, `N..`, `..M` | those with these numbers, from 1 |
+//! | `nth N`, `N..M`, `N..`, `..M` | those with these numbers, counted from 1 |
 //! | `every N` | every N-th |
 //! | `chance P%` | each with this probability, from the seed |
 //! | `times N` | the first N that meet the other conditions |
@@ -123,7 +123,7 @@ fn pause(duration: Duration, cancellation: &Cancellation) -> std::result::Result
     if passed { Ok(()) } else { Err(Errno::INTR) }
 }
 
-/// The layer. The module documentation describes the programs.
+/// The layer `fault`. The module documentation describes its programs.
 pub struct Fault(Intercepted<Faults>);
 
 /// Injects the faults of a program into the operations of a file system.
@@ -261,7 +261,8 @@ impl Faults {
         Err(errno.into())
     }
 
-    /// Waits and fails as the verdict demands; the rest of the verdict concerns the call itself.
+    /// Applies the delay and the error of a verdict. The caller applies the rest, while it performs
+    /// the call.
     fn begin(&self, verdict: &Verdict, request: &Request) -> Result<()> {
         let waited = match verdict.delay {
             Duration::ZERO => Ok(()),

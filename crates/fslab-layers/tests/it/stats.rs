@@ -1,4 +1,4 @@
-//! `stats` counts exactly, even from many threads at once.
+//! Tests that `stats` counts exactly, even if many threads call it at once.
 
 use std::sync::Arc;
 

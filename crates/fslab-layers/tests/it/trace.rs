@@ -1,4 +1,4 @@
-//! `trace` records everything, and its records can be replayed.
+//! Tests that `trace` records every operation, and that its records can be replayed.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -91,7 +91,7 @@ fn the_conformance_suite_can_be_replayed() {
     let scratch = TempDir::new().unwrap();
     let (file_system, place) = traced(&scratch, ",data=full");
     let make = || Box::new(Arc::clone(&file_system)) as Box<dyn FileSystem>;
-    // Cases with threads have no order that could be repeated.
+    // The order of operations in cases with threads can't be repeated.
     let report = run_all(&make, &[("concurrency/*", "is about the order of threads")]);
     assert!(report.is_success(), "{report}");
     let client = Client::new(&*file_system);

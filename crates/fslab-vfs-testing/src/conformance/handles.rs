@@ -217,8 +217,8 @@ fn held_inode_outlives_its_name_and_its_lookups(client: &Client<'_>, top: Ino) -
     Ok(())
 }
 
-/// Whether an inode can't be held any more after a short time. A reader in the background may hold
-/// it a little longer than the caller.
+/// Whether `hold` fails for an inode within 20 seconds. A background reader may hold it a little
+/// longer than the caller.
 fn is_gone_soon(client: &Client<'_>, ino: Ino) -> bool {
     let deadline = Instant::now() + Duration::from_secs(20);
     while client.subject().hold(ino).is_ok() {

@@ -1,6 +1,6 @@
 //! Sparse files: making and finding holes.
 //!
-//! Positions are multiples of 64 KiB, the largest common allocation unit. A file system may report
+//! Offsets are multiples of 64 KiB, the largest common allocation unit. A file system may report
 //! slightly more data than was written, and may report new zeros as data. It must never report
 //! written bytes as a hole.
 
@@ -187,7 +187,7 @@ fn punched_range_is_a_hole(client: &Client<'_>, top: Ino) -> Outcome {
     Ok(())
 }
 
-/// Zeroes a range; not every file system can (tmpfs can't).
+/// Zeroes a range. Skips the case on file systems that can't do this, such as tmpfs.
 fn zero(file: &File<'_>, offset: u64, length: u64, keep: FallocateMode) -> Outcome {
     match file.fallocate(offset, length, FallocateMode::ZERO_RANGE | keep) {
         Err(error) if error.errno() == Errno::OPNOTSUPP => {

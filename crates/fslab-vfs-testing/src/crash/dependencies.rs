@@ -1,4 +1,4 @@
-//! Which effects need which earlier effects to survive: the bounds that the model sets.
+//! Determines which earlier effects must survive if an effect survives, by the bounds in [`super`].
 
 use std::collections::HashMap;
 use std::ffi::OsString;

@@ -129,8 +129,8 @@ struct Disk<'a> {
     needs: Vec<Vec<usize>>,
     image: Image,
     pending: Vec<usize>,
-    /// The ranges that durable effects emptied while older effects are pending: number, file,
-    /// range.
+    /// The ranges that durable effects emptied while older effects are pending: the effect's
+    /// number, the file and the range.
     emptied: Vec<(usize, Ino, Range<u64>)>,
     fingerprint: u64,
 }
@@ -158,7 +158,7 @@ impl<'a> Disk<'a> {
         }
     }
 
-    /// Makes the effects durable that a sync covers, with those that they need.
+    /// Makes the effects that a sync covers durable, and all effects that they need.
     fn sync(&mut self, scope: Scope) {
         let mut synced = vec![false; self.pending.len()];
         for place in (0..self.pending.len()).rev() {

@@ -10,7 +10,7 @@ use super::super::threads::own_number;
 use super::histogram::{Counts, Histogram, percentile_ns, upper_ns};
 use crate::report::{Bucket, Latency, OperationReport};
 
-/// Number of shards; more threads share them.
+/// Number of shards. If there are more threads, several of them share a shard.
 const SHARDS: usize = 16;
 
 /// Upper bound of the error numbers that Linux file systems return.
@@ -110,8 +110,8 @@ struct Sum {
 impl Sum {
     fn add(&mut self, counter: &Counter) {
         let of = |number: &AtomicU64| number.load(Ordering::Relaxed);
-        // Ended operations first: an operation that ends meanwhile is then reported as in flight,
-        // and the difference can't be negative.
+        // Ended operations are read first: an operation that ends meanwhile is then reported as in
+        // flight, and the difference can't be negative.
         self.ended += of(&counter.ended);
         self.begun += of(&counter.begun);
         self.bytes += of(&counter.bytes);

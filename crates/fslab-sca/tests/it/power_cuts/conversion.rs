@@ -1,5 +1,5 @@
-//! Power cuts while a tree is encoded or decoded: each name leads to its content, and the next run
-//! completes the conversion.
+//! Tests of power cuts while a tree is encoded or decoded: each name leads to its content, and the
+//! next run completes the conversion.
 
 use std::collections::HashSet;
 use std::ffi::OsStr;
@@ -60,7 +60,7 @@ fn conversions_hold_after_a_crash_at_every_event() {
 /// Possible bugs between the conversion and the disk.
 const BUGS: [(&str, Plant, &[Direction]); 4] = [
     ("copies are not made durable", unsynced, &BOTH),
-    ("names are not traded at once", in_two_steps, &BOTH),
+    ("names are not exchanged atomically", in_two_steps, &BOTH),
     ("records are not made durable", unsynced_directories, &BOTH),
     ("the record of the run is not written", without_record, &[Direction::Encode]),
 ];
@@ -281,8 +281,8 @@ fn is_plain(found: &dyn FileSystem) -> bool {
     tree.is_ok_and(|value| value[1] & 2 != 0 && !is_any_encoded(found))
 }
 
-/// Corrects inode numbers, which differ in a rebuilt state but not on a disk. An incomplete copy
-/// and a temporary name both contain the number of the original.
+/// Corrects inode numbers, which differ in a rebuilt state but not on a disk. The xattr of an
+/// incomplete copy and a temporary name both contain the number of the original.
 fn renumber(fs: &dyn FileSystem, direction: Direction, originals: &[(&str, Ino)]) {
     let (client, name) = (Client::new(fs), OsStr::new("trusted.fslab.convert"));
     for (number, left) in (0_u64..).zip(client.names(Ino::ROOT).unwrap()) {

@@ -1,4 +1,4 @@
-//! Trees encoded and decoded in place: all data and attributes are preserved in spite of
+//! Tests that encoding and decoding a tree in place preserves all data and attributes in spite of
 //! interruptions.
 
 use fslab_vfs_testing::scratch;
@@ -231,7 +231,6 @@ fn nested_stored_file_stays_encoded_if_xattrs_are_unsupported() {
     fs.shutdown().unwrap();
 }
 
-/// A file that is open for writing is not converted.
 #[test]
 fn file_open_for_writing_is_not_converted() {
     let scratch = TempDir::new_in(scratch::folder(env!("CARGO_TARGET_TMPDIR"))).unwrap();
@@ -302,7 +301,7 @@ fn interrupted_conversion_is_resumed_by_the_next_run() {
     }
 }
 
-/// Returns whether that many calls occurred at all.
+/// Returns whether the conversion made that many calls.
 fn interrupted_at(call: u64, direction: Direction) -> bool {
     let memory: Arc<dyn FileSystem> = Arc::new(MemFs::default());
     let client = Client::new(&*memory);
