@@ -73,7 +73,7 @@ pub enum Error {
     Line {
         /// The file, or the source of the lines.
         origin: String,
-        /// The line, from 1.
+        /// Number of the line, counted from 1.
         line: usize,
         /// The error in it.
         source: ForeignError,
@@ -113,7 +113,7 @@ pub enum Error {
         /// The cause.
         source: fslab_vfs::Error,
     },
-    /// Another mount or tool uses stored files there.
+    /// Another mount or tool uses the lower directory, or a directory above it.
     #[error(
         "layer '{layer}': the lower directory, or one above it, is in use by another fslab \
          mount or tool; unmount or stop that first"

@@ -18,7 +18,7 @@ pub struct LayerSpec {
     pub help: &'static str,
     /// Whether it changes the stored bytes.
     pub kind: LayerKind,
-    /// How far it can be trusted with files.
+    /// Its stability level.
     pub stability: Stability,
     /// Its options.
     pub options: &'static [OptionSpec],

@@ -32,14 +32,14 @@ pub struct LeafSpec {
     pub name: &'static str,
     /// One line of help.
     pub help: &'static str,
-    /// How far it can be trusted with files.
+    /// Its stability level.
     pub stability: Stability,
 }
 
 /// A leaf of another crate, provided by the program that joins the crates.
 #[derive(Clone, Copy, Debug)]
 pub struct ForeignLeaf {
-    /// The description to be listed.
+    /// Its description, as shown in lists of leaves.
     pub spec: LeafSpec,
     /// Its prefix on a command line, including the colon.
     pub scheme: &'static str,

@@ -1,9 +1,10 @@
-//! How far a part of fslab can be trusted with files.
+//! Stability levels of the parts of fslab.
 
 use std::fmt;
 
-/// How far a part can be trusted with files. `docs/stability.toml` states the requirements of each
-/// level and the evidence for each part. A test compares it with the levels in the code.
+/// The stability level of a part, which states how much it can be trusted with files.
+/// `docs/stability.toml` states the requirements of each level and the evidence for each part. A
+/// test compares it with the levels in the code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Stability {
     /// Its tests pass, but its long tests did not run, or not for long enough.

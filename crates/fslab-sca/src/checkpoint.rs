@@ -37,7 +37,8 @@ impl Log {
         }
         self.journal.prepare_end(io)?;
         let before = self.commits.checkpoint();
-        // The other slot leads to the previous checkpoint until a third one is written.
+        // The previous checkpoint is not dead yet: the other slot leads to it until a third
+        // checkpoint is written.
         let mut retired = Vec::from_iter(Some(before).filter(|before| !before.is_none()));
         let mut batch = self.journal.begin(0);
         let root = self.build_pages(&mut batch, &mut retired);
@@ -140,7 +141,7 @@ mod tests {
         found
     }
 
-    /// Older versions marked content as in order even for truncated files.
+    /// Older versions set the flag for content in order even for truncated files.
     #[test]
     fn content_past_the_end_of_file_is_not_in_order() {
         let in_order = |content_end, size| adopted(content_end, size).map.is_in_order();

@@ -24,7 +24,6 @@ use super::index::{Index, WritePage, leads_at_most_to};
 /// The logical size of a stored file, and the frames with the content of each chunk.
 pub struct ChunkMap {
     identity: Identity,
-    /// Logical size.
     size: u64,
     index: Mutex<Index>,
     /// An index page could not be read; the map must be rebuilt from the frames.
@@ -64,7 +63,6 @@ impl ChunkMap {
         &self.identity
     }
 
-    /// The logical size.
     pub fn size(&self) -> u64 {
         self.size
     }
@@ -73,7 +71,6 @@ impl ChunkMap {
         self.identity.chunk_bytes()
     }
 
-    /// Bytes of frames with live content.
     pub fn live_bytes(&self) -> u64 {
         self.live_bytes
     }
@@ -161,7 +158,6 @@ impl ChunkMap {
         self.segments.iter().map(|(chunk, pieces)| (*chunk, pieces.len()))
     }
 
-    /// The index entry of a chunk.
     pub fn entry(&self, io: Io<'_>, chunk: u64) -> Result<Option<Entry>> {
         let load = |page, level, first| self.load_page(io, page, (level, first));
         self.index.lock().get(chunk, &load)

@@ -32,13 +32,13 @@ pub type RecordBytes = [u8; RECORD_BYTES];
 pub struct CodecSpec {
     /// Its number in stored files; never reused.
     pub number: u8,
-    /// Its name, which is that of its layer.
+    /// Its name, which is also the name of its layer.
     pub name: &'static str,
     /// One line of help.
     pub help: &'static str,
     /// Its compression levels.
     pub levels: Levels,
-    /// Whether it is worthwhile to store incompressible content raw.
+    /// Whether the codec compresses. Incompressible content is then stored raw.
     pub compresses: bool,
     /// Encodes content into the body of a data frame.
     pub encode: fn(&[u8], i32) -> Result<Vec<u8>, CodecError>,
@@ -89,7 +89,7 @@ pub struct Container {
     pub pack: fn(&[u8]) -> Vec<u8>,
     /// Returns the metadata in a body.
     pub unpack: fn(&[u8]) -> Option<Vec<u8>>,
-    /// Makes a head without records.
+    /// Makes the head of a stored file, without records.
     pub empty_head: fn() -> [u8; HEAD_BYTES as usize],
     /// Whether the records in the head are printable.
     pub is_text: bool,

@@ -17,26 +17,27 @@ use super::superblock::Slot;
 
 /// A stored file in use, whose lock is held for one step at a time.
 ///
-/// At most one caller at a time commits, moves or packs a file: the holder of the turn. Others may
-/// read and write between the steps.
+/// At most one caller at a time commits a file, moves its content or packs it: the holder of the
+/// turn. Others may read and write between the steps.
 pub trait Steps {
-    /// Waits for the turn: the right to commit, move or pack.
+    /// Waits for the turn: the right to commit the file, move its content or pack it.
     fn turn(&self) -> MutexGuard<'_, ()>;
 
-    /// Reads the file in parallel with its readers.
+    /// Runs `work`, which only reads the file, in parallel with readers.
     ///
     /// # Errors
     /// As for [`Self::step`].
     fn look<T>(&self, work: impl FnOnce(Io<'_>, &Log) -> Result<T>) -> Stepped<T>;
 
-    /// Changes the file under its lock. Times, set-id bits and capabilities are preserved.
+    /// Runs `work`, which changes the file, under the file's lock. Times, set-id bits and
+    /// capabilities are preserved.
     ///
     /// # Errors
-    /// [`Stop::Gone`] if it is no longer the same stored file.
+    /// [`Stop::Gone`] if the file was emptied or closed since the operation began.
     fn step<T>(&self, work: impl FnOnce(Io<'_>, &mut Log) -> Result<T>) -> Stepped<T>;
 
-    /// Reads the file and changes its state in memory, under the lock. It does not write to the
-    /// lower file.
+    /// Runs `work`, which reads the file and changes its state in memory, under the lock. `work`
+    /// does not write to the lower file.
     ///
     /// # Errors
     /// As for [`Self::step`].

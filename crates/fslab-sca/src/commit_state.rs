@@ -71,27 +71,22 @@ impl CommitState {
         Self { ordinal, sync_has_failed: self.sync_has_failed, ..found }
     }
 
-    /// The last checkpoint.
     pub fn checkpoint(&self) -> Reference {
         self.checkpoint
     }
 
-    /// The checkpoint of the slot written last.
     pub fn slotted(&self) -> Reference {
         self.slotted
     }
 
-    /// Frames written since the last checkpoint.
     pub fn frames_since(&self) -> u64 {
         self.frames_since
     }
 
-    /// End of the file at the last commit.
     pub fn end(&self) -> u64 {
         self.end
     }
 
-    /// Whether a commit is due.
     pub fn is_due(&self) -> bool {
         self.is_due
     }
@@ -101,7 +96,6 @@ impl CommitState {
         self.is_due = true;
     }
 
-    /// Whether a sync of the lower file has failed.
     pub fn sync_has_failed(&self) -> bool {
         self.sync_has_failed
     }

@@ -21,7 +21,7 @@ pub struct Io<'a> {
     pub lower: &'a LowerFile,
     pub request: &'a Request,
     pub settings: &'a Settings,
-    /// The chunk that messages name.
+    /// The chunk that log messages mention, if any.
     pub chunk: Option<u64>,
     /// Chunks decoded in advance for this reader.
     pub ahead: Option<&'a ReadAhead>,
@@ -31,7 +31,7 @@ pub struct Io<'a> {
 pub struct Settings {
     /// Codec of new files.
     pub codec: &'static CodecSpec,
-    /// Level for everything that is encoded.
+    /// Compression level.
     pub level: i32,
     /// The base-2 logarithm of the chunk size of new files in bytes.
     pub chunk_log2: u8,
@@ -80,7 +80,7 @@ pub enum WhenToPack {
     Never,
 }
 
-/// Sessions whose marks are trusted.
+/// The sessions whose size xattrs are trusted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Session {
     /// The current session; 0 if it could not be recorded.
@@ -101,7 +101,7 @@ impl Session {
         self.durable_from == 0
     }
 
-    /// Whether the marks that a session wrote are trusted.
+    /// Whether the size xattrs that a session wrote are trusted.
     pub fn trusts(&self, session: u64) -> bool {
         session != 0
             && (session == self.number || (self.durable_from..=self.durable).contains(&session))

@@ -102,9 +102,9 @@ pub enum Why {
         /// Offset of the difference.
         offset: u64,
     },
-    /// It has several names and another owner. Runs need trusted xattrs to keep track of such
-    /// files.
-    #[error("it has several names and another owner, and trusted xattrs can't be set")]
+    /// It has several names and belongs to another user. Runs need trusted xattrs to keep track of
+    /// such files.
+    #[error("it has several names and belongs to another user, and trusted xattrs can't be set")]
     NotMarkable,
     /// A process wrote to it after the exchange of the names, and undoing the exchange failed.
     #[error(
@@ -145,7 +145,7 @@ pub enum Why {
          rename it to its original name, or remove it"
     )]
     Original,
-    /// A call failed.
+    /// An operation on the file failed.
     #[error("{0}")]
     Failed(#[from] fslab_vfs::Error),
 }

@@ -178,7 +178,8 @@ fn join(io: Io<'_>, identity: &Identity, run: &[Reference]) -> Result<Reference>
     make_gap(io, identity, &gap, end.file_size)
 }
 
-/// Removes the frames in some ranges. Both lists are sorted, because each may be very long.
+/// Removes the frames that lie in some ranges. Both lists must be sorted, so that this is fast even
+/// if they are very long.
 fn leave_out(fragments: &mut Vec<Reference>, ranges: &[Range<u64>]) {
     let mut ranges = ranges.iter().peekable();
     fragments.retain(|frame| {

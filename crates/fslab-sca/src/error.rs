@@ -1,4 +1,4 @@
-//! Errors of tools for stored files and trees outside a mount.
+//! Errors of the tools that work on stored files and trees while nothing is mounted.
 
 use std::path::PathBuf;
 

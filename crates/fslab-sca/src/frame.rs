@@ -13,7 +13,7 @@ use super::format::{
 /// The identity of a stored file, which is the same in its head, its slots and each of its frames.
 #[derive(Clone, Copy, Debug)]
 pub struct Identity {
-    /// How its chunks are encoded and wrapped.
+    /// The codec that encodes and wraps its chunks.
     pub codec: &'static CodecSpec,
     /// The base-2 logarithm of the chunk size in bytes.
     pub chunk_log2: u8,
@@ -323,7 +323,7 @@ fn leaps(kind: Kind) -> bool {
 
 /// Parses a header like [`parse`], but repairs one wrong byte: a single flipped bit must not end
 /// the walk over the frames. It tries every byte with every value. The identity, the offset and the
-/// checksum exclude a wrong guess.
+/// checksum rule out a wrong guess.
 pub fn parse_mending(
     identity: &Identity,
     header: &[u8],

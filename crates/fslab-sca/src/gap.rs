@@ -10,7 +10,7 @@ use fslab_vfs::{Result, WriteOptions};
 use super::context::Io;
 use super::frame::{self, Frame, Identity, Reference};
 
-/// Unit in which the lower file system frees space.
+/// Size of the unit in which the lower file system frees space, in bytes.
 pub const BLOCK_BYTES: u64 = 4096;
 
 /// Maximum length of a gap in bytes.
@@ -29,7 +29,7 @@ pub fn punch(io: Io<'_>, identity: &Identity, frame: Reference) -> Result<()> {
     if start < end { io.lower.punch(io.request, start, end - start) } else { Ok(()) }
 }
 
-/// Returns the whole blocks in a frame's body, which are punched once it is dead.
+/// Returns the whole blocks in a frame's body, which are punched once the frame is dead.
 pub fn blocks_of(identity: &Identity, frame: Reference) -> Range<u64> {
     let body = frame.offset + identity.header_bytes() as u64;
     body.next_multiple_of(BLOCK_BYTES)..frame.end() / BLOCK_BYTES * BLOCK_BYTES

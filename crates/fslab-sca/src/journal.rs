@@ -60,12 +60,12 @@ pub struct Batch {
     bytes: Vec<u8>,
     /// Sequence number of the last frame in or before the batch.
     sequence: u64,
-    /// The frames. A frame of metadata has its payload beside it.
+    /// The frames, each paired with its payload, which only frames of metadata have.
     frames: Vec<(Frame, Vec<u8>)>,
 }
 
 impl Batch {
-    /// Starts a batch at offset `base`, which follows the frame with `sequence`.
+    /// Starts a batch at offset `base`, which follows the frame with the number `sequence`.
     pub fn new(base: u64, sequence: u64) -> Self {
         Self { base, bytes: Vec::new(), sequence, frames: Vec::new() }
     }
@@ -111,22 +111,18 @@ impl Journal {
         Self { end, sequence, head, limit, ..Self::new(identity) }
     }
 
-    /// Sequence number of the last frame.
     pub fn sequence(&self) -> u64 {
         self.sequence
     }
 
-    /// Offset of the next frame.
     pub fn end(&self) -> u64 {
         self.end
     }
 
-    /// Number of writes to the lower file.
     pub fn writes(&self) -> u64 {
         self.writes
     }
 
-    /// State of the head.
     pub fn head(&self) -> Head {
         self.head
     }
@@ -202,7 +198,7 @@ impl Journal {
         self.bytes_since_closing += u64::from(frame.reference.stored_length);
     }
 
-    /// Moves the end to an offset; the frame before it has `sequence`.
+    /// Moves the end to an offset; the frame before it has the number `sequence`.
     pub fn go_on_at(&mut self, end: u64, sequence: u64) {
         (self.end, self.sequence) = (end, sequence);
     }
@@ -253,7 +249,8 @@ impl Journal {
         batch
     }
 
-    /// Writes a batch, or leaves the file as it was. The caller must then apply its frames.
+    /// Writes a batch. On failure, the file is left unchanged. After success, the caller must apply
+    /// the frames.
     pub fn write(&mut self, io: Io<'_>, batch: &Batch, options: WriteOptions) -> Result<()> {
         let (base, bytes) = (batch.base, &batch.bytes);
         if let Some(limit) = self.limit {
@@ -279,7 +276,7 @@ impl Journal {
         self.write(io, &batch, WriteOptions::default())
     }
 
-    /// Cuts off a write that failed.
+    /// Cuts off the bytes of a failed write.
     fn cut_off(&mut self, io: Io<'_>, base: u64) {
         let Err(error) = io.lower.truncate(io.request, base) else { return };
         tracing::warn!(%error, "can't remove the bytes of a failed write");
@@ -301,7 +298,6 @@ impl Journal {
         Ok(())
     }
 
-    /// Bytes of frames appended since the seek table was last written.
     pub fn bytes_since_closing(&self) -> u64 {
         self.bytes_since_closing
     }

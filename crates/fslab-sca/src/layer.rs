@@ -65,7 +65,8 @@ impl Sca {
         self.access.enter_emptied(request, ino, kill_set_id)
     }
 
-    /// Ends a use of a file. The last user settles the file and closes the lower file.
+    /// Ends a use of a file. The last user prepares the file for a fast open (see
+    /// [`StoredFile::settle`]) and closes the lower file.
     fn leave(&self, request: &Request, ino: Ino, file: &StoredFile) -> Result<()> {
         self.access.files.leave(request, ino)?;
         self.reclaimer.offer(ino, file);
@@ -206,8 +207,9 @@ impl Sca {
         }
     }
 
-    /// Prepares for a new owner or new permissions. After that it may be impossible to void the
-    /// mark, although users who have the file open can still write.
+    /// Prepares an open file for a new owner or new permissions, by invalidating its size xattr.
+    /// After the change this may be impossible, although users who have the file open can still
+    /// write.
     fn expect_other_rights(&self, request: &Request, ino: Ino) -> Result<()> {
         let files = &self.access.files;
         let Some(file) = files.enter_used(request, ino)? else { return Ok(()) };
@@ -299,7 +301,7 @@ fn is_of_rights(name: &OsStr) -> bool {
 fn first_error(answers: Vec<Result<()>>) -> Result<()> {
     let mut errors = answers.into_iter().filter_map(Result::err);
     let first = errors.next();
-    errors.for_each(|error| tracing::warn!(%error, "can't end a layer cleanly"));
+    errors.for_each(|error| tracing::warn!(%error, "can't shut down a layer cleanly"));
     first.map_or(Ok(()), Err)
 }
 
@@ -343,7 +345,7 @@ impl FileSystem for Sca {
         {
             tracing::warn!(
                 %error,
-                "can't record the end of the session; the next mount must open every file"
+                "can't record the end of the session; the next mount opens every file for its size"
             );
         }
         answers.extend([synced, self.lower.shutdown()]);

@@ -22,7 +22,7 @@ pub struct OpenFiles {
 struct OpenCount {
     opening: Arc<Opening>,
     users: usize,
-    /// Number of uses that were begun.
+    /// Number of uses begun so far.
     uses: u64,
 }
 
@@ -74,8 +74,8 @@ impl OpenFiles {
         Ok(file)
     }
 
-    /// Ends a use of a file. The last user settles the file and closes the lower file. Later users
-    /// reopen it.
+    /// Ends a use of a file. The last user prepares the file for a fast open (see
+    /// [`StoredFile::settle`]) and closes the lower file. Later users reopen it.
     pub fn leave(&self, request: &Request, ino: Ino) -> Result<()> {
         let (mut settled, mut settled_at) = (Ok(()), None);
         let opening = loop {
@@ -101,7 +101,7 @@ impl OpenFiles {
         settled.and(self.close(request, ino, &opening))
     }
 
-    /// Closes a file without users.
+    /// Closes a file if it has no users any more.
     fn close(&self, request: &Request, ino: Ino, opening: &Arc<Opening>) -> Result<()> {
         let mut open = opening.lock();
         let is_unused = |files: &HashMap<Ino, OpenCount>| {
@@ -178,7 +178,7 @@ mod tests {
     use super::super::{codec, options};
     use super::*;
 
-    /// If two users leave at once, each could see the other and leave the settling to it.
+    /// If two users leave at once, each of them could leave the settling to the other.
     #[test]
     fn last_of_two_concurrent_closes_settles_the_file() {
         let fs: Arc<dyn FileSystem> = Arc::new(MemFs::default());
@@ -190,7 +190,7 @@ mod tests {
         let open = || StoredFile::open(&fs, &settings, &request, opened);
         let file = files.enter(&request, lower.ino, open).unwrap();
         files.enter(&request, lower.ino, open).unwrap();
-        // Two chunks: a file of one has no seek table.
+        // The file has two chunks, because a file of one chunk has no seek table.
         let data = vec![7; settings.encoding().chunk_bytes as usize + 1];
         file.write(&request, Place::At(0), &data, WriteOptions::default()).unwrap();
         let before = lower.attr(&request).unwrap().size;

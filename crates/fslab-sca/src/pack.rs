@@ -36,7 +36,7 @@ const SMALL_HOLE_BYTES: u64 = 1 << 20;
 
 /// A file that is being packed.
 struct Packing {
-    /// Minimum end of the gaps before the moved content.
+    /// Minimum offset at which the gaps before the moved content must end.
     room_end: u64,
     stage: Stage,
 }
@@ -75,7 +75,7 @@ enum Progress {
 /// Result of packing a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Packed {
-    /// Packing would not gain anything.
+    /// Packing is not worthwhile, for example because the file is packed already.
     Already,
     /// It was packed.
     Now,
@@ -85,9 +85,9 @@ pub enum Packed {
 
 /// Layout of a stored file.
 struct Shape {
-    /// Chunks with content.
+    /// Number of chunks with content.
     chunks: u64,
-    /// Chunks that packing would write as zeros.
+    /// Number of chunks that packing would write as zeros.
     zeros: u64,
     /// Whether the frames are in the order of the chunks.
     is_ascending: bool,
@@ -301,7 +301,7 @@ impl Log {
         Ok(shape)
     }
 
-    /// Minimum end of the gaps before a packed copy.
+    /// Returns the minimum offset at which the gaps must end, so that a packed copy fits into them.
     ///
     /// # Errors
     /// `ENOSPC` if the lower file system has no room for a copy of the live content.
@@ -314,7 +314,8 @@ impl Log {
         Ok(HEAD_BYTES + live + live / 8 + shape.chunks * 64 + zeros + (256 << 10))
     }
 
-    /// Returns the hole after the content of a chunk, or the one at the beginning. It may be empty.
+    /// Returns the hole after the content of a chunk, or for `None` the hole at the beginning of
+    /// the file. It may be empty.
     fn hole_behind(&self, io: Io<'_>, chunk: Option<u64>) -> Result<Range<u64>> {
         let extent = chunk.map_or(Ok(None), |chunk| self.map.extent(io, chunk))?;
         let start = extent.map_or(0, |(_, end)| end);
@@ -388,8 +389,8 @@ impl Log {
         if is_last { self.finish_copy(io, copying) } else { Ok(going(copying, before)) }
     }
 
-    /// Encodes the whole content of a chunk in one frame, on request with the zeros before or after
-    /// it.
+    /// Encodes the whole content of a chunk in one frame. `before` and `behind` select whether the
+    /// zeros before and after the content are included.
     fn filled(&self, io: Io<'_>, chunk: u64, (before, behind): (bool, bool)) -> Result<NewFrame> {
         let base = chunk * self.map.chunk_bytes();
         let end = self.map.chunk_bytes().min(self.size().saturating_sub(base)) as u32;

@@ -42,7 +42,7 @@ impl Log {
         self.append_frames(io, frames, options)
     }
 
-    /// Returns the parts of a range in partly zeroed chunks; at most two.
+    /// Returns the parts of a range that lie in partly zeroed chunks; at most two.
     fn edges(&self, offset: u64, end: u64, whole: &std::ops::Range<u64>) -> Vec<Piece> {
         let chunk_bytes = self.map.chunk_bytes();
         if whole.is_empty() {

@@ -33,7 +33,7 @@ impl Log {
         Ok(Aside { gap, length, kept })
     }
 
-    /// Replaces bytes whose copies are durable by a gap.
+    /// Replaces the quarantined bytes by a gap. Their copies must be durable.
     pub fn end_aside(&mut self, io: Io<'_>, leftover: &Range<u64>, aside: Aside) -> Result<()> {
         let header = gap(self.identity(), aside.gap, leftover.start, aside.length);
         io.lower.write(io.request, leftover.start, &header, WriteOptions::default())?;
@@ -61,7 +61,8 @@ impl Log {
         Frame::gap(&(first..=first + more), self.size())
     }
 
-    /// Copies a range into frames that begin at `behind` and follow the frame with `sequence`.
+    /// Copies a range into frames that begin at `behind` and follow the frame with the number
+    /// `sequence`.
     fn copies_of(
         &self,
         io: Io<'_>,

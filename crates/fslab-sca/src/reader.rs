@@ -52,9 +52,9 @@ pub fn pieces(chunk_bytes: u64, offset: u64, length: u64) -> impl Iterator<Item 
 }
 
 impl ChunkMap {
-    /// Reads from `offset` up to the end of the file; returns the number of bytes read. If any part
-    /// is damaged, the whole read fails. The kernel would take a short read for the end of the
-    /// file, and show zeros after it.
+    /// Reads from `offset` until the buffer is full or the file ends; returns the number of bytes
+    /// read. If any part is damaged, the whole read fails. The kernel would take a short read for
+    /// the end of the file, and show zeros after it.
     pub fn read(&self, io: Io<'_>, offset: u64, buffer: &mut [u8]) -> Result<usize> {
         let length = self.size().saturating_sub(offset).min(buffer.len() as u64);
         let mut rest = &mut buffer[..length as usize];

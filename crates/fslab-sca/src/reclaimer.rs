@@ -169,8 +169,8 @@ impl Reclaimer {
         }
     }
 
-    /// Stops the thread, and packs the remaining files within the time limit. No more requests
-    /// arrive.
+    /// Stops the thread, and packs the remaining files within the time limit. Called when no more
+    /// requests can arrive.
     pub fn finish(&self) {
         self.stop();
         let clock = &self.access.settings().clock;
@@ -269,7 +269,7 @@ impl Run<'_> {
 
 /// Commits a file or collects its garbage if that is due and the file is in use.
 fn tend(access: &Access, ino: Ino) {
-    caught(ino, "commit or clean", || access.tend(&own_request(), ino));
+    caught(ino, "commit or collect garbage of", || access.tend(&own_request(), ino));
 }
 
 /// Packs a file; returns `None` on failure.

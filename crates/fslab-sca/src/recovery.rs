@@ -246,7 +246,7 @@ pub fn ends_torn(io: Io<'_>, log: &Log, length: u64) -> Result<bool> {
     Ok(false)
 }
 
-/// Whether a range contains exactly one seek table, by its beginning, end and length.
+/// Whether a range contains exactly one seek table, judged by its beginning, end and length.
 pub fn is_closing(io: Io<'_>, offset: u64, length: u64) -> Result<bool> {
     const BEGIN: [u8; 4] = 0x184D_2A5E_u32.to_le_bytes();
     const END: [u8; 4] = 0x8F92_EAB1_u32.to_le_bytes();

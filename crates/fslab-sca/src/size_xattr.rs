@@ -17,7 +17,7 @@ use super::format::{
 use super::frame::Reference;
 use super::lower::is_absence;
 
-/// The kind of a lower file according to its xattr.
+/// The kind of a lower file according to its size xattr.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mark {
     /// A stored file that was being written.
@@ -214,11 +214,11 @@ pub fn headless(ino: Ino) -> Error {
     Error::Damaged { ino, offset: 0, what }
 }
 
-/// Begins a session over a tree, and returns whether xattrs are usable.
+/// Begins a session over a tree. Returns the session, and whether xattrs are usable.
 ///
 /// A tree that is empty at its first use is marked as pure. A file in it is foreign only if a user
-/// adds it without the mount. A mount clears the flag of a tree whose files are all plain; a
-/// conversion keeps it.
+/// adds it directly to the lower directory. A mount clears the flag of a tree whose files are all
+/// plain; a conversion keeps it.
 pub fn begin_session(
     fs: &Arc<dyn FileSystem>,
     request: &Request,
@@ -275,7 +275,7 @@ pub fn set_plain(fs: &dyn FileSystem, request: &Request, plain: bool) -> Result<
     sync_root(fs, request)
 }
 
-/// Returns the session after another one, whether or not that one ended properly.
+/// Returns the session that follows `known`, whether or not `known` ended properly.
 fn session_after(known: Session) -> Session {
     let number = known.number + 1;
     // If a session did not end properly, its marks and earlier ones are no longer trusted.
@@ -284,15 +284,15 @@ fn session_after(known: Session) -> Session {
     Session { number, durable_from, ..known }
 }
 
-/// Returns the sessions whose marks the next mount of a file's tree will trust. The tree is found
-/// by the file's path. If the tree is unknown, no marks are trusted.
+/// Returns the sessions whose marks will be trusted by the next mount of the tree that contains a
+/// file. The tree is found by the file's path. If the tree is unknown, no marks are trusted.
 pub fn session_above(path: &Path) -> Session {
     let known = tree_above(path).map(|(_, session)| session);
-    // That session has not begun, so no file has a mark of it.
+    // The next session has not begun, so it wrote no mark.
     known.map(|known| Session { number: 0, ..session_after(known) }).unwrap_or_default()
 }
 
-/// Returns the tree that contains a file or directory, and its last session.
+/// Returns the tree that contains a file or directory, and the last session of that tree.
 pub fn tree_above(path: &Path) -> Option<(PathBuf, Session)> {
     let mut value = [0; size_of::<TreeRecord>()];
     path.ancestors().skip(1).find_map(|directory| {

@@ -47,8 +47,8 @@ pub struct StoredFile {
     state: RwLock<State>,
     /// Ticket lock of writers: data is written in the order in which the writers arrived.
     turns: TicketQueue,
-    /// Held while committing, moving or packing. Taken before the state lock, never while holding
-    /// it.
+    /// Held while the file is committed or packed, or its content is moved. Taken before the state
+    /// lock, never while holding it.
     maintenance: Mutex<()>,
     /// Held from the start to the end of packing: two threads must not pack the same file.
     packing: Mutex<()>,
@@ -371,7 +371,7 @@ impl StoredFile {
         let _turn = file.turn();
         if let Err(error) = unless_gone(tend(&file)) {
             let file = self.state.read().lower.name();
-            tracing::warn!(%error, file, "can't commit or clean a stored file");
+            tracing::warn!(%error, file, "can't commit a stored file or collect its garbage");
         }
     }
 
@@ -436,7 +436,7 @@ impl StoredFile {
         })
     }
 
-    /// Reserves (without a promise of space), punches or zeroes a range.
+    /// Reserves (without a guarantee of space), punches or zeroes a range.
     pub fn fallocate(
         &self,
         request: &Request,

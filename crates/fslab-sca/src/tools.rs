@@ -57,19 +57,19 @@ pub struct Figures {
     pub stored_bytes: u64,
     /// Space that the stored file takes in the lower file system.
     pub allocated_bytes: u64,
-    /// `packed`, `packed, sparse` or `log`.
+    /// The layout: `packed`, `packed, sparse` or `log`.
     pub form: &'static str,
-    /// Chunks with content.
+    /// Number of chunks with content.
     pub chunks: u64,
-    /// Chunks whose frame is raw.
+    /// Number of chunks whose content is stored raw.
     pub raw_chunks: u64,
-    /// Pieces of a fast tail.
+    /// Number of pieces of a fast tail.
     pub segments: u64,
     /// Bytes of frames with live content.
     pub live_bytes: u64,
     /// Bytes of all other data except the head.
     pub garbage_bytes: u64,
-    /// Frames that recovery quarantined.
+    /// Number of frames with quarantined bytes.
     pub kept: u64,
     /// Whether something is missing; the other figures then cover the part that was found.
     pub is_incomplete: bool,

@@ -21,7 +21,8 @@ use fslab_vfs::{Cancellation, Deferral};
 use fslab_vfs::{Errno, Result};
 use fslab_vfs::{FileAttr, FileAttrForm};
 
-/// Longer than one step of the coarsest Linux clock for file times (10 ms).
+/// Time to wait until the next change gets a later time. It is longer than one step of the coarsest
+/// Linux clock for file times (10 ms).
 const TICK: Duration = Duration::from_millis(25);
 
 /// Default permissions of files and directories.
@@ -60,7 +61,7 @@ pub struct Listed {
     pub ino: Ino,
     /// The kind, if the directory reports it.
     pub kind: Option<FileKind>,
-    /// The offset at which to continue.
+    /// The offset at which to continue the listing.
     pub next_offset: u64,
 }
 
@@ -447,7 +448,7 @@ impl<'c> File<'c> {
         WriteOptions { append: options.append || self.mode.contains(OpenMode::APPEND), ..options }
     }
 
-    /// The attributes, through the handle.
+    /// Returns the attributes, requested through the handle.
     pub fn attr(&self) -> Result<Attr> {
         self.client.subject().getattr(&self.client.request(), self.ino, Some(self.handle))
     }

@@ -8,6 +8,7 @@
 //! - [`flag`]: a flag that makes the threads of a test end, even after a panic.
 //! - [`mutants`]: file systems with a planted bug, to test the tests.
 //! - [`scratch`]: folders for the files of tests.
+//! - [`skip`]: reports of tests that can't run on this machine.
 //! - [`unused`]: waiting until no process has a file open for writing.
 //!
 //! The subject is the file system under test. The caller passes a function that makes it, so that

@@ -23,7 +23,7 @@ mod pair;
 pub use operation::{Choice, Creator, Operation, Place, Span};
 use pair::Pair;
 
-/// The variable with the number of sequences.
+/// The environment variable with the number of sequences.
 const CASES_VARIABLE: &str = "FSLAB_MODEL_CASES";
 
 /// Maximum number of attempts to shorten a failing sequence.
@@ -32,7 +32,7 @@ const SHRINK_STEPS_MAX: u32 = 20_000;
 /// The amount and the kinds of operations to try.
 #[derive(Clone, Debug)]
 pub struct ModelConfig {
-    /// Determines the operations.
+    /// Seed of the random operations.
     pub seed: u64,
     /// Number of sequences, each on a new subject.
     pub cases: u32,

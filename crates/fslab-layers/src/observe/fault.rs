@@ -21,7 +21,7 @@
 //!
 //! | action | effect |
 //! |---|---|
-//! | `error NAME` | fails without performing the call (releases are performed all the same) |
+//! | `error NAME` | fails without performing the call (`release` and `releasedir` are performed) |
 //! | `late NAME` | performs the call, then fails |
 //! | `skip` | returns success without performing the call; for writes and calls without result |
 //! | `delay TIME`, `delay TIME..TIME` | waits first; ends with EINTR when the caller gives up |
@@ -217,7 +217,8 @@ impl Faults {
         mut verdict: Verdict,
         perform: impl FnOnce(&Call<'_>) -> Result<T>,
     ) -> Result<T> {
-        // Calls that release something are always performed.
+        // Calls that release a handle are always performed, because a leaked handle would keep the
+        // lower file open.
         let frees = matches!(call, Call::Release { .. } | Call::Releasedir { .. });
         let begun = match self.begin(&verdict, request) {
             Err(error) if !frees => return Err(error),

@@ -249,7 +249,7 @@ fn paths_follow_renames_and_links() {
     client.setxattr(unnamed.ino, "user.a", b"5").unwrap();
 }
 
-/// The random effects in a run of a hundred calls.
+/// Returns the random effects in a run of a hundred calls.
 fn by_chance(seed: u64) -> (Vec<bool>, Vec<u8>) {
     let bench = Bench::seeded("mkdir chance 30% error EIO\nread flip 4", seed);
     let client = bench.client();

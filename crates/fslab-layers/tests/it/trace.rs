@@ -34,7 +34,8 @@ fn replay(records: &[Record], target: &dyn FileSystem) -> Replayed {
     replayer.finish()
 }
 
-/// All paths of a tree with the attributes of `stat` except times, and their contents or targets.
+/// Returns all paths of a tree with the attributes of `stat` except times, and with their contents
+/// or targets.
 fn tree(file_system: &dyn FileSystem) -> BTreeMap<String, String> {
     fn walk(client: &Client<'_>, at: Ino, path: &str, found: &mut BTreeMap<String, String>) {
         for name in client.names(at).unwrap() {

@@ -28,7 +28,7 @@ fn filled_with(byte: u8) -> Vec<u8> {
     vec![byte; CHUNKS as usize]
 }
 
-/// Blocks of the lower file.
+/// Returns the number of blocks allocated to the lower file.
 fn blocks(io: Io<'_>) -> u64 {
     io.lower.attr(io.request).unwrap().blocks
 }
@@ -51,7 +51,7 @@ fn happen(fs: &Refusing, io: Io<'_>, log: &mut Log, event: Event) {
         Event::Checkpointed => log.write_checkpoint(io).unwrap(),
         Event::Refused => {
             fs.refuse(0..HEAD_BYTES, Errno::IO, u64::MAX);
-            // The commit writes no slot if one leads to everything already.
+            // The commit writes no slot if a slot already leads to all writes.
             unless_gone(commit(&alone(log, io), false)).ok();
             fs.end();
         }

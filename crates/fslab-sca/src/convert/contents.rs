@@ -1,4 +1,4 @@
-//! Copies and compares the contents of files: data as data, holes as holes.
+//! Copies and compares the contents of files. Copies have the same holes as their originals.
 
 use std::ffi::OsStr;
 use std::path::Path;

@@ -198,7 +198,7 @@ impl Conversion {
 
     /// Removes a temporary name left by an interrupted run. It leads to a copy that never had
     /// another name, or to an original. An original may have been written to after its name was
-    /// given to the copy. So it is removed only if another file in its directory has the same
+    /// given to the copy. So the name is removed only if another file in the directory has the same
     /// content.
     ///
     /// The temporary name contains the inode number of the original, which has its own name in the

@@ -185,7 +185,7 @@ impl Conversion {
         tell(&paths[0], &outcome);
     }
 
-    /// Restores the saved times of the directory of a path.
+    /// Restores the saved times of the directory that contains the file of a path.
     fn restore_times_around(&self, path: &Path) -> Result<()> {
         let (parent, found) = self.find(path)?;
         self.lower.forget(found, 1);

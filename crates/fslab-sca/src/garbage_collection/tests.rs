@@ -22,7 +22,7 @@ fn expected() -> Vec<u8> {
     (0..CHUNKS).map(byte_of).collect()
 }
 
-/// A file that was written twice and synced.
+/// Runs `test` on a file that was written twice and synced.
 fn with_file(test: impl FnOnce(&Refusing, Io<'_>, Log)) {
     let fs = Arc::new(Refusing::default());
     let lower = file_in(fs.clone());

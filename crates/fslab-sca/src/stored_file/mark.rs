@@ -33,7 +33,7 @@ impl StoredFile {
     /// Invalidates the size xattr now if the file is open for writing. Later this may be
     /// impossible, because the user who opened the file may lose the right to set xattrs.
     pub fn expect_other_rights(&self, request: &Request) -> Result<()> {
-        // The file may have been emptied and still have its old mark.
+        // The file may have been emptied and still have its foreign mark.
         if self.state.read().is_writable {
             self.void_foreign_mark(request)?;
         }

@@ -63,7 +63,8 @@ fn gaps_with_overflowing_sequence_numbers_are_refused() {
     check_all(&[&[how][..], &file].concat());
 }
 
-/// A frame of a few kilobytes that unpacks to much more than the length in its header is damaged.
+/// A frame of a few kilobytes that decodes to much more than the length in its header must count as
+/// damaged.
 #[test]
 fn decompression_bombs_are_refused() {
     let zeros = vec![0; 64 << 20];

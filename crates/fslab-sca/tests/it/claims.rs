@@ -189,7 +189,7 @@ fn damage_header(path: &Path, chunk: usize) {
     std::fs::write(path, bytes).unwrap();
 }
 
-/// A damaged body is not taken for a torn write if the file was settled. An earlier version
+/// A damaged body is not taken for a torn write if the file was closed cleanly. An earlier version
 /// silently saved the chunk's old content instead.
 #[test]
 fn salvage_does_not_replace_a_damaged_chunk_with_old_content() {

@@ -36,7 +36,7 @@ fn list(entries: &[(u16, u16, u32)]) -> Vec<u8> {
     bytes
 }
 
-/// user::rwx user:1000:rw- group::r-x mask::`mask` other::r--
+/// Returns the ACL `user::rwx user:1000:rw- group::r-x mask::MASK other::r--`.
 pub(super) fn named(mask: u16) -> Vec<u8> {
     list(&[
         (USER_OBJECT, 7, NO_ID),

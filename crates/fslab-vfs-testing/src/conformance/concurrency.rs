@@ -1,4 +1,4 @@
-//! Many threads at once: no change is lost, and none happens twice.
+//! Tests with many concurrent threads: no change is lost, and none happens twice.
 
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};

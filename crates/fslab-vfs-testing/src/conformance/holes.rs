@@ -27,7 +27,7 @@ cases! { "holes":
     unknown_mode_is_refused,
 }
 
-/// Makes a file with data in the given units, and a size in units.
+/// Makes a file of `size` units of [`UNIT`] bytes, with data only in `units`.
 fn sparse<'c>(
     client: &'c Client<'_>,
     top: Ino,

@@ -1,4 +1,4 @@
-//! Owners of new files, and when set-id bits are set, inherited and cleared.
+//! Owners of new files, and set-id bits: setting, inheriting and clearing them.
 //!
 //! The requests contain only the caller's primary group, so no case depends on other groups.
 

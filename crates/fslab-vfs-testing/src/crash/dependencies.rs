@@ -8,7 +8,7 @@ use fslab_vfs::Ino;
 
 use super::effect::{Binding, Change, Effect, Order, SECTOR_BYTES};
 
-/// For each effect, the earlier effects that it needs directly.
+/// Returns, for each effect, the earlier effects that it needs directly.
 pub(super) fn of(effects: &[Effect], order: Order) -> Vec<Vec<usize>> {
     let mut tracker = Tracker { order, ..Tracker::default() };
     effects.iter().enumerate().map(|(number, effect)| tracker.add(number, effect)).collect()

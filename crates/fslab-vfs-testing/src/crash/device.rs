@@ -125,7 +125,7 @@ impl DeviceState {
     /// Opens the device as it is after the power cut.
     ///
     /// # Errors
-    /// None with a valid log.
+    /// Only if the log is invalid.
     pub fn open(&self) -> Result<MemoryDevice> {
         let device = MemoryDevice::new(self.size);
         for (number, bytes) in &self.sectors {

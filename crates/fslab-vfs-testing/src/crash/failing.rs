@@ -24,7 +24,7 @@ pub struct Failure {
 /// The behaviour after the first failure.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Then {
-    /// The script stops after the failed step, and the engine ends, as if killed.
+    /// The script stops after the failed step, and the code under test is abandoned, as if killed.
     Ends,
     /// The script continues, and nothing else fails.
     Heals,

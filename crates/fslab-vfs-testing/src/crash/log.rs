@@ -52,7 +52,7 @@ impl State {
     /// Opens the file system as it is after the crash.
     ///
     /// # Errors
-    /// None with a valid log.
+    /// Only if the log is invalid.
     pub fn open(&self) -> Result<MemFs> {
         let memory = MemFs::default();
         self.image.restore(&memory)?;

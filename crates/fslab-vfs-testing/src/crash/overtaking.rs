@@ -23,7 +23,7 @@ pub enum Call<'a> {
     Write {
         /// The file's handle.
         handle: Handle,
-        /// The position, in bytes.
+        /// The offset in the file, in bytes.
         offset: u64,
         /// The bytes.
         data: &'a [u8],

@@ -49,7 +49,7 @@ impl State {
     /// durable.
     ///
     /// # Errors
-    /// None with a valid log.
+    /// Only if the log is invalid.
     pub fn record(&self) -> Result<CrashFs> {
         let crash = CrashFs::default();
         let crash = if self.follows_times { crash.following_times() } else { crash };

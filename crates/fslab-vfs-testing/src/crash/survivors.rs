@@ -9,7 +9,7 @@ use rand_pcg::Pcg64Mcg;
 /// The number of states that are checked at each point.
 #[derive(Clone, Copy, Debug)]
 pub struct Plan {
-    /// Determines the subsets.
+    /// Seed of the random subsets.
     pub seed: u64,
     /// Number of random subsets per point.
     pub subsets: u32,

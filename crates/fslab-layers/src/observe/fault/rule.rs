@@ -73,7 +73,7 @@ pub(super) enum Action {
     Flip(u64),
     /// Flips the lowest bit of the byte at this offset of the file.
     FlipAt(u64),
-    /// Accepts this many bytes in total, then fails because the disk is full.
+    /// Accepts this many bytes in total, then fails with `ENOSPC`.
     Full(u64),
 }
 

@@ -56,7 +56,7 @@ struct Case {
 }
 
 impl Case {
-    /// The case for a script number, with as many states as the environment requests.
+    /// Returns the case for a script number, with as many states as the environment requests.
     fn numbered(seed: u64, script: u64) -> Self {
         let layer = LAYERS[script as usize % LAYERS.len()];
         let seed = seed.wrapping_add(script);
@@ -67,7 +67,7 @@ impl Case {
         Self { layer, seed, order, plan, again }
     }
 
-    /// All states after one crash.
+    /// Returns a case that checks all states after one crash.
     fn once(layer: &'static str, seed: u64) -> Self {
         Self { layer, seed, order: Order::Independent, plan: Plan::full(seed), again: 0 }
     }

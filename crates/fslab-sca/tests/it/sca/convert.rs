@@ -190,8 +190,8 @@ fn tree_of_a_nested_file() -> (Arc<dyn FileSystem>, Vec<u8>) {
     (store(&content), content)
 }
 
-/// A stored file kept as content is restored exactly. The next run, a mount and a conversion back
-/// treat it as content.
+/// A stored file that was encoded as content is restored exactly. The next run, a mount and a
+/// second encoding still treat it as content.
 #[test]
 fn decoded_stored_file_content_is_not_decoded_again() {
     let (memory, content) = tree_of_a_nested_file();
@@ -253,7 +253,7 @@ fn file_open_for_writing_is_not_converted() {
     assert_eq!(kept.count(), 1, "{told:?}");
 }
 
-/// Changes a file once, after its copy is complete.
+/// A file system that changes a file once, after its copy is complete.
 struct Meddler {
     inner: Arc<dyn FileSystem>,
     is_done: AtomicBool,

@@ -246,7 +246,7 @@ fn hard_links_of_others_are_not_converted_without_trusted_xattrs() {
     let below: Arc<dyn FileSystem> = Arc::new(Unprivileged(Arc::clone(&memory)));
     let (told, ended) = encode(&below);
     ended.unwrap();
-    let why = "it has several names and another owner, and trusted xattrs can't be set";
+    let why = "it has several names and belongs to another user, and trusted xattrs can't be set";
     expect(&told, &[("one", why)]);
     assert!(read_file(&*memory, "two").unwrap() == text(50_000));
 }
@@ -372,7 +372,7 @@ fn leftover_original_is_kept_if_inode_numbers_changed() {
     }
 }
 
-/// Counts lookup references. One removal of an existing name fails.
+/// A file system that counts lookup references. One removal of an existing name fails.
 struct Balance {
     inner: MemFs,
     lookups: Mutex<HashMap<Ino, i64>>,
@@ -456,7 +456,8 @@ fn file_is_reported_converted_even_if_its_original_remains() {
     }
 }
 
-/// Reports a path with a symbolic link for each file, as if an attacker had added the link.
+/// A file system that reports a path with a symbolic link for each file, as if an attacker had
+/// added the link.
 struct Elsewhere(HostFs, PathBuf);
 
 impl FileSystem for Elsewhere {

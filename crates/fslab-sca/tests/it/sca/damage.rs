@@ -324,7 +324,7 @@ fn page_bodies(stored: &[u8]) -> Vec<usize> {
     places
 }
 
-/// A damaged index page is healed for every operation, not only for reads.
+/// A damaged index page is rebuilt for every operation, not only for reads.
 #[test]
 fn any_first_operation_heals_a_damaged_index() {
     let calls: [fn(&File<'_>, &mut Vec<u8>); 4] = [
@@ -395,7 +395,7 @@ fn overlong_tail_after_a_crash_is_made_durable_by_the_next_sync() {
         for number in 0..1 + PIECES + 1 + PIECES {
             file.write_all(8192 + number as u64, b"a").unwrap();
         }
-        // A kill: the file is not closed.
+        // Simulates a kill: the file is not closed.
         std::mem::forget(file);
         expected.resize(8192 + 2 + 2 * PIECES, b'a');
         let whole = frame_of_length(&below.bytes("file"), PIECES as u32 + 2);

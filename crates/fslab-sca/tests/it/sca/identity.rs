@@ -54,7 +54,7 @@ pub struct Kept {
 
 pub type Tree = BTreeMap<String, Kept>;
 
-/// Returns the root and everything in it.
+/// Returns the properties of the root and of everything in it.
 pub fn tree_of(fs: &dyn FileSystem) -> Tree {
     let (client, mut tree) = (Client::new(fs), Tree::new());
     let root = client.attr(Ino::ROOT).unwrap();
@@ -558,7 +558,8 @@ fn an_estimate_counts_files_that_only_look_stored() {
     assert_eq!((expected.files, expected.already), (0, 2));
 }
 
-/// A part of a lower directory is converted by the rule of the whole directory.
+/// In a subdirectory of a lower directory, a conversion distinguishes stored files by the rule of
+/// the whole lower directory.
 #[test]
 fn subdirectory_is_converted_by_the_rule_of_its_lower_directory() {
     let scratch = TempDir::new_in(scratch::folder(env!("CARGO_TARGET_TMPDIR"))).unwrap();

@@ -19,7 +19,7 @@ const LAYER: &str = "copy:chunk=4KiB,threads=1,cache=0";
 /// Bytes of the logical file that one page of the index covers.
 const PAGE_COVERS: u64 = 128 * 4096;
 
-/// Counts syncs and writes, and the reads at each offset.
+/// A file system that counts syncs and writes, and the reads at each offset.
 #[derive(Default)]
 struct Counting {
     inner: MemFs,
@@ -347,7 +347,7 @@ fn seek_hole_does_not_keep_index_pages_in_memory() {
     file.close().unwrap();
 }
 
-/// Counts the calls of a file system.
+/// An observer that counts calls.
 struct Calls(Arc<AtomicU64>);
 
 impl Watch for Calls {

@@ -1,5 +1,5 @@
-//! Tests when files are packed, and that small sequential writes give the same result as large
-//! ones.
+//! Tests of the time at which files are packed, and that small sequential writes give the same
+//! result as large ones.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};

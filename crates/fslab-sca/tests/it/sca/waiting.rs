@@ -418,7 +418,7 @@ fn freeing_space_does_not_block_reads_and_writes() {
     file.close().unwrap();
 }
 
-/// Counts references to inodes, and the syncs with and without a reference.
+/// A file system that counts references to inodes, and the syncs with and without a reference.
 #[derive(Default)]
 struct Holding {
     inner: MemFs,
