@@ -76,7 +76,8 @@ impl Log {
                 continue;
             }
             match self.encode_tail(io, chunk) {
-                // A damaged tail may remain in pieces, if encoding the others makes enough room.
+                // A damaged tail may remain in pieces, if encoding the other tails makes enough
+                // room.
                 Err(error) if error.errno() == Errno::IO && !self.commits.sync_has_failed() => {}
                 encoded => {
                     encoded?;

@@ -21,7 +21,7 @@ use super::format::{FrameRecord, HEAD_BYTES};
 pub const CODECS: &[&CodecSpec] =
     &[&copy::SPEC, &uuencode::SPEC, &gzip::SPEC, &zstd::SPEC, &lz4::SPEC];
 
-/// Bytes of a frame record.
+/// Size of a frame record in bytes.
 pub const RECORD_BYTES: usize = size_of::<FrameRecord>();
 
 /// A frame record as bytes.

@@ -58,7 +58,7 @@ pub struct Settings {
     pub failed_searches: FailedSearches,
     /// Bytes of garbage that a file may hold in excess of its live bytes.
     pub garbage_bytes_max: u64,
-    /// When files with much garbage are packed.
+    /// The policy for packing files with much garbage.
     pub packing: WhenToPack,
     /// The session of this mount, which an xattr of the tree's root records.
     pub session: Session,
@@ -69,7 +69,7 @@ pub struct Settings {
     pub run_key: Option<u64>,
 }
 
-/// When files with much garbage are packed.
+/// The policy for packing files with much garbage.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WhenToPack {
     /// After this long without a request, at this many bytes per second.

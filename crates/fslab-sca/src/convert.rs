@@ -438,7 +438,7 @@ impl Conversion {
     }
 
     /// Runs `work`, which needs the right to write to a file. If the user's own file is read-only,
-    /// it is made writable meanwhile.
+    /// it is made writable for that time.
     fn with_right_to_write(&self, ino: Ino, work: &dyn Fn() -> Result<()>) -> Result<()> {
         let refused = match work() {
             Err(error) if error.errno() == Errno::ACCESS && self.user.is_some() => error,

@@ -6,7 +6,7 @@
 use zerocopy::little_endian::{I64, U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-/// Bytes of the head, which contains the identity and the root slots in two sectors.
+/// Size of the head in bytes. Its two sectors contain the identity and the root slots.
 pub const HEAD_BYTES: u64 = 1024;
 /// Offset of the identity in the head.
 pub const IDENTITY_OFFSET: usize = 64;
@@ -247,7 +247,7 @@ pub struct MarkRecord {
     /// 1: a stored file. 2: a foreign file, whatever its bytes look like.
     pub kind: u8,
     /// For a stored file: 0 while the file is being written; this xattr is then not trusted. 1: it
-    /// is right unless the machine has crashed since. 2: it is right. For a foreign file: 1 or 2 if
+    /// is valid unless the machine has crashed since. 2: it is valid. For a foreign file: 1 or 2 if
     /// a conversion marked it. With 2, the value that the xattr had before follows.
     pub state: u8,
     pub zero: u8,
@@ -267,7 +267,7 @@ pub struct MarkRecord {
 #[repr(C)]
 pub struct TreeRecord {
     pub version: u8,
-    /// Bit 0: the tree was empty at its first use, so a file whose writes were lost in a crash is
+    /// Bit 0: the tree was empty at its first use. So a file whose writes were lost in a crash is
     /// not taken for a foreign file. Bit 1: see [`FLAG_PLAIN`].
     pub flags: u8,
     pub zero: [u8; 2],

@@ -28,7 +28,7 @@ impl Identity {
         CHUNK_LOG2.contains(&chunk_log2).then_some(Self { codec, chunk_log2, file_id })
     }
 
-    /// Bytes of a chunk.
+    /// Chunk size in bytes.
     pub fn chunk_bytes(&self) -> u64 {
         1 << self.chunk_log2
     }
@@ -166,7 +166,7 @@ impl Frame {
         if self.kind == Kind::Gap { self.sequence + self.position } else { self.sequence }
     }
 
-    /// Bytes of the body.
+    /// Length of the body in bytes.
     pub fn body_bytes(&self, identity: &Identity) -> usize {
         (self.reference.stored_length as usize).saturating_sub(identity.header_bytes())
     }

@@ -145,7 +145,7 @@ impl Journal {
         self.behind = behind;
     }
 
-    /// Bytes of the seek table.
+    /// Returns the length of the seek table in bytes.
     pub fn closing_bytes(&self) -> u64 {
         if let Behind::SeekTable(bytes) = self.behind { bytes } else { 0 }
     }

@@ -7,7 +7,7 @@
 //! writes frames into *gaps*. Neither overwrites a live frame. `docs/formats/sca.md` describes the
 //! format and explains why a crash at any moment loses no durable data.
 //!
-//! From the bottom to the top:
+//! The modules, from the bottom to the top:
 //!
 //! - `format`: the on-disk records, byte for byte. `codec`: encodings and containers, one file
 //!   each.

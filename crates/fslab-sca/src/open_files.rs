@@ -224,7 +224,7 @@ mod tests {
     }
 
     /// A close that frees garbage waits for the disk. If two users leave at once, only the last of
-    /// them settles the file.
+    /// them settles the file (see [`StoredFile::settle`]).
     #[test]
     fn nobody_waits_while_the_last_user_settles_a_file() {
         let gated = Arc::new(Gated::default());

@@ -50,10 +50,10 @@ impl Log {
         aside.kept.iter().try_for_each(|frame| self.apply(io, frame, &[]))
     }
 
-    /// Makes the gap for a leftover. It stands for more sequence numbers than the leftover can
-    /// contain frames, because the leftover may contain headers of incomplete frames. If the gap
-    /// does not survive the next crash, a walk over these headers must not continue into the
-    /// copies.
+    /// Makes the gap that will replace the unknown bytes in `leftover`. It stands for more sequence
+    /// numbers than these bytes can contain frames, because they may contain headers of incomplete
+    /// frames. If the gap does not survive the next crash, a walk over these headers must not
+    /// continue into the copies.
     fn gap_for(&self, leftover: &Range<u64>) -> Frame {
         let header_bytes = self.identity().header_bytes() as u64;
         let first = self.journal.sequence() + 1;

@@ -1,11 +1,11 @@
 //! Frees space in a background thread, so that no writer waits for it.
 //!
-//! If the changes of a file made maintenance due (see `reclaim_policy`), the thread commits it or
-//! collects its garbage at once, in parallel with its writers. A file with garbage is offered for
-//! packing when a user closes it. It is packed once no request has arrived for a while, at most at
-//! the configured rate. The thread pauses as soon as requests arrive again. At unmount the
-//! remaining files are packed for at most `END_MAX`, because the next mount starts with an empty
-//! queue.
+//! If the changes of a file made maintenance due (see `reclaim_policy`), the thread acts at once,
+//! in parallel with the file's writers. It commits the file or collects its garbage. A file with
+//! garbage is offered for packing when a user closes it. It is packed once no request has arrived
+//! for a while, at most at the configured rate. The thread pauses as soon as requests arrive again.
+//! At unmount the remaining files are packed for at most `END_MAX`, because the next mount starts
+//! with an empty queue.
 
 use std::collections::{HashSet, VecDeque};
 use std::panic::{AssertUnwindSafe, catch_unwind};

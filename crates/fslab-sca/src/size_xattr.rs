@@ -17,7 +17,7 @@ use super::format::{
 use super::frame::Reference;
 use super::lower::is_absence;
 
-/// The kind of a lower file according to its size xattr.
+/// The mark of a lower file: its kind according to its size xattr.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mark {
     /// A stored file that was being written.
@@ -128,7 +128,7 @@ pub fn before_content(value: &[u8]) -> Option<(Option<Vec<u8>>, Fingerprint)> {
     Some((before, Fingerprint { size: record.file_size.get(), beginning_crc }))
 }
 
-/// Bytes of the checksum in a mark.
+/// Position of the checksum in a mark.
 const CRC_RANGE: std::ops::Range<usize> = 4..8;
 
 fn blank() -> MarkRecord {

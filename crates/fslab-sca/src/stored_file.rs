@@ -578,7 +578,8 @@ impl State {
         Io::new(&self.lower, request, settings)
     }
 
-    /// Returns the stored file for a change that does not affect the size xattr.
+    /// Returns the stored file for a change. Unlike [`Self::begin_change`], this does not
+    /// invalidate the size xattr.
     fn io_and_log<'a>(
         &'a mut self,
         request: &'a Request,

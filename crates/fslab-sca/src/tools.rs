@@ -49,7 +49,7 @@ pub struct Tool {
 pub struct Figures {
     /// The codec's name.
     pub codec: &'static str,
-    /// Bytes of a chunk.
+    /// Chunk size in bytes.
     pub chunk_bytes: u64,
     /// Logical size.
     pub size: u64,
@@ -74,7 +74,7 @@ pub struct Figures {
     /// Whether something is missing; the other figures then cover the part that was found.
     pub is_incomplete: bool,
     /// Numbers of chunks by encoded length as a share of the content: below 10 %, below 20 % and so
-    /// on; the last is for 100 % or more.
+    /// on. The last number is for 100 % or more.
     pub histogram: [u64; 11],
 }
 
@@ -325,7 +325,7 @@ pub struct Salvaged {
     /// Missing parts whose offset in the logical file is unknown, by their offset in the stored
     /// file.
     pub missing: Vec<Finding>,
-    /// Bytes of a chunk.
+    /// Chunk size in bytes.
     pub chunk_bytes: u64,
 }
 

@@ -2,9 +2,9 @@
 //! files, and [`CrashDevice`] for code that works on blocks.
 //!
 //! A double works normally and records every change and every sync. Its log then gives the possible
-//! states after a power cut at every point. Everything synced is in each state. The rest survives
-//! as a whole, not at all, as each prefix, or as seeded subsets ([`Plan`]). A test can open and
-//! examine each state.
+//! states after a power cut at every point. Everything synced is in each state. Of the other
+//! effects, all survive, or none, or each prefix, or seeded random subsets ([`Plan`]). A test can
+//! open and examine each state.
 //!
 //! # What a file system may keep
 //!
@@ -25,12 +25,12 @@
 //!    later contents survive, earlier writes to it survive too.
 //! 2. *Shapes are in order.* Changes of one file's size and emptied blocks survive as a prefix.
 //! 3. *Freed space shows no data.* A sector that was written after a truncation or a punch of its
-//!    range survives only with that truncation or punch.
+//!    range survives only with that change.
 //! 4. *Attributes are in order.* Changes of one file's owner, permissions, xattrs and times survive
 //!    as a prefix. A truncation to zero survives only with the attribute changes before it. Both
 //!    change the inode in one journal (ext4, XFS, F2FS) or one tree (Btrfs).
 //! 5. *Related names are in order.* A change of a name or of an inode's links survives only with
-//!    the previous change of that name or inode. A rename is atomic.
+//!    the previous change of the same name or inode. A rename is atomic.
 //! 6. *An extended file has no foreign bytes*: parts that no sector filled are zeros.
 //!
 //! `fsync` of a file makes its data, size, attributes and xattrs durable, and `fdatasync` its data

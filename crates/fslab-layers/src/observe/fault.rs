@@ -39,10 +39,10 @@
 //! write on /data/** chance 0.1%       flip 1
 //! ```
 //!
-//! The same script, seed and order of calls give the same faults. Reads from the kernel's caches
-//! are not calls. A rule about reads makes the kernel drop its pages at each open, and a rule about
-//! reads or writes disables passthrough. Even so, the kernel does not repeat a read of a cached
-//! page.
+//! The same script, seed and order of calls give the same faults. Reads that the kernel answers
+//! from its caches are not calls. A rule about reads makes the kernel drop its pages at each open,
+//! and a rule about reads or writes disables passthrough. Even so, the kernel does not repeat a
+//! read of a cached page.
 
 use std::sync::Arc;
 use std::time::Duration;

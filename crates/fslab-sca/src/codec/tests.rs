@@ -162,7 +162,7 @@ proptest! {
         }
     }
 
-    /// Hostile bodies yield the right length or `None`, without a panic.
+    /// Hostile bodies yield the expected length or `None`, without a panic.
     #[test]
     fn hostile_bodies_decode_to_the_right_length_or_fail(
         body in prop::collection::vec(any::<u8>(), 0..3000),

@@ -9,7 +9,7 @@ use parking_lot::Mutex;
 pub struct ThreadCount(pub usize);
 
 impl ThreadCount {
-    /// Applies `work` to each of several items.
+    /// Applies `work` to each item, in this number of threads.
     pub fn for_each<I: Send>(self, items: Vec<I>, work: &(impl Fn(I) + Sync)) {
         let helpers = self.0.min(items.len()).saturating_sub(1);
         let waiting = Mutex::new(items.into_iter());

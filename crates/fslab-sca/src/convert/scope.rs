@@ -31,7 +31,7 @@ use crate::size_xattr::{self, Mark, Tree};
 use crate::superblock;
 use crate::tools::Tool;
 
-/// How to distinguish stored files from files that only look like them.
+/// A rule that distinguishes stored files from files that only look like them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Rule {
     /// Files that look like stored files are stored files, except those marked as foreign.

@@ -25,8 +25,8 @@ fn with_a_gap(log: &mut Log, io: Io<'_>) {
     assert!(end_move(&file, &moving).unwrap());
 }
 
-/// Makes the file begin with several gaps, like a file with more than 2 GiB of garbage. The first
-/// gap is shorter than the live content.
+/// Makes the file begin with several gaps, like a file of more than 2 GiB. The first gap is shorter
+/// than the live content.
 fn with_two_gaps(log: &mut Log, io: Io<'_>) {
     with_a_gap(log, io);
     let gap = log.leading_gaps(io).unwrap()[0];

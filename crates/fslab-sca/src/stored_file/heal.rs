@@ -69,7 +69,7 @@ impl StoredFile {
         let (io, identity) = (search.io(), *search.identity());
         let mut state = self.state.write();
         if !state.is_stored_as(&identity) {
-            // The file was emptied meanwhile, which needs no index.
+            // The file was emptied meanwhile, so it needs no index.
             return Ok(Some(()));
         }
         let Kind::Stored(log) = &mut state.kind else { return Ok(None) };

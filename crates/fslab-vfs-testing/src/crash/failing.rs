@@ -15,7 +15,7 @@ pub struct Failure {
     /// The error of the failing calls. With `None`, they return success without being performed,
     /// which is a planted bug.
     pub errno: Option<Errno>,
-    /// The number of the first failing call, from 0.
+    /// The number of the first failing call, counted from 0.
     pub first: u64,
     /// The behaviour after the first failure.
     pub then: Then,

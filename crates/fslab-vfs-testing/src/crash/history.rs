@@ -67,8 +67,8 @@ impl<T> History<T> {
     }
 }
 
-/// Checks that a file may have this size: the size of a version, or a size between two successive
-/// versions, because an extension may be partial.
+/// Checks that a file may have this size: that of a version, or one between two successive
+/// versions. An extension may be partial.
 ///
 /// # Errors
 /// The size and the allowed ones.

@@ -42,7 +42,7 @@ pub struct State {
     pub point: usize,
     /// The unsynced effects that survived.
     pub survivors: Survivors,
-    /// A number that all equal states of one log have in common.
+    /// A number that is the same for all equal states of one log.
     pub fingerprint: u64,
     pub(super) image: Image,
     pub(super) follows_times: bool,

@@ -30,7 +30,7 @@ pub struct Program {
 /// The counters of a rule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RuleCount {
-    /// The rule's line in its script, from 1.
+    /// The number of the rule's line in its script, counted from 1.
     pub line: usize,
     /// Number of matching calls.
     pub seen: u64,

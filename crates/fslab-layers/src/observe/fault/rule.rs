@@ -135,7 +135,7 @@ impl Rule {
     pub fn strikes(&self, seed: u64, place: usize) -> Option<Pcg64Mcg> {
         let number = self.seen.fetch_add(1, Ordering::Relaxed) + 1;
         let Condition { nth, every, chance, times } = &self.condition;
-        // The multiplier spreads calls and rules over the seeds of the generator.
+        // The multiplier gives each call and rule a different seed.
         let spread = number.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ (place as u64) << 48;
         let mut draws = Pcg64Mcg::seed_from_u64(seed ^ spread);
         let chosen = nth.contains(&number) && number.is_multiple_of(*every);

@@ -1,5 +1,5 @@
-//! Tests of damaged stored files: each read returns the right bytes or fails, and the other content
-//! remains readable.
+//! Tests of damaged stored files: each read returns the correct bytes or fails, and the other
+//! content remains readable.
 
 use fslab_vfs::{Errno, FallocateMode, FileSystem, Ino, OpenMode, SeekTo};
 use fslab_vfs_testing::client::{Client, File};
@@ -9,7 +9,7 @@ use rand_pcg::Pcg64Mcg;
 
 use super::below::{Below, CODECS, mixed, read_file, text, write_at, write_file};
 
-/// Flips every byte in turn: requests for content and size return the right result or fail.
+/// Flips every byte in turn: requests for content and size return the correct result or fail.
 #[test]
 fn a_flipped_byte_is_never_served() {
     for codec in CODECS {
@@ -237,7 +237,7 @@ fn cut(fs: &dyn FileSystem, size: u64) {
 }
 
 /// Flips random bits in a large file. The affected piece is read correctly or not at all. All other
-/// pieces and the size are right. `FSLAB_FLIPS` sets the number of flips, `FSLAB_SEED` the seed.
+/// pieces and the size are correct. `FSLAB_FLIPS` sets the number of flips, `FSLAB_SEED` the seed.
 #[test]
 fn a_flipped_bit_costs_no_more_than_its_chunk() {
     let flips = number("FSLAB_FLIPS").unwrap_or(40);
@@ -271,7 +271,7 @@ fn a_flipped_bit_costs_no_more_than_its_chunk() {
 }
 
 /// A cleanly closed file ends with a checkpoint. In an earlier version, a wrong bit in it made the
-/// whole file unreadable: the size xattr included a frame that the walk did not find.
+/// whole file unreadable. The size xattr included a frame that the walk did not find.
 #[test]
 fn a_flipped_bit_at_the_end_costs_no_more_than_its_chunk() {
     for codec in CODECS {

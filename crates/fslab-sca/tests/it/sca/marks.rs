@@ -90,7 +90,8 @@ fn foreign_files_are_marked_even_with_size_xattr_off() {
     assert_eq!(none, Errno::NODATA, "a size was kept");
 }
 
-/// If one file can't be settled at unmount, the next mount still trusts the marks of the others.
+/// If one file can't be closed cleanly at unmount, the next mount still trusts the marks of the
+/// others.
 #[test]
 fn session_ends_properly_even_if_one_file_cannot_be_settled() {
     const NAMES: [&str; 4] = ["bad", "b", "c", "d"];

@@ -104,8 +104,8 @@ fn scattered_writes_keep_the_index_in_memory_bounded() {
     file.close().unwrap();
 }
 
-/// The files have different numbers of chunks. One has as many as a file of 8 GiB with the default
-/// chunk size.
+/// The files have different numbers of chunks. One file has as many chunks as a file of 8 GiB with
+/// the default chunk size.
 #[test]
 fn opening_a_closed_file_takes_at_most_eight_reads() {
     for (layer, size) in [

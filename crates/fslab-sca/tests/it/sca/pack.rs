@@ -125,7 +125,7 @@ fn read_pieces(fs: &dyn FileSystem) -> Vec<u8> {
     all
 }
 
-/// A reader that has the file open during packing reads the right bytes.
+/// A reader that has the file open during packing reads the correct bytes.
 #[test]
 fn packing_an_open_file_does_not_disturb_its_reader() {
     let below = Below::new();
@@ -227,7 +227,8 @@ fn damaged_files_are_not_packed() {
     assert!(found == data);
 }
 
-/// Files are packed while the mount is idle, and reads during and after packing are right.
+/// Files are packed while the mount is idle, and reads during and after packing return the correct
+/// bytes.
 #[test]
 fn idle_mounts_pack() {
     let below = Below::new();
@@ -298,7 +299,7 @@ fn failed_call_during_packing_loses_no_data() {
     }
 }
 
-/// Returns whether packing made that many calls of this operation.
+/// Returns whether the layer made that many calls of this operation.
 fn fails_while_packing(operation: &str, call: u64) -> bool {
     let (below, mut data) = rewritten("copy:chunk=4KiB,pack=off");
     let rule = format!("{operation} nth {call} error EIO");

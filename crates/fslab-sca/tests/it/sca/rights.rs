@@ -12,8 +12,8 @@ use super::below::{Below, CODECS, random, text};
 
 const CAPABILITY: &str = "security.capability";
 
-/// The layer's own writes at fsync and at close must not clear set-id bits and capabilities,
-/// because these calls do not clear them without a layer. `cp -a` and `tar --xattrs` set a file's
+/// The layer's own writes at fsync and at close must not clear set-id bits and capabilities.
+/// Without a layer, these calls do not clear them. `cp -a` and `tar --xattrs` set a file's
 /// capabilities after writing its content and before closing it.
 #[test]
 fn capabilities_and_setuid_survive_fsync_and_close() {
