@@ -18,12 +18,15 @@ pub const LEAVES: &[LeafSpec] = &[DIRECTORY, MEMORY];
 
 const DIRECTORY: LeafSpec = LeafSpec {
     name: "dir:PATH",
-    help: "a directory of the host; PATH without dir: means the same",
+    help: "a directory of the host; the prefix dir: may be left out",
     stability: Stability::Beta,
 };
 
-const MEMORY: LeafSpec =
-    LeafSpec { name: "mem:", help: "memory; emptied by the unmount", stability: Stability::Beta };
+const MEMORY: LeafSpec = LeafSpec {
+    name: "mem:",
+    help: "memory; all files are lost at unmount",
+    stability: Stability::Beta,
+};
 
 /// The description of a leaf.
 #[derive(Clone, Copy, Debug)]

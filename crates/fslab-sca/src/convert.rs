@@ -66,9 +66,9 @@ pub enum Direction {
 pub enum Outcome {
     /// It was converted.
     Converted {
-        /// Space that it took before, in bytes.
+        /// Space that the file took before, in bytes.
         before_bytes: u64,
-        /// Space that it takes now, in bytes.
+        /// Space that the file takes now, in bytes.
         after_bytes: u64,
     },
     /// It already has the wanted form.

@@ -42,7 +42,7 @@ struct Packing {
 }
 
 enum Stage {
-    /// Content is being moved past the end.
+    /// Content is being moved past the old end of the file.
     Moving(Move),
     /// Content is being copied, in order, into the gaps at the beginning of the file.
     Copying(Box<Copying>),

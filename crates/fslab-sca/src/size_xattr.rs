@@ -57,7 +57,7 @@ const FOREIGN: u8 = 2;
 const CONTENT: u8 = 1;
 const CONTENT_WITH_XATTR: u8 = 2;
 
-/// Whether a name belongs to an fslab xattr, which the mount hides and does not set.
+/// Whether a name belongs to an fslab xattr, which the mount hides and does not let users set.
 pub fn is_ours(name: &OsStr) -> bool {
     [MARK_NAME, TREE_NAME, RUN_NAME, KEPT_NAME, TIMES_NAME].iter().any(|own| name == *own)
 }

@@ -250,7 +250,10 @@ impl Conversion {
     pub(super) fn note_all_marked(&self) -> Result<()> {
         let files = self.lookalikes.load(Ordering::Relaxed);
         if files > 0 {
-            tracing::warn!(files, "stored files of other trees are encoded again, as content");
+            tracing::warn!(
+                files,
+                "some files are stored files of other trees; they are encoded as content"
+            );
         }
         match (self.scope.rule, self.direction) {
             (Rule::Key(key), Direction::Encode) if !self.scope.is_marked => {

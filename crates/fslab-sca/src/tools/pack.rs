@@ -19,9 +19,9 @@ use crate::{options, size_xattr, superblock};
 pub struct PackedFile {
     /// Outcome of packing.
     pub outcome: Packed,
-    /// Space that it took before, in bytes.
+    /// Space that the file took before, in bytes.
     pub before_bytes: u64,
-    /// Space that it takes now, in bytes.
+    /// Space that the file takes now, in bytes.
     pub after_bytes: u64,
 }
 

@@ -210,7 +210,7 @@ fn held_inode_outlives_its_name_and_its_lookups(client: &Client<'_>, top: Ino) -
     let next = client.file(top, "file", b"next")?;
     let (held, links) = (client.contents(ino), client.attr(ino).map(|attr| attr.links));
     client.subject().let_go(ino);
-    ensure!(next != ino, "{ino:?} is another file while it is held");
+    ensure!(next != ino, "{ino:?} was reused while it was held");
     ensure_eq!(held?, b"held");
     ensure_eq!(links?, 0);
     ensure!(is_gone_soon(client, ino), "{ino:?} is still held");

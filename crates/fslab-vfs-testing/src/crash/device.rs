@@ -20,7 +20,7 @@ pub struct CrashDevice {
 
 #[derive(Clone, Debug)]
 enum Event {
-    /// The sectors after a write.
+    /// A write or a discard, with the content of its sectors afterwards.
     Write {
         text: String,
         sectors: Vec<(u64, Arc<[u8]>)>,

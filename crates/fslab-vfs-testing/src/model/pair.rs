@@ -416,7 +416,7 @@ impl<'c> Pair<'c> {
     }
 
     fn compare_directory(&mut self, directory: NodePair, path: &str) -> Difference {
-        let at = |difference| format!("in the end, {path}: {difference}");
+        let at = |difference| format!("in the final tree, {path}: {difference}");
         self.both(|client, side| seen(names(client, directory.ino(side), usize::MAX), Seen::Names))
             .map_err(at)?;
         for name in self.model.names(directory.model).map_err(|error| at(error.to_string()))? {
@@ -427,7 +427,7 @@ impl<'c> Pair<'c> {
     }
 
     fn compare_node(&mut self, directory: NodePair, name: &str, path: &str) -> Difference {
-        let at = |difference| format!("in the end, {path}: {difference}");
+        let at = |difference| format!("in the final tree, {path}: {difference}");
         self.both_enter(|client, side| client.lookup(directory.ino(side), name)).map_err(at)?;
         let find = |side| self.client(side).lookup(directory.ino(side), name);
         let model = find(Side::Model).map_err(|error| at(error.to_string()))?;

@@ -177,7 +177,7 @@ Call::CopyFileRange { source, .. } => source.2 = 0 }
 altered! { SET_ID_SURVIVES_WRITE, "a write keeps the set-id bits",
 Call::Write { options, .. } => *options = WriteOptions::default() }
 
-mutant! { WRITE_LEAVES_TIMES, WriteLeavesTimes, "a write does not move the modification time",
+mutant! { WRITE_LEAVES_TIMES, WriteLeavesTimes, "a write does not update the modification time",
 CaughtBy::Case("times/write_moves_contents_and_inode"), {
     fn write(
         &self,

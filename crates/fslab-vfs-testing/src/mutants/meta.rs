@@ -22,7 +22,7 @@ Call::Rename { mode, .. } => *mode -= RenameMode::EXCHANGE }
 altered! { SETXATTR_OVERWRITES_ALWAYS, "XATTR_CREATE is ignored",
 Call::Setxattr { mode, .. } => *mode -= XattrMode::CREATE }
 
-mutant! { CHMOD_FORGETS_SET_ID, ChmodForgets, "chmod takes the lower nine bits only",
+mutant! { CHMOD_FORGETS_SET_ID, ChmodForgets, "chmod uses only the lower nine bits",
 CaughtBy::Model, {
     fn setattr(
         &self,

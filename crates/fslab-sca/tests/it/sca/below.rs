@@ -1,4 +1,4 @@
-//! A directory in memory as a lower directory, and test contents.
+//! Helpers of the tests: a lower directory in memory, and test contents.
 
 use std::sync::Arc;
 

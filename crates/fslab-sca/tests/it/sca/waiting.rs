@@ -225,7 +225,8 @@ fn nobody_waits_for_any_sync_of_packing_or_cleaning() {
                 client.unlink(Ino::ROOT, "file").unwrap();
             };
             beside(&below, slow, look);
-            // Closing a changed file may free space, which waits for the disk.
+            // The file is closed only now: closing a changed file may free space, which waits for
+            // the disk.
             let handle = opened.into_inner().unwrap();
             fs.release(&client.request(), ino, handle).unwrap();
             fs.shutdown().unwrap();
@@ -251,7 +252,7 @@ fn look_beside(
     let handle = Mutex::new(None);
     beside(below, slow, || *handle.lock() = Some(look_at(fs, size)));
     *below.holds_reads_of.lock() = None;
-    // Closing a changed file writes to it.
+    // The file is closed only now: closing a changed file writes to it.
     let client = Client::new(fs);
     client.subject().release(&client.request(), ino, handle.into_inner().unwrap()).unwrap();
 }
