@@ -62,9 +62,9 @@
 //!
 //! # What a device may keep
 //!
-//! A device keeps everything written before a completed flush. It keeps an arbitrary subset of the
-//! sectors (512 bytes or more) of later writes and discards, in any order between two flushes. A
-//! sector is not torn.
+//! A device keeps everything written before a completed flush. Of later writes and discards, it
+//! keeps an arbitrary subset of the sectors (512 bytes or more). Changes between two flushes are
+//! not ordered. A sector is not torn.
 
 mod dependencies;
 mod device;

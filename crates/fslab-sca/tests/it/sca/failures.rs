@@ -189,7 +189,7 @@ fn a_lower_disk_that_fails_before_the_mount_is_killed_loses_nothing() {
     nothing_is_wrong(Errno::IO, Then::Ends);
 }
 
-/// The checks detect missing data: a write that reports success without writing.
+/// The checks must detect a write that reports success without writing.
 #[test]
 fn checks_detect_writes_that_a_codec_layer_lost() {
     let swept = sweep(&layers("zstd")[1], None, Then::Ends);

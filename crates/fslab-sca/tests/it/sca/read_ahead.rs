@@ -106,7 +106,7 @@ fn reader_sees_writes_to_chunks_decoded_ahead() {
     file.close().unwrap();
 }
 
-/// Other frames replace those that were decoded in advance.
+/// The truncation and the rewrite replace the frames that were decoded in advance.
 #[test]
 fn reader_sees_new_content_after_truncation_and_rewrite() {
     let (below, data) = (Arc::new(Counting::default()), content());
