@@ -67,9 +67,9 @@ impl Log {
         Ok(())
     }
 
-    /// Shortens the first gap so that it ends where the packed frames begin, and a walk reaches
-    /// them. If the gap or the first frame is not as packing leaves it, the gap is not changed.
-    /// Then only the slot leads to the frames.
+    /// Shortens the first gap so that it ends where the packed frames begin. A walk over the frames
+    /// then reaches them. If the gap or the first frame is not as packing leaves it, the gap is not
+    /// changed. Then only the slot leads to the frames.
     pub fn shorten_first_gap(&self, io: Io<'_>) -> Result<()> {
         let nothing = (self.identity().codec.store)(&[]).len();
         let end = HEAD_BYTES + (self.identity().header_bytes() + nothing) as u64;

@@ -1,4 +1,4 @@
-//! Copies and compares the contents of files. Copies have the same holes as their originals.
+//! Copies and compares the contents of files, and preserves holes.
 
 use std::ffi::OsStr;
 use std::path::Path;

@@ -333,7 +333,8 @@ impl Conversion {
         named
     }
 
-    /// Looks up the directory and the file of a path. The caller must forget each of them once.
+    /// Looks up the directory and the file of a path. The caller must release one lookup of each,
+    /// except of the root.
     pub(super) fn find(&self, path: &Path) -> Result<(Ino, Ino)> {
         let mut parent = Ino::ROOT;
         let mut components = path.iter().peekable();

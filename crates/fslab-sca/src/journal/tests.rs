@@ -53,7 +53,7 @@ fn a_frame_shorter_than_the_seek_table_replaces_all_of_it() {
     assert_eq!(io.lower.length(io.request).unwrap(), log.end());
 }
 
-/// The old content begins at the limit.
+/// The old content of the file begins at the limit, and a packed copy must not overwrite it.
 #[test]
 fn a_packed_copy_stays_before_its_limit() {
     let lower = file_in(Arc::new(Refusing::default()));

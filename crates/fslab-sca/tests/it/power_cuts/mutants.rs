@@ -88,8 +88,8 @@ fn faulty(inner: Arc<dyn FileSystem>, rules: &str) -> Arc<dyn FileSystem> {
     Arc::new(Fault::new(inner, program, Box::new(|_, _| Ok(()))))
 }
 
-/// Delays an fsync until the next call. If `is_overtaking` accepts that call, the fsync is
-/// performed only after it.
+/// Delays an fsync until the next call that changes something. If `is_overtaking` accepts that
+/// call, the fsync is performed only after it.
 struct Overtaken {
     is_overtaking: fn(&Call<'_>) -> bool,
     pending: Mutex<Option<LateSync>>,
