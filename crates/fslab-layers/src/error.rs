@@ -7,7 +7,7 @@ use crate::nearest::{Nearest, suggest};
 /// The result of parsing a description or building a stack.
 pub type Result<T> = std::result::Result<T, Error>;
 
-/// An error of a foreign leaf or layer.
+/// An error of a leaf or layer of another crate.
 pub type ForeignError = Box<dyn std::error::Error + Send + Sync>;
 
 /// An error in the description of a stack, in one line.
@@ -43,7 +43,7 @@ pub enum Error {
         /// The accepted values.
         expected: String,
     },
-    /// An option without `=value`, or given twice.
+    /// An option has no `=value`, or is given twice.
     #[error("layer '{layer}': '{text}' must be key=value, each key once")]
     BadOption {
         /// The layer.
@@ -51,7 +51,7 @@ pub enum Error {
         /// The text given.
         text: String,
     },
-    /// Access times of a directory can't be chosen.
+    /// An access time option can't be applied to a directory.
     #[error(
         "{leaf}: noatime, nodiratime and relatime need CAP_SYS_ADMIN and Linux 5.12, unless the \
          directory is mounted with the same option"
@@ -73,7 +73,7 @@ pub enum Error {
     Line {
         /// The file, or the source of the lines.
         origin: String,
-        /// The line, from 1.
+        /// Number of the line, counted from 1.
         line: usize,
         /// The error in it.
         source: ForeignError,
@@ -113,10 +113,10 @@ pub enum Error {
         /// The cause.
         source: fslab_vfs::Error,
     },
-    /// Another mount or tool uses stored files there.
+    /// Another mount or tool uses the lower directory, or a directory above it.
     #[error(
-        "layer '{layer}': the lower directory, or one around it, is in use by another fslab \
-         mount or tool; end that first"
+        "layer '{layer}': the lower directory, or one above it, is in use by another fslab \
+         mount or tool; unmount or stop that first"
     )]
     InUse {
         /// The layer.

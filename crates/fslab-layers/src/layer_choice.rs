@@ -67,7 +67,7 @@ impl LayerChoice {
         (self.spec.build)(inner, &self.options, context)
     }
 
-    /// The paths that the layer will write to, by option.
+    /// Returns the paths that the layer will write to, each with the name of its option.
     pub fn places(&self) -> impl Iterator<Item = (&'static str, &Path)> {
         let places = self.spec.options.iter().filter(|option| option.value == ValueKind::Place);
         places.filter_map(|option| Some((option.name, self.options.path(option.name)?)))
@@ -170,7 +170,7 @@ mod tests {
     #[test]
     fn unknown_layer_error_suggests_known_names() {
         let all: Vec<_> = LAYERS.iter().map(|layer| layer.name).collect();
-        let message = format!("unknown layer 'qqq'; there is: {}", all.join(", "));
+        let message = format!("unknown layer 'qqq'; available: {}", all.join(", "));
         refuses("qqq", &message);
         refuses("nul", "unknown layer 'nul'; did you mean 'null'?");
         refuses(

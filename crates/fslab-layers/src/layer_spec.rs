@@ -1,4 +1,4 @@
-//! The description of a layer.
+//! The types that describe a layer to the registry.
 
 use std::sync::Arc;
 
@@ -18,7 +18,7 @@ pub struct LayerSpec {
     pub help: &'static str,
     /// Whether it changes the stored bytes.
     pub kind: LayerKind,
-    /// How far it can be trusted with files.
+    /// Its stability level.
     pub stability: Stability,
     /// Its options.
     pub options: &'static [OptionSpec],
@@ -37,13 +37,13 @@ pub enum LayerKind {
     Observer,
     /// Changes the stored bytes; unknown operations are refused.
     Transformer,
-    /// A transformer whose commands also work on the files of the leaf. The layer must see the same
-    /// bytes as the commands, so no transformer can be below it.
+    /// A transformer with commands that work directly on the files of the leaf. The layer must see
+    /// the same bytes as the commands, so no transformer can be below it.
     Grounded,
 }
 
 impl LayerKind {
-    /// The word for the kind.
+    /// The name of the kind, as shown to users.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {

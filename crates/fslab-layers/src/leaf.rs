@@ -1,5 +1,5 @@
 //! The leaf under a stack, as named by a user: a directory, `dir:PATH`, `mem:`, or a leaf of
-//! another crate. The caller of the parser must provide such leaves ([`ForeignLeaf`]).
+//! another crate. The caller of the parser provides the leaves of other crates ([`ForeignLeaf`]).
 
 use std::fmt;
 use std::os::fd::OwnedFd;
@@ -18,12 +18,15 @@ pub const LEAVES: &[LeafSpec] = &[DIRECTORY, MEMORY];
 
 const DIRECTORY: LeafSpec = LeafSpec {
     name: "dir:PATH",
-    help: "a directory of the host; PATH without dir: means the same",
+    help: "a directory of the host; the prefix dir: may be left out",
     stability: Stability::Beta,
 };
 
-const MEMORY: LeafSpec =
-    LeafSpec { name: "mem:", help: "memory; emptied by the unmount", stability: Stability::Beta };
+const MEMORY: LeafSpec = LeafSpec {
+    name: "mem:",
+    help: "memory; all files are lost at unmount",
+    stability: Stability::Beta,
+};
 
 /// The description of a leaf.
 #[derive(Clone, Copy, Debug)]
@@ -32,14 +35,14 @@ pub struct LeafSpec {
     pub name: &'static str,
     /// One line of help.
     pub help: &'static str,
-    /// How far it can be trusted with files.
+    /// Its stability level.
     pub stability: Stability,
 }
 
 /// A leaf of another crate, provided by the program that joins the crates.
 #[derive(Clone, Copy, Debug)]
 pub struct ForeignLeaf {
-    /// The description to be listed.
+    /// Its description, as shown in lists of leaves.
     pub spec: LeafSpec,
     /// Its prefix on a command line, including the colon.
     pub scheme: &'static str,
@@ -54,11 +57,11 @@ pub type OpenLeaf =
 /// Options of a leaf, independent of the layers over it.
 #[derive(Clone, Debug, Default)]
 pub struct LeafOptions {
-    /// Refuse changes: a device is opened for reading, and each change fails with `EROFS`.
+    /// Whether to refuse changes: a device is opened read-only, and each change fails with `EROFS`.
     pub read_only: bool,
-    /// Which uses of files update access times.
+    /// The accesses that update access times.
     pub access_times: AccessTimes,
-    /// Descriptors that an earlier process of the same directory has left open.
+    /// Open descriptors that an earlier process handed over. It served the same directory.
     pub inherited: Option<Arc<Inherited>>,
 }
 
@@ -169,7 +172,7 @@ impl fmt::Display for Leaf {
         match self {
             Self::Memory => formatter.write_str("mem:"),
             Self::Foreign(leaf, argument) => write!(formatter, "{}{argument}", leaf.scheme),
-            // A directory whose name would be parsed as another kind of leaf.
+            // Without `dir:`, the name would be parsed as another kind of leaf.
             Self::Directory(path) if is_ambiguous(path) => {
                 write!(formatter, "dir:{}", path.display())
             }

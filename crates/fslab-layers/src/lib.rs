@@ -3,8 +3,9 @@
 //! A new layer needs one file with a [`LayerSpec`] and one line in [`LAYERS`]. Command-line help,
 //! `fslab list` and the conformance tests use this list.
 //!
-//! Layers read no clock and no global source of random numbers. Both come with requests, options
-//! and [`StackContext`]. Layers know no mount either: they publish their reports in the context.
+//! Layers read no clock and no global source of random numbers themselves. They get times with
+//! requests, seeds as options, and a clock and random numbers from [`StackContext`]. They have no
+//! access to the mount either: they publish their reports in the context.
 //!
 //! Start with these types: [`LayerSpec`], [`LayerChoice`], [`Stack`].
 //!

@@ -5,7 +5,7 @@ pub(crate) fn suggest(nearest: &Nearest) -> String {
     match nearest {
         Nearest::Guess(name) => format!("; did you mean '{name}'?"),
         Nearest::All(names) if names.is_empty() => String::new(),
-        Nearest::All(names) => format!("; there is: {}", names.join(", ")),
+        Nearest::All(names) => format!("; available: {}", names.join(", ")),
     }
 }
 

@@ -157,43 +157,43 @@ impl Options {
     /// Whether a [`ValueKind::Switch`] is on.
     ///
     /// # Panics
-    /// Like all of these methods, if the layer declared no such option.
+    /// If the layer declared no such option. The same holds for all of the following methods.
     #[must_use]
     pub fn is_on(&self, name: &str) -> bool {
         self.get(name, |value| if let Value::Switch(on) = value { Some(*on) } else { None })
     }
 
-    /// A [`ValueKind::Count`] or [`ValueKind::Bytes`].
+    /// Returns the value of a [`ValueKind::Count`] or [`ValueKind::Bytes`].
     #[must_use]
     pub fn number(&self, name: &str) -> u64 {
         self.get(name, |value| if let Value::Number(number) = value { Some(*number) } else { None })
     }
 
-    /// A [`ValueKind::Share`], from 0 to 1.
+    /// Returns the value of a [`ValueKind::Share`], from 0 to 1.
     #[must_use]
     pub fn share(&self, name: &str) -> f64 {
         self.get(name, |value| if let Value::Share(share) = value { Some(*share) } else { None })
     }
 
-    /// A [`ValueKind::Duration`].
+    /// Returns the value of a [`ValueKind::Duration`].
     #[must_use]
     pub fn duration(&self, name: &str) -> Duration {
         self.get(name, |value| if let Value::Duration(time) = value { Some(*time) } else { None })
     }
 
-    /// A [`ValueKind::Choice`].
+    /// Returns the value of a [`ValueKind::Choice`].
     #[must_use]
     pub fn choice(&self, name: &str) -> &'static str {
         self.get(name, |value| if let Value::Choice(word) = value { Some(*word) } else { None })
     }
 
-    /// A [`ValueKind::Text`], which may be empty.
+    /// Returns the value of a [`ValueKind::Text`], which may be empty.
     #[must_use]
     pub fn text(&self, name: &str) -> &str {
         self.get(name, |value| if let Value::Text(text) = value { Some(text) } else { None })
     }
 
-    /// A [`ValueKind::Path`]; `None` if it is empty.
+    /// Returns the value of a [`ValueKind::Path`]; `None` if it is empty.
     #[must_use]
     pub fn path(&self, name: &str) -> Option<&Path> {
         let path: &PathBuf =
@@ -201,7 +201,7 @@ impl Options {
         (!path.as_os_str().is_empty()).then_some(path)
     }
 
-    /// A [`ValueKind::Place`].
+    /// Returns the value of a [`ValueKind::Place`].
     ///
     /// # Errors
     /// If no path is given.

@@ -1,21 +1,22 @@
-//! How far a part of fslab can be trusted with files.
+//! Stability levels of the parts of fslab.
 
 use std::fmt;
 
-/// How far a part can be trusted with files. `docs/stability.toml` states the requirements of each
-/// level and the evidence for each part. A test compares it with the levels in the code.
+/// The stability level of a part, which states how much it can be trusted with files.
+/// `docs/stability.toml` states the requirements of each level and the evidence for each part. A
+/// test compares it with the levels in the code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Stability {
     /// Its tests pass, but its long tests did not run, or not for long enough.
     Experimental,
     /// Its long tests ran without a lost or wrong byte.
     Beta,
-    /// Ten times the runs of [`Beta`](Self::Beta).
+    /// Its long tests ran ten times as much as [`Beta`](Self::Beta) requires.
     Stable,
 }
 
 impl Stability {
-    /// The word for the level.
+    /// The name of the level, as shown to users.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {

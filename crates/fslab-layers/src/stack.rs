@@ -171,7 +171,7 @@ fn choose_at(
     })
 }
 
-/// The line of a key in a table that begins at a byte.
+/// Returns the number of the line with `key` in the table that begins at byte `start`.
 fn line_of_key(text: &str, start: usize, key: &str) -> Option<usize> {
     let is_its = |line: &str| {
         line.split_once('=').is_some_and(|(name, _)| name.trim().trim_matches('"') == key)
@@ -180,7 +180,7 @@ fn line_of_key(text: &str, start: usize, key: &str) -> Option<usize> {
     Some(line_of(text, start) + 1 + at)
 }
 
-/// The line of a byte, counted from 1.
+/// Returns the number of the line that contains a byte, counted from 1.
 fn line_of(text: &str, position: usize) -> usize {
     1 + text.bytes().take(position).filter(|byte| *byte == b'\n').count()
 }
@@ -193,7 +193,7 @@ impl LayerTable {
         LayerChoice::of(foreign, &self.name, given)
     }
 
-    /// The first option that an existing layer does not accept.
+    /// Returns the first option that the layer does not accept, if the layer exists.
     fn wrong_option(&self, foreign: &'static [LayerSpec]) -> Option<&str> {
         LayerChoice::of(foreign, &self.name, []).ok()?;
         let is_wrong = |(key, value): &(&String, &toml::Value)| {

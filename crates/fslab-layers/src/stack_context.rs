@@ -21,7 +21,7 @@ pub struct StackContext {
     services: Arc<Mutex<Vec<Arc<dyn Service>>>>,
     /// The layer being built, and its position from the top, counted from 1.
     layer: (usize, String),
-    /// Whether a conversion uses the layer, and the key of its file ids.
+    /// `Some` if a conversion uses the layer, with the key of its file ids, if any.
     conversion: Option<Option<u64>>,
 }
 
@@ -36,8 +36,8 @@ pub trait Service: Send + Sync {
     /// The name by which it is requested.
     fn name(&self) -> &'static str;
 
-    /// Answers a question line by line, in a thread that it may occupy for long. `tell` returns
-    /// `false` when the client has disconnected; `is_gone` shows this between lines.
+    /// Answers a question by passing lines to `tell`. It may occupy its thread for long. `tell`
+    /// returns `false` once the client has disconnected; `is_gone` shows this between lines.
     fn serve(
         &self,
         question: &str,
@@ -46,8 +46,8 @@ pub trait Service: Send + Sync {
     );
 }
 
-/// A source with the same numbers each time, for tests. Layers get unpredictable numbers only if
-/// the builder provides a source of them.
+/// A source that returns the same numbers in each run, for tests. Layers get unpredictable numbers
+/// only if the builder provides a source of them.
 #[derive(Debug, Default)]
 pub struct CountingNumbers(AtomicU64);
 
@@ -73,7 +73,7 @@ impl StackContext {
         Self { clock, draws, leaf, published, services, layer, conversion: None }
     }
 
-    /// Sets the source of random numbers; the default one repeats the same numbers.
+    /// Sets the source of random numbers; the default is [`CountingNumbers`].
     #[must_use]
     pub fn with_random_source(self, draws: Arc<dyn RandomSource>) -> Self {
         Self { draws, ..self }
@@ -145,7 +145,7 @@ impl StackContext {
         Self { conversion: Some(key), ..self.clone() }
     }
 
-    /// Whether a conversion uses the layer, with the key of its file ids, if any.
+    /// Returns `Some` if a conversion uses the layer, with the key of its file ids, if any.
     #[must_use]
     pub fn conversion(&self) -> Option<Option<u64>> {
         self.conversion

@@ -1,4 +1,5 @@
-//! A custom codec: run lengths. The walk-through is docs/guide/src/how-to/write-a-codec.md.
+//! A custom codec, which encodes runs of equal bytes. The walk-through is
+//! docs/guide/src/how-to/write-a-codec.md.
 //!
 //! `cargo run -p fslab-sca --example codec`
 
@@ -25,7 +26,7 @@ pub const SPEC: CodecSpec = CodecSpec {
 const AS_IT_IS: u8 = 0;
 const RUNS: u8 = 1;
 
-/// Pairs of a count from 1 to 255 and a byte.
+/// Encodes content as pairs of a count (from 1 to 255) and a byte.
 fn encode(content: &[u8], _level: i32) -> Result<Vec<u8>, CodecError> {
     let mut body = vec![RUNS];
     for run in content.chunk_by(|one, next| one == next) {

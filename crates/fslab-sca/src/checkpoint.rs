@@ -1,4 +1,4 @@
-//! Checkpoints of the index, and the root slots that lead to them.
+//! Writes and loads checkpoints of the index, and writes the slots that lead to them.
 //!
 //! A checkpoint can be written at any time; a slot leads to it only once it is durable (see
 //! `commit`).
@@ -37,14 +37,15 @@ impl Log {
         }
         self.journal.prepare_end(io)?;
         let before = self.commits.checkpoint();
-        // The other slot leads to the previous checkpoint until a third one is written.
+        // The previous checkpoint is not dead yet: the other slot leads to it until a third
+        // checkpoint is written.
         let mut retired = Vec::from_iter(Some(before).filter(|before| !before.is_none()));
         let mut batch = self.journal.begin(0);
         let root = self.build_pages(&mut batch, &mut retired);
         let payload = self.checkpoint_payload(root);
         let new = self.metadata(Kind::Checkpoint, 0, self.size(), &payload);
         let checkpoint = batch.add(self.identity(), new).reference;
-        // Applying frames of the index can't fail.
+        // This is an error of the write, because applying index frames can't fail.
         if let Err(error) = self.append(io, &batch, WriteOptions::default()) {
             self.map.unwrite_pages();
             return Err(error);
@@ -54,9 +55,9 @@ impl Log {
         Ok(())
     }
 
-    /// Encodes tails until a checkpoint can list the remaining pieces. A writer leaves no more
-    /// pieces than that. But a crash may tear the frame that was to replace pieces, and leave the
-    /// later pieces.
+    /// Encodes tails until a checkpoint can list the remaining pieces. Writers keep the number of
+    /// pieces below this limit. But a crash may tear the frame that replaces old pieces, and leave
+    /// the pieces that follow it.
     fn encode_long_tails(&mut self, io: Io<'_>) -> Result<()> {
         let mut count = self.map.segment_count();
         if count <= SEGMENTS_MAX {
@@ -69,13 +70,14 @@ impl Log {
             if count <= SEGMENTS_MAX {
                 return Ok(());
             }
-            // Clearing the end of the file may have encoded it already.
+            // Clearing the end of the file may have encoded this tail already.
             if self.map.segments(chunk).is_empty() {
                 count -= pieces;
                 continue;
             }
             match self.encode_tail(io, chunk) {
-                // A damaged tail may remain in pieces, if encoding the others makes enough room.
+                // A damaged tail may remain in pieces, if encoding the other tails makes enough
+                // room.
                 Err(error) if error.errno() == Errno::IO && !self.commits.sync_has_failed() => {}
                 encoded => {
                     encoded?;
@@ -140,7 +142,7 @@ mod tests {
         found
     }
 
-    /// Older versions marked content as in order even for truncated files.
+    /// Older versions set the flag for content in order even for truncated files.
     #[test]
     fn content_past_the_end_of_file_is_not_in_order() {
         let in_order = |content_end, size| adopted(content_end, size).map.is_in_order();

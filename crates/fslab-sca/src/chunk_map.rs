@@ -1,9 +1,9 @@
 //! The chunk map, which maps each chunk to the frames with its content.
 //!
-//! It changes in only two ways: by an appended frame ([`ChunkMap::apply`]), and by a checkpoint
-//! that was found ([`ChunkMap::adopt`]). Only `apply` interprets frames, for the writer and for
-//! recovery. The map does not write to the file. It returns frames that are no longer needed to its
-//! caller.
+//! It changes in only two ways: [`ChunkMap::apply`] applies an appended frame, and
+//! [`ChunkMap::adopt`] loads a checkpoint. Only `apply` interprets frames, for the writer and for
+//! recovery. The map does not write to the file. Its methods return the frames that a change made
+//! dead.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -24,7 +24,6 @@ use super::index::{Index, WritePage, leads_at_most_to};
 /// The logical size of a stored file, and the frames with the content of each chunk.
 pub struct ChunkMap {
     identity: Identity,
-    /// Logical size.
     size: u64,
     index: Mutex<Index>,
     /// An index page could not be read; the map must be rebuilt from the frames.
@@ -64,7 +63,6 @@ impl ChunkMap {
         &self.identity
     }
 
-    /// The logical size.
     pub fn size(&self) -> u64 {
         self.size
     }
@@ -73,7 +71,6 @@ impl ChunkMap {
         self.identity.chunk_bytes()
     }
 
-    /// Bytes of frames with live content.
     pub fn live_bytes(&self) -> u64 {
         self.live_bytes
     }
@@ -84,7 +81,7 @@ impl ChunkMap {
         self.in_order
     }
 
-    /// Whether the last content in order ends past the end of the file, because the file was
+    /// Whether the last data frame has content past the end of the file, because the file was
     /// truncated.
     pub fn is_cut(&self) -> bool {
         self.content_end > self.size
@@ -135,7 +132,7 @@ impl ChunkMap {
         }
     }
 
-    /// Drops the decoded chunk.
+    /// Drops the decoded chunk that is kept in memory.
     pub fn cool_down(&mut self) {
         self.hot = None;
     }
@@ -161,7 +158,6 @@ impl ChunkMap {
         self.segments.iter().map(|(chunk, pieces)| (*chunk, pieces.len()))
     }
 
-    /// The index entry of a chunk.
     pub fn entry(&self, io: Io<'_>, chunk: u64) -> Result<Option<Entry>> {
         let load = |page, level, first| self.load_page(io, page, (level, first));
         self.index.lock().get(chunk, &load)
@@ -180,8 +176,7 @@ impl ChunkMap {
         Ok(indexed.into_iter().chain(segmented).min())
     }
 
-    /// Returns the end of a range of chunks, or an earlier end after which `pages` index pages are
-    /// covered.
+    /// Returns the end of the part of a range of chunks that `pages` index pages cover.
     pub fn end_of_pages(&self, io: Io<'_>, chunks: &Range<u64>, pages: usize) -> Result<u64> {
         let mut end = chunks.start;
         for _ in 0..pages {
@@ -271,7 +266,7 @@ impl ChunkMap {
     /// Applies a frame that follows all others. `payload` is the payload of a metadata frame.
     ///
     /// # Errors
-    /// Errors of loading index pages; then nothing was changed.
+    /// Errors of loading index pages. After an error, the map is unchanged.
     pub fn apply(&mut self, io: Io<'_>, frame: &Frame, payload: &[u8]) -> Result<Retired> {
         let mut retired = Retired::new();
         match frame.kind {
@@ -320,8 +315,8 @@ impl ChunkMap {
     }
 
     /// Updates the flag for content in order. If content is cut off, its frame still contains it,
-    /// and ordinary tools decode it. From then on the content is not in order, whatever the later
-    /// sizes.
+    /// and ordinary tools decode it. From then on the content is not in order, even if the file
+    /// grows again.
     fn note_size(&mut self, size: u64) {
         self.in_order &= self.content_end <= size;
     }
@@ -393,7 +388,8 @@ impl ChunkMap {
         }
     }
 
-    /// Fills in the part of a checkpoint about content; returns the raw pieces to be listed.
+    /// Fills in the fields of a checkpoint that describe the content. Returns the raw pieces, which
+    /// the checkpoint must list.
     pub fn describe(&self, record: &mut CheckpointRecord) -> Vec<SegmentRecord> {
         let pieces = self.segments.iter().flat_map(|(chunk, entries)| {
             entries.iter().map(move |entry| SegmentRecord {
@@ -410,7 +406,8 @@ impl ChunkMap {
         segments
     }
 
-    /// Loads the part of a checkpoint about content; returns `None` if it is invalid.
+    /// Loads the fields of a checkpoint that describe the content. Returns `None` if they are
+    /// invalid.
     pub fn adopt(
         &mut self,
         record: &CheckpointRecord,
@@ -436,7 +433,7 @@ impl ChunkMap {
         self.index = Mutex::new(Index::stored(record.levels, root));
         self.in_order = record.flags & FLAG_IN_ORDER != 0;
         self.content_end = record.content_end.get();
-        // Some earlier writers of this format version did not apply this rule.
+        // Some earlier versions of fslab wrote checkpoints without applying this rule.
         self.note_size(size);
         self.live_bytes = record.live_bytes.get().min(SIZE_MAX);
         self.size = size;

@@ -13,16 +13,16 @@ use super::log::Log;
 use super::recovery::reads_of_walk;
 use super::slices::{visit, visit_in_steps};
 
-/// Maximum number of reads from the last checkpoint to the end of a settled file. The next open
-/// walks over the frames in between.
+/// Maximum number of reads that the next open may need to walk over the frames after the last
+/// checkpoint.
 const WALK_READS_MAX: u64 = 2;
 
-/// Maximum number of frames there. Each frame costs every open about 0.1 us. A file that is
-/// reopened for each small append would pay for all of them each time.
+/// Maximum number of frames after the last checkpoint. Each of them costs every open about 0.1 us.
+/// A file that is reopened for each small append would pay for all of them each time.
 const WALK_FRAMES_MAX: u64 = 256;
 
-/// The seek table is written if it is at most this fraction of the bytes appended since the last
-/// one.
+/// The seek table is written if it is at most the bytes appended since the last table, divided by
+/// this number.
 const CLOSING_PART: u64 = 16;
 
 impl Log {
@@ -48,29 +48,29 @@ impl Log {
         frames > WALK_FRAMES_MAX || reads_of_walk(frames, bytes) > WALK_READS_MAX
     }
 
-    /// Returns the function that makes the end of a packed file, if the format has such an end and
-    /// the file lacks it.
+    /// Returns the function that makes the seek table of a packed file, if the container has one
+    /// and the file lacks it.
     pub fn missing_closing(&self) -> Option<Closing> {
         let closing = self.identity().codec.container.closing?;
         let is_ready = self.is_packed() && self.journal.is_end_clear();
         if !is_ready || self.journal.closing_bytes() > 0 {
             return None;
         }
-        // A table helps to seek to a chunk, but would triple the number of calls for writing a
-        // small file.
+        // The table helps to seek to a chunk, but would triple the number of system calls for
+        // writing a small file.
         let chunks = self.size().div_ceil(self.map.chunk_bytes());
         let estimate = chunks * 16;
         let is_small = estimate <= 4096.max(self.journal.bytes_since_closing() / CLOSING_PART);
         (chunks > 1 && is_small).then_some(closing)
     }
 
-    /// Writes the end of a packed file, unless the disk is full.
+    /// Writes the seek table of a packed file, unless the disk is full.
     pub fn write_closing(&mut self, io: Io<'_>, table: &[u8]) -> Result<()> {
         let write = || self.journal.write_closing(io, table);
         unless_full(io.lower.keeping_all(io.request, write))
     }
 
-    /// Returns the end of a packed file that nobody changes.
+    /// Makes the seek table of a packed file that no other thread changes meanwhile.
     pub fn closing(&self, io: Io<'_>, closing: Closing) -> Result<Vec<u8>> {
         let mut contents = Contents::default();
         visit(io, self, |io, log, chunk| contents.add(io, log, chunk))?;
@@ -78,8 +78,9 @@ impl Log {
     }
 }
 
-/// Makes the end of a packed file in slices, between which others may use the file. Returns it with
-/// the sequence of the file's last frame, or `None` if the file needs none.
+/// Makes the seek table of a packed file in slices, between which others may use the file. Returns
+/// the table with the sequence number of the file's last frame, or `None` if the file needs no
+/// table.
 ///
 /// # Errors
 /// [`Stop::Gone`](super::commit::Stop) if the file is changed meanwhile.
@@ -99,7 +100,7 @@ fn unless_full(written: Result<()>) -> Result<()> {
     }
 }
 
-/// Encoded and decoded lengths of everything in a stored file, as ordinary tools see it.
+/// Encoded and decoded lengths of all parts of a stored file, as ordinary tools see them.
 #[derive(Default)]
 struct Contents {
     lengths: Vec<(u32, u32)>,

@@ -1,7 +1,7 @@
 //! Codecs and their containers. Each has one file with a [`CodecSpec`]; [`CODECS`] lists them.
 //!
-//! A container wraps frames for the ordinary tools. Tools skip frame headers, index pages and other
-//! metadata, and decode the content of data frames.
+//! A container wraps frames so that ordinary tools accept them. The tools skip frame headers, index
+//! pages and other metadata, and decode the content of data frames.
 //!
 //! The input of a decoder has passed its checksum, but decoders still treat it as hostile. They
 //! return at most the requested number of bytes, and `None` for malformed input.
@@ -21,7 +21,7 @@ use super::format::{FrameRecord, HEAD_BYTES};
 pub const CODECS: &[&CodecSpec] =
     &[&copy::SPEC, &uuencode::SPEC, &gzip::SPEC, &zstd::SPEC, &lz4::SPEC];
 
-/// Bytes of a frame record.
+/// Size of a frame record in bytes.
 pub const RECORD_BYTES: usize = size_of::<FrameRecord>();
 
 /// A frame record as bytes.
@@ -32,19 +32,21 @@ pub type RecordBytes = [u8; RECORD_BYTES];
 pub struct CodecSpec {
     /// Its number in stored files; never reused.
     pub number: u8,
-    /// Its name, which is that of its layer.
+    /// Its name, which is also the name of its layer.
     pub name: &'static str,
     /// One line of help.
     pub help: &'static str,
     /// Its compression levels.
     pub levels: Levels,
-    /// Whether it is worthwhile to store incompressible content raw.
+    /// Whether the codec compresses. Incompressible content is then stored raw.
     pub compresses: bool,
     /// Encodes content into the body of a data frame.
     pub encode: fn(&[u8], i32) -> Result<Vec<u8>, CodecError>,
-    /// Makes the body of a data frame with raw content, in the container's own form.
+    /// Makes the body of a data frame with uncompressed content, in a form that ordinary tools
+    /// decode.
     pub store: fn(&[u8]) -> Vec<u8>,
-    /// Decodes a body into a buffer; returns how many bytes were filled, which may be too few.
+    /// Decodes a body into a buffer. Returns the number of bytes filled, which may be less than the
+    /// buffer's length, or `None` for malformed input.
     pub decode_into: fn(&[u8], &mut [u8]) -> Option<usize>,
     /// The container.
     pub container: Container,
@@ -60,7 +62,7 @@ pub struct Levels {
 }
 
 impl Levels {
-    /// The levels of a codec that has none.
+    /// The value for a codec without compression levels.
     pub const NONE: Self = Self { range: 0..=0, usual: "0" };
 
     /// Whether the codec has no levels.
@@ -70,10 +72,11 @@ impl Levels {
     }
 }
 
-/// Makes the end of a packed file from the encoded and decoded lengths of everything before it.
+/// Makes the seek table at the end of a packed file from the encoded and decoded lengths of all
+/// parts before it.
 pub type Closing = fn(&[(u32, u32)]) -> Vec<u8>;
 
-/// The wrapping of frames, which makes ordinary tools accept them.
+/// The wrapping of frames that makes ordinary tools accept them.
 #[derive(Clone, Copy, Debug)]
 pub struct Container {
     /// Bytes before the body of each frame: the wrapped record.
@@ -86,11 +89,11 @@ pub struct Container {
     pub pack: fn(&[u8]) -> Vec<u8>,
     /// Returns the metadata in a body.
     pub unpack: fn(&[u8]) -> Option<Vec<u8>>,
-    /// Makes a head without records.
+    /// Makes the head of a stored file, without records.
     pub empty_head: fn() -> [u8; HEAD_BYTES as usize],
     /// Whether the records in the head are printable.
     pub is_text: bool,
-    /// Makes the end of a packed file, for containers that have one.
+    /// Makes the seek table at the end of a packed file, for containers that have one.
     pub closing: Option<Closing>,
 }
 

@@ -17,32 +17,33 @@ use super::superblock::Slot;
 
 /// A stored file in use, whose lock is held for one step at a time.
 ///
-/// At most one caller at a time commits, moves or packs a file: the holder of the turn. Others may
-/// read and write between the steps.
+/// At most one caller at a time commits a file, moves its content or packs it: the holder of the
+/// turn. Others may read and write between the steps.
 pub trait Steps {
-    /// Waits for the turn: the right to commit, move or pack.
+    /// Waits for the turn: the right to commit the file, move its content or pack it.
     fn turn(&self) -> MutexGuard<'_, ()>;
 
-    /// Reads the file in parallel with its readers.
+    /// Runs `work`, which only reads the file, in parallel with readers.
     ///
     /// # Errors
     /// As for [`Self::step`].
     fn look<T>(&self, work: impl FnOnce(Io<'_>, &Log) -> Result<T>) -> Stepped<T>;
 
-    /// Changes the file under its lock. Times, set-id bits and capabilities are preserved.
+    /// Runs `work`, which changes the file, under the file's lock. Times, set-id bits and
+    /// capabilities are preserved.
     ///
     /// # Errors
-    /// [`Stop::Gone`] if it is no longer the same stored file.
+    /// [`Stop::Gone`] if the file was emptied or closed since the operation began.
     fn step<T>(&self, work: impl FnOnce(Io<'_>, &mut Log) -> Result<T>) -> Stepped<T>;
 
-    /// Reads the file and changes its state in memory, under the lock. It does not write to the
-    /// lower file.
+    /// Runs `work`, which reads the file and changes its state in memory, under the lock. `work`
+    /// does not write to the lower file.
     ///
     /// # Errors
     /// As for [`Self::step`].
     fn look_and_note<T>(&self, work: impl FnOnce(Io<'_>, &mut Log) -> Result<T>) -> Stepped<T>;
 
-    /// Syncs the lower file without the lock. The file records a failure.
+    /// Syncs the lower file without the lock. The open file records a failed sync.
     fn sync_below(&self, data_only: bool) -> Stepped<()>;
 }
 
@@ -74,7 +75,8 @@ pub fn unless_gone<T>(stepped: Stepped<T>) -> Result<Option<T>> {
 
 /// A prepared commit.
 pub struct PreparedCommit {
-    /// `None` if there was no room for a checkpoint. The frames are then enough to find everything.
+    /// The slot to write after the sync; `None` if there was no room for a checkpoint. Recovery
+    /// then finds the content by a walk over the frames.
     slot: Option<Slot>,
     /// Frames that are not needed once this commit is durable, such as the previous checkpoint.
     garbage: ToGiveBack,
@@ -83,8 +85,9 @@ pub struct PreparedCommit {
     writes: u64,
 }
 
-/// Makes all earlier writes durable, and quick to find after a crash. Returns whether a slot leads
-/// to a checkpoint that covers all of them. The slot itself becomes durable with the next commit.
+/// Makes all earlier writes durable, and writes a checkpoint so that recovery finds them quickly.
+/// Returns whether a slot leads to a checkpoint that covers all of them. The slot itself becomes
+/// durable with the next commit.
 ///
 /// # Errors
 /// Errors of the lower file. After a failed sync it is unknown which writes are durable, so `EIO`
@@ -106,16 +109,17 @@ pub fn commit(file: &impl Steps, data_only: bool) -> Stepped<bool> {
     file.step(|io, log| log.publish(io, prepared))
 }
 
-/// Commits until the slot that leads to everything is itself durable. Returns whether there is such
-/// a slot. On a full disk there is none: the slot written last leads to an older checkpoint.
+/// Commits twice, so that the slot that leads to all writes is itself durable. Returns whether
+/// there is such a slot. On a full disk there is none: the slot written last leads to an older
+/// checkpoint.
 pub fn commit_with_slot(file: &impl Steps) -> Stepped<bool> {
     let is_led_to = commit(file, true)?;
     commit(file, true)?;
     Ok(is_led_to)
 }
 
-/// Clears the end of the file for the next frame. It removes superseded content from before
-/// packing, quarantines bytes that are not a frame, and commits frames that recovery left out.
+/// Clears the end of the file for the next frame. It removes content that packing superseded,
+/// quarantines bytes that are not a frame, and commits if recovery left out frames.
 pub fn clear_end(file: &impl Steps) -> Stepped<()> {
     if file.look(|_, log| Ok(log.journal.is_end_clear()))? {
         return Ok(());
@@ -125,13 +129,14 @@ pub fn clear_end(file: &impl Steps) -> Stepped<()> {
     }
     keep_aside(file)?;
     if file.look_and_note(|_, log| Ok(log.journal.take_left_out()))? {
-        // If other frames followed the left-out ones, the next recovery could decide differently.
+        // Without this commit, new frames would follow the left-out ones, and the next recovery
+        // could decide differently.
         commit(file, true)?;
     }
     Ok(())
 }
 
-/// Cuts off the superseded content from before packing.
+/// Cuts off the old content that packing superseded.
 pub fn cut_off_superseded(file: &impl Steps) -> Stepped<()> {
     file.step(|io, log| log.shorten_first_gap(io))?;
     file.sync_below(true)?;
@@ -146,7 +151,7 @@ pub fn cut_off_superseded(file: &impl Steps) -> Stepped<()> {
     commit(file, true).map(drop)
 }
 
-/// Copies bytes past the end into durable frames before their space becomes a gap.
+/// Copies unknown bytes after the last frame into durable frames before their space becomes a gap.
 fn keep_aside(file: &impl Steps) -> Stepped<()> {
     let behind = file.look(|_, log| Ok(log.journal.behind().clone()))?;
     let Behind::Unknown(leftover) = behind else { return Ok(()) };

@@ -55,7 +55,7 @@ impl CommitState {
         Self { ordinal, checkpoint, slotted, slot_ordinal, end, ..Self::new() }
     }
 
-    /// Replaces the slot by the newest one, if any. The checkpoint was not found through it.
+    /// Sets the newest slot, if any, of a file whose checkpoint was not found through this slot.
     pub fn with_slot(self, slot: Option<&Slot>) -> Self {
         let slotted = slot.map_or(Reference::NONE, |slot| slot.checkpoint);
         let slot_ordinal = slot.map_or(0, |slot| slot.ordinal);
@@ -63,35 +63,30 @@ impl CommitState {
         Self { slotted, slot_ordinal, end, ordinal: self.ordinal.max(slot_ordinal), ..self }
     }
 
-    /// Makes the state of a log that replaces this one and was found without slots. Its next
-    /// checkpoint is newer than all others and does not use the slot written last. A failed sync is
-    /// kept.
+    /// Makes the state of a log that replaces this one and was rebuilt without slots. Its next
+    /// checkpoint is newer than all others and does not use the slot written last. The record of a
+    /// failed sync is kept.
     pub fn anew(&self, found: Self) -> Self {
         let ordinal = self.ordinal_behind(self.ordinal.max(found.ordinal)) - 1;
         Self { ordinal, sync_has_failed: self.sync_has_failed, ..found }
     }
 
-    /// The last checkpoint.
     pub fn checkpoint(&self) -> Reference {
         self.checkpoint
     }
 
-    /// The checkpoint of the slot written last.
     pub fn slotted(&self) -> Reference {
         self.slotted
     }
 
-    /// Frames written since the last checkpoint.
     pub fn frames_since(&self) -> u64 {
         self.frames_since
     }
 
-    /// End of the file at the last commit.
     pub fn end(&self) -> u64 {
         self.end
     }
 
-    /// Whether a commit is due.
     pub fn is_due(&self) -> bool {
         self.is_due
     }
@@ -101,7 +96,6 @@ impl CommitState {
         self.is_due = true;
     }
 
-    /// Whether a sync of the lower file has failed.
     pub fn sync_has_failed(&self) -> bool {
         self.sync_has_failed
     }
@@ -131,7 +125,8 @@ impl CommitState {
     pub fn begin(&mut self, end: u64) {
         (self.is_due, self.end) = (false, end);
         if self.checkpoint != self.slotted && self.is_slot_taken(self.ordinal) {
-            // The checkpoint was written without a slot, and its slot has been used since.
+            // No slot was written for this checkpoint, and the slot of its number now leads to
+            // another one.
             self.outdate();
         }
     }
@@ -151,7 +146,7 @@ impl CommitState {
         (self.ordinal, self.checkpoint, self.frames_since) = (self.next_ordinal(), checkpoint, 0);
     }
 
-    /// Records a checkpoint found on a walk. Frames may follow it.
+    /// Records a checkpoint found on a walk over the frames. Other frames may follow it.
     pub fn note_found(&mut self, ordinal: u64, checkpoint: Reference) {
         (self.ordinal, self.checkpoint) = (self.ordinal.max(ordinal), checkpoint);
     }
@@ -161,7 +156,8 @@ impl CommitState {
         (self.slotted, self.slot_ordinal) = (slot.checkpoint, slot.ordinal);
     }
 
-    /// Returns the slot for the last checkpoint of a file with this last sequence and size.
+    /// Returns the slot for the last checkpoint. `sequence` is the sequence number of the file's
+    /// last frame.
     pub fn slot(&self, (sequence, file_size): (u64, u64), is_packed: bool) -> Slot {
         let (ordinal, checkpoint) = (self.ordinal, self.checkpoint);
         Slot { ordinal, checkpoint, sequence, file_size, is_packed }

@@ -9,7 +9,8 @@ pub struct Hot {
     pub content: Content,
 }
 
-/// The content of a chunk: bytes from an offset on, with zeros before and after them.
+/// The content of a chunk: bytes that start at an offset in the chunk, with zeros before and after
+/// them.
 #[derive(Clone, Debug, Default)]
 pub struct Content {
     pub from: u32,
@@ -22,13 +23,14 @@ impl Content {
         self.from + self.bytes.len() as u32
     }
 
-    /// Fills a buffer with the content at `start`, and with zeros outside the bytes.
+    /// Fills a buffer with the content from `start`, and with zeros where the content has no bytes.
     pub fn copy_to(&self, start: u32, buffer: &mut [u8]) {
         buffer.fill(0);
         self.overlay(start, buffer);
     }
 
-    /// Copies the content at `start` over a buffer. The rest of the buffer is left unchanged.
+    /// Copies the content from `start` into a buffer. Buffer bytes outside the content are left
+    /// unchanged.
     pub fn overlay(&self, start: u32, buffer: &mut [u8]) {
         let end = start + buffer.len() as u32;
         let (from, to) = (self.from.max(start), self.to().min(end));

@@ -21,7 +21,7 @@ pub struct Io<'a> {
     pub lower: &'a LowerFile,
     pub request: &'a Request,
     pub settings: &'a Settings,
-    /// The chunk concerned, for messages.
+    /// The chunk that log messages mention, if any.
     pub chunk: Option<u64>,
     /// Chunks decoded in advance for this reader.
     pub ahead: Option<&'a ReadAhead>,
@@ -31,7 +31,7 @@ pub struct Io<'a> {
 pub struct Settings {
     /// Codec of new files.
     pub codec: &'static CodecSpec,
-    /// Level for everything that is encoded.
+    /// Compression level.
     pub level: i32,
     /// The base-2 logarithm of the chunk size of new files in bytes.
     pub chunk_log2: u8,
@@ -41,8 +41,8 @@ pub struct Settings {
     pub least_gain: f64,
     /// Whether checksums of content are checked on reading.
     pub verify: bool,
-    /// Whether sizes are stored in an xattr, and taken from it when a file's size is requested.
-    /// Existing marks are always read and voided.
+    /// Whether sizes are stored in an xattr, and taken from it when a file's size is requested. An
+    /// existing size xattr is always read, and invalidated before a change.
     pub size_xattr: bool,
     /// Threads that encode the chunks of large writes in parallel.
     pub workers: Workers,
@@ -56,23 +56,23 @@ pub struct Settings {
     pub files_made: AtomicU64,
     /// Files whose damaged index can't be rebuilt.
     pub failed_searches: FailedSearches,
-    /// Garbage in bytes that a file may hold in excess of its live bytes.
+    /// Bytes of garbage that a file may hold in excess of its live bytes.
     pub garbage_bytes_max: u64,
-    /// When files with much garbage are packed.
+    /// The policy for packing files with much garbage.
     pub packing: WhenToPack,
-    /// The session of this mount; see the xattr of the tree.
+    /// The session of this mount, which an xattr of the tree's root records.
     pub session: Session,
-    /// Whether incomplete content at the end of a file without a mark may be treated as lost in a
-    /// crash and left out. Otherwise the file is refused.
+    /// Whether recovery may leave out incomplete content at the end of a file without a valid size
+    /// xattr, as lost in a crash. Otherwise opening the file fails.
     pub may_leave_out: bool,
     /// The key that seals the ids of new files, if a conversion is encoding.
     pub run_key: Option<u64>,
 }
 
-/// When files with much garbage are packed.
+/// The policy for packing files with much garbage.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WhenToPack {
-    /// After no request for this long, at this many bytes per second.
+    /// After this long without a request, at this many bytes per second.
     Idle { after: Duration, rate: u64 },
     /// When the last writer closes a file; the close waits for it.
     Close,
@@ -80,12 +80,13 @@ pub enum WhenToPack {
     Never,
 }
 
-/// Sessions whose marks are trusted.
+/// The sessions whose size xattrs are trusted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Session {
     /// The current session; 0 if it could not be recorded.
     pub number: u64,
-    /// The first and last of an unbroken series of sessions that ended with everything durable.
+    /// The first of an unbroken series of sessions that ended with all data durable. `durable` is
+    /// the last of the series.
     pub durable_from: u64,
     pub durable: u64,
     /// Whether the tree was empty when it was first used.
@@ -100,7 +101,7 @@ impl Session {
         self.durable_from == 0
     }
 
-    /// Whether the marks that a session wrote are trusted.
+    /// Whether the size xattrs that a session wrote are trusted.
     pub fn trusts(&self, session: u64) -> bool {
         session != 0
             && (session == self.number || (self.durable_from..=self.durable).contains(&session))
@@ -159,7 +160,7 @@ impl<'a> Io<'a> {
         Self { chunk: Some(chunk), ..self }
     }
 
-    /// Logs damage once and returns it as `EIO`.
+    /// Logs damage, and returns it as an error with `EIO`.
     pub fn damaged(&self, offset: u64, what: &'static str) -> Error {
         let (file, chunk) = (self.lower.name(), self.chunk);
         tracing::error!(%file, chunk, offset, what, "damaged stored file; see `fslab sca verify`");

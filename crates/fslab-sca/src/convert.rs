@@ -6,7 +6,7 @@
 //! The next run removes what an interrupted run left and continues from there.
 //!
 //! A file that is being written is not converted. A lease detects writers until after the exchange
-//! of the names, which can still be undone then.
+//! of the names. If a writer is detected by then, the exchange is undone.
 
 mod contents;
 mod estimate;
@@ -66,9 +66,9 @@ pub enum Direction {
 pub enum Outcome {
     /// It was converted.
     Converted {
-        /// Space that it took before, in bytes.
+        /// Space that the file took before, in bytes.
         before_bytes: u64,
-        /// Space that it takes now, in bytes.
+        /// Space that the file takes now, in bytes.
         after_bytes: u64,
     },
     /// It already has the wanted form.
@@ -91,7 +91,7 @@ pub enum Why {
     /// It has names outside the tree.
     #[error("{outside} of its {links} names are outside the tree")]
     NamesOutside {
-        /// Names that were not found in the tree.
+        /// Number of names that were not found in the tree.
         outside: u32,
         /// Number of all names.
         links: u32,
@@ -102,9 +102,9 @@ pub enum Why {
         /// Offset of the difference.
         offset: u64,
     },
-    /// It has several names and another owner. Runs need trusted xattrs to keep track of such
-    /// files.
-    #[error("it has several names and another owner, and trusted xattrs can't be set")]
+    /// It has several names and belongs to another user. Runs need trusted xattrs to keep track of
+    /// such files.
+    #[error("it has several names and belongs to another user, and trusted xattrs can't be set")]
     NotMarkable,
     /// A process wrote to it after the exchange of the names, and undoing the exchange failed.
     #[error(
@@ -142,10 +142,10 @@ pub enum Why {
     /// An original left by an interrupted run, without a matching copy.
     #[error(
         "an interrupted run left this original, and no file in its directory has the same content: \
-         give it its name back, or remove it"
+         rename it to its original name, or remove it"
     )]
     Original,
-    /// A call failed.
+    /// An operation on the file failed.
     #[error("{0}")]
     Failed(#[from] fslab_vfs::Error),
 }
@@ -211,7 +211,7 @@ impl Conversion {
         Self::by(request, Arc::new(lower), layer, direction, context)
     }
 
-    /// Like [`Self::open`], for any file system, with requests by root.
+    /// Opens any file system for conversion, with requests by root.
     ///
     /// # Errors
     /// As for [`Self::open`].
@@ -316,7 +316,8 @@ impl Conversion {
         converted
     }
 
-    /// Returns the outcome of a converted file. An error in this call does not change the outcome.
+    /// Returns the outcome of a converted file. An error in determining its new space does not
+    /// change the outcome.
     fn converted(&self, before: &Attr, copy: Ino) -> Outcome {
         let after = self.lower.getattr(&self.request, copy, None);
         let after_blocks = after.as_ref().map_or(before.blocks, |attr| attr.blocks);
@@ -327,8 +328,8 @@ impl Conversion {
 
     /// Returns the attributes of the lower file if it is to be converted, or else its outcome.
     ///
-    /// When a layer inspects a stored file without a mark, it sets one. This must not be taken for
-    /// a change by another process, so the file is inspected here first.
+    /// A layer that inspects a stored file without a size xattr sets one. This must not be taken
+    /// for a change by another process, so the file is inspected here first.
     fn expect_other_kind(&self, ino: Ino) -> Kept<std::result::Result<Attr, Outcome>> {
         let attr = self.lower.getattr(&self.request, ino, None)?;
         if attr.size == 0 {
@@ -351,7 +352,7 @@ impl Conversion {
         Ok(Ok(self.lower.getattr(&self.request, ino, None)?))
     }
 
-    /// Whether only root can give a copy of the file its owner.
+    /// Whether the file belongs to another user, so that only root can give its copy this owner.
     fn is_of_others(&self, attr: &Attr) -> bool {
         self.user.is_some_and(|uid| uid != attr.uid)
     }
@@ -400,7 +401,8 @@ impl Conversion {
         }
     }
 
-    /// Compares the copy, gives it the attributes, and makes it durable.
+    /// Compares the copy with the original, gives it the original's attributes, and makes it
+    /// durable.
     fn complete(&self, path: &Path, attr: &Attr, copy: Ino) -> Kept<()> {
         self.compare(attr, copy, &|place, size| self.pass(path, size + place, 2 * size))?;
         self.keep_attributes(attr, copy)?;
@@ -436,7 +438,7 @@ impl Conversion {
     }
 
     /// Runs `work`, which needs the right to write to a file. If the user's own file is read-only,
-    /// the right is granted meanwhile.
+    /// it is made writable for that time.
     fn with_right_to_write(&self, ino: Ino, work: &dyn Fn() -> Result<()>) -> Result<()> {
         let refused = match work() {
             Err(error) if error.errno() == Errno::ACCESS && self.user.is_some() => error,
@@ -457,8 +459,8 @@ impl Conversion {
         done
     }
 
-    /// Sets an xattr of a copy. If there is no room, the size xattr is removed first; the layer can
-    /// determine the size without it.
+    /// Sets an xattr of a copy. If there is no room for it, the size xattr is removed first; the
+    /// layer can determine the size without it.
     fn set_on_copy(&self, copy: Ino, name: &OsStr, value: &[u8]) -> Kept<()> {
         let (lower, request) = (&*self.lower, &self.request);
         let set = || lower.setxattr(request, copy, name, value, XattrMode::empty());
@@ -496,7 +498,8 @@ impl Conversion {
         lease: Option<&Lease>,
     ) -> Kept<()> {
         self.give_name(place, attr, copy, lease).inspect_err(|_| {
-            // After the exchange the name refers to the original, and must not be removed.
+            // After the exchange, the temporary name refers to the original and must not be
+            // removed.
             self.tidied(self.remove_if(place.parent, &copy.name, copy.ino));
         })
     }
@@ -539,7 +542,8 @@ impl Conversion {
         renamed.map_err(|source| Why::Stranded { name: name.to_owned(), source })
     }
 
-    /// Returns the attributes of an original without later writes; its names may have changed.
+    /// Returns the current attributes of an original that was not written to since; its names may
+    /// have changed.
     fn is_unwritten(&self, attr: &Attr) -> Kept<Attr> {
         let now = self.lower.getattr(&self.request, attr.ino, None)?;
         let key = |attr: &Attr| (attr.size, attr.modified);

@@ -14,7 +14,7 @@ use super::frame::{Identity, Reference};
 use super::frame_reader;
 use super::gap::{BLOCK_BYTES, Gap, make_gap, punch};
 
-/// Unit that the lower file system writes atomically.
+/// Size of the unit that the lower file system writes atomically, in bytes.
 const SECTOR_BYTES: u64 = 512;
 
 /// Maximum number of frames kept in memory for joining with their neighbours.
@@ -27,13 +27,14 @@ pub struct Garbage {
     /// Replaced pages and checkpoints that a slot may still lead to. They are dead once another
     /// checkpoint has a slot.
     superseded: Vec<Reference>,
-    /// Dead frames whose headers could be joined.
+    /// Dead frames that could be joined into gaps.
     fragments: Vec<Reference>,
     /// Bytes of the dead frames.
     dead_bytes: u64,
     /// Fragments before this offset have been joined as far as possible.
     joined: u64,
-    /// Offsets at which the gaps of a running move will end. The header there must be kept.
+    /// Offsets at which the gaps of a running move will end. The frame header at each of them must
+    /// be kept.
     borders: Vec<u64>,
 }
 
@@ -177,7 +178,8 @@ fn join(io: Io<'_>, identity: &Identity, run: &[Reference]) -> Result<Reference>
     make_gap(io, identity, &gap, end.file_size)
 }
 
-/// Removes the frames in some ranges. Both lists are sorted, because each may be very long.
+/// Removes the frames that lie in some ranges. Both lists must be sorted, so that this is fast even
+/// if they are very long.
 fn leave_out(fragments: &mut Vec<Reference>, ranges: &[Range<u64>]) {
     let mut ranges = ranges.iter().peekable();
     fragments.retain(|frame| {
@@ -276,7 +278,8 @@ mod tests {
         assert_eq!((garbage.dead_count(), garbage.bytes()), (1, 100));
     }
 
-    /// A walk enforces the bound after each frame, even in a file crafted to have many frames.
+    /// A walk over a file limits the dead frames after each frame. A crafted file may have many
+    /// frames.
     #[test]
     fn enforcing_the_dead_frame_limit_after_each_frame_is_fast() {
         const MOST: u64 = 400_000;

@@ -11,7 +11,7 @@ use super::frame::Reference;
 /// frame may be at the same offset of a file.
 pub type FrameKey = (u64, Reference);
 
-/// Content of frames. A frame never changes, so no entry becomes stale.
+/// A cache of decoded frame contents. A frame never changes, so no entry becomes stale.
 pub type DecodedCache = Cache<FrameKey, Arc<Vec<u8>>, BytesOfContent>;
 
 /// Weighs cached content by its bytes.

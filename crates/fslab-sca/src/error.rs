@@ -1,4 +1,4 @@
-//! Errors of tools for stored files and trees outside a mount.
+//! Errors of the tools that work on stored files and trees while nothing is mounted.
 
 use std::path::PathBuf;
 
@@ -37,8 +37,8 @@ pub enum Error {
     },
     /// A tree lies inside another tree whose files are all plain.
     #[error(
-        "the whole tree {} was decoded or is being encoded: encode or decode that tree, or remove \
-         its xattr user.fslab.sca.tree", path.display()
+        "the surrounding tree {} was decoded or is being encoded: encode or decode that tree, or \
+         remove its xattr user.fslab.sca.tree", path.display()
     )]
     PartOfPlainTree {
         /// The surrounding tree.

@@ -3,16 +3,16 @@
 use fslab_vfs::{Errno, Ino, Result, Timestamp};
 use parking_lot::Mutex;
 
-/// Maximum number of recorded files, in 40 KiB.
+/// Maximum number of recorded files. Their records take 40 KiB.
 const FILES_MAX: usize = 1024;
 
-/// A file as it was when it was searched. A changed file is searched again.
+/// The state of a file when its frames were searched. A changed file is searched again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Searched {
     pub ino: Ino,
     /// Length of the stored file.
     pub length: u64,
-    /// Time of the last change, which no program can set.
+    /// The change time (ctime), which no program can set.
     pub changed: Timestamp,
 }
 

@@ -6,14 +6,14 @@
 use zerocopy::little_endian::{I64, U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-/// Bytes of the head, which contains the identity and the root slots in two sectors.
+/// Size of the head in bytes. Its two sectors contain the identity and the root slots.
 pub const HEAD_BYTES: u64 = 1024;
 /// Offset of the identity in the head.
 pub const IDENTITY_OFFSET: usize = 64;
 /// Offsets of the two root slots in the head; each has its own sector.
 pub const SLOT_OFFSETS: [usize; 2] = [128, 640];
 
-/// Smallest and largest chunk, as powers of two: 4 KiB to 1 MiB.
+/// Valid base-2 logarithms of the chunk size: chunks have 4 KiB to 1 MiB.
 pub const CHUNK_LOG2: std::ops::RangeInclusive<u8> = 12..=20;
 /// Number of chunks that a leaf page of the index covers, and of pages that an inner page covers.
 pub const FAN_OUT: u64 = 128;
@@ -55,8 +55,8 @@ pub enum Kind {
     Checkpoint = 6,
     /// Bytes without meaning, up to the next frame.
     Gap = 7,
-    /// A copy of bytes that are not a frame, which recovery quarantined. The position is their
-    /// offset.
+    /// A copy of bytes that are not a frame, which recovery quarantined. `position` is their
+    /// original offset.
     Kept = 8,
     /// Reserved. It is not written so far, and has no effect.
     Intent = 9,
@@ -78,7 +78,7 @@ impl Kind {
     }
 }
 
-/// Flag of a frame: the content is stored raw, in the codec's form for raw content.
+/// Flag of a frame: its content is stored raw (uncompressed), in a form that ordinary tools decode.
 pub const FLAG_RAW: u8 = 1;
 
 /// The header of every frame, wrapped as the container requires.
@@ -99,7 +99,7 @@ pub struct FrameRecord {
     /// A number that increases with each frame of a file.
     pub sequence: U64,
     /// Data, segment, hole, index: the first chunk. Kept: the original offset of the bytes. Gap:
-    /// the number of sequences that it stands for in addition to its own.
+    /// the number of sequence numbers that it stands for in addition to its own.
     pub position: U64,
     /// The logical size of the file after this frame.
     pub file_size: U64,
@@ -144,8 +144,8 @@ pub struct SlotRecord {
     pub version: u8,
     pub codec: u8,
     pub chunk_log2: u8,
-    /// Bit 0: written by packing. Data after the checkpoint that is not a following frame is then
-    /// the content from before packing.
+    /// Bit 0: packing wrote this slot. Bytes after the checkpoint that are not one of the next
+    /// frames are then the old content, which packing replaced.
     pub flags: u8,
     pub file_id: U64,
     /// A number that increases with each checkpoint; the slot is `ordinal % 2`.
@@ -246,9 +246,9 @@ pub struct MarkRecord {
     pub version: u8,
     /// 1: a stored file. 2: a foreign file, whatever its bytes look like.
     pub kind: u8,
-    /// For a stored file: 0 while it is being written, when the mark is not trusted. 1 if the mark
-    /// is right, unless the machine has crashed since. 2 if it is right. For a foreign file: 1 or 2
-    /// if a conversion marked it; with 2, the earlier xattr follows.
+    /// For a stored file: 0 while the file is being written; this xattr is then not trusted. 1: it
+    /// is valid unless the machine has crashed since. 2: it is valid. For a foreign file: 1 or 2 if
+    /// a conversion marked it. With 2, the value that the xattr had before follows.
     pub state: u8,
     pub zero: u8,
     /// CRC32C of the record with this field zero.
@@ -267,15 +267,15 @@ pub struct MarkRecord {
 #[repr(C)]
 pub struct TreeRecord {
     pub version: u8,
-    /// Bit 0: the tree was empty at its first use, so a file of lost writes is not taken for a
-    /// foreign file. Bit 1: see [`FLAG_PLAIN`].
+    /// Bit 0: the tree was empty at its first use. So a file whose writes were lost in a crash is
+    /// not taken for a foreign file. Bit 1: see [`FLAG_PLAIN`].
     pub flags: u8,
     pub zero: [u8; 2],
     /// CRC32C of the record with this field zero.
     pub crc: U32,
     /// The last session. A session is one mount, from start to end.
     pub session: U64,
-    /// The first of an unbroken series of sessions that ended with everything durable.
+    /// The first of an unbroken series of sessions that ended with all data durable.
     pub durable_from: U64,
     /// The last session of that series.
     pub durable: U64,
@@ -315,7 +315,7 @@ pub struct KeptRecord {
     pub flags: u8,
     /// Length of the original's size xattr.
     pub mark_length: U16,
-    /// CRC32C of the record with this field zero, and of what follows it.
+    /// CRC32C of the record with this field zero, and of the data that follows the record.
     pub crc: U32,
     /// Size of the original.
     pub size: U64,
@@ -347,7 +347,8 @@ pub const MARK_NAME: &str = "user.fslab.sca";
 pub const TREE_NAME: &str = "user.fslab.sca.tree";
 /// Name of the xattr of the root of a tree that is being encoded.
 pub const RUN_NAME: &str = "user.fslab.sca.run";
-/// Name of the xattr that keeps an original's own xattrs of these names.
+/// Name of the xattr in which an encoded file keeps the [`MARK_NAME`] and [`KEPT_NAME`] xattrs of
+/// its original.
 pub const KEPT_NAME: &str = "user.fslab.sca.kept";
 /// Name of the xattr of a directory in which files are being converted.
 pub const TIMES_NAME: &str = "user.fslab.sca.times";

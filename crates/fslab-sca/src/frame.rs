@@ -13,7 +13,7 @@ use super::format::{
 /// The identity of a stored file, which is the same in its head, its slots and each of its frames.
 #[derive(Clone, Copy, Debug)]
 pub struct Identity {
-    /// How its chunks are encoded and wrapped.
+    /// The codec that encodes and wraps its chunks.
     pub codec: &'static CodecSpec,
     /// The base-2 logarithm of the chunk size in bytes.
     pub chunk_log2: u8,
@@ -28,7 +28,7 @@ impl Identity {
         CHUNK_LOG2.contains(&chunk_log2).then_some(Self { codec, chunk_log2, file_id })
     }
 
-    /// Bytes of a chunk.
+    /// Chunk size in bytes.
     pub fn chunk_bytes(&self) -> u64 {
         1 << self.chunk_log2
     }
@@ -59,7 +59,7 @@ pub struct Reference {
 }
 
 impl Reference {
-    /// No frame.
+    /// The reference to no frame.
     pub const NONE: Self = Self { offset: 0, stored_length: 0, header_crc: 0 };
 
     /// Whether the reference refers to no frame.
@@ -94,7 +94,7 @@ impl Reference {
     }
 }
 
-/// The content of a chunk in one frame, all of it or a part.
+/// The content of a chunk, or a part of it, that one frame contains.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Entry {
     /// The frame.
@@ -149,7 +149,7 @@ impl Frame {
         }
     }
 
-    /// Makes a gap that stands for the sequences of a range.
+    /// Makes a gap that stands for a range of sequence numbers.
     pub fn gap(sequences: &RangeInclusive<u64>, file_size: u64) -> Self {
         let (first, last) = (*sequences.start(), *sequences.end());
         Self { sequence: first, ..Self::new(Kind::Gap, last - first, file_size) }
@@ -160,13 +160,13 @@ impl Frame {
         Entry { frame: self.reference, from: self.from, to: self.from + self.length }
     }
 
-    /// The last sequence of the frame; a gap may stand for several. The next frame has the next
-    /// sequence.
+    /// The last sequence number of the frame; a gap may stand for several. The next frame has the
+    /// next number.
     pub fn last_sequence(&self) -> u64 {
         if self.kind == Kind::Gap { self.sequence + self.position } else { self.sequence }
     }
 
-    /// Bytes of the body.
+    /// Length of the body in bytes.
     pub fn body_bytes(&self, identity: &Identity) -> usize {
         (self.reference.stored_length as usize).saturating_sub(identity.header_bytes())
     }
@@ -174,10 +174,10 @@ impl Frame {
 
 /// A frame to be written: the header fields that the writer chooses, and the body.
 pub struct NewFrame {
-    /// The header; sequence, offset and checksums are set later.
+    /// The header. Its sequence number, offset and checksums are set later.
     pub frame: Frame,
     pub body: Vec<u8>,
-    /// The unpacked payload of metadata.
+    /// The payload of a metadata frame, without the container's wrapping.
     pub payload: Vec<u8>,
 }
 
@@ -315,15 +315,15 @@ fn checked(identity: &Identity, record: &FrameRecord) -> Result<Frame, &'static 
     })
 }
 
-/// Whether a frame of this kind may raise the sequence by an arbitrary number. Enough numbers must
-/// then remain for later frames.
+/// Whether a frame of this kind may raise the sequence number by an arbitrary amount. Enough
+/// numbers must then remain for later frames.
 fn leaps(kind: Kind) -> bool {
     matches!(kind, Kind::Gap | Kind::Checkpoint)
 }
 
-/// Like [`parse`], but repairs one wrong byte: a single flipped bit must not end the walk over the
-/// frames. It tries every byte with every value. The identity, the offset and the checksum exclude
-/// a wrong guess.
+/// Parses a header like [`parse`], but repairs one wrong byte: a single flipped bit must not end
+/// the walk over the frames. It tries every byte with every value. The identity, the offset and the
+/// checksum rule out a wrong guess.
 pub fn parse_mending(
     identity: &Identity,
     header: &[u8],
@@ -336,7 +336,7 @@ pub fn parse_mending(
     mended(header, |attempt| parse(identity, attempt, offset).ok()).map_or(answer, Ok)
 }
 
-/// Repairs one wrong byte in the body of a frame with a few numbers, in the same way.
+/// Repairs one wrong byte in a short frame body, by trying every value of every byte.
 pub fn mended_body(body: &[u8], crc: u32) -> Option<Vec<u8>> {
     // Longer bodies are refused, so that a crafted file can't use much time.
     const LONGEST: usize = 64;
@@ -359,7 +359,7 @@ fn mended<T>(bytes: &[u8], fits: impl Fn(&[u8]) -> Option<T>) -> Option<T> {
     None
 }
 
-/// The encoding of a file.
+/// The codec and the chunk size of a file.
 #[derive(Clone, Copy)]
 pub struct Encoding {
     pub codec: &'static CodecSpec,

@@ -1,4 +1,4 @@
-//! Reads single frames that must exist.
+//! Reads single frames. A missing or invalid frame is an error.
 
 use std::ops::Deref;
 
@@ -22,7 +22,8 @@ impl Deref for Body {
     }
 }
 
-/// Reads a frame, header and body, and verifies all checksums.
+/// Reads a frame, header and body, and verifies its checksums (that of the body only if
+/// [`Settings::verify`](super::context::Settings::verify) is set).
 ///
 /// # Errors
 /// `EIO` if the frame is invalid.
@@ -63,7 +64,7 @@ pub fn header(io: Io<'_>, identity: &Identity, offset: u64) -> Result<Frame> {
     parse_mending(identity, &header, offset).map_err(|what| io.damaged(offset, what))
 }
 
-/// Reads a frame of metadata; returns its verified payload.
+/// Reads a frame of metadata; returns its payload.
 ///
 /// # Errors
 /// As for [`frame`].

@@ -1,7 +1,7 @@
-//! Gaps: sections of a stored file without meaning.
+//! Gaps: sections of a stored file whose bytes have no meaning.
 //!
 //! A gap has a header like a frame, so a walk over all frames passes over it. It stands for the
-//! sequences of the frames that it replaces.
+//! sequence numbers of the frames that it replaces.
 
 use std::ops::{Range, RangeInclusive};
 
@@ -10,13 +10,14 @@ use fslab_vfs::{Result, WriteOptions};
 use super::context::Io;
 use super::frame::{self, Frame, Identity, Reference};
 
-/// Unit in which the lower file system frees space.
+/// Size of the unit in which the lower file system frees space, in bytes.
 pub const BLOCK_BYTES: u64 = 4096;
 
 /// Maximum length of a gap in bytes.
 pub const GAP_BYTES_MAX: u64 = 1 << 31;
 
-/// A section of the stored file without meaning, and the sequences of the frames it replaces.
+/// A gap to be made: its range in the stored file, and the sequence numbers of the frames it
+/// replaces.
 pub struct Gap {
     pub range: Range<u64>,
     pub sequences: RangeInclusive<u64>,
@@ -28,7 +29,7 @@ pub fn punch(io: Io<'_>, identity: &Identity, frame: Reference) -> Result<()> {
     if start < end { io.lower.punch(io.request, start, end - start) } else { Ok(()) }
 }
 
-/// Returns the whole blocks in a frame's body, which are punched once it is dead.
+/// Returns the whole blocks in a frame's body, which are punched once the frame is dead.
 pub fn blocks_of(identity: &Identity, frame: Reference) -> Range<u64> {
     let body = frame.offset + identity.header_bytes() as u64;
     body.next_multiple_of(BLOCK_BYTES)..frame.end() / BLOCK_BYTES * BLOCK_BYTES
@@ -46,8 +47,8 @@ pub fn make_gap(io: Io<'_>, identity: &Identity, gap: &Gap, file_size: u64) -> R
     Ok(made)
 }
 
-/// Returns gaps that fill a range and stand for the sequences from `first` to `last`. Returns
-/// `None` if there are fewer sequences than gaps.
+/// Returns gaps that fill a range and stand for the sequence numbers from `first` to `last`.
+/// Returns `None` if there are fewer numbers than gaps.
 pub fn gaps(range: Range<u64>, first: u64, last: u64) -> Option<Vec<Gap>> {
     let step = usize::try_from(GAP_BYTES_MAX).ok()?;
     let starts = range.clone().step_by(step).zip(first..);

@@ -26,11 +26,11 @@ use super::reclaim_policy::{MOVED_BYTES, free_bytes};
 const BATCH_BYTES: usize = 1 << 20;
 pub const BATCH_FRAMES: usize = 512;
 
-/// A running move of content past a border.
+/// A running move of all content to offsets past a border.
 pub struct Move {
     /// End of the file when the move began.
     border: u64,
-    /// Sequence of the last frame before the border.
+    /// Sequence number of the last frame before the border.
     sequence: u64,
     /// The next chunk to be moved.
     next: u64,
@@ -73,7 +73,7 @@ fn clean_where_due(file: &impl Steps) -> Stepped<()> {
     if !file.look(|io, log| log.wants_cleaning(io))? {
         return Ok(());
     }
-    // The punching of this commit may free enough.
+    // This commit punches out dead frames, which may free enough space.
     commit(file, true)?;
     if file.look(|io, log| Ok(log.wants_cleaning(io)? && log.has_room_to_clean(io)?))? {
         clean(file)?;
@@ -88,7 +88,7 @@ pub fn clean(file: &impl Steps) -> Stepped<()> {
     end_move(file, &moving).map(drop)
 }
 
-/// Moves about a mebibyte; returns whether there may be more. Others may write meanwhile.
+/// Moves about a mebibyte; returns whether there may be more. Others may write between two calls.
 pub fn move_some(file: &impl Steps, moving: &mut Move) -> Stepped<bool> {
     clear_end(file)?;
     let (has_more, end) = file.step(|io, log| Ok((log.move_some(io, moving)?, log.end())))?;
@@ -104,8 +104,8 @@ pub fn move_some(file: &impl Steps, moving: &mut Move) -> Stepped<bool> {
 pub fn end_move(file: &impl Steps, moving: &Move) -> Stepped<bool> {
     let is_led_to = commit_with_slot(file)?;
     let gaps = file.step(|io, log| {
-        // The index pages of an older checkpoint may lie before the border, wherever the checkpoint
-        // is.
+        // Index pages of an older checkpoint may lie before the border, even if the checkpoint
+        // itself does not.
         let is_free =
             moving.is_everything && is_led_to && log.commits.slotted().offset >= moving.border;
         if is_free { log.gaps_before(io, moving).map(Some) } else { Ok(None) }
@@ -125,7 +125,7 @@ pub fn end_move(file: &impl Steps, moving: &Move) -> Stepped<bool> {
 }
 
 impl Log {
-    /// Starts moving everything past the current end.
+    /// Starts moving all content past the current end of the file.
     pub fn begin_move(&mut self) -> Move {
         let (border, sequence) = (self.end(), self.journal.sequence());
         self.garbage.keep_apart(border);
@@ -171,8 +171,8 @@ impl Log {
         self.encoded(io, chunk, &self.map.chunk_content(io, chunk)?)
     }
 
-    /// Returns the gaps that replace everything before a move's border. No live frame may be left
-    /// there. The list is empty if the gaps exist already.
+    /// Returns the gaps that replace everything before a move's border. No live frame may remain
+    /// before the border. The list is empty if the gaps exist already.
     fn gaps_before(&self, io: Io<'_>, moving: &Move) -> Result<Vec<Gap>> {
         // Another move, which began later, may have ended first.
         if end_of(&self.leading_gaps(io)?) >= moving.border {

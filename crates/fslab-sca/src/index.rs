@@ -10,7 +10,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 use super::format::{FAN_OUT, LEVELS_MAX, PageRecord, ReferenceRecord};
 use super::frame::{Entry, Reference};
 
-/// Maximum number of clean pages kept in memory, in half a megabyte.
+/// Maximum number of clean pages kept in memory. They take half a megabyte.
 pub const CLEAN_PAGES_MAX: usize = 128;
 
 /// Loads the payload of a page, given its reference, level and first chunk.

@@ -1,5 +1,5 @@
-//! The journal writes frames, each after the last one. Only headers of gaps are also written by
-//! `gap`, `leading_gaps` and `quarantine`.
+//! The journal appends frames to a stored file. Headers of gaps are also written by `gap`,
+//! `leading_gaps` and `quarantine`.
 //!
 //! A failed write leaves the file unchanged: the written part is cut off again. If that fails too,
 //! the next write quarantines it (see `quarantine`).
@@ -16,7 +16,7 @@ use super::superblock::{mend_head, new_head};
 /// State of the end of a stored file, where frames are appended.
 pub struct Journal {
     identity: Identity,
-    /// Sequence of the last frame.
+    /// Sequence number of the last frame.
     sequence: u64,
     /// Offset of the next frame.
     end: u64,
@@ -24,12 +24,12 @@ pub struct Journal {
     behind: Behind,
     /// Recovery left out frames, and no checkpoint records this yet.
     has_left_out: bool,
-    /// Frames must end before this offset, because the file is being packed into a gap of its old
-    /// content.
+    /// Set only for the journal of a packed copy, which is written into a gap of the same file. The
+    /// frames must end before this offset.
     limit: Option<u64>,
     /// Number of writes to the lower file.
     writes: u64,
-    /// Bytes of frames since the seek table was last written.
+    /// Bytes of frames appended since the seek table was last written.
     bytes_since_closing: u64,
 }
 
@@ -50,7 +50,7 @@ pub enum Behind {
     SeekTable(u64),
     /// Bytes that are not a frame.
     Unknown(Range<u64>),
-    /// The content of the file from before packing.
+    /// The old content, which packing replaced.
     Superseded,
 }
 
@@ -58,19 +58,19 @@ pub enum Behind {
 pub struct Batch {
     base: u64,
     bytes: Vec<u8>,
-    /// Sequence of the last frame in or before the batch.
+    /// Sequence number of the last frame in or before the batch.
     sequence: u64,
-    /// The frames; those of metadata with their payload.
+    /// The frames, each paired with its payload, which only frames of metadata have.
     frames: Vec<(Frame, Vec<u8>)>,
 }
 
 impl Batch {
-    /// Starts a batch at offset `base`, which follows the frame with `sequence`.
+    /// Starts a batch at offset `base`, which follows the frame with the number `sequence`.
     pub fn new(base: u64, sequence: u64) -> Self {
         Self { base, bytes: Vec::new(), sequence, frames: Vec::new() }
     }
 
-    /// Adds a frame and gives it its sequence and offset.
+    /// Adds a frame, and sets its sequence number and offset.
     pub fn add(&mut self, identity: &Identity, new: NewFrame) -> Frame {
         self.sequence += 1;
         let frame = Frame { sequence: self.sequence, ..new.frame };
@@ -105,28 +105,24 @@ impl Journal {
         }
     }
 
-    /// Makes the journal of a packed copy within a gap that ends before `limit`.
+    /// Makes the journal of a packed copy, which must end before `limit`.
     pub fn of_copy(identity: Identity, end: u64, sequence: u64, limit: u64) -> Self {
         let (head, limit) = (Head::Whole, Some(limit));
         Self { end, sequence, head, limit, ..Self::new(identity) }
     }
 
-    /// Sequence of the last frame.
     pub fn sequence(&self) -> u64 {
         self.sequence
     }
 
-    /// Offset of the next frame.
     pub fn end(&self) -> u64 {
         self.end
     }
 
-    /// Number of writes to the lower file.
     pub fn writes(&self) -> u64 {
         self.writes
     }
 
-    /// State of the head.
     pub fn head(&self) -> Head {
         self.head
     }
@@ -149,12 +145,12 @@ impl Journal {
         self.behind = behind;
     }
 
-    /// Bytes of the seek table.
+    /// Returns the length of the seek table in bytes.
     pub fn closing_bytes(&self) -> u64 {
         if let Behind::SeekTable(bytes) = self.behind { bytes } else { 0 }
     }
 
-    /// Whether the file still contains the content from before packing.
+    /// Whether the old content, which packing replaced, still follows the frames.
     pub fn is_superseding(&self) -> bool {
         self.behind == Behind::Superseded
     }
@@ -190,7 +186,7 @@ impl Journal {
         self.limit.is_some()
     }
 
-    /// Replaces the file by its packed copy; the old content follows the copy.
+    /// Turns the journal of a packed copy into that of the file. The old content follows the copy.
     pub fn become_file(&mut self) {
         (self.limit, self.behind) = (None, Behind::Superseded);
     }
@@ -202,7 +198,7 @@ impl Journal {
         self.bytes_since_closing += u64::from(frame.reference.stored_length);
     }
 
-    /// Moves the end to an offset; the frame before it has `sequence`.
+    /// Moves the end to an offset; the frame before it has the number `sequence`.
     pub fn go_on_at(&mut self, end: u64, sequence: u64) {
         (self.end, self.sequence) = (end, sequence);
     }
@@ -253,11 +249,13 @@ impl Journal {
         batch
     }
 
-    /// Writes a batch, or leaves the file as it was. The caller must then apply its frames.
+    /// Writes a batch. On failure, the file is left unchanged. After success, the caller must apply
+    /// the frames.
     pub fn write(&mut self, io: Io<'_>, batch: &Batch, options: WriteOptions) -> Result<()> {
         let (base, bytes) = (batch.base, &batch.bytes);
         if let Some(limit) = self.limit {
-            // The part that is already written lies in a gap, where it has no meaning.
+            // The frames written so far need not be cut off: they lie in a gap, whose bytes have no
+            // meaning.
             if base + bytes.len() as u64 > limit {
                 return Err(Errno::NOSPC.into());
             }
@@ -278,7 +276,7 @@ impl Journal {
         self.write(io, &batch, WriteOptions::default())
     }
 
-    /// Cuts off a write that failed.
+    /// Cuts off the bytes of a failed write.
     fn cut_off(&mut self, io: Io<'_>, base: u64) {
         let Err(error) = io.lower.truncate(io.request, base) else { return };
         tracing::warn!(%error, "can't remove the bytes of a failed write");
@@ -300,7 +298,6 @@ impl Journal {
         Ok(())
     }
 
-    /// Bytes of frames since the seek table was last written.
     pub fn bytes_since_closing(&self) -> u64 {
         self.bytes_since_closing
     }

@@ -1,7 +1,7 @@
 //! The layer: a file system whose regular files are stored files of the lower file system.
 //!
-//! It is a transformer: it implements every operation itself and refuses the others (see
-//! [`fslab_vfs::FileSystem::fallback`]).
+//! The layer refuses operations that it does not implement, instead of passing them to the lower
+//! file system (see [`fslab_vfs::FileSystem::fallback`]).
 
 use std::ffi::OsStr;
 use std::ops::Range;
@@ -35,7 +35,7 @@ pub struct Sca {
     handles: RwLock<Slab<Arc<OpenFile>>>,
 }
 
-/// A handle of the mount.
+/// A file that was opened through the mount.
 struct OpenFile {
     ino: Ino,
     mode: OpenMode,
@@ -43,7 +43,7 @@ struct OpenFile {
     ahead: ReadAhead,
 }
 
-/// A use of a file without a handle of the mount; [`Sca::leave`] ends it.
+/// One use of a stored file, which [`Sca::leave`] ends.
 type Use = Arc<StoredFile>;
 
 impl Sca {
@@ -65,7 +65,8 @@ impl Sca {
         self.access.enter_emptied(request, ino, kill_set_id)
     }
 
-    /// Ends a use of a file. The last user settles the file and closes the lower file.
+    /// Ends a use of a file. The last user prepares the file for a fast open (see
+    /// [`StoredFile::settle`]) and closes the lower file.
     fn leave(&self, request: &Request, ino: Ino, file: &StoredFile) -> Result<()> {
         self.access.files.leave(request, ino)?;
         self.reclaimer.offer(ino, file);
@@ -206,8 +207,9 @@ impl Sca {
         }
     }
 
-    /// Prepares for a new owner or new permissions. After that it may be impossible to void the
-    /// mark, although users who have the file open can still write.
+    /// Prepares an open file for a new owner or new permissions, by invalidating its size xattr.
+    /// After the change this may be impossible, although users who have the file open can still
+    /// write.
     fn expect_other_rights(&self, request: &Request, ino: Ino) -> Result<()> {
         let files = &self.access.files;
         let Some(file) = files.enter_used(request, ino)? else { return Ok(()) };
@@ -299,7 +301,7 @@ fn is_of_rights(name: &OsStr) -> bool {
 fn first_error(answers: Vec<Result<()>>) -> Result<()> {
     let mut errors = answers.into_iter().filter_map(Result::err);
     let first = errors.next();
-    errors.for_each(|error| tracing::warn!(%error, "can't end a layer cleanly"));
+    errors.for_each(|error| tracing::warn!(%error, "can't shut down a layer cleanly"));
     first.map_or(Ok(()), Err)
 }
 
@@ -325,11 +327,11 @@ impl FileSystem for Sca {
         Err(Errno::OPNOTSUPP.into())
     }
 
-    /// Continues after errors. A file that can't be settled has no valid size mark, so the next
-    /// mount need not inspect all files.
+    /// Continues after errors. If [`StoredFile::settle`] fails for a file, that file has no valid
+    /// size xattr, so the next mount need not inspect the other files.
     fn shutdown(&self) -> Result<()> {
         let request = own_request();
-        // On unmount the kernel drops releases that the daemon has not read yet.
+        // On unmount the kernel drops RELEASE requests that the daemon has not read yet.
         for (_, open) in &*self.handles.read() {
             self.reclaimer.offer(open.ino, &open.file);
         }
@@ -343,7 +345,7 @@ impl FileSystem for Sca {
         {
             tracing::warn!(
                 %error,
-                "can't record the end of the session; the next mount must open every file"
+                "can't record the end of the session; the next mount opens every file for its size"
             );
         }
         answers.extend([synced, self.lower.shutdown()]);
@@ -451,7 +453,7 @@ impl FileSystem for Sca {
         mode: u32,
         flags: OpenMode,
     ) -> Result<(Entry, Opened)> {
-        // Here, exclusive means that the file never gets a name.
+        // For `tmpfile`, `EXCLUSIVE` means that the file can never get a name.
         let lower_flags = size_xattr::lower_mode(true) | (flags & OpenMode::EXCLUSIVE);
         let created = self.lower.tmpfile(request, parent, mode, lower_flags)?;
         self.enter_created(request, created, true, flags)

@@ -52,7 +52,8 @@ impl Log {
         Ok(())
     }
 
-    /// Makes the given gaps empty again, if the file still begins with them.
+    /// Writes the headers of the given gaps again and frees their space, if the file still begins
+    /// with them.
     pub fn empty_gaps(&self, io: Io<'_>, gaps: &[Frame]) -> Result<()> {
         let now = self.leading_gaps(io)?;
         if now.first() != gaps.first() {
@@ -66,9 +67,9 @@ impl Log {
         Ok(())
     }
 
-    /// Shortens the first gap so that it ends at the first frame and a walk can pass all frames. If
-    /// gap and frame are not as packing leaves them, the gap is not changed, and only the slot
-    /// leads to the frames.
+    /// Shortens the first gap so that it ends where the packed frames begin. A walk over the frames
+    /// then reaches them. If the gap or the first frame is not as packing leaves it, the gap is not
+    /// changed. Then only the slot leads to the frames.
     pub fn shorten_first_gap(&self, io: Io<'_>) -> Result<()> {
         let nothing = (self.identity().codec.store)(&[]).len();
         let end = HEAD_BYTES + (self.identity().header_bytes() + nothing) as u64;

@@ -3,27 +3,27 @@
 //!
 //! Each logical file is stored as one *stored file* of the same name in the lower directory. A
 //! stored file consists of *frames*: one for each *chunk* of the logical file, and others that
-//! record size changes, holes and the index. Changes append frames, packing writes frames into
-//! *gaps*, and neither overwrites a live frame.
-//! `docs/formats/sca.md` describes the format and explains why a crash at any moment loses no
-//! durable data.
+//! record size changes, holes and the index. Every change of the file appends frames. Packing
+//! writes frames into *gaps*. Neither overwrites a live frame. `docs/formats/sca.md` describes the
+//! format and explains why a crash at any moment loses no durable data.
 //!
-//! From the bottom to the top:
+//! The modules, from the bottom to the top:
 //!
-//! - `format`: records, byte for byte. `codec`: encodings and containers, one file each.
-//! - `frame`, `superblock`, `index`, `size_xattr`: frames, the head with its two slots, the tree of
-//!   pages, the xattrs.
+//! - `format`: the on-disk records, byte for byte. `codec`: encodings and containers, one file
+//!   each.
+//! - `frame`: frames. `superblock`: the head with its two slots. `index`: the tree of index pages.
+//!   `size_xattr`: the xattrs of stored files and of the tree.
 //! - `log`: a stored file in memory. Its four parts have private state. `chunk_map` maps chunks to
 //!   frames, `journal` writes frames, `commit_state` records which writes are durable, and
 //!   `dead_frames` frees the space of unreferenced frames. `gap` makes gaps, and `leading_gaps`
-//!   finds, empties and shortens those at the beginning.
+//!   finds, empties and shortens the gaps at the beginning of a file.
 //! - Operations on a stored file: `reader`, `writer`, `punch_hole`, `close`; `recovery` and
-//!   `quarantine` after a crash; `commit` (which syncs), `checkpoint`, `garbage_collection` and
-//!   `pack`, which run in steps.
-//! - `reclaim_policy` decides when space is freed, and `next_checks` when it is asked; `reclaimer`
-//!   is the thread that frees the space.
-//! - `slices` visits all chunks of a file in use; `failed_searches` records damaged files that
-//!   can't be rebuilt.
+//!   `quarantine` after a crash; `checkpoint`; `commit` (which syncs), `garbage_collection` and
+//!   `pack`, which release the file's lock between their steps.
+//! - `reclaim_policy` decides when space is freed, and `next_checks` at which file lengths it is
+//!   asked; `reclaimer` is the thread that frees the space.
+//! - `slices` visits all chunks of a file while others use it; `failed_searches` records damaged
+//!   files that can't be rebuilt.
 //! - `pre_encode` encodes chunks before the file's lock is taken; `read_ahead` decodes chunks
 //!   before they are read.
 //! - `stored_file`: an open file; `open_files`: all open files; `opening`: opens lower files.

@@ -66,7 +66,7 @@ impl Log {
     /// `payload` is the payload of a metadata frame.
     ///
     /// # Errors
-    /// Errors of loading index pages; then nothing was changed.
+    /// Errors of loading index pages. After an error, the log is unchanged.
     pub fn apply(&mut self, io: Io<'_>, frame: &Frame, payload: &[u8]) -> Result<()> {
         let retired = self.map.apply(io, frame, payload)?;
         self.garbage.add(retired);

@@ -94,7 +94,7 @@ impl LowerFile {
         self.change(request, &SetAttr { size: Some(0), kill_set_id, ..SetAttr::default() })
     }
 
-    /// Frees space. The bytes then read as zeros or keep their old values, but they are not used.
+    /// Frees space. The bytes then read as zeros or keep their old values, but nothing uses them.
     pub fn punch(&self, request: &Request, offset: u64, length: u64) -> Result<()> {
         let mode = FallocateMode::PUNCH_HOLE | FallocateMode::KEEP_SIZE;
         self.fs.fallocate(request, self.ino, self.handle, offset, length, mode)
@@ -124,7 +124,8 @@ impl LowerFile {
         let modified = Some(SetTime::To(before.modified));
         self.change(request, &SetAttr { modified, ..SetAttr::default() })?;
         match self.give_back(request, before.permissions, capabilities) {
-            // The work is done. An ordinary user can't restore attributes that only root may set.
+            // The work itself succeeded. An ordinary user can't restore attributes that only root
+            // may set.
             Err(error) if matches!(error.errno(), Errno::PERM | Errno::ACCESS) => {
                 tracing::warn!(
                     %error,
@@ -137,7 +138,7 @@ impl LowerFile {
         answer
     }
 
-    /// Reads the capabilities of a program; `None` if there are none or the xattr is not readable.
+    /// Reads the file capabilities; `None` if there are none or the xattr is not readable.
     fn capabilities(&self, request: &Request) -> Result<Option<Vec<u8>>> {
         match self.fs.getxattr(request, self.ino, OsStr::new(CAPABILITY)) {
             Ok(value) => Ok(Some(value)),

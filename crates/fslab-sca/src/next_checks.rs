@@ -1,14 +1,15 @@
 //! The lengths of a stored file at which it is next checked for garbage. A check costs calls to the
 //! lower file system, so not every write makes one.
 
-/// Minimum number of dead bytes that are worth a commit. A shorter file never has enough of them.
+/// Minimum number of dead bytes that are worth a commit. A file that is shorter than this can't
+/// have enough of them.
 pub const DEAD_BYTES_MIN: u64 = 1 << 20;
 
-/// Lengths of the stored file from which on the next checks are due.
+/// Lengths of the stored file at which the next checks are due.
 pub struct NextChecks {
-    /// Of whether dead frames are worth a commit.
+    /// For the check whether dead frames are worth a commit.
     commit: u64,
-    /// Of whether to collect garbage.
+    /// For the check whether to collect garbage.
     cleaning: u64,
 }
 

@@ -1,7 +1,8 @@
 //! Records which files are in use, and by how many users. The first user opens the lower file.
 //!
-//! Opening may need recovery, a walk over a whole stored file, and closing writes. Invariant: only
-//! users of the same file wait for that. The lock over all files is held only briefly.
+//! Opening a file may need recovery, which walks over the whole stored file. Closing a file may
+//! write to it. Invariant: only users of the same file wait for that. The lock of the table of all
+//! files is held only briefly.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -21,11 +22,12 @@ pub struct OpenFiles {
 struct OpenCount {
     opening: Arc<Opening>,
     users: usize,
-    /// Number of uses that were begun.
+    /// Number of uses begun so far.
     uses: u64,
 }
 
-/// A file, once its lower file is open. The lock is held while it is being opened.
+/// An open file; `None` until its lower file is open. The lock is held while it is being opened or
+/// closed.
 type Opening = Mutex<Option<Arc<StoredFile>>>;
 
 impl OpenCount {
@@ -72,8 +74,8 @@ impl OpenFiles {
         Ok(file)
     }
 
-    /// Ends a use of a file. The last user settles the file and closes the lower file. Later users
-    /// reopen it.
+    /// Ends a use of a file. The last user prepares the file for a fast open (see
+    /// [`StoredFile::settle`]) and closes the lower file. Later users reopen it.
     pub fn leave(&self, request: &Request, ino: Ino) -> Result<()> {
         let (mut settled, mut settled_at) = (Ok(()), None);
         let opening = loop {
@@ -99,7 +101,7 @@ impl OpenFiles {
         settled.and(self.close(request, ino, &opening))
     }
 
-    /// Closes a file without users.
+    /// Closes a file if it has no users any more.
     fn close(&self, request: &Request, ino: Ino, opening: &Arc<Opening>) -> Result<()> {
         let mut open = opening.lock();
         let is_unused = |files: &HashMap<Ino, OpenCount>| {
@@ -176,7 +178,7 @@ mod tests {
     use super::super::{codec, options};
     use super::*;
 
-    /// If two users leave at once, each sees the other and leaves the settling to it.
+    /// If two users leave at once, each of them could leave the settling to the other.
     #[test]
     fn last_of_two_concurrent_closes_settles_the_file() {
         let fs: Arc<dyn FileSystem> = Arc::new(MemFs::default());
@@ -188,7 +190,7 @@ mod tests {
         let open = || StoredFile::open(&fs, &settings, &request, opened);
         let file = files.enter(&request, lower.ino, open).unwrap();
         files.enter(&request, lower.ino, open).unwrap();
-        // Two chunks: a file of one has no seek table.
+        // The file has two chunks, because a file of one chunk has no seek table.
         let data = vec![7; settings.encoding().chunk_bytes as usize + 1];
         file.write(&request, Place::At(0), &data, WriteOptions::default()).unwrap();
         let before = lower.attr(&request).unwrap().size;
@@ -199,7 +201,7 @@ mod tests {
         assert!(after > before, "no seek table behind {before} bytes");
     }
 
-    /// Syncs wait for the gate.
+    /// A file system whose syncs wait until the gate is opened.
     #[derive(Default)]
     struct Gated {
         inner: MemFs,
@@ -222,7 +224,7 @@ mod tests {
     }
 
     /// A close that frees garbage waits for the disk. If two users leave at once, only the last of
-    /// them settles the file.
+    /// them settles the file (see [`StoredFile::settle`]).
     #[test]
     fn nobody_waits_while_the_last_user_settles_a_file() {
         let gated = Arc::new(Gated::default());

@@ -54,8 +54,8 @@ pub const MIN_RATIO: OptionSpec = OptionSpec {
 
 pub const VERIFY: OptionSpec = OptionSpec {
     name: "verify",
-    help: "verify checksums when reading; off is only for measurements and disables promise 3 \
-           (never wrong bytes)",
+    help: "verify checksums when reading; off is only for measurements: damaged content is then \
+           served",
     default: "on",
     value: ValueKind::Switch,
 };

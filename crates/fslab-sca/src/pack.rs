@@ -36,13 +36,13 @@ const SMALL_HOLE_BYTES: u64 = 1 << 20;
 
 /// A file that is being packed.
 struct Packing {
-    /// Minimum end of the gaps before the moved content.
+    /// Minimum offset at which the gaps before the moved content must end.
     room_end: u64,
     stage: Stage,
 }
 
 enum Stage {
-    /// Content is being moved past the end.
+    /// Content is being moved past the old end of the file.
     Moving(Move),
     /// Content is being copied, in order, into the gaps at the beginning of the file.
     Copying(Box<Copying>),
@@ -50,7 +50,7 @@ enum Stage {
 
 struct Copying {
     packed: Log,
-    /// Sequence of the last frame when copying began. If it changes, the copy is abandoned.
+    /// Sequence number of the last frame when copying began. If it changes, the copy is abandoned.
     sequence: u64,
     /// The gaps at the beginning of the file when copying began.
     gaps: Vec<Frame>,
@@ -64,7 +64,7 @@ struct Copying {
 /// State of packing after a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Progress {
-    /// This many more bytes were written to the lower file.
+    /// The step wrote this many bytes to the lower file.
     Going(u64),
     /// The file is packed.
     Done,
@@ -75,7 +75,7 @@ enum Progress {
 /// Result of packing a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Packed {
-    /// Packing would not gain anything.
+    /// Packing is not worthwhile, for example because the file is packed already.
     Already,
     /// It was packed.
     Now,
@@ -85,9 +85,9 @@ pub enum Packed {
 
 /// Layout of a stored file.
 struct Shape {
-    /// Chunks with content.
+    /// Number of chunks with content.
     chunks: u64,
-    /// Chunks that packing would write as zeros.
+    /// Number of chunks that packing would write as zeros.
     zeros: u64,
     /// Whether the frames are in the order of the chunks.
     is_ascending: bool,
@@ -144,7 +144,7 @@ fn shape_of(file: &impl Steps) -> Stepped<Shape> {
     Ok(shape.into_inner())
 }
 
-/// Whether packing would gain enough.
+/// Whether packing the file is worthwhile.
 ///
 /// # Errors
 /// [`Stop::Gone`] if the file is changed meanwhile.
@@ -241,8 +241,8 @@ fn copy_some(file: &impl Steps, copying: &mut Copying) -> Stepped<Progress> {
     file.step(|io, log| log.point_to_copy(io, copying))
 }
 
-/// Removes the old content. If the slot can't be made durable, a crash may leave either version, so
-/// nothing is appended to either.
+/// Removes the old content. If the slot can't be made durable, a crash may leave either version. So
+/// nothing is then appended to either version.
 fn become_packed(file: &impl Steps) -> Stepped<Progress> {
     file.sync_below(true)?;
     cut_off_superseded(file)?;
@@ -265,7 +265,7 @@ fn give_up(file: &impl Steps, packing: &Packing) -> Stepped<()> {
 }
 
 impl Log {
-    /// Whether packing would gain enough, for a file that nobody changes.
+    /// Whether packing the file is worthwhile, if no other thread changes it meanwhile.
     pub fn gains_by_packing(&self, io: Io<'_>) -> Result<bool> {
         match self.gains_by_numbers(io.settings) {
             Some(gains) => Ok(gains),
@@ -273,7 +273,7 @@ impl Log {
         }
     }
 
-    /// Whether packing would gain enough; `None` if that depends on the layout.
+    /// Whether packing the file is worthwhile; `None` if that depends on the layout.
     fn gains_by_numbers(&self, settings: &Settings) -> Option<bool> {
         if !self.journal.has_head() || self.commits.sync_has_failed() {
             return Some(false);
@@ -301,7 +301,7 @@ impl Log {
         Ok(shape)
     }
 
-    /// Minimum end of the gaps before a packed copy.
+    /// Returns the minimum offset at which the gaps must end, so that a packed copy fits into them.
     ///
     /// # Errors
     /// `ENOSPC` if the lower file system has no room for a copy of the live content.
@@ -314,7 +314,8 @@ impl Log {
         Ok(HEAD_BYTES + live + live / 8 + shape.chunks * 64 + zeros + (256 << 10))
     }
 
-    /// Returns the hole after the content of a chunk, or the one at the beginning. It may be empty.
+    /// Returns the hole after the content of a chunk, or for `None` the hole at the beginning of
+    /// the file. It may be empty.
     fn hole_behind(&self, io: Io<'_>, chunk: Option<u64>) -> Result<Range<u64>> {
         let extent = chunk.map_or(Ok(None), |chunk| self.map.extent(io, chunk))?;
         let start = extent.map_or(0, |(_, end)| end);
@@ -388,8 +389,8 @@ impl Log {
         if is_last { self.finish_copy(io, copying) } else { Ok(going(copying, before)) }
     }
 
-    /// Encodes the whole content of a chunk in one frame, on request with the zeros before or after
-    /// it.
+    /// Encodes the whole content of a chunk in one frame. `before` and `behind` select whether the
+    /// zeros before and after the content are included.
     fn filled(&self, io: Io<'_>, chunk: u64, (before, behind): (bool, bool)) -> Result<NewFrame> {
         let base = chunk * self.map.chunk_bytes();
         let end = self.map.chunk_bytes().min(self.size().saturating_sub(base)) as u32;
@@ -405,7 +406,7 @@ impl Log {
         self.encoded(io, chunk, &Content { from, bytes: Arc::new(bytes) })
     }
 
-    /// Frames of zeros for the chunks within a hole.
+    /// Makes frames of zeros for the chunks within a hole.
     fn zeros(&self, io: Io<'_>, hole: &Range<u64>) -> Result<Vec<NewFrame>> {
         let frame = |chunk: u64| {
             let chunk_bytes = self.map.chunk_bytes();

@@ -1,5 +1,5 @@
-//! Encodes before the file's lock is taken, so that several writers encode in parallel. The kernel
-//! sends the dirty pages of one file in several concurrent requests.
+//! Encodes chunks before the file's lock is taken, so that several writers encode in parallel. The
+//! kernel sends the dirty pages of one file in several concurrent requests.
 
 use fslab_vfs::Result;
 

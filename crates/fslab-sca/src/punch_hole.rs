@@ -8,7 +8,8 @@ use super::log::Log;
 use super::reader::{Piece, pieces};
 
 impl Log {
-    /// Makes a range read as zeros. Whole chunks and the ends of chunks become holes.
+    /// Makes a range read as zeros. Chunks that lie in it entirely become holes; the others are
+    /// rewritten.
     pub fn zero(
         &mut self,
         io: Io<'_>,
@@ -21,7 +22,8 @@ impl Log {
             return Ok(());
         }
         let chunk_bytes = self.map.chunk_bytes();
-        // The part past the end reads as zeros already, so the last chunk is treated as complete.
+        // Bytes past the end of the file read as zeros already, so the last chunk counts as
+        // complete.
         let whole_end =
             if end == self.size() { end.div_ceil(chunk_bytes) } else { end / chunk_bytes };
         let whole = offset.div_ceil(chunk_bytes)..whole_end;
@@ -40,7 +42,7 @@ impl Log {
         self.append_frames(io, frames, options)
     }
 
-    /// Returns the parts of a range in partly zeroed chunks; at most two.
+    /// Returns the parts of a range that lie in partly zeroed chunks; at most two.
     fn edges(&self, offset: u64, end: u64, whole: &std::ops::Range<u64>) -> Vec<Piece> {
         let chunk_bytes = self.map.chunk_bytes();
         if whole.is_empty() {

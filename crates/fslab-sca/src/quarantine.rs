@@ -13,7 +13,7 @@ use super::frame::{Frame, Identity, gap};
 use super::journal::{Batch, Behind};
 use super::log::Log;
 
-/// Copies of bytes past the end, and the gap that will replace the bytes.
+/// Copies of the quarantined bytes, and the gap that will replace the bytes.
 pub struct Aside {
     gap: Frame,
     length: u32,
@@ -21,7 +21,7 @@ pub struct Aside {
 }
 
 impl Log {
-    /// Copies the bytes past the end into frames that follow them.
+    /// Copies the unknown bytes in `leftover` into frames that follow them.
     pub fn copy_aside(&mut self, io: Io<'_>, leftover: &Range<u64>) -> Result<Aside> {
         self.journal.write_head(io)?;
         let header_bytes = self.identity().header_bytes() as u64;
@@ -33,7 +33,7 @@ impl Log {
         Ok(Aside { gap, length, kept })
     }
 
-    /// Replaces bytes whose copies are durable by a gap.
+    /// Replaces the quarantined bytes by a gap. Their copies must be durable.
     pub fn end_aside(&mut self, io: Io<'_>, leftover: &Range<u64>, aside: Aside) -> Result<()> {
         let header = gap(self.identity(), aside.gap, leftover.start, aside.length);
         io.lower.write(io.request, leftover.start, &header, WriteOptions::default())?;
@@ -50,9 +50,10 @@ impl Log {
         aside.kept.iter().try_for_each(|frame| self.apply(io, frame, &[]))
     }
 
-    /// Makes the gap for a leftover. It stands for more sequences than the leftover can contain
-    /// frames, because the leftover may contain headers of incomplete frames. If the gap does not
-    /// survive the next crash, a walk over these headers must not continue into the copies.
+    /// Makes the gap that will replace the unknown bytes in `leftover`. It stands for more sequence
+    /// numbers than these bytes can contain frames, because they may contain headers of incomplete
+    /// frames. If the gap does not survive the next crash, a walk over these headers must not
+    /// continue into the copies.
     fn gap_for(&self, leftover: &Range<u64>) -> Frame {
         let header_bytes = self.identity().header_bytes() as u64;
         let first = self.journal.sequence() + 1;
@@ -60,7 +61,8 @@ impl Log {
         Frame::gap(&(first..=first + more), self.size())
     }
 
-    /// Copies a range into frames that begin at `behind` and follow the frame with `sequence`.
+    /// Copies a range into frames that begin at `behind` and follow the frame with the number
+    /// `sequence`.
     fn copies_of(
         &self,
         io: Io<'_>,

@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-/// Ranges that neither overlap nor touch, so that repeated insertions do not add ranges.
+/// A set of numbers, stored as ranges that neither overlap nor touch. So inserting the same numbers
+/// again adds no range.
 #[derive(Debug, Default)]
 pub struct Ranges {
     /// The end of each range, by its start.

@@ -1,8 +1,8 @@
 //! Decodes chunks ahead of a sequential reader.
 //!
 //! The chunks of one request are decoded in parallel. Small requests can't keep all workers busy:
-//! the kernel reads 128 KiB at a time unless root has raised its read-ahead. Then the other workers
-//! decode the next chunks, at most one each. A decoded chunk is handed over once and not kept.
+//! the kernel reads 128 KiB at a time unless root has raised its read-ahead. So idle workers decode
+//! the next chunks, at most one each. A decoded chunk is handed over once and not kept.
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -25,7 +25,7 @@ pub struct ReadAhead {
 struct State {
     /// End of the last read.
     end: u64,
-    /// Number of reads that began where another had ended.
+    /// Number of consecutive reads that began where another read had ended.
     streak: u32,
     /// The first chunk that was not yet scheduled for decoding.
     next: u64,
@@ -85,7 +85,8 @@ impl ReadAhead {
         self.state.lock().slots.iter().any(|(known, _)| *known == chunk)
     }
 
-    /// Returns the content of a frame, only once; waits for the thread that decodes it.
+    /// Returns the content of a frame that was decoded in advance, at most once. Waits for the
+    /// thread that decodes it.
     pub fn take(&self, chunk: u64, key: FrameKey) -> Option<Arc<Vec<u8>>> {
         let slot = {
             let slots = &mut self.state.lock().slots;

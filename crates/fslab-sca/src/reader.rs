@@ -52,9 +52,9 @@ pub fn pieces(chunk_bytes: u64, offset: u64, length: u64) -> impl Iterator<Item 
 }
 
 impl ChunkMap {
-    /// Reads from `offset` up to the end of the file; returns the number of bytes read. If any part
-    /// is damaged, the whole read fails. The kernel would take a short read for the end of the
-    /// file, and show zeros after it.
+    /// Reads from `offset` until the buffer is full or the file ends; returns the number of bytes
+    /// read. If any part is damaged, the whole read fails. The kernel would take a short read for
+    /// the end of the file, and show zeros after it.
     pub fn read(&self, io: Io<'_>, offset: u64, buffer: &mut [u8]) -> Result<usize> {
         let length = self.size().saturating_sub(offset).min(buffer.len() as u64);
         let mut rest = &mut buffer[..length as usize];
@@ -135,7 +135,7 @@ impl ChunkMap {
         Ok(content)
     }
 
-    /// Returns the valid part of a frame's content of a chunk.
+    /// Returns the part of a frame's content that is valid according to its index entry.
     fn content_of(&self, io: Io<'_>, chunk: u64, entry: Entry, keep: bool) -> Result<Content> {
         let key = (self.identity().file_id, entry.frame);
         let whole = match io.settings.cache.get(&key) {
@@ -155,7 +155,7 @@ impl ChunkMap {
         let count = (entry.to - entry.from) as usize;
         match whole.len() {
             length if length == count => Ok(Content { from: entry.from, bytes: whole }),
-            // A chunk is only ever shortened at its end.
+            // Truncation shortens the valid content of a chunk only at its end.
             length if length > count => {
                 Ok(Content { from: entry.from, bytes: Arc::new(whole[..count].to_vec()) })
             }
@@ -172,15 +172,16 @@ impl ChunkMap {
         content.ok_or_else(|| io.of_chunk(chunk).damaged(entry.frame.offset, UNDECODED))
     }
 
-    /// Decodes directly into `target` if the frame's content has exactly that length; returns
-    /// whether it has.
+    /// Decodes directly into `target` if the frame's content has exactly its length. Returns
+    /// whether it does.
     fn decode_to(&self, io: Io<'_>, chunk: u64, entry: Entry, target: &mut [u8]) -> Result<bool> {
         let (frame, body) = self.frame_of(io, chunk, entry)?;
         if frame.length as usize != target.len() {
             return Ok(false);
         }
         match self.identity().codec.decode_exactly(&body, target) {
-            // The encoded pages are dropped, because the decoded content stays in memory.
+            // The page cache of the encoded frame is dropped, because the decoded content is kept
+            // in memory.
             true => {
                 io.lower.drop_pages(frame.reference.offset, frame.reference.stored_length.into());
                 if chunk == self.size().saturating_sub(1) / self.chunk_bytes() {
@@ -215,7 +216,7 @@ impl ChunkMap {
         self.decode(io, chunk, entry).map(drop)
     }
 
-    /// Returns the next data or hole at or after `offset`.
+    /// Returns the offset of the next data or hole at or after `offset`.
     pub fn seek(&self, io: Io<'_>, offset: u64, to: SeekTo) -> Result<u64> {
         if offset >= self.size() {
             return Err(Errno::NXIO.into());

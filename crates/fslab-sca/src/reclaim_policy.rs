@@ -14,9 +14,9 @@ use super::next_checks::DEAD_BYTES_MIN;
 /// Uncommitted bytes at which the writer itself commits, because the background thread is too slow.
 const UNCOMMITTED_BYTES_MAX: u64 = 256 << 20;
 
-/// Dead frames are worth a commit if they reach [`DEAD_BYTES_MIN`] and this fraction of the file.
-/// The space of small frames is freed by the second commit after their death (see `dead_frames`).
-/// So a file written in small pieces takes at most a twelfth more.
+/// Dead frames are worth a commit if they reach [`DEAD_BYTES_MIN`] and the file's size divided by
+/// this number. The space of small frames is freed by the second commit after their death (see
+/// `dead_frames`). So a file written in small pieces takes at most a twelfth more.
 const DEAD_PART: u64 = 24;
 
 /// Dead frames are worth a commit if the free space is less than this many times their size.
@@ -29,27 +29,27 @@ const LOOK_BYTES_MIN: u64 = 64 << 10;
 /// twice its live bytes by this much.
 const LOOK_BYTES: u64 = 8 << 20;
 
-/// Packing is worthwhile if the garbage exceeds this fraction of the live bytes, plus this many
-/// bytes (or `garbage`, if less).
+/// Packing is worthwhile if the garbage exceeds the live bytes divided by `PACKED_PART`, plus
+/// `PACKED_BYTES` (or the option `garbage`, if that is less).
 const PACKED_PART: u64 = 4;
 const PACKED_BYTES: u64 = 64 << 10;
 
-/// Length up to which a raw tail is tolerated, in addition to the same fraction of the live bytes.
+/// A raw tail is tolerated up to this length plus the live bytes divided by [`PACKED_PART`].
 const TAIL_BYTES: u64 = 4 << 10;
 
-/// At close, garbage is freed with a sync if it is at least `garbage` bytes and this fraction of
-/// the live bytes.
+/// At close, a commit frees the garbage if it is at least `garbage` bytes, and at least the live
+/// bytes divided by this number. The commit needs a sync.
 const CLOSED_PART: u64 = 4;
 
 /// Bytes of content that are moved before their old space is freed. Garbage collection temporarily
 /// needs this much extra space.
 pub const MOVED_BYTES: u64 = 8 << 20;
 
-/// Space that must stay free in the lower file system, in addition to twice the bytes moved at a
+/// Space that must remain free in the lower file system, in addition to twice the bytes moved at a
 /// time.
 pub const SPARE_BYTES: u64 = 8 << 20;
 
-/// When a file needs maintenance.
+/// The urgency of a file's maintenance.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Due {
     Nothing,
@@ -140,7 +140,8 @@ impl Log {
         self.is_whole() && self.has_much_to_pack(settings)
     }
 
-    /// Like [`Self::wants_packing`], for a file that may not be whole (see [`Log::is_whole`]).
+    /// Whether the file has enough garbage, or a tail long enough, to be packed, even if it is not
+    /// whole (see [`Log::is_whole`]).
     pub fn has_much_to_pack(&self, settings: &Settings) -> bool {
         self.garbage_in_all() > self.garbage_left_unpacked(settings) || self.has_long_tail()
     }

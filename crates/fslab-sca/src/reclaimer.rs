@@ -1,10 +1,11 @@
 //! Frees space in a background thread, so that no writer waits for it.
 //!
-//! A file whose changes made maintenance due (see `reclaim_policy`) is committed or collected at
-//! once, in parallel with its writers. A file with garbage is offered for packing when a user
-//! closes it. It is packed once no request has arrived for a while, at most at the configured rate.
-//! The thread pauses as soon as requests arrive again. At unmount the remaining files are packed
-//! for at most `END_MAX`, because the next mount starts with an empty queue.
+//! If the changes of a file made maintenance due (see `reclaim_policy`), the thread acts at once,
+//! in parallel with the file's writers. It commits the file or collects its garbage. A file with
+//! garbage is offered for packing when a user closes it. It is packed once no request has arrived
+//! for a while, at most at the configured rate. The thread pauses as soon as requests arrive again.
+//! At unmount the remaining files are packed for at most `END_MAX`, because the next mount starts
+//! with an empty queue.
 
 use std::collections::{HashSet, VecDeque};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -21,8 +22,8 @@ use super::opening::Access;
 use super::pack::Packed;
 use super::stored_file::StoredFile;
 
-/// Maximum length of a queue, in less than 4 MiB. A file that does not fit is offered again after
-/// its next use.
+/// Maximum number of files in a queue, which then takes less than 4 MiB. A file that does not fit
+/// is offered again after its next use.
 const OFFERED_MAX: usize = 1 << 16;
 
 /// Maximum time for packing files at unmount.
@@ -31,8 +32,8 @@ const END_MAX: Duration = Duration::from_secs(10);
 /// Frees the space of files in the background.
 pub struct Reclaimer {
     access: Arc<Access>,
-    /// `None` if there is no background thread, and the user who changes a file waits for its
-    /// maintenance.
+    /// `None` if there is no background thread. Each request that changes a file then does the
+    /// file's maintenance itself.
     pace: Option<Pace>,
     shared: Arc<Shared>,
     thread: Mutex<Option<JoinHandle<()>>>,
@@ -57,7 +58,7 @@ struct Shared {
 
 #[derive(Default)]
 struct Queue {
-    /// Files to be committed or collected.
+    /// Files to be committed or to have their garbage collected.
     due: Files,
     /// Files to be packed.
     packed: Files,
@@ -168,8 +169,8 @@ impl Reclaimer {
         }
     }
 
-    /// Stops the thread, and packs the remaining files within the time limit. No more requests
-    /// arrive.
+    /// Stops the thread, and packs the remaining files within the time limit. Called when no more
+    /// requests can arrive.
     pub fn finish(&self) {
         self.stop();
         let clock = &self.access.settings().clock;
@@ -250,8 +251,8 @@ impl Run<'_> {
         }
     }
 
-    /// Waits for a time or until the end, and does maintenance that becomes due. Returns whether to
-    /// continue.
+    /// Waits for a time or until the thread must end, and does maintenance that becomes due.
+    /// Returns whether to continue.
     fn wait(&self, pause: Duration) -> bool {
         let clock = &self.access.settings().clock;
         let until_ns = clock.now_ns() + pause.as_nanos() as u64;
@@ -268,7 +269,7 @@ impl Run<'_> {
 
 /// Commits a file or collects its garbage if that is due and the file is in use.
 fn tend(access: &Access, ino: Ino) {
-    caught(ino, "commit or clean", || access.tend(&own_request(), ino));
+    caught(ino, "commit or collect garbage of", || access.tend(&own_request(), ino));
 }
 
 /// Packs a file; returns `None` on failure.
@@ -295,7 +296,7 @@ fn caught<T>(ino: Ino, what: &str, work: impl FnOnce() -> Result<T>) -> Option<T
     }
 }
 
-/// Why a wait ended.
+/// The reason why a wait ended.
 enum Waited {
     /// A file is due for maintenance.
     Due(Ino),
@@ -305,7 +306,7 @@ enum Waited {
 }
 
 impl Shared {
-    /// Waits for the next task; returns `None` at the end.
+    /// Waits for the next task; returns `None` if the thread must end.
     fn next(&self) -> Option<Job> {
         let mut queue = self.queue.lock();
         while !queue.ends {
@@ -317,8 +318,8 @@ impl Shared {
         None
     }
 
-    /// Queues a file again if packing was given up because of the end. If it was changed instead,
-    /// its user will offer it again.
+    /// Queues a file again if packing was abandoned because the thread must end. If the file was
+    /// changed instead, its user will offer it again.
     fn put_back_at_the_end(&self, ino: Ino) {
         let mut queue = self.queue.lock();
         if queue.ends {
@@ -330,7 +331,7 @@ impl Shared {
         self.requests.load(Ordering::Relaxed) == seen
     }
 
-    /// Waits for a time, until a file is due for maintenance, or until the end.
+    /// Waits for a time, until a file is due for maintenance, or until the thread must end.
     fn wait_for_due(&self, pause: Duration) -> Waited {
         let mut queue = self.queue.lock();
         let goes_on = |queue: &mut Queue| !queue.ends && queue.due.order.is_empty();

@@ -19,7 +19,8 @@ use super::ranges::Ranges;
 use super::size_xattr::Clean;
 use super::superblock::{self, Slot};
 
-/// Bytes read ahead when bodies are checked, and when only headers are read.
+/// Bytes read at a time if bodies are checked, and (`HEADER_WINDOW_BYTES`) if only headers are
+/// read.
 const WINDOW_BYTES: usize = 256 << 10;
 const HEADER_WINDOW_BYTES: usize = 4 << 10;
 
@@ -27,7 +28,8 @@ const HEADER_WINDOW_BYTES: usize = 4 << 10;
 const SMALL_WINDOW_BYTES: usize = 64 << 10;
 const SMALL_FRAME_BYTES: u64 = 16 << 10;
 
-/// Approximate number of reads of a walk over this many headers.
+/// Returns the approximate number of reads that a walk over `frames` headers in `bytes` bytes
+/// needs.
 pub fn reads_of_walk(frames: u64, bytes: u64) -> u64 {
     if bytes < frames * SMALL_FRAME_BYTES {
         bytes.div_ceil(SMALL_WINDOW_BYTES as u64)
@@ -36,7 +38,8 @@ pub fn reads_of_walk(frames: u64, bytes: u64) -> u64 {
     }
 }
 
-/// Opens a stored file of `length` bytes. `mark` is the file's mark, if it is trusted.
+/// Opens a stored file of `length` bytes. `mark` is the content of the file's size xattr, if that
+/// is trusted.
 ///
 /// # Errors
 /// Damage that redundancy can't repair.
@@ -55,7 +58,7 @@ pub fn open(
     log.journal.note_head(if is_whole { Head::Whole } else { Head::Damaged });
     let packed_end = is_packed.then_some(log.end());
     let mut log = walk_on(io, log, length, mark.is_some())?;
-    // The superseded content is cut off before anything is appended.
+    // The old content is not quarantined: the next writer cuts it off before it appends anything.
     if packed_end == Some(log.end()) && matches!(log.journal.behind(), Behind::Unknown(_)) {
         log.journal.note_behind(Behind::Superseded);
     }
@@ -86,7 +89,8 @@ pub fn by_frames(io: Io<'_>, identity: Identity, length: u64) -> Result<Log> {
     Search::begin(io, identity, length)?.end(length)
 }
 
-/// A search for all frames of a stored file. Others may append frames between its two parts.
+/// A search for all frames of a stored file. Others may append frames between [`Self::begin`] and
+/// [`Self::end`].
 pub struct Search<'a> {
     walk: Walk<'a>,
     found: Log,
@@ -105,7 +109,7 @@ impl<'a> Search<'a> {
         Ok(Self { walk, found })
     }
 
-    /// The operation that searches.
+    /// The context of the operation that searches.
     pub fn io(&self) -> Io<'a> {
         self.walk.io
     }
@@ -115,7 +119,8 @@ impl<'a> Search<'a> {
         self.found.identity()
     }
 
-    /// Walks over the frames that were appended meanwhile; `length` is the present one.
+    /// Walks over the frames that were appended meanwhile; `length` is the current length of the
+    /// file.
     ///
     /// # Errors
     /// As for [`by_frames`].
@@ -130,7 +135,7 @@ impl<'a> Search<'a> {
 }
 
 /// Returns the log that a search found, to replace a log with a damaged index. Returns `None` if
-/// the search found fewer frames.
+/// the search found fewer frames than `log` has.
 pub fn in_place_of(log: &Log, mut found: Log, io: Io<'_>) -> Option<Log> {
     if found.end() < log.end() || found.journal.sequence() < log.journal.sequence() {
         return None;
@@ -151,7 +156,7 @@ fn without_index(io: Io<'_>, log: &Log, length: u64) -> Result<Option<Log>> {
     io.settings.failed_searches.search(searched(io)?, search)
 }
 
-/// Returns the state of a file, for [`super::failed_searches::FailedSearches`].
+/// Returns the state that identifies a file in [`super::failed_searches::FailedSearches`].
 ///
 /// # Errors
 /// Errors of reading the attributes of the lower file.
@@ -175,8 +180,8 @@ fn from_slots(io: Io<'_>, identity: Identity, slots: &[Slot]) -> (Log, bool) {
     (Log::new(identity), false)
 }
 
-/// Returns the state at the checkpoint in a mark, if it is valid. Such a checkpoint may have no
-/// slot.
+/// Returns the state at the checkpoint that a size xattr contains, if it is valid. Such a
+/// checkpoint may have no slot.
 fn from_mark(io: Io<'_>, identity: Identity, slots: &[Slot], mark: &Clean) -> Option<Log> {
     let slot = slots.first();
     if mark.checkpoint.is_none() || slot.is_some_and(|slot| slot.is_packed) {
@@ -241,7 +246,7 @@ pub fn ends_torn(io: Io<'_>, log: &Log, length: u64) -> Result<bool> {
     Ok(false)
 }
 
-/// Whether a range contains exactly one seek table, by its beginning, end and length.
+/// Whether a range contains exactly one seek table, judged by its beginning, end and length.
 pub fn is_closing(io: Io<'_>, offset: u64, length: u64) -> Result<bool> {
     const BEGIN: [u8; 4] = 0x184D_2A5E_u32.to_le_bytes();
     const END: [u8; 4] = 0x8F92_EAB1_u32.to_le_bytes();
@@ -258,7 +263,7 @@ pub fn is_closing(io: Io<'_>, offset: u64, length: u64) -> Result<bool> {
 /// writer changes far fewer between two checkpoints, but a crafted file may have no checkpoints.
 const PAGES_MAX: usize = 1 << 20;
 
-/// Maximum number of dead frames that a walk keeps in memory, in 16 MiB.
+/// Maximum number of dead frames that a walk keeps in memory. They take 16 MiB.
 const DEAD_MAX: usize = 1 << 20;
 
 /// Twice the maximum number of raw pieces in a walk. A writer joins 768 pieces into a frame. Even
@@ -388,7 +393,8 @@ impl<'a> Walk<'a> {
         Ok(frame)
     }
 
-    /// Returns the payload of a frame with a valid body; that of content is not unpacked.
+    /// Returns the payload of a hole or a checkpoint, or an empty one for other frames. Returns
+    /// `None` if the body is found to be invalid.
     fn body(&mut self, log: &Log, frame: &Frame) -> Result<Option<Vec<u8>>> {
         let is_needed = matches!(frame.kind, Kind::Hole | Kind::Checkpoint);
         if frame.kind == Kind::Gap || self.trusts && !is_needed {
@@ -488,7 +494,7 @@ pub struct Window {
 }
 
 impl Window {
-    /// Returns bytes of the file; `None` if it ends before.
+    /// Returns bytes of the file; `None` if the file ends before.
     fn get(&mut self, io: Io<'_>, at: u64, length: usize, ahead: usize) -> Result<Option<Vec<u8>>> {
         let end = self.start + self.bytes.len() as u64;
         if at < self.start || at + length as u64 > end {

@@ -17,18 +17,18 @@ use super::format::{
 use super::frame::Reference;
 use super::lower::is_absence;
 
-/// The kind of a lower file according to its xattr.
+/// The mark of a lower file: its kind according to its size xattr.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mark {
     /// A stored file that was being written.
     Dirty,
-    /// A stored file that was settled.
+    /// A stored file that was closed cleanly, with its state at that time.
     Clean(Clean),
     /// A file that is not a stored file, whatever its bytes look like.
     Foreign,
 }
 
-/// State of a settled stored file.
+/// State of a stored file when it was closed cleanly.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Clean {
     pub file_size: u64,
@@ -43,7 +43,7 @@ pub struct Clean {
 }
 
 impl Clean {
-    /// Whether the mark is trusted for a file of this length.
+    /// Whether this state is trusted for a file of the given length.
     pub fn holds(&self, stored_length: u64, session: &Session) -> bool {
         self.stored_length == stored_length && (self.durable || session.trusts(self.session))
     }
@@ -52,17 +52,17 @@ impl Clean {
 const STORED: u8 = 1;
 const FOREIGN: u8 = 2;
 
-/// States of a mark of kind [`FOREIGN`] that a conversion set. The file had no such xattr before,
-/// or its earlier value follows.
+/// States of a mark of kind [`FOREIGN`] that a conversion set. With `CONTENT`, the file had no size
+/// xattr before. With `CONTENT_WITH_XATTR`, its earlier value follows.
 const CONTENT: u8 = 1;
 const CONTENT_WITH_XATTR: u8 = 2;
 
-/// Whether a name belongs to an fslab xattr, which the mount hides and does not set.
+/// Whether a name belongs to an fslab xattr, which the mount hides and does not let users set.
 pub fn is_ours(name: &OsStr) -> bool {
     [MARK_NAME, TREE_NAME, RUN_NAME, KEPT_NAME, TIMES_NAME].iter().any(|own| name == *own)
 }
 
-/// Reads the mark of a file; `None` if there is no valid one.
+/// Reads the mark of a file (the content of its size xattr); `None` if there is no valid one.
 pub fn read(fs: &dyn FileSystem, request: &Request, ino: Ino) -> Result<Option<Mark>> {
     Ok(value(fs, request, ino, MARK_NAME)?.and_then(|value| decode(&value)))
 }
@@ -105,8 +105,8 @@ pub struct Fingerprint {
     pub beginning_crc: u32,
 }
 
-/// Makes the mark of a file that a conversion treats as content although it looks like a stored
-/// file. It contains the earlier value of the xattr.
+/// Makes the mark of a plain file that a conversion encodes although it looks like a stored file.
+/// It contains the earlier value of the xattr.
 pub fn content(before: Option<&[u8]>, file: Fingerprint) -> Vec<u8> {
     let state = if before.is_some() { CONTENT_WITH_XATTR } else { CONTENT };
     let (file_size, sequence) = (file.size.into(), u64::from(file.beginning_crc).into());
@@ -128,7 +128,7 @@ pub fn before_content(value: &[u8]) -> Option<(Option<Vec<u8>>, Fingerprint)> {
     Some((before, Fingerprint { size: record.file_size.get(), beginning_crc }))
 }
 
-/// Bytes of the checksum in a mark.
+/// Position of the checksum in a mark.
 const CRC_RANGE: std::ops::Range<usize> = 4..8;
 
 fn blank() -> MarkRecord {
@@ -196,7 +196,7 @@ pub fn decode(value: &[u8]) -> Option<Mark> {
             durable: state == 2,
             session: record.session.get(),
             checkpoint: match rest {
-                // Versions whose marks had no checkpoint wrote no reference.
+                // Older versions wrote no reference to a checkpoint.
                 [] => Reference::NONE,
                 rest => {
                     let record = ReferenceRecord::read_from_bytes(rest).ok()?;
@@ -214,10 +214,11 @@ pub fn headless(ino: Ino) -> Error {
     Error::Damaged { ino, offset: 0, what }
 }
 
-/// Begins a session over a tree, and returns whether xattrs are usable.
+/// Begins a session over a tree. Returns the session, and whether xattrs are usable.
 ///
 /// A tree that is empty at its first use is marked as pure. A file in it is foreign only if a user
-/// adds it without the mount. Only a conversion keeps a tree plain.
+/// adds it directly to the lower directory. A mount clears the flag of a tree whose files are all
+/// plain; a conversion keeps it.
 pub fn begin_session(
     fs: &Arc<dyn FileSystem>,
     request: &Request,
@@ -274,7 +275,7 @@ pub fn set_plain(fs: &dyn FileSystem, request: &Request, plain: bool) -> Result<
     sync_root(fs, request)
 }
 
-/// Returns the session after another one, whether or not that one ended properly.
+/// Returns the session that follows `known`, whether or not `known` ended properly.
 fn session_after(known: Session) -> Session {
     let number = known.number + 1;
     // If a session did not end properly, its marks and earlier ones are no longer trusted.
@@ -283,15 +284,15 @@ fn session_after(known: Session) -> Session {
     Session { number, durable_from, ..known }
 }
 
-/// Returns the sessions whose marks the next mount of a file's tree will trust. The tree is found
-/// by the file's path. If the tree is unknown, no marks are trusted.
+/// Returns the sessions whose marks will be trusted by the next mount of the tree that contains a
+/// file. The tree is found by the file's path. If the tree is unknown, no marks are trusted.
 pub fn session_above(path: &Path) -> Session {
     let known = tree_above(path).map(|(_, session)| session);
-    // That session has not begun, so no file has a mark of it.
+    // The next session has not begun, so it wrote no mark.
     known.map(|known| Session { number: 0, ..session_after(known) }).unwrap_or_default()
 }
 
-/// Returns the tree that contains a file or directory, and its last session.
+/// Returns the tree that contains a file or directory, and the last session of that tree.
 pub fn tree_above(path: &Path) -> Option<(PathBuf, Session)> {
     let mut value = [0; size_of::<TreeRecord>()];
     path.ancestors().skip(1).find_map(|directory| {
@@ -308,8 +309,9 @@ pub fn end_session(fs: &Arc<dyn FileSystem>, request: &Request, session: &Sessio
     write_tree(&**fs, request, &Session { durable: session.number, ..*session })
 }
 
-/// Prepares a tree for plain files that are kept. From then on, a file that begins with zeros may
-/// be a plain file, not a lost stored file. This is durable before the first plain file is.
+/// Durably records that a tree may contain plain files. From then on, a file that begins with zeros
+/// may be a plain file, not a lost stored file. This must be durable before the first plain file
+/// is.
 pub fn expect_foreign_files(fs: &dyn FileSystem, request: &Request) -> Result<()> {
     let Tree::Known(session) = tree(fs, request)? else { return Ok(()) };
     if !session.pure {

@@ -6,7 +6,7 @@ use super::commit::{Stepped, Steps, Stop};
 use super::context::Io;
 use super::log::Log;
 
-/// Number of chunks in a slice, those of four index pages.
+/// Number of chunks in a slice. Four index pages cover them.
 const SLICE_CHUNKS: usize = 512;
 
 /// Visits each chunk with content, in ascending order, and then calls `end`.
@@ -31,7 +31,7 @@ pub fn visit_in_steps<T>(
     ended.ok_or(Stop::Gone)
 }
 
-/// Visits each chunk with content of a file that nobody changes.
+/// Visits each chunk with content of a file that no other thread changes.
 pub fn visit(
     io: Io<'_>,
     log: &Log,

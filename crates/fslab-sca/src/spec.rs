@@ -60,26 +60,26 @@ const ZSTD_OPTIONS: &[OptionSpec] = &[
 /// The layers of this crate, in the order in which they are listed.
 pub const LAYERS: &[LayerSpec] = &[COPY, UUENCODE, GZIP, ZSTD, LZ4];
 
-/// gzip members by libdeflate.
+/// The layer `gzip`: gzip members, compressed by libdeflate.
 pub const GZIP: LayerSpec = layer(&gzip::SPEC, GZIP_OPTIONS, |inner, options, around| {
     build(&gzip::SPEC, inner, options, around)
 });
 
-/// zstd frames.
+/// The layer `zstd`: zstd frames.
 pub const ZSTD: LayerSpec = layer(&zstd::SPEC, ZSTD_OPTIONS, |inner, options, around| {
     build(&zstd::SPEC, inner, options, around)
 });
 
-/// lz4 frames.
+/// The layer `lz4`: lz4 frames.
 pub const LZ4: LayerSpec =
     layer(&lz4::SPEC, COMMON, |inner, options, around| build(&lz4::SPEC, inner, options, around));
 
-/// Printable text.
+/// The layer `uuencode`: printable text.
 pub const UUENCODE: LayerSpec = layer(&uuencode::SPEC, COMMON, |inner, options, around| {
     build(&uuencode::SPEC, inner, options, around)
 });
 
-/// Unencoded chunks.
+/// The layer `copy`: unencoded chunks.
 pub const COPY: LayerSpec =
     layer(&copy::SPEC, COMMON, |inner, options, around| build(&copy::SPEC, inner, options, around));
 

@@ -47,8 +47,8 @@ pub struct StoredFile {
     state: RwLock<State>,
     /// Ticket lock of writers: data is written in the order in which the writers arrived.
     turns: TicketQueue,
-    /// Held while committing, moving or packing. Taken before the state lock, never while holding
-    /// it.
+    /// Held while the file is committed or packed, or its content is moved. Taken before the state
+    /// lock, never while holding it.
     maintenance: Mutex<()>,
     /// Held from the start to the end of packing: two threads must not pack the same file.
     packing: Mutex<()>,
@@ -62,7 +62,7 @@ pub struct OpenBelow {
     pub ino: Ino,
     pub handle: Handle,
     pub is_writable: bool,
-    /// The file was just created and has no mark. Its creator may lack the right to read its
+    /// The file was just created and has no size xattr. Its creator may lack the right to read its
     /// xattrs.
     pub is_new: bool,
 }
@@ -71,11 +71,12 @@ struct State {
     lower: LowerFile,
     is_writable: bool,
     mark: MarkState,
-    /// Whether the next request for the size will trust the mark.
+    /// Whether the next request for the size will trust the size xattr.
     is_believed: bool,
-    /// The last user has closed the lower file; the handle may already have been reused.
+    /// Whether the last user has closed the lower file. Its handle may already have been reused.
     is_closed: bool,
-    /// The handle used before the file was opened for writing. A running sync may still use it.
+    /// The handle that was used before the file was opened for writing. A running sync may still
+    /// use it.
     handle_before: Option<Handle>,
     /// Rebuilding a damaged index from the frames has failed and is not tried again.
     heal_has_failed: bool,
@@ -88,8 +89,8 @@ enum Kind {
     Empty,
     /// The content is not a stored file; it is served as it is.
     Foreign,
-    /// A stored file according to a trusted mark, whose frames have not been read yet. The user who
-    /// opened it may be about to empty it.
+    /// A stored file according to a trusted size xattr. Its frames have not been read yet. The user
+    /// who opened it may be about to empty it.
     Unread(Clean),
     Stored(Box<Log>),
 }
@@ -139,8 +140,8 @@ impl StoredFile {
         let OpenBelow { ino, handle, .. } = opened;
         let lower = LowerFile { fs: Arc::clone(fs), ino, handle };
         let io = Io::new(&lower, request, settings);
-        // The xattr is read even if this mount keeps no sizes, because a mark of another mount must
-        // not outlive a change.
+        // The xattr is read even if this mount keeps no sizes, because the size xattr that another
+        // mount wrote must be invalidated before a change.
         let found = size_xattr::read(&**fs, request, ino)?;
         if let Some(Mark::Clean(clean)) = &found
             && opened.is_writable
@@ -210,7 +211,7 @@ impl StoredFile {
         Ok(())
     }
 
-    /// The handle of the lower file.
+    /// Returns the handle of the lower file.
     pub fn lower_handle(&self) -> Handle {
         self.state.read().lower.handle
     }
@@ -321,8 +322,8 @@ impl StoredFile {
         }
     }
 
-    /// Locks the file, voids its marks if necessary, and changes it with `work`. If the index is
-    /// damaged, rebuilds it and runs `work` again.
+    /// Locks the file, invalidates its size xattr if necessary, and changes it with `work`. If the
+    /// index is damaged, rebuilds it and runs `work` again.
     fn change<T>(
         &self,
         request: &Request,
@@ -370,7 +371,7 @@ impl StoredFile {
         let _turn = file.turn();
         if let Err(error) = unless_gone(tend(&file)) {
             let file = self.state.read().lower.name();
-            tracing::warn!(%error, file, "can't commit or clean a stored file");
+            tracing::warn!(%error, file, "can't commit a stored file or collect its garbage");
         }
     }
 
@@ -386,7 +387,8 @@ impl StoredFile {
         Ok(unless_gone(commit_with_slot(&file))?.unwrap_or(false))
     }
 
-    /// The stored file, for an operation in steps; `None` if the file is not stored.
+    /// Returns the stored file for an operation in steps; `None` for an empty, foreign or unread
+    /// file.
     fn in_steps<'a>(&'a self, request: &'a Request) -> Option<InSteps<'a>> {
         match &self.state.read().kind {
             Kind::Stored(log) => {
@@ -434,7 +436,7 @@ impl StoredFile {
         })
     }
 
-    /// Reserves (without a promise of space), punches or zeroes a range.
+    /// Reserves (without a guarantee of space), punches or zeroes a range.
     pub fn fallocate(
         &self,
         request: &Request,
@@ -485,13 +487,13 @@ impl StoredFile {
         log.wants_packing(&self.settings)
     }
 
-    /// Packs the file if that gains anything; other users may access it meanwhile. After each step
+    /// Packs the file if that is worthwhile; other users may access it meanwhile. After each step
     /// `goes_on` receives the number of bytes written and decides whether to continue. The file is
     /// not locked during this call.
     pub fn pack(&self, request: &Request, goes_on: &mut dyn FnMut(u64) -> bool) -> Result<Packed> {
         self.look_into(request)?;
-        // This runs for every file. Healing rebuilds a damaged index, so that it is not found again
-        // each time.
+        // This check runs for every file to be packed. A damaged index is rebuilt here, so that
+        // later checks do not find the damage again.
         let gains = || {
             let file = self.in_steps(request);
             let gains = file.map_or(Ok(false), |file| pack::gains_by_packing(&file));
@@ -523,8 +525,8 @@ impl StoredFile {
         Ok(())
     }
 
-    /// Appends the end that the format of a packed file requires, unless the file is changed
-    /// meanwhile.
+    /// Appends the seek table of a packed file, if its container has one, unless the file is
+    /// changed meanwhile.
     fn write_closing(&self, request: &Request) -> Result<()> {
         let Some(file) = self.in_steps(request) else { return Ok(()) };
         match unless_gone(closing_in_steps(&file))?.flatten() {
@@ -533,7 +535,7 @@ impl StoredFile {
         }
     }
 
-    /// Appends the end of a packed file, which was built when the last frame had `sequence`. If the
+    /// Appends a seek table that was made when the last frame had the number `sequence`. If the
     /// file was changed since, it is left unchanged.
     fn append_closing(&self, file: &InSteps<'_>, (table, sequence): (Vec<u8>, u64)) -> Result<()> {
         let mut state = self.state.write();
@@ -576,7 +578,8 @@ impl State {
         Io::new(&self.lower, request, settings)
     }
 
-    /// The stored file, for a change that needs no void mark.
+    /// Returns the stored file for a change. Unlike [`Self::begin_change`], this does not
+    /// invalidate the size xattr.
     fn io_and_log<'a>(
         &'a mut self,
         request: &'a Request,
@@ -585,7 +588,7 @@ impl State {
         let io = Io::new(&self.lower, request, settings);
         match &mut self.kind {
             Kind::Stored(log) => Ok((io, log)),
-            // Callers handle foreign files before this.
+            // Callers handle other kinds of files before this.
             _ => Err(Errno::IO.into()),
         }
     }
@@ -594,7 +597,7 @@ impl State {
         if let Kind::Stored(log) = &self.kind { log.size() } else { 0 }
     }
 
-    /// Returns the stored file for a change, and voids its mark first.
+    /// Returns the stored file for a change, and invalidates its size xattr first.
     fn begin_change<'a>(
         &'a mut self,
         request: &'a Request,

@@ -28,14 +28,14 @@ const PIECE_BYTES: usize = 16 << 10;
 const FRAMES_MAX: usize = 300;
 const FILE_ID: u64 = 0x5eed;
 
-/// Opening, reading and seeking return a result or an error, and never show more bytes than the
-/// size.
+/// Checks that opening, reading and seeking return a result or an error, and never show more bytes
+/// than the size.
 pub fn check_reader(bytes: &[u8]) {
     let below = Below::with(bytes);
     below.read_some();
 }
 
-/// Data written and synced after recovery can be read, whatever recovery found.
+/// Checks that data written and synced after recovery can be read, whatever recovery found.
 ///
 /// # Panics
 /// If the bytes that are read differ, or can't be read.
@@ -50,12 +50,12 @@ pub fn check_recovery(bytes: &[u8]) {
         Ok(found)
     });
     match found {
-        Ok(found) => assert!(found == written, "other bytes than those that were synced"),
-        Err(error) => panic!("what was synced can't be read: {error}"),
+        Ok(found) => assert!(found == written, "the bytes read differ from the synced bytes"),
+        Err(error) => panic!("synced data can't be read: {error}"),
     }
 }
 
-/// A dump accounts for every byte. Printing it never panics.
+/// Checks that a dump accounts for every byte, and that printing it never panics.
 ///
 /// # Panics
 /// If a byte is missing.
@@ -76,7 +76,7 @@ pub fn check_dump(bytes: &[u8]) {
         Stretch::Head { length } | Stretch::Rest { length, .. } => *length,
         Stretch::Frame(frame) => u64::from(frame.reference.stored_length),
     });
-    assert_eq!(lengths.sum::<u64>(), length, "bytes that nobody accounts for");
+    assert_eq!(lengths.sum::<u64>(), length, "the dump does not account for every byte");
     dump::dump(io, &identity, length, &mut std::io::sink()).ok();
 }
 
@@ -225,7 +225,7 @@ fn drafted(identity: &Identity, bytes: &[u8], sequence: u64) -> Option<(Frame, u
     let length = (record.stored_length.get() as usize).clamp(header_bytes, longest);
     let kind = Kind::from_number(record.kind).unwrap_or(Kind::Data);
     let position = record.position.get() >> (record.flags & 0x3e);
-    // The next frame needs a sequence too. The parser refuses a gap that is still too long.
+    // The next frame needs a sequence number too. The parser refuses a gap that is still too long.
     let most = if kind == Kind::Gap { (u64::MAX - sequence) / 2 } else { u64::MAX };
     let position = position.min(most);
     let draft = Frame {
@@ -238,7 +238,7 @@ fn drafted(identity: &Identity, bytes: &[u8], sequence: u64) -> Option<(Frame, u
     Some((draft, length))
 }
 
-/// Corrects the length and checksum that follow each offset of a frame.
+/// Corrects the length and checksum of each reference whose offset is that of a frame.
 fn seal_references(bytes: &mut [u8], frames: &HashMap<u64, Reference>) {
     for record in bytes.chunks_exact_mut(8).collect::<Vec<_>>().chunks_exact_mut(2) {
         let [offset, rest] = record else { continue };

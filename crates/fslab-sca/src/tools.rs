@@ -36,9 +36,10 @@ pub struct Tool {
     request: Request,
     identity: Identity,
     length: u64,
-    /// How the file was closed, according to its mark.
+    /// State at the last clean close, according to the size xattr.
     mark: Option<Clean>,
-    /// Whether the mark records that this is a plain file that only looks like a stored file.
+    /// Whether the size xattr records that this is a plain file which only looks like a stored
+    /// file.
     is_foreign: bool,
     session: Session,
 }
@@ -48,7 +49,7 @@ pub struct Tool {
 pub struct Figures {
     /// The codec's name.
     pub codec: &'static str,
-    /// Bytes of a chunk.
+    /// Chunk size in bytes.
     pub chunk_bytes: u64,
     /// Logical size.
     pub size: u64,
@@ -56,23 +57,24 @@ pub struct Figures {
     pub stored_bytes: u64,
     /// Space that the stored file takes in the lower file system.
     pub allocated_bytes: u64,
-    /// `packed`, `packed, sparse` or `log`.
+    /// The layout: `packed`, `packed, sparse` or `log`.
     pub form: &'static str,
-    /// Chunks with content.
+    /// Number of chunks with content.
     pub chunks: u64,
-    /// Chunks whose frame is raw.
+    /// Number of chunks whose content is stored raw.
     pub raw_chunks: u64,
-    /// Pieces of a fast tail.
+    /// Number of pieces of a fast tail.
     pub segments: u64,
     /// Bytes of frames with live content.
     pub live_bytes: u64,
-    /// Bytes of everything else except the head.
+    /// Bytes of all other data except the head.
     pub garbage_bytes: u64,
-    /// Frames that recovery quarantined.
+    /// Number of frames with quarantined bytes.
     pub kept: u64,
     /// Whether something is missing; the other figures then cover the part that was found.
     pub is_incomplete: bool,
-    /// Numbers of chunks by encoded share: below 10 %, below 20 % and so on; last, 100 % or more.
+    /// Numbers of chunks by encoded length as a share of the content: below 10 %, below 20 % and so
+    /// on. The last number is for 100 % or more.
     pub histogram: [u64; 11],
 }
 
@@ -97,7 +99,7 @@ pub struct Finding {
 }
 
 impl Tool {
-    /// Opens a stored file, and locks the tree around it for reading.
+    /// Opens a stored file, and takes the shared lock of its tree.
     ///
     /// # Errors
     /// A mount uses the file; it is not a stored file; errors of the lower file system.
@@ -243,8 +245,8 @@ impl Tool {
     /// Writes the content to `out`.
     ///
     /// # Errors
-    /// Content is damaged, or writing fails. If parts of the file are missing, the error comes
-    /// after the rest was written.
+    /// Content is damaged, or writing fails. If parts of the file are missing, the rest is written
+    /// before the error is returned.
     pub fn cat(&self, out: &mut dyn Write) -> Result<()> {
         let Found { log, missing, .. } = self.look()?;
         let (io, mut offset) = (self.io(), 0);
@@ -272,7 +274,7 @@ impl Tool {
     }
 
     /// Passes all content that can be decoded to `write_at`, in logical order, and returns the lost
-    /// parts. Frames after damage are searched for.
+    /// parts. It also searches for frames after damaged bytes.
     ///
     /// # Errors
     /// Errors after which the salvage can't continue, and errors of `write_at`.
@@ -323,7 +325,7 @@ pub struct Salvaged {
     /// Missing parts whose offset in the logical file is unknown, by their offset in the stored
     /// file.
     pub missing: Vec<Finding>,
-    /// Bytes of a chunk.
+    /// Chunk size in bytes.
     pub chunk_bytes: u64,
 }
 

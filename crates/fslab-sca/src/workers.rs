@@ -97,7 +97,8 @@ mod tests {
 
     use super::*;
 
-    /// A helper that waits for a busy thread would make its caller wait for the other job.
+    /// If a helper's job were queued for a busy thread, the caller would wait for that thread's
+    /// other job.
     #[test]
     fn parallel_work_does_not_wait_for_busy_threads() {
         const THREADS: usize = 3;

@@ -21,7 +21,7 @@ const COMMIT_BYTES: u64 = 64 << 20;
 /// Number of changed index pages after which a commit is due as well; each page takes 4 KiB of
 /// memory. A file of 64 GiB in chunks of 128 KiB never has more.
 const CHANGED_PAGES_MAX: usize = 4096;
-/// An appended piece is kept raw if it is at most this fraction of a chunk.
+/// An appended piece is kept raw if it is not longer than a chunk divided by this number.
 const RAW_PART: u64 = 4;
 
 /// The part of a written piece that is kept in memory.
@@ -112,7 +112,7 @@ impl Log {
         Ok(content)
     }
 
-    /// Whether a piece will be appended to a raw tail.
+    /// Whether a piece will be stored raw, as part of a tail.
     fn takes_raw(&self, io: Io<'_>, piece: Piece) -> Result<bool> {
         let chunk_bytes = self.map.chunk_bytes();
         let appends = piece.chunk * chunk_bytes + u64::from(piece.start) == self.size();
@@ -232,9 +232,9 @@ impl Log {
         self.metadata(Kind::Hole, chunks.start, self.size(), &count)
     }
 
-    /// Makes a frame of metadata, without a sequence yet.
+    /// Makes a frame of metadata, without a sequence number yet.
     pub fn metadata(&self, kind: Kind, position: u64, file_size: u64, payload: &[u8]) -> NewFrame {
-        debug_assert!(payload.len() <= METADATA_BYTES_MAX, "no reader takes so much");
+        debug_assert!(payload.len() <= METADATA_BYTES_MAX, "readers refuse longer payloads");
         let length = payload.len() as u32;
         let frame = Frame { length, ..Frame::new(kind, position, file_size) };
         let body = (self.identity().codec.container.pack)(payload);
@@ -278,14 +278,14 @@ impl Log {
         if has_many_pages || self.end().saturating_sub(self.commits.end()) >= COMMIT_BYTES {
             self.commits.ask();
         }
-        // The caller may be a checkpoint that encodes tails to make room for its list.
+        // The caller may be writing a checkpoint, and encoding tails to make room for its list.
         let is_room_made = self.map.segment_count() > SEGMENTS_MAX;
         if !has_many_pages || is_room_made {
             return Ok(());
         }
         match self.write_checkpoint(io) {
-            // The change has taken effect, and the frames are enough to find everything. A packed
-            // copy that does not fit is abandoned.
+            // The change has taken effect, and recovery can find it by its frames. Only for a
+            // packed copy is the error returned, so that the copy is abandoned.
             Err(error) if !self.journal.is_copy() => {
                 tracing::debug!(%error, file = %io.lower.name(), "can't write a checkpoint");
                 Ok(())

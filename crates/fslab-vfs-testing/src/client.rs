@@ -1,8 +1,8 @@
 //! [`Client`]: a caller of a file system under test, with short methods for common operations.
 //!
-//! Invariant: in the end, every lookup is forgotten and every handle is released. So a test can
-//! check which inodes and handles the subject still has. [`Client::problems`] reports releases that
-//! failed.
+//! Invariant: once a client and its files are dropped, every lookup is forgotten and every handle
+//! is released. So a test can check which inodes and handles the subject still has.
+//! [`Client::problems`] reports releases that failed.
 
 use std::collections::HashMap;
 use std::ffi::{OsStr, OsString};
@@ -21,7 +21,8 @@ use fslab_vfs::{Cancellation, Deferral};
 use fslab_vfs::{Errno, Result};
 use fslab_vfs::{FileAttr, FileAttrForm};
 
-/// Longer than one step of the coarsest Linux clock for file times (10 ms).
+/// Time to wait until the next change gets a later time. It is longer than one step of the coarsest
+/// Linux clock for file times (10 ms).
 const TICK: Duration = Duration::from_millis(25);
 
 /// Default permissions of files and directories.
@@ -60,7 +61,7 @@ pub struct Listed {
     pub ino: Ino,
     /// The kind, if the directory reports it.
     pub kind: Option<FileKind>,
-    /// The offset at which to continue.
+    /// The offset at which to continue the listing.
     pub next_offset: u64,
 }
 
@@ -90,7 +91,7 @@ impl<'a> Client<'a> {
         self.ledger.subject
     }
 
-    /// Errors of releases, which no operation could return.
+    /// Returns the errors of releases on drop, which no method could return.
     #[must_use]
     pub fn problems(&self) -> Vec<String> {
         self.ledger.problems.lock().clone()
@@ -129,7 +130,7 @@ impl<'a> Client<'a> {
     }
 }
 
-/// Names.
+/// Operations on names.
 impl Client<'_> {
     /// Looks up a name.
     pub fn lookup(&self, parent: Ino, name: impl AsRef<OsStr>) -> Result<Attr> {
@@ -188,7 +189,7 @@ impl Client<'_> {
         Ok((attr.clone(), File::new(self, attr.ino, opened.handle, flags)))
     }
 
-    /// Makes a node.
+    /// Makes a file of any kind except a directory or a symbolic link.
     pub fn mknod(
         &self,
         parent: Ino,
@@ -268,7 +269,7 @@ impl Client<'_> {
     }
 }
 
-/// Directories.
+/// Operations on directories.
 impl Client<'_> {
     /// All entries except `.` and `..`, in the order of the listing.
     pub fn list(&self, directory: Ino) -> Result<Vec<Listed>> {
@@ -308,7 +309,7 @@ impl Client<'_> {
     }
 }
 
-/// Attributes.
+/// Operations on attributes, xattrs and contents.
 impl Client<'_> {
     /// The attributes of an inode.
     pub fn attr(&self, ino: Ino) -> Result<Attr> {
@@ -394,8 +395,8 @@ impl Client<'_> {
     }
 }
 
-/// Whether SELinux or XFS adds the xattr. SELinux labels files, and XFS shows its stored access
-/// control lists a second time.
+/// Whether SELinux or XFS adds the xattr. SELinux labels files, and XFS shows its stored ACLs a
+/// second time.
 fn is_added_by_itself(name: &[u8]) -> bool {
     name == b"security.selinux" || name.starts_with(b"trusted.SGI_ACL_")
 }
@@ -447,7 +448,7 @@ impl<'c> File<'c> {
         WriteOptions { append: options.append || self.mode.contains(OpenMode::APPEND), ..options }
     }
 
-    /// The attributes, through the handle.
+    /// Returns the attributes, requested through the handle.
     pub fn attr(&self) -> Result<Attr> {
         self.client.subject().getattr(&self.client.request(), self.ino, Some(self.handle))
     }
@@ -470,7 +471,7 @@ impl<'c> File<'c> {
         self.client.subject().fallocate(&request, self.ino, self.handle, offset, length, mode)
     }
 
-    /// Finds data or a hole.
+    /// Returns the offset of the next data or hole.
     pub fn seek(&self, offset: u64, to: SeekTo) -> Result<u64> {
         self.client.subject().lseek(&self.client.request(), self.ino, self.handle, offset, to)
     }
@@ -526,7 +527,7 @@ pub struct Listing<'c> {
 }
 
 impl Listing<'_> {
-    /// Up to `room` entries from `offset` on. The sink then refuses one more entry.
+    /// Reads up to `room` entries from `offset`. The sink refuses the entry after them.
     pub fn next(&self, offset: u64, room: usize) -> Result<Vec<Listed>> {
         let mut entries = Vec::new();
         let request = self.client.request();

@@ -36,14 +36,14 @@ mod xattrs;
 
 pub use check::{Outcome, Stop};
 
-/// A promise of the trait and the code that checks it.
+/// A guarantee of the trait and the code that checks it.
 #[derive(Clone, Copy, Debug)]
 pub struct Case {
     /// `area/what_holds`.
     pub name: &'static str,
     /// The part of a file system that the case tests.
     pub area: &'static str,
-    /// Checks the promise in an empty directory.
+    /// Checks the guarantee in an empty directory.
     pub run: fn(&Client<'_>, Ino) -> Outcome,
 }
 
@@ -91,8 +91,8 @@ pub struct Report {
 }
 
 impl Report {
-    /// Whether no case failed and, if `FSLAB_REQUIRE_ALL=1`, none was skipped without being
-    /// allowed.
+    /// Whether no case failed. If `FSLAB_REQUIRE_ALL=1`, no case may have been skipped either,
+    /// unless it is allowed.
     #[must_use]
     pub fn is_success(&self) -> bool {
         let require_all = std::env::var_os("FSLAB_REQUIRE_ALL").is_some_and(|value| value == "1");
@@ -123,8 +123,8 @@ pub fn run_all(make: &dyn Fn() -> Box<dyn FileSystem>, allow: &[Allowed<'_>]) ->
     run_where(make, allow, &|_| true)
 }
 
-/// Like [`run_all`], for the cases that `wanted` accepts. Each failure is printed to the standard
-/// error at once, because a later case may hang.
+/// Runs the cases that `wanted` accepts, in the same way as [`run_all`]. Each failure is printed to
+/// the standard error at once, because a later case may hang.
 pub fn run_where(
     make: &dyn Fn() -> Box<dyn FileSystem>,
     allow: &[Allowed<'_>],
@@ -158,7 +158,9 @@ fn covers(pattern: &str, case: &Case) -> bool {
 fn refuse_unknown_names(allow: &[Allowed<'_>], report: &mut Report) {
     for (pattern, _) in allow {
         if !cases().any(|case| covers(pattern, case)) {
-            report.failed.push(((*pattern).to_owned(), "is allowed, but no such case".to_owned()));
+            report
+                .failed
+                .push(((*pattern).to_owned(), "is allowed, but there is no such case".to_owned()));
         }
     }
 }

@@ -1,10 +1,10 @@
-//! Doubles that show the possible states after a crash: [`CrashFs`] under code that works on files,
-//! and [`CrashDevice`] under code that works on blocks.
+//! Test doubles that produce the possible states after a crash: [`CrashFs`] for code that works on
+//! files, and [`CrashDevice`] for code that works on blocks.
 //!
 //! A double works normally and records every change and every sync. Its log then gives the possible
-//! states after a power cut at every point. Everything synced is in each state. The rest survives
-//! as a whole, not at all, as each prefix, or as seeded subsets ([`Plan`]). A test can open and
-//! examine each state.
+//! states after a power cut at every point. Everything synced is in each state. Of the other
+//! effects, all survive, or none, or each prefix, or seeded random subsets ([`Plan`]). A test can
+//! open and examine each state.
 //!
 //! # What a file system may keep
 //!
@@ -16,7 +16,7 @@
 //! | size | writes that extend, truncation, allocation |
 //! | whole blocks of 4096 bytes emptied | punching, zeroing |
 //! | owner and permissions together; one xattr; a time | setattr; setxattr, removexattr; changes |
-//! | names: one bound, or one moved or two exchanged at once | create, link, unlink, rename |
+//! | names: one added or removed, one moved, or two exchanged | create, link, unlink, rename |
 //!
 //! So data tears at 512 bytes, and data, size, xattrs and names survive independently. The
 //! following bounds limit this; they hold on all common file systems:
@@ -25,12 +25,12 @@
 //!    later contents survive, earlier writes to it survive too.
 //! 2. *Shapes are in order.* Changes of one file's size and emptied blocks survive as a prefix.
 //! 3. *Freed space shows no data.* A sector that was written after a truncation or a punch of its
-//!    range survives only with that truncation or punch.
+//!    range survives only with that change.
 //! 4. *Attributes are in order.* Changes of one file's owner, permissions, xattrs and times survive
 //!    as a prefix. A truncation to zero survives only with the attribute changes before it. Both
 //!    change the inode in one journal (ext4, XFS, F2FS) or one tree (Btrfs).
 //! 5. *Related names are in order.* A change of a name or of an inode's links survives only with
-//!    the previous change of that name or inode. A rename is atomic.
+//!    the previous change of the same name or inode. A rename is atomic.
 //! 6. *An extended file has no foreign bytes*: parts that no sector filled are zeros.
 //!
 //! `fsync` of a file makes its data, size, attributes and xattrs durable, and `fdatasync` its data
@@ -62,9 +62,9 @@
 //!
 //! # What a device may keep
 //!
-//! A device keeps everything written before a completed flush. It keeps an arbitrary subset of the
-//! sectors (512 bytes or more) of later writes and discards, in any order between two flushes. A
-//! sector is not torn.
+//! A device keeps everything written before a completed flush. Of later writes and discards, it
+//! keeps an arbitrary subset of the sectors (512 bytes or more). Changes between two flushes are
+//! not ordered. A sector is not torn.
 
 mod dependencies;
 mod device;

@@ -5,18 +5,18 @@ use std::io::Write;
 
 use proptest::test_runner::{Config, RngSeed};
 
-/// The variable with the seed of all random tests.
+/// The environment variable with the seed of all random tests.
 pub const SEED_VARIABLE: &str = "FSLAB_SEED";
 
 /// The seed of all random tests if [`SEED_VARIABLE`] is not set. It is the same everywhere, so that
 /// a test has the same result on each machine. `cargo xtask explore` tries others.
 const SEED: u64 = 20_261_124;
 
-/// The variable with the file to which each random test appends its name. `cargo xtask` compares
-/// that file with the list of random tests.
+/// The environment variable with the file to which each random test appends its name. `cargo xtask`
+/// compares that file with the list of random tests.
 const LOG_VARIABLE: &str = "FSLAB_SEED_LOG";
 
-/// A number from an environment variable.
+/// Returns the number in an environment variable, if it is set.
 ///
 /// # Panics
 /// If the variable contains anything else, because a test must not try less than requested.
@@ -29,7 +29,7 @@ pub fn number(variable: &str) -> Option<u64> {
     }
 }
 
-/// The seed of a random test: `FSLAB_SEED` or a fixed default. This prints it.
+/// Returns and prints the seed of a random test: `FSLAB_SEED` or a fixed default.
 ///
 /// A test that calls this must pass with every seed and must be listed in `xtask/random-tests.txt`.
 /// A test that passes with some seeds only, such as one that must find a planted bug, uses a

@@ -11,10 +11,10 @@ use fslab_sys::mounts::Mount;
 use rustix::fs::CWD;
 use rustix::mount::{MoveMountFlags, OpenTreeFlags, move_mount, open_tree};
 
-/// `MOUNT_ATTR_IDMAP`
 const MOUNT_ATTR_IDMAP: u64 = 0x0010_0000;
 
-/// Maps `count` stored ids from `stored` to ids from `shown`. Other ids are shown as nobody's.
+/// Maps `count` stored ids from `stored` to ids from `shown`. Other ids are shown as those of
+/// `nobody`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct IdMap {
     /// The first id in the file system.
@@ -89,7 +89,7 @@ impl Drop for Holder {
     fn drop(&mut self) {
         // The process may have exited already.
         if let Err(error) = self.0.kill().and_then(|()| self.0.wait().map(drop)) {
-            eprintln!("a process that held a user namespace: {error}");
+            eprintln!("can't stop the process that held a user namespace: {error}");
         }
     }
 }

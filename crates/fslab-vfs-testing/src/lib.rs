@@ -1,19 +1,21 @@
 //! Tests for any file system that implements the trait.
 //!
-//! - [`conformance`]: named cases, each about one promise of the trait.
+//! - [`conformance`]: named cases, each for one guarantee of the trait.
 //! - [`id_map`]: mounts that show other owners than the stored ones.
 //! - [`model`]: random operations, compared with [`fslab_vfs::MemFs`].
-//! - [`crash`]: doubles that show the possible states after a crash.
-//! - [`environment`]: seeds, and how much is tried.
-//! - [`flag`]: a flag that ends the threads of a test, even after a panic.
+//! - [`crash`]: test doubles that produce the possible states after a crash.
+//! - [`environment`]: seeds and amounts of random tests, from environment variables.
+//! - [`flag`]: a flag that makes the threads of a test end, even after a panic.
 //! - [`mutants`]: file systems with a planted bug, to test the tests.
 //! - [`scratch`]: folders for the files of tests.
+//! - [`skip`]: reports of tests that can't run on this machine.
 //! - [`unused`]: waiting until no process has a file open for writing.
 //!
-//! The caller passes a function that makes the subject, so that cases and random runs share no
-//! state. The subject must allow root every request, and nobody else may change its root directory.
-//! The subject may be a mounted file system, accessed through a leaf over its mount point. So the
-//! tests compare times only with each other, never with the time of a request.
+//! The subject is the file system under test. The caller passes a function that makes it, so that
+//! cases and random runs share no state. The subject must allow root every request, and no other
+//! process may change its root directory. The subject may be a mounted file system, accessed
+//! through a leaf over its mount point. So the tests compare times only with each other, never with
+//! the time of a request.
 //!
 //! Start with these types: [`client::Client`], [`crash::CrashFs`], [`crash::CrashDevice`].
 //!

@@ -1,9 +1,9 @@
 //! Random operations on a subject and on [`MemFs`]: all results and the final trees must agree.
 //!
 //! Names come from a small alphabet, and files and handles from short lists, so that operations
-//! often affect the same files. Compared are values, errnos, attributes, bytes, xattrs, and which
-//! names refer to the same inode. Not compared are times that were not set, sizes and link counts
-//! of directories, free space, and the offsets of holes.
+//! often affect the same files. The comparison covers values, errnos, attributes, bytes, xattrs,
+//! and which names refer to the same inode. It leaves out times that were not set, sizes and link
+//! counts of directories, free space, and the offsets of holes.
 
 use std::fmt;
 
@@ -23,7 +23,7 @@ mod pair;
 pub use operation::{Choice, Creator, Operation, Place, Span};
 use pair::Pair;
 
-/// The variable with the number of sequences.
+/// The environment variable with the number of sequences.
 const CASES_VARIABLE: &str = "FSLAB_MODEL_CASES";
 
 /// Maximum number of attempts to shorten a failing sequence.
@@ -32,7 +32,7 @@ const SHRINK_STEPS_MAX: u32 = 20_000;
 /// The amount and the kinds of operations to try.
 #[derive(Clone, Debug)]
 pub struct ModelConfig {
-    /// Determines the operations.
+    /// Seed of the random operations.
     pub seed: u64,
     /// Number of sequences, each on a new subject.
     pub cases: u32,
@@ -47,8 +47,8 @@ pub struct ModelConfig {
 }
 
 impl ModelConfig {
-    /// Sequences of up to 60 operations. `FSLAB_SEED` sets the seed, `FSLAB_MODEL_CASES` the number
-    /// of sequences; the defaults are a fixed seed and `cases`.
+    /// Returns the configuration for sequences of up to 60 operations. `FSLAB_SEED` sets the seed,
+    /// `FSLAB_MODEL_CASES` the number of sequences; the defaults are a fixed seed and `cases`.
     #[must_use]
     pub fn from_environment(cases: u32) -> Self {
         Self {
@@ -121,7 +121,7 @@ pub fn check_against_model(
     Err(Box::new(Counterexample { seed, difference, operations }))
 }
 
-/// Runs one sequence: for a counterexample that is kept as a regression test.
+/// Runs one sequence, such as a counterexample that is kept as a regression test.
 ///
 /// # Errors
 /// The difference.

@@ -1,4 +1,4 @@
-//! Reports tests that can't run on this machine. They fail if all tests are required.
+//! Reports tests that can't run on this machine. If all tests are required, a skipped test fails.
 
 use std::fs::OpenOptions;
 use std::io::Write;

@@ -1,5 +1,5 @@
-//! Waits for processes that hold files without using them. A program that another test is just
-//! starting inherits every descriptor until it calls exec.
+//! Waits for processes that have files open without using them. A child process that another test
+//! starts has every open descriptor until it calls exec.
 
 use std::fs::{self, File};
 use std::io::{Error, ErrorKind, Result};
@@ -8,13 +8,13 @@ use std::time::{Duration, Instant};
 
 use fslab_sys::lease::Lease;
 
-/// Longer than the start of any program takes.
+/// Maximum time to wait. It is longer than any program takes to start.
 const PATIENCE: Duration = Duration::from_mins(1);
 
 /// Waits until no process has a file below a directory open for writing.
 ///
 /// # Errors
-/// Errors of listing and opening; `ResourceBusy` if a file stays in use.
+/// Errors of listing and opening; `ResourceBusy` if a file is still in use after one minute.
 pub fn until_unused(root: &Path) -> Result<()> {
     for entry in fs::read_dir(root)? {
         let entry = entry?;
@@ -31,7 +31,7 @@ fn until_leased(path: &Path) -> Result<()> {
     let start = Instant::now();
     while Lease::take(File::open(path)?).err() == Some(rustix::io::Errno::AGAIN) {
         if start.elapsed() > PATIENCE {
-            let told = format!("{} stays in use", path.display());
+            let told = format!("{} is still in use", path.display());
             return Err(Error::new(ErrorKind::ResourceBusy, told));
         }
         std::thread::yield_now();

@@ -14,14 +14,14 @@
 //!
 //! | condition | matching calls that it selects |
 //! |---|---|
-//! | `nth N`, `N..M`, `N..`, `..M` | those with these numbers, from 1 |
+//! | `nth N`, `N..M`, `N..`, `..M` | those with these numbers, counted from 1 |
 //! | `every N` | every N-th |
 //! | `chance P%` | each with this probability, from the seed |
 //! | `times N` | the first N that meet the other conditions |
 //!
 //! | action | effect |
 //! |---|---|
-//! | `error NAME` | fails without performing the call (releases are performed all the same) |
+//! | `error NAME` | fails without performing the call (`release` and `releasedir` are performed) |
 //! | `late NAME` | performs the call, then fails |
 //! | `skip` | returns success without performing the call; for writes and calls without result |
 //! | `delay TIME`, `delay TIME..TIME` | waits first; ends with EINTR when the caller gives up |
@@ -39,10 +39,10 @@
 //! write on /data/** chance 0.1%       flip 1
 //! ```
 //!
-//! The same script, seed and order of calls give the same faults. Reads from the kernel's caches
-//! are not calls. A rule about reads makes the kernel drop its pages at each open, and a rule about
-//! reads or writes disables passthrough. Even so, the kernel does not repeat a read of a cached
-//! page.
+//! The same script, seed and order of calls give the same faults. Reads that the kernel answers
+//! from its caches are not calls. A rule about reads makes the kernel drop its pages at each open,
+//! and a rule about reads or writes disables passthrough. Even so, the kernel does not repeat a
+//! read of a cached page.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -123,7 +123,7 @@ fn pause(duration: Duration, cancellation: &Cancellation) -> std::result::Result
     if passed { Ok(()) } else { Err(Errno::INTR) }
 }
 
-/// The layer. The module documentation describes the programs.
+/// The layer `fault`. The module documentation describes its programs.
 pub struct Fault(Intercepted<Faults>);
 
 /// Injects the faults of a program into the operations of a file system.
@@ -217,7 +217,8 @@ impl Faults {
         mut verdict: Verdict,
         perform: impl FnOnce(&Call<'_>) -> Result<T>,
     ) -> Result<T> {
-        // Calls that release something are always performed.
+        // Calls that release a handle are always performed, because a leaked handle would keep the
+        // lower file open.
         let frees = matches!(call, Call::Release { .. } | Call::Releasedir { .. });
         let begun = match self.begin(&verdict, request) {
             Err(error) if !frees => return Err(error),
@@ -261,7 +262,8 @@ impl Faults {
         Err(errno.into())
     }
 
-    /// Waits and fails as the verdict demands; the rest of the verdict concerns the call itself.
+    /// Applies the delay and the error of a verdict. The caller applies the rest, while it performs
+    /// the call.
     fn begin(&self, verdict: &Verdict, request: &Request) -> Result<()> {
         let waited = match verdict.delay {
             Duration::ZERO => Ok(()),

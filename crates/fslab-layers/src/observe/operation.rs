@@ -4,7 +4,8 @@ use std::collections::BTreeSet;
 
 pub use fslab_vfs::Operation;
 
-/// The operation with a name, if callers wait for its result; no caller waits for `forget`.
+/// Returns the operation with this name. Returns `None` for `forget`, because no caller waits for
+/// its result.
 #[must_use]
 pub fn awaited(name: &str) -> Option<Operation> {
     name.parse().ok().filter(|operation| *operation != Operation::Forget)

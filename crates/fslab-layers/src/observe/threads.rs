@@ -1,4 +1,4 @@
-//! Small numbers for threads, from 1, in the order of their first use.
+//! Small numbers for threads, counted from 1 in the order of their first use.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 

@@ -1,8 +1,8 @@
 //! `trace`: records every operation with its arguments, result and duration, as Parquet.
 //!
-//! No record is lost: a thread that finds the queue full waits for the writing thread. All reads
-//! and writes pass through the daemon. Operations that the kernel answers from its caches never
-//! reach a layer.
+//! A thread that finds the queue full waits for the writing thread, so records are lost only if the
+//! trace can't be written. All reads and writes pass through the daemon. Operations that the kernel
+//! answers from its caches never reach a layer.
 
 mod arguments;
 

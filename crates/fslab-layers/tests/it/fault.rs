@@ -1,4 +1,4 @@
-//! Every kind of fault has exactly the effect in its script.
+//! Tests that every kind of fault has exactly the effect that its script describes.
 
 use std::ffi::OsStr;
 use std::path::Path;
@@ -14,7 +14,7 @@ use fslab_vfs::{
 use fslab_vfs_testing::client::Client;
 use parking_lot::Mutex;
 
-/// A program over memory whose delays take no time and are recorded.
+/// A `fault` layer over memory. Its delays take no time and are recorded.
 struct Bench {
     memory: Arc<MemFs>,
     fault: Fault,
@@ -125,7 +125,7 @@ fn short_transfers_move_at_most_the_configured_bytes() {
     assert_eq!(file.copy_to(0, &file, 100, 8).unwrap(), 4);
 }
 
-/// The bytes that differ, and the number of differing bits in each.
+/// Returns the offsets of the bytes that differ, and the number of differing bits in each.
 fn damage(one: &[u8], other: &[u8]) -> Vec<(usize, u32)> {
     assert_eq!(one.len(), other.len());
     let pairs = one.iter().zip(other).enumerate();
@@ -249,7 +249,7 @@ fn paths_follow_renames_and_links() {
     client.setxattr(unnamed.ino, "user.a", b"5").unwrap();
 }
 
-/// The random effects in a run of a hundred calls.
+/// Returns the random effects in a run of a hundred calls.
 fn by_chance(seed: u64) -> (Vec<bool>, Vec<u8>) {
     let bench = Bench::seeded("mkdir chance 30% error EIO\nread flip 4", seed);
     let client = bench.client();

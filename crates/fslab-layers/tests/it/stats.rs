@@ -1,4 +1,4 @@
-//! `stats` counts exactly, even from many threads at once.
+//! Tests that `stats` counts exactly, even if many threads call it at once.
 
 use std::sync::Arc;
 
@@ -6,7 +6,8 @@ use fslab_layers::{LayerChoice, OperationReport, Report, StackContext};
 use fslab_vfs::{FileSystem, Ino, MemFs, OpenMode, Request, Result, SteppingClock};
 use fslab_vfs_testing::client::Client;
 
-/// A clock that advances 1000 ns at each reading, so every operation takes exactly that long.
+/// Builds a stack with a clock that advances 1000 ns at each reading, so every operation takes
+/// exactly that long.
 fn counted(stack: &str) -> (Arc<dyn FileSystem>, StackContext) {
     let context = StackContext::new(Arc::new(SteppingClock::new(1000)));
     let stack = crate::stack(stack);
@@ -89,7 +90,7 @@ fn each_stats_layer_reports_separately() {
     assert!(below.notes[0].contains("not counted") && above.notes.is_empty());
 }
 
-/// Panics in every `statfs`.
+/// A file system that panics in every `statfs`.
 struct Panics(MemFs);
 
 impl FileSystem for Panics {

@@ -1,4 +1,4 @@
-//! `trace` records everything, and its records can be replayed.
+//! Tests that `trace` records every operation, and that its records can be replayed.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -34,7 +34,8 @@ fn replay(records: &[Record], target: &dyn FileSystem) -> Replayed {
     replayer.finish()
 }
 
-/// All paths of a tree with the attributes of `stat` except times, and their contents or targets.
+/// Returns all paths of a tree with the attributes of `stat` except times, and with their contents
+/// or targets.
 fn tree(file_system: &dyn FileSystem) -> BTreeMap<String, String> {
     fn walk(client: &Client<'_>, at: Ino, path: &str, found: &mut BTreeMap<String, String>) {
         for name in client.names(at).unwrap() {
@@ -91,7 +92,7 @@ fn the_conformance_suite_can_be_replayed() {
     let scratch = TempDir::new().unwrap();
     let (file_system, place) = traced(&scratch, ",data=full");
     let make = || Box::new(Arc::clone(&file_system)) as Box<dyn FileSystem>;
-    // Cases with threads have no order that could be repeated.
+    // The order of operations in cases with threads can't be repeated.
     let report = run_all(&make, &[("concurrency/*", "is about the order of threads")]);
     assert!(report.is_success(), "{report}");
     let client = Client::new(&*file_system);

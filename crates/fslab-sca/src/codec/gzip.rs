@@ -34,17 +34,18 @@ pub const SPEC: CodecSpec = CodecSpec {
     },
 };
 
-/// Magic, deflate, an extra field, no time, no flags, unknown system.
+/// The first ten bytes of a member: magic number, method deflate, flag for an extra field, no time,
+/// no extra flags, unknown operating system.
 const MEMBER: [u8; 10] = [0x1f, 0x8b, 8, 4, 0, 0, 0, 0, 0, 255];
 /// The name of fslab's subfield in the extra field.
 const SUBFIELD: [u8; 2] = *b"FS";
 /// The member's ten bytes, the length of the extra field, and the name and length of the subfield.
 const PREFIX_BYTES: usize = MEMBER.len() + 6;
-/// An empty last block, then the CRC and length of empty content.
+/// The end of a member without content: an empty last block, a CRC of 0 and a length of 0.
 const NO_CONTENT: [u8; 10] = [3, 0, 0, 0, 0, 0, 0, 0, 0, 0];
-/// CRC32 and length of the content, which follow the content.
+/// CRC32 and length of the content, which follow the compressed content.
 const TRAILER_BYTES: usize = 8;
-/// The largest stored block of deflate.
+/// Maximum length of a stored (uncompressed) deflate block.
 const STORED_BYTES_MAX: usize = 65535;
 
 thread_local! {

@@ -17,10 +17,11 @@ pub const SPEC: CodecSpec = CodecSpec {
     container: skippable::container(None),
 };
 
-/// Magic, version 1 with independent blocks, blocks up to 4 MiB, and the checksum of the two bytes
-/// before (the second byte of their XXH32).
+/// The lz4 frame header: magic number, version 1 with independent blocks, and blocks of up to 4
+/// MiB. The last byte is the header checksum: the second byte of the XXH32 of the two bytes before
+/// it.
 const FRAME: [u8; 7] = [0x04, 0x22, 0x4d, 0x18, 0x60, 0x70, 0x73];
-/// A block length of 0.
+/// The end mark of an lz4 frame: a block length of 0.
 const END: [u8; 4] = [0; 4];
 /// Flag in a block's length: the block is not compressed.
 const STORED: u32 = 1 << 31;

@@ -7,7 +7,8 @@ use crate::format::HEAD_BYTES;
 const MAGIC: u32 = 0x184D_2A50;
 const PREFIX_BYTES: usize = 8;
 
-/// Makes a container of skippable frames. `closing` makes the end of a packed file, if it has one.
+/// Makes a container of skippable frames. `closing` makes the seek table of a packed file, if the
+/// format has one.
 pub const fn container(closing: Option<Closing>) -> Container {
     Container {
         header_bytes: PREFIX_BYTES + RECORD_BYTES,
@@ -21,7 +22,7 @@ pub const fn container(closing: Option<Closing>) -> Container {
     }
 }
 
-/// Returns the eight bytes before the skipped data.
+/// Returns the eight bytes before the skipped data: the magic number and the data's length.
 pub fn prefix(magic_number: u32, length: usize) -> [u8; PREFIX_BYTES] {
     let mut prefix = [0; PREFIX_BYTES];
     prefix[..4].copy_from_slice(&(MAGIC + magic_number).to_le_bytes());

@@ -9,7 +9,7 @@ use proptest::prelude::*;
 
 use super::*;
 
-/// Content of several kinds: none, one byte, runs, text, random.
+/// Returns test contents of several kinds: empty, one byte, runs, text and random bytes.
 fn contents() -> Vec<Vec<u8>> {
     let random: Vec<u8> = (0..200_000_u64)
         .map(|index| (index.wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(17) >> 23) as u8)
@@ -162,7 +162,7 @@ proptest! {
         }
     }
 
-    /// Hostile bodies yield the right length or `None`, without a panic.
+    /// Hostile bodies yield the expected length or `None`, without a panic.
     #[test]
     fn hostile_bodies_decode_to_the_right_length_or_fail(
         body in prop::collection::vec(any::<u8>(), 0..3000),

@@ -1,8 +1,8 @@
 //! `uuencode`: printable text only; each data frame is a section that `uudecode` decodes.
 //!
 //! Files become a third larger; this is the expanding algorithm of Zadok et al. (2001). Frame
-//! headers are lines in base64 before the section; `uudecode` skips everything before `begin`. Raw
-//! frames do not exist.
+//! headers are lines in base64 before the section; `uudecode` skips everything before `begin`.
+//! Content is never stored unencoded.
 
 use data_encoding::BASE64;
 

@@ -27,7 +27,7 @@ pub const SPEC: CodecSpec = CodecSpec {
 const FRAME_MAGIC: [u8; 4] = 0xFD2F_B528_u32.to_le_bytes();
 /// Frame header descriptor: one segment, content size of four bytes, no checksum, no dictionary.
 const DESCRIPTOR: u8 = 0b1010_0000;
-/// The largest block of a frame.
+/// Maximum size of a block in a zstd frame.
 const BLOCK_BYTES_MAX: usize = 128 << 10;
 /// The number of the skippable frame with a seek table, and the magic number at its end.
 const SEEK_TABLE_NUMBER: u32 = 0xE;
@@ -51,7 +51,7 @@ fn encode(content: &[u8], level: i32) -> Result<Vec<u8>, CodecError> {
     })
 }
 
-/// Makes a frame of raw blocks.
+/// Makes a zstd frame of raw (uncompressed) blocks.
 fn store(content: &[u8]) -> Vec<u8> {
     let mut body = Vec::with_capacity(content.len() + 3 * (content.len() / BLOCK_BYTES_MAX) + 16);
     body.extend(FRAME_MAGIC);
@@ -68,7 +68,7 @@ fn store(content: &[u8]) -> Vec<u8> {
     body
 }
 
-/// Makes the header of a raw block: whether it is the last, type 0, length.
+/// Makes the header of a raw block: the flag of the last block, type 0, and the length.
 fn block_header(length: usize, is_last: bool) -> [u8; 3] {
     let header = (length as u32) << 3 | u32::from(is_last);
     let [low, middle, high, _] = header.to_le_bytes();

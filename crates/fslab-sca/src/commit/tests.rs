@@ -28,7 +28,7 @@ fn filled_with(byte: u8) -> Vec<u8> {
     vec![byte; CHUNKS as usize]
 }
 
-/// Blocks of the lower file.
+/// Returns the number of blocks allocated to the lower file.
 fn blocks(io: Io<'_>) -> u64 {
     io.lower.attr(io.request).unwrap().blocks
 }
@@ -37,7 +37,7 @@ fn blocks(io: Io<'_>) -> u64 {
 #[derive(Clone, Copy, Debug)]
 enum Event {
     Committed,
-    /// A checkpoint without a slot, as it is written for too many changed pages.
+    /// A checkpoint without a slot, as written when too many index pages are changed.
     Checkpointed,
     /// A commit whose slot could not be written.
     Refused,
@@ -51,14 +51,14 @@ fn happen(fs: &Refusing, io: Io<'_>, log: &mut Log, event: Event) {
         Event::Checkpointed => log.write_checkpoint(io).unwrap(),
         Event::Refused => {
             fs.refuse(0..HEAD_BYTES, Errno::IO, u64::MAX);
-            // The commit writes no slot if one leads to everything already.
+            // The commit writes no slot if a slot already leads to all writes.
             unless_gone(commit(&alone(log, io), false)).ok();
             fs.end();
         }
     }
 }
 
-/// A crash may tear the slot being written, so it must not be the one written last.
+/// A crash may tear the slot being written, so a commit must overwrite the older slot.
 #[test]
 fn a_commit_never_overwrites_the_latest_slot() {
     const LENGTH: u32 = 6;

@@ -1,4 +1,4 @@
-//! Copies and compares the contents of files: data as data, holes as holes.
+//! Copies and compares the contents of files, and preserves holes.
 
 use std::ffi::OsStr;
 use std::path::Path;
@@ -14,7 +14,7 @@ use crate::superblock::BEGINNING_BYTES;
 /// Bytes copied at a time: enough for several chunks to be encoded in parallel.
 const PIECE_BYTES: u64 = 4 << 20;
 
-/// An open file; `close` closes it.
+/// An open file. It is not closed on drop, but by `close`.
 struct Open<'a> {
     fs: &'a dyn FileSystem,
     request: &'a Request,
@@ -60,7 +60,7 @@ impl<'a> Open<'a> {
         Ok(())
     }
 
-    /// Returns the next data at or after `offset`; `None` if there is none.
+    /// Returns the offset of the next data at or after `offset`; `None` if there is none.
     fn next_data(&self, offset: u64) -> Result<Option<u64>> {
         match self.fs.lseek(self.request, self.ino, self.handle, offset, SeekTo::Data) {
             Ok(place) => Ok(Some(place)),
@@ -90,7 +90,7 @@ pub fn beginning(fs: &dyn FileSystem, request: &Request, ino: Ino) -> Result<Vec
     file.close(read)
 }
 
-/// Reads bytes of a file from an offset on.
+/// Opens a file and reads up to `at.1` bytes at offset `at.0`.
 pub fn piece(fs: &dyn FileSystem, request: &Request, ino: Ino, at: (u64, u64)) -> Result<Vec<u8>> {
     let file = Open::of(fs, request, ino)?;
     let read = file.read(at.0, at.1);

@@ -1,7 +1,7 @@
 //! Keeps the original's fslab xattrs in the encoded file, so that decoding restores them.
 //!
 //! An original that looks like a stored file may have the size xattr of another tree. The encoded
-//! file needs this xattr for itself. It keeps the original's value in another xattr, which the
+//! file needs this xattr for itself. So the original's value is kept in another xattr, which the
 //! mount hides.
 
 use fslab_vfs::{Ino, Result};
@@ -22,7 +22,8 @@ struct OwnXattrs {
     original: Fingerprint,
     /// The size xattr.
     mark: Option<Vec<u8>>,
-    /// The xattr in which the original keeps the xattrs of its own original.
+    /// The xattr with the xattrs of an even earlier original, if the original was itself made by
+    /// encoding.
     earlier: Option<Vec<u8>>,
 }
 
@@ -34,7 +35,8 @@ impl OwnXattrs {
         let mut record = KeptRecord {
             version: VERSION,
             flags,
-            // An xattr has at most 64 KiB, and one of that length does not fit into another.
+            // An xattr has at most 64 KiB. If it is that long, it does not fit into another xattr,
+            // and setting that one fails.
             mark_length: u16::try_from(mark.len()).unwrap_or(u16::MAX).into(),
             crc: 0.into(),
             size: self.original.size.into(),

@@ -2,14 +2,14 @@
 
 use parking_lot::Mutex;
 
-/// A number of separate threads. Threads of a pool are unsuitable. While such a thread waits for
-/// others to encode chunks, it would start the next file, and another within that, each with its
-/// own buffers.
+/// Number of threads of a conversion. They do not belong to a thread pool. A pool thread that waits
+/// for encoded chunks would start the next file, and within that another, each with its own
+/// buffers.
 #[derive(Clone, Copy)]
 pub struct ThreadCount(pub usize);
 
 impl ThreadCount {
-    /// Applies `work` to each of several items.
+    /// Applies `work` to each item, in this number of threads.
     pub fn for_each<I: Send>(self, items: Vec<I>, work: &(impl Fn(I) + Sync)) {
         let helpers = self.0.min(items.len()).saturating_sub(1);
         let waiting = Mutex::new(items.into_iter());

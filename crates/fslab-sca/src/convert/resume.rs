@@ -1,5 +1,5 @@
-//! Handles the leftovers of interrupted runs: copies that lack names of their originals, and
-//! originals under temporary names.
+//! Handles the leftovers of interrupted runs: copies that have not received all names of their
+//! originals, and originals under temporary names.
 //!
 //! Invariant: no name or xattr that a user of the tree can set turns two files into one or removes
 //! the only copy of data. Root converts the trees of users, who can set both.
@@ -14,8 +14,9 @@ use fslab_vfs::{Attr, Errno, FileKind, FileSystem, Ino, Request, Result, XattrMo
 use super::{Conversion, Direction, Kept, Why, contents, copy_name, is_copy_name};
 use crate::lower::is_absence;
 
-/// Set on a copy that lacks names of its original: the inode number of the original, in 8 bytes,
-/// little-endian. Only a privileged process can set this xattr.
+/// Name of the xattr that marks a copy which has not received all names of its original. The value
+/// is the inode number of the original, in 8 bytes, little-endian. Only a privileged process can
+/// set this xattr.
 const TRUSTED_NAME: &str = "trusted.fslab.convert";
 
 /// The name of this xattr if an ordinary user runs the conversion.
@@ -26,7 +27,7 @@ pub fn is_mark(name: &OsStr) -> bool {
     name == TRUSTED_NAME || name == USER_NAME
 }
 
-/// The xattr that marks copies which lack names of their originals.
+/// The kind of xattr that marks copies which have not received all names of their originals.
 #[derive(Clone, Copy, Debug)]
 pub enum Marking {
     /// An xattr that users of the tree can't set.
@@ -65,7 +66,7 @@ impl Marking {
     }
 }
 
-/// A copy that is marked because it lacks names of its original.
+/// A marked copy, which has not received all names of its original.
 pub struct Unfinished {
     copy: Ino,
     /// One of its names.
@@ -104,7 +105,7 @@ impl Conversion {
         match self.lower.getxattr(&self.request, attr.ino, self.marking.name()) {
             Ok(value) => Ok(value.try_into().ok().map(|bytes| Ino(u64::from_le_bytes(bytes)))),
             Err(error) if is_absence(error.errno()) => Ok(None),
-            // No run of this user can have read the file or made it.
+            // This user can't read the file, so it is not a copy that a run of this user made.
             Err(error) if error.errno() == Errno::ACCESS => Ok(None),
             Err(error) => Err(error),
         }
@@ -168,7 +169,8 @@ impl Conversion {
         if !fits {
             return Ok(false);
         }
-        // A process that still has it open for writing may not have the right to open it now.
+        // Permissions do not exclude writers: a process may still have the copy open for writing.
+        // The lease detects this.
         match self.lease(&made).and_then(|_lease| self.compare(attr, copy, &|_, _| {})) {
             Ok(()) => Ok(true),
             Err(Why::InUse | Why::Changed | Why::Differs { .. }) => Ok(false),
@@ -176,7 +178,7 @@ impl Conversion {
         }
     }
 
-    /// Whether a file has the form that this run makes.
+    /// Whether a file has the form that this run makes, stored or plain.
     fn is_as_made(&self, made: &Attr) -> Kept<bool> {
         match self.is_stored(made) {
             Ok(is_stored) => Ok(is_stored == (self.direction == Direction::Encode)),
@@ -196,7 +198,7 @@ impl Conversion {
 
     /// Removes a temporary name left by an interrupted run. It leads to a copy that never had
     /// another name, or to an original. An original may have been written to after its name was
-    /// given to the copy. So it is removed only if another file in its directory has the same
+    /// given to the copy. So the name is removed only if another file in the directory has the same
     /// content.
     ///
     /// The temporary name contains the inode number of the original, which has its own name in the
@@ -219,8 +221,8 @@ impl Conversion {
         Ok(self.remove_if(directory, name, ino)?)
     }
 
-    /// Whether one of these files equals another in content and attributes; each may be plain or
-    /// stored.
+    /// Whether one of `files` has the content and attributes of the file of `attr`. Each file may
+    /// be plain or stored.
     fn is_among(&self, attr: &Attr, files: &[(OsString, Attr)]) -> Kept<bool> {
         let (_lease, xattrs) = (self.lease(attr)?, self.kept_xattrs(attr.ino)?);
         for (name, other) in files {

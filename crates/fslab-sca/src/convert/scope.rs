@@ -31,21 +31,21 @@ use crate::size_xattr::{self, Mark, Tree};
 use crate::superblock;
 use crate::tools::Tool;
 
-/// How to distinguish stored files from files that only look like them.
+/// A rule that distinguishes stored files from files that only look like them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Rule {
-    /// By their form, except files with a foreign mark.
+    /// Files that look like stored files are stored files, except those marked as foreign.
     Form,
-    /// By the key of the unfinished run that encoded them.
+    /// Stored files are those whose id is sealed with the key of the unfinished run.
     Key(u64),
     /// No file is a stored file.
     Plain,
-    /// No record can be kept in this tree.
+    /// The tree can't have the xattrs that record which files are stored files.
     Unrecorded,
 }
 
 impl Rule {
-    /// Whether a file that starts like a stored file with this id belongs to the tree.
+    /// Whether a file that looks like a stored file with this id is a stored file of the tree.
     pub fn admits(self, file_id: u64, is_foreign: bool) -> bool {
         !is_foreign
             && match self {
@@ -101,7 +101,7 @@ impl Scope {
         }
     }
 
-    /// Begins or resumes an encoding run; a new run uses the key.
+    /// Begins or resumes an encoding run; a new run uses `key`.
     pub fn begin_encoding(
         &mut self,
         lower: &dyn FileSystem,
@@ -173,14 +173,16 @@ fn set_run(lower: &dyn FileSystem, request: &Request, (key, marked): (u64, bool)
     size_xattr::sync_root(lower, request)
 }
 
-/// Whether a mount would recognise bytes as a stored file, of this version or a later one.
+/// Whether a mount would recognise a file with this beginning as a stored file, of this version or
+/// a later one.
 pub fn looks_stored(beginning: &[u8]) -> bool {
     superblock::identify(beginning).is_some() || superblock::is_newer(beginning)
 }
 
 impl Conversion {
     /// Whether a lower file is a stored file of this tree. Returns an error if its head is damaged
-    /// or of a later version. Such a file is not plain, and a copy could no longer be recognised.
+    /// or of a later version. Such a file must not be treated as plain, because its copy could no
+    /// longer be recognised.
     pub(super) fn is_stored(&self, attr: &Attr) -> Kept<bool> {
         if self.scope.rule == Rule::Plain {
             return Ok(false);
@@ -248,7 +250,10 @@ impl Conversion {
     pub(super) fn note_all_marked(&self) -> Result<()> {
         let files = self.lookalikes.load(Ordering::Relaxed);
         if files > 0 {
-            tracing::warn!(files, "stored files of other trees are encoded again, as content");
+            tracing::warn!(
+                files,
+                "some files are stored files of other trees; they are encoded as content"
+            );
         }
         match (self.scope.rule, self.direction) {
             (Rule::Key(key), Direction::Encode) if !self.scope.is_marked => {

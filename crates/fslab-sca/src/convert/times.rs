@@ -1,5 +1,5 @@
-//! Restores the times of directories at the end of a conversion, because each changed name alters
-//! them.
+//! Restores the times of directories after a conversion, which changes them by creating and
+//! renaming files.
 //!
 //! The times are saved durably in an xattr of the directory before its first change, so a resumed
 //! run restores them too. Without xattrs, an interrupted run loses them. An ordinary user can't set

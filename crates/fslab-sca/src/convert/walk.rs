@@ -17,7 +17,7 @@ use super::{Conversion, Copy, Kept, Outcome, Place, Why, copy_name, is_copy_name
 pub struct Survey {
     /// Files with several names, by inode.
     groups: HashMap<Ino, Vec<PathBuf>>,
-    /// Copies that lack names of their originals, by the inode of the original.
+    /// Copies that have not received all names of their originals, by the inode of the original.
     unfinished: HashMap<Ino, Unfinished>,
 }
 
@@ -37,7 +37,7 @@ impl Conversion {
         for (ino, paths) in late {
             self.group(ino, &paths, survey.unfinished.remove(&ino), tell);
         }
-        // Their originals no longer exist, so the copies have all their names.
+        // The originals of these copies no longer exist, so no name is missing.
         survey.unfinished.values().try_for_each(|found| self.forget_origin(found))
     }
 
@@ -185,7 +185,7 @@ impl Conversion {
         tell(&paths[0], &outcome);
     }
 
-    /// Restores the saved times of the directory of a path.
+    /// Restores the saved times of the directory that contains the file of a path.
     fn restore_times_around(&self, path: &Path) -> Result<()> {
         let (parent, found) = self.find(path)?;
         self.lower.forget(found, 1);
@@ -253,7 +253,7 @@ impl Conversion {
     }
 
     /// Gives a copy every name that the original still has. The original keeps a temporary name
-    /// until the end: no other file may get its inode number while the copy has it recorded.
+    /// until the end: no other file may get its inode number while the copy's xattr contains it.
     fn other_names(
         &self,
         attr: &Attr,
@@ -333,7 +333,8 @@ impl Conversion {
         named
     }
 
-    /// Looks up the directory and the file of a path, once each.
+    /// Looks up the directory and the file of a path. The caller must release one lookup of each,
+    /// except of the root.
     pub(super) fn find(&self, path: &Path) -> Result<(Ino, Ino)> {
         let mut parent = Ino::ROOT;
         let mut components = path.iter().peekable();

@@ -22,7 +22,7 @@ fn expected() -> Vec<u8> {
     (0..CHUNKS).map(byte_of).collect()
 }
 
-/// A file that was written twice and synced.
+/// Runs `test` on a file that was written twice and synced.
 fn with_file(test: impl FnOnce(&Refusing, Io<'_>, Log)) {
     let fs = Arc::new(Refusing::default());
     let lower = file_in(fs.clone());
@@ -74,8 +74,8 @@ fn content_survives_a_damaged_checkpoint_after_a_move() {
     });
 }
 
-/// The first moved frames may die before the move ends, like everything before its border. If they
-/// were joined, there would be no header where the gaps of the move end.
+/// The first moved frames may die before the move ends, like everything before its border. If both
+/// were joined, there would be no header at the border, where the gaps of the move end.
 #[test]
 fn moved_frames_are_not_joined_with_frames_before_the_border() {
     with_file(|_, io, mut log| {

@@ -1,4 +1,4 @@
-//! Compares the index with a map; the pages are stored in a vector.
+//! Tests that the index behaves like a map. Its pages are stored in a vector.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -8,7 +8,7 @@ use proptest::prelude::*;
 
 use super::*;
 
-/// Pages by number, which is their offset.
+/// A disk of pages in memory. The offset of a page is its number.
 #[derive(Default)]
 struct Disk {
     pages: RefCell<Vec<Vec<u8>>>,

@@ -1,4 +1,4 @@
-//! Bytes past the end when the next frame is written.
+//! Tests of bytes after the last frame, at the time when the next frame is written.
 
 use std::sync::Arc;
 
@@ -30,7 +30,8 @@ fn leftovers_of_a_failed_write_do_not_count_as_frames() {
     let left = io.lower.length(io.request).unwrap();
     assert!(left > log.end() + 2 * CHUNK, "nothing is left");
     put(&mut log, io, (1, 9));
-    // As after the daemon was killed: no checkpoint covers the leftover.
+    // Opens the file as after a kill of the daemon: no checkpoint covers the bytes of the failed
+    // write.
     let found = reopened(io);
     assert_eq!(found.size(), 2 * CHUNK);
     assert_eq!(content(&found, io, 2), [1, 9]);
@@ -52,7 +53,7 @@ fn a_frame_shorter_than_the_seek_table_replaces_all_of_it() {
     assert_eq!(io.lower.length(io.request).unwrap(), log.end());
 }
 
-/// The old content begins at the limit.
+/// The old content of the file begins at the limit, and a packed copy must not overwrite it.
 #[test]
 fn a_packed_copy_stays_before_its_limit() {
     let lower = file_in(Arc::new(Refusing::default()));

@@ -14,7 +14,7 @@ use crate::testing::logs::{
 };
 
 const CHUNKS: u64 = 64;
-/// Number of times everything is written: the gaps must have room for a copy.
+/// Number of times all chunks are written, so that the gaps have room for a copy.
 const ROUNDS: u64 = 5;
 
 /// Makes the file begin with a gap, as after a move.
@@ -25,7 +25,7 @@ fn with_a_gap(log: &mut Log, io: Io<'_>) {
     assert!(end_move(&file, &moving).unwrap());
 }
 
-/// Makes the file begin with several gaps, like one of more than 2 GiB. The first gap is shorter
+/// Makes the file begin with several gaps, like a file of more than 2 GiB. The first gap is shorter
 /// than the live content.
 fn with_two_gaps(log: &mut Log, io: Io<'_>) {
     with_a_gap(log, io);
@@ -39,7 +39,8 @@ fn with_two_gaps(log: &mut Log, io: Io<'_>) {
     assert_eq!(log.leading_gaps(io).unwrap().len(), 2);
 }
 
-/// A file of several rounds whose packing failed at the write that shortens the gap.
+/// Writes all chunks several times and packs the file, but the write that shortens the first gap
+/// fails. Returns the expected content.
 fn with_failed_cut(
     log: &mut Log,
     io: Io<'_>,
@@ -58,8 +59,8 @@ fn with_failed_cut(
     expected
 }
 
-/// Before its old content is cut off, a packed file can still be found in its old state by its
-/// frames. Data written then would be cut off with the old content.
+/// Until the old content of a packed file is cut off, a walk over the frames still finds it. Data
+/// appended to the old content would be cut off with it.
 #[test]
 fn write_after_a_failed_cut_survives_a_damaged_index() {
     let fs = Arc::new(Refusing::default());
@@ -80,7 +81,7 @@ fn write_after_a_failed_cut_survives_a_damaged_index() {
     let ino = client.lookup(Ino::ROOT, "file").unwrap().ino;
     let file = client.open(ino, OpenMode::READ_WRITE).unwrap();
     assert_eq!(file.read(0, 10).unwrap_err().errno(), Errno::IO);
-    // The byte was unreadable only once.
+    // The byte is restored, as if it had been unreadable only once.
     put_byte(byte);
     file.write_all(3 * CHUNK, &[200; CHUNK as usize]).unwrap();
     file.close().unwrap();
@@ -88,8 +89,8 @@ fn write_after_a_failed_cut_survives_a_damaged_index() {
     assert_eq!(content(&reopened(io), io, CHUNKS), expected);
 }
 
-/// The slot leads to packed frames in the former gaps. These must never be emptied again, whatever
-/// fails later.
+/// The slot leads to packed frames in the former gaps. These former gaps must never be emptied
+/// again, whatever fails later.
 #[test]
 fn failed_cut_after_packing_loses_no_packed_frames() {
     let fs = Arc::new(Refusing::default());

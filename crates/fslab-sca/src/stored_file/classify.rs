@@ -11,7 +11,8 @@ use crate::log::Log;
 use crate::size_xattr::{Clean, Mark};
 use crate::{recovery, superblock};
 
-/// Returns the kind of a file from its mark and its beginning, and whether the mark is trusted.
+/// Returns the kind of a file according to its size xattr and its first bytes, and whether the
+/// xattr is trusted.
 pub fn classify(io: Io<'_>, found: Option<Mark>) -> Result<(Kind, MarkState, bool)> {
     let mark = MarkState::from(found.as_ref());
     let length = io.lower.length(io.request)?;
@@ -39,10 +40,10 @@ pub fn classify(io: Io<'_>, found: Option<Mark>) -> Result<(Kind, MarkState, boo
     classify_unknown(io, found, &beginning, length).map(|kind| (kind, mark, false))
 }
 
-/// Judges incomplete content at the end of a file without a mark. A crash may leave such content;
-/// it is left out like any write that was not synced. If no session of the tree ended in a crash,
-/// it is damage: the file was copied without its xattrs, or lost them. Tools can't distinguish the
-/// two cases, and refuse the file.
+/// Decides whether to accept incomplete content at the end of a file without a valid size xattr. A
+/// crash may leave such content; it is left out like any write that was not synced. If no session
+/// of the tree ended in a crash, the content is damaged: the file was copied without its xattrs, or
+/// lost them. Tools can't distinguish the two cases, and refuse the file.
 fn judge_torn_end(io: Io<'_>, log: &Log) -> Result<()> {
     let Settings { session, size_xattr, may_leave_out, .. } = io.settings;
     if !may_leave_out || *size_xattr && session.had_no_crash() {
@@ -53,8 +54,8 @@ fn judge_torn_end(io: Io<'_>, log: &Log) -> Result<()> {
     Ok(())
 }
 
-/// Classifies a file without a head. If a crash may have lost writes, a head of zeros was never
-/// written. Otherwise the head was lost later, or the file is foreign.
+/// Classifies a file without a head. If a crash may have lost writes, a head of zeros means that
+/// the head was never written. Otherwise the head was lost later, or the file is foreign.
 fn classify_unknown(
     io: Io<'_>,
     found: Option<Mark>,
@@ -64,7 +65,7 @@ fn classify_unknown(
     const SECTOR_BYTES: usize = 512;
     let is_blank = beginning.iter().take(SECTOR_BYTES).all(|byte| *byte == 0);
     let holds = |clean: &Clean| clean.durable || clean.holds(length, &io.settings.session);
-    // A trusted or durable mark was written only after the head.
+    // A trusted or durable size xattr was written only after the head.
     if matches!(&found, Some(Mark::Clean(clean)) if holds(clean)) {
         return Err(io.damaged(0, "a missing head, although the file was closed cleanly"));
     }

@@ -18,7 +18,7 @@ const CHECK_EVERY: Duration = Duration::from_millis(50);
 
 impl StoredFile {
     /// Runs `work`. If it fails and the index is damaged, rebuilds the index from the frames and
-    /// runs it again. An operation that fails at the index has changed nothing.
+    /// runs it again. An operation that failed because of the index has changed nothing.
     pub(super) fn healing<T>(
         &self,
         request: &Request,
@@ -39,8 +39,8 @@ impl StoredFile {
     /// # Errors
     /// Errors of reading the lower file; `EINTR` if the caller no longer waits.
     fn heal(&self, request: &Request) -> Result<bool> {
-        // The turn is held, because frames that are freed or moved during the walk would seem
-        // damaged.
+        // The maintenance lock is held, because frames that are freed or moved during the walk
+        // would seem damaged.
         let _turn = self.turn_of(request)?;
         let state = self.state.read();
         let Some(log) = state.to_be_healed() else {
@@ -63,12 +63,13 @@ impl StoredFile {
         Ok(healed?.is_some())
     }
 
-    /// Ends a search and replaces the log by the one found. Returns `None` if frames are missing.
+    /// Ends a search and replaces the log by the one that it found. Returns `None` if frames are
+    /// missing.
     fn take_over(&self, search: Search<'_>) -> Result<Option<()>> {
         let (io, identity) = (search.io(), *search.identity());
         let mut state = self.state.write();
         if !state.is_stored_as(&identity) {
-            // The file was emptied meanwhile, which needs no index.
+            // The file was emptied meanwhile, so it needs no index.
             return Ok(Some(()));
         }
         let Kind::Stored(log) = &mut state.kind else { return Ok(None) };
@@ -77,7 +78,7 @@ impl StoredFile {
         Ok(found.map(|found| **log = found))
     }
 
-    /// Waits for the turn, until the caller cancels.
+    /// Waits for the maintenance lock, or until the caller cancels.
     fn turn_of(&self, request: &Request) -> Result<MutexGuard<'_, ()>> {
         loop {
             if let Some(turn) = self.maintenance.try_lock_for(CHECK_EVERY) {

@@ -30,10 +30,10 @@ impl From<Option<&Mark>> for MarkState {
 }
 
 impl StoredFile {
-    /// Voids the mark now if the file is open for writing. Later this may be impossible, because
-    /// the user who opened the file may lose the right to set xattrs.
+    /// Invalidates the size xattr now if the file is open for writing. Later this may be
+    /// impossible, because the user who opened the file may lose the right to set xattrs.
     pub fn expect_other_rights(&self, request: &Request) -> Result<()> {
-        // The file may have been emptied and still have its old mark.
+        // The file may have been emptied and still have its foreign mark.
         if self.state.read().is_writable {
             self.void_foreign_mark(request)?;
         }
@@ -47,8 +47,8 @@ impl StoredFile {
         }
     }
 
-    /// Durably voids the mark of an emptied foreign file, because it would be trusted at any
-    /// length.
+    /// Durably replaces the foreign mark of an emptied file, because a foreign mark is trusted at
+    /// any length.
     pub(super) fn void_foreign_mark(&self, request: &Request) -> Result<()> {
         let is_foreign =
             |state: &State| matches!(state.kind, Kind::Empty) && state.mark == MarkState::Foreign;
@@ -71,7 +71,7 @@ impl StoredFile {
 }
 
 impl State {
-    /// Whether a stored file in use was changed since it got its mark.
+    /// Whether a stored file in use was changed since its size xattr was written.
     pub(super) fn was_changed(&self) -> bool {
         let Kind::Stored(log) = &self.kind else { return false };
         let is_marked = self.mark != MarkState::Void;
@@ -87,16 +87,17 @@ impl State {
         let mark = clean_mark(Io::new(&self.lower, request, settings), log);
         match size_xattr::write(&*self.lower.fs, request, self.lower.ino, &mark) {
             Ok(()) => (self.mark, self.is_believed) = (MarkState::Given, true),
-            // The previous mark is void, so the size is determined from the frames.
+            // The old value was invalidated before, so the size is determined from the frames.
             Err(error) => tracing::debug!(%error, "can't keep a size in an xattr"),
         }
     }
 
-    /// Voids the size mark, if there is a valid one. If that fails, the file must not be changed.
+    /// Invalidates the size xattr, if it contains a size. If that fails, the file must not be
+    /// changed.
     ///
-    /// A size mark is trusted only for a file of the length that it records. So appended data
-    /// invalidates the mark even if a crash restores it. A foreign mark is trusted at any length
-    /// (see [`StoredFile::void_foreign_mark`]).
+    /// A size is trusted only for a stored file of the length that the xattr records. So appended
+    /// data invalidates the xattr even if a crash restores its old value. A foreign mark is trusted
+    /// at any length (see [`StoredFile::void_foreign_mark`]).
     pub(super) fn void_mark(&mut self, request: &Request) -> Result<()> {
         if self.mark == MarkState::Given {
             size_xattr::write(&*self.lower.fs, request, self.lower.ino, &Mark::Dirty)?;

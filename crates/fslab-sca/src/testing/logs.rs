@@ -18,7 +18,7 @@ use crate::lower::LowerFile;
 use crate::pre_encode::PreEncoded;
 use crate::{codec, recovery, superblock};
 
-/// Bytes of a chunk.
+/// Chunk size in bytes.
 pub const CHUNK: u64 = 4096;
 
 /// Identity of a file with raw chunks.
@@ -48,7 +48,7 @@ impl Refusing {
         *self.refused.lock() = Some(Refused { offsets, errno, times, is_written: false });
     }
 
-    /// Performs the next write, but returns an error and refuses to truncate it.
+    /// Performs the next write but returns an error for it, and refuses to truncate the file.
     pub fn answer_wrongly(&self, offsets: Range<u64>, errno: Errno) {
         *self.refused.lock() = Some(Refused { offsets, errno, times: 1, is_written: true });
     }
@@ -151,7 +151,7 @@ pub fn sync(log: &mut Log, io: Io<'_>) {
     unless_gone(commit(&alone(log, io), false)).unwrap();
 }
 
-/// Fills a chunk with a byte.
+/// Fills a chunk with one byte value.
 pub fn put(log: &mut Log, io: Io<'_>, (chunk, byte): (u64, u8)) {
     let bytes = vec![byte; CHUNK as usize];
     let whole = (chunk * CHUNK, bytes.as_slice());
@@ -159,7 +159,7 @@ pub fn put(log: &mut Log, io: Io<'_>, (chunk, byte): (u64, u8)) {
     log.write(io, whole, &mut PreEncoded::default(), WriteOptions::default()).unwrap();
 }
 
-/// Returns the bytes that fill the first chunks.
+/// Returns the byte values that fill the first chunks.
 pub fn content(log: &Log, io: Io<'_>, chunks: u64) -> Vec<u8> {
     let first = |chunk| {
         let mut bytes = vec![0; CHUNK as usize];

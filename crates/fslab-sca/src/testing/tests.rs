@@ -44,7 +44,7 @@ fn sealing_makes_damaged_slots_valid() {
     assert_eq!(superblock::slots(&identity, &file).len(), 2);
 }
 
-/// The sequences of several gaps exceed the largest number.
+/// The sequence numbers of several gaps together exceed the largest number.
 #[test]
 fn gaps_with_overflowing_sequence_numbers_are_refused() {
     let codec = CODECS.iter().find(|codec| codec.name == "copy").unwrap();
@@ -63,7 +63,8 @@ fn gaps_with_overflowing_sequence_numbers_are_refused() {
     check_all(&[&[how][..], &file].concat());
 }
 
-/// A frame of a few kilobytes that unpacks to much more than the length in its header is damaged.
+/// A frame of a few kilobytes that decodes to much more than the length in its header must count as
+/// damaged.
 #[test]
 fn decompression_bombs_are_refused() {
     let zeros = vec![0; 64 << 20];
@@ -184,7 +185,8 @@ fn a_checkpoint_in_the_head_is_refused() {
     assert!(below.begins_with(&[1; 4096]));
 }
 
-/// Without slots, each frame needs its own index page. The memory for these must be bounded.
+/// Without slots, the walk needs an index page for each frame. The memory for these pages must be
+/// bounded.
 #[test]
 fn a_walk_over_frames_far_apart_keeps_a_bounded_index() {
     let below = crafted(|log, io| {
@@ -298,7 +300,7 @@ fn random_damage_to_real_files_passes() {
     }
 }
 
-/// Regressions that the test above once found.
+/// Inputs for which the test above once failed.
 #[test]
 fn seeds_of_earlier_damage_failures_pass() {
     // A slot with another number than its checkpoint hid the data that was written after recovery.

@@ -26,8 +26,8 @@ impl Tool {
         self.check_and_report(depth, &|_share| {})
     }
 
-    /// Like [`Self::check`]. `report_share` receives the checked share of the content, from 0 to 1,
-    /// on several threads.
+    /// Checks like [`Self::check`]. Several threads call `report_share` with the checked share of
+    /// the content, from 0 to 1.
     ///
     /// # Errors
     /// As for [`Self::check`].

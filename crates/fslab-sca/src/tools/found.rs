@@ -18,7 +18,7 @@ use crate::superblock;
 /// Bytes searched for a frame at a time.
 const WINDOW_BYTES: usize = 256 << 10;
 
-/// A message that a check also uses for the rest of a file.
+/// The message for unknown bytes after the last frame. [`Tool::check`] uses it too.
 pub(super) const NO_FRAME: &str = "bytes that are not a frame, up to the end of the file";
 const LEFT_OUT: &str = "incomplete frames after the last checkpoint: their content is missing \
                         or has an older version";
@@ -28,7 +28,8 @@ const CUT_SHORT: &str = "the last frames are missing or were changed after the f
 /// A stored file and its missing parts.
 pub struct Found {
     pub log: Log,
-    /// The logical size; that in the mark, if the mark describes other frames than were found.
+    /// The logical size. If the size xattr describes other frames than were found, it is the size
+    /// in the xattr.
     pub size: u64,
     pub missing: Vec<Finding>,
 }
@@ -44,7 +45,7 @@ impl Tool {
         self.open_log(None).and_then(|log| self.judged(log))
     }
 
-    /// Like [`Self::found`], but without slots and index.
+    /// Finds the frames like [`Self::found`], but without slots and index.
     pub(super) fn found_by_frames(&self) -> Result<Found> {
         let log = recovery::by_frames(self.io(), self.identity, self.length)?;
         self.judged(log)
@@ -56,7 +57,7 @@ impl Tool {
         recovery::open(io, self.identity, &beginning, self.length, mark)
     }
 
-    /// Determines the missing parts of a file that was opened without a trusted mark.
+    /// Determines the missing parts of a file that was opened without a trusted size xattr.
     fn judged(&self, log: Log) -> Result<Found> {
         let mut missing = Vec::new();
         let mut tell = |offset, what: &str| missing.push(finding(offset, what));
@@ -76,16 +77,16 @@ impl Tool {
         Ok(Found { log, size, missing })
     }
 
-    /// Whether the data after the last frame may have been frames.
+    /// Whether the data after the last frame may be the remains of frames.
     fn has_rest(&self, log: &Log) -> Result<bool> {
         // If a crash followed packing, the data there is superseded content.
         let Behind::Unknown(rest) = log.journal.behind() else { return Ok(false) };
         Ok(!is_zero(self.io(), rest)?)
     }
 
-    /// Whether the mark describes other frames than were found. A mark for another length is older
-    /// than the file's last change. But a file never loses the frames that it had when the mark was
-    /// set.
+    /// Whether the size xattr describes other frames than were found. An xattr for another length
+    /// is older than the file's last change. But a file never loses the frames that it had when the
+    /// xattr was set.
     fn disagrees(&self, clean: &Clean, log: &Log) -> bool {
         let is_other = (clean.file_size, clean.sequence) != (log.size(), log.journal.sequence());
         is_other && (clean.stored_length == self.length || clean.sequence > log.journal.sequence())
@@ -115,7 +116,7 @@ impl Tool {
         Ok(found)
     }
 
-    /// Returns the first frame at or after an offset that is newer than all frames found so far.
+    /// Returns the first frame at or after `from` that is newer than all frames found so far.
     fn next_frame(&self, from: u64, log: &Log) -> Result<Option<Frame>> {
         let header_bytes = self.identity.header_bytes();
         let mut start = from;

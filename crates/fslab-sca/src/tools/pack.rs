@@ -19,9 +19,9 @@ use crate::{options, size_xattr, superblock};
 pub struct PackedFile {
     /// Outcome of packing.
     pub outcome: Packed,
-    /// Space that it took before, in bytes.
+    /// Space that the file took before, in bytes.
     pub before_bytes: u64,
-    /// Space that it takes now, in bytes.
+    /// Space that the file takes now, in bytes.
     pub after_bytes: u64,
 }
 
@@ -38,7 +38,7 @@ pub fn pack(path: &Path, progress: &dyn Fn(u64)) -> Result<PackedFile> {
     let request = own_request();
     let identity = identify(&fs, &request, (ino, handle)).map_err(failed)?;
     let identity = identity.ok_or_else(|| Error::NoStoredFile { path: path.to_owned() })?;
-    // A file without a mark may belong to a mount that does not keep marks.
+    // A file without a size xattr may belong to a mount that does not keep sizes.
     let has_mark = size_xattr::read(&*fs, &request, ino).map_err(failed)?.is_some();
     let settings = options::of_packing(identity.codec, has_mark).map_err(failed)?;
     let whole_path = path.canonicalize().map_err(|error| failed(error.into()))?;

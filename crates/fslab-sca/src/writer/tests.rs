@@ -24,10 +24,10 @@ fn a_change_takes_effect_whose_checkpoint_can_not_be_written() {
     let write = |log: &mut Log, offset: u64, data: &[u8]| {
         log.write(io, (offset, data), &mut PreEncoded::default(), WriteOptions::default())
     };
-    // Keeps this chunk decoded.
+    // This write keeps the chunk decoded in memory.
     write(&mut log, border, b"old").unwrap();
     assert_eq!(log.map.changed_pages(), CHANGED_PAGES_MAX - 1);
-    // The frames are written at the end, and then the checkpoint.
+    // Only the write of the checkpoint fails, which follows the write of the frames.
     fs.refuse(log.end() + 1..u64::MAX, Errno::IO, 1);
     let written = write(&mut log, border - 4, b"pastnew");
     assert_eq!(fs.end(), 0, "no checkpoint was due");

@@ -1,4 +1,5 @@
-//! A directory of stored files can be used by one program at a time.
+//! Tests that only one program at a time can use a directory of stored files, and that tools report
+//! and repair damage.
 
 use fslab_vfs_testing::scratch;
 use std::path::Path;
@@ -37,7 +38,7 @@ fn second_mount_of_a_directory_or_its_subdirectory_is_refused() {
     refused(&top.path().join("middle"));
     refused(&inner);
     drop(mount("copy", &beside).unwrap());
-    // A mount around it shows the other files.
+    // A mount of the parent directory still shows the other files.
     let around = mount("copy", top.path()).unwrap();
     {
         let client = Client::new(&*around);
@@ -164,7 +165,7 @@ fn damaged_header_loses_only_its_chunk_and_is_reported() {
     }
 }
 
-/// A file that a layer over a directory has written and closed; the layer is unmounted.
+/// Writes and closes a file through a mount, unmounts it, and returns the path of the stored file.
 fn stored(layer: &str, directory: &Path, data: &[u8]) -> std::path::PathBuf {
     let fs = mount(layer, directory).unwrap();
     let client = Client::new(&*fs);
@@ -188,7 +189,7 @@ fn damage_header(path: &Path, chunk: usize) {
     std::fs::write(path, bytes).unwrap();
 }
 
-/// A damaged body is not taken for a torn write if the file was settled. An earlier version
+/// A damaged body is not taken for a torn write if the file was closed cleanly. An earlier version
 /// silently saved the chunk's old content instead.
 #[test]
 fn salvage_does_not_replace_a_damaged_chunk_with_old_content() {

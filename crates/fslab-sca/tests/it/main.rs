@@ -17,8 +17,8 @@ use fslab_vfs_testing::model::{ModelConfig, check_against_model};
 use fslab_vfs_testing::scratch;
 use tempfile::TempDir;
 
-/// Parses a layer as on a command line. Packing is off unless the text sets it. If a test remounts
-/// a directory, as after a kill, no thread of the earlier mount may still run.
+/// Parses a layer as on a command line. Packing is off unless the text sets it. A test that
+/// remounts a directory, as after a kill, must have no running thread of the earlier mount.
 fn layer(text: &str) -> LayerChoice {
     let is_ours = LAYERS.iter().any(|spec| text.split(':').next() == Some(spec.name));
     let given = match is_ours && !text.contains("pack") {

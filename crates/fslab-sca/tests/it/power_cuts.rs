@@ -1,4 +1,5 @@
-//! Power cuts in the lower file system at every event: all promised data is found afterwards.
+//! Tests of power cuts in the lower file system at every event: all guaranteed data is found
+//! afterwards.
 
 mod conversion;
 mod crash;

@@ -1,5 +1,5 @@
-//! Stored files: their form in the lower directory, and their content after kills, truncation and
-//! damage.
+//! Tests of stored files: their form in the lower directory, and their content after kills,
+//! truncation and damage.
 
 mod below;
 mod convert;
@@ -105,7 +105,7 @@ fn random_changes_survive(layer: &str, seed: u64) {
     for round in 0..60_u64 {
         change(&*fs, &mut expected, &mut number, round);
         if round % 3 == 0 {
-            // A kill: the layer gets no call.
+            // Simulates a kill: the old layer is not shut down.
             fs = below.mount(layer);
         }
         let found = read_file(&*fs, "file").unwrap();

@@ -1,4 +1,4 @@
-//! POSIX access control lists, as xattrs in the kernel's format, and their effect on mode bits.
+//! POSIX ACLs, as xattrs in the kernel's format, and their effect on mode bits.
 
 use fslab_vfs::Errno;
 use fslab_vfs::{Ino, OpenMode};
@@ -36,7 +36,7 @@ fn list(entries: &[(u16, u16, u32)]) -> Vec<u8> {
     bytes
 }
 
-/// user::rwx user:1000:rw- group::r-x mask::`mask` other::r--
+/// Returns the ACL `user::rwx user:1000:rw- group::r-x mask::MASK other::r--`.
 pub(super) fn named(mask: u16) -> Vec<u8> {
     list(&[
         (USER_OBJECT, 7, NO_ID),
@@ -51,7 +51,7 @@ fn plain(user: u16, group: u16, other: u16) -> Vec<u8> {
     list(&[(USER_OBJECT, user, NO_ID), (GROUP_OBJECT, group, NO_ID), (OTHER, other, NO_ID)])
 }
 
-/// Makes a directory with a default list, which new entries inherit.
+/// Makes a directory with a default ACL, which new entries inherit.
 fn handing_down(client: &Client<'_>, top: Ino, default: &[u8]) -> fslab_vfs::Result<Ino> {
     let directory = client.mkdir(top, "directory")?;
     client.setxattr(directory, DEFAULT, default)?;

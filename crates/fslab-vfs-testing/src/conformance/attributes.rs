@@ -78,7 +78,7 @@ fn times_before_1970_are_kept(client: &Client<'_>, top: Ino) -> Outcome {
 fn times_after_2038_are_kept(client: &Client<'_>, top: Ino) -> Outcome {
     let ino = client.file(top, "file", b"")?;
     set_times(client, ino, at(1 << 31, 7), at(4_102_444_800, 8))?;
-    // The year 2400. Years from 2446 on need more than the two extra bits of ext4.
+    // The year 2400. Years after 2445 need more than the two extra bits of ext4.
     set_times(client, ino, at(13_569_465_600, 0), at(13_569_465_600, 1))
 }
 

@@ -9,7 +9,7 @@ use fslab_vfs::{Errno, Error};
 /// The result of a case.
 pub type Outcome = Result<(), Stop>;
 
-/// Why a case stopped early.
+/// The reason why a case stopped early.
 #[derive(Clone, Debug)]
 pub enum Stop {
     /// A check failed.
@@ -19,7 +19,7 @@ pub enum Stop {
         /// The source location in the suite.
         place: String,
     },
-    /// The subject does not support the operation, which is not its fault.
+    /// The subject does not support the operation, and need not.
     Unsupported {
         /// The reason.
         reason: String,

@@ -1,4 +1,4 @@
-//! Many threads at once: no change is lost, and none happens twice.
+//! Tests with many concurrent threads: no change is lost, and none happens twice.
 
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -34,8 +34,8 @@ fn in_threads(work: impl Fn(usize) -> Outcome + Sync) -> Outcome {
     })
 }
 
-/// Runs the same operation in all threads and returns how often it succeeded. The others must fail
-/// with the errno.
+/// Runs the same operation in all threads and returns how often it succeeded. The other calls must
+/// fail with the errno `losers`.
 fn winners<T>(
     work: impl Fn(usize) -> Result<T> + Sync,
     losers: Errno,
@@ -272,7 +272,7 @@ fn lookups_and_forgets_balance(client: &Client<'_>, top: Ino) -> Outcome {
     Ok(())
 }
 
-/// Renames between two directories in opposite directions lock them in opposite order.
+/// Two renames between the same directories in opposite directions may lock them in opposite order.
 fn tree_operations_do_not_deadlock(client: &Client<'_>, top: Ino) -> Outcome {
     let (one, two) = (client.mkdir(top, "one")?, client.mkdir(top, "two")?);
     in_threads(|index| {

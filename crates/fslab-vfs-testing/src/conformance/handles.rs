@@ -210,15 +210,15 @@ fn held_inode_outlives_its_name_and_its_lookups(client: &Client<'_>, top: Ino) -
     let next = client.file(top, "file", b"next")?;
     let (held, links) = (client.contents(ino), client.attr(ino).map(|attr| attr.links));
     client.subject().let_go(ino);
-    ensure!(next != ino, "{ino:?} is another file while it is held");
+    ensure!(next != ino, "{ino:?} was reused while it was held");
     ensure_eq!(held?, b"held");
     ensure_eq!(links?, 0);
     ensure!(is_gone_soon(client, ino), "{ino:?} is still held");
     Ok(())
 }
 
-/// Whether an inode can't be held any more after a short time. A reader in the background may hold
-/// it a little longer than the caller.
+/// Whether `hold` fails for an inode within 20 seconds. A background reader may hold it a little
+/// longer than the caller.
 fn is_gone_soon(client: &Client<'_>, ino: Ino) -> bool {
     let deadline = Instant::now() + Duration::from_secs(20);
     while client.subject().hold(ino).is_ok() {

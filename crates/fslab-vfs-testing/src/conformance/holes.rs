@@ -1,6 +1,6 @@
 //! Sparse files: making and finding holes.
 //!
-//! Positions are multiples of 64 KiB, the largest common allocation unit. A file system may report
+//! Offsets are multiples of 64 KiB, the largest common allocation unit. A file system may report
 //! slightly more data than was written, and may report new zeros as data. It must never report
 //! written bytes as a hole.
 
@@ -27,7 +27,7 @@ cases! { "holes":
     unknown_mode_is_refused,
 }
 
-/// Makes a file with data in the given units, and a size in units.
+/// Makes a file of `size` units of [`UNIT`] bytes, with data only in `units`.
 fn sparse<'c>(
     client: &'c Client<'_>,
     top: Ino,
@@ -187,7 +187,7 @@ fn punched_range_is_a_hole(client: &Client<'_>, top: Ino) -> Outcome {
     Ok(())
 }
 
-/// Zeroes a range; not every file system can (tmpfs can't).
+/// Zeroes a range. Skips the case on file systems that can't do this, such as tmpfs.
 fn zero(file: &File<'_>, offset: u64, length: u64, keep: FallocateMode) -> Outcome {
     match file.fallocate(offset, length, FallocateMode::ZERO_RANGE | keep) {
         Err(error) if error.errno() == Errno::OPNOTSUPP => {

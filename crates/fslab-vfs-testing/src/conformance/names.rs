@@ -1,4 +1,4 @@
-//! Valid names, and when two names differ.
+//! Valid and invalid names, and the comparison of names byte by byte.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;

@@ -1,6 +1,6 @@
-//! Owners of new files, and when set-id bits are set, inherited and cleared.
+//! Owners of new files, and set-id bits: setting, inheriting and clearing them.
 //!
-//! A request here contains only the caller's first group, so no case depends on other groups.
+//! The requests contain only the caller's primary group, so no case depends on other groups.
 
 use fslab_vfs::{FallocateMode, Ino, OpenMode, SetAttr, WriteOptions};
 

@@ -1,5 +1,5 @@
-//! Which times an operation changes. Times are compared only with each other, because a mounted
-//! file system has its own clock.
+//! The times that each operation changes, and the times that it keeps. Times are compared only with
+//! each other, because a mounted file system has its own clock.
 
 use fslab_vfs::{Attr, Ino, OpenMode, SetAttr, SetTime, Timestamp};
 

@@ -57,7 +57,7 @@ fn default_list_is_inherited(client: &Client<'_>, top: Ino) -> Outcome {
     Ok(())
 }
 
-/// A client with an `O_PATH` descriptor keeps the file alive.
+/// A program with an `O_PATH` descriptor keeps the file alive after the last handle is released.
 fn looked_up_file_outlives_its_handle(client: &Client<'_>, top: Ino) -> Outcome {
     let (attr, file) = client.tmpfile(top, 0o600, OpenMode::empty())?;
     file.write_all(0, b"data")?;

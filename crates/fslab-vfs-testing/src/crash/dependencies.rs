@@ -1,4 +1,4 @@
-//! Which effects need which earlier effects to survive: the bounds that the model sets.
+//! Determines which earlier effects must survive if an effect survives, by the bounds in [`super`].
 
 use std::collections::HashMap;
 use std::ffi::OsString;
@@ -8,7 +8,7 @@ use fslab_vfs::Ino;
 
 use super::effect::{Binding, Change, Effect, Order, SECTOR_BYTES};
 
-/// For each effect, the earlier effects that it needs directly.
+/// Returns, for each effect, the earlier effects that it needs directly.
 pub(super) fn of(effects: &[Effect], order: Order) -> Vec<Vec<usize>> {
     let mut tracker = Tracker { order, ..Tracker::default() };
     effects.iter().enumerate().map(|(number, effect)| tracker.add(number, effect)).collect()

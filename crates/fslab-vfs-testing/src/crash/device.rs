@@ -20,7 +20,7 @@ pub struct CrashDevice {
 
 #[derive(Clone, Debug)]
 enum Event {
-    /// The sectors after a write.
+    /// A write or a discard, with the content of its sectors afterwards.
     Write {
         text: String,
         sectors: Vec<(u64, Arc<[u8]>)>,
@@ -125,7 +125,7 @@ impl DeviceState {
     /// Opens the device as it is after the power cut.
     ///
     /// # Errors
-    /// None with a valid log.
+    /// Only if the log is invalid.
     pub fn open(&self) -> Result<MemoryDevice> {
         let device = MemoryDevice::new(self.size);
         for (number, bytes) in &self.sectors {

@@ -6,10 +6,10 @@ use std::sync::Arc;
 
 use fslab_vfs::{Ino, Permissions, Timestamp};
 
-/// The unit of data that survives.
+/// Size of the unit of data that survives or is lost as a whole, in bytes.
 pub(super) const SECTOR_BYTES: u64 = 512;
 
-/// The unit in which ranges of a file are emptied.
+/// Size of the unit in which ranges of a file are emptied, in bytes.
 pub(super) const BLOCK_BYTES: u64 = 4096;
 
 /// The order in which unsynced effects become durable.
@@ -34,8 +34,8 @@ pub(super) struct Effect {
 pub(super) enum Change {
     /// Names that change atomically.
     Names(Vec<Binding>),
-    /// The file gets this size, and everything past it is removed. `written` if a write extended
-    /// it.
+    /// The file gets this size, and everything past it is removed. `written` is set if a write
+    /// extended it.
     Resize { ino: Ino, size: u64, written: bool },
     /// Whole blocks become empty.
     Clear { ino: Ino, range: Range<u64> },

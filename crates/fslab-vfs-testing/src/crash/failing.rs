@@ -9,21 +9,22 @@ use parking_lot::Mutex;
 use super::history::{are_bytes_of, is_size_of};
 use super::overtaking::{Bug, Call, Verdict};
 
-/// The failing calls, counted from the first one that changes something.
+/// Selects the failing calls. Only calls that change something are counted.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Failure {
-    /// `None` is a disk that reports success without doing anything: a planted bug.
+    /// The error of the failing calls. With `None`, they return success without being performed,
+    /// which is a planted bug.
     pub errno: Option<Errno>,
-    /// The number of the first failing call, from 0.
+    /// The number of the first failing call, counted from 0.
     pub first: u64,
-    /// What happens after it.
+    /// The behaviour after the first failure.
     pub then: Then,
 }
 
 /// The behaviour after the first failure.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Then {
-    /// The script ends with the step that failed, and so does the engine, as if killed.
+    /// The script stops after the failed step, and the code under test is abandoned, as if killed.
     Ends,
     /// The script continues, and nothing else fails.
     Heals,
@@ -109,12 +110,12 @@ fn change(call: &Call<'_>) -> Option<&'static str> {
 /// The contents that a file may have after failed changes.
 #[derive(Clone, Debug)]
 pub struct Allowed {
-    /// Each byte must have the value of one of these.
+    /// Each byte of the file must be equal to the byte at the same offset of one of these.
     versions: Vec<Vec<u8>>,
 }
 
 impl Allowed {
-    /// Only these contents.
+    /// Allows only these contents.
     #[must_use]
     pub fn of(contents: Vec<u8>) -> Self {
         Self { versions: vec![contents] }
@@ -154,8 +155,9 @@ impl Allowed {
     }
 }
 
-/// Makes each call of a script fail in turn: `run` gets the number of the failing call, and returns
-/// the kind of that call, if there is one, and the problems. Returns both for each call.
+/// Makes each call of a script fail in turn: `run` gets the number of the failing call. It returns
+/// the kind of that call, or `None` if the script has fewer calls, and the problems found. Returns
+/// kind and problems for each call.
 pub fn sweep(
     run: impl Fn(u64) -> (Option<&'static str>, Vec<String>),
 ) -> Vec<(&'static str, Vec<String>)> {

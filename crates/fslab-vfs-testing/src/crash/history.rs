@@ -1,8 +1,9 @@
-//! The promises of a script: the versions of something, and when each of them was durable.
+//! The expected results of a script: the versions of a file or another item, and when each of them
+//! became durable.
 //!
 //! Positions are those of a [`super::CrashFs`]: the number of events so far.
 
-/// The versions of something during a script, such as a file's bytes, its time, or all names.
+/// The versions of an item during a script, such as a file's bytes, its time, or all names.
 #[derive(Debug, Clone)]
 pub struct History<T> {
     /// The versions, each with the position at which the change to it began.
@@ -42,8 +43,8 @@ impl<T> History<T> {
         self.synced.push((position, self.completed));
     }
 
-    /// Marks the last completed version as synced: without a crash, every successful change is
-    /// valid.
+    /// Treats the last completed version as synced, for a check without a crash: earlier versions
+    /// are then not allowed.
     pub fn confirm(&mut self) {
         self.sync(0);
     }
@@ -66,8 +67,8 @@ impl<T> History<T> {
     }
 }
 
-/// Checks that a file may have this size: the size of a version, or a size between two successive
-/// versions, because an extension may be partial.
+/// Checks that a file may have this size: that of a version, or one between two successive
+/// versions. An extension may be partial.
 ///
 /// # Errors
 /// The size and the allowed ones.
@@ -89,7 +90,8 @@ pub fn are_bytes_of(bytes: &[u8], start: usize, versions: &[&[u8]]) -> Result<()
     const PIECE: usize = 512;
     for (number, piece) in bytes.chunks(PIECE).enumerate() {
         let at = start + number * PIECE;
-        // Most pieces are equal to the same piece of one version, and files are long.
+        // Whole pieces are compared first, because files are long and most pieces equal those of
+        // one version.
         let same = |version: &&[u8]| version.get(at..at + piece.len()) == Some(piece);
         if !versions.iter().any(same) {
             are_single_bytes_of(piece, at, versions)?;

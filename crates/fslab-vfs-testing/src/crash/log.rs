@@ -42,7 +42,7 @@ pub struct State {
     pub point: usize,
     /// The unsynced effects that survived.
     pub survivors: Survivors,
-    /// A number that all equal states of one log have in common.
+    /// A number that is the same for all equal states of one log.
     pub fingerprint: u64,
     pub(super) image: Image,
     pub(super) follows_times: bool,
@@ -52,7 +52,7 @@ impl State {
     /// Opens the file system as it is after the crash.
     ///
     /// # Errors
-    /// None with a valid log.
+    /// Only if the log is invalid.
     pub fn open(&self) -> Result<MemFs> {
         let memory = MemFs::default();
         self.image.restore(&memory)?;
@@ -129,8 +129,8 @@ struct Disk<'a> {
     needs: Vec<Vec<usize>>,
     image: Image,
     pending: Vec<usize>,
-    /// The ranges that durable effects emptied while older effects are pending: number, file,
-    /// range.
+    /// The ranges that durable effects emptied while older effects are pending: the effect's
+    /// number, the file and the range.
     emptied: Vec<(usize, Ino, Range<u64>)>,
     fingerprint: u64,
 }
@@ -158,7 +158,7 @@ impl<'a> Disk<'a> {
         }
     }
 
-    /// Makes the effects durable that a sync covers, with those that they need.
+    /// Makes the effects that a sync covers durable, and all effects that they need.
     fn sync(&mut self, scope: Scope) {
         let mut synced = vec![false; self.pending.len()];
         for place in (0..self.pending.len()).rev() {

@@ -1,5 +1,5 @@
-//! A double that plants bugs in the order in which the code under test makes things durable. A bug
-//! sees each call to the lower tree and may delay it, skip it, or perform it differently.
+//! A test double that plants bugs in the order in which the code under test makes data durable. A
+//! bug sees each call to the lower tree and may delay it, skip it, or perform it differently.
 
 use std::ffi::OsStr;
 use std::sync::Arc;
@@ -23,7 +23,7 @@ pub enum Call<'a> {
     Write {
         /// The file's handle.
         handle: Handle,
-        /// The position, in bytes.
+        /// The offset in the file, in bytes.
         offset: u64,
         /// The bytes.
         data: &'a [u8],

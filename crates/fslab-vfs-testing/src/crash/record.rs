@@ -49,7 +49,7 @@ impl State {
     /// durable.
     ///
     /// # Errors
-    /// None with a valid log.
+    /// Only if the log is invalid.
     pub fn record(&self) -> Result<CrashFs> {
         let crash = CrashFs::default();
         let crash = if self.follows_times { crash.following_times() } else { crash };
@@ -116,7 +116,7 @@ impl CrashFs {
         self.syncfs(&Request::default(), Ino::ROOT)
     }
 
-    /// The current file system.
+    /// Returns the file system in its current state, as without a crash.
     #[must_use]
     pub fn memory(&self) -> &MemFs {
         &self.memory
@@ -174,7 +174,7 @@ impl CrashFs {
         self.memory.getattr(&Request::default(), ino, None)
     }
 
-    /// The initial content of a new inode that no later effect describes.
+    /// Returns the content that a new inode has from the start, which no later effect describes.
     fn node(&self, recorder: &Recorder, attr: &Attr) -> Result<Arc<Node>> {
         let (request, ino) = (Request::default(), attr.ino);
         let target = match attr.kind {
@@ -496,7 +496,7 @@ impl FileSystem for CrashFs {
         let Attr { permissions, uid, gid, .. } = self.attr(ino)?;
         let mut changes =
             vec![Change::Xattr { ino, name: name.to_owned(), value: Some(value.to_vec()) }];
-        // An access control list also sets permissions.
+        // An ACL also sets permissions.
         if permissions != before {
             changes.push(Change::Attributes { ino, permissions, uid, gid });
         }

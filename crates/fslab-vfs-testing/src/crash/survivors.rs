@@ -6,10 +6,10 @@ use std::fmt;
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64Mcg;
 
-/// How many states are checked at each point.
+/// The number of states that are checked at each point.
 #[derive(Clone, Copy, Debug)]
 pub struct Plan {
-    /// Determines the subsets.
+    /// Seed of the random subsets.
     pub seed: u64,
     /// Number of random subsets per point.
     pub subsets: u32,
@@ -19,13 +19,14 @@ pub struct Plan {
 }
 
 impl Plan {
-    /// All, none, every prefix (or about 64 of them), and 64 subsets.
+    /// The states with all, none, each prefix (or about 64 of them), and 64 random subsets of the
+    /// unsynced effects.
     #[must_use]
     pub fn full(seed: u64) -> Self {
         Self { seed, subsets: 64, prefixes: 64 }
     }
 
-    /// A few of each, for tests that run often.
+    /// Fewer states, for tests that run often: about 6 prefixes and 6 subsets.
     #[must_use]
     pub fn quick(seed: u64) -> Self {
         Self { seed, subsets: 6, prefixes: 6 }
@@ -35,13 +36,13 @@ impl Plan {
 /// The unsynced effects that survive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Survivors {
-    /// Nothing.
+    /// No effect survives.
     None,
-    /// Everything.
+    /// All effects survive.
     All,
-    /// The first effects, this many.
+    /// This many of the first effects survive.
     Prefix(usize),
-    /// The random subset with this number.
+    /// The random subset with this number survives.
     Subset(u32),
 }
 
@@ -51,7 +52,7 @@ impl fmt::Display for Survivors {
             Self::None => out.write_str("nothing unsynced survives"),
             Self::All => out.write_str("everything survives"),
             Self::Prefix(length) => write!(out, "the first {length} unsynced effects survive"),
-            Self::Subset(number) => write!(out, "subset {number} of the unsynced survives"),
+            Self::Subset(number) => write!(out, "subset {number} of the unsynced effects survives"),
         }
     }
 }

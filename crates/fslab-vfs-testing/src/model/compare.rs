@@ -65,8 +65,8 @@ pub(super) fn same(subject: &Answer, model: &Answer) -> std::result::Result<(), 
     }
 }
 
-/// The errno, with one name for the two that POSIX allows for a directory that is not empty. XFS
-/// returns `EEXIST` for a rename onto such a directory.
+/// Returns the errno, with `ENOTEMPTY` in place of `EEXIST`: POSIX allows both for a directory that
+/// is not empty. XFS returns `EEXIST` for a rename onto such a directory.
 fn posix(error: &Error) -> Errno {
     match error.errno() {
         Errno::EXIST => Errno::NOTEMPTY,

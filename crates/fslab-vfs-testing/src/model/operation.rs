@@ -1,7 +1,7 @@
 //! The operations of a random sequence.
 //!
 //! Files, directories and handles are chosen by a number, modulo the length of the list at the time
-//! of the operation. So a shortened sequence stays valid.
+//! of the operation. So a shortened sequence is still valid.
 
 use proptest::prelude::{Just, Strategy, prop_oneof};
 use proptest::sample::select;
@@ -240,8 +240,8 @@ fn xattrs() -> impl Strategy<Value = Operation> + Clone {
     ]
 }
 
-/// Access control lists in the kernel's format: one with a named user, one without, and an invalid
-/// one (a named user without the required mask).
+/// ACLs in the kernel's format: one with a named user, one without, and an invalid one (a named
+/// user without the required mask).
 fn acls() -> Vec<Vec<u8>> {
     const NO_ID: u32 = u32::MAX;
     let lists: [&[(u16, u16, u32)]; 3] = [

@@ -1,4 +1,4 @@
-//! The subject and the model: applies each operation to both and compares the results.
+//! Applies each operation to the subject and the model, and compares the results.
 //!
 //! Invariant: `nodes` pairs inodes that were looked up on both sides and must be the same file. An
 //! inode of the subject is in at most one pair. Inode numbers are compared through these pairs.
@@ -94,7 +94,8 @@ impl<'c> Pair<'c> {
         same(&subject, &model)
     }
 
-    /// Like [`both`](Self::both), for an operation that returns an inode. Records the pair.
+    /// Performs an operation that returns an inode, like [`both`](Self::both), and records the
+    /// pair.
     fn both_enter(&mut self, ask: impl Fn(&'c Client<'c>, Side) -> Result<Attr>) -> Difference {
         let [subject, model] =
             [Side::Subject, Side::Model].map(|side| ask(self.client(side), side));
@@ -113,7 +114,7 @@ impl<'c> Pair<'c> {
         match known {
             Some(pair) if (pair.subject, pair.model) == (subject.ino, model.ino) => Ok(()),
             Some(pair) => Err(format!(
-                "inode {} of the subject is {} of the model, but {} was {}",
+                "inode {} of the subject pairs with {} of the model, but {} paired with {} before",
                 subject.ino.0, model.ino.0, pair.subject.0, pair.model.0
             )),
             None => {
@@ -259,7 +260,7 @@ impl<'c> Pair<'c> {
         })
     }
 
-    /// Like [`both_enter`](Self::both_enter), for an operation that also opens the file.
+    /// Performs an operation that also opens the file, like [`both_enter`](Self::both_enter).
     fn both_open(
         &mut self,
         ask: impl Fn(&'c Client<'c>, Side) -> Result<(Attr, File<'c>)>,
@@ -415,7 +416,7 @@ impl<'c> Pair<'c> {
     }
 
     fn compare_directory(&mut self, directory: NodePair, path: &str) -> Difference {
-        let at = |difference| format!("in the end, {path}: {difference}");
+        let at = |difference| format!("in the final tree, {path}: {difference}");
         self.both(|client, side| seen(names(client, directory.ino(side), usize::MAX), Seen::Names))
             .map_err(at)?;
         for name in self.model.names(directory.model).map_err(|error| at(error.to_string()))? {
@@ -426,7 +427,7 @@ impl<'c> Pair<'c> {
     }
 
     fn compare_node(&mut self, directory: NodePair, name: &str, path: &str) -> Difference {
-        let at = |difference| format!("in the end, {path}: {difference}");
+        let at = |difference| format!("in the final tree, {path}: {difference}");
         self.both_enter(|client, side| client.lookup(directory.ino(side), name)).map_err(at)?;
         let find = |side| self.client(side).lookup(directory.ino(side), name);
         let model = find(Side::Model).map_err(|error| at(error.to_string()))?;

@@ -11,7 +11,7 @@ use fslab_vfs::{
 };
 
 pub(super) const STALE_BYTES_AFTER_SHRINKING: Mutant = Mutant {
-    bug: "growing a file shows bytes that shrinking should have cut",
+    bug: "growing a file shows bytes that shrinking should have removed",
     caught_by: CaughtBy::Model,
     plant: |inner| Box::new(StaleBytes { inner, cut: Mutex::default() }),
 };
@@ -159,7 +159,7 @@ Call::Read { offset, size, .. } => {
 altered! { APPEND_OVERWRITES, "an append goes to the offset of the request",
 Call::Write { options, .. } => *options = options.placed() }
 
-altered! { TRUNCATING_OPEN_KEEPS_BYTES, "O_TRUNC is not obeyed",
+altered! { TRUNCATING_OPEN_KEEPS_BYTES, "O_TRUNC is ignored",
 Call::Open { mode, .. } => *mode -= OpenMode::TRUNCATE }
 
 altered! { PUNCH_ROUNDS_OUTWARDS, "a punched hole is rounded up to whole blocks",
@@ -174,10 +174,10 @@ Call::Fallocate { offset, length, mode, .. } => {
 altered! { COPY_FORGETS_SOURCE_OFFSET, "copy_file_range copies from the start",
 Call::CopyFileRange { source, .. } => source.2 = 0 }
 
-altered! { SET_ID_SURVIVES_WRITE, "a write leaves the set-id bits",
+altered! { SET_ID_SURVIVES_WRITE, "a write keeps the set-id bits",
 Call::Write { options, .. } => *options = WriteOptions::default() }
 
-mutant! { WRITE_LEAVES_TIMES, WriteLeavesTimes, "a write does not move the modification time",
+mutant! { WRITE_LEAVES_TIMES, WriteLeavesTimes, "a write does not update the modification time",
 CaughtBy::Case("times/write_moves_contents_and_inode"), {
     fn write(
         &self,

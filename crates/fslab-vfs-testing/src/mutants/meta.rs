@@ -22,7 +22,7 @@ Call::Rename { mode, .. } => *mode -= RenameMode::EXCHANGE }
 altered! { SETXATTR_OVERWRITES_ALWAYS, "XATTR_CREATE is ignored",
 Call::Setxattr { mode, .. } => *mode -= XattrMode::CREATE }
 
-mutant! { CHMOD_FORGETS_SET_ID, ChmodForgets, "chmod takes the lower nine bits only",
+mutant! { CHMOD_FORGETS_SET_ID, ChmodForgets, "chmod uses only the lower nine bits",
 CaughtBy::Model, {
     fn setattr(
         &self,
@@ -72,7 +72,7 @@ CaughtBy::Model, {
     }
 } }
 
-mutant! { EXCLUSIVE_CREATION_RACES, CreationRaces, "O_EXCL looks first and creates later",
+mutant! { EXCLUSIVE_CREATION_RACES, CreationRaces, "O_EXCL checks the name first and creates later",
 CaughtBy::Case("concurrency/exclusive_creation_has_one_winner"), {
     fn create(
         &self,
@@ -93,7 +93,7 @@ CaughtBy::Case("concurrency/exclusive_creation_has_one_winner"), {
     }
 } }
 
-mutant! { LISTING_LOSES_AN_ENTRY, ListingLoses, "a listing that goes on loses an entry",
+mutant! { LISTING_LOSES_AN_ENTRY, ListingLoses, "a continued listing loses an entry",
 CaughtBy::Model, {
     fn readdir(
         &self,
@@ -111,7 +111,7 @@ CaughtBy::Model, {
 } }
 
 pub(super) const UNLINK_LEAVES_COUNT: Mutant = Mutant {
-    bug: "unlink leaves the link count",
+    bug: "unlink does not decrease the link count",
     caught_by: CaughtBy::Model,
     plant: |inner| Box::new(UnlinkLeavesCount { inner, more: Mutex::default() }),
 };

@@ -30,7 +30,7 @@ pub struct Program {
 /// The counters of a rule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RuleCount {
-    /// The rule's line in its script, from 1.
+    /// The number of the rule's line in its script, counted from 1.
     pub line: usize,
     /// Number of matching calls.
     pub seen: u64,
@@ -38,13 +38,13 @@ pub struct RuleCount {
     pub struck: u64,
 }
 
-/// The size of a call's transfer, before the call is performed.
+/// The transfer that a call requests, before the call is performed.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Transfer {
     operation: Operation,
-    /// Number of bytes that it would move or reserve.
+    /// Number of bytes that it would transfer or reserve.
     pub length: u64,
-    /// Whether the call may move fewer bytes.
+    /// Whether the call may transfer fewer bytes.
     divisible: bool,
 }
 
@@ -72,10 +72,10 @@ pub(super) struct Verdict {
     pub error: Option<Errno>,
     pub late: Option<Errno>,
     pub skip: bool,
-    /// Maximum number of bytes to move.
+    /// Maximum number of bytes to transfer.
     pub limit: u64,
     pub flips: Vec<Flip>,
-    /// Rules whose remaining space was reserved, and the number of bytes.
+    /// Indexes of `full` rules whose remaining space this call uses, and the number of bytes taken.
     charged: Vec<(usize, u64)>,
     program: Arc<Program>,
 }
@@ -207,7 +207,8 @@ impl Verdict {
         }
     }
 
-    /// Records how many bytes were finally moved; space taken in excess is returned.
+    /// Records how many bytes were transferred. Each `full` rule gets back the space that was not
+    /// used.
     pub fn settle(&self, used: u64) {
         for (place, taken) in &self.charged {
             if let Some(rule) = self.program.rules.get(*place) {
@@ -216,7 +217,7 @@ impl Verdict {
         }
     }
 
-    /// The length that the rules leave of a transfer.
+    /// Returns the length of a transfer after the rules have limited it.
     pub fn limited(&self, length: usize) -> usize {
         usize::try_from(self.limit).map_or(length, |limit| limit.min(length))
     }

@@ -1,8 +1,8 @@
 //! One rule of a program: the calls it matches, the conditions for performing its action, and the
 //! action.
 //!
-//! Invariant: whether a rule strikes its n-th call depends only on the seed, the rule's index in
-//! the program and n. Other rules and time have no effect.
+//! Invariant: whether a rule is applied to its n-th matching call depends only on the seed, the
+//! rule's index in the program and n. Other rules and time have no effect.
 
 use std::ops::RangeInclusive;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -37,16 +37,16 @@ pub(super) struct Pattern {
     pub whole_path: bool,
 }
 
-/// Which of the matching calls a rule strikes; all conditions must hold.
+/// The conditions for applying a rule to a matching call. All of them must hold.
 #[derive(Clone, Debug)]
 pub(super) struct Condition {
-    /// The calls in this range, counted from 1.
+    /// The call's number is in this range, counted from 1.
     pub nth: RangeInclusive<u64>,
-    /// Every call whose number is a multiple of this.
+    /// The call's number is a multiple of this.
     pub every: u64,
-    /// With this probability, from 0 to 1.
+    /// A random choice with this probability, from 0 to 1, selects the call.
     pub chance: f64,
-    /// At most this many calls.
+    /// The rule was applied to fewer calls than this.
     pub times: u64,
 }
 
@@ -67,13 +67,13 @@ pub(super) enum Action {
     Skip,
     /// Waits first, for a random time from the range.
     Delay(Duration, Duration),
-    /// Moves at most this many bytes.
+    /// Transfers at most this many bytes.
     Short(u64),
     /// Flips one bit in each of this many bytes, at random offsets.
     Flip(u64),
     /// Flips the lowest bit of the byte at this offset of the file.
     FlipAt(u64),
-    /// Accepts this many bytes in total, then fails because the disk is full.
+    /// Accepts this many bytes in total, then fails with `ENOSPC`.
     Full(u64),
 }
 
@@ -130,12 +130,12 @@ impl Rule {
         paths().iter().any(|path| pattern.matches(path))
     }
 
-    /// Counts a call. If the rule strikes it, returns the generator for the rule's random numbers.
-    /// `place` is the rule's index in its program.
+    /// Counts a call. If the rule is to be applied to it, returns the generator for the rule's
+    /// random numbers. `place` is the rule's index in its program.
     pub fn strikes(&self, seed: u64, place: usize) -> Option<Pcg64Mcg> {
         let number = self.seen.fetch_add(1, Ordering::Relaxed) + 1;
         let Condition { nth, every, chance, times } = &self.condition;
-        // The multiplier spreads calls and rules over the seeds of the generator.
+        // The multiplier gives each call and rule a different seed.
         let spread = number.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ (place as u64) << 48;
         let mut draws = Pcg64Mcg::seed_from_u64(seed ^ spread);
         let chosen = nth.contains(&number) && number.is_multiple_of(*every);

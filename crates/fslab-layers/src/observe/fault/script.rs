@@ -19,7 +19,7 @@ use super::rule_problem::RuleProblem;
 
 type Result<T> = std::result::Result<T, RuleProblem>;
 
-/// A word for several operations, and its members.
+/// A word that stands for several operations, and the test whether an operation is one of them.
 type Group = (&'static str, fn(Operation) -> bool);
 
 /// Words that stand for several operations.
@@ -149,7 +149,7 @@ fn action(keyword: &'static str, words: &mut Words) -> Result<Action> {
             "at" => Action::FlipAt(size("flip at", &words.next("an offset")?, 0)?),
             count => Action::Flip(number("flip", count)?),
         },
-        // `known` allows no other word.
+        // `known` refuses all other words except `skip`.
         _ => Action::Skip,
     })
 }
@@ -168,7 +168,7 @@ fn pattern(word: String) -> Result<Pattern> {
 
 /// Parses `N`, `N..M`, `N..` or `..M`, counted from 1, with both ends included.
 fn range(word: &str) -> Result<RangeInclusive<u64>> {
-    let expected = || bad("nth", word, "a number from 1 on, or a range such as 3..10, 3.. or ..10");
+    let expected = || bad("nth", word, "a positive number, or a range such as 3..10, 3.. or ..10");
     let end = |text: &str, open: u64| match text {
         "" => Ok(open),
         text => text.parse().ok().filter(|number| *number > 0).ok_or_else(expected),
@@ -185,7 +185,7 @@ fn range(word: &str) -> Result<RangeInclusive<u64>> {
 
 fn number(keyword: &'static str, word: &str) -> Result<u64> {
     let value = word.parse().ok().filter(|number| *number > 0);
-    value.ok_or_else(|| bad(keyword, word, "a number from 1 on"))
+    value.ok_or_else(|| bad(keyword, word, "a positive number"))
 }
 
 fn chance(word: &str) -> Result<f64> {
@@ -263,7 +263,7 @@ mod tests {
         refuses("read", "'read' should be followed by an action");
         refuses("read error", "'error' should be followed by the name of an error");
         refuses("read chance 1 skip", "'chance' needs a percentage from 0% to 100%, not '1'");
-        refuses("read every 0 skip", "'every' needs a number from 1 on, not '0'");
+        refuses("read every 0 skip", "'every' needs a positive number, not '0'");
         refuses("read skip", "'skip' can't be applied to read");
         refuses("write skip now", "nothing should follow the action, but 'now' does");
         refuses("write on \"a skip", "a quote is not closed");
@@ -273,7 +273,7 @@ mod tests {
         );
         refuses(
             "read nth 0 skip",
-            "'nth' needs a number from 1 on, or a range such as 3..10, 3.. or ..10, not '0'",
+            "'nth' needs a positive number, or a range such as 3..10, 3.. or ..10, not '0'",
         );
         refuses("any full 1KiB", "'full' can't be applied to lookup");
         refuses(

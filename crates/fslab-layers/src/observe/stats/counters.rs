@@ -10,7 +10,7 @@ use super::super::threads::own_number;
 use super::histogram::{Counts, Histogram, percentile_ns, upper_ns};
 use crate::report::{Bucket, Latency, OperationReport};
 
-/// Number of shards; more threads share them.
+/// Number of shards. If there are more threads, several of them share a shard.
 const SHARDS: usize = 16;
 
 /// Upper bound of the error numbers that Linux file systems return.
@@ -22,8 +22,8 @@ pub(super) struct Counters {
     shards: [OnceLock<Box<[Counter]>>; SHARDS],
 }
 
-/// The counters of one operation in one shard. The alignment keeps any two of them, and so any two
-/// shards, out of the same pair of cache lines.
+/// The counters of one operation in one shard. Because of the alignment, no two of them share a
+/// pair of cache lines, and neither do two shards.
 #[repr(align(128))]
 #[derive(Default)]
 struct Counter {
@@ -110,8 +110,8 @@ struct Sum {
 impl Sum {
     fn add(&mut self, counter: &Counter) {
         let of = |number: &AtomicU64| number.load(Ordering::Relaxed);
-        // Ended operations first: an operation that ends meanwhile is then reported as in flight,
-        // and the difference can't be negative.
+        // Ended operations are read first: an operation that ends meanwhile is then reported as in
+        // flight, and the difference can't be negative.
         self.ended += of(&counter.ended);
         self.begun += of(&counter.begun);
         self.bytes += of(&counter.bytes);

@@ -10,11 +10,11 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Each power of two is divided into 2 to the power of this many parts.
+/// The base-2 logarithm of the number of parts of each power of two.
 const PART_BITS: u32 = 4;
 const PARTS: u64 = 1 << PART_BITS;
 
-/// Longer latencies (18 minutes) are counted in the last bucket.
+/// The upper bound of the last bucket (18 minutes). It also counts longer latencies.
 const LONGEST_NS: u64 = (1 << 40) - 1;
 
 /// Number of buckets.

@@ -1,5 +1,5 @@
-//! Power cuts while a tree is encoded or decoded: each name leads to its content, and the next run
-//! completes the conversion.
+//! Tests of power cuts while a tree is encoded or decoded: each name leads to its content, and the
+//! next run completes the conversion.
 
 use std::collections::HashSet;
 use std::ffi::OsStr;
@@ -16,12 +16,13 @@ use parking_lot::Mutex;
 
 const LAYER: &str = "zstd:chunk=4KiB,level=1,threads=1,cache=0,pack=off";
 
-/// A plain file, one with two names, one with a hole, and a stored file of another tree.
+/// The names in the test tree: a plain file, one with two names, one with a hole, and a stored file
+/// of another tree.
 const NAMES: [&str; 5] = ["plain", "first", "second", "sparse", LOOKALIKE];
 
 const LOOKALIKE: &str = "lookalike";
 
-/// Returns the content of the stored file.
+/// Returns the decoded content of the stored file of another tree.
 fn inner() -> Vec<u8> {
     b"it was the season of light, ".repeat(200)
 }
@@ -60,7 +61,7 @@ fn conversions_hold_after_a_crash_at_every_event() {
 /// Possible bugs between the conversion and the disk.
 const BUGS: [(&str, Plant, &[Direction]); 4] = [
     ("copies are not made durable", unsynced, &BOTH),
-    ("names are not traded at once", in_two_steps, &BOTH),
+    ("names are not exchanged atomically", in_two_steps, &BOTH),
     ("records are not made durable", unsynced_directories, &BOTH),
     ("the record of the run is not written", without_record, &[Direction::Encode]),
 ];
@@ -97,7 +98,7 @@ fn without_record(below: Arc<dyn FileSystem>) -> Arc<dyn FileSystem> {
     Arc::new(WithoutRecord(below))
 }
 
-/// Loses the record of the run.
+/// A file system that loses the record of the run.
 struct WithoutRecord(Arc<dyn FileSystem>);
 
 impl FileSystem for WithoutRecord {
@@ -129,7 +130,7 @@ fn in_two_steps(below: Arc<dyn FileSystem>) -> Arc<dyn FileSystem> {
     Arc::new(InTwoSteps(below))
 }
 
-/// Performs an atomic exchange in two steps, so a name is missing in between.
+/// A file system that performs an atomic exchange in two steps, so a name is missing in between.
 struct InTwoSteps(Arc<dyn FileSystem>);
 
 impl FileSystem for InTwoSteps {
@@ -275,14 +276,15 @@ fn is_any_encoded(found: &dyn FileSystem) -> bool {
     })
 }
 
-/// Whether the xattr of the tree marks all its files as plain: a decoding is almost complete.
+/// Whether the xattr of the tree marks all its files as plain, so that a decoding is almost
+/// complete.
 fn is_plain(found: &dyn FileSystem) -> bool {
     let tree = Client::new(found).getxattr(Ino::ROOT, "user.fslab.sca.tree");
     tree.is_ok_and(|value| value[1] & 2 != 0 && !is_any_encoded(found))
 }
 
-/// Corrects inode numbers, which differ in a rebuilt state but not on a disk. An incomplete copy
-/// and a temporary name both contain the number of the original.
+/// Corrects inode numbers, which differ in a rebuilt state but not on a disk. The xattr of an
+/// incomplete copy and a temporary name both contain the number of the original.
 fn renumber(fs: &dyn FileSystem, direction: Direction, originals: &[(&str, Ino)]) {
     let (client, name) = (Client::new(fs), OsStr::new("trusted.fslab.convert"));
     for (number, left) in (0_u64..).zip(client.names(Ino::ROOT).unwrap()) {

@@ -1,9 +1,9 @@
-//! Power cuts in the file system under SCA layers: random scripts with a crash at every event of
-//! the lower file system. The state after each crash is compared with the guarantees.
+//! Tests of power cuts in the file system under SCA layers: random scripts with a crash at every
+//! event of the lower file system. The state after each crash is compared with the guarantees.
 //!
 //! `FSLAB_CRASH_SCRIPTS` sets the number of scripts, `FSLAB_SEED` the seed. `FSLAB_CRASH_FULL=1`
-//! checks all states of each point (each prefix and 64 subsets). One of `FSLAB_CRASH_AGAIN` states
-//! (64) is written to after recovery and crashed again; 0 disables this.
+//! checks all states of each point (each prefix and 64 subsets). One in `FSLAB_CRASH_AGAIN` states
+//! (default 64) is written to after recovery and crashed again; 0 disables this.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -25,14 +25,14 @@ const STEPS: usize = 25;
 /// Default of `FSLAB_CRASH_AGAIN`: one of this many states is written to and crashed again.
 const CRASHED_AGAIN: u64 = 64;
 
-/// A layer without a small `garbage`: its files are never collected, because they are too small.
+/// A layer with the default `garbage`: its files are too small for garbage collection.
 const COPY: &str = "copy:chunk=16KiB,threads=1,tails=off,cache=0";
 
 /// First seed of scripts that find every planted bug. Some bugs show in few scripts, so not every
 /// seed would find them.
 const PLANTED_SEED: u64 = 1;
 
-/// Stacks that crash differently: a codec for each kind of container, with and without the
+/// Layers that write differently: a codec for each kind of container, with and without the
 /// important options.
 const LAYERS: &[&str] = &[
     "gzip:chunk=4KiB,threads=1,level=1,cache=0",
@@ -56,7 +56,7 @@ struct Case {
 }
 
 impl Case {
-    /// The case for a script number, with as many states as the environment requests.
+    /// Returns the case for a script number, with as many states as the environment requests.
     fn numbered(seed: u64, script: u64) -> Self {
         let layer = LAYERS[script as usize % LAYERS.len()];
         let seed = seed.wrapping_add(script);
@@ -67,7 +67,7 @@ impl Case {
         Self { layer, seed, order, plan, again }
     }
 
-    /// All states after one crash.
+    /// Returns a case that checks all states after one crash.
     fn once(layer: &'static str, seed: u64) -> Self {
         Self { layer, seed, order: Order::Independent, plan: Plan::full(seed), again: 0 }
     }
@@ -91,7 +91,7 @@ fn promises_hold_after_a_crash_at_every_event() {
     eprintln!("{scripts} scripts, {states} states");
 }
 
-/// Regressions that the test above once found.
+/// Scripts for which the test above once failed.
 #[test]
 fn scripts_that_once_failed_pass() {
     let found = [
@@ -184,7 +184,7 @@ fn check(
     let client = Client::new(&*built);
     for name in client.names(Ino::ROOT).map_err(|error| format!("no listing: {error}"))? {
         if !NAMES.contains(&name.as_str()) {
-            return Err(format!("a file {name} that nobody made"));
+            return Err(format!("a file {name} that the script did not create"));
         }
     }
     for name in NAMES {
@@ -222,7 +222,7 @@ fn is_allowed(client: &Client<'_>, name: &str, allowed: &[&[u8]]) -> Result<(), 
             }
             Ok(bytes) => are_bytes_of(&bytes, start, allowed)?,
             Err(error) if error.errno() == Errno::IO && was_empty(start, allowed) => {}
-            Err(error) => return Err(format!("what was synced can't be read at {start}: {error}")),
+            Err(error) => return Err(format!("synced data can't be read at {start}: {error}")),
         }
     }
     Ok(())
@@ -316,8 +316,8 @@ fn crashes_again(layer: &LayerChoice, state: &State, seed: u64) -> Result<(), St
     states.for_each_state(Order::Independent, &plan, &|point| point >= start, &mut visit).map(drop)
 }
 
-/// The disk is full at one lower call after the other. The caller gets an error, all data of
-/// successful calls is found, and the other operations work once there is room.
+/// The lower disk is full at each of the layer's calls in turn. The caller gets an error, all data
+/// of successful calls is found, and the other operations work once there is room.
 #[test]
 fn a_full_disk_loses_nothing() {
     let seed = seed();
@@ -356,7 +356,7 @@ fn full_at(layer: &str, call: u64, seed: u64) -> bool {
     let shut = built.shutdown().map_err(|error| error.errno());
     assert!(matches!(shut, Ok(()) | Err(Errno::NOSPC)), "{shut:?}");
     let memory: Arc<dyn FileSystem> = crash;
-    // A multiple of 16, so that files are also written to.
+    // A multiple of 16, so that the check also writes to the files.
     if let Err(problem) = check(&layer, &memory, &diary, usize::MAX / 16 * 16) {
         let steps: Vec<_> = diary.steps.iter().map(|(_, step)| step.as_str()).collect();
         panic!("FSLAB_SEED={seed}, call {call}, told {told:?}: {problem}\n{}", steps.join("\n"));
@@ -364,8 +364,8 @@ fn full_at(layer: &str, call: u64, seed: u64) -> bool {
     struck
 }
 
-/// A test of the harness with the layer `null`, which only passes calls on. All synced data is
-/// kept; if syncs are omitted, the harness detects it.
+/// Tests the harness with the layer `null`, which only forwards calls. All synced data is kept; if
+/// syncs are omitted, the harness detects it.
 #[test]
 fn a_layer_that_does_nothing_keeps_what_it_synced() {
     let seed = seed();

@@ -1,4 +1,4 @@
-//! A power cut while a foreign file is emptied and becomes a stored file.
+//! Tests of a power cut while a foreign file is emptied and becomes a stored file.
 
 use std::sync::Arc;
 
@@ -9,8 +9,8 @@ use fslab_vfs_testing::crash::{CrashFs, Order, Plan, State};
 
 const LAYER: &str = "copy:chunk=4KiB,threads=1,cache=0";
 
-/// The file has its old content, is empty, or has its new content. Its stored form is never served
-/// as content, nor its content treated as a damaged stored form.
+/// The file has its old content, is empty, or has its new content. A mount never serves its stored
+/// form as content, and never takes its content for a damaged stored file.
 #[test]
 fn foreign_file_is_old_empty_or_new_after_a_power_cut() {
     let crash = Arc::new(CrashFs::default());

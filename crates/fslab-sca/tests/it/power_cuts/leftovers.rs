@@ -1,8 +1,8 @@
-//! Two power cuts while one file is packed. Leftovers of the first attempt must not be taken for
-//! frames after the second checkpoint, even if they begin exactly at its end.
+//! Tests of two power cuts while one file is packed. Leftovers of the first attempt must not be
+//! taken for frames after the second checkpoint, even if they begin exactly at its end.
 //!
 //! Random scripts do not find this: a frame must begin at a certain byte and have a certain
-//! sequence. So all lengths are tried until one fits.
+//! sequence number. An ignored test tries all lengths to find one that fits.
 
 use std::sync::Arc;
 
@@ -25,11 +25,12 @@ const SMALL: u64 = 12;
 /// not packed.
 const TIMES: u64 = 8;
 
-/// States with all written data, and with all synced data.
+/// At each point, only two states are checked: all written data survives, or only synced data.
 const PLAN: Plan = Plan { seed: 0, subsets: 0, prefixes: 0 };
 
 /// Length of the first small chunk. With it, a later frame begins where the second attempt ends,
-/// and has the next sequence. `only_the_fitting_length_catches_the_planted_bug` finds this length.
+/// and has the next sequence number. `only_the_fitting_length_catches_the_planted_bug` finds this
+/// length.
 const FITTING: usize = 12;
 
 #[test]
@@ -73,7 +74,7 @@ fn second_cut(state: &State, before: &[u8], mutant: Option<&Mutant>) -> Result<(
         return Ok(());
     }
     let crash = Arc::new(state.record().unwrap());
-    // Otherwise the request for the file's size would pack it first.
+    // Packing is off here: otherwise the request for the file's size would pack the file first.
     shorten_and(&*layer(PACKS_NOT, crash.clone())?, before.len(), || ());
     crash.settle().unwrap();
     let start = crash.position();

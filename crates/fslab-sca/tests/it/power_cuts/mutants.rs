@@ -18,10 +18,10 @@ pub struct Mutant {
 }
 
 const GZIP: &str = "gzip:chunk=4KiB,threads=1,level=1,cache=0";
-/// Its frames contain whole blocks, which can be punched.
+/// A layer whose frames contain whole blocks, which can be punched.
 const COPY: &str = "copy:chunk=16KiB,threads=1,tails=off,cache=0";
 
-/// Its files are packed at nearly every close.
+/// A layer that packs files at nearly every close.
 const PACKED: &str = "gzip:chunk=4KiB,threads=1,level=1,cache=0,garbage=4KiB,pack=close";
 
 pub const MUTANTS: &[Mutant] = &[
@@ -75,7 +75,7 @@ pub const MUTANTS: &[Mutant] = &[
 
 /// This bug shows only after two power cuts, with frames of fitting lengths: see `leftovers`.
 pub const NO_ZEROS: Mutant = Mutant {
-    bug: "no zeros are written behind the checkpoint of a packed file",
+    bug: "no zeros are written after the checkpoint of a packed file",
     layer: COPY,
     plant: |inner| with_bug(inner, NoZeros),
 };
@@ -88,7 +88,8 @@ fn faulty(inner: Arc<dyn FileSystem>, rules: &str) -> Arc<dyn FileSystem> {
     Arc::new(Fault::new(inner, program, Box::new(|_, _| Ok(()))))
 }
 
-/// Delays an fsync until the next call, and past that call if it is of a certain kind.
+/// Delays an fsync until the next call that changes something. If `is_overtaking` accepts that
+/// call, the fsync is performed only after it.
 struct Overtaken {
     is_overtaking: fn(&Call<'_>) -> bool,
     pending: Mutex<Option<LateSync>>,
@@ -171,7 +172,7 @@ impl PunchEarly {
         kept.iter().try_for_each(|kept| kept.perform(below))
     }
 
-    /// The slot that follows a delayed sync.
+    /// Returns the write of a slot, if it follows a delayed sync.
     fn slot(&self, request: &Request, ino: Ino, call: &Call<'_>) -> Option<Kept> {
         let Call::Write { handle, offset: offset @ 0..HEAD_BYTES, data } = *call else {
             return None;

@@ -1,4 +1,4 @@
-//! A power cut while a stored file is emptied and rewritten without syncs.
+//! Tests of a power cut while a stored file is emptied and rewritten without syncs.
 
 use std::sync::Arc;
 

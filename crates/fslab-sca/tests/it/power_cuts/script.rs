@@ -18,7 +18,7 @@ const OFFSET_MAX: u64 = 14_000;
 /// All versions of a file's bytes during the script.
 type Bytes = History<Arc<Vec<u8>>>;
 
-/// The completed operations and their times, counted in events of the lower file system.
+/// The completed operations. Their times are counted in events of the lower file system.
 pub struct Diary {
     pub files: Vec<Bytes>,
     names: History<BTreeMap<&'static str, usize>>,
@@ -241,7 +241,7 @@ impl<'a> Script<'a> {
     }
 }
 
-/// Bytes that differ by write and offset, and that compress a little.
+/// Returns bytes that depend on the write and the offset, and that compress a little.
 fn bytes(fill: u8, length: usize) -> Vec<u8> {
     (0..length).map(|place| fill.wrapping_add((place / 16) as u8)).collect()
 }

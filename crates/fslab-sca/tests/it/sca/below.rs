@@ -1,4 +1,4 @@
-//! A directory in memory as a lower directory, and test contents.
+//! Helpers of the tests: a lower directory in memory, and test contents.
 
 use std::sync::Arc;
 
@@ -34,7 +34,7 @@ impl Below {
         client.contents(ino).unwrap()
     }
 
-    /// Changes bytes of a file in place. Its length does not change, so its mark may still be
+    /// Changes bytes of a file in place. Its length does not change, so its size xattr may still be
     /// trusted.
     pub fn overwrite(&self, name: &str, offset: usize, bytes: &[u8]) {
         let client = Client::new(&*self.fs);

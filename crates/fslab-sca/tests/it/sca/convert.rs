@@ -1,4 +1,4 @@
-//! Trees encoded and decoded in place: all data and attributes are preserved in spite of
+//! Tests that encoding and decoding a tree in place preserves all data and attributes in spite of
 //! interruptions.
 
 use fslab_vfs_testing::scratch;
@@ -190,8 +190,8 @@ fn tree_of_a_nested_file() -> (Arc<dyn FileSystem>, Vec<u8>) {
     (store(&content), content)
 }
 
-/// A stored file kept as content is restored exactly. The next run, a mount and a conversion back
-/// treat it as content.
+/// A stored file that was encoded as content is restored exactly. The next run, a mount and a
+/// second encoding still treat it as content.
 #[test]
 fn decoded_stored_file_content_is_not_decoded_again() {
     let (memory, content) = tree_of_a_nested_file();
@@ -231,7 +231,6 @@ fn nested_stored_file_stays_encoded_if_xattrs_are_unsupported() {
     fs.shutdown().unwrap();
 }
 
-/// A file that is open for writing is not converted.
 #[test]
 fn file_open_for_writing_is_not_converted() {
     let scratch = TempDir::new_in(scratch::folder(env!("CARGO_TARGET_TMPDIR"))).unwrap();
@@ -254,7 +253,7 @@ fn file_open_for_writing_is_not_converted() {
     assert_eq!(kept.count(), 1, "{told:?}");
 }
 
-/// Changes a file once, after its copy is complete.
+/// A file system that changes a file once, after its copy is complete.
 struct Meddler {
     inner: Arc<dyn FileSystem>,
     is_done: AtomicBool,
@@ -302,7 +301,7 @@ fn interrupted_conversion_is_resumed_by_the_next_run() {
     }
 }
 
-/// Returns whether that many calls occurred at all.
+/// Returns whether the conversion made that many calls.
 fn interrupted_at(call: u64, direction: Direction) -> bool {
     let memory: Arc<dyn FileSystem> = Arc::new(MemFs::default());
     let client = Client::new(&*memory);

@@ -1,5 +1,5 @@
-//! Conversions of other users' trees: whatever users create there, files are never confused, and no
-//! written data is lost.
+//! Tests of conversions of other users' trees: whatever users create there, files are never
+//! confused, and no written data is lost.
 
 use fslab_vfs_testing::scratch;
 use std::collections::HashMap;
@@ -51,8 +51,8 @@ fn expect(told: &[(String, String)], expected: &[(&str, &str)]) {
     assert_eq!(told, expected);
 }
 
-/// A file `original` with two names, and a stored file `copy` in the same directory. The copy is
-/// exactly what a conversion of the original would make, except for the changes of a test.
+/// Makes a file `original` with two names, and a stored file `copy` in the same directory. The copy
+/// is exactly what a conversion of the original would make, except for the changes of a test.
 fn original_and_copy(memory: &Arc<dyn FileSystem>) -> [Ino; 2] {
     write_file(&**memory, "original", &text(50_000));
     let layer = crate::layer(LAYER);
@@ -246,13 +246,13 @@ fn hard_links_of_others_are_not_converted_without_trusted_xattrs() {
     let below: Arc<dyn FileSystem> = Arc::new(Unprivileged(Arc::clone(&memory)));
     let (told, ended) = encode(&below);
     ended.unwrap();
-    let why = "it has several names and another owner, and trusted xattrs can't be set";
+    let why = "it has several names and belongs to another user, and trusted xattrs can't be set";
     expect(&told, &[("one", why)]);
     assert!(read_file(&*memory, "two").unwrap() == text(50_000));
 }
 
-/// Opens the original for writing just after the copy got its name. On request, all later renames
-/// fail.
+/// A file system in which a process writes to the original just after the copy got its name. If
+/// `fails_then` is set, all later renames fail.
 struct WrittenToAfterTrade {
     inner: HostFs,
     root: PathBuf,
@@ -282,7 +282,7 @@ impl FileSystem for WrittenToAfterTrade {
         if !is_done {
             let path = self.root.join(new_name.as_os_str());
             let opened = File::options().append(true).custom_flags(NONBLOCK).open(path);
-            // If leases are supported, this open would wait for the lease to end.
+            // If leases are supported, this open fails instead of waiting for the lease to end.
             if let Ok(mut file) = opened {
                 std::io::Write::write_all(&mut file, b"newer").unwrap();
             }
@@ -333,7 +333,7 @@ fn an_original_that_is_written_to_is_never_removed() {
         let (told, ended) = encode(&written_to_after_trade(root, false));
         ended.unwrap();
         let (path, why) = &told[0];
-        assert!(*path == left && why.contains("give it its name back"), "{told:?}");
+        assert!(*path == left && why.contains("rename it to its original name"), "{told:?}");
         assert!(fs::read(root.join(&left)).unwrap().starts_with(&text(50_000)));
     }
 }
@@ -353,7 +353,7 @@ fn leftover_original_is_kept_if_inode_numbers_changed() {
     for (name, content) in contents {
         write_file(&*memory, name, &content);
     }
-    // All other attributes are equal, so that one of the files would be removed.
+    // All other attributes are equal, so that a wrong match would remove one of the files.
     for ino in [file, client.lookup(Ino::ROOT, same).unwrap().ino] {
         touch(&client, ino, 1_000_000_000);
     }
@@ -364,7 +364,7 @@ fn leftover_original_is_kept_if_inode_numbers_changed() {
         let (told, ended) = encode(&memory);
         ended.unwrap();
         let (path, why) = &told[0];
-        assert!(path == newest && why.contains("give it its name back"), "{told:?}");
+        assert!(path == newest && why.contains("rename it to its original name"), "{told:?}");
         let mut names = client.names(Ino::ROOT).unwrap();
         names.sort();
         assert_eq!(names, [newest, "file"]);
@@ -372,7 +372,7 @@ fn leftover_original_is_kept_if_inode_numbers_changed() {
     }
 }
 
-/// Counts lookup references. One removal of an existing name fails.
+/// A file system that counts lookup references. One removal of an existing name fails.
 struct Balance {
     inner: MemFs,
     lookups: Mutex<HashMap<Ino, i64>>,
@@ -456,7 +456,8 @@ fn file_is_reported_converted_even_if_its_original_remains() {
     }
 }
 
-/// Reports a path with a symbolic link for each file, as if an attacker had added the link.
+/// A file system that reports a path with a symbolic link for each file, as if an attacker had
+/// added the link.
 struct Elsewhere(HostFs, PathBuf);
 
 impl FileSystem for Elsewhere {
@@ -484,8 +485,8 @@ fn conversion_does_not_follow_a_symbolic_link() {
     assert!(fs::read(root.join("tree/file")).unwrap() == text(50_000));
 }
 
-/// A version, followed by entries of tag, permissions and id: the owner, user 1002, the group, the
-/// mask, and others.
+/// Returns an ACL in the kernel's format: a version, followed by entries of tag, permissions and
+/// id. The entries are for the owner, user 1002, the group, the mask, and others.
 fn acl() -> Vec<u8> {
     let entries =
         [(1, 7, u32::MAX), (2, 7, 1002), (4, 5, u32::MAX), (16, 7, u32::MAX), (32, 0, u32::MAX)];

@@ -1,4 +1,4 @@
-//! Lower directories copied without xattrs: a mount of the copy shows the same bytes.
+//! Tests that a mount of a lower directory which was copied without xattrs shows the same bytes.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -85,7 +85,7 @@ fn shown(codec: &str, root: &Path) -> BTreeMap<String, Vec<u8>> {
 }
 
 /// Commands that copy `$1` to `$2` without xattrs. git does not preserve the mode of the lock file,
-/// so a mount refuses the copy.
+/// and a mount would refuse the copy. So that file is left out.
 const COPIES: [(&str, &str); 3] = [
     ("rsync", "rsync -a \"$1/\" \"$2/\""),
     ("tar", "mkdir \"$2\" && tar -C \"$1\" -c . | tar -C \"$2\" -x"),
@@ -178,7 +178,7 @@ fn lengths(codec: &str, copy: &Path) -> [Result<usize, Errno>; 3] {
 }
 
 /// Damage at the end looks like the result of a crash. If there was no crash, the file is refused.
-/// `fslab sca verify` always finds it.
+/// `fslab sca verify` always finds the damage.
 #[test]
 fn damage_at_the_end_of_a_copy_is_not_taken_for_a_crash() {
     for codec in CODECS {
@@ -208,7 +208,8 @@ fn damage_at_the_end_of_a_copy_is_not_taken_for_a_crash() {
         let found = [Err(Errno::IO), Err(Errno::IO), Ok(FILES[2].1)];
         assert_eq!(lengths(codec, &copy), found, "{codec}");
 
-        // The mount was never unmounted, so the damaged bytes may not have been synced.
+        // This mount is never unmounted, as after a crash, so the damaged bytes may not have been
+        // synced.
         let fs = mount(codec, &crashed);
         Client::new(&*fs).file(Ino::ROOT, "file", &text(3000)).unwrap();
         drop(fs);

@@ -1,5 +1,5 @@
-//! Damaged stored files: each read returns the right bytes or fails, and the other content remains
-//! readable.
+//! Tests of damaged stored files: each read returns the correct bytes or fails, and the other
+//! content remains readable.
 
 use fslab_vfs::{Errno, FallocateMode, FileSystem, Ino, OpenMode, SeekTo};
 use fslab_vfs_testing::client::{Client, File};
@@ -9,7 +9,7 @@ use rand_pcg::Pcg64Mcg;
 
 use super::below::{Below, CODECS, mixed, read_file, text, write_at, write_file};
 
-/// Flips every byte in turn: requests for content and size return the right result or fail.
+/// Flips every byte in turn: requests for content and size return the correct result or fail.
 #[test]
 fn a_flipped_byte_is_never_served() {
     for codec in CODECS {
@@ -56,15 +56,15 @@ fn flip_every_byte(codec: &str, synced: bool) {
                 refused += 1;
             }
         }
-        // After a proper end of the session, the file's mark is trusted.
+        // After a proper end of the session, the file's size xattr is trusted.
         fs.shutdown().unwrap();
     }
     assert!(right > 0 && refused > 0, "{codec}: {right} right, {refused} refused");
 }
 
-/// A block of zeros at the beginning destroys the file's identity. The file can't be empty because
-/// of lost writes, since its mark records that it was settled. An earlier version served it as an
-/// empty file with its old size, and the next write quarantined its frames.
+/// A block of zeros at the beginning of a file destroys its identity. The file can't be empty
+/// because of lost writes, since its size xattr records that it was closed cleanly. An earlier
+/// version served it as an empty file with its old size, and the next write quarantined its frames.
 #[test]
 fn settled_file_with_a_lost_head_is_refused_instead_of_empty() {
     for (layer, is_synced) in [("", false), ("", true), (",size-xattr=off", true)] {
@@ -89,7 +89,7 @@ fn settled_file_with_a_lost_head_is_refused_instead_of_empty() {
 }
 
 /// The walk must know the length of a hole. In an earlier version, a single wrong bit in it made
-/// the whole file unreadable. Without a trusted mark, the bit hid all later data.
+/// the whole file unreadable. Without a trusted size xattr, the bit hid all later data.
 #[test]
 fn flipped_bit_in_a_hole_frame_loses_no_data() {
     for codec in CODECS {
@@ -170,9 +170,9 @@ fn read_across_a_damaged_chunk_fails_instead_of_being_short() {
     assert!(file.read(12_288, 20_000).unwrap() == text(20_000)[12_288..]);
 }
 
-/// Bytes past the end are quarantined before their space is used. A power cut may keep the copies
-/// but lose the gap and the next write. The copies must then not be taken for complete frames that
-/// follow a torn frame among the bytes.
+/// Unknown bytes after the last frame are quarantined before their space is used. A power cut may
+/// keep the copies but lose the gap and the next write. The copies must then not be taken for
+/// complete frames that follow a torn frame among the bytes.
 #[test]
 fn quarantined_copies_do_not_count_as_frames_after_a_torn_one() {
     let layer = "copy:chunk=4KiB";
@@ -199,7 +199,7 @@ fn quarantined_copies_do_not_count_as_frames_after_a_torn_one() {
 #[test]
 fn truncated_data_never_reappears_after_a_power_cut() {
     // A write is torn in its content. A truncation is torn in the bytes after gzip's header.
-    // Without xattrs, no mark records that the file was settled.
+    // Without xattrs, nothing records that the file was closed cleanly.
     let torn = [("copy:chunk=4KiB", Torn::Write), ("gzip:chunk=4KiB,size-xattr=off", Torn::Cut)];
     for (layer, torn) in torn {
         let below = Below::new();
@@ -237,7 +237,7 @@ fn cut(fs: &dyn FileSystem, size: u64) {
 }
 
 /// Flips random bits in a large file. The affected piece is read correctly or not at all. All other
-/// pieces and the size are right. `FSLAB_FLIPS` sets the number of flips, `FSLAB_SEED` the seed.
+/// pieces and the size are correct. `FSLAB_FLIPS` sets the number of flips, `FSLAB_SEED` the seed.
 #[test]
 fn a_flipped_bit_costs_no_more_than_its_chunk() {
     let flips = number("FSLAB_FLIPS").unwrap_or(40);
@@ -260,7 +260,7 @@ fn a_flipped_bit_costs_no_more_than_its_chunk() {
             assert!(lost <= 1, "{codec}: bit {bit} of {place} costs {lost} chunks");
             refused += lost;
             below.overwrite("file", place, &[stored[place]]);
-            // The next mount trusts the mark only in every second case.
+            // The next mount trusts the size xattr only in every second case.
             if flip % 2 == 0 {
                 fs.shutdown().unwrap();
             }
@@ -270,8 +270,8 @@ fn a_flipped_bit_costs_no_more_than_its_chunk() {
     }
 }
 
-/// A settled file ends with a checkpoint. In an earlier version, a wrong bit in it made the whole
-/// file unreadable: the mark included a frame that the walk did not find.
+/// A cleanly closed file ends with a checkpoint. In an earlier version, a wrong bit in it made the
+/// whole file unreadable. The size xattr included a frame that the walk did not find.
 #[test]
 fn a_flipped_bit_at_the_end_costs_no_more_than_its_chunk() {
     for codec in CODECS {
@@ -324,7 +324,7 @@ fn page_bodies(stored: &[u8]) -> Vec<usize> {
     places
 }
 
-/// A damaged index page is healed for every operation, not only for reads.
+/// A damaged index page is rebuilt for every operation, not only for reads.
 #[test]
 fn any_first_operation_heals_a_damaged_index() {
     let calls: [fn(&File<'_>, &mut Vec<u8>); 4] = [
@@ -379,7 +379,7 @@ fn sync(fs: &dyn FileSystem) {
 }
 
 /// A power cut may tear the frame that replaced a tail, and leave the pieces before and after it. A
-/// checkpoint can't list as many. A later sync must still make all data durable.
+/// checkpoint can't list that many pieces. A later sync must still make all data durable.
 #[test]
 fn overlong_tail_after_a_crash_is_made_durable_by_the_next_sync() {
     for xattr in ["on", "off"] {
@@ -391,11 +391,11 @@ fn overlong_tail_after_a_crash_is_made_durable_by_the_next_sync() {
         let client = Client::new(&*fs);
         let ino = client.lookup(Ino::ROOT, "file").unwrap().ino;
         let file = client.open(ino, OpenMode::READ_WRITE).unwrap();
-        // One byte, pieces, a frame for all of them, and pieces again.
+        // Appends one byte, then pieces, a frame for all of them, and pieces again.
         for number in 0..1 + PIECES + 1 + PIECES {
             file.write_all(8192 + number as u64, b"a").unwrap();
         }
-        // A kill: the file is not closed.
+        // Simulates a kill: the file is not closed.
         std::mem::forget(file);
         expected.resize(8192 + 2 + 2 * PIECES, b'a');
         let whole = frame_of_length(&below.bytes("file"), PIECES as u32 + 2);

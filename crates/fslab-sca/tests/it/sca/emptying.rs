@@ -1,4 +1,4 @@
-//! Emptying a file while lower calls fail: afterwards it has its old content or is empty.
+//! Tests of emptying a file while lower calls fail: afterwards it has its old content or is empty.
 
 use fslab_vfs::{Errno, Ino, OpenMode};
 use fslab_vfs_testing::client::Client;
@@ -42,7 +42,7 @@ fn emptying_an_open_file_reads_and_syncs_nothing() {
     assert_eq!(read_file(&*below.mount(LAYER), "file"), Ok(b"new".to_vec()));
 }
 
-/// A failed sync may lose the change of its mark.
+/// The foreign mark must be replaced durably before new data is written. Here, that sync fails.
 #[test]
 fn emptied_foreign_file_stays_empty_if_its_mark_cannot_be_voided() {
     let below = Below::new();

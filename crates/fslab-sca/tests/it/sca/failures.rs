@@ -1,6 +1,6 @@
-//! A lower file system on which one changing call fails, or that call and all later ones.
+//! Tests on a lower file system on which one changing call fails, or that call and all later ones.
 //!
-//! After the failure, all acknowledged data exist. Each byte of a failed call has its old or its
+//! After the failure, all acknowledged data exists. Each byte of a failed call has its old or its
 //! new value. This is checked in the same mount, after the next mount, and after one more write.
 
 use std::sync::Arc;
@@ -46,7 +46,7 @@ fn script() -> Vec<Step> {
     steps
 }
 
-/// The allowed contents, and what was found but is not allowed.
+/// The allowed contents, and the problems found.
 struct Story {
     allowed: Allowed,
     wrong: Vec<String>,
@@ -93,7 +93,8 @@ impl Story {
     }
 }
 
-/// Runs the script with a failure. Returns the kind of the failed call, if any, and what is wrong.
+/// Runs the script with a failure. Returns the kind of the failed call, if any, and the problems
+/// found.
 fn outcome(layer: &str, failure: Failure) -> (Option<&'static str>, Vec<String>) {
     let (memory, fails) = (Arc::new(MemFs::default()), Fails::default());
     let lower = with_bug(Arc::clone(&memory) as Arc<dyn FileSystem>, fails.clone());
@@ -146,8 +147,8 @@ fn outcome(layer: &str, failure: Failure) -> (Option<&'static str>, Vec<String>)
     (failed, story.wrong.into_iter().map(told).collect())
 }
 
-/// Makes each changing call of the script fail in turn. Returns the kind of each call and what is
-/// wrong.
+/// Makes each changing call of the script fail in turn. Returns the kind of each call and the
+/// problems found.
 fn sweep(layer: &str, errno: Option<Errno>, then: Then) -> Vec<(&'static str, Vec<String>)> {
     failing::sweep(|first| outcome(layer, Failure { errno, first, then }))
 }
@@ -188,13 +189,14 @@ fn a_lower_disk_that_fails_before_the_mount_is_killed_loses_nothing() {
     nothing_is_wrong(Errno::IO, Then::Ends);
 }
 
-/// The checks detect missing data: a write that reports success without writing.
+/// The checks must detect a write that reports success without writing.
 #[test]
 fn checks_detect_writes_that_a_codec_layer_lost() {
     let swept = sweep(&layers("zstd")[1], None, Then::Ends);
     let writes = swept.iter().filter(|(call, _)| *call == "write");
     let (seen, unseen): (Vec<_>, Vec<_>) = writes.partition(|(_, wrong)| !wrong.is_empty());
-    // Of the other writes, no data depend: checkpoints, slots, and copies of older content.
+    // The other writes are checkpoints, slots, and copies of older content. No data depends on
+    // them.
     let steps = script();
     let changes = steps.iter().filter(|step| !matches!(step, Step::Sync | Step::Reopen)).count();
     assert!(seen.len() >= changes, "{} of {changes}, {} not", seen.len(), unseen.len());

@@ -1,5 +1,5 @@
-//! Encoding and then decoding a tree restores it, even if files look like stored files. In between,
-//! a mount shows the original content.
+//! Tests that encoding and then decoding a tree restores it, even if files look like stored files.
+//! In between, a mount must show the original content.
 
 use std::collections::{BTreeMap, HashMap};
 use std::ffi::OsStr;
@@ -26,7 +26,7 @@ use super::below::{mixed, random, text, write_file};
 
 pub const LAYER: &str = "zstd:chunk=4KiB,level=1,threads=1,cache=0,pack=off";
 
-/// Numbers that differ for each conversion, as in the program.
+/// A source of numbers that differ for each conversion, as in the program.
 struct Numbers;
 
 static NEXT: AtomicU64 = AtomicU64::new(1);
@@ -54,7 +54,7 @@ pub struct Kept {
 
 pub type Tree = BTreeMap<String, Kept>;
 
-/// Returns the root and everything in it.
+/// Returns the properties of the root and of everything in it.
 pub fn tree_of(fs: &dyn FileSystem) -> Tree {
     let (client, mut tree) = (Client::new(fs), Tree::new());
     let root = client.attr(Ino::ROOT).unwrap();
@@ -80,7 +80,7 @@ fn add(
         xattrs: BTreeMap::new(),
     };
     for name in client.listxattr(attr.ino).unwrap() {
-        // The layer's xattr of the whole tree is kept at the root.
+        // The root keeps the layer's xattr of the whole tree, which is not part of the comparison.
         if name != "user.fslab.sca.tree" || !path.is_empty() {
             let value = client.getxattr(attr.ino, &name).unwrap();
             kept.xattrs.insert(name, value);
@@ -190,7 +190,7 @@ fn encoded_lookalike() -> (Vec<u8>, BTreeMap<String, Vec<u8>>) {
     (client.contents(ino).unwrap(), xattrs.collect())
 }
 
-/// Number of kinds of files that `make` makes: contents with xattrs.
+/// Number of kinds of files that `make` makes. Each kind has its own content and xattrs.
 const KINDS: usize = 14;
 
 fn make(kind: usize, size: usize) -> (Vec<u8>, BTreeMap<String, Vec<u8>>) {
@@ -209,7 +209,7 @@ fn make(kind: usize, size: usize) -> (Vec<u8>, BTreeMap<String, Vec<u8>>) {
         // A stored file in a stored file.
         7 => (stored(&stored(&text(size)).0).0, BTreeMap::new()),
         8 => encoded_lookalike(),
-        // The mark of another file, and an invalid mark.
+        // The size xattr of another file, and an invalid one.
         9 => (text(size), named(stored(&text(100)).1)),
         10 => (mixed(size), named(b"anything".to_vec())),
         // A file of a later version, and one with a damaged head.
@@ -282,7 +282,7 @@ fn make_tree(fs: &dyn FileSystem, items: &[Item]) {
         }
         client.chown(ino, *owner, *owner).unwrap();
         client.chmod(ino, *mode).unwrap();
-        // A chown or a write removes a capability.
+        // Capabilities are set last, because a chown or a write removes them.
         if *xattrs == 1 {
             client.setxattr(ino, "security.capability", &random(9, 20)).unwrap();
             client.setxattr(ino, "trusted.x", &random(8, 50)).unwrap();
@@ -558,7 +558,8 @@ fn an_estimate_counts_files_that_only_look_stored() {
     assert_eq!((expected.files, expected.already), (0, 2));
 }
 
-/// A part of a lower directory is converted by the rule of the whole directory.
+/// In a subdirectory of a lower directory, a conversion distinguishes stored files by the rule of
+/// the whole lower directory.
 #[test]
 fn subdirectory_is_converted_by_the_rule_of_its_lower_directory() {
     let scratch = TempDir::new_in(scratch::folder(env!("CARGO_TARGET_TMPDIR"))).unwrap();
@@ -591,5 +592,5 @@ fn subdirectory_is_converted_by_the_rule_of_its_lower_directory() {
     assert!(mark().is_err());
     assert!(fs::read(part.join("golden")).unwrap() == golden(3));
     let refused = convert(&part, Direction::Encode).err().unwrap().to_string();
-    assert!(refused.contains("the whole tree"), "{refused}");
+    assert!(refused.contains("the surrounding tree"), "{refused}");
 }

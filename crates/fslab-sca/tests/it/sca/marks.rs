@@ -1,4 +1,5 @@
-//! Marks: the xattrs of files are trusted only while they are true, whatever changed the files.
+//! Tests that the size xattrs (marks) of files are trusted only while they are true, whatever
+//! changed the files.
 
 use fslab_vfs::{Errno, Ino, OpenMode};
 use fslab_vfs_testing::client::Client;
@@ -12,7 +13,7 @@ const KEEPS_NOT: &str = "copy:chunk=4KiB,size-xattr=off";
 /// but not the directory can't set it.
 const NO_TREE: &str = "setxattr nth 1 error EACCES";
 
-/// A stored file of 1024 + (72 + 1000) + (72 + 100) bytes and a foreign one, both with marks.
+/// Makes a stored file of 1024 + (72 + 1000) + (72 + 100) bytes and a foreign one, both with marks.
 fn marked() -> Below {
     let below = Below::new();
     write_file(&*below.fs, "foreign", &random(3, 5000));
@@ -24,7 +25,8 @@ fn marked() -> Below {
     below
 }
 
-/// Rewrites both files and checks their marks. The stored file gets its earlier length again.
+/// Rewrites both files and checks their marks. The stored file gets its earlier length again, so
+/// that a stale mark would be trusted.
 #[track_caller]
 fn marks_stay_true(layer: &str, rules: &str) {
     let below = marked();
@@ -88,12 +90,13 @@ fn foreign_files_are_marked_even_with_size_xattr_off() {
     assert_eq!(none, Errno::NODATA, "a size was kept");
 }
 
-/// If one file can't be settled at unmount, the next mount still trusts the marks of the others.
+/// If one file can't be closed cleanly at unmount, the next mount still trusts the marks of the
+/// others.
 #[test]
 fn session_ends_properly_even_if_one_file_cannot_be_settled() {
     const NAMES: [&str; 4] = ["bad", "b", "c", "d"];
     let below = Below::new();
-    // A seek table is written last; it must not change the modification time.
+    // The seek table is written at the end, and the modification time is restored with `setattr`.
     let failing = Failing::over(&below, "zstd:chunk=4KiB", "");
     let client = Client::new(&*failing.fs);
     let make = |name| client.create(Ino::ROOT, name, 0o644, OpenMode::READ_WRITE).unwrap().1;
@@ -102,7 +105,8 @@ fn session_ends_properly_even_if_one_file_cannot_be_settled() {
     failing.by("setattr on bad error EIO");
     assert_eq!(failing.fs.shutdown().unwrap_err().errno(), Errno::IO);
     let lower = Client::new(&*below.fs);
-    // The state in the mark; the numbers of the last session and of the last that ended properly.
+    // The state in the mark. The fields compared below are the last session of the tree, and the
+    // last session that ended properly.
     let state = |name: &&str| {
         let ino = lower.lookup(Ino::ROOT, name).unwrap().ino;
         lower.getxattr(ino, "user.fslab.sca").map_or(0, |mark| mark[2])

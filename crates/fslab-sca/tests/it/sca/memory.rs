@@ -1,4 +1,4 @@
-//! The memory of a file in use and the reads to open it are bounded for any operation.
+//! Tests that the memory of a file in use, and the reads to open it, are bounded for any operation.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -19,7 +19,7 @@ const LAYER: &str = "copy:chunk=4KiB,threads=1,cache=0";
 /// Bytes of the logical file that one page of the index covers.
 const PAGE_COVERS: u64 = 128 * 4096;
 
-/// Counts syncs and writes, and the reads at each offset.
+/// A file system that counts syncs and writes, and the reads at each offset.
 #[derive(Default)]
 struct Counting {
     inner: MemFs,
@@ -104,8 +104,8 @@ fn scattered_writes_keep_the_index_in_memory_bounded() {
     file.close().unwrap();
 }
 
-/// The files have different numbers of chunks. One has as many as a file of 8 GiB with the default
-/// chunk size.
+/// The files have different numbers of chunks. One file has as many chunks as a file of 8 GiB with
+/// the default chunk size.
 #[test]
 fn opening_a_closed_file_takes_at_most_eight_reads() {
     for (layer, size) in [
@@ -148,8 +148,8 @@ fn write_zeros(fs: &dyn FileSystem, size: u64) {
     file.close().unwrap();
 }
 
-/// Chunks with a damaged frame and a damaged index can't be read. The whole file is searched once,
-/// not for each reader.
+/// If the frame of a chunk and the index are damaged, the chunk can't be read. The whole file is
+/// searched for it once, not for each reader.
 #[test]
 fn unrecoverable_chunk_is_searched_for_only_once() {
     let below = Arc::new(Counting::default());
@@ -184,7 +184,7 @@ fn unrecoverable_chunk_is_searched_for_only_once() {
     assert!(reads[1] < 100_000 && reads[2] < 100_000, "bytes read by each: {reads:?}");
 }
 
-/// A file whose walk over the frames ends at a sector that can't be read.
+/// Makes a file whose walk over the frames ends at a sector that can't be read.
 fn with_a_bad_sector(below: &Arc<Counting>) -> Arc<dyn FileSystem> {
     let layer = crate::layer("copy:chunk=4KiB,threads=1,cache=0,pack=off");
     let mount = || layer.build(Arc::clone(below) as Arc<dyn FileSystem>).unwrap();
@@ -276,8 +276,8 @@ fn a_log_of_many_lines_is_opened_without_reading_all_of_them() {
         file.write_all(line * LINE.len() as u64, LINE).unwrap();
         file.close().unwrap();
     }
-    // At most 256 frames of 82 bytes, and a checkpoint with up to 768 pieces. Reading all lines
-    // would take half a megabyte.
+    // An open reads at most 256 frames of 82 bytes, and a checkpoint with up to 768 pieces. Reading
+    // all lines would take half a megabyte.
     assert!(most < 160_000, "{most} bytes are read to open the log");
     let syncs = below.syncs.load(Ordering::SeqCst) - before;
     assert_eq!(syncs, 0, "times to the disk for {LINES} lines");
@@ -347,7 +347,7 @@ fn seek_hole_does_not_keep_index_pages_in_memory() {
     file.close().unwrap();
 }
 
-/// Counts the calls of a file system.
+/// An observer that counts calls.
 struct Calls(Arc<AtomicU64>);
 
 impl Watch for Calls {

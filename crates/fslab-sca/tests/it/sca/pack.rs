@@ -1,5 +1,5 @@
-//! Packing: the frames of rewritten files are put into the order of their content, within the same
-//! file.
+//! Tests of packing, which rewrites the frames of a file in the order of their content, within the
+//! same file.
 
 use fslab_vfs_testing::scratch;
 use std::ops::Range;
@@ -55,7 +55,7 @@ fn packed_files_are_small_and_readable_after_a_kill() {
         write_file(&*fresh.mount(&layer), "file", &data);
         let (packed, least) = (below.bytes("file"), fresh.bytes("file").len());
         assert!(packed.len() < least + least / 16 + 8192, "{codec}: {} {least}", packed.len());
-        // After a kill, and then only by the frames.
+        // The content is found after a kill, and then also without slots.
         assert!(read_file(&*below.mount(&layer), "file").unwrap() == data, "{codec}");
         below.overwrite("file", 128, &[0xEE; 800]);
         assert!(read_file(&*below.mount(&layer), "file").unwrap() == data, "{codec}: no slots");
@@ -125,7 +125,7 @@ fn read_pieces(fs: &dyn FileSystem) -> Vec<u8> {
     all
 }
 
-/// A reader that has the file open during packing reads the right bytes.
+/// A reader that has the file open during packing reads the correct bytes.
 #[test]
 fn packing_an_open_file_does_not_disturb_its_reader() {
     let below = Below::new();
@@ -227,7 +227,8 @@ fn damaged_files_are_not_packed() {
     assert!(found == data);
 }
 
-/// Files are packed while the mount is idle, and reads during and after packing are right.
+/// Files are packed while the mount is idle, and reads during and after packing return the correct
+/// bytes.
 #[test]
 fn idle_mounts_pack() {
     let below = Below::new();
@@ -298,7 +299,7 @@ fn failed_call_during_packing_loses_no_data() {
     }
 }
 
-/// Returns whether that many calls occurred at all.
+/// Returns whether the layer made that many calls of this operation.
 fn fails_while_packing(operation: &str, call: u64) -> bool {
     let (below, mut data) = rewritten("copy:chunk=4KiB,pack=off");
     let rule = format!("{operation} nth {call} error EIO");
@@ -329,7 +330,7 @@ fn fails_while_packing(operation: &str, call: u64) -> bool {
 }
 
 /// After a failed sync it is unknown which data is durable. So the next open reads the frames and
-/// trusts no mark.
+/// does not trust the size xattr.
 #[test]
 fn failed_fsync_leaves_no_trusted_mark() {
     const STATE: usize = 2;
@@ -353,7 +354,8 @@ fn failed_fsync_leaves_no_trusted_mark() {
     }
 }
 
-/// Panics once, as a bug would, when the background thread requests the free space.
+/// A file system that panics once, as a bug would, when the background thread requests the free
+/// space.
 #[derive(Default)]
 struct PanicsOnce {
     inner: MemFs,
@@ -392,8 +394,8 @@ fn packing_continues_after_a_panic() {
     assert!(read_file(&*fs, "file").unwrap() == data);
 }
 
-/// A file that was shortened contains extra data for ordinary tools, even if it grows to its old
-/// size again.
+/// A truncated file still contains the cut-off data for ordinary tools, even if the file grows to
+/// its old size again.
 #[test]
 fn truncated_file_counts_as_packed_only_after_packing() {
     let scratch = TempDir::new_in(scratch::folder(env!("CARGO_TARGET_TMPDIR"))).unwrap();

@@ -1,5 +1,5 @@
-//! Tests when files are packed, and that small sequential writes give the same result as large
-//! ones.
+//! Tests of the time at which files are packed, and that small sequential writes give the same
+//! result as large ones.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -42,7 +42,7 @@ fn waiting_files_are_packed_at_unmount() {
     }
 }
 
-/// On unmount the kernel drops the release of a file that was closed just before.
+/// On unmount the kernel drops the RELEASE request of a file that was closed just before.
 #[test]
 fn unreleased_files_are_packed_at_unmount() {
     let layer = "gzip:pack-after=1h";
@@ -61,7 +61,7 @@ fn unreleased_files_are_packed_at_unmount() {
     assert!(read_file(&*below.mount(layer), "file").unwrap() == data);
 }
 
-/// Unmounting takes at most ten seconds of packing, by a clock that advances six seconds at each
+/// Packing at unmount stops after ten seconds. The clock of this test advances six seconds at each
 /// reading. The remaining files are still valid.
 #[test]
 fn unmount_packs_for_at_most_ten_seconds() {
@@ -101,7 +101,7 @@ fn short_tails_are_not_packed() {
     assert!(below.bytes("file").starts_with(&before), "nothing was to be packed");
 }
 
-/// Once the mount is idle, all waiting files are packed, with one wait in total.
+/// Once the mount is idle, all waiting files are packed after a single wait.
 #[test]
 fn an_idle_mount_packs_all_waiting_files() {
     const FILES: usize = 100;

@@ -1,4 +1,4 @@
-//! Chunks that are decoded before they are requested.
+//! Tests of chunks that are decoded before they are requested.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, mpsc};
@@ -13,7 +13,7 @@ const CHUNK: usize = 16 << 10;
 const CHUNKS: usize = 40;
 const LAYER: &str = "zstd:chunk=16KiB,threads=2";
 
-/// Counts reads longer than a header, that is, reads of content frames.
+/// A file system that counts reads longer than a header, that is, reads of content frames.
 #[derive(Default)]
 struct Counting {
     inner: MemFs,
@@ -106,7 +106,7 @@ fn reader_sees_writes_to_chunks_decoded_ahead() {
     file.close().unwrap();
 }
 
-/// Other frames replace those that were decoded in advance.
+/// The truncation and the rewrite replace the frames that were decoded in advance.
 #[test]
 fn reader_sees_new_content_after_truncation_and_rewrite() {
     let (below, data) = (Arc::new(Counting::default()), content());
@@ -132,8 +132,8 @@ fn reader_sees_new_content_after_truncation_and_rewrite() {
     file.close().unwrap();
 }
 
-/// Workers that decode in advance and workers that encode for the holder of the file never wait for
-/// each other.
+/// Workers that decode in advance must not wait for workers that encode for the holder of the
+/// file's lock, and the reverse.
 #[test]
 fn sequential_reader_and_writer_do_not_deadlock() {
     const ROUNDS: u64 = 2000;

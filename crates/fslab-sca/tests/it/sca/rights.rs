@@ -1,4 +1,5 @@
-//! Set-id bits and capabilities, which any write to a lower file removes.
+//! Tests of set-id bits and file capabilities, which the kernel clears at every write to a lower
+//! file.
 
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
@@ -11,9 +12,9 @@ use super::below::{Below, CODECS, random, text};
 
 const CAPABILITY: &str = "security.capability";
 
-/// The layer's own writes at fsync and at close must not remove rights, because these calls do not
-/// remove them without a layer. `cp -a` and `tar --xattrs` set a program's capabilities after
-/// writing its content and before closing it.
+/// The layer's own writes at fsync and at close must not clear set-id bits and capabilities.
+/// Without a layer, these calls do not clear them. `cp -a` and `tar --xattrs` set a file's
+/// capabilities after writing its content and before closing it.
 #[test]
 fn capabilities_and_setuid_survive_fsync_and_close() {
     for codec in CODECS {
@@ -25,7 +26,7 @@ fn capabilities_and_setuid_survive_fsync_and_close() {
 
 fn rights_outlive(codec: &str, is_synced: bool) {
     let below = Below::new();
-    // Too little garbage for a collection after a write, but enough to be freed at close.
+    // The garbage is not enough for a collection after a write, but enough to be freed at close.
     let fs = below.mount(&format!("{codec}:chunk=4KiB,garbage=16KiB"));
     let client = Client::new(&*fs);
     let (attr, file) = client.create(Ino::ROOT, "file", 0o755, OpenMode::READ_WRITE).unwrap();
@@ -62,7 +63,7 @@ fn capabilities_survive_writing_the_seek_table() {
     assert_eq!(client.getxattr(attr.ino, CAPABILITY).ok(), Some(b"value".to_vec()));
 }
 
-/// A lower file system that removes rights through the layer during a sync.
+/// A lower file system that removes a capability through the layer during a sync.
 #[derive(Default)]
 struct Meanwhile {
     inner: MemFs,
@@ -91,7 +92,7 @@ impl FileSystem for Meanwhile {
     }
 }
 
-/// `setcap -r` during a step of packing, which would restore the earlier value.
+/// Simulates `setcap -r` during a step of packing. That step must not restore the removed value.
 #[test]
 fn capability_removed_during_packing_stays_removed() {
     let below = Arc::new(Meanwhile::default());

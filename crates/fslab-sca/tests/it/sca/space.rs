@@ -1,4 +1,4 @@
-//! Space: rewritten files do not grow, and a full disk loses no data.
+//! Tests that rewritten files do not grow, and that a full disk loses no data.
 
 use fslab_vfs::{Capacity, Errno, FallocateMode, Ino, MemFs, OpenMode};
 use fslab_vfs_testing::client::{Client, File};
@@ -56,7 +56,8 @@ fn rewrite(layer: &str, writes: u64, after: After) {
     assert!(most < 3 * MIB, "{layer}, {after:?}: {most} bytes, {first} at first");
     assert!(below.bytes("file").len() as u64 > 2 * most, "{layer}: too little was written");
     assert!(read_file(&*fs, "file").unwrap() == data, "{layer}, {after:?}");
-    // After a kill, and then only by the frames: the walk must pass over the gaps.
+    // The content is found after a kill, and then also without slots: the walk must pass over the
+    // gaps.
     assert!(read_file(&*below.mount(layer), "file").unwrap() == data, "{layer}, {after:?}: killed");
     below.overwrite("file", 128, &[0xEE; 800]);
     assert!(

@@ -1,5 +1,5 @@
-//! Files that can't be read, because of rights or damage: operations that need no content still
-//! work.
+//! Tests that operations which need no content work on files that can't be read, because of
+//! permissions or damage.
 //!
 //! An ordinary user's daemon has no more rights than the user; faults simulate the missing rights.
 
@@ -10,7 +10,7 @@ use super::below::{Below, Failing, random, read_file, text, write_file};
 
 const LAYER: &str = "gzip:chunk=4KiB";
 
-/// The error for a file without read permission.
+/// The rule that simulates a missing read permission.
 const NO_READING: &str = "getxattr|open on file error EACCES";
 
 #[track_caller]
@@ -106,7 +106,7 @@ fn open_writer_continues_after_losing_write_permission() {
     let client = Client::new(&*failing.fs);
     let ino = client.lookup(Ino::ROOT, "file").unwrap().ino;
     let file = client.open(ino, OpenMode::READ_WRITE).unwrap();
-    // The mark contains the size.
+    // Makes the layer write the size xattr, which the next write must invalidate.
     client.subject().flush(&client.request(), ino, file.handle).unwrap();
     client.chmod(ino, 0o444).unwrap();
     failing.by("setxattr error EACCES");
@@ -135,7 +135,8 @@ fn open_writer_of_a_foreign_file_continues_without_permission() {
     }
 }
 
-/// A foreign file that was emptied keeps its mark, which only a writer voids.
+/// An emptied foreign file keeps its foreign mark until a new write. A change of its mode through a
+/// reader must not need to replace the mark.
 #[test]
 fn mode_of_an_emptied_foreign_file_can_be_changed_without_write_permission() {
     let below = Below::new();

@@ -1,4 +1,4 @@
-//! Blocking: only callers that requested durability wait for the disk.
+//! Tests that only callers which requested durability wait for the disk.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -17,7 +17,7 @@ struct Slow {
     inner: MemFs,
     holds_syncs: AtomicBool,
     holds_releases: AtomicBool,
-    /// The thread whose reads block.
+    /// Name of the thread whose reads block.
     holds_reads_of: Mutex<Option<&'static str>>,
     /// Reads of fewer bytes do not block.
     held_bytes_min: AtomicU64,
@@ -122,11 +122,11 @@ fn beside(below: &Slow, slow: impl FnOnce() + Send, quick: impl FnOnce() + Send)
         }
         let was_done = is_done.load(Ordering::SeqCst);
         below.open_gate();
-        assert!(was_done, "something waited for the disk that did not ask for it");
+        assert!(was_done, "a caller that requested no durability waited for the disk");
     });
 }
 
-/// Operations of other callers on a file in use and on its name.
+/// Performs operations of other callers on a file in use and on its name.
 fn use_otherwise(fs: &dyn FileSystem, name: &str, expected: &[u8]) {
     let client = Client::new(fs);
     let attr = client.lookup(Ino::ROOT, name).unwrap();
@@ -189,7 +189,8 @@ fn packing_does_not_block_other_operations() {
     fs.shutdown().unwrap();
 }
 
-/// Blocks, one after the other, each sync of packing and of the cleaning that a write waits for.
+/// Blocks, one after the other, each sync of packing, and of the garbage collection that a writer
+/// runs.
 #[test]
 fn nobody_waits_for_any_sync_of_packing_or_cleaning() {
     for (layer, syncs) in [
@@ -224,7 +225,8 @@ fn nobody_waits_for_any_sync_of_packing_or_cleaning() {
                 client.unlink(Ino::ROOT, "file").unwrap();
             };
             beside(&below, slow, look);
-            // Closing a changed file may free space, which waits for the disk.
+            // The file is closed only now: closing a changed file may free space, which waits for
+            // the disk.
             let handle = opened.into_inner().unwrap();
             fs.release(&client.request(), ino, handle).unwrap();
             fs.shutdown().unwrap();
@@ -232,7 +234,7 @@ fn nobody_waits_for_any_sync_of_packing_or_cleaning() {
     }
 }
 
-/// Uses of a large file while a thread reads its index or frames. Returns a handle.
+/// Uses a large file while another thread reads its index or frames. Returns an open handle.
 fn look_at(fs: &dyn FileSystem, size: usize) -> Handle {
     let client = Client::new(fs);
     let ino = client.lookup(Ino::ROOT, "file").unwrap().ino;
@@ -250,7 +252,7 @@ fn look_beside(
     let handle = Mutex::new(None);
     beside(below, slow, || *handle.lock() = Some(look_at(fs, size)));
     *below.holds_reads_of.lock() = None;
-    // Closing a changed file settles it.
+    // The file is closed only now: closing a changed file writes to it.
     let client = Client::new(fs);
     client.subject().release(&client.request(), ino, handle.into_inner().unwrap()).unwrap();
 }
@@ -258,8 +260,8 @@ fn look_beside(
 /// Before a file is packed, its whole layout is read.
 #[test]
 fn nobody_waits_while_packing_looks_at_a_file() {
-    // Neither commits nor cleaning read the file. It has more index pages than are kept in memory
-    // (128 pages, each for 512 KiB of content).
+    // Only packing reads this file, not commits or garbage collection. It has more index pages than
+    // are kept in memory (128 pages, each for 512 KiB of content).
     let (below, fs) = mounted("copy:chunk=4KiB,garbage=1GiB,pack-after=1ms");
     let data = text(80 << 20);
     write_file(&*fs, "file", &data);
@@ -299,7 +301,7 @@ fn nobody_waits_while_a_seek_table_is_made() {
     assert!(read_file(&*fs, "file").unwrap() == data);
 }
 
-/// The walk over all frames of a file whose index is damaged.
+/// A walk over all frames rebuilds the damaged index, which takes long.
 #[test]
 fn nobody_waits_while_an_index_is_rebuilt() {
     let (below, fs) = mounted("copy:chunk=4KiB,cache=0,pack=off");
@@ -323,7 +325,8 @@ fn nobody_waits_while_an_index_is_rebuilt() {
     assert!(read_file(&*fs, "file").unwrap() == data);
 }
 
-/// The first write to an emptied foreign file makes durable that it is no longer foreign.
+/// The first write to an emptied foreign file first makes durable that the file is no longer
+/// foreign.
 #[test]
 fn nobody_waits_while_a_foreign_mark_is_voided() {
     let (below, fs) = mounted("copy:chunk=4KiB");
@@ -345,7 +348,7 @@ fn nobody_waits_while_a_foreign_mark_is_voided() {
     file.close().unwrap();
 }
 
-/// Only users of the same file wait for its closing.
+/// Only users of the same file wait while it is being closed.
 #[test]
 fn closing_a_file_does_not_block_users_of_other_files() {
     let (below, fs) = mounted("copy:chunk=4KiB");
@@ -416,7 +419,7 @@ fn freeing_space_does_not_block_reads_and_writes() {
     file.close().unwrap();
 }
 
-/// Counts references to inodes, and the syncs with and without a reference.
+/// A file system that counts references to inodes, and the syncs with and without a reference.
 #[derive(Default)]
 struct Holding {
     inner: MemFs,
