@@ -12,10 +12,10 @@ pub enum Refusal {
     /// It is mounted.
     #[error("{0} is mounted")]
     Mounted(String),
-    /// It is swap.
+    /// It is in use as swap space.
     #[error("{0} is in use as swap")]
     Swap(String),
-    /// Another device uses it, such as a RAID array or a mapped device.
+    /// Another device is built on it, such as a RAID array or a mapped device.
     #[error("{0} is held by {1}")]
     Held(String, String),
     /// It is a member of a RAID array, a volume group or another larger device.

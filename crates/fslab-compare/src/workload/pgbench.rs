@@ -40,7 +40,7 @@ const ACCOUNT: Parameter = Parameter::text(
     "postgres",
 );
 
-/// The entry in the registry.
+/// The declaration of this workload.
 pub(super) const SPEC: Spec = Spec {
     name: "pgbench",
     help: "load and change a PostgreSQL database (needs PostgreSQL's server and pgbench)",

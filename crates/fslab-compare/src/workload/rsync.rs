@@ -16,7 +16,7 @@ use crate::tree::copy::files_below;
 use fslab_report::sample::CacheState;
 use fslab_sys::signals::Interrupt;
 
-/// The entry in the registry.
+/// The declaration of this workload.
 pub(super) const SPEC: Spec = Spec {
     name: "rsync",
     help: "copy a tree, copy it again unchanged, and update it (needs the program rsync)",

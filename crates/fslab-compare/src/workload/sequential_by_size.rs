@@ -26,7 +26,7 @@ const MORE_SIZES: Parameter = Parameter::sizes(
 
 const PER_DIRECTORY: Parameter = Parameter::count("per_directory", "files in a directory", 25);
 
-/// The entry in the registry.
+/// The declaration of this workload.
 pub(super) const SPEC: Spec = Spec {
     name: "sequential-by-size",
     help: "create and read a fixed amount of data as files of 16 KiB, doubling to 16 MiB",

@@ -34,7 +34,7 @@ const THREADS: Parameter = Parameter::count("threads", "concurrent threads", 4);
 const SYNC: Parameter =
     Parameter::choice("sync", "whether written data is made durable each time", &["fsync", "none"]);
 
-/// The entry in the registry.
+/// The declaration of this workload.
 pub(super) const SPEC: Spec = Spec {
     name: "small-files",
     help: "delete, create, append to and read small files with fsync, as a mail server does",

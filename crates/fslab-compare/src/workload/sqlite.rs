@@ -35,7 +35,7 @@ const TRANSACTIONS: Parameter =
 
 const QUERIES: Parameter = Parameter::count("queries", "rows looked up one by one", 2000);
 
-/// The entry in the registry.
+/// The declaration of this workload.
 pub(super) const SPEC: Spec = Spec {
     name: "sqlite",
     help: "load, change and query a SQLite database (needs the program sqlite3)",

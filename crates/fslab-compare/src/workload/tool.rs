@@ -33,7 +33,7 @@ const LARGEST: Parameter = Parameter::bytes(
 
 const SMALLEST: u64 = 1 << 10;
 
-/// The entry in the registry.
+/// The declaration of this workload.
 pub(super) const SPEC: Spec = Spec {
     name: "tool",
     help: "store files through a program such as gzip -9, to compare it with a layer that does the \

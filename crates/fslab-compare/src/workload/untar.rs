@@ -29,7 +29,7 @@ const MAY_DIFFER: [&str; 2] = [": Uid differs", ": Gid differs"];
 /// The start of tar's message about absolute names.
 const REMARK: &str = "tar: Removing leading ";
 
-/// The entry in the registry.
+/// The declaration of this workload.
 pub(super) const SPEC: Spec = Spec {
     name: "untar",
     help: "unpack an archive, and compare the files with it, cold (needs the program tar)",
