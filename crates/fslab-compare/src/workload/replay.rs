@@ -26,7 +26,7 @@ const DIVERGING: Parameter = Parameter::choice(
     &["fail", "allow"],
 );
 
-/// Maximum memory of the trace, which is read before the clock starts.
+/// Maximum memory for the trace in bytes. The whole trace is read before the clock starts.
 const MEMORY_BYTES_MAX: usize = 1 << 30;
 
 /// Number of operations between checks for an interrupt.
