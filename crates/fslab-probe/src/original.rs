@@ -17,13 +17,13 @@ use fslab_compare::{Error, Result};
 /// The attributes of the original paper.
 pub const FOUR: [&str; 4] = ["block-size", "read-ahead-max", "cache-size", "direct-pointers"];
 
-/// The file systems: the one of that time, and those whose inodes have pointers.
+/// The file systems: ext4, as in the paper, and those whose inodes contain block pointers.
 const KINDS: [Kind; 3] = [Kind::Ext2, Kind::Ext3, Kind::Ext4];
 
 /// The default read-ahead of disks; loop devices use another one.
 const READ_AHEAD_KIB: u64 = 128;
 
-/// The memory limit that gives the cache a definite size, in bytes.
+/// The memory limit in bytes, which gives the page cache a definite size.
 const MEMORY: u64 = 40 << 20;
 
 /// Block size in bytes.
@@ -40,8 +40,8 @@ pub struct OnFileSystem {
     pub growth: Result<Growth>,
 }
 
-/// Makes each file system and probes the four attributes on it. The prober has its default options
-/// instead of those in `how`. A file system that can't be made or mounted, for lack of privileges
+/// Makes each file system and probes the four attributes on it. The prober uses its default
+/// options, not those in `how`. A file system that can't be made or mounted, for lack of privileges
 /// or tools, yields an error instead of results.
 ///
 /// # Errors

@@ -1,8 +1,9 @@
 //! `pointer-fan-out`, `pointer-depth`: how many pointers a pointer block contains, and how many
 //! levels of such blocks lead to the end of the largest file.
 //!
-//! A sparse file with one block at a growing index uses one, two, three and four blocks. The
-//! lengths of the second and third step are the fan-out and its square.
+//! A sparse file with a single data block at a growing index uses one, then two, three and four
+//! blocks in total. The range of indices for which it uses two blocks is the fan-out, and that for
+//! three blocks is its square.
 
 use std::io;
 

@@ -6,8 +6,8 @@ use serde_json::Value;
 use crate::browser::{has_browser, look, picture};
 use crate::reports::{large, records};
 
-/// Examines the page from inside and reports to the surrounding page. It switches the axes of all
-/// charts and the order of a table.
+/// A script that operates the controls of the page, such as those for the axes and the order of a
+/// table. It sends what it finds to the surrounding page.
 const PROBE: &str = r#"
 const all = (selector) => [...document.querySelectorAll(selector)];
 const visible = (part) =>
