@@ -230,8 +230,8 @@ pub enum Over {
     Command(ForeignMount),
     /// The kernel's overlay with an empty upper directory; the value contains its mount options.
     Overlay(String),
-    /// Nothing, but the host's own engine serves the file system instead of the kernel. The value
-    /// contains the engine's options, in the syntax of the options after `?` in a leaf.
+    /// No further mount. The host's own engine serves the file system instead of the kernel. The
+    /// value contains the engine's options, in the syntax of the options after `?` in a leaf.
     Engine(String),
 }
 
@@ -283,7 +283,7 @@ impl Plan {
     /// Reads a plan from a file.
     ///
     /// # Errors
-    /// If the file can't be read or the plan is wrong.
+    /// If the file can't be read or the plan is invalid.
     pub fn read(path: &Path, form: Form) -> Result<Self> {
         let text = std::fs::read_to_string(path)
             .map_err(|source| Error::UnreadablePlan { path: path.to_owned(), source })?;

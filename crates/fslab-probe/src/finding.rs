@@ -102,7 +102,7 @@ fn as_two_fields<S: Serializer>(
 /// An abrupt increase in a series of times.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct Jump {
-    /// The `x` of the first point that stands out.
+    /// The `x` of the first point with a longer time.
     pub at: u64,
     /// The additional time in ticks of the cycle counter.
     pub ticks: f64,

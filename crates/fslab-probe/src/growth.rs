@@ -17,7 +17,7 @@ use super::search::most_common;
 /// programs may use the device.
 const FILES: u64 = 5;
 
-/// Number of blocks per file: twelve with direct pointers, and as many with an indirect block.
+/// Number of blocks per file: twelve with direct pointers, and twelve with an indirect block.
 const BLOCKS: u64 = 24;
 const DIRECT: u64 = 12;
 

@@ -149,7 +149,8 @@ pub fn of_layers(directory: &Path, below: &Path, transparent: bool) -> io::Resul
     Ok(truths)
 }
 
-/// Sets the range operations that FUSE does not support over any lower file system.
+/// Sets the truth for range operations that FUSE never supports, whatever the lower file system
+/// supports.
 fn no_ranges(truths: &mut Truths) {
     for name in ["supports-collapse", "supports-insert"] {
         word(truths, name, "no");
@@ -323,7 +324,7 @@ fn tmpfs(truths: &mut Truths, block: u64) {
     none(truths, &EXTENTS);
     none(truths, &["read-ahead-initial", "read-ahead-max", "read-ahead-random", "sync-flushes"]);
     none(truths, &["delayed-allocation", "journal", "cache-size", "cache-replacement"]);
-    // Names of all directories are in one hash table.
+    // The kernel keeps the names of all tmpfs directories in one hash table, the dentry cache.
     word(truths, "directory-index", "yes");
 }
 

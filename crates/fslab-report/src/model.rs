@@ -102,7 +102,7 @@ pub struct MetricFloor {
 /// The rows whose device had not reached a steady state.
 #[derive(Clone, Debug, Serialize)]
 pub struct Unsteady {
-    /// Number of such rows.
+    /// Number of rows whose device had not reached a steady state.
     pub rows: usize,
     /// The workload, phase and target of the least steady row.
     pub worst: String,
@@ -174,7 +174,7 @@ pub struct LatencyFigures {
     pub operation: String,
     /// Number of operations in all samples.
     pub count: u64,
-    /// The median; this and the next three are medians over the samples.
+    /// The median. This field and the next three contain medians over the samples.
     pub p50_seconds: f64,
     /// The 90th percentile.
     pub p90_seconds: f64,

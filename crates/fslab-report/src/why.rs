@@ -1,7 +1,7 @@
 //! Why-lines: they list counters that differ if a difference in time is shown.
 //!
 //! A counter is listed if it differs from the baseline's by a relevant factor, in the same
-//! direction as the time. This states a coincidence, not a cause.
+//! direction as the time. A listed counter is not necessarily the cause of the difference.
 
 use super::format::significant;
 use super::model::{DeviceMeans, Row};

@@ -278,7 +278,7 @@ mod tests {
         assert!(stopwatch([].into_iter()).finish("x").0.is_none());
     }
 
-    /// Each operation is counted in its direction, and its time is not added to the other one.
+    /// Each operation is counted as a read or a write, and its time is not added to the other kind.
     #[test]
     fn reads_and_writes_are_timed_separately() {
         let mut directions = Directions::start();

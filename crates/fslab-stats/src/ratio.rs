@@ -6,8 +6,8 @@
 //! distinguish p-values below 0.0001, and Holm's correction of a large report needs smaller ones.
 //!
 //! With fewer than [`FEWEST_FOR_BOOTSTRAP`] rounds, Student's interval of the logarithms is used
-//! instead. An interval of resampled values can't cover 95 % there: with probability 2^(1-n), all n
-//! values lie on one side of the true ratio.
+//! instead. A bootstrap interval can't cover 95 % with so few values: with probability 2^(1-n), all
+//! n values lie on one side of the true ratio.
 
 use serde::Serialize;
 use statrs::distribution::{ContinuousCDF, StudentsT};
@@ -163,8 +163,8 @@ impl Spread {
 }
 
 /// Returns half the width of Student's 95 % interval of the mean log ratio. The ratio may be wrong
-/// by about this share in either direction. A measurement that runs until a precision is reached
-/// ends by this value.
+/// by about this share in either direction. The stop rule adds rounds until this value is small
+/// enough.
 #[must_use]
 pub fn half_width(pairs: &[(f64, f64)]) -> Option<f64> {
     Spread::of(&[logarithms(pairs, 2)?])?.half_width()
@@ -226,8 +226,8 @@ mod tests {
     }
 
     /// Within each cluster all ratios are equal, so the mean over strata has no error. The clusters
-    /// differ, so the mean over clusters has one. By hand for logarithms 1 and 3: mean 2, error 1,
-    /// one degree of freedom.
+    /// differ, so the mean over clusters has one. Calculated by hand for logarithms 1 and 3: mean
+    /// 2, standard error 1, one degree of freedom.
     #[test]
     fn clustered_interval_reflects_the_spread_between_clusters() {
         let cluster = |log: f64, count: usize| vec![(log.exp(), 1.0); count];
@@ -246,9 +246,9 @@ mod tests {
         assert_eq!(clustered_ratio(&[], 5), None);
     }
 
-    /// For two strata of equal size and spread the test is Welch's t-test. By hand for the
-    /// logarithms 1, 3 and 5, 7 of the ratios: mean 4, error sqrt(1 + 1) / 2, two degrees of
-    /// freedom.
+    /// For two strata of equal size and spread the test is Welch's t-test. Calculated by hand for
+    /// strata with the logarithms 1, 3 and 5, 7: mean 4, standard error sqrt(1 + 1) / 2, two
+    /// degrees of freedom.
     #[test]
     fn few_pairs_use_satterthwaites_interval() {
         let logs = |values: [f64; 2]| values.map(|value: f64| (value.exp(), 1.0)).to_vec();

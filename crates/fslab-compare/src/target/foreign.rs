@@ -138,8 +138,8 @@ impl ForeignMount {
 
 impl Drop for ForeignMount {
     fn drop(&mut self) {
-        // After the unmount, the daemon has time to exit by itself. If it was unmounted earlier,
-        // that time has already passed.
+        // After the unmount, the daemon has time to exit by itself. If the mount was removed in an
+        // earlier call, that time has already passed.
         if self.mount.take().map(drop).is_some() && self.wait_for_end().is_none() {
             return;
         }
@@ -167,8 +167,8 @@ fn unmount_by(command: &[OsString], mountpoint: &Path, messages: &Path) -> Resul
     }
 }
 
-/// A running mount command. When it is dropped with its child, the command and its daemons are
-/// ended and the mount is removed.
+/// A running mount command. If it still owns the child when it is dropped, the command and its
+/// daemons are ended, and the mount is removed.
 struct Guard {
     child: Option<Child>,
     mountpoint: PathBuf,

@@ -13,7 +13,7 @@ use crate::tree::{Access, Tree, TreeFile};
 /// The size of requests, unless a parameter sets another.
 pub(super) const REQUEST_BYTES: usize = 256 << 10;
 
-/// The parameter of workloads that write contents.
+/// The parameter for the kind of contents that a workload writes.
 pub(super) const DATA: Parameter = Parameter::choice(
     "data",
     "content of files: text (gzip shrinks it to a third), binaries (like programs, to a half), \

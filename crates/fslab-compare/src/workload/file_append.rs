@@ -1,5 +1,5 @@
-//! `file-append`: grows files by small appends to 0 bytes, 1 KiB, 2 KiB, 4 KiB and so on. The file
-//! is kept open, or is opened for each append.
+//! `file-append`: makes files of 0 bytes, 1 KiB, 2 KiB, 4 KiB and so on by many small appends. The
+//! file is kept open, or is opened for each append.
 //!
 //! Zadok et al. (2001) appended 10, 100 and 1000 bytes of four kinds of data up to 32 MB, to
 //! measure their fast tails. With a `matrix`, a plan can repeat all of these measurements.

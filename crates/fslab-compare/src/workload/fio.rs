@@ -161,7 +161,7 @@ impl Fio {
     }
 }
 
-/// Records the results of a job in one direction, if it did any I/O in it.
+/// Records the results of a job's reads or writes, if it made any.
 fn take(
     timed: &mut Timed<'_>,
     job: &Value,

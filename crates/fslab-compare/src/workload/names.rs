@@ -1,6 +1,6 @@
 //! `names`: creates, stats and deletes very many empty files, in the order of their names and in an
-//! order drawn from the seed. It records the time of every operation and its growth during the
-//! phase.
+//! order drawn from the seed. It records the time of every operation, so that reports show how this
+//! time grows with the number of files.
 //!
 //! Directories that keep names sorted or hashed treat the two orders differently. The difference is
 //! larger for deletion than for creation (Phillips 2001). The random order is a Fisher-Yates

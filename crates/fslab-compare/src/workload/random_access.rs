@@ -115,8 +115,8 @@ impl Iterator for Draws {
     }
 }
 
-/// A prime above the number of blocks of any file below 10 TB, with blocks of 4 KiB. The two
-/// numbers therefore have no common factor.
+/// A prime above the number of 4 KiB blocks of any file below 10 TB. The prime and the number of
+/// blocks therefore have no common factor.
 const SCATTER: u64 = 2_654_435_761;
 
 /// Returns the block of a rank; the block of rank 0 is visited most. Blocks of adjacent ranks are

@@ -1,6 +1,6 @@
 //! `random-io`: reads and writes blocks of one large file at offsets drawn from the seed, through
-//! the page cache or with direct I/O. Several requests may be in flight. They start as fast as the
-//! target completes others, or at planned times.
+//! the page cache or with direct I/O. Several requests may be in flight. Each request begins when
+//! an earlier one completes, or at a planned time.
 
 mod engine;
 mod turns;

@@ -123,7 +123,8 @@ fn file_systems_in_user_space_are_mounted_over_images() {
         let own: Vec<_> = samples(&records).into_iter().filter(|s| s.target == name).collect();
         assert!(own.iter().all(|s| s.daemon_cpu_ns.is_some()), "{name}: no daemon");
         assert!(own.iter().any(|s| s.daemon_cpu_ns > Some(0)), "{name}: an idle daemon");
-        // Requests are counted only with a privilege and a tracepoint. If they are, none is missed.
+        // Requests can be counted only with a privilege and a tracepoint. If they can, the count
+        // must include all of them.
         let counted =
             own.iter().filter(|s| s.phase == "build").map(|s| (s.fuse_requests, s.operations));
         for (requests, operations) in counted {

@@ -105,7 +105,8 @@ fn records(floor: f64) -> Vec<Record> {
     let mut records = vec![Record::Provenance(Box::new(provenance))];
     for round in 0..12_u32 {
         let noise = 1.0 + 0.002 * f64::from(round % 3);
-        // The copy varies around its level, so that its interval has a width.
+        // The copy's times vary around their mean, so that the interval of the noise floor has a
+        // width.
         let swing = 1.0 + 0.05 * f64::from(round % 2);
         let times = [("base", 1.0), ("slow", 1.03 * noise), ("base, second copy", floor * swing)];
         for (target, factor) in times {

@@ -390,7 +390,8 @@ fn hangs(condition: &str) {
     }
     let directory = directory_on_disk();
     let keys = "rounds = 1\nrun_limit_seconds = 15";
-    // On the target whose daemon is to be stopped, requests are repeated until it is.
+    // On the target whose daemon is to be stopped, requests are repeated until the daemon has
+    // stopped.
     let script = "touch go; ! test -e armed || while stat .; do sleep 0.02; done; true";
     let workload =
         format!("name = \"command\"\ncommand = [\"sh\", \"-c\", \"{script}\"]\ncache = \"as is\"");

@@ -64,7 +64,7 @@ impl Observer for Silent {
     fn note(&mut self, _note: &Note) {}
 }
 
-/// Runs a plan below `directory` and reads its records back.
+/// Runs a plan in `directory` and returns the records.
 pub fn run(
     plan: &str,
     directory: &Path,

@@ -24,7 +24,7 @@ const IN_PROCESS: &[(&str, &str, usize)] = &[
          seek_by = \"threads\"",
         2 * 11,
     ),
-    // Sizes 0, 1, 2, 4 KiB, and 0, 1 KiB.
+    // A file that is kept open has the sizes 0, 1, 2, 4 KiB; a reopened one has 0, 1 KiB.
     (
         "file-append",
         "append = 100\nlargest = \"4 KiB\"\nlargest_reopened = \"1 KiB\"\ndata = \"binaries\"",
@@ -46,7 +46,7 @@ const IN_PROCESS: &[(&str, &str, usize)] = &[
     ),
     ("small-files", "files = 20\nrounds = 10\nthreads = 2\nsize = \"2 KiB\"", 1),
     ("stream", "size = \"1 MiB\"\nrequest = \"64 KiB\"\ndata = \"all-a\"", 4),
-    // 1 of random-io, 4 of stream.
+    // One sample of `random-io`, and four of `stream`.
     (
         "together",
         "workloads = [{ name = \"random-io\", size = \"1 MiB\", operations = 200 }, \

@@ -142,8 +142,8 @@ fn by_space(file_system: &str, series: Vec<Point>) -> Method {
     let Some(last) = series.last().copied() else {
         return Method::failed(NAME, "nothing was measured", series);
     };
-    // Without splits, only the end of a block into which the next entry does not fit is unused: at
-    // most a twentieth.
+    // Without splits, a block is unused only at its end, if the next entry does not fit there: at
+    // most a twentieth of the block.
     let word = if last.y > ENTRY * last.x * 115 / 100 { "yes" } else { "no" };
     Method::found(NAME, Value::Word(word), series)
 }

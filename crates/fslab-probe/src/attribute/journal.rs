@@ -63,16 +63,16 @@ fn find(ground: &Ground) -> io::Result<Finding> {
     Ok(Finding::conclude(conclude(&Counts { overwritten, one, again, many })))
 }
 
-/// Numbers of bytes written to the device.
+/// Numbers of bytes written to the device in four cases.
 #[derive(Clone, Copy, Debug)]
 struct Counts {
-    /// When [`DATA`] bytes are overwritten and everything is synced.
+    /// Bytes written when [`DATA`] bytes are overwritten and everything is synced.
     overwritten: u64,
-    /// When one file is synced after its mode was changed.
+    /// Bytes written when one file is synced after its mode was changed.
     one: u64,
-    /// When everything is synced after that.
+    /// Bytes written when, after the sync for `one`, everything is synced.
     again: u64,
-    /// When one file is synced after the modes of many files were changed.
+    /// Bytes written when one file is synced after the modes of many files were changed.
     many: u64,
 }
 

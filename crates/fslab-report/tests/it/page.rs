@@ -36,7 +36,7 @@ const heading = [...table.querySelectorAll("th button")].find((b) => b.textConte
 const column = heading.closest("th").cellIndex;
 const value = (row) => Number(row.cells[column].dataset.value);
 const values = () => [...table.tBodies[0].rows].map(value);
-// Numbers that would stand in another order as text.
+// These numbers would be in another order if they were sorted as text.
 [...table.tBodies[0].rows].forEach((row, index) => {
   row.cells[column].dataset.value = [10, 9, 100][index % 3];
 });

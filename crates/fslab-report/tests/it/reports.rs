@@ -311,7 +311,8 @@ fn runs_are_merged_and_their_differences_named() {
     assert!(twice.notes.iter().any(|note| note.text.contains("given twice")));
 }
 
-/// Of the samples of other attempts, the report states only the number.
+/// The report uses the last attempt of a block. It states only the number of samples of earlier
+/// attempts.
 #[test]
 fn the_last_attempt_counts() {
     let mut records = records();
