@@ -241,7 +241,7 @@ pub enum Error {
     #[error("interrupted")]
     Interrupted,
     /// No target could be made.
-    #[error("no target is left to measure: {reasons}")]
+    #[error("no target could be made: {reasons}")]
     NoTargets {
         /// The reason for each target.
         reasons: String,

@@ -19,10 +19,10 @@ pub enum Refusal {
     #[error("{0} is held by {1}")]
     Held(String, String),
     /// It is a member of a RAID array, a volume group or another larger device.
-    #[error("{0} is part of {1}; if it no longer is, wipe it yourself")]
+    #[error("{0} has a signature of {1}; if it is no longer used, remove it with wipefs")]
     Member(String, &'static str),
     /// Another program has it open exclusively.
-    #[error("is in use")]
+    #[error("another program has opened it exclusively")]
     Busy,
     /// It contains data.
     #[error(

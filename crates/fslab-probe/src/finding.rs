@@ -156,7 +156,7 @@ impl Finding {
         Self::conclude(vec![method])
     }
 
-    /// Makes a finding that no method applies, with the reason.
+    /// Makes a finding for an attribute to which no method applies, for this reason.
     pub(crate) fn none(name: &'static str, reason: impl Into<String>) -> Self {
         Self::by(Method::failed(name, reason, Vec::new()))
     }

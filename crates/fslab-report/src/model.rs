@@ -292,7 +292,7 @@ pub struct Means {
     pub daemon_seconds: Option<f64>,
     /// Requests to the file system in user space, if known.
     pub fuse_requests: Option<f64>,
-    /// Used bytes on the target afterwards, if known.
+    /// Used bytes on the target after the phase, if known.
     pub used_bytes: Option<f64>,
     /// Allocated bytes of the files that the phase wrote, if the workload requested it.
     pub stored_bytes: Option<f64>,

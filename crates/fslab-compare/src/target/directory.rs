@@ -1,5 +1,5 @@
-//! An existing directory as a target. Workloads use a new subdirectory, which is removed
-//! afterwards. The directory is never remounted. With `cold`, the cached pages of its files are
+//! An existing directory as a target. Workloads use a new subdirectory, which is removed at the end
+//! of the run. The directory is never remounted. With `cold`, the cached pages of its files are
 //! dropped before cold phases.
 
 use std::path::Path;

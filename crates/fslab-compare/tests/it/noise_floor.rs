@@ -124,7 +124,7 @@ fn records(floor: f64) -> Vec<Record> {
     records
 }
 
-/// A difference is marked if it lies within the interval between the two copies of the baseline.
+/// A ratio is marked if it lies within the interval of the ratio of the baseline's two copies.
 #[test]
 fn difference_within_the_noise_floor_is_marked() {
     for (floor, doubted) in [(1.0, true), (0.9, false)] {

@@ -327,8 +327,9 @@ fn has_load(sample: &Sample) -> bool {
     sample.contaminated.as_ref().is_some_and(|what| what.contains("other programs"))
 }
 
-/// Compares ext4 with bindfs over ext4, and runs the script `harm` beside the bindfs daemon. Checks
-/// that only the target with bindfs fails. Returns the note about the failure, and the samples.
+/// Compares ext4 with bindfs over ext4. The script that starts the bindfs daemon also runs the
+/// commands `harm`, which stop or kill it. Checks that only the target with bindfs fails. Returns
+/// the note about the failure, and the samples.
 fn harmed(directory: &Path, keys: &str, harm: &str, workload: &str) -> (String, Vec<Sample>) {
     let plan = format!(
         r#"

@@ -70,7 +70,7 @@ struct Counts {
     overwritten: u64,
     /// Bytes written when one file is synced after its mode was changed.
     one: u64,
-    /// Bytes written when, after the sync for `one`, everything is synced.
+    /// Bytes written when everything is synced after the sync of that one file.
     again: u64,
     /// Bytes written when one file is synced after the modes of many files were changed.
     many: u64,

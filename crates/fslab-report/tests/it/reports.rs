@@ -186,8 +186,8 @@ fn the_terminal_names_images_and_devices() {
     }
 }
 
-/// Makes a report that is judged by a margin. Checks that a margin in the plan and one given
-/// afterwards have the same effect.
+/// Makes a report that is judged by a margin. Checks that a margin in the plan and one given for
+/// the report have the same effect.
 fn with_margin(margin: &str) -> Report {
     let mut records = records();
     let Record::Provenance(provenance) = &mut records[0] else { panic!("a provenance") };
@@ -314,7 +314,7 @@ fn runs_are_merged_and_their_differences_named() {
 /// The report uses the last attempt of a block. It states only the number of samples of earlier
 /// attempts.
 #[test]
-fn the_last_attempt_counts() {
+fn only_the_last_attempt_of_a_block_is_used() {
     let mut records = records();
     let again: Vec<Record> = records
         .iter()

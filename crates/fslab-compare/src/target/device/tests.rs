@@ -1,4 +1,4 @@
-//! Tests that unsuitable devices are refused and left unchanged, with loop devices.
+//! Tests with loop devices: unsuitable devices are refused and left unchanged.
 
 use std::os::unix::fs::symlink;
 use std::process::Command;
@@ -92,7 +92,7 @@ fn empty_device_is_taken_and_left_empty() {
 }
 
 #[test]
-fn device_named_otherwise_is_refused() {
+fn device_not_named_by_id_is_refused() {
     let Some(mut bench) = Bench::new("names of devices") else { return };
     bench.plan.path = bench.device.path().to_owned();
     bench.is_always_refused(|refusal| *refusal == Refusal::NotById);
@@ -160,7 +160,7 @@ fn held_device_is_refused() {
 }
 
 #[test]
-fn device_that_somebody_has_for_itself_is_refused() {
+fn exclusively_opened_device_is_refused() {
     let Some(mut bench) = Bench::new("a busy device") else { return };
     let _held = open(bench.device.path(), OFlags::EXCL).unwrap();
     bench.is_always_refused(|refusal| *refusal == Refusal::Busy);
