@@ -19,7 +19,7 @@ pub enum Refusal {
     #[error("{0} is held by {1}")]
     Held(String, String),
     /// It is a member of a RAID array, a volume group or another larger device.
-    #[error("{0} has a signature of {1}; if it is no longer used, remove it with wipefs")]
+    #[error("{0} has a signature of {1}; if {1} no longer uses it, remove it with wipefs")]
     Member(String, &'static str),
     /// Another program has it open exclusively.
     #[error("another program has opened it exclusively")]

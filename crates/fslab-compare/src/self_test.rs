@@ -211,7 +211,7 @@ impl Found {
             ),
             (
                 self.simulated_false_differences > self.simulated_false_differences_most,
-                "equal targets are called different in simulations from their noise",
+                "equal targets are called different in simulations based on their noise",
             ),
             (
                 self.delays_found < self.delays_found_least,

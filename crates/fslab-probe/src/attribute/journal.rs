@@ -84,7 +84,7 @@ fn conclude(counts: &Counts) -> Vec<Method> {
     let by_copy = match again {
         0 => Method::failed(
             "bytes written again after a file's sync",
-            "none: there is no second copy, or it is written later",
+            "none: there is no journal, or the final location is written later",
             series(one, again),
         ),
         _ => Method::found(
@@ -98,12 +98,14 @@ fn conclude(counts: &Counts) -> Vec<Method> {
         (true, _) => Method::found(name, Value::Word(word), series(one, many)),
         // With fast commits, ext4 first writes only the changes of the synced file, and the rest
         // later.
-        (false, true) => Method::failed(name, "only changes of that file", series(one, many)),
+        (false, true) => {
+            Method::failed(name, "only the changes of that file were written", series(one, many))
+        }
         (false, false) => Method::found(name, Value::Word("none"), series(one, many)),
     };
     let by_data = Method::failed(
         "bytes written for 4 MiB overwritten",
-        if twice { "twice the data" } else { "the data once: no answer about metadata" },
+        if twice { "the data was written twice" } else { "the data was written once" },
         series(DATA, overwritten),
     );
     vec![by_copy, by_company, by_data]

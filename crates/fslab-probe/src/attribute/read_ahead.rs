@@ -78,7 +78,7 @@ fn by_cachestat(file: &File, page: usize) -> Method {
     }
 }
 
-/// Reads page by page and measures how far the cache is ahead.
+/// Reads page by page and counts the cached pages ahead of the reader.
 fn maximal(ground: &Ground) -> io::Result<Finding> {
     const NAME: &str = "most pages ahead of a sequential reader";
     let length = ground.options.budget / 2;

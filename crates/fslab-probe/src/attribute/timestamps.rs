@@ -56,8 +56,8 @@ fn range(ground: &Ground) -> io::Result<Finding> {
     Ok(Finding::by(Method::found(NAME, Value::Seconds { first, last }, Vec::new())))
 }
 
-/// Returns the second nearest to `end` that is still stored correctly, by bisection between `kept`
-/// and `end`.
+/// Returns the time in seconds that is nearest to `end` and still stored correctly. It is found by
+/// bisection between `kept` and `end`.
 fn furthest(kept: i64, end: i64, keeps: impl Fn(i64) -> io::Result<bool>) -> io::Result<i64> {
     if keeps(end)? {
         return Ok(end);
