@@ -1,7 +1,8 @@
 //! Builds an SVG drawing.
 //!
-//! Marks whose position depends on the axis are drawn twice: for a linear axis in a group of class
-//! `lin`, and for a logarithmic one in a group of class `log`. The page shows one of the groups.
+//! Marks whose position depends on the axis are drawn twice. A group of class `lin` contains those
+//! for a linear axis, and a group of class `log` those for a logarithmic one. The page shows one of
+//! the groups.
 
 use super::scale::Scale;
 use crate::escape;

@@ -1,9 +1,9 @@
 //! Repeats the four measurements of the original paper on ext2, ext3 and ext4, both by counting and
 //! by timing.
 //!
-//! Hu and Bursum ("Measurement and Impact of Key File System Attributes") found on ext4 under
-//! Linux 2.6.32: blocks of 4096 bytes, a prefetch buffer of 256 KB, a file cache of 2 MB and 12
-//! direct pointers.
+//! Hu and Bursum ("Measurement and Impact of Key File System Attributes") examined ext4 under Linux
+//! 2.6.32. They found blocks of 4096 bytes, a prefetch buffer of 256 KB, a file cache of 2 MB and
+//! 12 direct pointers.
 
 use fslab_sys::make_file_system::Kind;
 use fslab_sys::memory_bound::MemoryBound;

@@ -1,8 +1,8 @@
 //! Finds a step in measured times, or refuses to answer.
 //!
 //! Noise never makes a time shorter. A point is therefore measured several times, and its minimum
-//! is used. The sequence of logarithms is cut into pieces of one level each. The best cut into one,
-//! two, three and more pieces is found exactly, by dynamic programming over the sum of absolute
+//! is used. The sequence of logarithms is cut into pieces of one level each. The best cut into each
+//! number of pieces is found exactly, by dynamic programming. Its cost is the sum of absolute
 //! deviations from each piece's median. Schwarz's criterion for errors with a Laplace distribution
 //! chooses the number of pieces. Neighbouring pieces whose levels differ by less than a factor of
 //! 1.3 are merged.

@@ -1,5 +1,5 @@
-//! Renders figures for the benchmark dashboards of code hosts: a JSON list of names, values and
-//! units. github-action-benchmark accepts it for its tools `customSmallerIsBetter` and
+//! Renders a JSON list of names, values and units, for the benchmark dashboards of code hosts. The
+//! tool github-action-benchmark accepts it for its tools `customSmallerIsBetter` and
 //! `customBiggerIsBetter`.
 
 use serde::Serialize;

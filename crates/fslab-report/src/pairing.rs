@@ -43,7 +43,7 @@ pub(super) fn ratio_of(
     merged.pooling.ratio(&merged.kernels, of_machine, merged.provenance.seed)
 }
 
-/// Returns the baseline's sample of the same round: from the same run or, if that run has no
+/// Returns the baseline's sample of the same round. It is from the same run or, if that run has no
 /// baseline, from another run of the same campaign.
 fn partner<'a>(sample: &Sample, base: &[&'a Sample], merged: &Merged<'_>) -> Option<&'a Sample> {
     let mut in_round = base.iter().copied().filter(|base| base.round == sample.round);
@@ -63,8 +63,8 @@ fn partner<'a>(sample: &Sample, base: &[&'a Sample], merged: &Merged<'_>) -> Opt
 /// would double the false alarms.
 ///
 /// Differences are corrected by Holm's method. Verdicts on margins are not corrected. The statement
-/// that all rows are within their margins is wrong at most as often as a single verdict, because it
-/// requires all of them (an intersection-union test, Berger 1982).
+/// that all rows are within their margins requires all verdicts. It is therefore wrong at most as
+/// often as a single one (an intersection-union test, Berger 1982).
 pub(super) fn judge(groups: &mut [Group]) {
     let mut families: BTreeMap<Family, Vec<&mut Against>> = BTreeMap::new();
     for group in groups {

@@ -5,9 +5,9 @@
 //! outside. It is not decided if the interval contains an end of the range.
 //!
 //! A measurement can contradict a single number, but not prove it. The number agrees if the
-//! interval contains it and is narrow enough to contradict other numbers. Times are not compared
-//! because they were measured on different machines. Inputs and definitions can't fail and are not
-//! counted.
+//! interval contains it and is narrow. A wide interval contains many other numbers, too. Times are
+//! not compared because they were measured on different machines. Inputs and definitions can't fail
+//! and are not counted.
 
 use serde::Serialize;
 
@@ -252,7 +252,8 @@ mod tests {
         check("% more", (14.4, 14.4), (1.20, 1.30), SameDirection);
         check("% more", (14.4, 14.4), (0.95, 1.05), Differs);
         check("% more", (14.4, 14.4), (0.80, 0.90), Differs);
-        // The interval contains the number, but also 1 (no effect), or half and double the number.
+        // Each interval contains the number. The first also contains 1, which means no effect; the
+        // second also contains half and double the number.
         check("% more", (14.4, 14.4), (0.95, 1.20), NotDecided);
         check("times", (77.0, 77.0), (40.0, 160.0), NotDecided);
         check("bytes", (4096.0, 4096.0), (1024.0, 1024.0), Differs);

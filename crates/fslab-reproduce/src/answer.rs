@@ -207,8 +207,8 @@ impl Reading {
         Some(Figure { at: Some(At { value, unit: each.unit }), ..figure })
     }
 
-    /// Reads a figure in one of three forms: an exact number; a range with `low` and `high`, and
-    /// optionally a `value` between them; or only a `value`, which is the result of a single run.
+    /// Reads a figure in one of three forms. A number is exact. A range has `low` and `high`, and
+    /// optionally a `value` between them. A `value` alone is the result of a single run.
     fn figure(&self, value: &Value) -> Option<Figure> {
         let number = |value: &Value| value.as_f64().map(|number| number * self.factor);
         if let Some(value) = number(value) {

@@ -182,7 +182,7 @@ fn figure(report: &Report, query: &Query, size: Option<u64>) -> Option<Figure> {
 const BLOCK_BYTES: f64 = 4096.0;
 
 /// Widens the interval of a ratio of stored bytes. A block is counted in full even if it contains
-/// only 1 byte, so the contents of two files of one block each may differ a lot in size.
+/// only 1 byte. So two files of one block each may have contents of very different sizes.
 fn widened_by_blocks((low, high): (f64, f64), pairs: &[(f64, f64)]) -> (f64, f64) {
     let least = |side: fn(&(f64, f64)) -> f64| {
         pairs.iter().map(side).fold(f64::INFINITY, f64::min) * Quantity::Stored.scale()

@@ -3,7 +3,7 @@
 //! The statistic is computed for many resamples, which are drawn from the values with replacement.
 //! The sorted results are then cut at both ends. Both methods of cutting are Efron's. The
 //! *percentile* interval cuts the same share from both ends. *BCa* (bias-corrected and accelerated,
-//! 1987) shifts the two cuts: it corrects for the bias of the resampled statistics, and for a
+//! 1987) shifts the two cuts. It corrects for the bias of the resampled statistics, and for a
 //! variance that changes with the statistic's value.
 //!
 //! For small samples, both intervals can be *expanded* as proposed by Hesterberg (2015). Plain

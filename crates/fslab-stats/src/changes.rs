@@ -7,10 +7,9 @@
 //! greatest of many.
 //!
 //! The p-value is corrected for the number of tests, by two factors. One is the number of series
-//! that are examined together (Bonferroni). The other is the length of the series divided by the
-//! length of the segment, since each side of a cut is examined again (Meinshausen 2008,
-//! hierarchical testing). If no series has a change, the probability that any change is reported is
-//! at most 5 %.
+//! that are examined together (Bonferroni). Each side of a cut is examined again, so the other is
+//! the length of the series divided by that of the segment (Meinshausen 2008, hierarchical
+//! testing). If no series has a change, the probability that any change is reported is at most 5 %.
 
 use rand::SeedableRng;
 use rand::seq::SliceRandom;

@@ -65,7 +65,7 @@ fn watch(limit: Duration, interrupt: &Interrupt, work: &Path, ended: &Receiver<(
         return false;
     }
     interrupt.raise();
-    // Repeated, because a file system mounted meanwhile may hang as well.
+    // This is repeated, because a file system that is mounted in the meantime may hang, too.
     while ended.recv_timeout(PATIENCE) == Err(RecvTimeoutError::Timeout) {
         match place(work).and_then(|place| fuse_control::abort_below(work, &place)) {
             Ok(count) => tracing::warn!(count, "aborted hanging FUSE connections"),

@@ -1,5 +1,5 @@
-//! Random reads and writes of the blocks of one file, for the seekers of `bonnie` and for
-//! `random-io`: draws the blocks, makes their contents and verifies them.
+//! Random reads and writes of the blocks of one file, for `bonnie` and `random-io`. This module
+//! draws the blocks, makes their contents and verifies them.
 //!
 //! The contents written to a block depend only on its number. The final contents of the file
 //! therefore do not depend on the order of writers, and can be checked.

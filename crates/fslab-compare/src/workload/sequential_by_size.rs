@@ -1,7 +1,7 @@
-//! `sequential-by-size`: creates a data set of 32 MiB as files of one size, 25 in a directory, and
-//! reads them cold in the order of creation. This is repeated for each size from 16 KiB to 16 MiB.
-//! The files of one size are removed before those of the next are created, so that each size finds
-//! the same free space.
+//! `sequential-by-size`: creates a data set of 32 MiB as files of one size, and reads them cold in
+//! the order of creation. Each directory contains 25 files. This is repeated for each size from 16
+//! KiB to 16 MiB. The files of one size are removed before those of the next are created, so that
+//! each size finds the same free space.
 //!
 //! This is the sequential benchmark of Smith and Seltzer (1997), who plotted throughput over size.
 

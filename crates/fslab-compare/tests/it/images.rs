@@ -44,8 +44,8 @@ fn proven(samples: &[&Sample], asked: CacheState) -> impl Iterator<Item = bool> 
     samples.iter().filter(move |s| s.cache.asked == asked).map(|s| s.cache.proven)
 }
 
-/// Returns the cold phases that must be proved cold on every file system: the first cold listing
-/// and the cold read of the largest file, which both read from the device.
+/// Returns the cold phases that must be proved cold on every file system, because they read from
+/// the device. These are the first cold listing and the cold read of the largest file.
 fn must_be_cold<'a>(samples: &[&'a Sample]) -> impl Iterator<Item = &'a Sample> + Clone {
     samples
         .iter()

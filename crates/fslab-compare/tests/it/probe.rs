@@ -173,9 +173,9 @@ fn residency_of_foreign_files_is_no_evidence() {
     own.sync_all().unwrap();
     rustix::fs::fadvise(&own, 0, None, rustix::fs::Advice::DontNeed).unwrap();
     assert_eq!(mincore(&own, FOREIGN_PAGES as u64 * 4096).unwrap(), 0, "root may look");
-    // Copies this program to a path that every user can reach. Another process makes the copy:
-    // otherwise children of parallel tests could inherit a descriptor that is open for writing, and
-    // the kernel does not execute a file that is open for writing.
+    // Copies this program to a path that every user can reach. Another process makes the copy,
+    // because the kernel does not execute a file that is open for writing. Children of parallel
+    // tests could inherit such a descriptor from this process.
     let directory = tempfile::tempdir().unwrap();
     fs::set_permissions(directory.path(), Permissions::from_mode(0o755)).unwrap();
     let copy = directory.path().join("test");

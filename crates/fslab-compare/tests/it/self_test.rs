@@ -15,8 +15,8 @@ const ROUNDS: u32 = 2;
 /// Maximum number of attempts, because other programs may disturb all rounds of a target.
 const RUNS_MAX: usize = 5;
 
-/// The injected delay takes real time: a copy slowed by 100 % takes about twice as long as the
-/// first, and the second copy does not.
+/// The injected delay takes real time. A copy slowed by 100 % takes about twice as long as the
+/// first copy. The second copy, which is not slowed, takes about as long as the first.
 #[test]
 fn injected_delay_is_measured_and_equal_copies_are_near() {
     let mut ratios = (0..RUNS_MAX).map(|_| ratios_to_the_first_copy());

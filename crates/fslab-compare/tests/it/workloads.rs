@@ -1,5 +1,5 @@
-//! Tests of every workload, in process, in a directory and on a mounted image: its phases and
-//! counts, and that it detects wrong data and wrong names.
+//! Tests every workload in process, in a directory and on a mounted image. Its phases and counts
+//! must be right, and it must detect wrong data and wrong names.
 
 use std::collections::{BTreeMap, HashSet};
 use std::ffi::OsString;

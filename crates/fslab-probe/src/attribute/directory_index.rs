@@ -37,8 +37,8 @@ const SEARCHES: u64 = 200;
 /// Number of repetitions; the fastest is used.
 const ROUNDS: u32 = 9;
 
-/// Limits for the growth of the cost with sixteen times the names: at least the first factor
-/// without an index, and at most the second factor with one.
+/// Limits for the growth of the cost with sixteen times the names. Without an index it is at least
+/// the first factor, and with one at most the second.
 const LINEAR_LEAST: f64 = 4.0;
 const INDEXED_MOST: f64 = 2.0;
 

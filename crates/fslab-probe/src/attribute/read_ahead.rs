@@ -1,7 +1,7 @@
 //! `read-ahead-*`: how many bytes the kernel reads ahead of a reader.
 //!
 //! The methods count the pages in the cache. During sequential reading the kernel is ahead of the
-//! reader by at most two windows less one page: the current window, and the next one, which is
+//! reader by at most two windows less one page. The first is the current window. The next one is
 //! requested when the reader enters the current one. The cache is not inspected by reads with
 //! RWF_NOWAIT, because these start read-ahead themselves.
 

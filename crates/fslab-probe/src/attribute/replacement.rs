@@ -1,9 +1,9 @@
 //! `cache-replacement`: which pages remain in the page cache when more is read than fits into it.
 //!
-//! In a separate memory control group, the prober reads one file twice, a second one once, and then
-//! a third one that exceeds the group's memory. The remaining pages of each file show how pages are
-//! replaced. Inspecting the cache with cachestat(2) and mincore(2) changes nothing. Earlier methods
-//! had to read the files again (Burnett and others: Dust, 2002).
+//! The prober enters a separate memory control group. There it reads one file twice, a second one
+//! once, and then a third one that exceeds the group's memory. The remaining pages of each file
+//! show how pages are replaced. Inspecting the cache with cachestat(2) and mincore(2) changes
+//! nothing. Earlier methods had to read the files again (Burnett and others: Dust, 2002).
 
 use std::io;
 use std::ops::Range;

@@ -234,10 +234,11 @@ pub struct Cache {
     /// was left. Blocks of directories may still be cached.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub evicted: bool,
-    /// Whether the state is proven. A cold state is proven in one of two ways. Either there was a
-    /// remount, no page of the device was cached, no page of a file was resident when the file was
-    /// opened, and the device was read. Or pages were dropped, files were opened, and none of their
-    /// pages was resident. A warm state is proven if the device was not read.
+    /// Whether the state is proven. A cold state is proven in one of two ways. The first has four
+    /// conditions: there was a remount, no page of the device was cached, no page of a file was
+    /// resident when opened, and the device was read. In the second, pages were dropped, files were
+    /// opened, and none of their pages was resident. A warm state is proven if the device was not
+    /// read.
     pub proven: bool,
     /// Pages of the files that were resident when they were opened, if this was queried.
     pub resident_pages: Option<u64>,

@@ -246,7 +246,7 @@ fn page_escapes_text_and_makes_no_network_requests() {
     ] {
         assert!(page.contains(part), "{part} is missing");
     }
-    // Times are drawn on a linear and a logarithmic axis: 3 targets x 10 rounds for the sum, and 3
+    // Times are drawn on two axes, linear and logarithmic: 3 targets x 10 rounds for the sum, and 3
     // x 10 x 2 for the sizes. The 2 x 10 ratios are drawn once. Each disturbed sample, 1 in 10,
     // also has a hole, which is drawn like a dot.
     let dots = 2 * (30 + 60) + 20;

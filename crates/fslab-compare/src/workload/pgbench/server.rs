@@ -2,7 +2,7 @@
 //!
 //! PostgreSQL refuses to run as root, so the server of a root process runs as another user. This
 //! user can't traverse directories that only root may traverse, so the server gets capabilities for
-//! that. access(2) would ignore them, because the server is not root; the securebit
+//! that. access(2) would ignore them, because the server is not root. The securebit
 //! `no_setuid_fixup` prevents that.
 
 use std::fs;
