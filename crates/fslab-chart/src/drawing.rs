@@ -1,26 +1,27 @@
-//! An SVG under construction.
+//! Builds an SVG drawing.
 //!
-//! Everything that depends on the kind of axis is drawn twice, in groups of the classes `lin` and
-//! `log`. The page shows one of them.
+//! Marks whose position depends on the axis are drawn twice. A group of class `lin` contains those
+//! for a linear axis, and a group of class `log` those for a logarithmic one. The page shows one of
+//! the groups.
 
 use super::scale::Scale;
 use crate::escape;
 
-/// Pixels left free at each side.
+/// Pixels left free at each side of the drawing.
 pub const MARGIN: f64 = 8.0;
 /// Pixels below the drawing, for the marks of the axis.
 pub const FOOT: f64 = 22.0;
 
-/// The mark of a sample, in addition to its position.
+/// The look of a sample's dot.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Mark {
-    /// The machine was busy with other work: a hollow dot.
+    /// Draws a hollow dot: the machine was busy with other work during this sample.
     pub hollow: bool,
-    /// The value is far from the others: a ring around the dot.
+    /// Draws a ring around the dot: the value is an outlier.
     pub ringed: bool,
 }
 
-/// An SVG.
+/// An SVG drawing under construction.
 pub struct Drawing {
     body: String,
     /// Width in pixels.
@@ -36,12 +37,12 @@ impl Drawing {
         Self { body: String::new(), width, height }
     }
 
-    /// Begins a group of this class.
+    /// Opens a group of this class.
     pub fn open(&mut self, class: &str) {
         self.raw(&format!("<g class=\"{class}\">"));
     }
 
-    /// Ends the group that was begun last.
+    /// Closes the group that was opened last.
     pub fn close(&mut self) {
         self.raw("</g>");
     }
@@ -52,7 +53,8 @@ impl Drawing {
         self.raw(&format!("<title>{}</title>", escape(text)));
     }
 
-    /// Draws a horizontal axis at the bottom, with grid lines up from its marks.
+    /// Draws the tick labels of a horizontal axis at the bottom, with a vertical grid line at each
+    /// tick.
     pub fn axis(&mut self, scale: &Scale, label: impl Fn(f64) -> String) {
         for tick in scale.ticks() {
             let place = scale.place(tick);
@@ -66,7 +68,8 @@ impl Drawing {
         }
     }
 
-    /// Draws twice: on a linear and on a logarithmic axis of `values`. The page shows one of them.
+    /// Calls `draw` twice: with a linear and with a logarithmic axis for `values`. The page shows
+    /// one of the results.
     pub fn on_both_axes(
         &mut self,
         values: &[f64],
@@ -83,9 +86,9 @@ impl Drawing {
         }
     }
 
-    /// Draws samples as dots. All dots of a kind are one path of points without length, which round
-    /// line caps turn into dots. Otherwise a large report would have hundreds of thousands of
-    /// elements.
+    /// Draws samples as dots. All dots of the same look form one path of lines without length,
+    /// which round line caps show as dots. Otherwise a large report would have hundreds of
+    /// thousands of elements.
     pub fn dots(&mut self, dots: &[((f64, f64), Mark)], small: bool) {
         let path = |wanted: fn(&Mark) -> bool| -> String {
             let chosen = dots.iter().filter(|(_, mark)| wanted(mark));
@@ -103,7 +106,7 @@ impl Drawing {
         }
     }
 
-    /// Draws an upright mark 16 pixels high.
+    /// Draws a vertical bar 16 pixels high.
     pub fn bar(&mut self, x: f64, middle: f64) {
         let (top, bottom) = (middle - 8.0, middle + 8.0);
         self.raw(&format!("<path class=\"bar\" d=\"M{x:.1} {top}V{bottom}\"/>"));
@@ -127,13 +130,13 @@ impl Drawing {
         ));
     }
 
-    /// Draws an upright line from the top to the axis.
+    /// Draws a vertical line from the top to the axis.
     pub fn vertical(&mut self, class: &str, x: f64) {
         let bottom = self.height - FOOT;
         self.raw(&format!("<path class=\"{class}\" d=\"M{x:.1} 0V{bottom:.1}\"/>"));
     }
 
-    /// Draws a line to the right border, with its label at the left.
+    /// Draws a horizontal grid line from `left` to the right border, with a label to its left.
     pub fn horizontal(&mut self, left: f64, y: f64, label: &str) {
         let right = self.width;
         self.raw(&format!("<path class=\"grid\" d=\"M{left:.1} {y:.1}H{right:.1}\"/>"));
@@ -159,7 +162,7 @@ impl Drawing {
         ));
     }
 
-    /// Draws an upright interval.
+    /// Draws a vertical interval with a cap at each end.
     pub fn whisker(&mut self, class: &str, x: f64, (from, to): (f64, f64)) {
         let (left, right) = (x - 3.0, x + 3.0);
         self.raw(&format!(
@@ -181,14 +184,14 @@ impl Drawing {
         self.body.push_str(markup);
     }
 
-    /// Returns the markup, to be part of a larger drawing.
+    /// Returns the markup without the `svg` element, for use in a larger drawing.
     #[must_use]
     pub fn into_body(self) -> String {
         self.body
     }
 
-    /// Returns the whole SVG. `title` describes it in words; `logarithmic` chooses the axis that
-    /// the page shows by default.
+    /// Returns the complete `svg` element. `title` is its description for screen readers.
+    /// `logarithmic` chooses the axis that the page shows by default.
     #[must_use]
     pub fn finish(self, title: &str, logarithmic: bool) -> String {
         let (width, height, title) = (self.width, self.height, escape(title));

@@ -1,4 +1,4 @@
-//! Heat maps: rows of cells. The fuller a cell is, the darker it is.
+//! Heat maps: rows of cells, which are darker the fuller they are.
 
 use crate::escape;
 
@@ -11,8 +11,8 @@ const CELL: u32 = 6;
 /// Pixels above the first row.
 const HEAD: u32 = 24;
 
-/// Returns an SVG of rows of cells. `filled` gives each cell's fill from 0 to 1: the fuller, the
-/// darker.
+/// Returns a heat map as SVG. `filled` returns the fill of a cell, from 0 (light) to 1 (dark), for
+/// its row and column.
 #[must_use]
 pub fn heat_map(title: &str, legend: &str, rows: u32, filled: &dyn Fn(u32, u32) -> f64) -> String {
     let (width, height, title) = (COLUMNS * CELL, rows * CELL + HEAD, escape(title));

@@ -1,8 +1,8 @@
 //! Charts as SVG.
 //!
-//! A [`Scale`] maps values to positions, and a [`Drawing`] collects marks. [`standalone`] makes a
-//! file of the drawing, with colours for light and dark pages. [`heat_map()`] shades cells;
-//! [`stripes()`] draws coloured parts of rows.
+//! A [`Scale`] maps values to positions, and a [`Drawing`] collects lines, dots and texts.
+//! [`standalone`] makes an SVG file from a drawing, with colours for light and dark pages.
+//! [`heat_map()`] draws rows of shaded cells, and [`stripes()`] draws rows of coloured parts.
 //!
 //! ```
 //! use fslab_chart::{Drawing, Scale, standalone};
@@ -27,10 +27,10 @@ pub use scale::Scale;
 pub use standalone::standalone;
 pub use stripes::{Stripe, stripes};
 
-/// Style sheet of a page with drawings: colours of the series, light and dark.
+/// Style sheet with the colours of the series, for light and dark pages.
 pub const COLOURS: &str = include_str!("../templates/colours.css");
 
-/// Style sheet of the drawings.
+/// Style sheet with the lines, dots and texts of the drawings.
 pub const DRAWING: &str = include_str!("../templates/drawing.css");
 
 /// Escapes text for use within markup.
@@ -50,7 +50,7 @@ pub fn escape(text: &str) -> String {
     escaped
 }
 
-/// Returns the class that gives a target or a series its colour.
+/// Returns the CSS class that gives a target or a series its colour.
 #[must_use]
 pub fn colour(index: usize) -> String {
     format!("t{}", index % 8)

@@ -1,4 +1,4 @@
-//! Maps values to positions on an axis, and chooses the values to mark.
+//! Axes: map values to positions, and choose the tick values.
 
 /// An axis from `low` to `high`, `length` pixels long from `start`.
 #[derive(Clone, Copy, Debug)]
@@ -7,7 +7,7 @@ pub struct Scale {
     low: f64,
     high: f64,
     logarithmic: bool,
-    /// Where the axis begins, in pixels.
+    /// Position of the axis's low end, in pixels.
     pub start: f64,
     /// Length in pixels.
     pub length: f64,
@@ -33,7 +33,8 @@ impl Scale {
         Self { low, high, logarithmic: false, start, length }
     }
 
-    /// Whether the values differ by so much that a linear axis would squeeze most of them together.
+    /// Whether the values span more than a factor of 30, so that most would be crowded together on
+    /// a linear axis.
     #[must_use]
     pub fn is_wide(values: &[f64]) -> bool {
         let (low, high) = range(values);
@@ -87,7 +88,8 @@ impl Scale {
     }
 
     fn logarithmic_ticks(&self) -> Vec<f64> {
-        // Tries the sets from the most to the fewest marks, and uses the first that is not crowded.
+        // Each set contains fewer ticks than the one before. The first with at most six ticks is
+        // used.
         let fine: &[f64] =
             &[1.0, 1.1, 1.2, 1.4, 1.6, 1.8, 2.0, 2.5, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0, 9.0];
         let sets = [fine, &[1.0, 1.2, 1.5, 2.0, 3.0, 5.0, 7.0], &[1.0, 2.0, 5.0], &[1.0]];

@@ -1,10 +1,11 @@
-//! Drawings as separate files, which contain their light and dark colours.
+//! Makes separate SVG files, which contain the colours for light and dark pages.
 
 use crate::{COLOURS, DRAWING, escape};
 
 const ALONE: &str = "svg{font:12px system-ui,sans-serif}.paper{fill:var(--page)}";
 
-/// Makes a complete SVG file of a drawing's markup.
+/// Returns a complete SVG file with the given markup, such as that of
+/// [`Drawing::into_body`](crate::Drawing::into_body).
 #[must_use]
 pub fn standalone(title: &str, width: f64, height: f64, body: &str) -> String {
     let title = escape(title);

@@ -1,4 +1,4 @@
-//! Rows of coloured stripes, such as a map of the blocks of a volume.
+//! Draws rows of coloured stripes, such as a map of the blocks of a volume.
 
 use crate::escape;
 
@@ -22,7 +22,7 @@ pub struct Stripe {
     pub colour: String,
 }
 
-/// Returns an SVG of `rows` rows, with later stripes over earlier ones.
+/// Returns an SVG with this number of rows. Later stripes are drawn over earlier ones.
 #[must_use]
 pub fn stripes(title: &str, rows: u32, stripes: &[Stripe]) -> String {
     let (height, title) = (HEAD + rows * HEIGHT, escape(title));

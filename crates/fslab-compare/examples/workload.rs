@@ -1,4 +1,4 @@
-//! An example of a workload: makes and opens files. The explanation is
+//! An example of a workload, which makes and opens files. It is explained in
 //! docs/guide/src/how-to/write-a-workload.md.
 //!
 //! `cargo run -p fslab-compare --example workload`
@@ -17,10 +17,11 @@ use fslab_report::sample::{self, CacheState, Note, Record, Sample};
 use fslab_sys::signals::Interrupt;
 use fslab_vfs::{FileSystem, MemFs};
 
-/// The parameter that a plan may set.
+/// The number of files, which a plan may set.
 const FILES: Parameter = Parameter::count("files", "total number of files", 1000);
 
-/// The declaration. In the project a workload has its own file and one line in `WORKLOADS`.
+/// The declaration of the workload. A workload of the project has its own file and one line in
+/// `WORKLOADS`.
 pub const SPEC: Spec = Spec {
     name: "touch",
     help: "make small files, and open and close each again, cold and warm",
@@ -70,7 +71,8 @@ impl Touch {
     }
 }
 
-/// A host with memory within this process; `fslab` has one that mounts layers and images.
+/// A host that makes only file systems in memory. The host of `fslab` also mounts layers and
+/// images.
 struct Memory;
 
 impl Host for Memory {
@@ -96,7 +98,7 @@ fn samples() -> Result<Vec<Sample>, Box<dyn Error>> {
                 [[target]]\nname = \"memory\"\nin_process = \"mem:\"\n\
                 [[workload]]\nname = \"names\"\nfiles = 100\n";
     let mut plan = Plan::parse("example.toml", text, Form::Full)?;
-    // A workload of the project would be found by its name.
+    // A plan can only refer to workloads of the project, so this one is put in their place.
     for workload in &mut plan.workloads {
         (workload.spec, workload.label) = (&SPEC, SPEC.name.to_owned());
     }

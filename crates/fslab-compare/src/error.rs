@@ -7,13 +7,13 @@ use fslab_sys::{loop_device, make_file_system, memory_bound, mounts};
 
 use crate::host::HostError;
 
-/// The result of a step of a comparison.
+/// The result of an operation of a comparison.
 pub type Result<T> = std::result::Result<T, Error>;
 
 /// An error of a comparison or of one target.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The plan can't be used.
+    /// The plan is invalid.
     #[error(transparent)]
     Plan(#[from] crate::plan::PlanError),
     /// Reading or writing samples, or making a report of them, failed.
@@ -141,7 +141,7 @@ pub enum Error {
     /// Any other failure, described by one sentence.
     #[error("{0}")]
     Failed(String),
-    /// The host could not make something.
+    /// The host could not make layers, an in-process file system or a recorded image.
     #[error("{what}: {source}")]
     Host {
         /// The requested thing: layers, an in-process file system or a recorded image.
@@ -190,7 +190,7 @@ pub enum Error {
     /// A trace can't be read, or the files it needs can't be made.
     #[error(transparent)]
     Trace(#[from] fslab_trace::Error),
-    /// The given data are too short.
+    /// The input data of a workload are too short.
     #[error(
         "{}: {found} bytes of data, but {needed} are needed; use a longer file, a directory with \
          more files, or smaller sizes",
@@ -230,18 +230,18 @@ pub enum Error {
     Missing {
         /// The requirement, as written in the plan.
         needs: String,
-        /// The error that states the unknown part.
+        /// The error, which states what this build does not know.
         #[source]
         source: HostError,
     },
     /// The memory of a run could not be limited.
     #[error(transparent)]
     MemoryBound(#[from] memory_bound::Error),
-    /// The run was asked to stop.
+    /// The run was interrupted.
     #[error("interrupted")]
     Interrupted,
-    /// All targets were skipped.
-    #[error("no target is left to measure: {reasons}")]
+    /// No target could be made.
+    #[error("no target could be made: {reasons}")]
     NoTargets {
         /// The reason for each target.
         reasons: String,
@@ -255,8 +255,8 @@ impl Error {
         move |source| Self::File { path, source }
     }
 
-    /// Whether the machine lacks something (a tool, a privilege, a kernel feature, a device). Such
-    /// a target is skipped and is not reported as failed.
+    /// Whether the machine lacks something (a tool, a privilege, a kernel feature, a device). A
+    /// target with such an error is reported as skipped, not as failed.
     #[must_use]
     pub fn is_missing_prerequisite(&self) -> bool {
         match self {

@@ -1,4 +1,4 @@
-//! The interface to the program that provides the layers. This crate does not know their names.
+//! The interface to the program that provides the layers. This crate knows no layer by name.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -8,19 +8,20 @@ use fslab_vfs::FileSystem;
 /// Any error of an implementation of [`Host`].
 pub type HostError = Box<dyn std::error::Error + Send + Sync>;
 
-/// The description of a recorded image that was kept packed.
+/// The description of a recorded image that was unpacked.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Unpacked {
     /// The hash of the workload that aged it, in hexadecimal.
     pub workload: String,
-    /// The allocation policy that placed its files, and how it was used. `None` if that is unknown.
+    /// The name of the allocation policy under which it was aged, followed by details; `None` if
+    /// unknown.
     pub policy: Option<String>,
     /// Other known facts, in one line.
     pub description: String,
 }
 
-/// A host whose targets are mounted by another program of the same kind, such as an older build.
-/// Everything else is done by the wrapped host.
+/// A host that mounts targets with another program, such as an older build of fslab. Everything
+/// else is done by the wrapped host.
 pub(crate) struct OtherProgram<'a> {
     pub host: &'a dyn Host,
     pub program: &'a Path,
@@ -56,13 +57,13 @@ impl Host for OtherProgram<'_> {
 /// "null:passthrough=off") are opaque to this crate.
 pub trait Host: Sync {
     /// Returns the command that mounts layers (the top one first) over `lower` on `mountpoint`. The
-    /// command returns once the mount is ready. Unmounting undoes it.
+    /// command exits once the mount is ready. To end the mount, `mountpoint` is unmounted.
     fn mount_command(&self, layers: &[String], lower: &Path, mountpoint: &Path) -> Vec<OsString>;
 
     /// Checks layer specifications without mounting them.
     ///
     /// # Errors
-    /// If a specification is not that of a layer, or its options are wrong.
+    /// If a specification names an unknown layer or has invalid options.
     fn check_layers(&self, _layers: &[String]) -> Result<(), HostError> {
         Ok(())
     }
@@ -74,14 +75,14 @@ pub trait Host: Sync {
         None
     }
 
-    /// Returns the path of this program, for the commands of plans that call it (`{fslab}`). `None`
-    /// if there is none.
+    /// Returns the path of this program, which replaces `{fslab}` in commands of plans. `None` if
+    /// the host is not such a program.
     fn program(&self) -> Option<PathBuf> {
         None
     }
 
-    /// Unpacks a recorded image into a file if the image is kept packed. Otherwise it does nothing
-    /// and returns `None`; such an image may be copied.
+    /// Unpacks a recorded image into a file if the image is kept packed. Otherwise it returns
+    /// `None`, and the caller copies the image.
     ///
     /// # Errors
     /// If the image is damaged or the system returns an error.
@@ -93,6 +94,6 @@ pub trait Host: Sync {
     /// mem:`.
     ///
     /// # Errors
-    /// If the specification is not that of a file system.
+    /// If the specification is invalid.
     fn file_system(&self, specification: &str) -> Result<Box<dyn FileSystem>, HostError>;
 }

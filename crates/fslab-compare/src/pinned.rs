@@ -1,5 +1,5 @@
-//! Pins a comparison to given processors. Otherwise, the scheduler's moves between processors would
-//! affect the measurement.
+//! Pins a comparison to given processors. Otherwise the scheduler could move it to other processors
+//! during a measurement.
 
 use std::io;
 

@@ -37,17 +37,17 @@ pub struct Plan {
     pub rounds_max: u32,
     /// Maximum half width of an interval, as a share of the ratio.
     pub half_width: f64,
-    /// Maximum number of repetitions of a block of runs because of interference, unless the command
-    /// line sets another.
+    /// Maximum number of times that a block of runs is repeated because of interference. The
+    /// command line may override it.
     pub reruns_max: Option<u32>,
     /// Size of each image, in bytes.
     pub image_size: u64,
-    /// The time limit in seconds. After the first round, a round begins only if the longest one so
-    /// far would still fit.
+    /// Time limit of all rounds in seconds. After the first round, a round begins only if there is
+    /// time for a round as long as the longest one so far.
     pub time_limit_seconds: Option<u64>,
     /// A run of one workload on one target is aborted after this many seconds.
     pub run_limit_seconds: u64,
-    /// The processors used by everything; empty for all.
+    /// The processors to which the comparison is pinned; empty for all.
     pub processors: Vec<usize>,
     /// Name of the target that the others are compared with.
     pub baseline: String,
@@ -61,11 +61,11 @@ pub struct Plan {
     pub workloads: Vec<WorkloadPlan>,
     /// The text of the plan.
     pub text: String,
-    /// The form in which it was read.
+    /// The form in which the plan was read: full or quick.
     pub form: Form,
-    /// The command that replaces the plan's workloads; empty otherwise.
+    /// The command that is measured instead of the plan's workloads; empty if there is none.
     pub command: Vec<String>,
-    /// The two programs whose comparison replaces the plan's targets; empty otherwise.
+    /// The two programs that are compared instead of the plan's targets; empty if there are none.
     pub programs: Vec<PathBuf>,
 }
 
@@ -80,11 +80,11 @@ pub struct TargetPlan {
     pub memory: Option<u64>,
     /// A requirement that this build of fslab may lack, as written in the plan.
     pub needs: Option<String>,
-    /// The program that mounts it; `None` for this one. It may be another build of fslab.
+    /// The program that mounts it, such as another build of fslab. `None` for this program.
     pub program: Option<PathBuf>,
     /// Its margin for all workloads.
     pub margin: Option<Margin>,
-    /// The share by which each of its operations takes longer, which a self-test must detect. Plans
+    /// Makes each of its operations longer by this share, which a self-test must detect. Plans
     /// can't set it. `None` means no wait at all, and 0 means waits of length zero.
     pub slowed: Option<f64>,
 }
@@ -116,7 +116,7 @@ pub enum TargetKind {
 }
 
 impl TargetPlan {
-    /// Whether this program mounts it.
+    /// Whether fslab mounts the target.
     fn is_served(&self) -> bool {
         let calls_program = |words: &[String]| words.iter().any(|word| word.contains("{fslab}"));
         match &self.kind {
@@ -152,13 +152,14 @@ pub struct ImagePlan {
     pub mkfs: Vec<String>,
     /// Mount options as in fstab.
     pub mount: String,
-    /// A directory whose content is copied into it.
+    /// A directory whose content is copied into the new file system.
     pub source: Option<PathBuf>,
     /// An image to copy instead of making one, such as an aged file system.
     pub recorded: Option<PathBuf>,
-    /// The first digits of the hash of the workload that aged it, if the plan states them.
+    /// The first digits of the hash of the workload that aged the recorded image, if the plan
+    /// states them.
     pub aged_workload: Option<String>,
-    /// The percentage of its space that is filled before a run.
+    /// The percentage of the file system's space that is filled before a run.
     pub fill_percent: Option<u64>,
 }
 
@@ -175,14 +176,14 @@ pub struct DevicePlan {
 /// A file system at the bottom of a target.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Base {
-    /// On a device, made by a tool.
+    /// A file system on an image or block device, made by a mkfs tool.
     Device(Kind),
-    /// In memory: tmpfs.
+    /// tmpfs, in memory.
     Memory,
 }
 
 impl ImagePlan {
-    /// Whether it is on an image, neither in memory nor on a device of its own.
+    /// Whether the file system is on an image, rather than in memory or on a device.
     #[must_use]
     pub fn is_on_image(&self) -> bool {
         self.kind != Base::Memory && self.device.is_none()
@@ -190,7 +191,7 @@ impl ImagePlan {
 }
 
 impl Base {
-    /// Returns its name for mount(2).
+    /// Returns the name of the file system for mount(2).
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -199,7 +200,7 @@ impl Base {
         }
     }
 
-    /// Returns all names.
+    /// Returns the names of all supported file systems.
     pub(crate) fn names() -> impl Iterator<Item = &'static str> {
         Kind::ALL.into_iter().map(Kind::name).chain([Self::Memory.name()])
     }
@@ -212,7 +213,7 @@ impl Base {
         name.parse().ok().map(Self::Device)
     }
 
-    /// Whether it is read-only and must be made from a source.
+    /// Whether the file system is read-only, so that it must be made from a source.
     pub(crate) fn is_read_only(self) -> bool {
         matches!(self, Self::Device(kind) if kind.is_read_only())
     }
@@ -229,8 +230,8 @@ pub enum Over {
     Command(ForeignMount),
     /// The kernel's overlay with an empty upper directory; the value contains its mount options.
     Overlay(String),
-    /// Nothing: the host's own engine serves the file system instead of the kernel. The value
-    /// contains the engine's options, written as after the `?` of a leaf.
+    /// No further mount. The host's own engine serves the file system instead of the kernel. The
+    /// value contains the engine's options, in the syntax of the options after `?` in a leaf.
     Engine(String),
 }
 
@@ -260,7 +261,7 @@ pub struct WorkloadPlan {
 }
 
 impl WorkloadPlan {
-    /// Returns the phases that it may have, as named in samples.
+    /// Returns the names of the phases that its samples may have.
     #[must_use]
     pub fn phases(&self) -> Vec<String> {
         let workload = (self.spec.construct)(&self.parameters, 0);
@@ -282,15 +283,15 @@ impl Plan {
     /// Reads a plan from a file.
     ///
     /// # Errors
-    /// If the file can't be read or the plan is wrong.
+    /// If the file can't be read or the plan is invalid.
     pub fn read(path: &Path, form: Form) -> Result<Self> {
         let text = std::fs::read_to_string(path)
             .map_err(|source| Error::UnreadablePlan { path: path.to_owned(), source })?;
         Ok(Self::parse(&path.display().to_string(), &text, form)?)
     }
 
-    /// Replaces the targets of the plan by one of them, mounted by two programs. The targets are
-    /// `old`, the baseline, and `new`. The first target that fslab mounts is used.
+    /// Replaces the targets of the plan by two: `old`, the baseline, and `new`. Both are copies of
+    /// the first target that fslab mounts. The first program mounts `old`, the second one `new`.
     ///
     /// # Errors
     /// If fslab mounts none of the targets.
@@ -322,9 +323,9 @@ impl Plan {
         self
     }
 
-    /// Returns the second copy of the baseline, which runs in every round without a row of its own.
-    /// Its difference from the baseline is the noise floor. `None` if the plan turns it off or
-    /// there is only one target.
+    /// Returns the second copy of the baseline, which runs in every round and has no row in the
+    /// report. Its difference from the baseline is the noise floor. `None` if the plan turns it off
+    /// or there is only one target.
     #[must_use]
     pub fn second_copy(&self) -> Option<TargetPlan> {
         let is_named = |name: &str| self.targets.iter().any(|target| target.name == name);
@@ -346,8 +347,8 @@ impl Plan {
         self
     }
 
-    /// Searches a folder for images of targets and file lists of workloads that the current
-    /// directory does not contain.
+    /// Uses `folder` for images of targets and file lists of workloads that do not exist at their
+    /// given path, but exist relative to `folder`.
     pub fn look_in(&mut self, folder: &Path) {
         let found = |path: &Path| {
             let there = folder.join(path);

@@ -71,7 +71,8 @@ fn field(path: &str, key: &str) -> Option<String> {
     line.split_once(':').map(|(_, value)| value.trim().to_owned())
 }
 
-/// Returns the number of processors that the kernel runs, whether or not this process may use them.
+/// Returns the number of processors that the kernel uses, including those that this process may not
+/// use.
 fn processors() -> u64 {
     let text = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
     text.lines().filter(|line| line.starts_with("processor")).count() as u64
@@ -81,14 +82,15 @@ fn memory_kib() -> Option<u64> {
     field("/proc/meminfo", "MemTotal")?.split_whitespace().next()?.parse().ok()
 }
 
-/// Returns the file system that contains a directory: that of the longest mount point above it.
+/// Returns the type of the file system that contains a directory.
 fn file_system_of(directory: &Path) -> Option<String> {
     let mounts = mounts::list().ok()?;
     let above = mounts.into_iter().filter(|mount| directory.starts_with(&mount.target));
     above.max_by_key(|mount| mount.target.as_os_str().len()).map(|mount| mount.file_system)
 }
 
-/// Returns the version line of each tool. A missing tool is left out; the notes report it.
+/// Returns the version of each tool, in one line. A missing tool is left out, because the notes
+/// report it.
 fn tools(plan: &Plan) -> BTreeMap<String, String> {
     let mut versions = BTreeMap::new();
     for target in &plan.targets {

@@ -12,17 +12,17 @@ pub enum Refusal {
     /// It is mounted.
     #[error("{0} is mounted")]
     Mounted(String),
-    /// It is swap.
+    /// It is in use as swap space.
     #[error("{0} is in use as swap")]
     Swap(String),
-    /// Another device uses it, such as a RAID array or a mapped device.
+    /// Another device is built on it, such as a RAID array or a mapped device.
     #[error("{0} is held by {1}")]
     Held(String, String),
     /// It is a member of a RAID array, a volume group or another larger device.
-    #[error("{0} is part of {1}; if it no longer is, wipe it yourself")]
+    #[error("{0} has a signature of {1}; if {1} no longer uses it, remove it with wipefs")]
     Member(String, &'static str),
     /// Another program has it open exclusively.
-    #[error("is in use")]
+    #[error("another program has opened it exclusively")]
     Busy,
     /// It contains data.
     #[error(

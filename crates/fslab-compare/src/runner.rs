@@ -3,9 +3,9 @@
 //!
 //! A *round* runs every workload once on every target. Within a round, a workload's targets
 //! directly follow each other, in an order drawn from the seed. Slow changes of the machine then
-//! affect all of them alike, and the ratios of one round can be paired. One workload of one round
-//! is a *block*. A block that was cut short or met interference may be repeated as a whole. The
-//! samples of all attempts are kept; reports use only the last attempt.
+//! affect all targets alike, and the times of one round can be compared in pairs. The runs of one
+//! workload in one round are a *block*. A block that was interrupted or disturbed may be repeated
+//! as a whole. The samples of all attempts are kept; reports use only the last attempt.
 
 mod host_memory;
 mod journal;
@@ -50,12 +50,11 @@ pub(crate) use meeting::{Meeting, name_of_part};
 pub(crate) use part::Part;
 pub use session::{Phase, Session, Timed};
 
-/// Options for running a plan. At least `rounds` are run. If `rounds_max` is larger, a workload
-/// gets more rounds until each of its intervals is as narrow as the plan asks.
+/// Options for running a plan.
 pub struct RunOptions<'a> {
     /// The plan.
     pub plan: &'a Plan,
-    /// The seed of everything random.
+    /// The seed of all random choices.
     pub seed: u64,
     /// The cells of the plan to run, the number of repetitions of a disturbed block, and the work
     /// directory.
@@ -68,9 +67,9 @@ pub struct RunOptions<'a> {
     pub command: &'a str,
     /// Mounts layers and makes in-process file systems.
     pub host: &'a dyn Host,
-    /// Interrupts the run.
+    /// Lets the caller interrupt the run.
     pub interrupt: Interrupt,
-    /// Remarks known before the run, for the top of the report.
+    /// Remarks to list at the top of the report, in addition to those of the run.
     pub remarks: Vec<String>,
 }
 
@@ -98,8 +97,8 @@ pub struct Outcome {
 /// Runs a plan and appends its samples to a file.
 ///
 /// # Errors
-/// If nothing can be measured: no target is left, or the samples can't be written. A failing target
-/// is noted, and an interruption is an [`Outcome`].
+/// If no target can be made or the samples can't be written. The failure of a single target is not
+/// an error; it is noted. An interrupted run returns an [`Outcome`].
 pub fn run(options: RunOptions<'_>, observer: &mut dyn Observer) -> Result<Outcome> {
     options.plan.check_cells(&options.choice.cells)?;
     start_guardian()?;
@@ -170,8 +169,8 @@ fn open(options: &RunOptions<'_>) -> Result<(Writer, Past)> {
     }
 }
 
-/// Returns the bytes of memory to touch before each run. Targets in this process have no page
-/// cache.
+/// Returns the number of bytes of memory to touch before each run. It is 0 if all targets run in
+/// this process, because such targets do not use the page cache.
 fn touched_bytes(plan: &Plan) -> u64 {
     let has_cache = |target: &TargetPlan| !matches!(target.kind, TargetKind::InProcess { .. });
     if plan.targets.iter().any(has_cache) { host_memory::to_touch() } else { 0 }
@@ -201,7 +200,7 @@ struct Runner<'a> {
     touched_bytes: u64,
     /// The name of the second copy of the baseline, if one is run.
     second_copy: Option<String>,
-    /// Pairs of target and workload that failed.
+    /// Pairs of target and workload that failed and are not run again.
     given_up: std::collections::HashSet<(String, String)>,
     done: u64,
 }
@@ -233,7 +232,7 @@ impl Runner<'_> {
         Ok(end)
     }
 
-    /// Fails before anything is written if an image does not fit.
+    /// Checks that the work directory has space for an image, before anything is written.
     fn check_space(&self) -> Result<()> {
         let plan = self.options.plan;
         let mut images = plan.targets.iter().filter_map(|target| target.kind.image());
@@ -243,7 +242,7 @@ impl Runner<'_> {
         check_space(self.work.path(), plan.image_size)
     }
 
-    /// Makes the workloads and the files that they read.
+    /// Constructs the workloads and makes the files that they read.
     fn prepare(&self) -> Result<Workloads> {
         let mut workloads = Vec::new();
         for plan in &self.options.plan.workloads {
@@ -289,8 +288,8 @@ impl Runner<'_> {
     fn second_copy(&self, targets: &[TargetPlan]) -> Option<TargetPlan> {
         let plan = self.options.plan;
         let copy = plan.second_copy().filter(|copy| Some(&copy.name) == self.second_copy.as_ref());
-        // If targets were chosen, others may run elsewhere. Otherwise a single target is not
-        // compared.
+        // A single target has nothing to compare, so it needs no second copy. If the user chose
+        // targets, the other targets may run elsewhere.
         let is_compared = targets.len() > 1 || !self.options.choice.cells.targets.is_empty();
         let is_run = targets.iter().any(|target| target.name == plan.baseline);
         copy.filter(|_| is_run && is_compared)
@@ -355,7 +354,7 @@ impl Runner<'_> {
         (0..workloads.len()).filter(|index| round < rounds || wide(&workloads[*index].0)).collect()
     }
 
-    /// Notes the intervals that are still too wide after the last round.
+    /// Adds a remark on each workload whose intervals are still too wide after the last round.
     fn remark_on_widths(&mut self, workloads: &Workloads) -> Result<()> {
         let Plan { rounds, rounds_max, half_width: asked, .. } = *self.options.plan;
         if rounds_max == rounds {
@@ -398,7 +397,7 @@ impl Runner<'_> {
             }
             for attempt in first..=first + options.choice.reruns_max {
                 let cell = Cell { label, round, seed, attempt };
-                // The minimum number of runs, as far as it is known in this round.
+                // The minimum number of runs. More rounds may follow if intervals stay too wide.
                 let cells_a_round = (targets.len() * self.chosen(workloads)) as u64;
                 let total = u64::from(options.plan.rounds.max(round + 1)) * cells_a_round;
                 if self.block(&cell, targets, &**workload, total)? {
@@ -455,8 +454,8 @@ impl Runner<'_> {
         Ok(samples.iter().all(|sample| sample.contaminated.is_none()))
     }
 
-    /// Runs one workload on one new target and returns its samples. After a failure, which is
-    /// noted, this pair is not run again.
+    /// Runs one workload on one new target and returns its samples. A failure is noted, and this
+    /// pair of target and workload is not run again.
     fn cell(
         &mut self,
         cell: &Cell<'_>,
@@ -512,7 +511,8 @@ impl Runner<'_> {
             ..Sample::default()
         };
         let watch = self.watch(interrupt.clone())?;
-        // Work within this process need not use any disk.
+        // Targets in this process do not use the disk, so other users of the disk do not disturb
+        // them.
         let in_process = matches!(plan.kind, TargetKind::InProcess { .. });
         let mut session = Session::new(&mut *target.target, template, interrupt);
         session.backing = self.backing.filter(|_| !in_process);
@@ -524,7 +524,7 @@ impl Runner<'_> {
         Ok(ran.and(ended).map(|()| samples))
     }
 
-    /// Begins to watch the time limit of a run.
+    /// Starts a watch that interrupts a run at its time limit.
     fn watch(&self, interrupt: Interrupt) -> Result<Watch> {
         let limit = Duration::from_secs(self.options.plan.run_limit_seconds);
         Watch::begin(limit, interrupt, self.work.path())
@@ -550,7 +550,7 @@ impl Runner<'_> {
     }
 }
 
-/// A cell of the plan's grid, for all targets.
+/// One attempt at one workload in one round, for all targets.
 struct Cell<'a> {
     label: &'a str,
     round: u32,
@@ -562,8 +562,8 @@ fn kind_of_note(error: &Error) -> NoteKind {
     if error.is_missing_prerequisite() { NoteKind::LeftOut } else { NoteKind::Failed }
 }
 
-/// Returns the seed of one workload in one round, both counted from 0. It is the same for every
-/// target and different from all others. `seed` is that of the run.
+/// Returns the seed of one workload in one round, both counted from 0. All targets have the same
+/// seed; other workloads and rounds have different ones. `seed` is the seed of the whole run.
 #[must_use]
 pub fn block_seed(seed: u64, round: u32, workload: usize) -> u64 {
     let cell = (u64::from(round) << 16) | workload as u64;

@@ -1,10 +1,11 @@
 //! Measures whether the harness reports false differences and detects real ones. `fslab compare
-//! --self-test` runs and judges it.
+//! --self-test` runs this test.
 //!
-//! Three copies of one target are compared. The first is compared with the second, which is equal
-//! (A/A), and with the third, whose operations each take 5 % longer. The rounds are divided into
-//! comparisons. The ratios of the first two copies are the noise from which 1,000 more comparisons
-//! of equal targets are drawn.
+//! Three copies of one target are measured. The second copy is equal to the first (A/A). Each
+//! operation of the third copy takes 5 % longer. The rounds are divided into ten comparisons, and
+//! in each the second and the third copy are compared with the first. In addition, 1,000
+//! comparisons of equal targets are simulated: their rounds are drawn at random from those of the
+//! first two copies.
 
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64;
@@ -24,21 +25,22 @@ pub const COMPARISONS: usize = 10;
 /// Rounds of each comparison, unless the command line sets another number.
 pub const ROUNDS: u32 = 12;
 
-/// Number of comparisons drawn from the noise.
+/// Number of simulated comparisons.
 const SIMULATED: usize = 1000;
 
-/// Allowed false differences in ten comparisons of equal targets. At a true rate of 7 %, one in 250
-/// self-tests exceeds it.
+/// Allowed number of false differences in ten comparisons of equal targets. At a true rate of 7 %,
+/// one in 250 self-tests exceeds it.
 const MEASURED_MOST: usize = 3;
 
-/// Allowed false differences in the simulation: the nominal 5 %, and 2 % that the stop rule may
-/// add.
+/// Allowed number of false differences in the simulation: the nominal 5 %, and 2 % that the stop
+/// rule may add.
 const SIMULATED_MOST: usize = 70;
 
-/// Required detections of ten delays. At a true rate of 95 %, one in 90 self-tests finds fewer.
+/// Number of the ten delays that must be detected. At a true rate of 95 %, one in 90 self-tests
+/// detects fewer.
 const FOUND_LEAST: usize = 8;
 
-/// The judged phase. It does not wait for memory to be allocated.
+/// The phase that is judged. It overwrites existing data, so its time includes no allocation.
 const PHASE: &str = "overwrite";
 
 const WORKLOAD: &str = "[[workload]]\nname = \"stream\"\nsize = \"32 MiB\"\nrequest = \"4 KiB\"\n";
@@ -54,21 +56,21 @@ pub struct Found {
     pub seed: u64,
     /// Number of measured comparisons of each kind: equal and slowed.
     pub comparisons: usize,
-    /// Measured comparisons of equal targets that show a difference.
+    /// Number of measured comparisons of equal targets that show a difference.
     pub false_differences: usize,
-    /// Maximum of `false_differences`.
+    /// Allowed maximum of `false_differences`.
     pub false_differences_most: usize,
     /// Number of simulated comparisons of equal targets.
     pub simulated: usize,
-    /// Simulated comparisons that show a difference.
+    /// Number of simulated comparisons that show a difference.
     pub simulated_false_differences: usize,
-    /// Maximum of `simulated_false_differences`.
+    /// Allowed maximum of `simulated_false_differences`.
     pub simulated_false_differences_most: usize,
-    /// Comparisons in which the delay was found.
+    /// Number of comparisons in which the delay was detected.
     pub delays_found: usize,
-    /// Minimum of `delays_found`.
+    /// Required minimum of `delays_found`.
     pub delays_found_least: usize,
-    /// The delay, as a share of each operation.
+    /// The delay, as a share of each operation's time.
     pub delay: f64,
     /// The delay measured over all rounds.
     pub delay_measured: f64,
@@ -79,7 +81,7 @@ pub struct Found {
 /// Returns the plan: three copies of a target. The first is the baseline and the third is slowed.
 ///
 /// # Errors
-/// Fails only if the plan's own text is wrong.
+/// If the built-in plan text is invalid, which would be a bug.
 pub fn plan(target: &TargetPlan, image_size: u64) -> Result<Plan> {
     let text = format!(
         "name = \"self-test\"\nnoise_floor = false\n[[target]]\nname = \"first\"\n\
@@ -121,7 +123,7 @@ fn in_order(row: &Row) -> Vec<f64> {
     ratios.into_iter().map(|(_, ratio)| ratio).collect()
 }
 
-/// Returns the ratio if a comparison of these ratios shows a difference.
+/// Returns the mean of these ratios of rounds if it is a significant difference.
 fn shown(ratios: &[f64], seed: u64) -> Option<f64> {
     let pairs: Vec<(f64, f64)> = ratios.iter().map(|ratio| (*ratio, 1.0)).collect();
     let found = paired_ratio(&pairs, seed)?;
@@ -143,8 +145,8 @@ impl Found {
         let needed = COMPARISONS * rounds;
         if rounds < 2 || second.len() != needed || slowed.len() != needed {
             return Err(Error::Failed(format!(
-                "self-test: {} and {} of {needed} rounds have both copies; {COMPARISONS} \
-                 comparisons of at least 2 rounds are needed",
+                "self-test: {} and {} of {needed} rounds have the equal and the slowed copy; \
+                 {COMPARISONS} comparisons of at least 2 rounds are needed",
                 second.len(),
                 slowed.len()
             )));
@@ -209,7 +211,7 @@ impl Found {
             ),
             (
                 self.simulated_false_differences > self.simulated_false_differences_most,
-                "equal targets are called different in simulations from their noise",
+                "equal targets are called different in simulations based on their noise",
             ),
             (
                 self.delays_found < self.delays_found_least,
@@ -221,8 +223,8 @@ impl Found {
 }
 
 /// Returns the number of simulated comparisons of equal targets that show a difference. Their
-/// rounds are drawn from the measured ones. The order of the two copies is also drawn, so that
-/// neither is favoured.
+/// rounds are drawn from the measured ones. For each round, it is also drawn which copy is the
+/// baseline, so that neither is favoured.
 fn simulate(ratios: &[f64], rounds: usize, seed: u64) -> usize {
     let mut random = Pcg64::seed_from_u64(seed);
     let mut one = |number: u64| {
@@ -259,8 +261,8 @@ mod tests {
         Found::of("t", 12, 7, second, slowed).unwrap().missed()
     }
 
-    /// A sound harness passes. Four faults are reported: a copy is favoured, the delay is lost, it
-    /// is called faster, or noise hides it.
+    /// A correct harness passes. Four faults are reported: one copy is favoured, the delay has no
+    /// effect, the slowed copy is faster, or noise hides the delay.
     #[test]
     fn missed_limits_are_named() {
         let (second, slowed) = (noisy(1.0, 0.02, 1), noisy(1.05, 0.02, 2));
@@ -282,7 +284,7 @@ mod tests {
             let found = simulate(&noisy(1.0, spread, 8), 12, 9);
             assert!((10..=SIMULATED_MOST).contains(&found), "{spread}: {found} of {SIMULATED}");
         }
-        // A copy that is always slower is drawn as the first as often as the second.
+        // Even if one copy is always slower, it is drawn equally often as the baseline.
         let found = simulate(&noisy(1.1, 0.01, 8), 12, 9);
         assert!(found <= SIMULATED_MOST, "{found}");
     }

@@ -1,6 +1,6 @@
 //! Targets: made for one run of a comparison and removed after it.
 //!
-//! Guards own everything that a target attaches or mounts. Every exit path therefore undoes it, in
+//! Guards own the loop devices and mounts of a target. Every exit path therefore removes them, in
 //! reverse order.
 
 mod device;
@@ -29,7 +29,7 @@ use crate::host::{Host, HostError, OtherProgram};
 use crate::plan::{ImagePlan, Over, TargetKind, TargetPlan};
 use fslab_report::sample::TargetRecord;
 
-/// The settings shared by all targets that are made.
+/// The settings that all targets of a run share.
 #[derive(Clone, Copy)]
 pub(crate) struct Workshop<'a> {
     pub host: &'a dyn Host,
@@ -38,8 +38,8 @@ pub(crate) struct Workshop<'a> {
 }
 
 /// A target and the memory limit of its run. The limit covers this process, every daemon it starts,
-/// and the page cache of the files they use. Fields are dropped in this order, because the target's
-/// daemons are members of the group.
+/// and the page cache of the files they use. The target is dropped first, because its daemons
+/// belong to the control group of the limit.
 pub(crate) struct MadeTarget {
     pub target: Box<dyn Target>,
     bound: Option<MemoryBound>,
@@ -58,7 +58,7 @@ impl MadeTarget {
 pub(crate) fn make(plan: &TargetPlan, shop: Workshop<'_>) -> Result<(MadeTarget, TargetRecord)> {
     let bound = plan.memory.map(MemoryBound::enter).transpose()?;
     let other = plan.program.as_ref().map(|program| OtherProgram { host: shop.host, program });
-    // Another program checks its layers itself.
+    // The layers of another program are not checked here; that program checks them.
     let shop = match &other {
         Some(other) => Workshop { host: other, ..shop },
         None => shop,
@@ -83,7 +83,8 @@ pub(crate) fn make(plan: &TargetPlan, shop: Workshop<'_>) -> Result<(MadeTarget,
     Ok((MadeTarget { target, bound }, record))
 }
 
-/// Fails with [`Error::Missing`] if an image is missing and the plan allows that.
+/// Fails with [`Error::Missing`] if the recorded image is missing and the plan allows that with
+/// `needs`.
 fn check_recorded(plan: &TargetPlan, base: &ImagePlan) -> Result<()> {
     if let (Some(recorded), Some(_)) = (&base.recorded, &plan.needs)
         && let Err(source) = std::fs::metadata(recorded)
@@ -94,8 +95,8 @@ fn check_recorded(plan: &TargetPlan, base: &ImagePlan) -> Result<()> {
     Ok(())
 }
 
-/// Returns the error for an unknown specification. The error is a missing requirement if the plan
-/// allows that, otherwise a mistake.
+/// Returns the error for an unknown specification: [`Error::Missing`] if the plan allows that with
+/// `needs`, otherwise [`Error::Host`].
 fn unknown(plan: &TargetPlan, specification: &str, source: HostError) -> Error {
     match &plan.needs {
         Some(needs) => Error::Missing { needs: needs.clone(), source },

@@ -17,7 +17,7 @@ use crate::error::{Error, Result};
 pub(crate) use host_tree::HostTree;
 pub(crate) use stack_tree::StackTree;
 
-/// How an existing file is opened.
+/// The mode in which an existing file is opened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Access {
     /// For reading.
@@ -80,17 +80,17 @@ pub trait Tree: Sync {
     /// Returns the directory of the tree on this machine; `None` for a tree in process.
     fn path(&self) -> Option<&Path>;
 
-    /// Makes everything durable.
+    /// Makes all files of the tree durable.
     fn sync_all(&self) -> Result<()>;
 
-    /// Passes the tree to `work` as a file system with the same root.
+    /// Calls `work` with a file system whose root is the tree's root.
     fn with_file_system(&self, work: &mut dyn FnMut(&dyn FileSystem) -> Result<()>) -> Result<()>;
 }
 
 /// An open file of a tree. Dropping it closes it without returning an error; `close` returns it.
 pub trait TreeFile {
-    /// Reads at an offset. Returns fewer bytes than requested only at the end of the file or if the
-    /// system returned early.
+    /// Reads at an offset. Returns fewer bytes than requested only at the end of the file or after
+    /// a short read of the system.
     ///
     /// # Errors
     /// The operation's error with its path. This applies to all methods.
@@ -99,7 +99,8 @@ pub trait TreeFile {
     /// Writes all of `data` at an offset.
     fn write_at(&self, offset: u64, data: &[u8]) -> Result<()>;
 
-    /// Appends all of `data`. The file must be open for appending, or created and only appended to.
+    /// Appends all of `data`. The file must be open for appending, or newly created and only ever
+    /// appended to.
     fn append(&self, data: &[u8]) -> Result<()>;
 
     /// Makes the file durable.

@@ -2,8 +2,8 @@
 //! target.
 //!
 //! The caller passes a task as JSON in an argument. The worker prepares, prints `ready`, waits for
-//! a line on its standard input, works and prints its measurements. These lines carry a mark, so
-//! that other output of the program does no harm. Processor time is counted from the start signal,
+//! a line on its standard input, works and prints its measurements. These messages follow a mark,
+//! so that other output of the program is ignored. Processor time is counted from the start signal,
 //! so that loading the program is not measured.
 
 use std::ffi::OsString;
@@ -35,15 +35,15 @@ pub(crate) struct Task {
 /// A message from a worker.
 #[derive(Debug, Serialize, Deserialize)]
 enum Message {
-    /// It waits for the start signal.
+    /// The worker waits for the start signal.
     Ready,
-    /// It finished; the measurements follow.
+    /// The worker has finished and sends its measurements.
     Done { reads: Told, writes: Told, user_ns: u64, system_ns: u64 },
-    /// It failed with this error.
+    /// The worker has failed with this error.
     Failed(String),
 }
 
-/// Durations of the operations of one direction: the longest in nanoseconds, and the histogram.
+/// Durations of the reads or of the writes: the longest in nanoseconds, and the histogram.
 type Told = (u64, Vec<(u64, u64)>);
 
 /// Runs a worker process: does the work of `task` and writes messages to `output`.
@@ -56,7 +56,7 @@ pub fn run(task: &str, input: &mut dyn BufRead, output: &mut dyn Write) -> Resul
     say(output, &Message::Ready)?;
     let mut line = String::new();
     let read = input.read_line(&mut line).map_err(gone)?;
-    // The caller ended without giving the signal.
+    // The caller exited without sending the start signal.
     if read == 0 {
         return Ok(());
     }
@@ -106,7 +106,7 @@ impl Worker {
         }
     }
 
-    /// Gives the signal to start.
+    /// Sends the start signal.
     pub fn go(&mut self) -> Result<()> {
         let Some(input) = &mut self.input else { return Ok(()) };
         input.write_all(b"go\n").map_err(gone)
@@ -130,9 +130,10 @@ impl Worker {
         loop {
             let mut line = String::new();
             if self.output.read_line(&mut line).map_err(gone)? == 0 {
-                return Err(Error::Worker { message: "it ended without a message".to_owned() });
+                return Err(Error::Worker { message: "it exited without a message".to_owned() });
             }
-            // A test program prints its own text first, without ending the line.
+            // If the worker is a test program, it prints text of its own first, without ending the
+            // line.
             if let Some((_, message)) = line.split_once(MARK) {
                 return serde_json::from_str(message).map_err(Error::WorkerMessage);
             }
@@ -146,7 +147,7 @@ impl Drop for Worker {
         // killed.
         drop(self.input.take());
         if let Err(error) = self.child.kill().and_then(|()| self.child.wait().map(|_| ())) {
-            tracing::warn!("can't end a worker process: {error}");
+            tracing::warn!("can't stop a worker process: {error}");
         }
     }
 }

@@ -1,7 +1,8 @@
 //! Workloads: work done in a target, in phases that are timed separately.
 //!
-//! A workload uses a `Tree` and a `Session`. It can't know its file system, or whether it runs on a
-//! mount or in process. A new workload is one file with a `SPEC` and a line in [`WORKLOADS`].
+//! A workload uses a `Tree` and a `Session`. It does not know which file system it uses, or whether
+//! that file system is mounted or runs in this process. A new workload is one file with a `SPEC`
+//! and a line in [`WORKLOADS`].
 
 mod application;
 mod bonnie;
@@ -78,7 +79,7 @@ pub const WORKLOADS: &[&Spec] = &[
     &untar::SPEC,
 ];
 
-/// The registration of a workload.
+/// The declaration of a workload.
 #[derive(Debug)]
 pub struct Spec {
     /// Its name in plans.
@@ -87,22 +88,22 @@ pub struct Spec {
     pub help: &'static str,
     /// The parameters that a plan may set.
     pub parameters: &'static [Parameter],
-    /// The phases that it may have, as named in samples.
+    /// The names of the phases that its samples may have.
     pub phases: &'static [&'static str],
     /// Constructs it for one comparison.
     pub construct: fn(&Parameters, seed: u64) -> Box<dyn Workload>,
 }
 
 impl Spec {
-    /// Returns the declared phases.
+    /// Returns the names of the declared phases.
     pub(crate) fn phase_names(&self) -> Vec<String> {
         self.phases.iter().map(|phase| (*phase).to_owned()).collect()
     }
 }
 
-/// The environment for preparing a workload, once for each comparison.
+/// The environment in which a workload is prepared, once for each comparison.
 pub struct Preparation<'a> {
-    /// A directory of its own outside the targets.
+    /// A directory for the workload's own files, outside the targets.
     pub directory: &'a Path,
     /// The host of this program.
     pub host: &'a dyn Host,
@@ -110,10 +111,10 @@ pub struct Preparation<'a> {
 
 /// A workload with its parameters set. It runs once for each target and round.
 pub trait Workload: Sync {
-    /// Makes the data that runs read from outside the target, such as source files.
+    /// Makes the data outside the target that the runs read, such as source files.
     ///
     /// # Errors
-    /// Errors of writing them.
+    /// Errors of writing these data.
     fn prepare(&mut self, _preparation: &Preparation<'_>) -> Result<()> {
         Ok(())
     }
@@ -144,8 +145,8 @@ pub fn find(name: &str) -> Option<&'static Spec> {
     WORKLOADS.iter().copied().find(|spec| spec.name == name)
 }
 
-/// Returns made-up words as written by workloads. The text compresses to about a third and depends
-/// only on the seed.
+/// Returns a text of made-up words, as workloads write it. The text compresses to about a third and
+/// depends only on the seed.
 #[must_use]
 pub fn text(seed: u64, length: usize) -> Vec<u8> {
     content::make("text", seed, length)

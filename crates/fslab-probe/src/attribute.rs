@@ -34,8 +34,8 @@ pub struct Attribute {
     pub name: &'static str,
     /// The meaning of the value, in one line.
     pub help: &'static str,
-    /// Requirements of the methods in addition to a writable directory; without them fewer methods
-    /// apply.
+    /// Requirements of the methods in addition to a writable directory. If they are not met, fewer
+    /// methods apply.
     pub wants: Wants,
     /// Probes the attribute. Returns an error only if all methods are impossible.
     pub(super) find: fn(&Ground) -> io::Result<Finding>,
@@ -50,14 +50,14 @@ const fn in_directory(
     Attribute { name, help, wants: Wants::Directory, find }
 }
 
-/// Requirements of an attribute's methods: the directory, memory limit or device.
+/// What the methods of an attribute need in addition to a writable directory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Wants {
     /// A writable directory.
     Directory,
-    /// The right to limit its own memory: root, and a memory control group.
+    /// The right to limit the memory of this process: root, and a memory control group.
     MemoryBound,
-    /// A block device that counts its requests and is not used by anything else meanwhile.
+    /// A block device that counts its requests, and that nothing else uses meanwhile.
     QuietDevice,
 }
 

@@ -1,4 +1,4 @@
-//! Results: the value, the methods, and the confidence.
+//! The results of probing an attribute: its value, the methods that were tried, and the confidence.
 
 use std::fmt;
 
@@ -14,11 +14,11 @@ pub enum Value {
     Bytes(u64),
     /// A count.
     Count(u64),
-    /// At least this count: the search ended there.
+    /// At least this count, at which the search ended.
     AtLeast(u64),
-    /// At least this number of bytes: the search ended there.
+    /// At least this number of bytes, at which the search ended.
     BytesAtLeast(u64),
-    /// A number of bytes that was only narrowed down to a range.
+    /// A number of bytes in this range; the exact number is unknown.
     Between {
         /// Inclusive lower bound.
         low: u64,
@@ -27,7 +27,7 @@ pub enum Value {
     },
     /// A time in nanoseconds.
     Nanoseconds(u64),
-    /// The first and last representable second since 1970.
+    /// The first and last second that can be stored, counted from 1970.
     Seconds {
         /// The earliest.
         first: i64,
@@ -64,7 +64,7 @@ fn calendar(second: i64) -> String {
 /// One measured point.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Point {
-    /// The varied quantity: bytes, blocks, pages.
+    /// The quantity that was varied, such as bytes, blocks or pages.
     pub x: u64,
     /// The measured quantity.
     pub y: u64,
@@ -73,10 +73,10 @@ pub struct Point {
 /// One method of finding an attribute, and its result.
 #[derive(Clone, Debug, Serialize)]
 pub struct Method {
-    /// The measured quantity, in a few words.
+    /// A short description of the measured quantity.
     pub name: &'static str,
-    /// The value, or the reason why there is none; in JSON `answer` and `not_applicable`, one of
-    /// them null.
+    /// The value, or the reason why there is none. In JSON these are the fields `answer` and
+    /// `not_applicable`, one of which is null.
     #[serde(flatten, serialize_with = "as_two_fields")]
     pub outcome: Result<Value, String>,
     /// The points from which the value was derived.
@@ -99,10 +99,10 @@ fn as_two_fields<S: Serializer>(
     fields.end()
 }
 
-/// A jump among times.
+/// An abrupt increase in a series of times.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct Jump {
-    /// The `x` of the first point that stands out.
+    /// The `x` of the first point with a longer time.
     pub at: u64,
     /// The additional time in ticks of the cycle counter.
     pub ticks: f64,
@@ -130,7 +130,7 @@ impl Method {
 pub enum Confidence {
     /// Two methods that count different quantities agree.
     Agreed,
-    /// One method found it.
+    /// Only one method found a value.
     Single,
 }
 
@@ -144,7 +144,8 @@ pub struct Finding {
 }
 
 impl Finding {
-    /// Combines methods: a value if all methods that found one agree, else "not applicable".
+    /// Combines methods. The result is a value if all methods that found one agree, otherwise "not
+    /// applicable".
     pub(crate) fn conclude(methods: Vec<Method>) -> Self {
         let answer = conclude(&methods);
         Self { answer, methods }
@@ -155,7 +156,7 @@ impl Finding {
         Self::conclude(vec![method])
     }
 
-    /// Makes a finding that no method applies, with the reason.
+    /// Makes a finding for an attribute to which no method applies, for this reason.
     pub(crate) fn none(name: &'static str, reason: impl Into<String>) -> Self {
         Self::by(Method::failed(name, reason, Vec::new()))
     }

@@ -1,4 +1,4 @@
-//! The temporary directory on the file system, in which the prober works.
+//! The temporary directory on the probed file system, and the files that the prober makes in it.
 
 use std::cell::{Cell, OnceCell};
 use std::fs::{self, File, OpenOptions};
@@ -22,12 +22,12 @@ pub(super) const SECTOR: u64 = 512;
 /// Number of bytes written or read at a time.
 pub(super) const PIECE: u64 = 1 << 20;
 
-/// The permissions of the prober.
+/// What the prober may do.
 #[derive(Clone, Copy, Debug)]
 pub struct Options {
-    /// Maximum number of bytes that its files may use at one time.
+    /// Maximum number of bytes that the prober's files may use at one time.
     pub budget: u64,
-    /// Skips attributes that need many files, many writes or many device flushes.
+    /// Whether to skip attributes that need many files, many writes or many device flushes.
     pub gentle: bool,
     /// Whether the prober may temporarily move this process into a memory control group. All memory
     /// use of the process is then charged to the group.
@@ -40,7 +40,8 @@ impl Default for Options {
     }
 }
 
-/// A directory of its own on the probed file system; removed with its content on drop.
+/// A temporary directory on the probed file system. Dropping it removes the directory with its
+/// content.
 #[derive(Debug)]
 pub struct Ground {
     directory: TempDir,
@@ -56,7 +57,6 @@ impl Ground {
     /// Makes the temporary directory in `path`, a directory on the file system to probe.
     ///
     /// Fails if nothing can be created there.
-    /// Fails if nothing can be made there.
     pub fn prepare(path: &Path, options: Options) -> Result<Self> {
         let directory = tempfile::Builder::new()
             .prefix(".fslab-probe-")
@@ -85,10 +85,10 @@ impl Ground {
         self.directory.path()
     }
 
-    /// Removes everything and reports errors, unlike a drop.
+    /// Removes the directory with its content. Unlike a drop, it reports errors.
     ///
     /// # Errors
-    /// Errors of removing a tree.
+    /// If the directory can't be removed.
     pub fn clear(self) -> Result<()> {
         let path = self.directory.path().to_owned();
         self.directory.close().map_err(Error::file(&path))
@@ -108,19 +108,19 @@ impl Ground {
         Ok(Scratch { file, path })
     }
 
-    /// Returns the allocated size of a new file of `length` bytes after it is stored and closed.
+    /// Returns the allocated size of a new file of `length` bytes after it was synced and closed.
     pub(super) fn stored_size(&self, length: u64) -> io::Result<u64> {
         self.stored(length)?.taken()
     }
 
-    /// Makes a file of `length` bytes and stores it.
+    /// Makes a file of `length` bytes and syncs it.
     pub(super) fn stored(&self, length: u64) -> io::Result<Scratch> {
         let scratch = self.fresh()?;
         scratch.fill(0, length)?;
         scratch.settle()
     }
 
-    /// Makes and stores a sparse file of `2 * place` bytes, with one byte in the middle.
+    /// Makes and syncs a sparse file of `2 * place` bytes, with one byte in the middle.
     pub(super) fn one_byte(&self, place: u64) -> io::Result<Scratch> {
         let scratch = self.fresh()?;
         scratch.file.set_len(2 * place)?;
@@ -129,14 +129,14 @@ impl Ground {
     }
 }
 
-/// Returns the name of a path's file system, and its device.
+/// Returns the type of a path's file system, and its block device.
 fn what_is_mounted(path: &Path) -> io::Result<(String, Option<DeviceNumber>)> {
     let number = |device: u64| DeviceNumber {
         major: rustix::fs::major(device),
         minor: rustix::fs::minor(device),
     };
     let device = number(fs::metadata(path)?.dev());
-    // Files of Btrfs have device numbers without counters; the mount's source is used instead.
+    // The device numbers of files on Btrfs have no counters; the mount's source is used instead.
     let Some(entry) = mount_of(path)? else { return Ok(("unknown".to_owned(), None)) };
     let by_source = fs::metadata(&entry.source).ok().map(|source| number(source.rdev()));
     let counts = |number: &DeviceNumber| number.sysfs("stat").exists();
@@ -194,7 +194,7 @@ impl Scratch {
         OpenOptions::new().read(true).custom_flags(direct).open(&self.path)
     }
 
-    /// Closes the file; operations on `file` then go to /dev/null.
+    /// Closes the file. Afterwards, `file` is /dev/null.
     pub fn close(mut self) -> io::Result<Self> {
         self.file = File::open("/dev/null")?;
         Ok(self)
@@ -216,8 +216,8 @@ impl Scratch {
         self.seek(SeekFrom::Data(offset))
     }
 
-    /// Returns the start of the next hole at or after an offset; the end of the file counts as a
-    /// hole.
+    /// Returns the start of the next hole at or after an offset; the end of the file is treated as
+    /// a hole.
     pub fn hole_after(&self, offset: u64) -> io::Result<Option<u64>> {
         self.seek(SeekFrom::Hole(offset))
     }
@@ -230,7 +230,7 @@ impl Scratch {
         }
     }
 
-    /// Returns its extents from FIEMAP.
+    /// Returns the extents of the file that FIEMAP reports.
     pub fn extents(&self) -> io::Result<Vec<FiemapExtent>> {
         Fiemap::with_flags(&self.file, FiemapFlags::SYNC).collect()
     }
@@ -253,8 +253,8 @@ impl Scratch {
 
 impl Drop for Scratch {
     fn drop(&mut self) {
-        // The directory is removed at the end anyway; this keeps the prober within its budget until
-        // then.
+        // Removing the file now keeps the prober within its budget. The directory is removed at the
+        // end anyway.
         if let Err(error) = fs::remove_file(&self.path) {
             tracing::debug!(path = %self.path.display(), %error, "can't remove a temporary file");
         }

@@ -1,7 +1,8 @@
-//! Counts the blocks written to the device for each block of a file that grows by synced appends.
-//! This is the original's argument for the number of direct pointers. With a direct pointer, two
-//! blocks are written: the inode's and the data's; with an indirect block, three. Requests are not
-//! counted, since a flush is also a request.
+//! Counts the blocks that are written to the device for each block of a file that grows by synced
+//! appends. Hu and Bursum argued with this count for the number of direct pointers. If the inode
+//! points to the block directly, two blocks are written: that of the inode and that of the data.
+//! With an indirect block, three are written. Requests are not counted, since a flush is also a
+//! request.
 
 use std::io;
 
@@ -12,21 +13,24 @@ use super::finding::Point;
 use super::ground::{Ground, SECTOR};
 use super::search::most_common;
 
-/// Number of files that are grown: most counts must agree, since other programs may use the device.
+/// Number of files that are grown. Several are needed, because most counts must agree: other
+/// programs may use the device.
 const FILES: u64 = 5;
 
-/// Number of blocks per file: twelve with direct pointers, the thirteenth, and as many after it.
+/// Number of blocks per file: twelve with direct pointers, and twelve with an indirect block.
 const BLOCKS: u64 = 24;
 const DIRECT: u64 = 12;
 
 /// Numbers of blocks written per block of a growing file.
 #[derive(Clone, Debug, Serialize)]
 pub struct Growth {
-    /// For most blocks that the inode maps directly; `None` if the counts differ too much.
+    /// The most common count for blocks to which the inode points directly; `None` if the counts
+    /// differ too much.
     pub direct: Option<u64>,
-    /// For most blocks that an indirect block maps; `None` if the counts differ too much.
+    /// The most common count for blocks to which an indirect block points; `None` if the counts
+    /// differ too much.
     pub indirect: Option<u64>,
-    /// For each block, the most common count.
+    /// The most common count for each block of the file.
     pub series: Vec<Point>,
 }
 

@@ -5,8 +5,8 @@
 //! the method returns "not applicable" with the reason. Two methods for the same attribute must
 //! agree.
 //!
-//! Timing, the original method, is available on request ([`timing`]): it confirms or refuses to
-//! answer.
+//! Timing, the original method, is available on request ([`timing`]). It confirms a count, or gives
+//! no answer.
 //!
 //! The attributes are those of Hu and Bursum ("Measurement and Impact of Key File System
 //! Attributes": block size, prefetching, cache, direct pointers), and newer ones. Each attribute is

@@ -1,4 +1,5 @@
-//! Verifies the prober on file systems that are made for it, so that the true values are known.
+//! Verifies the prober on file systems that are made for this purpose, so that the true values are
+//! known.
 
 mod stage;
 
@@ -24,34 +25,37 @@ pub struct Cell {
     base: Base,
     mount_options: &'static str,
     top: Top,
-    /// The device's read-ahead, if it is set.
+    /// The device's read-ahead in KiB, if the cell sets it.
     read_ahead_kib: Option<u64>,
-    /// The memory limit of the prober.
+    /// The memory limit of the prober in MiB, if there is one.
     pub memory_mib: Option<u64>,
     /// Attributes that are skipped because they would take too long.
     without: &'static [&'static str],
-    /// Whether the short matrix contains it.
+    /// Whether the short matrix contains this cell.
     pub short: bool,
 }
 
 #[derive(Clone, Copy, Debug)]
 enum Base {
-    /// On an image; mkfs options are separated by spaces.
+    /// A file system on an image. The options of mkfs are separated by spaces.
     Image { kind: Kind, mkfs: &'static str },
     /// tmpfs.
     Memory,
 }
 
-/// The file system that is probed on top of it. The host defines the names of layers and leaves.
+/// What is mounted over the base file system, or replaces its mount, and is then probed. The host
+/// defines the names of layers and leaves.
 #[derive(Clone, Debug)]
 enum Top {
-    /// The file system itself.
+    /// Nothing: the base file system itself is probed.
     Nothing,
-    /// An overlay over it.
+    /// An overlay over the base file system.
     Overlay,
-    /// Layers over it, which pass requests on or store files in another form.
+    /// Layers over the base file system. They pass requests on if `transparent`; otherwise they
+    /// store files in another form.
     Layers { layers: &'static [&'static str], transparent: bool },
-    /// Its image, served by the host's leaf `scheme`, with options after its name.
+    /// The image of the base file system, served by the host's leaf `scheme`. `options` follow the
+    /// image's name.
     Image { scheme: &'static str, options: String },
 }
 
@@ -74,12 +78,13 @@ impl Cell {
         Self { short: true, ..self }
     }
 
-    /// Puts layers over it, the first on top, which pass requests on.
+    /// Puts layers that pass requests on over the file system. The first layer is the top one.
     pub fn under(self, layers: &'static [&'static str]) -> Self {
         Self { top: Top::Layers { layers, transparent: true }, ..self }
     }
 
-    /// Puts layers over it, the first on top, which store files in another form.
+    /// Puts layers that store files in another form over the file system. The first layer is the
+    /// top one.
     pub fn transformed_by(self, layers: &'static [&'static str]) -> Self {
         Self { top: Top::Layers { layers, transparent: false }, ..self }
     }
@@ -89,7 +94,7 @@ impl Cell {
         Self { top: Top::Image { scheme, options }, ..self }
     }
 
-    /// Skips attributes that would take too long on it.
+    /// Skips attributes that would take too long on this file system.
     pub fn without(self, without: &'static [&'static str]) -> Self {
         Self { without, ..self }
     }
@@ -99,7 +104,8 @@ impl Cell {
         Self { read_ahead_kib: Some(kib), ..self }
     }
 
-    /// Returns the file system and how it was made.
+    /// Returns the name of the cell: the file system, with the options and mounts that it is made
+    /// with.
     #[must_use]
     pub fn name(&self) -> String {
         let mut name = match self.base {
@@ -123,7 +129,7 @@ impl Cell {
         }
     }
 
-    /// Makes the file system on an image in a directory, probes it and judges the answers.
+    /// Makes the cell's file system, probes it and judges the answers.
     ///
     /// # Errors
     /// Fails if the file system can't be made or mounted, for lack of privileges or tools.
@@ -133,7 +139,7 @@ impl Cell {
         let stage = Stage::make(self, directory, how.host)?;
         let truths = self.truths(&stage, how.options.bound_memory)?;
         let options = Options {
-            // To find a limit, a file of half the budget must exceed it.
+            // To find the memory limit, a file of half the budget must exceed it.
             budget: self.memory_mib.map_or(Options::default().budget, |mib| (4 * mib) << 20),
             ..how.options
         };
@@ -142,14 +148,14 @@ impl Cell {
             make_cold: stage.can_remount().then_some(&remount as &dyn Fn() -> _),
             ..timing
         });
-        // The limit does not apply to making and mounting.
+        // The memory limit begins only after the file system was made and mounted.
         let bound = self.memory_mib.map(|mib| MemoryBound::enter(mib << 20)).transpose()?;
         let judged = judge_by(&stage.path(), options, &truths, timing.as_ref(), how.interrupt);
         bound.map(MemoryBound::leave).transpose()?;
         judged
     }
 
-    /// Returns the known values, limited to those that the cell is meant to test.
+    /// Returns the true values of the attributes that this cell tests.
     fn truths(&self, stage: &Stage, bound_memory: bool) -> Result<Truths> {
         let (path, below) = (stage.path(), stage.lower());
         let read = match &self.top {
@@ -166,7 +172,7 @@ impl Cell {
         if let Some(mib) = self.memory_mib {
             truths = truth::of_memory(mib << 20);
         } else if self.read_ahead_kib.is_some() {
-            // Other cells cover everything else.
+            // Other cells test all other attributes.
             truths.retain(|name, _| name.starts_with("read-ahead"));
         }
         truths.retain(|name, _| !self.without.contains(name));
@@ -182,13 +188,13 @@ pub struct How<'a> {
     /// The directory for images of cells without a memory limit. It may be on tmpfs, which is
     /// faster but would count towards a limit.
     pub fast_directory: &'a Path,
-    /// Mounts layers.
+    /// The host, which mounts layers.
     pub host: &'a dyn Host,
-    /// The permissions of the prober.
+    /// What the prober may do.
     pub options: Options,
     /// The clock and settings for timing, if requested.
     pub timing: Option<Timing<'a>>,
-    /// Checked between attributes; stops the run if raised.
+    /// Interrupts the verification. It is checked between attributes.
     pub interrupt: &'a Interrupt,
 }
 
@@ -200,7 +206,7 @@ pub fn native() -> Vec<Cell> {
         Cell::image(Kind::Ext2, "-b 2048"),
         Cell::image(Kind::Ext2, "-b 4096").in_short(),
         Cell::image(Kind::Ext2, "-b 4096 -I 128"),
-        // Names are searched linearly, so tens of thousands of links take long.
+        // Names are searched linearly, so tens of thousands of links would take long.
         Cell::image(Kind::Ext2, "-b 4096 -O ^dir_index").without(&["links-max"]).in_short(),
         Cell::image(Kind::Ext3, "-b 1024"),
         Cell::image(Kind::Ext3, "-b 2048").in_short(),
@@ -247,7 +253,7 @@ pub fn native() -> Vec<Cell> {
     cells
 }
 
-/// An answer of the prober with the true value.
+/// An answer of the prober, with the true value and a verdict.
 #[derive(Debug)]
 pub struct Judged {
     /// The attribute.

@@ -1,9 +1,9 @@
-//! Repeats the four results of the original paper on ext2, ext3 and ext4, counted and timed side by
-//! side.
+//! Repeats the four measurements of the original paper on ext2, ext3 and ext4, both by counting and
+//! by timing.
 //!
-//! Hu and Bursum ("Measurement and Impact of Key File System Attributes") found on ext4 under
-//! Linux 2.6.32: blocks of 4096 bytes, a prefetch buffer of 256 KB, a file cache of 2 MB and 12
-//! direct pointers.
+//! Hu and Bursum ("Measurement and Impact of Key File System Attributes") examined ext4 under Linux
+//! 2.6.32. They found blocks of 4096 bytes, a prefetch buffer of 256 KB, a file cache of 2 MB and
+//! 12 direct pointers.
 
 use fslab_sys::make_file_system::Kind;
 use fslab_sys::memory_bound::MemoryBound;
@@ -17,13 +17,13 @@ use fslab_compare::{Error, Result};
 /// The attributes of the original paper.
 pub const FOUR: [&str; 4] = ["block-size", "read-ahead-max", "cache-size", "direct-pointers"];
 
-/// The file systems: the one of that time, and those whose inodes have pointers.
+/// The file systems: ext4, as in the paper, and those whose inodes contain block pointers.
 const KINDS: [Kind; 3] = [Kind::Ext2, Kind::Ext3, Kind::Ext4];
 
 /// The default read-ahead of disks; loop devices use another one.
 const READ_AHEAD_KIB: u64 = 128;
 
-/// The memory limit that gives the cache a definite size, in bytes.
+/// The memory limit in bytes, which gives the page cache a definite size.
 const MEMORY: u64 = 40 << 20;
 
 /// Block size in bytes.
@@ -40,8 +40,8 @@ pub struct OnFileSystem {
     pub growth: Result<Growth>,
 }
 
-/// Makes each file system and probes the four attributes on it. The prober has its default options
-/// instead of those in `how`. A file system that can't be made or mounted, for lack of privileges
+/// Makes each file system and probes the four attributes on it. The prober uses its default
+/// options, not those in `how`. A file system that can't be made or mounted, for lack of privileges
 /// or tools, yields an error instead of results.
 ///
 /// # Errors

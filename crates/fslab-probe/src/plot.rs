@@ -1,4 +1,5 @@
-//! Draws the evidence: one SVG with a panel for each method with enough points.
+//! Draws the measured points of answers: one SVG, with a panel for each method that has enough
+//! points.
 
 use super::Answer;
 use super::finding::{Method, Point};
@@ -12,10 +13,10 @@ const GAP: f64 = 20.0;
 const TITLE: f64 = 40.0;
 const COLUMNS: usize = 2;
 
-/// Minimum number of points; fewer are not worth a panel.
+/// Minimum number of points of a panel.
 const PAIRS_LEAST: usize = 3;
 
-/// Draws the evidence of answers.
+/// Draws the measured points of all methods of these answers. Methods with few points are left out.
 #[must_use]
 pub fn plot(title: &str, answers: &[Answer]) -> String {
     let panels: Vec<String> = answers
@@ -60,7 +61,7 @@ fn panel(attribute: &str, method: &Method) -> String {
     }
     let at = |point: &Point| (xs.place(point.x as f64), ys.place(point.y as f64));
     let mut line: Vec<Point> = method.series.clone();
-    // A search does not proceed in the order of the axis.
+    // The points are sorted, because a search does not measure them in the order of the axis.
     line.sort_by_key(|point| point.x);
     let dots = |points: &[Point]| -> Vec<_> {
         points.iter().map(|point| (at(point), Mark::default())).collect()
@@ -71,7 +72,7 @@ fn panel(attribute: &str, method: &Method) -> String {
     drawing.into_body()
 }
 
-/// Returns an axis that covers all values, logarithmic if they differ much and none is zero.
+/// Returns an axis that contains all values. It is logarithmic if they differ much and none is 0.
 fn scale(values: impl Iterator<Item = u64>, start: f64, length: f64) -> Scale {
     let values: Vec<f64> = values.map(|value| value as f64).collect();
     if Scale::is_wide(&values) {
@@ -81,7 +82,7 @@ fn scale(values: impl Iterator<Item = u64>, start: f64, length: f64) -> Scale {
     }
 }
 
-/// Formats a number briefly with binary prefixes.
+/// Formats a number with a binary prefix, such as "64 Ki".
 fn number(value: f64) -> String {
     const LETTERS: [&str; 5] = ["", " Ki", " Mi", " Gi", " Ti"];
     let mut rest = value;

@@ -1,9 +1,9 @@
-//! Searches for a change with few questions, and finds the majority of counts.
+//! Binary search for a change, and the majority value of counts.
 
 use std::io;
 
 /// Returns the smallest `x` in `low + 1 ..= high` for which `ask` returns true. `ask` must be
-/// monotonic and return false for `low`. `None` if it also returns false for `high`.
+/// monotonic and return false for `low`. Returns `None` if `ask` also returns false for `high`.
 ///
 /// # Errors
 /// Errors of `ask`.

@@ -1,16 +1,16 @@
-//! Finds a step in times, or refuses to.
+//! Finds a step in measured times, or refuses to answer.
 //!
-//! Noise only ever adds to times. A point is therefore measured several times, and its minimum is
-//! used. The sequence of logarithms is cut into pieces of one level each. The best cut into one,
-//! two, three and more pieces is found exactly, by dynamic programming over the sum of absolute
+//! Noise never makes a time shorter. A point is therefore measured several times, and its minimum
+//! is used. The sequence of logarithms is cut into pieces of one level each. The best cut into each
+//! number of pieces is found exactly, by dynamic programming. Its cost is the sum of absolute
 //! deviations from each piece's median. Schwarz's criterion for errors with a Laplace distribution
 //! chooses the number of pieces. Neighbouring pieces whose levels differ by less than a factor of
 //! 1.3 are merged.
 //!
-//! The result is accepted only under three conditions. It is a single step. Few random orders show
-//! an equally clear step (a permutation test). Resampling the measurements of each point (a
-//! bootstrap) does not move the step. Everything here is a pure function; random draws come from a
-//! seed.
+//! The result is accepted only under three conditions. There is a single step. Few random
+//! permutations of the points show an equally clear step (a permutation test). The step remains at
+//! the same point if the measurements of each point are resampled (a bootstrap). All functions are
+//! pure; random draws come from a seed.
 
 use std::fmt;
 
@@ -21,31 +21,31 @@ use rand_pcg::Pcg64;
 /// Minimum ratio of two different levels.
 pub const RATIO_LEAST: f64 = 1.3;
 
-/// Maximum probability that a step arises by chance.
+/// Maximum p-value of an accepted step.
 pub const P_MOST: f64 = 0.01;
 
 const PERMUTATIONS: u32 = 999;
 const RESAMPLES: usize = 400;
 
-/// Maximum number of pieces; more are noise.
+/// Maximum number of pieces that are tried.
 const PIECES_MOST: usize = 8;
 
 /// Minimum number of points.
 const POINTS_LEAST: usize = 6;
 
-/// Noise of at least one percent is assumed, even if times show less.
+/// Noise of at least one percent is assumed, even if the times vary less.
 const NOISE_FLOOR: f64 = 0.01;
 
 /// The single step of a sequence.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Step {
-    /// The first point of the new level.
+    /// The index of the first point of the new level.
     pub at: usize,
     /// The level after the step divided by the level before.
     pub ratio: f64,
-    /// The central 95 percent of its positions in the bootstrap.
+    /// The central 95 percent of the step's positions in the bootstrap.
     pub interval: (usize, usize),
-    /// The share of random orders that show an equally clear step.
+    /// The share of random permutations that show an equally clear step.
     pub p_value: f64,
 }
 
@@ -54,18 +54,18 @@ pub struct Step {
 pub enum Refusal {
     /// There are too few points.
     TooFew,
-    /// No two pieces differ enough.
+    /// No adjacent pieces differ enough.
     Flat,
     /// There are several steps instead of one, at these points.
     Several(Vec<usize>),
-    /// Such steps arise by chance too often.
+    /// Too many random permutations show an equally clear step.
     Chance {
         /// The probability.
         p_value: f64,
     },
     /// Resampling the measurements moves the step.
     Blurred {
-        /// The range of its positions.
+        /// The central 95 percent of the step's positions.
         interval: (usize, usize),
     },
 }
@@ -79,7 +79,7 @@ impl fmt::Display for Refusal {
             Self::Chance { p_value } => {
                 write!(
                     formatter,
-                    "no clear step: random orders show one as clear (p = {p_value:.3})"
+                    "no clear step: random permutations show one as clear (p = {p_value:.3})"
                 )
             }
             Self::Blurred { interval: (first, last) } => {
@@ -89,10 +89,10 @@ impl fmt::Display for Refusal {
     }
 }
 
-/// Finds the single step in times of points, each measured several times.
+/// Finds the single step in the times of a sequence of points. Each point has several measurements.
 ///
 /// # Errors
-/// A [`Refusal`] if it is not clear that there is exactly one step, or if its position is not.
+/// A [`Refusal`] if it is uncertain whether there is exactly one step, or where it is.
 pub fn one_step(times: &[Vec<f64>], seed: u64) -> Result<Step, Refusal> {
     let levels: Vec<f64> = times.iter().map(|point| log_least(point)).collect();
     if levels.len() < POINTS_LEAST || levels.iter().any(|level| !level.is_finite()) {
@@ -117,7 +117,7 @@ pub fn one_step(times: &[Vec<f64>], seed: u64) -> Result<Step, Refusal> {
     Ok(Step { at, ratio, interval, p_value })
 }
 
-/// Returns the logarithm of a point's least time.
+/// Returns the logarithm of the shortest time of a point.
 fn log_least(times: &[f64]) -> f64 {
     times.iter().copied().fold(f64::INFINITY, f64::min).ln()
 }
@@ -126,7 +126,8 @@ fn log_least(times: &[f64]) -> f64 {
 fn cut(levels: &[f64]) -> Vec<usize> {
     let cuts = best_cuts(levels);
     let criterion = |number: usize, cost: f64| {
-        // The parameters are a level per piece, a position per step, and the scale of the noise.
+        // The parameters of the model are a level per piece, a position per step, and the scale of
+        // the noise.
         let parameters = (2 * (number + 1)) as f64;
         let count = levels.len() as f64;
         2.0 * count * (cost / count).max(NOISE_FLOOR).ln() + parameters * count.ln()
@@ -162,19 +163,22 @@ fn heights(levels: &[f64], steps: &[usize]) -> Vec<f64> {
 }
 
 fn deviation(sorted: &[f64]) -> f64 {
-    // Pair the values from both ends: the median is between the two of each pair.
+    // The values are paired from both ends. The median lies between the values of each pair, so
+    // their distances from it add up to their difference.
     let half = sorted.len() / 2;
     (0..half).map(|index| sorted[sorted.len() - 1 - index] - sorted[index]).sum()
 }
 
-/// Returns the least cost of cutting into one, two, ... pieces, and the starts of the pieces.
+/// Returns the lowest cost of a cut into one, two, ... pieces, and the starts of all pieces but the
+/// first.
 fn best_cuts(levels: &[f64]) -> Vec<(f64, Vec<usize>)> {
     let count = levels.len();
     let costs: Vec<Vec<f64>> =
         (0..count).map(|first| growing_costs(levels[first..].iter())).collect();
     let between =
         |first: usize, end: usize| if end > first { costs[first][end - first - 1] } else { 0.0 };
-    // For each end: the least cost of everything before it in this many pieces, and their starts.
+    // For each index: the lowest cost of cutting all levels before it into the current number of
+    // pieces, and the starts of these pieces.
     let mut row: Vec<(f64, Vec<usize>)> =
         (0..=count).map(|end| (between(0, end), Vec::new())).collect();
     let mut best = vec![row[count].clone()];
@@ -194,7 +198,7 @@ fn best_cuts(levels: &[f64]) -> Vec<(f64, Vec<usize>)> {
     best
 }
 
-/// Returns how much of the deviation the best single cut explains, and its position.
+/// Returns by how much the best single cut reduces the cost, and the position of this cut.
 fn best_split(levels: &[f64]) -> (f64, usize) {
     let count = levels.len();
     let before = growing_costs(levels.iter());
@@ -206,7 +210,7 @@ fn best_split(levels: &[f64]) -> (f64, usize) {
         .unwrap_or((0.0, 0))
 }
 
-/// Returns the costs of the first one, two, ... levels.
+/// Returns the costs of a piece of the first level, the first two levels, and so on.
 fn growing_costs<'a>(levels: impl Iterator<Item = &'a f64>) -> Vec<f64> {
     let mut sorted: Vec<f64> = Vec::new();
     let add = |level: &f64| {
@@ -216,7 +220,8 @@ fn growing_costs<'a>(levels: impl Iterator<Item = &'a f64>) -> Vec<f64> {
     levels.map(add).collect()
 }
 
-/// Returns the share of random orders in which one cut explains as much.
+/// Returns the share of random permutations in which a single cut reduces the cost at least as
+/// much.
 fn chance(levels: &[f64], random: &mut Pcg64) -> f64 {
     let (observed, _) = best_split(levels);
     let mut order = levels.to_vec();
@@ -255,18 +260,18 @@ fn median(values: &[f64]) -> f64 {
     }
 }
 
-/// A period with which slow points recur among fast ones.
+/// The regular distance at which slow points recur among fast ones.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Period {
     /// The distance between slow points.
     pub length: usize,
-    /// Number of consecutive repetitions up to the end.
+    /// Number of consecutive periods up to the last slow point.
     pub times: usize,
     /// The ratio of slow to fast times.
     pub ratio: f64,
     /// The difference of slow and fast times.
     pub difference: f64,
-    /// The slow point at the start of the first of these periods.
+    /// The index of the slow point at which the first of these periods starts.
     pub first: usize,
 }
 
@@ -275,7 +280,7 @@ pub struct Period {
 pub enum NoPeriod {
     /// All points are about equally fast.
     Even,
-    /// Slow points recur irregularly or too rarely.
+    /// Slow points recur at irregular distances or too rarely.
     Irregular,
 }
 
@@ -295,7 +300,7 @@ const SLOW_LEAST: f64 = 2.0;
 const PERIODS_LEAST: usize = 5;
 const SHARE_LEAST: f64 = 0.5;
 
-/// Finds the period of slow points at the end of a sequence; its beginning may differ.
+/// Finds the period of slow points in the last part of a sequence. The first part may be irregular.
 ///
 /// # Errors
 /// Fails if slow points do not stand out or do not recur regularly.
@@ -315,8 +320,8 @@ pub fn period(times: &[Vec<f64>]) -> Result<Period, NoPeriod> {
     let gaps: Vec<usize> = slow.windows(2).map(|pair| pair[1] - pair[0]).collect();
     let Some(length) = gaps.last().copied() else { return Err(NoPeriod::Irregular) };
     let repeats = gaps.iter().rev().take_while(|gap| **gap == length).count();
-    // Nothing is read ahead in the last window, so up to two periods may follow the last slow
-    // point.
+    // In the last window, no page starts another read-ahead, so up to two periods may follow the
+    // last slow point.
     let to_the_end = slow.last().is_some_and(|last| levels.len() - last <= 2 * length);
     let covered = (repeats * length) as f64 / levels.len() as f64;
     if repeats < PERIODS_LEAST || covered < SHARE_LEAST || !to_the_end {
@@ -326,7 +331,7 @@ pub fn period(times: &[Vec<f64>]) -> Result<Period, NoPeriod> {
     Ok(Period { length, times: repeats, ratio, difference: slower.exp() - fast.exp(), first })
 }
 
-/// Returns the widest gap in a sorted sequence, and the index after it.
+/// Returns the widest gap between neighbours in a sorted sequence, and the index after it.
 fn best_gap(sorted: &[f64]) -> (f64, usize) {
     (1..sorted.len())
         .map(|index| (sorted[index] - sorted[index - 1], index))

@@ -1,10 +1,10 @@
-//! The original method with more care: finds attributes by timing, or refuses to.
+//! Finds attributes by timing, or refuses to answer. This is the original method, with more checks.
 //!
 //! Hu and Bursum timed reads and writes with the processor's cycle counter and looked for jumps.
-//! Here the counter is validated first ([`validation`]), and the thread stays on one processor.
-//! Points are measured in turns and in both directions, and the minimum time of each is used. A
-//! jump is accepted only under the conditions of `steps`. If time cannot decide on a machine, the
-//! method refuses; counting has no noise and still works.
+//! Here the counter is validated first ([`validation`]), and the thread stays on one processor. All
+//! points are measured once per round, in alternating directions, and the shortest time of each is
+//! used. A jump is accepted only under the conditions of the module `steps`. If the times of a
+//! machine are too noisy, timing gives no answer. Counting has no noise and still works.
 
 mod block_size;
 mod cache_size;
@@ -35,7 +35,8 @@ pub struct Timing<'a> {
     pub seed: u64,
 }
 
-/// Finds an attribute by timing; `None` if it cannot be timed. Errors are part of the outcome.
+/// Finds an attribute by timing. Returns `None` if there is no timing method for it. Errors are
+/// part of the outcome.
 #[must_use]
 pub fn time(attribute: &str, ground: &Ground, timing: &Timing<'_>) -> Option<Method> {
     let found = match attribute {
@@ -50,7 +51,7 @@ pub fn time(attribute: &str, ground: &Ground, timing: &Timing<'_>) -> Option<Met
     }))
 }
 
-/// Whether two values are compatible.
+/// Whether two values can both be right.
 #[must_use]
 pub fn agree(one: &Value, other: &Value) -> bool {
     match (one, other) {
@@ -63,11 +64,11 @@ pub fn agree(one: &Value, other: &Value) -> bool {
     }
 }
 
-/// Times of points in ticks, each measured several times.
+/// Measured times in ticks: several for each point.
 type Times = Vec<Vec<f64>>;
 
-/// Measures every point once per round, alternately from both ends. A measurement without a time
-/// was disturbed and is skipped.
+/// Measures every point once per round, forwards in even rounds and backwards in odd ones. A
+/// measurement without a time was disturbed and is skipped.
 fn in_turns(
     points: usize,
     rounds: usize,
@@ -83,8 +84,8 @@ fn in_turns(
     Ok(times)
 }
 
-/// Builds the result of timing: the least time of each point is its evidence, all times its
-/// samples.
+/// Makes the result of timing. Its series contains the shortest time of each point, and its samples
+/// all times.
 fn method(
     name: &'static str,
     outcome: Result<Value, String>,

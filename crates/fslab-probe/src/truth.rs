@@ -1,5 +1,5 @@
-//! The true values of a file system, from superblocks, sysfs and statx. They are read without the
-//! prober's methods, and its answers are compared with them.
+//! Reads the true values of a file system's attributes from superblocks, sysfs and statx, without
+//! the prober's methods. The prober's answers are compared with them.
 
 use std::collections::BTreeMap;
 use std::os::unix::fs::MetadataExt;
@@ -18,7 +18,7 @@ use super::ground::mount_of;
 pub enum Truth {
     /// Exactly this value.
     Is(Value),
-    /// A number of bytes in this range; only an experiment could find it exactly.
+    /// A number of bytes in this range. The exact number can't be read anywhere.
     Within {
         /// Inclusive lower bound.
         low: u64,
@@ -34,7 +34,7 @@ pub enum Truth {
 pub enum Verdict {
     /// The answer is right, whether a value or "not applicable".
     Right,
-    /// There is a value, but it was not found.
+    /// The attribute has a value, but the prober found none.
     NotFound,
     /// The value is wrong.
     Wrong,
@@ -56,7 +56,7 @@ impl Truth {
     }
 }
 
-/// Whether a found value is in a range, or may be.
+/// Whether a value that was found is, or may be, in a range.
 fn is_within(found: &Value, least: u64, most: u64) -> bool {
     match *found {
         Value::Bytes(bytes) => (least..=most).contains(&bytes),
@@ -66,7 +66,7 @@ fn is_within(found: &Value, least: u64, most: u64) -> bool {
     }
 }
 
-/// Known true values by attribute name; unknown ones are missing.
+/// The known true values by attribute name.
 pub type Truths = BTreeMap<&'static str, Truth>;
 
 /// Reads the known values of a directory's file system. Root can read more of them.
@@ -94,12 +94,13 @@ pub fn read(directory: &Path) -> io::Result<Truths> {
 fn of_any(directory: &Path) -> io::Result<Truths> {
     let mut truths = Truths::new();
     bytes(&mut truths, "name-length-max", rustix::fs::statvfs(directory)?.f_namemax);
-    // PATH_MAX less the terminating byte.
+    // PATH_MAX without the terminating NUL byte.
     bytes(&mut truths, "path-length-max", 4096 - 1);
     Ok(truths)
 }
 
-/// Attributes that remain visible through a mount over the file system that does not change files.
+/// Attributes that remain visible through a mount over the file system, if the mount does not
+/// change files.
 const THROUGH: [&str; 10] = [
     "block-size",
     "sparse-granularity",
@@ -113,7 +114,7 @@ const THROUGH: [&str; 10] = [
     "timestamp-granularity",
 ];
 
-/// Attributes that only the device or FIEMAP could show; FUSE requests do not carry them.
+/// Attributes that only the device or FIEMAP can show. They are not visible through a FUSE mount.
 const NOT_THROUGH: [&str; 5] =
     ["extents-in-inode", "extents-a-block", "delayed-allocation", "sync-flushes", "journal"];
 
@@ -148,7 +149,8 @@ pub fn of_layers(directory: &Path, below: &Path, transparent: bool) -> io::Resul
     Ok(truths)
 }
 
-/// Sets the range operations that FUSE requests can't carry, whatever the lower file system is.
+/// Sets the truth for range operations that FUSE never supports, whatever the lower file system
+/// supports.
 fn no_ranges(truths: &mut Truths) {
     for name in ["supports-collapse", "supports-insert"] {
         word(truths, name, "no");
@@ -164,15 +166,15 @@ pub fn of_image(directory: &Path, image: &Path) -> io::Result<Truths> {
     ext_superblock(&mut ext2, image, false, "");
     let mut truths = of_any(directory)?;
     truths.extend(ext2.into_iter().filter(|(name, _)| THROUGH.contains(name)));
-    // The format does not determine how a program allocates space in advance.
+    // Whether space is preallocated depends on the program, not on the image.
     truths.remove("preallocation");
     none(&mut truths, &NOT_THROUGH);
     no_ranges(&mut truths);
     Ok(truths)
 }
 
-/// Returns the known values under a memory limit. A part of the limit is used for other things than
-/// file pages, and no interface shows how much.
+/// Returns the known values under a memory limit. The cache size is only known as a range, because
+/// the limit includes an unknown amount of other memory.
 #[must_use]
 pub fn of_memory(limit: u64) -> Truths {
     let mut truths = Truths::new();
@@ -181,8 +183,8 @@ pub fn of_memory(limit: u64) -> Truths {
     truths
 }
 
-/// Returns the replacement policy if it is known: that of the kernel's two lists, not of
-/// generations (CONFIG_LRU_GEN).
+/// Returns the replacement policy of the page cache if the kernel uses two LRU lists. That of the
+/// multi-generational LRU (CONFIG_LRU_GEN) is not known.
 #[must_use]
 pub fn of_replacement() -> Option<Truth> {
     let generations = fs::read_to_string("/sys/kernel/mm/lru_gen/enabled");
@@ -216,7 +218,7 @@ fn ext(truths: &mut Truths, device: &Path, entry: &mounts::MountEntry) {
     ext_superblock(truths, device, entry.file_system == "ext4", &entry.options);
 }
 
-/// Reads the superblock as printed by dumpe2fs.
+/// Sets the values that follow from the superblock, which dumpe2fs prints.
 fn ext_superblock(truths: &mut Truths, device: &Path, delays: bool, options: &str) {
     let Some(text) = output(Command::new("dumpe2fs").arg("-h").arg(device)) else { return };
     let field = |key: &str| {
@@ -232,7 +234,8 @@ fn ext_superblock(truths: &mut Truths, device: &Path, delays: bool, options: &st
     bytes(truths, "allocation-unit", number("Cluster size:").unwrap_or(block));
     if has("extent") {
         none(truths, &POINTERS);
-        // 60 bytes of the inode, and a block of the tree: a header and entries, of 12 bytes each.
+        // Both the inode (with 60 bytes) and a tree block contain a header and entries of 12 bytes
+        // each.
         count(truths, "extents-in-inode", 60 / 12 - 1);
         count(truths, "extents-a-block", (block - 12) / 12);
     } else {
@@ -269,9 +272,9 @@ fn ext_superblock(truths: &mut Truths, device: &Path, delays: bool, options: &st
     word(truths, "supports-reflink", "no");
 }
 
-/// Returns the size of inline data: 60 bytes in place of the block pointers, and an attribute in
-/// the inode after byte 160. The magic number, the end mark and the attribute's entry with its
-/// four-letter name use a part of that space.
+/// Returns the maximum size of inline data. It is stored in the 60 bytes of the block pointers, and
+/// in an extended attribute within the inode after byte 160. The magic number, the end mark and the
+/// attribute's entry use a part of that space.
 fn inline_data(inode_size: u64) -> u64 {
     const POINTERS: u64 = 60;
     const BEFORE_ATTRIBUTES: u64 = 160;
@@ -289,8 +292,8 @@ fn of_blocks(truths: &mut Truths, block: u64) {
 fn xfs(truths: &mut Truths, block: u64) {
     of_blocks(truths, block);
     none(truths, &POINTERS);
-    // Extents have 16 bytes. An inode made with room for attributes has 192 bytes for extents; a
-    // block of the tree has a header of 72 bytes.
+    // An extent has 16 bytes. An inode with space for attributes has 192 bytes for extents. A tree
+    // block has a header of 72 bytes.
     count(truths, "extents-in-inode", 192 / 16);
     count(truths, "extents-a-block", (block - 72) / 16);
     bytes(truths, "inline-data", 0);
@@ -321,7 +324,7 @@ fn tmpfs(truths: &mut Truths, block: u64) {
     none(truths, &EXTENTS);
     none(truths, &["read-ahead-initial", "read-ahead-max", "read-ahead-random", "sync-flushes"]);
     none(truths, &["delayed-allocation", "journal", "cache-size", "cache-replacement"]);
-    // Names of all directories are in one hash table.
+    // The kernel keeps the names of all tmpfs directories in one hash table, the dentry cache.
     word(truths, "directory-index", "yes");
 }
 
@@ -351,7 +354,8 @@ fn first_window(most: u64) -> u64 {
     }
 }
 
-/// Returns the read-ahead of Btrfs, which does not depend on its devices.
+/// Returns the path of the read-ahead setting of a Btrfs file system, which does not depend on its
+/// devices.
 fn btrfs_read_ahead(entry: &mounts::MountEntry) -> io::Result<Option<PathBuf>> {
     let Some(device) = Path::new(&entry.source).file_name() else { return Ok(None) };
     for directory in fs::read_dir("/sys/fs/btrfs")? {

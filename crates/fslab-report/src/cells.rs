@@ -1,8 +1,8 @@
-//! The choice of cells of a plan's grid to run here. A campaign can be spread over processes,
-//! machines and days; its samples files are merged when they are read.
+//! The choice of a plan's cells that are measured in one run. A campaign can be divided into runs
+//! on several machines and days; their samples files are merged when a report reads them.
 //!
 //! A cell is one target, one workload and one round. Its seed and its position in the round's order
-//! follow only from the plan and the seed, so a cell is the same wherever it is run.
+//! depend only on the plan and the campaign's seed. A cell is therefore the same in every run.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::RangeInclusive;
@@ -29,8 +29,8 @@ pub struct Cells {
     pub blocks: Option<BTreeMap<String, BTreeSet<u32>>>,
 }
 
-/// One of several equal shares of all blocks. A block contains all its targets, so pairs are not
-/// split.
+/// One of several equal shares of all blocks. A block contains the runs of all targets, so runs
+/// that are compared in pairs stay together.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize, PartialEq, Eq)]
 pub struct Share {
     /// The number of this share, from 1.
@@ -67,7 +67,7 @@ impl Cells {
         known("workload", &self.workloads, workloads)
     }
 
-    /// Whether a target is run.
+    /// Whether the target with this name is run.
     #[must_use]
     pub fn hold_target(&self, name: &str) -> bool {
         self.targets.is_empty() || self.targets.iter().any(|target| target == name)

@@ -16,14 +16,14 @@ pub struct Choice {
     pub cells: Cells,
     /// Maximum number of times that a block is run again because of interference.
     pub reruns_max: u32,
-    /// The parent of the work directory; `None` for the directory of the samples, even if they are
-    /// moved.
+    /// The parent of the work directory. `None` stands for the directory that contains the samples
+    /// file, even after the file was moved.
     pub work_parent: Option<PathBuf>,
 }
 
 impl Choice {
-    /// Returns the directory to store for a given one: its full path, or `None` if it is the
-    /// directory of the samples.
+    /// Returns the value of `work_parent` for a directory: its full path, or `None` if it is the
+    /// directory that contains the samples file.
     #[must_use]
     pub fn kept(work_parent: &Path, samples: &Path) -> Option<PathBuf> {
         let full = |path: &Path| path.canonicalize().unwrap_or_else(|_| path.to_owned());

@@ -68,8 +68,8 @@ impl Report {
         Self::pooled(records, baselines, margin, Pooling::Strata)
     }
 
-    /// Computes the report like [`against`](Self::against), with a way to pool the ratios of
-    /// several machines.
+    /// Computes the report like [`against`](Self::against), and pools the ratios of several
+    /// machines in the given way.
     ///
     /// # Errors
     /// Fails for a baseline that is not a target.
@@ -93,8 +93,8 @@ impl Report {
     }
 }
 
-/// Counts the rows that wrote to a device without being steady, and finds the worst. For sweeps
-/// only the sums are considered.
+/// Counts the rows that wrote to a device and did not reach a steady state, and finds the least
+/// steady one. Of a sweep, only the sum is considered.
 fn least_steady(groups: &[Group]) -> Option<Unsteady> {
     let rows = groups.iter().filter(|group| group.size_bytes.is_none()).flat_map(|group| {
         group.rows.iter().filter_map(move |row| {
@@ -108,7 +108,7 @@ fn least_steady(groups: &[Group]) -> Option<Unsteady> {
     Some(Unsteady { rows: rows.len(), worst: worst.0.clone(), steadiness: worst.1 })
 }
 
-/// Computes the steadiness of the last rounds, in order.
+/// Computes the steadiness of the times in the last rounds.
 fn steadiness(samples: &[&Sample]) -> Option<Steadiness> {
     let mut figures: Vec<(u32, f64)> = samples.iter().map(|s| (s.round, s.seconds())).collect();
     figures.sort_by_key(|(round, _)| *round);
@@ -133,7 +133,7 @@ fn groups(merged: &Merged<'_>, baselines: &[String]) -> Vec<Group> {
                 groups.extend(group(&of_phase, merged, baselines, false));
                 continue;
             }
-            // A sweep has a group for its sum, then one for each size.
+            // A sweep has a group for the sum of all sizes, then one for each size.
             let sums = sums(&of_phase, sizes.len());
             groups.extend(group(&sums.iter().collect::<Vec<_>>(), merged, baselines, true));
             for size in sizes {
@@ -169,7 +169,7 @@ fn phases<'a>(samples: &[&'a Sample]) -> Vec<&'a str> {
     phases.into_iter().map(|(_, phase)| phase).collect()
 }
 
-/// Returns each round's sum over all sizes, for rounds that have them all.
+/// Returns the sum over all sizes for each round. Rounds that lack a size are left out.
 fn sums(samples: &[&Sample], sizes: usize) -> Vec<Sample> {
     let mut rounds: BTreeMap<(&str, &str, u32), Vec<&Sample>> = BTreeMap::new();
     for sample in samples {
@@ -281,8 +281,8 @@ fn group(
 }
 
 /// Combines the rows of a target on several machines. A single row is returned unchanged. Otherwise
-/// the figures are those of the first machine, and the ratios are computed over all, machine by
-/// machine.
+/// the times are those of the first machine, and the ratios are computed over all machines. Only
+/// runs of the same machine are compared.
 fn pooled(
     rows: Vec<Row>,
     ratios_of_all: impl FnOnce() -> (Vec<Against>, Vec<MetricRow>),

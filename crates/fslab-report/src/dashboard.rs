@@ -1,5 +1,5 @@
-//! Renders figures for the benchmark dashboards of code hosts: a JSON list of names, values and
-//! units. github-action-benchmark accepts it for its tools `customSmallerIsBetter` and
+//! Renders a JSON list of names, values and units, for the benchmark dashboards of code hosts. The
+//! tool github-action-benchmark accepts it for its tools `customSmallerIsBetter` and
 //! `customBiggerIsBetter`.
 
 use serde::Serialize;
@@ -10,14 +10,14 @@ use crate::error::{Error, Result};
 use crate::sample::Better;
 use fslab_stats::Summary;
 
-/// The registry entry for figures for which less is better.
+/// The renderer of figures for which less is better.
 pub(super) const SMALLER: Renderer = Renderer {
     name: "smaller-is-better",
     help: "times and other figures for which less is better, for benchmark dashboards",
     render: |report| render(report, Better::Less),
 };
 
-/// The registry entry for figures for which more is better.
+/// The renderer of figures for which more is better.
 pub(super) const BIGGER: Renderer = Renderer {
     name: "bigger-is-better",
     help: "rates that workloads measured themselves, for benchmark dashboards",
@@ -30,7 +30,7 @@ struct Entry {
     name: String,
     value: f64,
     unit: String,
-    /// The spread of single values around it.
+    /// The standard deviation of the samples.
     range: String,
     /// The ratio to the baseline.
     #[serde(skip_serializing_if = "String::is_empty")]

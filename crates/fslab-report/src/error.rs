@@ -69,7 +69,7 @@ pub enum Error {
         /// The samples file.
         path: PathBuf,
     },
-    /// A comparison or its report has nothing with this name.
+    /// A target, workload or baseline with this name does not exist.
     #[error("no {what} is named `{name}`; nearest: {nearest}")]
     Unknown {
         /// The kind of thing: a target, a workload, a baseline.
@@ -100,13 +100,14 @@ pub enum Error {
 }
 
 impl Error {
-    /// Returns a function for `map_err` on system errors about a file.
+    /// Returns a function for `map_err` that adds the path of a file to a system error.
     pub(crate) fn file(path: &Path) -> impl FnOnce(io::Error) -> Self {
         let path = path.to_owned();
         move |source| Self::File { path, source }
     }
 
-    /// Makes an error for an unknown name of a `what`, with the most similar valid names.
+    /// Makes the error for an unknown name, with the most similar valid names. `what` is the kind
+    /// of thing, such as a target.
     pub fn unknown<'a>(
         what: &'static str,
         name: &str,

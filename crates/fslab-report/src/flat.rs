@@ -1,8 +1,8 @@
 //! Flattens samples to rows of a table, for CSV and Parquet.
 //!
 //! The columns are those of the JSON records, derived from a sample with every field filled in. A
-//! field added to the record therefore becomes a column at once. Names of nested fields are joined
-//! by `_`; lists are stored as JSON text.
+//! new field of the record therefore becomes a column without further changes. Names of nested
+//! fields are joined by `_`; lists are stored as JSON text.
 
 use serde_json::{Map, Value};
 

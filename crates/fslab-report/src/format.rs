@@ -24,7 +24,7 @@ pub fn significant(value: f64) -> String {
     format!("{value:.digits$}")
 }
 
-/// Removes needless zeros from a number.
+/// Removes trailing zeros after the decimal point of a number.
 #[must_use]
 pub fn without_zeros(number: &str) -> String {
     if number.contains('.') {
@@ -34,7 +34,7 @@ pub fn without_zeros(number: &str) -> String {
     }
 }
 
-/// Formats a ratio with enough decimals near 1.
+/// Formats a ratio: below 10 with three decimals, above with fewer.
 pub(super) fn factor(value: f64) -> String {
     let digits = match value {
         value if value >= 1000.0 => 0,

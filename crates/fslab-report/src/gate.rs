@@ -1,4 +1,5 @@
-//! Gates: conditions that fail a run if a target is shown to be worse than permitted.
+//! Gates: conditions under which a comparison fails, because a target is shown to be worse than
+//! permitted.
 //!
 //! A gate consists of a metric and a limit: `create.elapsed slower 5 %`. It fails for a target
 //! whose ratio to the baseline is shown to be beyond the limit. The t-test and the interval of the
@@ -36,7 +37,7 @@ pub struct Gate {
 enum Way {
     More,
     Less,
-    /// More if less is better, and less if more is better.
+    /// Limits an increase if less is better, and a decrease if more is better.
     Worse,
 }
 
@@ -81,8 +82,8 @@ impl FromStr for Gate {
 }
 
 impl Gate {
-    /// Checks that reports of these phases and targets can contain the gate's rows. The metrics are
-    /// not known beforehand.
+    /// Checks that reports of these phases and targets can contain the gate's rows. Metrics are not
+    /// checked, because they are not known before a run.
     ///
     /// # Errors
     /// Fails for a phase or target that does not exist.
@@ -90,7 +91,7 @@ impl Gate {
         if let Some(name) = self.target.as_deref().filter(|name| !targets.contains(name)) {
             return Err(Error::unknown("target", name, targets.iter().copied()));
         }
-        // A metric's own name contains a dot at most in its percentile.
+        // The name of a metric contains a dot only in its percentile, such as `-p99.9`.
         let rows = self.rows.strip_suffix("-p99.9").unwrap_or(&self.rows);
         let is_of = |(workload, phase): &(&str, &str)| {
             let rest = rows.strip_prefix(workload).and_then(|rest| rest.strip_prefix('.'));
@@ -122,7 +123,7 @@ pub enum Outcome {
     Passed,
     /// The row is shown to be beyond the limit.
     Failed,
-    /// The interval contains the limit, or is beyond it but possibly by chance.
+    /// The interval contains the limit, or is beyond it with a corrected p-value of 5 % or more.
     NotDecided,
     /// There are too few rounds, or figures are 0.
     NotMeasured,

@@ -45,7 +45,7 @@ pub struct Series {
     pub target: String,
     /// The baseline; `None` for the baseline itself, whose figures are seconds.
     pub baseline: Option<String>,
-    /// The index of the run and its figure.
+    /// The figures, each with the index of its run in [`History::runs`].
     pub figures: Vec<(usize, f64)>,
     /// The changes of the level; `at` is an index into `figures`.
     pub changes: Vec<Change>,

@@ -3,7 +3,7 @@
 use super::{Renderer, Report};
 use crate::error::{Error, Result};
 
-/// The entry in the registry of renderers.
+/// The declaration of this renderer.
 pub(super) const SPEC: Renderer = Renderer {
     name: "json",
     help: "the computed figures, for programs",

@@ -35,7 +35,7 @@ fn case(one: &Judgement) -> String {
     format!("<testcase classname=\"{class}\" name=\"{name}\">{content}</testcase>\n")
 }
 
-/// Escapes a text for XML, which cannot represent control characters.
+/// Escapes a text for XML. Control characters, which XML can't represent, are replaced.
 fn attribute(text: &str) -> String {
     let printable = |c: char| if c.is_control() { '\u{fffd}' } else { c };
     escape(&text.chars().map(printable).collect::<String>())

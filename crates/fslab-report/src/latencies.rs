@@ -78,7 +78,7 @@ mod tests {
         assert!((figures[0].max_seconds - 9e-6).abs() < 1e-12);
         let along = along(&samples);
         assert_eq!(along.iter().map(|place| place.operations).collect::<Vec<_>>(), [10, 20]);
-        // The median for the first ten is 2 us each; for the next ten it is twice that.
+        // The median of the first ten operations is 2 us; that of the next ten is 4 us.
         assert!((along[0].seconds_each - 2e-6).abs() < 1e-12);
         assert!((along[1].seconds_each - 4e-6).abs() < 1e-12);
     }

@@ -59,7 +59,7 @@ pub use names::{distinct, nearest, suggestion};
 pub use pooling::Pooling;
 pub use provenance::{Form, Provenance};
 
-/// The style sheet of reports; it must follow that of charts.
+/// The style sheet of reports. A page must include it after the style sheets of charts.
 pub const STYLE: &str = include_str!("../templates/report.css");
 
 /// All renderers.
@@ -75,7 +75,7 @@ pub const RENDERERS: &[&Renderer] = &[
     &parquet::SPEC,
 ];
 
-/// A renderer in the registry.
+/// A renderer of reports.
 #[derive(Debug)]
 pub struct Renderer {
     /// Its name.

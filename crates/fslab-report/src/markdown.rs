@@ -7,7 +7,7 @@ use super::model::{Group, Report};
 use super::terminal::geometric;
 use super::{Renderer, overview, words};
 
-/// The entry in the registry of renderers.
+/// The declaration of this renderer.
 pub(super) const SPEC: Renderer = Renderer {
     name: "markdown",
     help: "tables in Markdown, for issues and notes",

@@ -1,7 +1,7 @@
 //! Merges the records of one or several samples files into the samples that a report uses.
 //!
-//! For a block that was run again, the last attempt is used. Duplicate samples are used once.
-//! Differences between the runs are reported, not judged.
+//! Of a repeated block, only the last attempt is used. Duplicate samples are used once. Differences
+//! between the runs are reported as remarks.
 
 use std::collections::{HashMap, HashSet};
 
@@ -25,11 +25,11 @@ pub(super) struct Merged<'a> {
     pub end: Option<End>,
     pub samples: Vec<&'a Sample>,
     pub superseded: usize,
-    /// For each run with a second copy of the baseline, its name.
+    /// The name of the second copy of the baseline, for each run that has one.
     second_copies: HashMap<String, String>,
     /// Names of the machines, in the order of their runs.
     pub machines: Vec<String>,
-    /// The machines of each kernel that is pooled as one.
+    /// The groups of machines that are pooled as one machine, because they have the same kernel.
     pub kernels: Vec<Vec<usize>>,
     /// The index of each run's machine.
     machine_of: HashMap<String, usize>,

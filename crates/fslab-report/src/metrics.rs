@@ -79,7 +79,7 @@ fn bytes_written(device: Device) -> f64 {
     device.sectors_written as f64 * 512.0
 }
 
-/// Returns the metrics of a group by name, each with its targets one after the other.
+/// Returns the metrics of a group with their rows: for each metric, the rows of all targets.
 pub(super) fn by_name(group: &Group) -> impl Iterator<Item = (&Row, &MetricRow)> {
     let all = group.rows.iter().flat_map(|row| &row.metrics);
     distinct(all.map(|metric| &*metric.metric)).into_iter().flat_map(move |name| {

@@ -1,4 +1,4 @@
-//! The model of a report: the values that every renderer shows.
+//! The types of a report's model.
 
 use serde::Serialize;
 
@@ -7,7 +7,7 @@ use crate::provenance::Provenance;
 use crate::sample::{Better, CacheState, End, Note, Sample, TargetRecord, of_threads};
 use fslab_stats::{GeometricMean, Margin, RatioInterval, Steadiness, Summary};
 
-/// Everything a renderer shows.
+/// The model of a report: everything that renderers show.
 #[derive(Clone, Debug, Serialize)]
 pub struct Report {
     /// The provenance of the first run.
@@ -40,9 +40,9 @@ pub struct Report {
     pub overall: Vec<Vec<Option<GeometricMean>>>,
     /// Number of samples that the report uses.
     pub samples: usize,
-    /// Number of these that were taken during interference.
+    /// Number of these samples that were taken during interference.
     pub contaminated: usize,
-    /// Number of these that are outliers; they are used too.
+    /// Number of these samples that are outliers; they are used too.
     pub outliers: usize,
     /// Number of samples of superseded attempts; they are stored but not used.
     pub superseded: usize,
@@ -102,11 +102,11 @@ pub struct MetricFloor {
 /// The rows whose device had not reached a steady state.
 #[derive(Clone, Debug, Serialize)]
 pub struct Unsteady {
-    /// Number of such rows.
+    /// Number of rows whose device had not reached a steady state.
     pub rows: usize,
-    /// The workload, phase and target of the worst.
+    /// The workload, phase and target of the least steady row.
     pub worst: String,
-    /// Its steadiness.
+    /// The steadiness of that row.
     pub steadiness: Steadiness,
 }
 
@@ -117,10 +117,11 @@ pub struct Row {
     pub target: String,
     /// Its index in the plan, which determines its colour.
     pub index: usize,
-    /// The machine of these figures. If `machines` is not empty, the ratios are over all machines.
+    /// The index of the machine on which the times were measured. If `machines` is not empty, the
+    /// ratios are over all machines.
     pub machine: usize,
-    /// For samples of several machines, the row of each. Times and counters of different machines
-    /// are never combined.
+    /// The rows of the single machines, if there are samples of several. Times and counters of
+    /// different machines are never combined.
     pub machines: Vec<Row>,
     /// Elapsed time in seconds.
     pub seconds: Summary,
@@ -136,7 +137,7 @@ pub struct Row {
     pub proven: usize,
     /// Number of samples taken during interference.
     pub contaminated: usize,
-    /// The single samples.
+    /// One point for each sample.
     pub points: Vec<Point>,
     /// The steadiness of the last rounds, if there are enough.
     pub steadiness: Option<Steadiness>,
@@ -157,9 +158,9 @@ pub struct MetricRow {
     pub unit: String,
     /// The direction that is better.
     pub better: Better,
-    /// Whether the workload measured it itself.
+    /// Whether the workload measured the metric itself.
     pub is_own: bool,
-    /// Its figures.
+    /// A summary of the metric's figures.
     pub summary: Summary,
     /// Comparisons with each baseline, in their order. Here [`Verdict::Faster`] means less and
     /// [`Verdict::Slower`] means more.
@@ -173,7 +174,7 @@ pub struct LatencyFigures {
     pub operation: String,
     /// Number of operations in all samples.
     pub count: u64,
-    /// The median; this and the next three are medians over the samples.
+    /// The median. This field and the next three contain medians over the samples.
     pub p50_seconds: f64,
     /// The 90th percentile.
     pub p90_seconds: f64,
@@ -211,7 +212,7 @@ pub struct Against {
     pub within_noise_floor: bool,
     /// The ratio in the round of each point.
     pub ratios: Vec<Option<f64>>,
-    /// Counters that differ together with a shown difference.
+    /// Counters that also differ, if a difference is shown.
     pub why: Vec<String>,
 }
 
@@ -224,16 +225,16 @@ pub(super) type Ratios = (Option<RatioInterval>, Vec<Option<f64>>);
 pub enum Verdict {
     /// The target is the baseline.
     Baseline,
-    /// Too few rounds have samples of both.
+    /// Too few rounds have samples of both targets.
     TooFew,
     /// No margin is stated, and the interval contains 1.
     NotShown,
-    /// No margin is stated, and the interval excludes 1, but not after Holm's correction: among
-    /// many comparisons some intervals do so by chance.
+    /// No margin is stated. The interval excludes 1, but after Holm's correction no difference is
+    /// shown: among many comparisons, some intervals exclude 1 by chance.
     Alone,
     /// The whole interval lies within the margin on both sides of 1.
     Equal,
-    /// The whole interval lies below the margin, which bounds one side.
+    /// The margin bounds only slower ratios, and the whole interval lies below it.
     AtMostSlower,
     /// A margin is stated, but the interval is too wide to decide.
     NotDecided,
@@ -268,7 +269,7 @@ impl Verdict {
 pub struct Point {
     /// The round, from 0.
     pub round: u32,
-    /// The machine.
+    /// The index of the machine.
     pub machine: usize,
     /// Elapsed time in seconds.
     pub seconds: f64,
@@ -291,7 +292,7 @@ pub struct Means {
     pub daemon_seconds: Option<f64>,
     /// Requests to the file system in user space, if known.
     pub fuse_requests: Option<f64>,
-    /// Used bytes on the target afterwards, if known.
+    /// Used bytes on the target after the phase, if known.
     pub used_bytes: Option<f64>,
     /// Allocated bytes of the files that the phase wrote, if the workload requested it.
     pub stored_bytes: Option<f64>,
@@ -317,7 +318,7 @@ pub struct DeviceMeans {
 }
 
 impl Against {
-    /// Makes a comparison of `samples` samples that has no ratios yet.
+    /// Makes a comparison without ratios, for this number of samples.
     #[must_use]
     pub(super) fn new(samples: usize, is_baseline: bool, margin: Option<Margin>) -> Self {
         Self {
@@ -331,7 +332,7 @@ impl Against {
         }
     }
 
-    /// Adds ratios, unless it is the baseline's own comparison.
+    /// Adds the ratios, unless the target is the baseline itself.
     #[must_use]
     pub(super) fn with_ratios(self, ratios: impl FnOnce() -> Ratios) -> Self {
         if self.verdict == Verdict::Baseline {
@@ -358,7 +359,7 @@ impl Group {
         self.phase.strip_suffix(end.as_str()).unwrap_or(&self.phase)
     }
 
-    /// Returns the name within the workload.
+    /// Returns the name of the group within its workload.
     #[must_use]
     pub fn name(&self) -> String {
         if self.is_sum { format!("{}, all sizes", self.phase) } else { self.phase.clone() }
@@ -372,7 +373,7 @@ impl Row {
         !self.machines.is_empty()
     }
 
-    /// Returns the points of the machine to which the figures belong.
+    /// Returns the points of the machine on which the times were measured.
     pub fn own_points(&self) -> impl Iterator<Item = &Point> {
         self.points.iter().filter(|point| point.machine == self.machine)
     }

@@ -4,7 +4,7 @@ use super::model::{Group, Report, Row};
 use super::words;
 use fslab_stats::RatioInterval;
 
-/// A phase over all targets.
+/// The line of one phase, with the rows of all targets.
 pub(super) struct Line<'a> {
     pub workload: &'a str,
     pub phase: String,

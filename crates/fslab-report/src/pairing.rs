@@ -7,7 +7,7 @@ use super::model::{Against, Group, Ratios, Verdict};
 use crate::sample::Sample;
 use fslab_stats::{CONFIDENCE, Margin, RatioInterval, holm};
 
-/// Returns a figure of a sample; `None` if it has none.
+/// A function that returns a figure of a sample, or `None` if the sample does not have it.
 pub(super) type Figure<'a> = dyn Fn(&Sample) -> Option<f64> + 'a;
 
 /// Returns the ratio of a target's figures to a baseline's figures in the same rounds, and the
@@ -25,9 +25,10 @@ pub(super) fn ratios(
     (ratio_of(samples, base, merged, figure), samples.iter().map(in_round).collect())
 }
 
-/// Returns the ratio of the samples' figures to a baseline's figures in the same rounds. Pairs are
-/// formed within a machine, and each machine is a stratum or a cluster; machines with one boot ID
-/// are one cluster. Figures of different machines are never combined, only their ratios.
+/// Returns the ratio of the samples' figures to a baseline's figures in the same rounds. Only
+/// samples of the same machine are paired, and each machine is a stratum or a cluster. Machines
+/// with the same boot ID are one cluster. Figures of different machines are never combined, only
+/// their ratios.
 pub(super) fn ratio_of(
     samples: &[&Sample],
     base: &[&Sample],
@@ -42,7 +43,7 @@ pub(super) fn ratio_of(
     merged.pooling.ratio(&merged.kernels, of_machine, merged.provenance.seed)
 }
 
-/// Returns the baseline's sample of the same round: from the same run or, if that run has no
+/// Returns the baseline's sample of the same round. It is from the same run or, if that run has no
 /// baseline, from another run of the same campaign.
 fn partner<'a>(sample: &Sample, base: &[&'a Sample], merged: &Merged<'_>) -> Option<&'a Sample> {
     let mut in_round = base.iter().copied().filter(|base| base.round == sample.round);
@@ -56,13 +57,14 @@ fn partner<'a>(sample: &Sample, base: &[&'a Sample], merged: &Merged<'_>) -> Opt
     })
 }
 
-/// Corrects p-values and assigns the verdicts. Comparisons form three kinds of families: the rows
-/// of all phases against all baselines, the points of each sweep, and all metrics. A separate
-/// family for each baseline would double the false alarms with two baselines.
+/// Corrects p-values and assigns the verdicts. P-values are corrected within families of
+/// comparisons. The families are: the rows of all phases against all baselines, the points of each
+/// sweep, and all metrics. All baselines share a family, because with separate ones two baselines
+/// would double the false alarms.
 ///
 /// Differences are corrected by Holm's method. Verdicts on margins are not corrected. The statement
-/// that every row is within its margin requires all of them, so it is wrong at most as often as one
-/// of them (an intersection-union test, Berger 1982).
+/// that all rows are within their margins requires all verdicts. It is therefore wrong at most as
+/// often as a single one (an intersection-union test, Berger 1982).
 pub(super) fn judge(groups: &mut [Group]) {
     let mut families: BTreeMap<Family, Vec<&mut Against>> = BTreeMap::new();
     for group in groups {
@@ -137,7 +139,7 @@ mod tests {
             (1.01, 1.06, true, None, Slower),
             (0.90, 0.97, true, None, Faster),
             (0.98, 1.02, false, equal, Equal),
-            // A difference that is shown but does not matter.
+            // A difference is shown, but the interval lies within the margin.
             (1.01, 1.04, true, equal, Equal),
             (0.98, 1.06, false, equal, NotDecided),
             (0.94, 1.02, false, equal, NotDecided),

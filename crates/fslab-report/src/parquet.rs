@@ -15,7 +15,7 @@ use super::flat::{Column, Kind, columns, flatten};
 use super::{Renderer, Report};
 use crate::error::{Error, Result};
 
-/// The entry in the registry of renderers.
+/// The declaration of this renderer.
 pub(super) const SPEC: Renderer =
     Renderer { name: "parquet", help: "the samples as a Parquet file, for other engines", render };
 
@@ -38,7 +38,8 @@ fn write(
         let cells: Vec<&Value> =
             rows.iter().map(|row| row.get(&column.name).unwrap_or(&Value::Null)).collect();
         let Some(mut open) = group.next_column()? else { break };
-        // A level for each row, 1 if there is a value; then the existing values.
+        // Each row has a definition level, which is 1 if there is a value. Only existing values
+        // follow.
         let levels: Vec<i16> = cells.iter().map(|cell| i16::from(!cell.is_null())).collect();
         let levels = Some(&*levels);
         match open.untyped() {

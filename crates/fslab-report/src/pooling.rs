@@ -15,8 +15,8 @@ pub enum Pooling {
     /// Each machine is a stratum: the interval is valid for these machines.
     #[default]
     Strata,
-    /// Each machine is a cluster, drawn from many: the interval is valid for machines like these.
-    /// Machines with the same boot ID are treated as one.
+    /// Each machine is a cluster, a random example of many machines: the interval is valid for all
+    /// machines of this kind. Machines with the same boot ID are treated as one.
     Clusters,
 }
 
@@ -37,8 +37,8 @@ impl Pooling {
         }
     }
 
-    /// Returns the groups that are drawn or weighted as one: each machine, or the machines of each
-    /// kernel.
+    /// Returns the groups of machines that are treated as one machine: single machines, or the
+    /// machines that have the same kernel.
     pub(crate) fn groups(self, machines: usize, boots: Vec<(usize, &str)>) -> Vec<Vec<usize>> {
         match self {
             Self::Strata => (0..machines).map(|machine| vec![machine]).collect(),
@@ -46,7 +46,7 @@ impl Pooling {
         }
     }
 
-    /// Returns whether this is the pooling of all reports except those of campaigns.
+    /// Whether this is [`Self::Strata`], the pooling of all reports except those of campaigns.
     #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
     pub(crate) fn is_strata(&self) -> bool {
         *self == Self::Strata

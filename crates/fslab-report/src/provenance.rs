@@ -27,7 +27,7 @@ pub struct Provenance {
     pub plan_name: String,
     /// The text of the plan.
     pub plan: String,
-    /// The form in which the plan was read.
+    /// The form in which the plan was read: full or quick.
     pub form: Form,
     /// The command that was run instead of the plan's workloads, if any.
     pub workload_command: Vec<String>,
@@ -47,7 +47,7 @@ pub struct Provenance {
     pub targets: Vec<String>,
     /// Labels of the workloads, in the plan's order.
     pub workloads: Vec<String>,
-    /// The seed of everything random.
+    /// The seed of all random choices.
     pub seed: u64,
     /// Minimum number of rounds.
     pub rounds: u32,
@@ -72,28 +72,28 @@ pub struct Provenance {
     pub processor: String,
     /// Number of processors.
     pub processors: u64,
-    /// The processors to which everything was restricted; empty without a restriction.
+    /// The processors to which the comparison was pinned; empty if it was not.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub kept_to_processors: Vec<usize>,
-    /// The size of its memory in KiB.
+    /// The size of the machine's memory in KiB.
     pub memory_kib: u64,
-    /// The frequency governor of its processors, if reported.
+    /// The frequency governor of the processors, if the kernel reports it.
     pub frequency_governor: Option<String>,
     /// The kernel's clock source.
     pub clock_source: Option<String>,
-    /// Percentages of memory that may be dirty before the kernel starts writing back, and before
-    /// writers have to.
+    /// Percentages of memory that may be dirty before the kernel starts writeback, and before
+    /// writing processes must write back themselves.
     pub dirty_ratios: Option<String>,
-    /// The file system of the images.
+    /// The type of the file system that contains the images.
     pub work_file_system: Option<String>,
     /// The versions of the mkfs tools.
     pub tools: BTreeMap<String, String>,
 }
 
-/// The condition that differs between any two machines.
+/// The name of the condition that differs between any two machines.
 const MACHINE: &str = "machine";
 
-/// The condition that differs between any two starts of a machine.
+/// The name of the condition that differs between any two starts of a machine.
 const START: &str = "start of the machine";
 
 /// The form of a plan: many have a short form in addition to the full one, in keys of `quick`.

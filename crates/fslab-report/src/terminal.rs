@@ -7,7 +7,7 @@ use super::model::{Group, MetricRow, Report, Row};
 use super::{Renderer, metrics, overview, words};
 use fslab_stats::GeometricMean;
 
-/// The entry in the registry of renderers.
+/// The declaration of this renderer.
 pub(super) const SPEC: Renderer = Renderer {
     name: "terminal",
     help: "tables for a terminal, in the style of benchstat",
@@ -23,7 +23,7 @@ const HEADING_MOST: usize = 14;
 /// Width of text in columns.
 const COLUMNS: usize = 100;
 
-/// A single rule below the header.
+/// A table style with a single line below the header.
 const STYLE: TableStyle =
     TableStyle::new().header_separator(LineStyle::none().fill('\u{2500}').junction('\u{2500}'));
 

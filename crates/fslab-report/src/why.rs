@@ -1,7 +1,7 @@
-//! Why-lines: counters that differ together with a shown difference.
+//! Why-lines: they list counters that differ if a difference in time is shown.
 //!
-//! A line appears only if a difference is shown and a counter differs from the baseline's in the
-//! same direction by enough to matter. It states a coincidence, not a cause.
+//! A counter is listed if it differs from the baseline's by a relevant factor, in the same
+//! direction as the time. A listed counter is not necessarily the cause of the difference.
 
 use super::format::significant;
 use super::model::{DeviceMeans, Row};
@@ -9,7 +9,7 @@ use super::model::{DeviceMeans, Row};
 /// Minimum factor by which a counter must differ.
 const FACTOR: f64 = 1.2;
 
-/// The name of a counter, the counter, and the minimum value that matters.
+/// The name of a counter, the counter, and the minimum value at which it is listed.
 type Counter = (&'static str, fn(&Row) -> Option<f64>, f64);
 
 const COUNTERS: [Counter; 9] = [

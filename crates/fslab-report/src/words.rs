@@ -288,18 +288,18 @@ fn places(samples: &[&Sample]) -> String {
 pub(super) fn on_samples(report: &Report) -> Vec<String> {
     let all = report.samples;
     let contaminated = format!(
-        "{} of {all} samples met interference from other work on the machine; they are kept and \
+        "{} of {all} samples were disturbed by other work on the machine; they are used and \
          marked",
         report.contaminated
     );
     let outliers = format!(
-        "{} of {all} samples lie far from the others of their kind (modified z-score above \
-         {}, Iglewicz and Hoaglin 1993); they are kept and marked",
+        "{} of {all} samples are outliers among the samples of their kind (modified z-score above \
+         {}, Iglewicz and Hoaglin 1993); they are used and marked",
         report.outliers,
         fslab_stats::MODIFIED_Z_MOST
     );
     let superseded = format!(
-        "{} of the samples in the file are not used: their runs were disturbed or cut short, and \
+        "{} of the samples in the file are not used: their runs were disturbed or interrupted, and \
          were repeated",
         report.superseded
     );
@@ -368,7 +368,8 @@ fn on_machines(report: &Report) -> String {
         Pooling::Strata => "",
         Pooling::Clusters => {
             " The interval over all machines is a bootstrap over whole machines. It is valid for \
-             machines like these. It is wide if their ratios differ or if they are few."
+             machines like these. It is wide if the machines' ratios differ, or if there are few \
+             machines."
         }
     };
     format!(

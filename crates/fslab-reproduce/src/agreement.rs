@@ -1,12 +1,13 @@
-//! Decides whether a measured figure agrees with a published one.
+//! Checks whether measured figures agree with published ones.
 //!
-//! The whole interval decides, separately at each point. A range, a bound and a figure with a
-//! margin are claims. They hold if the interval lies inside and fail if it lies outside. They are
-//! not decided if the interval crosses an end.
+//! The check uses the whole confidence interval, separately at each point. A range, a bound or a
+//! figure with a margin agrees if the interval lies inside it, and fails if the interval lies
+//! outside. It is not decided if the interval contains an end of the range.
 //!
-//! A single number can't be proven, only contradicted. It stands if the interval contains it and is
-//! narrow enough to contradict other numbers. Times on the paper's machine say nothing about times
-//! on today's machine and are not compared. Inputs and definitions can't fail and are not counted.
+//! A measurement can contradict a single number, but not prove it. The number agrees if the
+//! interval contains it and is narrow. A wide interval contains many other numbers, too. Times are
+//! not compared because they were measured on different machines. Inputs and definitions can't fail
+//! and are not counted.
 
 use serde::Serialize;
 
@@ -15,11 +16,11 @@ use super::figure::{Figure, Outcome};
 use super::published::{Published, Scale};
 use fslab_report::significant;
 
-/// The relation between a claim and the figure found here.
+/// The result of comparing a claim with the figure found here.
 #[derive(Clone, Copy, Debug, Serialize, PartialEq, Eq, PartialOrd, Ord)]
 #[serde(rename_all = "snake_case")]
 pub enum Agreement {
-    /// The claim holds, at every point.
+    /// The claim holds at every point.
     Agrees,
     /// The claim holds at some points and fails at others.
     Partly,
@@ -29,13 +30,13 @@ pub enum Agreement {
     Differs,
     /// The interval is too wide to decide.
     NotDecided,
-    /// The two can't be compared.
+    /// The published and the measured figure can't be compared.
     NotCompared,
     /// The claim is an input or a definition, which can't fail.
     NotCounted,
     /// No figure was found here.
     Missing,
-    /// The claim is not reproduced on purpose.
+    /// The claim is deliberately not reproduced.
     NotReproduced,
 }
 
@@ -56,7 +57,7 @@ impl Agreement {
         }
     }
 
-    /// Combines the judgements of a claim's points.
+    /// Combines the judgements of the points to one of the claim.
     fn of_points(points: &[Self]) -> Self {
         let any = |wanted: Self| points.contains(&wanted);
         let fails = any(Self::Differs) || any(Self::SameDirection);
@@ -119,8 +120,7 @@ impl Standing {
     }
 }
 
-/// Returns the ends of the interval of a figure. `None` for a single round, which says nothing
-/// about the spread.
+/// Returns the ends of a figure's interval; `None` for a single round, which has no interval.
 fn ends(figure: &Figure) -> Option<(f64, f64)> {
     let counted = (figure.rounds == 0).then_some((figure.value, figure.value));
     figure.interval.or(counted)
@@ -147,10 +147,10 @@ fn judge(published: &Published, figure: &Figure) -> Agreement {
     if is_ratio && same_side { Agreement::SameDirection } else { Agreement::Differs }
 }
 
-/// Maximum quotient of an interval's ends: a wider interval contradicts too few other numbers.
+/// Maximum ratio of an interval's ends. A wider interval contradicts too few other numbers.
 const WIDE: f64 = 2.0;
 
-/// Maximum number of points that a sentence lists; it only counts the others.
+/// Maximum number of points that a sentence lists. It states only the number of the others.
 const PLACES_MOST: usize = 6;
 
 fn of_one(published: &Published, figure: &Figure, agreement: Agreement) -> String {
@@ -190,8 +190,8 @@ fn of_many(figures: &[Figure], points: &[Agreement]) -> String {
     format!("{}.", parts.join("; "))
 }
 
-/// Describes whether the measured figure is above or below the published one, with the factor for
-/// exact units.
+/// Returns text on whether the measured figure is above or below the published one. For exact units
+/// it includes the factor.
 fn side(published: &Published, figure: &Figure) -> String {
     let (low, high) = published.range();
     if published.unit.scale == Scale::Ratio && ends(figure) == Some((1.0, 1.0)) {
@@ -252,7 +252,8 @@ mod tests {
         check("% more", (14.4, 14.4), (1.20, 1.30), SameDirection);
         check("% more", (14.4, 14.4), (0.95, 1.05), Differs);
         check("% more", (14.4, 14.4), (0.80, 0.90), Differs);
-        // The interval contains the number, but also 1 (no effect), or half and double the number.
+        // Each interval contains the number. The first also contains 1, which means no effect; the
+        // second also contains half and double the number.
         check("% more", (14.4, 14.4), (0.95, 1.20), NotDecided);
         check("times", (77.0, 77.0), (40.0, 160.0), NotDecided);
         check("bytes", (4096.0, 4096.0), (1024.0, 1024.0), Differs);
@@ -277,8 +278,8 @@ mod tests {
         check("% more", (-OPEN, 2.0), (1.03, 1.10), Differs);
     }
 
-    /// A published equality needs the whole interval within the margin. A directory whose last
-    /// creations cost 1.45 times the first does not agree with `linear`.
+    /// A published equality needs the whole interval within the margin. If the last creations in a
+    /// directory cost 1.45 times as much as the first, the cost is not linear.
     #[test]
     fn difference_beyond_the_margin_contradicts_equality() {
         let equal = published("times", (1.0, 1.0), Some(0.05));
@@ -295,8 +296,8 @@ mod tests {
         assert_eq!(equal.words(), "equal within 5 %");
     }
 
-    /// With one point outside, a claim over a sweep no longer agrees. Points on different sides of
-    /// the range do not cancel out.
+    /// If one point is outside, a claim about a sweep does not agree. Points on different sides of
+    /// the range do not compensate for each other.
     #[test]
     fn a_point_outside_the_range_fails_the_claim() {
         let range = published("% more", (22.0, 418.0), None);

@@ -8,14 +8,14 @@ use serde_json::Value;
 
 use super::figure::{At, AtUnit, Figure, Outcome};
 
-/// Outputs of commands by the commands' names, or the reason why there is no output.
+/// The output of each command by the command's name, or the reason why there is none.
 pub type Answers = BTreeMap<String, std::result::Result<Value, String>>;
 
 /// A command of fslab whose output claims read.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Command {
-    /// Name that claims use for it.
+    /// Name of the command in claims.
     pub name: String,
     /// Arguments; the command writes JSON to its standard output.
     pub run: Vec<String>,
@@ -29,13 +29,15 @@ pub struct Reading {
     pub from: String,
     /// Path of the figure.
     pub at: Way,
-    /// Path of the figure to divide by. The result is then the ratio of both, point by point.
+    /// Path of the figure to divide by. The result is then the ratio of the two figures at each
+    /// point.
     pub against: Option<Way>,
     /// Path of the reason why there is no figure.
     pub reason: Option<Way>,
-    /// If present, the path leads to a list, each element of which is a figure.
+    /// If present, the value at the path is a list, and each element is a figure.
     pub each: Option<Each>,
-    /// Factor that converts the figure to the base of its unit.
+    /// Factor that converts the figure to the base unit: bytes, seconds, bytes per second, a count
+    /// or a ratio.
     #[serde(default = "one")]
     pub factor: f64,
 }
@@ -55,7 +57,7 @@ pub struct Each {
     /// Unit of the position.
     #[serde(default)]
     pub unit: AtUnit,
-    /// Smallest position that is read.
+    /// Smallest position that is used.
     pub from: Option<f64>,
 }
 
@@ -109,7 +111,7 @@ impl fmt::Display for Way {
 }
 
 impl Step {
-    /// Splits off the first step of a path and returns it with the rest.
+    /// Returns the first step of a path and the remaining path.
     fn first(way: &str) -> Option<(Self, &str)> {
         let Some(inner) = way.strip_prefix('[') else {
             let (key, after) = way.split_at(way.find(['.', '[']).unwrap_or(way.len()));
@@ -205,9 +207,8 @@ impl Reading {
         Some(Figure { at: Some(At { value, unit: each.unit }), ..figure })
     }
 
-    /// Reads a figure in one of three forms: an exact number; a range with `low` and `high`,
-    /// optionally with a `value` in between; or only a `value`. The last is the result of one run
-    /// and would differ in another.
+    /// Reads a figure in one of three forms. A number is exact. A range has `low` and `high`, and
+    /// optionally a `value` between them. A `value` alone is the result of a single run.
     fn figure(&self, value: &Value) -> Option<Figure> {
         let number = |value: &Value| value.as_f64().map(|number| number * self.factor);
         if let Some(value) = number(value) {
@@ -222,13 +223,13 @@ impl Reading {
     }
 }
 
-/// Makes a figure of one run.
+/// Returns a figure from a single run.
 fn once(value: f64) -> Figure {
     Figure { rounds: 1, ..Figure::counted(value) }
 }
 
-/// Divides figures by others at the same positions. The ratio is exact if both are. The intervals
-/// of two figures do not give an interval of their ratio.
+/// Divides figures by others at the same positions. The ratio is exact if both figures are. It has
+/// no interval, because the intervals of two figures do not determine the interval of their ratio.
 fn ratios(own: &[Figure], others: &[Figure]) -> Vec<Figure> {
     let is_exact = |figure: &Figure| figure.interval.is_none() && figure.rounds == 0;
     let ratio = |figure: &Figure| {
@@ -296,7 +297,7 @@ mod tests {
         let half = Reading { against: against("rows[kind=y].n"), ..reading("rows[kind=x].n") };
         let expected = Outcome::Figures(vec![Figure::counted(0.5)]);
         assert_eq!(half.outcome(&answers()), expected);
-        // A figure of one run or with an interval does not give an exact ratio.
+        // The ratio is not exact if a figure is from one run or has an interval.
         for way in ["rows[kind=y].once", "rows[kind=y].mean"] {
             let of = Reading { against: against(way), ..reading("rows[kind=x].n") };
             let Outcome::Figures(found) = of.outcome(&answers()) else { panic!("{way}") };

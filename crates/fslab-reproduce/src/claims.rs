@@ -1,4 +1,4 @@
-//! A paper's claims. They are read from TOML once and checked as a whole against their plans.
+//! A paper's claims. They are read from TOML and checked against their plans.
 //!
 //! `docs/reproduce/README.md` describes the keys.
 
@@ -23,15 +23,15 @@ pub struct Paper {
     pub name: String,
     /// Its title.
     pub title: String,
-    /// Authors.
+    /// Its authors.
     pub authors: String,
     /// Year of publication, if stated.
     pub year: Option<u32>,
-    /// A few sentences on the substitutes that this reproduction uses.
+    /// A few sentences on what this reproduction uses in place of the paper's systems.
     pub about: String,
     /// Conditions of the paper's measurements, and the conditions here.
     pub settings: Vec<Setting>,
-    /// Files that plans need before they run.
+    /// Files that must exist before plans run.
     pub preparations: Vec<Preparation>,
     /// Commands whose output claims and charts read.
     pub commands: Vec<Command>,
@@ -53,37 +53,37 @@ pub struct Setting {
     pub here: String,
 }
 
-/// A file that plans use and a command of fslab makes.
+/// A file that plans use and that a command of fslab creates.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Preparation {
-    /// Name of the file, in the plans and in the command.
+    /// Name of the file in the plans and in the command.
     pub file: String,
     /// Arguments of the command.
     pub run: Vec<String>,
-    /// Arguments in the quick form, if it makes less.
+    /// Arguments in the quick form, if they are different.
     pub quick: Option<Vec<String>>,
-    /// For an aged image, the file of the workload that must have made it. An image aged by another
-    /// workload is not measured instead.
+    /// For an aged image, the file of the workload that must have been used to age it. An image
+    /// aged by another workload is not used.
     pub workload: Option<String>,
 }
 
-/// One table row, figure series or number.
+/// A claim of a paper: a row of a table, a series of a figure, or a number.
 #[derive(Clone, Debug, Serialize)]
 pub struct Claim {
-    /// Stable name.
+    /// Name that does not change.
     pub id: String,
-    /// Place in the paper.
+    /// Section, table or figure of the paper.
     pub place: String,
-    /// The claim in this project's words.
+    /// The claim, in the words of this project.
     pub says: String,
     /// Published figures; `None` for a chart without numbers in the text.
     pub published: Option<Published>,
-    /// How this project obtains its figure.
+    /// How this project gets its figure.
     pub kind: Kind,
-    /// Source of the figure.
+    /// Source of the figure found here.
     pub basis: Basis,
-    /// A note that readers of both figures need.
+    /// An explanation for readers of both figures.
     pub note: Option<String>,
 }
 
@@ -93,13 +93,13 @@ pub struct Claim {
 pub enum Kind {
     /// Measured on a running system.
     Measured,
-    /// Simulated: the real algorithms work on a device that keeps no data.
+    /// Simulated with the real algorithms on a device that keeps no data.
     Simulated,
     /// Calculated with a model of a device.
     Modelled,
-    /// Set here: a parameter, or a figure to which a parameter was fitted.
+    /// A parameter that was set here, or a figure to which a parameter was fitted.
     Input,
-    /// True by definition, or by the construction of the system under test.
+    /// True by definition, or because of the construction of the system under test.
     Definition,
 }
 
@@ -111,9 +111,9 @@ pub enum Basis {
     Plan(Box<Query>),
     /// The output of a command.
     Command(Box<Reading>),
-    /// No part of fslab can measure it yet; the text states what is needed.
+    /// fslab can't measure it yet. The text states what is needed.
     Missing(String),
-    /// It is not measured on purpose; the text states why.
+    /// It is deliberately not measured. The text states why.
     NotReproduced(String),
 }
 
@@ -122,18 +122,18 @@ pub enum Basis {
 pub struct Query {
     /// Name of the plan.
     pub plan: String,
-    /// Place that is read.
+    /// Place to read.
     pub of: Place,
-    /// Place to compare with; `None` for a figure without comparison.
+    /// Place to compare with; `None` if there is no comparison.
     pub against: Option<Place>,
-    /// The parts that get separate figures, instead of one figure of everything.
+    /// The parts with separate figures; `None` for one figure of everything.
     pub each: Option<EachOf>,
-    /// Numbers of files, each with its own figure. They replace `{files}` in the workloads' names.
+    /// Numbers of files, with a figure for each. The number replaces `{files}` in the names of
+    /// workloads.
     pub files: Vec<u64>,
-    /// Smallest size of the sweep that is used.
+    /// Smallest size of the sweep to use.
     pub from_size: Option<u64>,
-    /// The end of the figures (smallest or largest) that the claim is about; `None` for all
-    /// figures.
+    /// Whether the claim is about the smallest or the largest figure; `None` for all figures.
     pub take: Option<Extreme>,
     /// The quantity of the samples.
     pub quantity: Quantity,
@@ -141,17 +141,17 @@ pub struct Query {
     pub statistic: Statistic,
 }
 
-/// The parts that get separate figures.
+/// The parts with separate figures.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize, PartialEq, Eq)]
 #[serde(rename_all = "snake_case")]
 pub enum EachOf {
     /// Each size of a sweep.
     Size,
-    /// Each tenth of the operations: the time until it was done.
+    /// Each tenth of the operations. The figure is the time from the start until it was done.
     Tenth,
 }
 
-/// An end of a sweep's figures.
+/// The smallest or the largest figure of a sweep.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize, PartialEq, Eq)]
 #[serde(rename_all = "snake_case")]
 pub enum Extreme {
@@ -166,7 +166,7 @@ pub enum Extreme {
 pub struct Place {
     /// Label of the workload.
     pub workload: String,
-    /// Phases; the sum if there are several.
+    /// Phases. The figure is their sum.
     pub phases: Vec<String>,
     /// Name of the target.
     pub target: String,
@@ -178,10 +178,10 @@ pub struct Place {
 #[derive(Clone, Copy, Debug, Default, Serialize, Deserialize, PartialEq, Eq)]
 #[serde(rename_all = "snake_case")]
 pub enum Statistic {
-    /// Quotient of the quantity and that of the comparison.
+    /// The quantity divided by that of the place to compare with.
     #[default]
     Ratio,
-    /// Inverse quotient: how many times as fast, or as small.
+    /// The inverse of the ratio: how many times as fast, or as small.
     Speedup,
     /// The quantity itself.
     Value,
@@ -197,7 +197,7 @@ impl Paper {
         format!("{}{year}", self.authors)
     }
 
-    /// Returns everything that is read from reports.
+    /// Returns all queries of claims and charts.
     pub fn queries(&self) -> impl Iterator<Item = &Query> {
         self.bases().filter_map(|basis| match basis {
             Basis::Plan(query) => Some(&**query),
@@ -294,7 +294,7 @@ impl Place {
 }
 
 impl Query {
-    /// Returns why its parts are inconsistent; `None` if they are consistent.
+    /// Returns an error message if keys of the query contradict each other.
     fn contradiction(&self) -> Option<&'static str> {
         let compares = matches!(self.statistic, Statistic::Ratio | Statistic::Speedup);
         if compares != self.against.is_some() {

@@ -1,4 +1,4 @@
-//! A paper's chart redrawn with the figures found here: with the paper's axes, series and order.
+//! A paper's chart, redrawn with the figures found here. Axes, series and order are the paper's.
 
 mod bars;
 mod lines;
@@ -13,7 +13,7 @@ use fslab_chart::{Drawing, FOOT, Mark, Scale, colour, escape, standalone};
 use fslab_report::{distinct, significant, without_zeros};
 
 const WIDTH: f64 = 680.0;
-/// Height of the plot, including the numbers of its horizontal axis.
+/// Height of the plot, including the numbers below the horizontal axis.
 const PLOT: f64 = 300.0;
 const LEFT: f64 = 72.0;
 const RIGHT: f64 = 20.0;
@@ -28,14 +28,14 @@ pub struct Drawn {
     pub chart: Chart,
     /// Outcome of each series, in their order.
     pub outcomes: Vec<Outcome>,
-    /// Remarks on the figures of each series that readers need.
+    /// Remarks on the figures of each series.
     pub marks: Vec<Vec<String>>,
-    /// Caption of the whole chart, which is also in the drawing.
+    /// Caption of the chart, which is also part of the drawing.
     pub caption: String,
 }
 
 impl Drawn {
-    /// Looks up every series.
+    /// Finds the outcome of every series of a chart.
     pub(super) fn new(chart: Chart, runs: &Runs) -> Self {
         let outcomes: Vec<Outcome> =
             chart.lines.iter().map(|line| runs.outcome(&line.basis)).collect();
@@ -59,7 +59,8 @@ impl Drawn {
         })
     }
 
-    /// Returns the names in the legend, each once. Their order gives the colours.
+    /// Returns the names in the legend, each once. The colour of a series is determined by its
+    /// position in this list.
     fn names(&self) -> Vec<&str> {
         distinct(self.chart.lines.iter().map(|line| line.name.as_str()))
     }
@@ -86,7 +87,7 @@ impl Drawn {
         self.of_series(|index| self.marks[index].clone())
     }
 
-    /// Combines equal texts, and adds the names of their series.
+    /// Combines equal texts of several series, and adds the names of the series.
     fn of_series(&self, texts: impl Fn(usize) -> Vec<String>) -> Vec<String> {
         let mut told: Vec<(String, Vec<&str>)> = Vec::new();
         for (index, line) in self.chart.lines.iter().enumerate() {
@@ -100,8 +101,8 @@ impl Drawn {
         told.into_iter().map(|(text, names)| format!("{}: {text}", names.join(", "))).collect()
     }
 
-    /// Returns the figures that are drawn, as rows of a table: series, position, figure with its
-    /// interval.
+    /// Returns the figures of the chart as rows of a table: the series, the position, and the
+    /// figure with its interval.
     #[must_use]
     pub fn table(&self) -> Vec<[String; 3]> {
         let mut rows = Vec::new();
@@ -123,8 +124,8 @@ impl Drawn {
         format!("{}{} {unit}", number(figure.value), interval.unwrap_or_default())
     }
 
-    /// Returns the drawing for a page with the style sheet of drawings; empty if there is nothing
-    /// to draw.
+    /// Returns the drawing for a page that has the style sheet of drawings; empty if there are no
+    /// figures.
     #[must_use]
     pub fn inline(&self) -> String {
         if self.is_empty() {
@@ -137,14 +138,15 @@ impl Drawn {
         )
     }
 
-    /// Returns the drawing as a complete file.
+    /// Returns the drawing as a complete SVG file.
     #[must_use]
     pub fn svg(&self) -> String {
         let (body, height) = self.body();
         standalone(&self.chart.title, WIDTH, height, &body)
     }
 
-    /// Draws title, legend, plot and the name of the horizontal axis, from top to bottom.
+    /// Draws the title, the legend, the plot and the name of the horizontal axis, from top to
+    /// bottom.
     fn body(&self) -> (String, f64) {
         let mut head = Drawing::new(WIDTH, 0.0);
         head.text("name", "start", (8.0, 18.0), &self.chart.title);
@@ -162,7 +164,7 @@ impl Drawn {
         (format!("{}<g transform=\"translate(0 {top})\">{plot}</g>", head.into_body()), foot + 10.0)
     }
 
-    /// Returns the remark after a name in the legend.
+    /// Returns the remark that follows a name in the legend.
     fn remark(&self, colour: usize) -> &'static str {
         let mut series = self.series().filter(|(series, _)| self.colour_of(*series) == colour);
         match series.next() {
@@ -174,12 +176,14 @@ impl Drawn {
         }
     }
 
-    /// Draws the legend from a height on, and returns the height of its end.
+    /// Draws the legend below the vertical position `from`, and returns the position of its lower
+    /// end.
     fn legend(&self, drawing: &mut Drawing, from: f64) -> f64 {
         let (mut x, mut y) = (8.0, from);
         for (index, name) in self.names().iter().enumerate() {
             let name = format!("{name}{}", self.remark(index));
-            // The width of letters is unknown here; this is a little more than usual.
+            // The width of the text depends on the font. 7 per character is a little more than
+            // usual.
             let width = 40.0 + 7.0 * name.chars().count() as f64;
             if x > 8.0 && x + width > WIDTH {
                 (x, y) = (8.0, y + LINE);
@@ -196,13 +200,13 @@ impl Drawn {
         y + LINE - 6.0
     }
 
-    /// Draws the vertical axis. It covers all figures and the ends of their intervals that are near
-    /// them.
+    /// Draws the vertical axis. It includes all figures, and the ends of intervals that are near
+    /// their figures.
     fn vertical(&self, drawing: &mut Drawing) -> Scale {
         let mut values = Vec::new();
         for figure in self.series().flat_map(|(_, figures)| figures) {
             values.push(of_axis(&self.chart.y, figure.value));
-            // A wide interval of few rounds must not squeeze everything else together.
+            // With the ends of a very wide interval, everything else would be too small.
             let ends = figure.interval.into_iter().flat_map(|(low, high)| [low, high]);
             let near = ends.filter(|end| *end < 3.0 * figure.value && *end > figure.value / 3.0);
             values.extend(near.map(|end| of_axis(&self.chart.y, end)));
@@ -219,7 +223,7 @@ impl Drawn {
         scale
     }
 
-    /// Draws a figure's interval at the figure.
+    /// Draws the interval of a figure.
     fn whisker(&self, drawing: &mut Drawing, class: &str, x: f64, figure: &Figure, scale: &Scale) {
         if let Some((low, high)) = figure.interval {
             let place = |end: f64| scale.place(of_axis(&self.chart.y, end));
@@ -240,14 +244,15 @@ fn with_unit(axis: &Axis) -> String {
     }
 }
 
-/// Returns how the figures of a chart are obtained.
+/// Returns text on how the figures of a chart were obtained.
 fn kinds(chart: &Chart) -> String {
     let of = |kind: Kind| chart.lines.iter().any(|line| line.kind == kind).then(|| kind.name());
     let kinds = [Kind::Measured, Kind::Simulated, Kind::Modelled].map(of);
     format!("{} by fslab", kinds.into_iter().flatten().collect::<Vec<_>>().join(" and "))
 }
 
-/// Returns a number for an axis, without needless zeros. Long numbers have a power of ten.
+/// Returns a number for an axis without trailing zeros. Long numbers are written with a power of
+/// ten.
 fn short(value: f64) -> String {
     const LONG: f64 = 1e7;
     if value.abs() >= LONG {

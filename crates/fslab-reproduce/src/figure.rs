@@ -5,10 +5,10 @@ use std::fmt;
 use fslab_report::bytes;
 use serde::{Deserialize, Serialize};
 
-/// A figure found here, in the base of its unit.
+/// A figure found here, in the base unit.
 #[derive(Clone, Copy, Debug, Serialize, PartialEq)]
 pub struct Figure {
-    /// Its position, if it is one of several figures: a size, a day.
+    /// Its position if it is one of several figures, for example a size or a day.
     pub at: Option<At>,
     /// Geometric mean over the rounds.
     pub value: f64,
@@ -16,8 +16,8 @@ pub struct Figure {
     pub interval: Option<(f64, f64)>,
     /// Number of rounds; 0 for counted figures.
     pub rounds: usize,
-    /// Measured rounds that are left out because one side is 0 in them: zero has no ratio and no
-    /// geometric mean.
+    /// Number of measured rounds that are left out because a value is 0. Ratios and geometric means
+    /// need values above 0.
     pub zero_rounds: usize,
 }
 
@@ -64,7 +64,7 @@ impl fmt::Display for At {
 }
 
 impl Figure {
-    /// Makes a figure that was counted, not measured in rounds.
+    /// Returns a figure that was counted, not measured in rounds.
     #[must_use]
     pub fn counted(value: f64) -> Self {
         Self { at: None, value, interval: None, rounds: 0, zero_rounds: 0 }
@@ -75,12 +75,12 @@ impl Figure {
 #[derive(Clone, Debug, Serialize, PartialEq)]
 #[serde(rename_all = "snake_case")]
 pub enum Outcome {
-    /// Figures: one, or one for each position.
+    /// One figure, or one for each position.
     Figures(Vec<Figure>),
     /// A text instead of a number.
     Words(String),
-    /// No figure, because it could not be measured; the text states the reason.
+    /// There is no figure, because it could not be measured. The text states the reason.
     Missing(String),
-    /// No figure on purpose; the text states the reason.
+    /// There is deliberately no figure. The text states the reason.
     NotReproduced(String),
 }

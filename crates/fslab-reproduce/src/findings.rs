@@ -1,4 +1,4 @@
-//! A paper with the outcome of each claim, for the renderers.
+//! A paper with the outcome of each claim. The reports are made from it.
 
 use std::collections::BTreeMap;
 
@@ -13,12 +13,12 @@ use super::marks;
 use super::published::Unit;
 use fslab_report::{Error, Result, significant};
 
-/// A paper and the outcomes.
+/// A paper and the outcome of each claim.
 #[derive(Debug, Serialize)]
 pub struct Findings {
     /// The paper.
     pub paper: Paper,
-    /// Form in which its plans were run, in words.
+    /// Text on the form in which its plans were run.
     pub form: String,
     /// Plans that were run for it.
     pub plans: Vec<Planned>,
@@ -37,14 +37,14 @@ pub struct Planned {
     pub name: String,
     /// Path of its own report, relative to the page; `None` if there is no report.
     pub page: Option<String>,
-    /// The reason why it was not run, or not run completely.
+    /// The reason why it was not run or not completed.
     pub reason: Option<String>,
     /// Whether it has samples.
     pub ran: bool,
 }
 
 impl Planned {
-    /// Describes the problem of a plan; `None` if it was run completely.
+    /// Returns text on why the plan was not run or not completed; `None` if it was completed.
     #[must_use]
     pub fn trouble(&self) -> Option<String> {
         let reason = self.reason.as_ref()?;
@@ -59,7 +59,7 @@ pub struct Row {
     pub id: String,
     /// The outcome.
     pub outcome: Outcome,
-    /// The relation between the claim and the outcome.
+    /// The result of comparing the claim with the outcome.
     pub agreement: Agreement,
     /// The judgement of each figure, in their order; empty if nothing is judged.
     pub points: Vec<Agreement>,
@@ -71,8 +71,8 @@ pub struct Row {
     pub measured: String,
     /// The source of the figure.
     pub from: String,
-    /// Remarks that readers need: the pair of target and workload failed later, or the run of the
-    /// plan was aborted.
+    /// Remarks on figures that need caution, because the target failed in the workload, or the run
+    /// of the plan was aborted.
     pub marks: Vec<String>,
 }
 
@@ -91,7 +91,7 @@ impl Row {
 pub type Counts = BTreeMap<Kind, BTreeMap<Agreement, usize>>;
 
 impl Findings {
-    /// Looks up every claim of a paper.
+    /// Finds the outcome of every claim of a paper.
     #[must_use]
     pub fn new(mut paper: Paper, runs: &Runs, form: &str, plans: Vec<Planned>) -> Self {
         let charts = std::mem::take(&mut paper.charts);
@@ -104,7 +104,7 @@ impl Findings {
         Self { paper, form: form.to_owned(), plans, rows, counts, charts }
     }
 
-    /// Returns the counts in words.
+    /// Returns the counts as text.
     #[must_use]
     pub fn summary(&self) -> String {
         let of_kind = |(kind, counts): (&Kind, &BTreeMap<Agreement, usize>)| {
@@ -119,7 +119,7 @@ impl Findings {
         format!("{} claims: {}{marked}", self.rows.len(), parts.join(", "))
     }
 
-    /// Returns everything as JSON.
+    /// Returns the findings as JSON.
     ///
     /// # Errors
     /// Errors of the encoder.
@@ -147,7 +147,7 @@ fn row(claim: &Claim, runs: &Runs) -> Row {
     }
 }
 
-/// Returns the outcome in the unit of the published figure.
+/// Returns the outcome as text, in the unit of the published figure.
 fn measured(unit: Option<&Unit>, outcome: &Outcome) -> String {
     match outcome {
         Outcome::Missing(_) | Outcome::NotReproduced(_) => String::new(),
@@ -160,8 +160,8 @@ fn measured(unit: Option<&Unit>, outcome: &Outcome) -> String {
             let zeros: usize = figures.iter().map(|figure| figure.zero_rounds).sum();
             let left_out = match zeros {
                 0 => String::new(),
-                1 => " (1 round left out, with a side of 0)".to_owned(),
-                _ => format!(" ({zeros} rounds left out, with a side of 0)"),
+                1 => " (1 round left out because a value is 0)".to_owned(),
+                _ => format!(" ({zeros} rounds left out because a value is 0)"),
             };
             format!("{} {name}{remark}{left_out}", lines.join("; "))
         }

@@ -14,16 +14,16 @@ use fslab_stats::paired_ratio;
 /// The result of running a plan.
 #[derive(Clone, Debug)]
 pub enum Ran {
-    /// All samples, in this form of the plan.
+    /// The form of the plan, and all samples.
     Records(Form, Vec<Record>),
-    /// The samples until an error ended the run, and the error.
+    /// The form of the plan, the samples from before an error ended the run, and the error.
     Broken(Form, Vec<Record>, String),
-    /// No samples, and the reason.
+    /// There are no samples, for this reason.
     Not(String),
 }
 
 impl Ran {
-    /// Returns the form in which the plan was run, if it was run.
+    /// Returns the form of the plan; `None` if it was not run.
     #[must_use]
     pub fn form(&self) -> Option<Form> {
         match self {
@@ -33,15 +33,15 @@ impl Ran {
     }
 }
 
-/// The results of running plans and commands.
+/// The results of plans and commands.
 #[derive(Debug, Default)]
 pub struct Runs {
-    /// Reports of each plan, or the reason why there are none.
+    /// The reports of each plan, or the reason why there are none.
     plans: BTreeMap<String, Result<Measured, String>>,
     answers: Answers,
 }
 
-/// The reports of one plan's samples, one per quantity.
+/// The reports of the samples of a plan, one for each quantity.
 #[derive(Debug)]
 pub(super) struct Measured {
     form: Form,
@@ -51,7 +51,7 @@ pub(super) struct Measured {
 }
 
 impl Runs {
-    /// Computes the reports that the claims of papers need.
+    /// Calculates the reports that the claims of papers need.
     #[must_use]
     pub fn new(papers: &[Paper], ran: BTreeMap<String, Ran>, answers: Answers) -> Self {
         let reports = |(plan, ran): (String, Ran)| {
@@ -71,7 +71,7 @@ impl Runs {
         Self { plans: ran.into_iter().map(reports).collect(), answers }
     }
 
-    /// Returns the outcome of a source.
+    /// Returns the figures of a source, or the reason why there are none.
     #[must_use]
     pub fn outcome(&self, basis: &Basis) -> Outcome {
         match basis {
@@ -82,7 +82,7 @@ impl Runs {
         }
     }
 
-    /// Returns the results of the plan that a query reads, with the report of the query's quantity.
+    /// Returns the results of the plan of a query, and the report of the query's quantity.
     pub(super) fn measured(&self, query: &Query) -> Option<(&Measured, &Report)> {
         let measured = self.plans.get(&query.plan)?.as_ref().ok()?;
         Some((measured, measured.reports.get(&query.quantity)?))
@@ -129,7 +129,7 @@ fn extreme(figures: &[Figure], end: Extreme) -> Option<Figure> {
     .copied()
 }
 
-/// Returns a figure for each number of files with samples.
+/// Returns a figure for each number of files that has samples.
 fn of_files(report: &Report, query: &Query) -> Vec<Figure> {
     let of = |(count, query): (u64, Query)| {
         let at = Some(At { value: count as f64, unit: AtUnit::Files });
@@ -146,8 +146,8 @@ fn sizes(report: &Report, place: &Place) -> Vec<Option<u64>> {
     sizes.map(Some).collect()
 }
 
-/// Returns the size that replaces the requested one if the quick form of a sweep ends before it:
-/// the largest size of the sweep. The figure shows its size.
+/// Returns the largest size of a sweep if the quick form of the plan does not include the size of
+/// the claim. The largest size then replaces it, and is shown with the figure.
 fn instead(report: &Report, query: &Query, form: Form) -> Option<u64> {
     let wanted = query.of.size_bytes.filter(|_| form == Form::Quick)?;
     let is_of_both = query.against.as_ref().is_none_or(|other| other.size_bytes == Some(wanted));
@@ -156,8 +156,8 @@ fn instead(report: &Report, query: &Query, form: Form) -> Option<u64> {
     largest.filter(|_| is_of_both && !sizes.contains(&wanted))
 }
 
-/// Calculates one figure. `None` if either side has no samples, or one side is 0 in every round.
-/// `size`, if given, is the size of both sides.
+/// Calculates one figure. Returns `None` if one side has no samples, or in every round one side
+/// is 0. `size`, if given, is the size of both sides.
 fn figure(report: &Report, query: &Query, size: Option<u64>) -> Option<Figure> {
     let (pairs, zeros): (Vec<_>, Vec<_>) = pairs(report, query, size)?
         .into_iter()
@@ -178,11 +178,11 @@ fn figure(report: &Report, query: &Query, size: Option<u64>) -> Option<Figure> {
     }
 }
 
-/// Bytes of a block, the unit in which the space of files is counted.
+/// Size of a block. Files occupy whole blocks.
 const BLOCK_BYTES: f64 = 4096.0;
 
-/// Widens the interval of a ratio of stored bytes. A block is counted in full, but its contents are
-/// between 1 byte and the full block. So two files of one block each may differ by a lot.
+/// Widens the interval of a ratio of stored bytes. A block is counted in full even if it contains
+/// only 1 byte. So two files of one block each may have contents of very different sizes.
 fn widened_by_blocks((low, high): (f64, f64), pairs: &[(f64, f64)]) -> (f64, f64) {
     let least = |side: fn(&(f64, f64)) -> f64| {
         pairs.iter().map(side).fold(f64::INFINITY, f64::min) * Quantity::Stored.scale()
@@ -192,7 +192,7 @@ fn widened_by_blocks((low, high): (f64, f64), pairs: &[(f64, f64)]) -> (f64, f64
     (low * filled(own) / own, high * other / filled(other))
 }
 
-/// Returns a pair of values for each round in which both sides were measured.
+/// Returns the values of both sides for each round in which both were measured.
 fn pairs(report: &Report, query: &Query, size: Option<u64>) -> Option<Vec<(f64, f64)>> {
     let of = rounds(report, &query.of, size)?;
     let against = match &query.against {
@@ -214,7 +214,7 @@ fn pairs(report: &Report, query: &Query, size: Option<u64>) -> Option<Vec<(f64, 
     Some(of.iter().filter_map(pair).collect())
 }
 
-/// Returns the time until each tenth of a phase's operations was done.
+/// Returns the time from the start until each tenth of a phase's operations was done.
 fn along(report: &Report, place: &Place) -> Vec<Figure> {
     let phase = place.phases.first().map_or("", String::as_str);
     let Some(row) = row(report, place, phase, place.size_bytes) else { return Vec::new() };

@@ -5,7 +5,7 @@ use super::findings::{Findings, Row};
 use fslab_report::markdown_plain as plain;
 
 impl Findings {
-    /// Returns everything as Markdown.
+    /// Returns the findings as Markdown.
     #[must_use]
     pub fn markdown(&self) -> String {
         let paper = &self.paper;
@@ -33,7 +33,7 @@ impl Findings {
             text.push_str(&format!("\n\n![{title}](figures/{file}.svg)"));
         }
         text.push_str(
-            "\n\n| claim | where | published | found here | kind | how they stand |\n\
+            "\n\n| claim | where | published | found here | kind | result |\n\
          |---|---|---|---|---|---|\n",
         );
         for (claim, row) in paper.claims.iter().zip(&self.rows) {

@@ -1,5 +1,5 @@
-//! Remarks on figures that need caution. Either the pair of target and workload failed, for example
-//! because the data read differs from the data written, or the run was aborted.
+//! Remarks on figures that need caution. Either the target failed in the workload, for example
+//! because it returned wrong data, or the run was aborted.
 
 use super::claims::{Basis, Place, Query};
 use super::figure::Outcome;
@@ -7,7 +7,7 @@ use super::look_up::Runs;
 use fslab_report::sample::NoteKind;
 use fslab_report::{Report, distinct};
 
-/// Returns the remarks on an outcome: sentences without the full stop, each once.
+/// Returns the remarks on an outcome, each once. They are sentences without the full stop.
 pub(super) fn marks(runs: &Runs, basis: &Basis, outcome: &Outcome) -> Vec<String> {
     let (Basis::Plan(query), Outcome::Figures(_)) = (basis, outcome) else { return Vec::new() };
     let Some((measured, report)) = runs.measured(query) else { return Vec::new() };
@@ -17,8 +17,7 @@ pub(super) fn marks(runs: &Runs, basis: &Basis, outcome: &Outcome) -> Vec<String
     distinct(failures(report, query).into_iter().chain(broken))
 }
 
-/// Returns the failures of the places that a query reads. Samples from before a failure are kept
-/// and used.
+/// Returns the failures at the places that a query reads. Samples from before a failure are used.
 fn failures(report: &Report, query: &Query) -> Vec<String> {
     let of_place = |place: Place| -> Vec<String> {
         let failed = report.notes.iter().filter(|note| {

@@ -1,4 +1,4 @@
-//! The pages: one per paper, and the index of several papers. The templates escape every text.
+//! The HTML page of a paper, and the index page of several papers. The templates escape all text.
 
 use askama::Template;
 
@@ -26,13 +26,14 @@ impl PaperPage<'_> {
         format!("{} claims{marked}", self.rows.len())
     }
 
-    /// Returns the judgements that occur in this paper: the columns of the table of counts.
+    /// Returns the judgements that occur in this paper. They are the columns of the table of
+    /// counts.
     fn standings(&self) -> BTreeSet<Agreement> {
         self.findings.counts.values().flat_map(|counts| counts.keys().copied()).collect()
     }
 
-    /// Returns a row for each kind: its name, its number of claims, and the number of each
-    /// judgement.
+    /// Returns a row for each kind: its name, its number of claims, and the number of claims with
+    /// each judgement.
     fn counts(&self) -> Vec<(&'static str, usize, Vec<Option<usize>>)> {
         let standings = self.standings();
         let line = |(kind, counts): (&super::Kind, &std::collections::BTreeMap<_, usize>)| {
@@ -43,7 +44,7 @@ impl PaperPage<'_> {
     }
 }
 
-/// Escapes text for a page; text between backticks becomes code.
+/// Escapes text for a page. Text between backticks is shown as code.
 fn coded(text: &str) -> String {
     let mut parts = text.split('`').map(escape);
     let mut coded = parts.next().unwrap_or_default();
@@ -64,7 +65,7 @@ struct IndexPage<'a> {
 }
 
 impl Findings {
-    /// Returns the paper's page, which works offline.
+    /// Returns the page of the paper, which works offline.
     ///
     /// # Errors
     /// Errors of the template.

@@ -1,32 +1,31 @@
-//! Published figures: a number, a range or a bound, in one of a few units.
+//! Published figures: a number, a range or a bound, with a unit.
 
 use serde::Serialize;
 
 use fslab_report::significant;
 
-/// The kind of comparison that the figures of a unit allow.
+/// How the figures of a unit can be compared.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Scale {
-    /// Figures of any machine, around 1: the quotient of two values.
+    /// Ratios of two values. Ratios from different machines can be compared.
     Ratio,
-    /// Figures of any machine.
+    /// Counts, sizes and shares. Figures from different machines can be compared.
     Exact,
-    /// Only figures of the same machine.
+    /// Times and rates. Only figures from the same machine can be compared.
     Machine,
 }
 
-/// A unit that claims may use. A value in the base is the unit's value times `factor`, plus
-/// `origin`.
+/// A unit that claims may use. To convert a figure to the base unit, multiply it by `factor` and
+/// add `origin`.
 #[derive(Debug)]
 pub struct Unit {
-    /// Name as written after a number.
+    /// Name, which is written after a number.
     pub name: &'static str,
-    /// The kind of comparison that its figures allow.
+    /// How its figures can be compared.
     pub scale: Scale,
-    /// Base value of the figure 0: `0 % more` is a ratio of 1.
+    /// The figure 0 in the base unit. For example, `0 % more` is a ratio of 1.
     origin: f64,
-    /// Change of the base value for one unit. The base is a ratio, seconds, bytes, bytes per
-    /// second, or a count.
+    /// Size of the unit in the base unit: seconds, bytes, bytes per second, a count or a ratio.
     factor: f64,
 }
 
@@ -69,14 +68,14 @@ pub const UNITS: &[Unit] = &[
     unit("cycles/s", Scale::Machine, 1.0),
 ];
 
-/// A number, a range or a bound, as in the paper.
+/// A number, a range or a bound from a paper.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct Published {
-    /// Lower end; `None` for "at most", and if there is only a unit.
+    /// Lower end; `None` for "at most" and if there is only a unit.
     pub low: Option<f64>,
-    /// Upper end; `None` for "at least", and if there is only a unit.
+    /// Upper end; `None` for "at least" and if there is only a unit.
     pub high: Option<f64>,
-    /// Share by which both ends may be missed; `None` if the text itself gives a range.
+    /// Share by which a figure may lie outside the ends; `None` if there is no margin.
     pub margin: Option<f64>,
     /// Unit of both ends.
     pub unit: &'static Unit,
@@ -88,7 +87,7 @@ impl Serialize for Unit {
     }
 }
 
-/// Returns half of the value of a number's last decimal, as written. For whole numbers this is 0.5.
+/// Returns half a unit of the last digit of a number. For whole numbers this is 0.5.
 fn half_of_last_digit(number: f64) -> f64 {
     let decimals = number.to_string().split_once('.').map_or(0, |(_, digits)| digits.len());
     0.5 / 10_f64.powi(i32::try_from(decimals).unwrap_or(i32::MAX))
@@ -97,10 +96,11 @@ fn half_of_last_digit(number: f64) -> f64 {
 /// Numbers below this are written with a power of ten.
 const TINY: f64 = 1e-3;
 
-/// Maximum quotient of the ends of a rounded ratio; with a greater one it is vague.
+/// Maximum ratio of the ends of the range that rounds to a published ratio. A ratio with a wider
+/// range is vague.
 const VAGUE: f64 = 1.1;
 
-/// Returns a number in readable form.
+/// Returns a number as text. Very small numbers have a power of ten.
 fn readable(value: f64) -> String {
     let tiny = value != 0.0 && value.abs() < TINY;
     if tiny { format!("{value:.3e}") } else { value.to_string() }
@@ -113,19 +113,20 @@ impl Published {
         self.low.or(self.high).is_some()
     }
 
-    /// Whether it is one number, without a margin.
+    /// Whether it is one number without a margin.
     #[must_use]
     pub fn is_single_number(&self) -> bool {
         self.low.is_some() && self.low == self.high && self.margin.is_none()
     }
 
-    /// Whether it states that two things are equal: a ratio of 1.
+    /// Whether it is a ratio of 1, so that both values are equal.
     #[must_use]
     pub fn is_equality(&self) -> bool {
         self.unit.scale == Scale::Ratio && self.middle() == Some(1.0)
     }
 
-    /// Whether rounding makes a ratio a wide range: "2 times" is 1.5 to 2.5.
+    /// Whether a wide range of values rounds to this ratio. For example, 1.5 to 2.5 round to "2
+    /// times".
     #[must_use]
     pub fn is_vague(&self) -> bool {
         let (low, high) = self.range();
@@ -133,8 +134,9 @@ impl Published {
         is_rounded_ratio && high > VAGUE * low
     }
 
-    /// Returns the ends in the unit's base; open ends are infinite. A margin widens them. A single
-    /// number without a margin stands for all numbers that round to it: 13 % for 12.5 to 13.5.
+    /// Returns the ends in the base unit, widened by the margin; open ends are infinite. A single
+    /// number without a margin means all numbers that round to it. For example, 13 % means 12.5 to
+    /// 13.5.
     #[must_use]
     pub fn range(&self) -> (f64, f64) {
         let rounded = match self.low {
@@ -149,13 +151,13 @@ impl Published {
         )
     }
 
-    /// Returns the number in the base, if it is a single one.
+    /// Returns the number in the base unit, if it is a single one.
     pub(super) fn middle(&self) -> Option<f64> {
         let low = self.low.filter(|low| Some(*low) == self.high)?;
         Some(self.unit.to_base(low))
     }
 
-    /// Returns the published figure in words.
+    /// Returns the published figure as text.
     #[must_use]
     pub fn words(&self) -> String {
         let unit = self.unit.name;
@@ -182,18 +184,18 @@ impl Unit {
         UNITS.iter().find(|unit| unit.name == name)
     }
 
-    /// Converts a figure of this unit to the base.
+    /// Converts a figure of this unit to the base unit.
     fn to_base(&self, value: f64) -> f64 {
         self.origin + value * self.factor
     }
 
-    /// Converts from the base to a figure of this unit.
+    /// Converts from the base unit to this unit.
     #[must_use]
     pub fn of_base(&self, base: f64) -> f64 {
         (base - self.origin) / self.factor
     }
 
-    /// Returns a figure in the base as a number of this unit.
+    /// Converts from the base unit to this unit, and returns the number as text.
     #[must_use]
     pub fn number(&self, base: f64) -> String {
         let value = self.of_base(base);

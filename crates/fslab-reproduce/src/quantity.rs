@@ -1,33 +1,33 @@
-//! The quantities of a sample that claims can be about.
+//! The quantities of samples that claims can be about.
 
 use serde::{Deserialize, Serialize};
 
 use fslab_report::sample::{Record, Sample};
 
-/// The quantity of a sample that a claim is about.
+/// A quantity of a sample that a claim can be about.
 #[derive(Clone, Copy, Debug, Default, Serialize, Deserialize, PartialEq, Eq, PartialOrd, Ord)]
 #[serde(rename_all = "snake_case")]
 pub enum Quantity {
     /// Wall-clock time.
     #[default]
     Elapsed,
-    /// Time in the kernel plus the daemon's processor time. Here the daemon does the work that the
-    /// papers' layers did in the kernel.
+    /// Time in the kernel, and processor time of the daemon. In the papers the layers ran in the
+    /// kernel; here their work is done by the daemon.
     System,
     /// All processor time, including the daemon's.
     Processor,
     /// Bytes that the written data occupies on the device.
     Stored,
-    /// Growth of the cost of one operation during the phase: the cost in the last tenth divided by
-    /// the cost in the first. About 1 if the total cost is linear.
+    /// Cost of an operation in the last tenth of the phase, divided by that in the first tenth. It
+    /// is about 1 if the total cost is linear.
     Growth,
 }
 
-/// Ratios are stored as nanoseconds, multiplied by this factor.
+/// Ratios are multiplied by this factor and stored as nanoseconds.
 const PARTS: f64 = 1e9;
 
 impl Quantity {
-    /// Returns the name in words.
+    /// Returns the name for readers.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -39,8 +39,8 @@ impl Quantity {
         }
     }
 
-    /// Returns the records with this quantity in place of the elapsed time. So a report of these
-    /// records is a report of the quantity, and handles rounds, sums and re-runs as for times.
+    /// Returns the records with this quantity in place of the elapsed time. A report of these
+    /// records then handles the quantity like a time, including rounds, sums and repeated runs.
     /// Samples without the quantity are left out.
     #[must_use]
     pub fn in_place_of_time(self, records: &[Record]) -> Vec<Record> {
@@ -54,7 +54,7 @@ impl Quantity {
         records.iter().filter_map(replace).collect()
     }
 
-    /// Returns the factor for a report's "seconds" of this quantity.
+    /// Returns the factor that converts "seconds" in a report to this quantity.
     #[must_use]
     pub fn scale(self) -> f64 {
         if self == Self::Stored { PARTS } else { 1.0 }
@@ -73,7 +73,8 @@ impl Quantity {
     }
 }
 
-/// Returns the cost of an operation in the last tenth divided by that in the first tenth.
+/// Returns the cost of an operation in the last tenth of the phase, divided by that in the first
+/// tenth.
 fn growth(sample: &Sample) -> Option<f64> {
     let all = sample.along.last()?;
     let reached = |share: u64| {
@@ -97,8 +98,8 @@ mod tests {
     use fslab_report::sample::Sample;
     use fslab_stats::Milestone;
 
-    /// If the n-th of 100 operations takes n ns, the last ten take 95.5 ns each and the first ten
-    /// 5.5 ns.
+    /// If the n-th of 100 operations takes n ns, the mean is 95.5 ns for the last ten operations
+    /// and 5.5 ns for the first ten.
     #[test]
     fn growth_compares_single_late_and_early_operations() {
         let milestone = |n: u64| Milestone { operations: n, elapsed_ns: n * (n + 1) / 2 };

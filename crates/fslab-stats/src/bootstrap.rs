@@ -1,13 +1,14 @@
-//! Bootstrap confidence intervals of any statistic, from resampled values.
+//! Bootstrap confidence intervals of any statistic.
 //!
-//! Both methods are Efron's. The *percentile* interval cuts the sorted resampled statistics at the
-//! same share from both ends. *BCa* (bias-corrected and accelerated, 1987) shifts the cuts. The
-//! shift depends on the position of the resampled statistics around the estimate, and on how the
-//! statistic's variance changes with its value.
+//! The statistic is computed for many resamples, which are drawn from the values with replacement.
+//! The sorted results are then cut at both ends. Both methods of cutting are Efron's. The
+//! *percentile* interval cuts the same share from both ends. *BCa* (bias-corrected and accelerated,
+//! 1987) shifts the two cuts. It corrects for the bias of the resampled statistics, and for a
+//! variance that changes with the statistic's value.
 //!
-//! For small samples both can be *expanded* after Hesterberg (2015). A plain bootstrap's intervals
-//! are too narrow, for two reasons. One is a factor of sqrt((n - 1) / n), the other the use of the
-//! normal quantile instead of Student's.
+//! For small samples, both intervals can be *expanded* as proposed by Hesterberg (2015). Plain
+//! bootstrap intervals are too narrow for two reasons. One is a factor of sqrt((n - 1) / n). The
+//! other is that they use the quantile of the normal distribution instead of Student's.
 
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64;
@@ -18,18 +19,18 @@ use super::summary::mean;
 /// The rule for cutting the sorted resampled statistics.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Method {
-    /// At the same share from both ends.
+    /// Cuts the same share from both ends.
     Percentile,
-    /// The cuts are corrected for bias and for a variance that changes with the statistic.
+    /// Corrects the cuts for bias and for a variance that changes with the statistic.
     Bca,
 }
 
-/// How to compute an interval.
+/// Settings for the computation of an interval.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Bootstrap {
     /// The rule for cutting the sorted resampled statistics.
     pub method: Method,
-    /// Share of intervals that contain the true value.
+    /// Confidence level: the share of such intervals that contain the true value.
     pub confidence: f64,
     /// Whether to widen the interval for small samples.
     pub expanded: bool,
@@ -40,8 +41,8 @@ pub struct Bootstrap {
 }
 
 impl Bootstrap {
-    /// Returns the interval of a statistic. `None` if there are fewer than two values, no
-    /// resamples, or a confidence outside 0 to 1.
+    /// Returns the confidence interval of a statistic, or `None` if there are fewer than two
+    /// values, no resamples, or a confidence outside 0 to 1.
     #[must_use]
     pub fn interval(
         &self,
@@ -57,12 +58,12 @@ impl Bootstrap {
         correction.ends(&resampled, quantile)
     }
 
-    /// Returns the BCa interval of the mean of the strata's means; each stratum is resampled within
-    /// itself. `degrees` are the degrees of freedom of the mean. `None` if there are no strata or
-    /// one has fewer than two values.
+    /// Returns the BCa interval of the mean of the strata's means. A resample draws each stratum's
+    /// values only from that stratum. `degrees` is the number of degrees of freedom of the mean.
+    /// Returns `None` if there are no strata, or if a stratum has fewer than two values.
     ///
-    /// The acceleration is that of several samples (Davison and Hinkley 1997, section 5.4). Each
-    /// stratum's deviations are widened to correct for its own number of values.
+    /// The acceleration is computed by the formula for several samples (Davison and Hinkley 1997,
+    /// section 5.4). The deviations of a stratum with n values are multiplied by sqrt(n / (n - 1)).
     #[must_use]
     pub fn interval_of_strata(&self, strata: &[Vec<f64>], degrees: f64) -> Option<(f64, f64)> {
         if strata.is_empty() || strata.iter().any(|values| values.len() < 2) {
@@ -88,7 +89,7 @@ impl Bootstrap {
         correction.ends(&resampled, quantile)
     }
 
-    /// Returns the distance of the ends from the estimate, in standard errors.
+    /// Returns the distance of the interval's ends from the estimate, in standard errors.
     fn quantile(&self, count: usize) -> Option<f64> {
         let usable = count >= 2 && self.resamples > 0 && self.confidence > 0.0;
         if !usable || self.confidence >= 1.0 {
@@ -103,7 +104,7 @@ impl Bootstrap {
         Some(student.inverse_cdf(level) * (count / (count - 1.0)).sqrt())
     }
 
-    /// Returns the statistic of samples drawn with replacement, sorted.
+    /// Returns the sorted statistics of the resamples.
     fn resample(&self, values: &[f64], statistic: &impl Fn(&[f64]) -> f64) -> Vec<f64> {
         let mut random = Pcg64::seed_from_u64(self.seed);
         let mut drawn = vec![0.0; values.len()];
@@ -117,7 +118,7 @@ impl Bootstrap {
     }
 }
 
-/// The shift that BCa applies to a quantile before the cut. The default does not shift it.
+/// The parameters by which BCa shifts the cuts. The default does not shift them.
 #[derive(Clone, Copy, Debug, Default)]
 struct Correction {
     bias: f64,
@@ -130,7 +131,8 @@ impl Correction {
         Some(Self { bias, acceleration: acceleration(values, statistic) })
     }
 
-    /// Returns the position of the resampled statistics around the estimate, as a normal quantile.
+    /// Returns the share of the resampled statistics below the estimate, as a quantile of the
+    /// normal distribution.
     fn bias(estimate: f64, resampled: &[f64]) -> Option<f64> {
         let below = resampled.partition_point(|value| *value < estimate) as f64;
         let equal = resampled.partition_point(|value| *value <= estimate) as f64 - below;
@@ -165,8 +167,8 @@ fn acceleration(values: &[f64], statistic: &impl Fn(&[f64]) -> f64) -> f64 {
     if squares > 0.0 { sum_of(3) / (6.0 * squares.powf(1.5)) } else { 0.0 }
 }
 
-/// Returns the acceleration of the mean of the strata's means. The influence of a value is its
-/// distance from its stratum's mean, divided by the number of strata.
+/// Returns the acceleration of the mean of the strata's means. A value's influence is its
+/// difference from the mean of its stratum, divided by the number of strata.
 fn acceleration_of_strata(strata: &[Vec<f64>]) -> f64 {
     let share = strata.len() as f64;
     let sum = |power: i32| {

@@ -1,14 +1,15 @@
-//! Finds the points at which a series of figures over time changes its level.
+//! Finds the points at which the level of a time series changes.
 //!
-//! As in Hunter (Fleming et al. 2023), the series is cut where Student's t of the two sides'
-//! logarithms is greatest. Then each side is cut in the same way. A cut is accepted only if few
-//! random permutations of the segment's figures reach the same t. The quantiles of the t
-//! distribution are not suitable: the greatest of many t values is large far more often.
+//! As in Hunter (Fleming et al. 2023), the series is cut at the point at which the two sides differ
+//! most. The difference is measured by Student's t of the logarithms. Then each side is cut in the
+//! same way. A cut is accepted only if few random permutations of the segment's figures reach the
+//! same t. The quantiles of the t distribution can't be used: they apply to a single t, not to the
+//! greatest of many.
 //!
-//! The p-value is corrected for everything that is examined together. One factor is the number of
-//! series (Bonferroni). The other is the inverse of the segment's share of its series, since each
-//! side of a cut is examined again (Meinshausen 2008, hierarchical testing). In many series without
-//! any change, the probability of reporting one or more is at most one in twenty.
+//! The p-value is corrected for the number of tests, by two factors. One is the number of series
+//! that are examined together (Bonferroni). Each side of a cut is examined again, so the other is
+//! the length of the series divided by that of the segment (Meinshausen 2008, hierarchical
+//! testing). If no series has a change, the probability that any change is reported is at most 5 %.
 
 use rand::SeedableRng;
 use rand::seq::SliceRandom;
@@ -20,18 +21,18 @@ use super::summary::mean;
 /// A cut with a corrected p-value above this is rejected.
 const P_MOST: f64 = 0.05;
 
-/// Random orders are drawn until this many of them show a change at least as clear. The number of
-/// orders is bounded: this many times the inverse of the required probability (Besag and Clifford
-/// 1991).
+/// Permutations are drawn until this many of them reach the t of the real order. At most this
+/// number divided by the required p-value are drawn (Besag and Clifford 1991).
 const AS_CLEAR_MOST: u32 = 10;
 
-/// Smallest change of level that matters to a search for regressions, as a share.
+/// Smallest change of level that is reported, as a share.
 const CHANGE_LEAST: f64 = 0.02;
 
-/// Smallest number of figures on one side: fewer do not show its spread.
+/// Smallest number of figures on each side of a cut: fewer do not show the side's spread.
 const SIDE_LEAST: usize = 3;
 
-/// Smallest number of figures to search: fewer can't reach the required probability.
+/// Smallest number of figures in which a change can be found: fewer can't reach the required
+/// p-value.
 pub const FIGURES_LEAST: usize = 10;
 
 /// Logarithms that differ by less than this are equal: the difference is a rounding error.
@@ -44,13 +45,13 @@ pub struct Change {
     pub at: usize,
     /// The new level (geometric mean) divided by the previous level.
     pub factor: f64,
-    /// Corrected probability that a random order shows a change at least as clear.
+    /// Corrected p-value: the probability that a random permutation reaches the same t.
     pub p_value: f64,
 }
 
-/// Returns the changes in figures above 0, in order. `series` is the number of series that are
-/// examined together. There are no changes in fewer than [`FIGURES_LEAST`] figures, or if a figure
-/// is not above 0 or not finite.
+/// Returns the changes of level in a series of positive figures, in the order of time. `series` is
+/// the number of series that are examined together. Returns no changes for fewer than
+/// [`FIGURES_LEAST`] figures, or if a figure is not positive or not finite.
 #[must_use]
 pub fn changes(figures: &[f64], series: usize, seed: u64) -> Vec<Change> {
     if figures.iter().any(|figure| *figure <= 0.0 || !figure.is_finite()) {
@@ -98,8 +99,8 @@ impl Search {
         self.cut(&logs[at..], offset + at, cuts);
     }
 
-    /// Estimates the probability that a random order shows a change at least as clear, precisely
-    /// enough to compare it with `most`.
+    /// Estimates the probability that a random permutation reaches the t `found`, precisely enough
+    /// to compare it with `most`.
     fn chance(&mut self, logs: &[f64], found: f64, most: f64) -> f64 {
         let orders = (f64::from(AS_CLEAR_MOST) / most).ceil() as u64;
         let mut drawn = logs.to_vec();
@@ -115,8 +116,8 @@ impl Search {
     }
 }
 
-/// Returns the index at which t of the two sides is greatest, and that t. It is the absolute value
-/// of Student's t with a common variance.
+/// Returns the index at which t of the two sides is greatest, and this t: the absolute value of
+/// Student's t with a pooled variance.
 fn clearest(logs: &[f64]) -> Option<(usize, f64)> {
     let last = logs.len().checked_sub(SIDE_LEAST).filter(|last| *last >= SIDE_LEAST)?;
     let centre = mean(logs);
@@ -127,7 +128,7 @@ fn clearest(logs: &[f64]) -> Option<(usize, f64)> {
         sum += log - centre;
         squares += (log - centre).powi(2);
         let (n, m) = (at as f64, (logs.len() - at) as f64);
-        // The sum of the other side is the negative of this one: the values are centred.
+        // The values are centred, so the sum of the right side is minus the sum of the left side.
         let difference = (sum / n + sum / m).abs();
         if at < SIDE_LEAST || difference < EQUAL {
             continue;
@@ -147,7 +148,7 @@ mod tests {
     use super::*;
     use rand::RngExt;
 
-    /// Figures at these levels, with random noise of at most `percent` percent up or down.
+    /// Returns figures at these levels, with random noise of at most `percent` percent up or down.
     fn noisy(levels: &[(usize, f64)], percent: f64, seed: u64) -> Vec<f64> {
         let mut random = Pcg64::seed_from_u64(seed);
         let points = levels.iter().flat_map(|(count, level)| vec![*level; *count]);
@@ -177,8 +178,8 @@ mod tests {
         assert!(alarms <= 20, "{alarms} of 200");
     }
 
-    /// A hundred series of noise are examined together: a change is found in one of twenty such
-    /// examinations, not in each. A real change is still found among as many series.
+    /// If 100 series of noise are examined together, only one in twenty such examinations finds a
+    /// change. A real change is still found among 100 series.
     #[test]
     fn many_noisy_series_are_rarely_reported_as_changes() {
         let mut looks_with_a_change = 0;
@@ -202,7 +203,7 @@ mod tests {
         assert_eq!(
             changes(&noisy(&[(20, 1.0), (20, 1.01)], 0.1, 3), 1, 1),
             [],
-            "1 % is not worth it"
+            "a change of 1 % is not reported"
         );
         assert_eq!(changes(&[0.0; 40], 1, 1), []);
         let sharp = [[1.0; 5], [2.0; 5]].concat();

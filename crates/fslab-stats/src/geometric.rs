@@ -1,19 +1,19 @@
-//! The geometric mean of ratios, always with its spread: a single figure for many workloads hides
-//! how much they differ.
+//! The geometric mean of ratios. The spread is always given too, since the mean alone hides how
+//! much the workloads differ.
 
 use serde::Serialize;
 
 use super::summary::{mean, variance};
 
-/// A summary of ratios.
+/// The geometric mean of ratios, and their spread.
 #[derive(Clone, Copy, Debug, Serialize, PartialEq)]
 pub struct GeometricMean {
     /// Number of ratios.
     pub count: usize,
-    /// Their geometric mean.
+    /// Geometric mean of the ratios.
     pub mean: f64,
-    /// Geometric standard deviation. Two thirds of the ratios lie between the mean divided by it
-    /// and the mean multiplied by it.
+    /// Geometric standard deviation. About two thirds of the ratios lie between `mean / spread` and
+    /// `mean * spread`.
     pub spread: f64,
     /// The smallest ratio.
     pub least: f64,

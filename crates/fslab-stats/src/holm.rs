@@ -2,8 +2,9 @@
 
 /// Returns the p-values adjusted by the step-down rule of Holm (1979), in the order given.
 ///
-/// Suppose that each comparison with an adjusted p below 0.05 is called different. Then at most one
-/// report in twenty contains any wrong difference, however the comparisons depend on each other.
+/// If each comparison with an adjusted p-value below 0.05 is reported as a difference, at most one
+/// report in twenty contains any wrong difference. This holds for any dependence between the
+/// comparisons.
 #[must_use]
 pub fn holm(p_values: &[f64]) -> Vec<f64> {
     let count = p_values.len();

@@ -1,9 +1,9 @@
 //! Latencies of single operations: a bounded histogram for each kind of operation, and the progress
 //! of a phase over time.
 //!
-//! The clock is read once per operation: the end of one is the beginning of the next. A bucket is
-//! at most 1/16 of its value wide, so percentiles are exact to 6 %. The number of buckets is at
-//! most a few hundred, however many operations there were.
+//! The clock is read once per operation: the end of one operation is the beginning of the next. A
+//! bucket is at most 1/16 of its value wide, so percentiles are exact to 6 %. A histogram has at
+//! most a few hundred buckets, for any number of operations.
 
 use std::time::Duration;
 
@@ -14,7 +14,8 @@ use serde::{Deserialize, Serialize};
 /// Maximum latency in nanoseconds (an hour): longer operations are recorded as this long.
 const LONGEST_NS: u64 = 3_600_000_000_000;
 
-/// Significant decimal digits of the histogram: one digit gives buckets of sixteenths.
+/// Significant decimal digits of the histogram. With one digit, a bucket is at most 1/16 of its
+/// value wide.
 const DIGITS: u8 = 1;
 
 /// Maximum number of milestones of a phase.
@@ -32,13 +33,13 @@ pub struct Latency {
     pub mean_ns: u64,
     /// Shortest latency, rounded down to the start of its bucket.
     pub min_ns: u64,
-    /// Half took at most this.
+    /// Median: half of the operations took at most this long.
     pub p50_ns: u64,
-    /// Nine in ten took at most this.
+    /// 90th percentile.
     pub p90_ns: u64,
-    /// 99 in 100 took at most this.
+    /// 99th percentile.
     pub p99_ns: u64,
-    /// 999 in 1000 took at most this.
+    /// 99.9th percentile.
     pub p999_ns: u64,
     /// Longest latency.
     pub max_ns: u64,
@@ -112,14 +113,14 @@ impl Stopwatch {
         }
     }
 
-    /// Starts the next operation now. The time since the last one is not counted.
+    /// Starts the next operation now. The time since the end of the last operation is not recorded.
     #[inline]
     pub fn skip(&mut self) {
         self.last = Instant::now();
     }
 
-    /// Combines both stopwatches. Their milestones are dropped: those of several workers have no
-    /// meaning.
+    /// Merges the latencies of another stopwatch. The milestones are dropped, because milestones of
+    /// several workers can't be combined.
     pub fn joined_with(mut self, other: Self) -> Self {
         self.laps += other.laps;
         self.longest = self.longest.max(other.longest);
@@ -133,7 +134,8 @@ impl Stopwatch {
         self
     }
 
-    /// Returns the latency, or `None` if there was no operation, and the milestones.
+    /// Returns the latencies and the milestones. The latencies are `None` if there was no
+    /// operation.
     #[must_use]
     pub fn finish(self, operation: &str) -> (Option<Latency>, Vec<Milestone>) {
         let latency = self.histogram.filter(|histogram| !histogram.is_empty()).map(|histogram| {
@@ -154,7 +156,8 @@ impl Stopwatch {
         (latency, self.along)
     }
 
-    /// Returns the longest latency and the buckets, which a worker process sends.
+    /// Returns the longest latency and the buckets, in which form a worker process sends its
+    /// latencies.
     #[must_use]
     pub fn into_buckets(self) -> (u64, Vec<(u64, u64)>) {
         (self.longest, self.histogram.as_ref().map(buckets).unwrap_or_default())
@@ -181,8 +184,8 @@ impl Stopwatch {
     }
 }
 
-/// Measures the time of consecutive operations, reads and writes separately: percentiles of both
-/// together would describe neither.
+/// Measures the time of consecutive operations. Reads and writes have separate histograms:
+/// percentiles of both together would describe neither.
 #[derive(Debug)]
 pub struct Directions {
     /// Stopwatch of the reads.
@@ -200,7 +203,7 @@ impl Directions {
         Self { last: reads.last, reads, writes: Stopwatch::start() }
     }
 
-    /// Makes one from existing stopwatches.
+    /// Combines a stopwatch of reads and one of writes.
     #[must_use]
     pub fn of(reads: Stopwatch, writes: Stopwatch) -> Self {
         Self { last: reads.last, reads, writes }
@@ -275,7 +278,7 @@ mod tests {
         assert!(stopwatch([].into_iter()).finish("x").0.is_none());
     }
 
-    /// Each operation is counted in its direction, and its time is not added to the other one.
+    /// Each operation is counted as a read or a write, and its time is not added to the other kind.
     #[test]
     fn reads_and_writes_are_timed_separately() {
         let mut directions = Directions::start();

@@ -1,11 +1,12 @@
-//! Statistics of samples: pure functions of numbers. Every random draw comes from a seed.
+//! Statistics of samples: pure functions of numbers. Random numbers come from a seed that the
+//! caller gives.
 //!
 //! The main types: [`RatioInterval`], [`Margin`], [`Latency`].
 //!
 //! ```
 //! use fslab_stats::paired_ratio;
 //!
-//! // Seconds of two targets, a pair a round.
+//! // Seconds of a target and of the baseline, one pair per round.
 //! let pairs = [(2.0, 1.0), (2.1, 1.0), (1.9, 1.0), (2.0, 1.01), (2.05, 1.0), (2.0, 0.99)];
 //! let ratio = paired_ratio(&pairs, 1).unwrap();
 //! assert!(ratio.low < 2.0 && 2.0 < ratio.high && ratio.shows_difference());

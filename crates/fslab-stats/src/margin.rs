@@ -1,5 +1,5 @@
-//! Margins. A margin is the largest difference from the baseline at which a target is judged equal,
-//! or fast enough.
+//! Margins: the largest difference from the baseline at which a target is judged equal, or fast
+//! enough.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::RatioInterval;
 
-/// A margin as written in plans and on command lines: `2 %` or `at most 10 % slower`.
+/// A margin, written as `2 %` or `at most 10 % slower` in plans and on command lines.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize, PartialEq)]
 #[serde(try_from = "String", into = "String")]
 pub struct Margin {
@@ -28,8 +28,8 @@ enum Side {
 }
 
 impl Margin {
-    /// Returns the ratios within the margin. A margin of 2 % reaches from 1/1.02 to 1.02, so that
-    /// the verdict does not change if target and baseline are exchanged.
+    /// Returns the smallest and largest ratio within the margin. A margin of 2 % reaches from
+    /// 1/1.02 to 1.02, so that exchanging target and baseline does not change the verdict.
     #[must_use]
     pub fn range(self) -> (f64, f64) {
         let most = 1.0 + self.share;
@@ -45,14 +45,15 @@ impl Margin {
         self.side == Side::Both
     }
 
-    /// Whether the whole interval lies within the margin: two one-sided tests, or one.
+    /// Whether the whole interval lies within the margin. This is two one-sided tests if the margin
+    /// bounds both directions, otherwise one.
     #[must_use]
     pub fn holds(self, interval: &RatioInterval) -> bool {
         let (least, most) = self.range();
         least <= interval.low && interval.high <= most
     }
 
-    /// Returns the verdict on a target within the margin.
+    /// Returns the verdict on a target whose interval lies within the margin.
     #[must_use]
     pub fn words(self) -> String {
         match self.side {
@@ -64,7 +65,8 @@ impl Margin {
 
 impl fmt::Display for Margin {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // As many decimals as were given, without the rounding error of the division by 100.
+        // Rounding removes the error of the division by 100, so that the user's own number is
+        // printed.
         let percent = (self.share * 1e8).round() / 1e6;
         match self.side {
             Side::Both => write!(formatter, "{percent} %"),
@@ -111,7 +113,7 @@ impl From<Margin> for String {
 #[derive(Clone, Debug, Default, Serialize, Deserialize, PartialEq)]
 #[serde(default)]
 pub struct Margins {
-    /// Margin of every row that has none of its own.
+    /// Margin of the rows without a margin for their target or workload.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub all: Option<Margin>,
     /// Margins of workloads, by label.
@@ -123,7 +125,8 @@ pub struct Margins {
 }
 
 impl Margins {
-    /// Returns the margin of a row: the target's, else the workload's, else the one for all rows.
+    /// Returns the margin of a row: that of the target if there is one, else that of the workload,
+    /// else the one for all rows.
     #[must_use]
     pub fn of(&self, workload: &str, target: &str) -> Option<Margin> {
         let own = self.targets.get(target).or_else(|| self.workloads.get(workload));

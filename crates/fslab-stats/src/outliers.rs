@@ -9,12 +9,13 @@ pub const MODIFIED_Z_MOST: f64 = 3.5;
 /// Median absolute deviation of a normal distribution, divided by its standard deviation.
 const MAD_OF_DEVIATION: f64 = 0.6745;
 
-/// Mean absolute deviation of a normal distribution, divided by its standard deviation. The rule of
-/// the same authors uses it if the MAD is 0.
+/// Mean absolute deviation of a normal distribution, divided by its standard deviation. Iglewicz
+/// and Hoaglin use it if the median absolute deviation is 0.
 const MEAN_OF_DEVIATION: f64 = 1.0 / 1.253_314;
 
-/// Marks the values far from the median, in units of the median absolute deviation. Outliers hardly
-/// change this unit; they would increase a standard deviation.
+/// Returns for each value whether it is an outlier: farther from the median than
+/// [`MODIFIED_Z_MOST`] allows. The unit is the median absolute deviation, because outliers hardly
+/// change it; they would increase a standard deviation.
 #[must_use]
 pub fn outliers(values: &[f64]) -> Vec<bool> {
     let Some(middle) = median(values) else { return Vec::new() };

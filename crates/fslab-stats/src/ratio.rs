@@ -1,13 +1,13 @@
-//! The ratio of two targets with its interval, from rounds in which both were measured.
+//! Computes the ratio of two targets and its interval, from rounds in which both were measured.
 //!
 //! The estimate is the geometric mean of the rounds' ratios. Its interval is the expanded BCa
 //! bootstrap interval of the mean of the logarithms. Its p-value is that of the paired t-test of
-//! the logarithms (Student 1908). A bootstrap of 10,000 resamples can't distinguish p-values below
-//! 0.0001, and Holm's correction over a large report needs smaller ones.
+//! the logarithms (Student 1908). The bootstrap is not used for it: 10,000 resamples can't
+//! distinguish p-values below 0.0001, and Holm's correction of a large report needs smaller ones.
 //!
-//! With fewer than [`FEWEST_FOR_BOOTSTRAP`] rounds no interval of resampled values can cover 95 %:
-//! all values lie on one side of the truth with probability 2^(1-n). Student's interval of the
-//! logarithms replaces it there.
+//! With fewer than [`FEWEST_FOR_BOOTSTRAP`] rounds, Student's interval of the logarithms is used
+//! instead. A bootstrap interval can't cover 95 % with so few values: with probability 2^(1-n), all
+//! n values lie on one side of the true ratio.
 
 use serde::Serialize;
 use statrs::distribution::{ContinuousCDF, StudentsT};
@@ -36,33 +36,34 @@ pub struct RatioInterval {
     pub high: f64,
     /// Number of rounds.
     pub rounds: usize,
-    /// Probability of a mean at least this far from 1 if there is no difference.
+    /// Probability of a mean ratio at least this far from 1 if the targets do not differ.
     pub p_value: f64,
 }
 
 impl RatioInterval {
-    /// Whether the interval excludes 1. If it contains 1, no difference is shown; this does not
-    /// prove that there is none.
+    /// Whether the interval excludes 1. An interval that contains 1 does not prove that there is no
+    /// difference.
     #[must_use]
     pub fn shows_difference(&self) -> bool {
         self.high < 1.0 || self.low > 1.0
     }
 }
 
-/// Returns the ratio of paired values: target and baseline of one round. `None` for fewer than two
-/// pairs, which say nothing about the spread, and for values that are not above 0.
+/// Returns the ratio of paired values: target and baseline of one round. Returns `None` for fewer
+/// than two pairs, which do not show the spread, and if a value is not positive.
 #[must_use]
 pub fn paired_ratio(pairs: &[(f64, f64)], seed: u64) -> Option<RatioInterval> {
     stratified_ratio(&[pairs.to_vec()], seed)
 }
 
-/// Returns the geometric mean of the ratios of several strata, such as machines, from each
-/// stratum's own pairs. Each stratum has the same weight, however many pairs it has. A stratum with
-/// fewer than two pairs says nothing about its spread and is left out. `None` if none is left.
+/// Returns the geometric mean of the ratios of several strata, such as machines. A stratum's ratio
+/// comes from its own pairs. Each stratum has the same weight, for any number of pairs. A stratum
+/// with fewer than two pairs does not show its spread and is left out. Returns `None` if no stratum
+/// is left, or if a value is not positive.
 ///
-/// The interval is the bootstrap's, resampled within each stratum. The p-value is Student's with
-/// the degrees of freedom of Satterthwaite (1946). The interval is Student's too if a stratum has
-/// fewer than [`FEWEST_FOR_BOOTSTRAP`] pairs.
+/// The interval is a bootstrap interval; each stratum is resampled separately. If a stratum has
+/// fewer than [`FEWEST_FOR_BOOTSTRAP`] pairs, Student's interval is used. The p-value is that of a
+/// t-test with the degrees of freedom of Satterthwaite (1946).
 #[must_use]
 pub fn stratified_ratio(strata: &[Vec<(f64, f64)>], seed: u64) -> Option<RatioInterval> {
     let usable: Vec<&Vec<(f64, f64)>> = strata.iter().filter(|pairs| pairs.len() >= 2).collect();
@@ -72,14 +73,16 @@ pub fn stratified_ratio(strata: &[Vec<(f64, f64)>], seed: u64) -> Option<RatioIn
     interval_of_logs(&logs, rounds, seed)
 }
 
-/// The ratio for all clusters like these, such as machines: the geometric mean of the clusters' own
-/// ratios. Each cluster has the same weight, however many pairs it has. A single cluster has its
-/// own ratio. `None` for values that are not above 0, or if no cluster has pairs.
+/// Returns the ratio that is expected on further clusters of this kind, such as machines: the
+/// geometric mean of the clusters' ratios. Each cluster has the same weight, for any number of
+/// pairs. With a single cluster, the result is that of [`paired_ratio`]. Returns `None` if a value
+/// is not positive, or if no cluster has pairs.
 ///
-/// The interval is the bootstrap's, which resamples whole clusters (Davison and Hinkley 1997,
-/// section 3.8). The spread of the clusters' ratios determines its width. In contrast, the interval
-/// of [`stratified_ratio`] is valid only for the measured clusters. The p-value and, below
-/// [`FEWEST_FOR_BOOTSTRAP`] clusters, the interval are Student's over the clusters' means.
+/// The interval is a bootstrap interval of whole clusters (Davison and Hinkley 1997, section 3.8).
+/// Its width depends on the spread of the clusters' ratios. In contrast, the interval of
+/// [`stratified_ratio`] is valid only for the measured clusters. With fewer than
+/// [`FEWEST_FOR_BOOTSTRAP`] clusters, Student's interval of the clusters' means is used. The
+/// p-value is that of a t-test of these means.
 #[must_use]
 pub fn clustered_ratio(clusters: &[Vec<(f64, f64)>], seed: u64) -> Option<RatioInterval> {
     let usable: Vec<&Vec<(f64, f64)>> = clusters.iter().filter(|pairs| !pairs.is_empty()).collect();
@@ -108,7 +111,7 @@ struct Spread {
 }
 
 impl Spread {
-    /// Computes the mean; `None` if there are no strata.
+    /// Computes the mean and its standard error, or `None` if there are no strata.
     fn of(strata: &[Vec<f64>]) -> Option<Self> {
         let count = strata.len() as f64;
         let centre = strata.iter().map(|values| mean(values)).sum::<f64>() / count;
@@ -159,8 +162,9 @@ impl Spread {
     }
 }
 
-/// Returns half the width of the 95 % interval of the mean log ratio, by Student's quantile. The
-/// ratio may be wrong by about this share in either direction. Rules that end a measurement use it.
+/// Returns half the width of Student's 95 % interval of the mean log ratio. The ratio may be wrong
+/// by about this share in either direction. The stop rule adds rounds until this value is small
+/// enough.
 #[must_use]
 pub fn half_width(pairs: &[(f64, f64)]) -> Option<f64> {
     Spread::of(&[logarithms(pairs, 2)?])?.half_width()
@@ -190,13 +194,12 @@ mod tests {
         Spread::of(&[values.to_vec()])?.p_value()
     }
 
-    /// Pairs of a given ratio, with variation around it.
+    /// Returns pairs with this mean ratio and a variation of 1 %.
     fn pairs(count: usize, ratio: f64, base: f64) -> Vec<(f64, f64)> {
         let swing = |index: usize| 1.0 + 0.01 * (index % 3) as f64 - 0.01;
         (0..count).map(|index| (base * ratio * swing(index), base)).collect()
     }
 
-    /// Each stratum has the same weight, whatever its number of pairs and its level.
     #[test]
     fn strata_have_equal_weight() {
         let strata = [pairs(6, 1.2, 1.0), pairs(60, 0.95, 1000.0)];
@@ -205,7 +208,7 @@ mod tests {
         assert!((found.ratio / expected - 1.0).abs() < 1e-3, "{found:?}");
         assert!(found.low < expected && expected < found.high, "{found:?}");
         assert_eq!(found.rounds, 66);
-        // If each round had the same weight, the target would be faster.
+        // If each round had the same weight, the target would appear faster.
         assert!(found.low > 1.0 && found.p_value < 0.001, "{found:?}");
     }
 
@@ -222,9 +225,9 @@ mod tests {
         assert!((same.ratio - 2.0).abs() < 1e-12 && same.p_value == 0.0, "{same:?}");
     }
 
-    /// Clusters whose own ratios are exact, and differ. The mean of the strata is exact; the mean
-    /// of a sample of clusters is not. By hand for logarithms 1 and 3: mean 2, error 1, one degree
-    /// of freedom.
+    /// Within each cluster all ratios are equal, so the mean over strata has no error. The clusters
+    /// differ, so the mean over clusters has one. Calculated by hand for logarithms 1 and 3: mean
+    /// 2, standard error 1, one degree of freedom.
     #[test]
     fn clustered_interval_reflects_the_spread_between_clusters() {
         let cluster = |log: f64, count: usize| vec![(log.exp(), 1.0); count];
@@ -235,7 +238,7 @@ mod tests {
         assert!((found.ratio.ln() - 2.0).abs() < 1e-12 && found.rounds == 11, "{found:?}");
         assert!((found.low.ln() - (2.0 - 12.706_205)).abs() < 1e-4, "{found:?}");
         assert!((found.high.ln() - (2.0 + 12.706_205)).abs() < 1e-4, "{found:?}");
-        // A single cluster has a plain ratio, and a cluster may have only one pair.
+        // A single cluster gives the paired ratio, and a cluster may have only one pair.
         let one = pairs(8, 1.1, 3.0);
         assert_eq!(clustered_ratio(&[Vec::new(), one.clone()], 5), paired_ratio(&one, 5));
         assert!(clustered_ratio(&[one.clone(), cluster(0.0, 1)], 5).is_some());
@@ -243,8 +246,9 @@ mod tests {
         assert_eq!(clustered_ratio(&[], 5), None);
     }
 
-    /// For two strata of equal size and spread the test is Welch's t-test. By hand for values 1, 3
-    /// and 5, 7 (logarithms of ratios): mean 4, error sqrt(1 + 1) / 2, two degrees of freedom.
+    /// For two strata of equal size and spread the test is Welch's t-test. Calculated by hand for
+    /// strata with the logarithms 1, 3 and 5, 7: mean 4, standard error sqrt(1 + 1) / 2, two
+    /// degrees of freedom.
     #[test]
     fn few_pairs_use_satterthwaites_interval() {
         let logs = |values: [f64; 2]| values.map(|value: f64| (value.exp(), 1.0)).to_vec();

@@ -1,11 +1,11 @@
 //! Tests whether a device has reached a steady state, following SNIA's Solid State Storage
 //! Performance Test Specification.
 //!
-//! Over the last five rounds the figures may range over at most 20 % of their mean. Their
-//! least-squares line may rise or fall by at most 10 % of the mean.
+//! Over the last five rounds, the largest and smallest figure may differ by at most 20 % of the
+//! mean. The least-squares line of the figures may rise or fall by at most 10 % of the mean.
 //!
-//! A fresh or trimmed flash device is fast until it has to erase. Rounds before that measure
-//! something else. Paired ratios do not show it, because all targets drift alike.
+//! A fresh or trimmed flash device is fast until it has to erase blocks. Rounds before that do not
+//! show its lasting speed. Paired ratios do not reveal this, because all targets drift alike.
 
 use serde::Serialize;
 
@@ -16,7 +16,7 @@ pub const WINDOW: usize = 5;
 const RANGE_MOST: f64 = 0.20;
 const DRIFT_MOST: f64 = 0.10;
 
-/// The movement of the figures over the last rounds, as shares of their mean.
+/// The range and drift of the figures over the last rounds, as shares of their mean.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Steadiness {
     /// Greatest figure minus smallest figure.
@@ -26,8 +26,8 @@ pub struct Steadiness {
 }
 
 impl Steadiness {
-    /// Examines the last [`WINDOW`] figures, one per round in order. `None` if there are fewer, or
-    /// if their mean is not a positive number.
+    /// Computes range and drift of the last [`WINDOW`] figures, one per round in order. Returns
+    /// `None` if there are fewer, or if their mean is not a positive number.
     #[must_use]
     pub fn of(figures: &[f64]) -> Option<Self> {
         let last = figures.len().checked_sub(WINDOW).map(|start| &figures[start..])?;
@@ -46,7 +46,8 @@ impl Steadiness {
         Some(Self { range: (greatest - smallest) / mean, drift })
     }
 
-    /// Whether the device is steady by the specification, so that a measurement may start.
+    /// Whether the device is in the steady state that the specification requires before a
+    /// measurement.
     #[must_use]
     pub fn is_steady(self) -> bool {
         self.range <= RANGE_MOST && self.drift.abs() <= DRIFT_MOST

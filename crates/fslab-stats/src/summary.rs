@@ -1,4 +1,4 @@
-//! Summary of a set of measured values. No value is left out.
+//! Summary of a set of measured values. Outliers are included.
 
 use serde::Serialize;
 

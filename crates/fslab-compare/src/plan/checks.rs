@@ -1,4 +1,4 @@
-//! Checks of values shared by the parts of a plan.
+//! Checks values that several tables of a plan may contain.
 
 use fslab_stats::Margin;
 use fslab_vfs::Size;
@@ -17,7 +17,7 @@ pub(super) fn margin(source: &Source<'_>, raw: Option<&Spanned<String>>) -> Resu
     raw.map(read).transpose()
 }
 
-/// Returns a valid number or its default.
+/// Returns the plan's number after checking it, or the default if the plan has none.
 pub(super) fn checked<T: Copy>(
     source: &Source<'_>,
     raw: Option<&Spanned<T>>,

@@ -9,7 +9,7 @@ use crate::workload::{Parameters, Spec};
 /// Workload parameters whose value is a file or directory to read.
 const READ: [&str; 6] = ["source", "list", "trace", "data_from", "job", "archive"];
 
-/// The value of `list` that is not the name of a file.
+/// The value of `list` that stands for all files and is not the name of a file.
 const ALL_FILES: &str = "all";
 
 impl Plan {
@@ -27,8 +27,8 @@ impl Plan {
         found
     }
 
-    /// Returns the plan with each of its [`inputs`](Self::inputs) replaced by the path from
-    /// `place`.
+    /// Returns the plan with each of its [`inputs`](Self::inputs) replaced by the path that `place`
+    /// returns for it.
     ///
     /// # Errors
     /// Fails with the first error of `place`.

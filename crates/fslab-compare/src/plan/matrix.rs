@@ -8,10 +8,10 @@ use toml::{Spanned, Value};
 use super::checks::Result;
 use super::source::Source;
 
-/// The lists of values by key.
+/// The lists of values of a matrix, by key.
 pub(super) type RawMatrix = BTreeMap<Spanned<String>, Spanned<Vec<Value>>>;
 
-/// One value of each list.
+/// One value for each key of a matrix.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Combination {
     pub values: Vec<(String, Value)>,

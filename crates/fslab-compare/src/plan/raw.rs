@@ -15,7 +15,7 @@ const DEFAULT_ROUNDS: u32 = 10;
 /// An interval of 2.5 % to either side distinguishes a difference of 5 % from none.
 const DEFAULT_HALF_WIDTH_PERCENT: f64 = 2.5;
 
-/// No run of a sensible plan takes an hour; a run that hangs would never end.
+/// The limit aborts a run that hangs. A run of a sensible plan takes less than an hour.
 const DEFAULT_RUN_LIMIT_SECONDS: u64 = 3600;
 
 const DEFAULT_IMAGE_SIZE: u64 = 1 << 30;
@@ -48,7 +48,7 @@ struct RawPlan {
     workload: Vec<Spanned<RawWorkload>>,
 }
 
-/// Changes of the plan itself in its quick form.
+/// Values that replace those of the plan in its quick form.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct RawQuick {
@@ -62,7 +62,8 @@ struct RawQuick {
 impl RawPlan {
     fn take_quick(&mut self) {
         let Some(quick) = self.quick.take() else { return };
-        // Fewer rounds also lower the maximum, unless the quick form sets a maximum.
+        // If the quick form sets only `rounds`, the maximum is the same number, not that of the
+        // full plan.
         if quick.rounds.is_some() || quick.rounds_max.is_some() {
             self.rounds_max = quick.rounds_max;
         }

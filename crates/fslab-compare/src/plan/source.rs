@@ -1,4 +1,4 @@
-//! The text of a plan or of another file of tables, and positions in it.
+//! The text of a plan or of another TOML file, and errors with a position in the text.
 
 use std::collections::HashSet;
 use std::ops::Range;
@@ -73,8 +73,8 @@ impl Source<'_> {
         self.error(name.span(), format!("{what} `{}`; nearest: {nearest}", name.get_ref()))
     }
 
-    /// Converts an error of the TOML reader. That error states an unknown key, but not the key of a
-    /// value with the wrong type; the latter is taken from the line.
+    /// Converts an error of the TOML reader. For a value of the wrong type, that error does not
+    /// state the key, so the key is taken from the value's line.
     #[must_use]
     pub fn syntax_error(&self, error: &toml::de::Error) -> PlanError {
         let span = error.span().unwrap_or(0..0);

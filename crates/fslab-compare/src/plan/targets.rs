@@ -29,9 +29,9 @@ struct RawTarget {
     unmount_command: Option<Vec<String>>,
     version_command: Option<Vec<String>>,
     directory: Option<PathBuf>,
-    /// A block device instead of an image.
+    /// A block device that is used instead of an image.
     device: Option<PathBuf>,
-    /// Whether a directory is made cold.
+    /// Whether the directory's files are dropped from the page cache before cold phases.
     cold: Option<bool>,
     in_process: Option<String>,
     source: Option<PathBuf>,
@@ -43,7 +43,7 @@ struct RawTarget {
     program: Option<PathBuf>,
     margin: Option<Spanned<String>>,
     matrix: Option<Spanned<RawMatrix>>,
-    /// Whether it belongs to the quick form.
+    /// Whether the quick form contains the target.
     quick: Option<bool>,
 }
 
@@ -59,7 +59,7 @@ pub(super) fn targets(
     for raw in raw.into_iter().flat_map(list) {
         let written = read(source, raw.clone())?;
         let RawTarget { name, needs, matrix, quick, .. } = written.get_ref();
-        // A list whose values are used nowhere is a mistake.
+        // A key of the matrix that no value refers to is a mistake in the plan.
         let is_filled = |key: &str| !["name", "needs", "matrix"].contains(&key);
         let fields = raw.get_ref().as_table().into_iter().flatten();
         let values: Vec<_> = fields.filter(|(key, _)| is_filled(key.get_ref())).collect();
@@ -114,7 +114,7 @@ fn holds(value: &DeValue<'_>, place: &str) -> bool {
     }
 }
 
-/// Replaces the placeholders of a matrix in every text.
+/// Replaces the placeholders of a matrix in every text within a value.
 fn fill_in(value: &mut DeValue<'_>, combination: &Combination) {
     match value {
         DeValue::String(text) => *text = combination.fill_in(text).into(),
@@ -169,7 +169,7 @@ fn target(source: &Source<'_>, spanned: &Spanned<RawTarget>) -> Result<TargetPla
     Ok(plan)
 }
 
-/// Returns a key that has no meaning for a target of this kind.
+/// Returns the first key that can't be used with a target of this kind.
 fn misplaced(raw: &RawTarget, kind: &str) -> Option<&'static str> {
     let image = matches!(kind, "filesystem" | "mount_command");
     let (foreign, overlay) = (kind == "mount_command", raw.is_overlay());
@@ -251,8 +251,8 @@ fn image(source: &Source<'_>, raw: &RawTarget, kind: Base) -> Result<ImagePlan> 
     })
 }
 
-/// Checks the other keys of a target with `engine`: the engine serves only ext2, and nothing may be
-/// mounted over it or put on it.
+/// Checks a target with `engine`: the file system must be ext2, and the target can't have layers,
+/// mount options, a source or a filling.
 fn check_engine(source: &Source<'_>, engine: &Spanned<String>, raw: &RawTarget) -> Result<()> {
     let is_ext2 = raw.filesystem.as_ref().is_some_and(|name| name.get_ref() == "ext2");
     let others = [

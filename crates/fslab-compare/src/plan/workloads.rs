@@ -11,10 +11,11 @@ use super::source::Source;
 use super::{Form, WorkloadPlan};
 use crate::workload::{self, Parameters, Spec};
 
-/// The keys `name`, `label`, `margin`, `matrix`, `quick`, and the parameters of the named workload.
+/// A table `[[workload]]`: the keys `name`, `label`, `margin`, `matrix`, `quick`, and the
+/// parameters of the workload with this name.
 pub(super) type RawWorkload = BTreeMap<Spanned<String>, Spanned<Value>>;
 
-/// Keys of every workload.
+/// Keys that every workload may have.
 const COMMON: [&str; 5] = ["name", "label", "margin", "matrix", "quick"];
 
 pub(super) fn workloads(
@@ -35,7 +36,8 @@ pub(super) fn workloads(
     Ok(plans.into_iter().map(|(plan, _)| plan).collect())
 }
 
-/// Returns the workloads of one table: several with a matrix, none if the quick form leaves it out.
+/// Returns the workloads that one table defines: several if it has a matrix, none if the quick form
+/// leaves it out.
 fn workload(
     source: &Source<'_>,
     spanned: &Spanned<RawWorkload>,
@@ -85,7 +87,7 @@ fn table(source: &Source<'_>, raw: &RawWorkload, key: &str) -> Result<Option<Tab
 }
 
 /// Applies the table `quick` in the quick form; returns `false` if the workload is left out. The
-/// table is checked in either form.
+/// table is checked in both forms.
 fn quicken(
     source: &Source<'_>,
     spec: &Spec,

@@ -2,10 +2,10 @@
 //!
 //! When a virtual machine first touches a page, its host needs some microseconds to provide it
 //! (about 9 in one measurement). The guest counts them as system time of the process that touches
-//! it. 128 MiB of such pages prolong a phase of 60 ms to 350 ms. The harness touches memory before
-//! each run and frees it, so that the page cache gets pages that the host has provided. It does so
-//! in blocks of 2 MiB, as read-ahead allocates them. With small pages, or once for all targets of a
-//! round, cold reads of 128 MiB alternated between 20 and 120 ms.
+//! it. With 128 MiB of such pages, a phase of 60 ms takes 350 ms. The harness touches memory before
+//! each run and frees it, so that the page cache gets pages that the host has already provided. It
+//! uses pages of 2 MiB, because read-ahead allocates large pages too. When it touched small pages,
+//! or touched memory only once per round, cold reads of 128 MiB took alternately 20 and 120 ms.
 
 use std::fs;
 use std::hint::black_box;
@@ -15,7 +15,7 @@ use fslab_sys::huge_pages::prefer_large_pages;
 /// Maximum number of bytes to touch. The page cache of a run is rarely larger.
 const MOST: u64 = 256 << 20;
 
-/// The divisor of the available memory that limits the bytes to touch.
+/// At most one part in this many of the available memory is touched.
 const SHARE: u64 = 8;
 
 /// Returns the bytes to touch before each run; 0 on a physical machine.

@@ -11,12 +11,12 @@ use crate::error::{Error, Result};
 /// Interval at which a waiting workload checks for an interrupt.
 const LOOK: Duration = Duration::from_millis(100);
 
-/// Returns the name of a phase of one of several workloads.
+/// Returns the name of a phase in the samples of concurrent workloads.
 pub(crate) fn name_of_part(label: &str, phase: &str) -> String {
     format!("{label}: {phase}")
 }
 
-/// A barrier before each phase.
+/// The barrier of one run's concurrent workloads.
 pub(crate) struct Meeting {
     state: Mutex<State>,
     changed: Condvar,
@@ -25,12 +25,12 @@ pub(crate) struct Meeting {
 struct State {
     /// The number of workloads that have not ended.
     present: usize,
-    /// The number of those that wait.
+    /// The number of workloads that wait at the barrier.
     waiting: usize,
     /// The number of phases that have begun.
     begun: u64,
-    /// The number of workloads in a phase, the time of the last change of that number, and the
-    /// total time with only one.
+    /// The number of workloads in a phase. `since` is the time of the last change of this number,
+    /// and `alone` the total time during which it was 1.
     active: usize,
     since: Instant,
     alone: Duration,
@@ -88,7 +88,7 @@ impl Meeting {
     }
 }
 
-/// The phase of one workload. It ends when dropped.
+/// A running phase of one workload. It ends when this is dropped.
 pub(super) struct Active<'a> {
     meeting: &'a Meeting,
     alone_before: Duration,
@@ -119,7 +119,8 @@ impl Drop for Active<'_> {
     }
 }
 
-/// The membership of a workload. After it is dropped, the others no longer wait for this workload.
+/// Counts a workload as one of those that meet at the barrier. When it is dropped, the other
+/// workloads no longer wait for this one.
 pub(super) struct Seat<'a>(pub &'a Meeting);
 
 impl Drop for Seat<'_> {

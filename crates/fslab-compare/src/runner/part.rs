@@ -1,4 +1,4 @@
-//! The parts of several workloads that run at the same time on one target.
+//! Runs several workloads at the same time on one target, each in its own directory.
 
 use fslab_sys::block_counters::DeviceNumber;
 use fslab_sys::signals::Interrupt;
@@ -41,7 +41,8 @@ impl Session<'_> {
 }
 
 impl Part<'_> {
-    /// Runs a workload. Its phases begin together with those of the others at the meeting.
+    /// Runs a workload. Each of its phases begins together with one of the other workloads, at the
+    /// barrier `meeting`.
     pub fn run(
         mut self,
         label: &str,

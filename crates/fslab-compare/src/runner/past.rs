@@ -46,8 +46,9 @@ impl Past {
         past
     }
 
-    /// Whether a block need not be repeated because it ran on all of these targets. If one target
-    /// lacks it, all run it again: only runs that directly follow each other are paired.
+    /// Whether a block ran on all of these targets, so that it need not be repeated. If it did not
+    /// run on one of them, it is repeated on all: only runs that directly follow each other are
+    /// compared.
     pub fn is_done(&self, workload: &str, round: u32, targets: &[TargetPlan]) -> bool {
         let done = self.done.get(&(workload.to_owned(), round));
         done.is_some_and(|done| targets.iter().all(|target| done.contains(&target.name)))
@@ -105,7 +106,7 @@ mod tests {
         Plan::parse("t", text, Form::Full).unwrap().targets
     }
 
-    /// A block without its record was cut short. It is repeated as a later attempt.
+    /// A block without its record was interrupted. It is repeated as a later attempt.
     #[test]
     fn blocks_without_a_record_are_run_again() {
         let both = ["b", "a"];
@@ -127,7 +128,6 @@ mod tests {
         assert_eq!(past.samples[&("w".to_owned(), 1)].len(), 1, "only the last attempt");
     }
 
-    /// A block that ran only on one target is not done for another.
     #[test]
     fn a_block_is_done_for_the_targets_it_was_run_on() {
         let past = Past::of(&[sample(0, 0), block(0, &["a"])]);

@@ -7,7 +7,8 @@ use std::collections::BTreeMap;
 use fslab_report::sample::Sample;
 use fslab_stats::half_width;
 
-/// The measurements so far by workload and round. Sizes of a sweep are added up.
+/// The times measured so far, by workload and round. The times of all sizes of a sweep are added
+/// up.
 #[derive(Debug, Default)]
 pub(super) struct Precision {
     baseline: String,
@@ -19,7 +20,7 @@ pub(super) struct Precision {
 /// Seconds by phase and target.
 type Block = BTreeMap<(String, String), f64>;
 
-/// An interval and its width.
+/// The width of the interval of one target in one phase.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Width {
     pub phase: String,
@@ -43,7 +44,8 @@ impl Precision {
         self.workloads.entry(workload.to_owned()).or_default().insert(round, block);
     }
 
-    /// Returns the widths of a workload's intervals; empty if nothing is compared.
+    /// Returns the widths of a workload's intervals; empty if no target was measured together with
+    /// the baseline.
     pub fn widths(&self, workload: &str) -> Vec<Width> {
         let mut pairs: BTreeMap<(&str, &str), Vec<(f64, f64)>> = BTreeMap::new();
         for block in self.workloads.get(workload).into_iter().flat_map(BTreeMap::values) {
@@ -82,7 +84,8 @@ mod tests {
         }
     }
 
-    /// The base varies from round to round; `even` follows it, and `uneven` does not.
+    /// Returns measurements in which the baseline's reads vary from round to round. The reads of
+    /// `even` vary with them. The writes of `uneven` vary, but not those of the baseline.
     fn precision(rounds: u32) -> Precision {
         let mut precision = Precision::new("base", None);
         for round in 0..rounds {
@@ -132,7 +135,6 @@ mod tests {
         assert!(widths.len() == 1 && widths[0].half < 1e-9, "{widths:?}");
     }
 
-    /// A second copy with large differences does not cause more rounds.
     #[test]
     fn second_copy_does_not_prolong_a_run() {
         let mut precision = Precision::new("base", Some("base, second copy".to_owned()));

@@ -1,4 +1,4 @@
-//! One run of one workload on one target; it measures the phases.
+//! Measures the phases of one workload on one target.
 //!
 //! The clock is read directly before and directly after the work; counters are read outside of this
 //! interval. A cold phase that reads files queries the residency of each file when it opens it,
@@ -46,7 +46,7 @@ impl Phase {
         Self { threads: Some(threads), ..self }
     }
 
-    /// Requests a state of the cache.
+    /// Sets the requested state of the cache, cold or warm.
     pub fn cache(self, cache: CacheState) -> Self {
         Self { cache, ..self }
     }
@@ -69,7 +69,7 @@ pub struct Session<'a> {
     pub(super) backing: Option<DeviceNumber>,
     /// The share by which operations are slowed in the timed parts, for a self-test.
     pub(super) slowed: Option<f64>,
-    /// The label and the meeting, if it is one of several concurrent sessions.
+    /// The workload's label and the barrier, if several workloads run concurrently.
     pub(super) meeting: Option<(&'a str, &'a Meeting)>,
 }
 
@@ -98,7 +98,7 @@ impl<'a> Session<'a> {
         self.template.data = Some(data);
     }
 
-    /// Returns the flag that asks the run to stop.
+    /// Returns the flag that interrupts the run.
     #[must_use]
     pub fn interrupt(&self) -> &Interrupt {
         &self.interrupt
@@ -119,7 +119,7 @@ impl<'a> Session<'a> {
         self.target.tree()
     }
 
-    /// Returns an error if the run was asked to stop.
+    /// Returns an error if the run was interrupted.
     ///
     /// # Errors
     /// [`Error::Interrupted`].
@@ -128,7 +128,7 @@ impl<'a> Session<'a> {
     }
 
     /// Unmounts and mounts the target if possible. The next phase that requests a cold cache then
-    /// starts with one. The sample records whether it was cold.
+    /// starts with one. The sample records whether the cache was cold.
     ///
     /// # Errors
     /// Errors of unmounting and mounting.
@@ -138,7 +138,7 @@ impl<'a> Session<'a> {
         Ok(())
     }
 
-    /// Adds the samples of concurrent parts.
+    /// Adds the samples of workloads that ran concurrently.
     pub(crate) fn add_samples(&mut self, samples: Vec<Sample>) {
         self.samples.extend(samples);
     }
@@ -146,7 +146,7 @@ impl<'a> Session<'a> {
     /// Measures a phase.
     ///
     /// # Errors
-    /// Errors of the work; no sample is recorded then.
+    /// Errors of `work`. No sample is recorded in this case.
     pub fn measure(
         &mut self,
         phase: Phase,
@@ -204,8 +204,9 @@ impl<'a> Session<'a> {
     }
 }
 
-/// Converts a sample into one of several concurrent workloads. `alone` is the time during which no
-/// other workload was in a phase. Counters are removed, because they cover all workloads.
+/// Converts a sample into that of one of several concurrent workloads. `alone` is the time during
+/// which no other workload was in a phase. Counters are removed, because they include the other
+/// workloads.
 fn make_part(sample: &mut Sample, label: &str, alone: Duration) {
     sample.phase = name_of_part(label, &sample.phase);
     (sample.user_ns, sample.system_ns, sample.daemon_cpu_ns) = (0, 0, None);
@@ -241,15 +242,15 @@ impl<'a> Timed<'a> {
         self.sample.bytes += bytes;
     }
 
-    /// Adds the durations of the operations of a kind.
+    /// Adds the durations of one kind of operation.
     pub fn record(&mut self, operation: &'static str, stopwatch: Stopwatch) {
         let (latency, along) = stopwatch.finish(operation);
         self.sample.latencies.extend(latency);
         self.sample.along.extend(along);
     }
 
-    /// Calls `act` for each item and records the durations as operations of a kind. Stops if the
-    /// run was asked to stop.
+    /// Calls `act` for each item and records the durations under the name `operation`. Stops if the
+    /// run is interrupted.
     ///
     /// # Errors
     /// Errors of the operation, and [`Error::Interrupted`].
@@ -295,19 +296,20 @@ impl<'a> Timed<'a> {
         self.sample.metrics.push(metric);
     }
 
-    /// Adds processor time of processes that have not ended.
+    /// Adds processor time of child processes that are still running, which is not measured
+    /// otherwise.
     pub fn add_processor_time(&mut self, user: Duration, system: Duration) {
         self.sample.user_ns += nanoseconds(user);
         self.sample.system_ns += nanoseconds(system);
     }
 
-    /// Returns the flag that asks the run to stop, for threads.
+    /// Returns the flag that interrupts the run, for use by threads.
     #[must_use]
     pub fn interrupt(&self) -> &'a Interrupt {
         self.interrupt
     }
 
-    /// Returns an error if the run was asked to stop.
+    /// Returns an error if the run was interrupted.
     ///
     /// # Errors
     /// [`Error::Interrupted`].
@@ -318,7 +320,7 @@ impl<'a> Timed<'a> {
     /// Opens a file and counts its cached pages.
     ///
     /// # Errors
-    /// Errors of both.
+    /// Errors of both calls.
     pub fn open_for_reading(&mut self, path: &str) -> Result<Box<dyn TreeFile + 'a>> {
         let file = self.tree.open(path, Access::Read)?;
         if let Some(pages) = file.resident_pages()? {
@@ -338,11 +340,11 @@ impl<'a> Timed<'a> {
         Ok(())
     }
 
-    /// Makes everything durable: syncfs of the target, then of the lower file system, because a
+    /// Makes all data durable: calls syncfs on the target, then on the lower file system, because a
     /// file system in user space receives no syncfs.
     ///
     /// # Errors
-    /// Errors of both.
+    /// Errors of both calls.
     pub fn flush(&mut self) -> Result<()> {
         let start = Instant::now();
         self.tree.sync_all()?;
@@ -374,7 +376,7 @@ impl Reading {
         Ok(Self {
             process: ProcessorTime::of(Who::Process),
             children: ProcessorTime::of(Who::Children),
-            // If the daemon has exited, the workload's own operations fail.
+            // An error is ignored: if the daemon has exited, the workload's own operations fail.
             daemon: target.daemon().and_then(|pid| processor_time_of(pid).ok()),
             machine: MachineTime::now().map_err(Error::file("/proc/stat".as_ref()))?,
             device: target.device().map(read).transpose()?,
@@ -478,9 +480,9 @@ mod tests {
         }
     }
 
-    /// On a real ext4, cold reads are proved cold. Files read between the remount and the phase are
-    /// detected by their residency. If only their attributes were read, the missing reads of the
-    /// device reveal it.
+    /// On ext4, reads after a remount are proved cold. A file that was read between the remount and
+    /// the phase is detected by its cached pages. A file of which only the attributes were read is
+    /// detected because the phase reads nothing from the device.
     #[test]
     fn a_deliberately_warmed_target_is_found_out() {
         if !rustix::process::geteuid().is_root() || !Path::new("/dev/loop-control").exists() {

@@ -1,8 +1,8 @@
 //! The load of the machine during a phase, and whether it was large enough to distort the time.
 //!
-//! Each threshold is a judgement: the normal variation of measurements hides smaller disturbances.
-//! Kernel threads work for the target and for others, which can't be distinguished. Their time is
-//! therefore not treated as foreign.
+//! The thresholds are judgements: smaller disturbances disappear in the normal variation of
+//! measurements. Kernel threads work for the target and for others, which can't be distinguished.
+//! Their time is therefore not treated as foreign.
 
 use std::path::Path;
 use std::time::Duration;
@@ -13,22 +13,23 @@ use fslab_sys::block_counters::{BlockCounters, DeviceNumber};
 use crate::error::{Error, Result};
 use fslab_report::sample::{Device, Sample};
 
-/// The share of the elapsed time that foreign processor time must exceed to mark a sample. It also
-/// applies to time stolen by the hypervisor. The time must exceed two ticks, too.
+/// A sample is marked if foreign processor time exceeds this share of the elapsed time and also two
+/// ticks. The same limits apply to time stolen by the hypervisor.
 const PROCESSOR_SHARE: f64 = 0.05;
 
 /// Two ticks of /proc/stat, whose resolution is 10 ms.
 const PROCESSOR_LEAST: Duration = Duration::from_millis(20);
 
-/// Foreign bytes per second on the disk of the image that mark a sample. The file system that
-/// contains the image also writes to this disk. Up to as many bytes as the target's own are
-/// attributed to that file system.
+/// A sample is marked if the disk that contains the image transfers more foreign bytes per second
+/// than this. The file system that contains the image also writes to this disk. Therefore only
+/// bytes beyond twice the target's own are treated as foreign.
 const DISK_BYTES_PER_SECOND: f64 = 4e6;
 
-/// Foreign bytes that never mark a sample.
+/// A sample is not marked for fewer foreign bytes than this.
 const DISK_BYTES_LEAST: f64 = 2e6;
 
-/// Bytes of dirty pages before a phase that mark a sample: writing them back competes with it.
+/// A sample is marked if there are more bytes of dirty pages than this when its phase begins: their
+/// writeback competes with it.
 const DIRTY_BYTES: u64 = 64 << 20;
 
 /// Values read before and after a phase. Reading them is not timed.
@@ -95,8 +96,9 @@ fn throttled() -> Option<u64> {
     counts.reduce(|a, b| a + b)
 }
 
-/// Describes what distorted a sample, joined by semicolons; `None` if nothing did. Programs of
-/// other parts (`is_part`) can't be distinguished from foreign ones, so load is then ignored.
+/// Describes the disturbances of a sample, joined by semicolons; `None` if there were none. If
+/// several workloads run concurrently (`is_part`), processor time of other programs is ignored,
+/// because it can't be distinguished from that of the other workloads.
 pub(super) fn contamination(sample: &Sample, is_part: bool) -> Option<String> {
     let load = if is_part { None } else { load(sample) };
     let found: Vec<String> = [steal(sample), load, heat(sample), disk(sample), dirty(sample)]
@@ -201,7 +203,6 @@ mod tests {
         assert_eq!(contamination(&sample(1000, 60, 0), true), None);
     }
 
-    /// The daemon of the target is not treated as foreign load.
     #[test]
     fn the_daemon_does_not_count_as_foreign() {
         check(&Sample { daemon_cpu_ns: Some(500_000_000), ..sample(1000, 500, 0) }, None);
@@ -213,7 +214,7 @@ mod tests {
         Sample { device: device(own_mb), backing: device(all_mb), ..sample(1000, 0, 0) }
     }
 
-    /// The disk sees the target's own bytes and those that the lower file system adds.
+    /// The disk transfers the target's own bytes and those that the lower file system adds.
     #[test]
     fn only_foreign_disk_traffic_marks_a_sample() {
         check(&on_disk(100, 0), None);

@@ -1,9 +1,10 @@
-//! The time limit of a run: a target that hangs must not cost the others their samples.
+//! The time limit of a run. Without it, a hanging target would prevent the measurement of the
+//! others.
 //!
-//! At the limit the run is asked to stop. A slow run stops between two operations. A run that waits
+//! At the limit the run is interrupted. A slow run stops between two operations. A run that waits
 //! for a file system in user space can't stop by itself. After 2 seconds the FUSE connections below
-//! the work directory are aborted, and the waiting calls fail. Nothing can end a hanging file
-//! system of the kernel.
+//! the work directory are aborted, so that the waiting calls fail. A run that hangs in a file
+//! system of the kernel can't be stopped.
 
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
@@ -15,10 +16,11 @@ use fslab_sys::signals::Interrupt;
 
 use crate::error::{Error, Result};
 
-/// The time a run has to stop by itself, and between attempts to abort its mounts.
+/// The time that a run has to stop by itself, and the interval between attempts to abort its
+/// mounts.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// The watch over one run.
+/// A thread that watches the time limit of one run.
 pub(super) struct Watch {
     limit: Duration,
     end: Sender<()>,
@@ -26,7 +28,7 @@ pub(super) struct Watch {
 }
 
 impl Watch {
-    /// Begins to watch a run that works below `work` and checks `interrupt`.
+    /// Starts the watch of a run that uses the directory `work` and checks `interrupt`.
     ///
     /// # Errors
     /// If no thread can be started.
@@ -43,8 +45,8 @@ impl Watch {
     /// Ends the watch and returns the result of the run. A failure after the limit becomes an error
     /// that states the limit.
     pub fn end<T>(self, ran: Result<T>) -> Result<T> {
-        // If the thread has panicked, nobody receives this message; joining the thread reports the
-        // panic.
+        // Dropping the sender ends the thread. If the thread has panicked, the limit is treated as
+        // not passed.
         drop(self.end);
         let passed = self.thread.join().unwrap_or(false);
         match ran {
@@ -63,7 +65,7 @@ fn watch(limit: Duration, interrupt: &Interrupt, work: &Path, ended: &Receiver<(
         return false;
     }
     interrupt.raise();
-    // Repeated, because a file system mounted meanwhile may hang as well.
+    // This is repeated, because a file system that is mounted in the meantime may hang, too.
     while ended.recv_timeout(PATIENCE) == Err(RecvTimeoutError::Timeout) {
         match place(work).and_then(|place| fuse_control::abort_below(work, &place)) {
             Ok(count) => tracing::warn!(count, "aborted hanging FUSE connections"),

@@ -53,7 +53,7 @@ pub(super) struct BlockDevice {
 }
 
 impl BlockDevice {
-    /// Claims a device and erases the signatures on it. A refused device is not written.
+    /// Claims a device and erases the signatures on it. A refused device is not changed.
     pub fn claim(plan: &DevicePlan, around: &Surroundings) -> Result<Self> {
         let refused = |refusal| Error::Device { path: plan.path.clone(), refusal };
         if plan.path.parent() != Some(&around.by_id) || plan.path.file_name().is_none() {
@@ -69,7 +69,7 @@ impl BlockDevice {
         for part in &parts {
             part.check_use(around)?.map_or(Ok(()), |refusal| Err(refused(refusal)))?;
         }
-        // Held until everything is checked and written, so that nobody can mount the device
+        // Kept open until all checks and writes are done, so that nobody can mount the device
         // meanwhile.
         let exclusive = match open(&path, OFlags::EXCL) {
             Ok(file) => file,
@@ -105,7 +105,8 @@ impl BlockDevice {
         self.number
     }
 
-    /// Drops the device's cached pages while it is not mounted. Returns the number of pages left.
+    /// Drops the cached pages of the device, which must not be mounted. Returns the number of pages
+    /// left.
     pub fn drop_caches(&self) -> Result<Option<u64>> {
         flush_buffers_of(&self.file).map_err(|errno| Error::file(&self.path)(errno.into()))?;
         Ok(page_cache::cachestat(self.file.as_fd(), 0).ok().map(|found| found.cached))
@@ -128,7 +129,7 @@ fn number_of(found: &fs::Metadata) -> DeviceNumber {
     DeviceNumber { major: rustix::fs::major(number), minor: rustix::fs::minor(number) }
 }
 
-/// Bytes zeroed at each end of the device; every known signature lies there.
+/// Bytes zeroed at each end of the device. They include every known signature.
 const WIPED: u64 = 2 << 20;
 
 /// Removes all signatures and verifies that none is left.
@@ -143,7 +144,7 @@ fn wipe(device: &File, path: &Path) -> Result<()> {
     match signatures::of(path)?.first() {
         None => Ok(()),
         Some(left) => {
-            Err(failed(io::Error::other(format!("the signature of {} is left on it", left.name()))))
+            Err(failed(io::Error::other(format!("can't remove the signature of {}", left.name()))))
         }
     }
 }
@@ -187,7 +188,8 @@ impl Part {
         self.path.display().to_string()
     }
 
-    /// Returns the current use of the device, if any.
+    /// Returns a refusal if the device or partition is mounted, used as swap or held by another
+    /// device.
     fn check_use(&self, around: &Surroundings) -> Result<Option<Refusal>> {
         let proc_mounts = Path::new("/proc/self/mountinfo");
         let mounted = mounts::list().map_err(Error::file(proc_mounts))?;

@@ -1,6 +1,6 @@
-//! An existing directory as a target. Workloads use a new subdirectory, which is removed
-//! afterwards. It is never remounted. On request it is made cold by dropping the pages of its
-//! files.
+//! An existing directory as a target. Workloads use a new subdirectory, which is removed at the end
+//! of the run. The directory is never remounted. With `cold`, the cached pages of its files are
+//! dropped before cold phases.
 
 use std::path::Path;
 

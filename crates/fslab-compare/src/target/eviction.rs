@@ -1,5 +1,5 @@
-//! Makes a directory of a mounted file system cold. It drops the pages of its files, proves that
-//! none is left, and drops names and inodes if root runs it.
+//! Makes a directory of a mounted file system cold: drops the cached pages of its files, and
+//! verifies that none is left. As root, it also drops cached names and inodes.
 //!
 //! Blocks of directories and other metadata may remain in the cache of the underlying device. The
 //! kernel does not show which file system they belong to.
@@ -16,12 +16,12 @@ use super::fill::sync_file_system;
 use crate::error::{Error, Result};
 use crate::tree::copy::files_below;
 
-/// Attempts to drop pages before giving up; pages may be in use for a moment.
+/// Number of attempts to drop all pages; some may be in use for a moment.
 const TRIES: u32 = 3;
 
 const DROP_CACHES: &str = "/proc/sys/vm/drop_caches";
 
-/// Drops unused inodes and names of all file systems.
+/// The value that makes the kernel drop unused inodes and names of all file systems.
 const INODES_AND_NAMES: &str = "2";
 
 /// Whether this process can drop names and inodes.
@@ -62,7 +62,7 @@ pub(super) fn evict(root: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Verifies that files in a directory can be made cold, with a file that it makes and removes.
+/// Verifies with a temporary file that files in a directory can be made cold.
 pub(super) fn check(directory: &Path) -> Result<()> {
     let path = directory.join("fslab-cold");
     fs::write(&path, vec![1; 1 << 16]).map_err(Error::file(&path))?;
@@ -79,7 +79,7 @@ fn drop_pages(path: &Path) -> rustix::io::Result<u64> {
     rustix::fs::fadvise(&file, 0, None, Advice::DontNeed)?;
     let length = rustix::fs::fstat(&file)?.st_size.unsigned_abs();
     match page_cache::resident_pages(file.as_fd(), length) {
-        // Without a way to count the pages, nothing can be proved.
+        // If the kernel can't count cached pages, it can't be verified that none is left.
         Err(Errno::NOSYS) => Err(Errno::OPNOTSUPP),
         answer => answer,
     }
@@ -96,7 +96,7 @@ mod tests {
         page_cache::resident_pages(&file, file.metadata().unwrap().size()).unwrap()
     }
 
-    /// Files at any depth are dropped, including files just written.
+    /// Pages of files at any depth are dropped, including those of files just written.
     #[test]
     fn files_of_a_tree_are_dropped() {
         let directory = tempfile::tempdir_in(".").unwrap();
@@ -113,7 +113,7 @@ mod tests {
         assert!(!directory.path().join("fslab-cold").exists());
     }
 
-    /// Files in memory can't be dropped; the error has one line.
+    /// Pages of files on tmpfs can't be dropped.
     #[test]
     fn files_in_memory_are_refused() {
         let directory = tempfile::tempdir_in("/dev/shm").unwrap();

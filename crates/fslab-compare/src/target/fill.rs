@@ -1,9 +1,9 @@
 //! Fills a file system to a share of its space, because full and empty ones perform differently
 //! (Smith and Seltzer 1997).
 //!
-//! The filling consists of files of many sizes in many directories. Free space is thus spread over
-//! the file system as after use. It is not in the small pieces that years of use leave; aged images
-//! provide these. Space is allocated without writing it if the file system supports that.
+//! The filling consists of files of many sizes in many directories. This spreads the free space
+//! over the file system. The pieces of free space are larger than after years of use; use aged
+//! images if that matters. Space is allocated without writing it if the file system supports that.
 
 use std::fs::{self, File};
 use std::io::{ErrorKind, Write};
@@ -28,10 +28,11 @@ const LARGEST: f64 = 16.0 * 1024.0 * 1024.0;
 /// Allowed deviation from the requested share, in per cent of the file system.
 const TOLERANCE: f64 = 1.0;
 
-/// Maximum number of queries of free space: it is not exact before data are written back.
+/// Maximum number of passes. Each pass queries the free space, which is exact only after writeback,
+/// and adds files.
 const PASSES: u32 = 12;
 
-/// The filling is the same for every target and round.
+/// A fixed seed, so that the filling is the same for every target and round.
 const SEED: u64 = 80;
 
 /// Fills the file system mounted on `root` to `percent` of the space available to users. Returns
@@ -52,7 +53,7 @@ pub(super) fn fill(root: &Path, percent: u64) -> Result<f64> {
         while left >= SMALLEST {
             let size = (LARGEST * (SMALLEST / LARGEST).powf(random.random::<f64>())).min(left);
             let has_space = add_file(&directory, files, size as u64)?;
-            // Its name exists in either case.
+            // The file exists even if there was no space for its data.
             files += 1;
             if !has_space {
                 break;
@@ -116,7 +117,7 @@ impl Space {
         self.used * 100.0 / (self.used + self.available)
     }
 
-    /// Returns the bytes still to be used to reach a share.
+    /// Returns the number of bytes to add until `percent` of the space is used.
     fn bytes_below(&self, percent: f64) -> f64 {
         (self.used + self.available) * percent / 100.0 - self.used
     }

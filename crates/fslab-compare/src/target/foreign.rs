@@ -1,7 +1,8 @@
-//! A file system in user space, mounted by a command. Success is detected by the mount.
+//! A file system in user space that a command mounts. It is ready when something is mounted on the
+//! mount point.
 //!
-//! A command may return once the mount is ready and leave a daemon, or it may keep running. The
-//! daemon is found by the mount point among its arguments, which no other process has.
+//! The command may exit and leave a daemon running, or it may keep running itself. The daemon is
+//! found by the mount point among its arguments, which no other process has.
 
 use std::ffi::OsString;
 use std::fs::{self, File};
@@ -34,9 +35,9 @@ const BUSY_PAUSE: Duration = Duration::from_millis(50);
 /// Command lines with all placeholders filled in.
 #[derive(Clone, Debug)]
 pub struct Commands {
-    /// Mounts, and may keep running or leave a daemon.
+    /// The mount command. It may keep running, or exit and leave a daemon running.
     pub mount: Vec<OsString>,
-    /// Unmounts; `None` for umount(2).
+    /// The unmount command; `None` for umount(2).
     pub unmount: Option<Vec<OsString>>,
 }
 
@@ -45,14 +46,14 @@ pub struct Commands {
 pub struct ForeignMount {
     mount: Option<Mount>,
     unmount: Option<Vec<OsString>>,
-    /// The command itself, if it keeps running.
+    /// The mount command, if it keeps running.
     child: Option<Child>,
     daemons: Vec<u32>,
 }
 
 impl ForeignMount {
     /// Runs the command and waits until something is mounted. The file `messages` receives the
-    /// standard error of the command; a daemon would hold a pipe open.
+    /// standard error of the command. It is not a pipe, because a daemon would keep that open.
     pub fn new(commands: &Commands, mountpoint: &Path, messages: &Path) -> Result<Self> {
         let mut child = Guard {
             child: Some(start(&commands.mount, messages)?),
@@ -68,7 +69,8 @@ impl ForeignMount {
                     return Err(refused(&commands.mount, status, messages));
                 }
                 Some(_) if mounted => break,
-                // It may return soon, or it keeps running.
+                // The command may exit soon after mounting. After the grace time it is treated as
+                // one that keeps running.
                 None if mounted
                     && since_mounted.get_or_insert_with(Instant::now).elapsed() > GRACE =>
                 {
@@ -91,8 +93,8 @@ impl ForeignMount {
         Ok(Self { mount, unmount: commands.unmount.clone(), child: child.child.take(), daemons })
     }
 
-    /// Returns the daemon if exactly one was found. If the command took long to return, both it and
-    /// its daemon may have been found; then only running processes are considered.
+    /// Returns the daemon if exactly one was found. If the command took long to exit, it may have
+    /// been found in addition to its daemon. Then only the process that still runs is returned.
     pub fn daemon(&self) -> Option<u32> {
         let is_one = self.daemons.len() == 1;
         let mut left = self.daemons.iter().filter(|daemon| is_one || runs(**daemon));
@@ -120,7 +122,7 @@ impl ForeignMount {
     fn wait_for_end(&mut self) -> Option<String> {
         let end = Instant::now() + END_PATIENCE;
         while Instant::now() < end {
-            // Waiting for the child also removes it from the process list.
+            // `try_wait` also reaps the child, so that it does not remain as a zombie.
             let child_runs =
                 self.child.as_mut().is_some_and(|child| matches!(child.try_wait(), Ok(None)));
             if !child_runs && !self.daemons.iter().any(|daemon| runs(*daemon)) {
@@ -136,8 +138,8 @@ impl ForeignMount {
 
 impl Drop for ForeignMount {
     fn drop(&mut self) {
-        // Unmounting first lets the daemon exit by itself. If it was unmounted earlier, the daemon
-        // has had its time already.
+        // After the unmount, the daemon has time to exit by itself. If the mount was removed in an
+        // earlier call, that time has already passed.
         if self.mount.take().map(drop).is_some() && self.wait_for_end().is_none() {
             return;
         }
@@ -165,21 +167,22 @@ fn unmount_by(command: &[OsString], mountpoint: &Path, messages: &Path) -> Resul
     }
 }
 
-/// A mount command. Unless the child is taken out, dropping undoes everything that it started.
+/// A running mount command. If it still owns the child when it is dropped, the command and its
+/// daemons are ended, and the mount is removed.
 struct Guard {
     child: Option<Child>,
     mountpoint: PathBuf,
 }
 
 impl Guard {
-    /// Returns the status of the command if it has ended.
+    /// Returns the exit status of the command if it has exited.
     fn try_wait(&mut self, command: &[OsString]) -> Result<Option<std::process::ExitStatus>> {
         let Some(child) = self.child.as_mut() else { return Ok(None) };
         child.try_wait().map_err(|source| Error::Start { program: line(command), source })
     }
 
-    /// Kills the command, ends the daemons that it may have left, and unmounts. Otherwise a daemon
-    /// that is still starting could mount at any later time.
+    /// Kills the command, terminates daemons that it may have left, and unmounts. Otherwise a
+    /// daemon that is still starting could mount at any later time.
     fn undo(&mut self) -> std::io::Result<()> {
         let Some(mut child) = self.child.take() else { return Ok(()) };
         child.kill()?;
@@ -217,7 +220,7 @@ fn send(signal: Signal, daemons: &[u32]) {
 }
 
 fn runs(pid: u32) -> bool {
-    // A zombie only waits for its parent and holds no files.
+    // A zombie has exited and holds no files.
     let state = fs::read_to_string(format!("/proc/{pid}/stat"));
     let zombie = state
         .is_ok_and(|text| text.rsplit(')').next().is_some_and(|s| s.trim_start().starts_with('Z')));
@@ -250,7 +253,7 @@ fn refused(command: &[OsString], status: std::process::ExitStatus, messages: &Pa
     Error::Command { command: line(command), status, message: one_line(&message) }
 }
 
-/// Returns a command as a user would type it.
+/// Returns a command line as one string, for messages.
 pub(super) fn line(command: &[OsString]) -> String {
     command.iter().map(|word| word.to_string_lossy()).collect::<Vec<_>>().join(" ")
 }

@@ -1,8 +1,8 @@
 //! A file system on a loop device, on a block device or in memory, optionally with something
 //! mounted over it.
 //!
-//! The engine of the host's own program may serve it instead of the kernel's driver. Then the
-//! allocation policy set in the plan places the data of workloads.
+//! Instead of the kernel's driver, the host program's own engine may serve the file system. The
+//! engine's allocation policy, set in the plan, then decides where data are placed.
 
 use std::ffi::OsString;
 use std::fs::{self, File};
@@ -61,7 +61,8 @@ pub(super) fn make(
     Ok((Box::new(target), record))
 }
 
-/// Fails if the image was aged under another policy, which shows nothing about the requested one.
+/// Fails if the image was aged under another policy than the requested one. Its layout would say
+/// nothing about the requested policy.
 fn check_policy(base: &ImagePlan, options: &str, made: &Made) -> Result<()> {
     let (Some(path), Some(found)) = (&base.recorded, &made.policy) else { return Ok(()) };
     let wanted = options.split('&').find_map(|pair| pair.strip_prefix("policy="));
@@ -104,7 +105,7 @@ enum Cover {
     },
 }
 
-/// A mount over the file system.
+/// An existing mount over the file system.
 enum Upper {
     Foreign(ForeignMount),
     Overlay(Mount),
@@ -131,7 +132,8 @@ impl Image {
         Ok(filled)
     }
 
-    /// Copies the source. Read-only file systems were made from it already.
+    /// Copies the plan's source directory into the target. A read-only file system is skipped,
+    /// because it was made from the source.
     fn copy_source(&self, to: &Path) -> Result<()> {
         let Some(source) = self.base.source.as_ref().filter(|_| !self.base.kind.is_read_only())
         else {
@@ -172,7 +174,7 @@ impl Image {
         Ok(())
     }
 
-    /// Returns the directory for workloads.
+    /// Returns the directory that workloads use.
     fn root(&self) -> &Path {
         match self.cover {
             Cover::Nothing => &self.places.lower,
@@ -185,7 +187,7 @@ impl Image {
         let size = format!("size={}", self.image_size);
         let own = match self.base.kind {
             Base::Memory => Some(size.as_str()),
-            // Discarding would free blocks of the image, to be allocated again during a
+            // Discarding would free blocks of the image. They would be allocated again during a
             // measurement.
             Base::Device(Kind::Btrfs) => Some("nodiscard"),
             kind => kind.is_read_only().then_some("ro"),
@@ -216,7 +218,7 @@ impl Image {
         Ok(())
     }
 
-    /// Returns a record of how it was mounted.
+    /// Returns a record of how the target is mounted.
     fn record(&self) -> TargetRecord {
         let kind = self.base.kind.name();
         let daemon = match &self.upper {
@@ -328,7 +330,8 @@ impl Target for Image {
     }
 }
 
-/// The paths of a target's parts. Only one target exists at a time.
+/// The paths that a target uses in the work directory. They are the same for all targets, because
+/// only one exists at a time.
 struct Places {
     work_directory: PathBuf,
     lower: PathBuf,
@@ -351,7 +354,7 @@ impl Places {
         Ok(places)
     }
 
-    /// Returns a directory of the overlay on the lower file system.
+    /// Returns the path of one of the overlay's directories, which are on the lower file system.
     fn overlay(&self, name: &str) -> PathBuf {
         self.lower.join(name)
     }

@@ -1,8 +1,8 @@
-//! The files that loop devices are attached to.
+//! Image files, to which loop devices are attached.
 //!
 //! All blocks of a writable image are allocated and written before the measurement. A sparse image
-//! would make the lower file system allocate blocks during the measurement. Blocks of an aged image
-//! would also lie elsewhere on the disk than its file system assumes.
+//! would make the lower file system allocate blocks during the measurement. In a sparse aged image,
+//! blocks that are adjacent for its file system could also lie far apart on the disk.
 
 use std::fs::{self, File, OpenOptions};
 use std::ops::Range;
@@ -26,7 +26,7 @@ pub(super) struct Made {
     pub how: String,
     /// Hash of the workload that aged it, in hexadecimal; `None` if unknown.
     pub workload: Option<String>,
-    /// The allocation policy of the file system that was aged on it; `None` if unknown.
+    /// The allocation policy under which it was aged, followed by details; `None` if unknown.
     pub policy: Option<String>,
 }
 
@@ -99,7 +99,7 @@ impl ImageFile {
             },
             None => Made { how: copy(recorded, path)?, ..Made::default() },
         };
-        // Unpacking and copying may have replaced the file that was made here.
+        // Unpacking and copying may have replaced the file that was created above.
         let file = OpenOptions::new().read(true).write(true).open(path);
         image.file = file.map_err(Error::file(path))?;
         image.fill_gaps()?;
@@ -134,7 +134,8 @@ impl ImageFile {
         Ok(())
     }
 
-    /// Returns holes and extents that were allocated but never written.
+    /// Returns the ranges without written data: holes, and extents that are allocated but
+    /// unwritten.
     fn unwritten(&self, size: u64) -> std::io::Result<Vec<Range<u64>>> {
         let (mut gaps, mut end) = (Vec::new(), 0);
         for extent in Fiemap::with_flags(&self.file, FiemapFlags::SYNC) {
@@ -162,7 +163,7 @@ impl ImageFile {
         Ok(holes)
     }
 
-    /// Returns a position; `None` after the last one.
+    /// Seeks to the next hole or data; returns `None` if there is none.
     fn seek(&self, to: SeekFrom) -> Result<Option<u64>> {
         match rustix::fs::seek(&self.file, to) {
             Ok(position) => Ok(Some(position)),

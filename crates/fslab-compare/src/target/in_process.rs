@@ -1,4 +1,5 @@
-//! A file system within this process, without a kernel or a mount. It has only its own cache.
+//! A target that is a file system within this process, without a mount. The kernel's page cache is
+//! not involved.
 
 use fslab_vfs::FileSystem;
 

@@ -18,15 +18,15 @@ pub struct Leftover {
     pub directory: PathBuf,
     /// Mount points below it, the innermost first.
     pub mounts: Vec<PathBuf>,
-    /// Whether it was removed. If not, nothing proved that its owner is dead.
+    /// Whether it was removed. If not, it is unknown whether its owner has exited.
     pub removed: bool,
 }
 
-/// Finds work directories of dead comparisons among the mounts and in `work_parent`. Removes those
-/// whose lock proves that the owner is dead.
+/// Finds work directories of killed comparisons among the mounts and in `work_parent`. Removes
+/// those whose lock is free, which proves that the owner has exited.
 ///
 /// # Errors
-/// If mounts can't be listed, or a proven leftover can't be removed.
+/// If mounts can't be listed, or a leftover whose owner has exited can't be removed.
 pub fn remove_leftovers(work_parent: &Path) -> Result<Vec<Leftover>> {
     let proc_mounts = Path::new("/proc/self/mountinfo");
     let mounted: Vec<PathBuf> =
@@ -59,7 +59,7 @@ fn work_directory_of(mount: &Path) -> Option<PathBuf> {
 fn examine(directory: PathBuf, mounted: &[PathBuf]) -> Result<Option<Leftover>> {
     let mounts: Vec<PathBuf> =
         mounted.iter().rev().filter(|target| target.starts_with(&directory)).cloned().collect();
-    // Without a lock file, nothing proves that the owner is dead.
+    // Without a lock file, it is unknown whether the owner has exited.
     let path = directory.join(LOCK);
     let Ok(lock) = File::open(&path) else {
         return Ok((!mounts.is_empty()).then_some(Leftover { directory, mounts, removed: false }));
@@ -69,7 +69,7 @@ fn examine(directory: PathBuf, mounted: &[PathBuf]) -> Result<Option<Leftover>> 
         Err(fs::TryLockError::WouldBlock) => return Ok(None),
         Err(fs::TryLockError::Error(error)) => return Err(Error::file(&directory)(error)),
     }
-    // A comparison that has just ended removes its directory itself, including the lock.
+    // If the lock file is gone, the comparison has just ended and removes its directory itself.
     if !is_at(&lock, &path) {
         return Ok(None);
     }

@@ -16,12 +16,12 @@ pub(crate) trait Target: Sync {
         Ok(None)
     }
 
-    /// Returns the block device under the target, if its counters count only this target.
+    /// Returns the block device under the target, if only this target uses it.
     fn device(&self) -> Option<DeviceNumber> {
         None
     }
 
-    /// Returns the process of a file system in user space.
+    /// Returns the process ID of the daemon that serves a file system in user space.
     fn daemon(&self) -> Option<u32> {
         None
     }
@@ -38,8 +38,9 @@ pub(crate) trait Target: Sync {
         Ok(None)
     }
 
-    /// Returns the number of requests that the kernel has sent since the mount. Returns `None` if
-    /// it is not a file system in user space or requests can't be counted.
+    /// Returns the number of requests that the kernel has sent to the daemon since the mount.
+    /// Returns `None` if the target is not a file system in user space, or if requests can't be
+    /// counted.
     fn fuse_requests(&self) -> Result<Option<u64>> {
         Ok(None)
     }
@@ -48,7 +49,7 @@ pub(crate) trait Target: Sync {
     fn tear_down(self: Box<Self>) -> Result<Vec<String>>;
 }
 
-/// Observations between an unmount and the next mount.
+/// The evidence that a target was made cold.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Remounted {
     /// Whether pages were dropped instead of unmounting.

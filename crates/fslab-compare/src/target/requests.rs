@@ -1,5 +1,5 @@
-//! Counts the requests that the kernel sends to a file system in user space, with a tracepoint of
-//! the kernel, separately for each connection.
+//! Counts the requests that the kernel sends to a file system in user space. A tracepoint of the
+//! kernel counts them separately for each FUSE connection.
 
 use std::fs;
 use std::os::linux::fs::MetadataExt;
@@ -10,16 +10,17 @@ use fslab_sys::tracepoint::{Counter, Tracepoint};
 
 const TRACEPOINT: &str = "fuse/fuse_request_send";
 
-/// The usual mount point of tracefs; it need not be mounted.
+/// The usual mount point of tracefs, which may not be mounted.
 pub(super) const TRACEFS: &str = "/sys/kernel/tracing";
 
-/// Begins to count the requests to the mount on a mount point. Returns `None` if they can't be
-/// counted: without the privilege, without the tracepoint, or if it is not a FUSE mount. If tracefs
-/// is not mounted, it is mounted briefly in `work_directory`.
+/// Starts to count the requests to the file system on a mount point. Returns `None` if they can't
+/// be counted: the privilege or the tracepoint is missing, or it is not a FUSE mount. If tracefs is
+/// not mounted, it is mounted briefly in `work_directory`.
 pub(super) fn counter(mountpoint: &Path, work_directory: &Path) -> Option<Counter> {
     let tracepoint = tracepoint(work_directory)?;
     let device = fs::metadata(mountpoint).ok()?.st_dev();
-    // The kernel's form of a device number: 12 bits and 20 bits.
+    // The kernel's encoding of a device number: 12 bits for the major number, 20 bits for the
+    // minor.
     let connection = (rustix::fs::major(device) << 20) | rustix::fs::minor(device);
     let counter = Counter::new(tracepoint, &format!("connection == {connection}"));
     counter.inspect_err(|error| tracing::debug!("can't count requests: {error}")).ok()

@@ -15,14 +15,14 @@ use crate::plan::{Base, ImagePlan};
 
 /// Storage with a file system.
 pub(super) enum Storage {
-    /// An image file attached to a loop device. Fields are dropped in this order.
+    /// An image file attached to a loop device, which is dropped before the file.
     Image {
         /// The loop device.
         device: LoopDevice,
-        /// The file.
+        /// The image file.
         image: ImageFile,
     },
-    /// A block device of its own.
+    /// A block device that contains the file system directly.
     Device(BlockDevice),
 }
 
@@ -65,8 +65,8 @@ impl Storage {
         Ok(Some((Self::Image { device, image }, Made::by(how))))
     }
 
-    /// Drops cached pages of the device and the image while it is not mounted. Returns the number
-    /// of the device's pages that remain cached.
+    /// Drops cached pages of the device and the image. The file system must not be mounted. Returns
+    /// the number of the device's pages that remain cached.
     pub fn drop_caches(&self) -> Result<Option<u64>> {
         match self {
             Self::Image { device, image } => drop_caches(device, image),

@@ -2,8 +2,8 @@
 //! end.
 //!
 //! Its `lock` file is locked while the comparison runs. If another process can acquire the lock,
-//! the owner is dead. The file gets its name only after it is locked, so that a starting comparison
-//! never looks dead.
+//! the owner has exited. The file gets its name only after it is locked. A comparison that is
+//! starting is therefore never mistaken for a dead one.
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -15,7 +15,7 @@ use crate::error::{Error, Result};
 /// Prefix of the names of all work directories.
 pub(crate) const PREFIX: &str = "fslab-compare-";
 
-/// The file in it that its owner keeps locked.
+/// The file in a work directory that its owner keeps locked.
 pub(crate) const LOCK: &str = "lock";
 
 /// The name of that file until it is locked.

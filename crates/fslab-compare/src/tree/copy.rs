@@ -11,13 +11,13 @@ use crate::error::{Error, Result};
 /// The amount of copied data.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Copied {
-    /// Regular files.
+    /// Number of regular files.
     pub files: u64,
-    /// Their bytes.
+    /// Size of all regular files together, in bytes.
     pub bytes: u64,
 }
 
-/// Copies everything below `from` into the directory `to`, which exists.
+/// Copies everything below `from` into the directory `to`, which must exist.
 ///
 /// # Errors
 /// Errors of reading and writing. A file that is not a regular file, symbolic link or directory is
@@ -68,8 +68,8 @@ pub(crate) fn files_below(directory: &Path) -> Result<Vec<(PathBuf, Metadata)>> 
     Ok(found)
 }
 
-/// Copies contents, mode and modification time. It uses a buffer, not `copy_file_range`: a target
-/// on the same file system as its source would share blocks instead of writing.
+/// Copies contents, mode and modification time. It uses a buffer: with `copy_file_range`, a target
+/// on the same file system as its source could share blocks instead of writing them.
 fn copy_file(source: &Path, target: &Path, metadata: &Metadata) -> Result<u64> {
     let mut from = fs::File::open(source).map_err(Error::file(source))?;
     let mut to = fs::File::create_new(target).map_err(Error::file(target))?;

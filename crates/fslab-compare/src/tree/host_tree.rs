@@ -62,8 +62,8 @@ impl Tree for HostTree {
         self.open_file(path, NEW)
     }
 
-    // Avoids the allocation of `create` for the file's name. It would be noticeable next to two
-    // system calls.
+    // Unlike `create`, this does not allocate memory for the file's name, which would take
+    // noticeable time next to two system calls.
     fn create_empty(&self, path: &str) -> Result<()> {
         let file = self.descriptor(path, NEW)?;
         fslab_sys::descriptor::close(file).map_err(failed("close", path))

@@ -1,7 +1,7 @@
 //! A tree whose operations each take longer by a share of their duration. A self-test injects this
 //! delay and must detect it.
 //!
-//! The delay follows each operation, where a slower file system would spend it. It is a busy loop,
+//! The delay follows each operation, so that the operation seems to take longer. It is a busy loop,
 //! because a sleep of microseconds is not exact.
 
 use std::hint::spin_loop;
@@ -120,7 +120,6 @@ mod tests {
 
     use super::*;
 
-    /// The delay is the given share of the operation's duration.
     #[test]
     fn slowed_operation_takes_the_given_share_longer() {
         for (share, least, most) in [(0.0, 10, 14), (1.0, 20, 26)] {

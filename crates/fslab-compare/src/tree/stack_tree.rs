@@ -1,7 +1,7 @@
-//! A tree within a file system of this process, used by calls of its trait.
+//! A tree in a file system within this process, accessed by calls of the `FileSystem` trait.
 //!
-//! Directories are looked up once and their inodes are kept, like in the kernel's name cache. Files
-//! are looked up and forgotten at each use.
+//! Directories are looked up once, and their lookup references are kept, as in the kernel's dentry
+//! cache. Files are looked up and forgotten at each use.
 
 use std::cell::Cell;
 use std::collections::HashMap;
@@ -20,7 +20,7 @@ use super::host_tree::failed;
 use super::{Access, Status, Tree, TreeFile};
 use crate::error::Result;
 
-/// A file system of this process.
+/// A file system within this process, and the inodes of directories that were looked up.
 pub(crate) struct StackTree {
     file_system: Box<dyn FileSystem>,
     directories: Mutex<HashMap<String, Ino>>,
@@ -50,7 +50,7 @@ impl StackTree {
         let (parent, name) = split(path);
         let parent = self.directory(parent)?;
         let ino = self.file_system.lookup(&request(), parent, name_of(name)?)?.attr.ino;
-        // Another thread may have looked it up meanwhile; only one lookup is kept.
+        // Another thread may have looked it up meanwhile; only one lookup reference is kept.
         if self.directories.lock().insert(path.to_owned(), ino).is_some() {
             self.file_system.forget(ino, 1);
         }
@@ -210,7 +210,7 @@ struct StackFile<'a> {
     handle: Handle,
     path: String,
     open: bool,
-    /// Offset of the next append. The kernel keeps it for a file of a mount.
+    /// Offset of the next append. On a mount, the kernel would keep it.
     end: Cell<u64>,
 }
 

@@ -38,10 +38,10 @@ pub(super) fn find(program: &str) -> Option<PathBuf> {
     })
 }
 
-/// Fails if a program is missing.
+/// Checks that all of these programs are installed.
 ///
 /// # Errors
-/// Fails with [`Error::MissingProgram`] for the first missing program.
+/// Returns [`Error::MissingProgram`] for the first missing program.
 pub(super) fn require(workload: &'static str, programs: &[Needed]) -> Result<()> {
     match programs.iter().find(|(program, _)| find(program).is_none()) {
         None => Ok(()),
@@ -57,7 +57,7 @@ pub(super) fn words<const N: usize>(words: [&str; N]) -> Vec<String> {
 /// Converts a path into a word of a command line.
 ///
 /// # Errors
-/// Fails for a path that is not UTF-8, which the option syntax of the programs can't carry.
+/// If the path is not UTF-8, which options of the programs can't contain.
 pub(super) fn word(path: &Path) -> Result<String> {
     path.to_str().map(str::to_owned).ok_or_else(|| {
         Error::Failed(format!(
@@ -67,7 +67,7 @@ pub(super) fn word(path: &Path) -> Result<String> {
     })
 }
 
-/// Returns the transactions per second since a moment, and the mean time of one.
+/// Returns the transactions per second since `since`, and the mean time of a transaction.
 pub(super) fn rates(transactions: u64, since: Instant) -> [OwnMetric; 2] {
     let each = since.elapsed().as_secs_f64() / transactions.max(1) as f64;
     [

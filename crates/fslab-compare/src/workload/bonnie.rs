@@ -1,14 +1,15 @@
 //! `bonnie`: writes, rewrites and reads one file in characters and blocks, then visits random
-//! blocks with several processes. Sizes of the file double.
+//! blocks with several processes. All phases are repeated with doubled file sizes.
 //!
 //! Zadok et al. (2001) describe Bonnie differently from Bray's program. Where they differ, the
-//! workload has both versions:
+//! workload has phases for both versions:
 //!
-//! - The text rewrites 1024 bytes at a time, the program 16 KiB (`rewrite 1024`, `rewrite blocks`).
-//! - In the text the second part *writes* characters and blocks again; in the program it *reads*
+//! - The paper rewrites 1024 bytes at a time, the program 16 KiB (`rewrite 1024`, `rewrite
+//!   blocks`).
+//! - In the paper, the second part *writes* characters and blocks again; in the program it *reads*
 //!   them (`overwrite ...`; `get characters`, `read blocks`).
-//! - In the text each of 3 processes makes 4000 seeks; in the program all together do (`seek`,
-//!   `seek shared`).
+//! - In the paper, each of 3 processes makes 4000 seeks; in the program, the 3 processes together
+//!   make 4000 (`seek`, `seek shared`).
 //! - "One character at a time" is `putc` through a buffer of 4 KiB in the program (`put
 //!   characters`). `write characters` makes a system call for each character, in a smaller file.
 
@@ -48,7 +49,7 @@ const SEEK_BY: Parameter = Parameter::choice(
     &["processes", "threads"],
 );
 
-/// The entry in the registry.
+/// The declaration of this workload.
 pub(super) const SPEC: Spec = Spec {
     name: "bonnie",
     help: "write, rewrite, read and visit one file by characters, blocks and random seeks",
@@ -79,7 +80,8 @@ pub(super) const SPEC: Spec = Spec {
     ],
     construct: |parameters, seed| {
         let block = parameters.number(&BLOCK).next_multiple_of(1024);
-        // All sizes are multiples of the block size; the phases leave no part of a block out.
+        // All file sizes are multiples of the block size, because the phases handle only whole
+        // blocks.
         let smallest = parameters.number(&SMALLEST).max(block).next_multiple_of(block);
         Box::new(Bonnie {
             sizes: doubling(smallest, parameters.number(&LARGEST).max(smallest)).collect(),
@@ -112,9 +114,9 @@ struct Bonnie {
     processes: bool,
     content: Content,
     worker: Option<Vec<std::ffi::OsString>>,
-    /// The repeated contents with which the file is written.
+    /// The content with which the file is written, repeated up to its size.
     first: Vec<u8>,
-    /// The contents with which its blocks are overwritten.
+    /// The content with which the file's blocks are overwritten, repeated in the same way.
     second: Vec<u8>,
 }
 
@@ -160,7 +162,7 @@ impl Bonnie {
         session.measure(of("rewrite blocks"), |timed| self.rewrite(timed, size, self.block))
     }
 
-    /// The second part as in the program.
+    /// The second part as in the program: reads characters and blocks.
     fn read_back(&self, session: &mut Session<'_>, size: u64) -> Result<()> {
         let cold = |name| Phase::new(name).size(size).cache(CacheState::Cold);
         session.make_cold()?;
@@ -170,7 +172,7 @@ impl Bonnie {
         self.verify_rewritten(session, size)
     }
 
-    /// The second part as in the text.
+    /// The second part as in the paper: overwrites characters and blocks.
     fn overwrite(&self, session: &mut Session<'_>, size: u64) -> Result<()> {
         let of = |name| Phase::new(name).size(size);
         session.measure(of("overwrite characters"), |timed| self.put(timed, size, false))?;
@@ -178,7 +180,7 @@ impl Bonnie {
         session.measure(of("overwrite blocks"), |timed| self.overwrite_blocks(timed, size))
     }
 
-    /// The third part: `total` seeks, divided evenly among the seekers.
+    /// Returns the accesses of the third part: `total` seeks, divided evenly among the seekers.
     fn workers(&self, size: u64, seed: u64, total: u64) -> Vec<Accesses> {
         let all = Accesses {
             path: PATH.to_owned(),

@@ -13,7 +13,7 @@ use fslab_report::sample::CacheState;
 /// The parameter that contains the command.
 pub(crate) const COMMAND: Parameter = Parameter::command(
     "command",
-    "the command and its arguments; FSLAB_TARGET is the target's directory",
+    "the command and its arguments; the variable FSLAB_TARGET contains the target's directory",
     &["ls", "-lRF"],
 );
 
@@ -25,18 +25,18 @@ const SOURCE: Parameter = Parameter::text(
 
 const CACHE: Parameter = Parameter::choice(
     "cache",
-    "both: run it cold after a remount, then warm; cold: only the former; as is: once, without a \
+    "both: run it cold after a remount, then warm; cold: only cold; as is: once, without a \
     remount",
     &["both", "cold", "as is"],
 );
 
 const METRICS: Parameter = Parameter {
     name: "metrics",
-    help: "figures in the command's output, each with a JSON pointer or a regular expression",
+    help: "metrics to read from the command's output, each by a JSON pointer or regular expression",
     default: DefaultValue::Metrics,
 };
 
-/// The entry in the registry.
+/// The declaration of this workload.
 pub(crate) const SPEC: Spec = Spec {
     name: "command",
     help: "run a command in the root of each target, cold and warm",
@@ -52,7 +52,7 @@ pub(crate) const SPEC: Spec = Spec {
     },
 };
 
-/// Returns parameters that run the words of a command line.
+/// Returns the parameters for running a command line.
 pub(crate) fn parameters_for(words: Vec<String>) -> Parameters {
     let mut parameters = Parameters::default();
     parameters.set_command(&COMMAND, words);
@@ -85,7 +85,7 @@ impl Workload for Command {
         let cold = Phase::new("run cold").cache(CacheState::Cold);
         session.measure(cold, |timed| self.execute(timed, &root))?;
         if self.cache == "both" {
-            // Files written by the first run exist now, which is part of being warm.
+            // Files that the first run has written are not removed: they belong to the warm state.
             session.measure(Phase::new("run warm"), |timed| self.execute(timed, &root))?;
         }
         Ok(())

@@ -1,9 +1,10 @@
 //! `compile`: unpacks a source tree into the target, configures it, and builds it there with `cc`
-//! and `make`. Zadok et al. (2001) did this with am-utils. It makes many small lookups, reads and
-//! writes, and some large binaries. `cargo-build` does the same with a Rust package and cargo.
+//! and `make`. Zadok et al. (2001) did this with am-utils. A build makes many small lookups, reads
+//! and writes, and some large binaries. `cargo-build` does the same with a Rust package and cargo.
 //!
 //! The compiler, its headers and its temporary files are outside the target, as in the paper.
-//! Without a given source, a tree is made from the seed; its programs print a known number.
+//! Unless a source tree is given, one is generated from the seed. Each of its programs prints a
+//! known number, which is checked.
 
 mod source_tree;
 
@@ -25,25 +26,32 @@ use source_tree::{Language, SourceTree};
 const SOURCE: Parameter =
     Parameter::text("source", "directory with a C source tree; empty to generate one", "");
 
-const CONFIGURE: Parameter =
-    Parameter::text("configure", "shell command that configures it; empty for none", "./configure");
+const CONFIGURE: Parameter = Parameter::text(
+    "configure",
+    "shell command that configures the tree; empty for none",
+    "./configure",
+);
 
-const BUILD: Parameter =
-    Parameter::text("build", "shell command that builds it; JOBS is set", "make -j$JOBS");
+const BUILD: Parameter = Parameter::text(
+    "build",
+    "shell command that builds the tree; the variable JOBS contains `jobs`",
+    "make -j$JOBS",
+);
 
 const JOBS: Parameter = Parameter::count("jobs", "concurrent compilers", 2);
 
 const UNITS: Parameter = Parameter::count("units", "C files of a generated tree", 60);
 
-const PROBES: Parameter = Parameter::count("probes", "probes of its configure script", 60);
+const PROBES: Parameter =
+    Parameter::count("probes", "probes in the generated configure script", 60);
 
 const CACHE: Parameter = Parameter::choice(
     "cache",
-    "whether configuring and building begin after a remount",
+    "state of the cache before configuring and building; `cold` remounts first",
     &["cold", "warm"],
 );
 
-/// The entry in the registry.
+/// The declaration of this workload.
 pub(super) const SPEC: Spec = Spec {
     name: "compile",
     help: "unpack, configure and build C sources in the target",
@@ -75,13 +83,13 @@ const PACKAGE: Parameter =
 
 const CARGO: Parameter = Parameter::text(
     "build",
-    "shell command that builds it; JOBS is set",
+    "shell command that builds the tree; the variable JOBS contains `jobs`",
     "cargo build --offline --quiet --target-dir target -j$JOBS",
 );
 
 const MODULES: Parameter = Parameter::count("units", "modules of a generated package", 60);
 
-/// The entry in the registry for Rust.
+/// The declaration of the workload for Rust.
 pub(super) const CARGO_SPEC: Spec = Spec {
     name: "cargo-build",
     help: "unpack a Rust package and build it with cargo in the target",
@@ -105,7 +113,7 @@ pub(super) const CARGO_SPEC: Spec = Spec {
 
 struct Compile {
     name: &'static str,
-    /// The programs that a generated tree needs.
+    /// The programs that are needed to build a generated tree.
     needs: &'static [Needed],
     given: Option<PathBuf>,
     made: SourceTree,
@@ -184,7 +192,7 @@ impl Compile {
         })
     }
 
-    /// Runs the built programs, which are read back after a remount.
+    /// Runs the built programs after a remount, and checks the numbers that they print.
     fn check_programs(&self, session: &Session<'_>, tree: &Path) -> Result<()> {
         for (program, expected) in self.made.programs() {
             session.check()?;

@@ -1,4 +1,4 @@
-//! File contents, made from a seed or taken from given files, and their checksums.
+//! File contents, generated from a seed or taken from given files, and their checksums.
 
 use std::path::PathBuf;
 
@@ -13,19 +13,19 @@ use crate::tree::{Access, Tree, TreeFile};
 /// The size of requests, unless a parameter sets another.
 pub(super) const REQUEST_BYTES: usize = 256 << 10;
 
-/// The parameter of workloads that write contents.
+/// The parameter for the kind of contents that a workload writes.
 pub(super) const DATA: Parameter = Parameter::choice(
     "data",
-    "content of files: words (gzip shrinks them to a third), data like programs (to a half), \
-           incompressible data, the letter a, or zeros",
+    "content of files: text (gzip shrinks it to a third), binaries (like programs, to a half), \
+     incompressible data, the letter a, or zeros",
     &["text", "binaries", "compressed", "all-a", "zeros"],
 );
 
 /// The parameter for contents from given files.
 pub(super) const DATA_FROM: Parameter = Parameter::text(
     "data_from",
-    "take the contents from this file, or from the files in this directory, instead; contents of 8 \
-           MiB or more are repeated if more is needed",
+    "file or directory from which the contents are taken, instead of `data`; 8 MiB or more of \
+     contents are repeated if they are not enough",
     "",
 );
 
@@ -40,13 +40,13 @@ pub(super) struct Content {
 }
 
 impl Content {
-    /// Makes the source that [`DATA`] and [`DATA_FROM`] describe.
+    /// Makes the source that the parameters [`DATA`] and [`DATA_FROM`] select.
     pub fn new(parameters: &Parameters, seed: u64) -> Self {
         let given = parameters.text(&DATA_FROM).map(PathBuf::from);
         Self { kind: parameters.word(&DATA), given, seed }
     }
 
-    /// Describes the bytes for samples.
+    /// Returns a description of the contents, for samples.
     pub fn describe(&self) -> String {
         match &self.given {
             Some(path) => format!("from {}", path.display()),
@@ -54,8 +54,8 @@ impl Content {
         }
     }
 
-    /// Returns `length` bytes that depend only on the seed and `stream`. Given files are read from
-    /// their beginning for every stream.
+    /// Returns `length` bytes that depend only on the seed and `stream`. Bytes from given files are
+    /// the same for every stream.
     pub fn make(&self, stream: u64, length: usize) -> Result<Vec<u8>> {
         match &self.given {
             Some(path) => given::take(path, length),
@@ -80,7 +80,7 @@ pub(super) fn make(kind: &str, seed: u64, length: usize) -> Vec<u8> {
     }
 }
 
-/// Returns lines of made-up words. Short words with low numbers are more frequent, as in speech.
+/// Returns lines of made-up words. As in natural language, short words are more frequent.
 fn text(random: &mut Pcg64, length: usize) -> Vec<u8> {
     let words: Vec<Vec<u8>> = (0..VOCABULARY).map(|rank| word(random, rank)).collect();
     let mut bytes = Vec::with_capacity(length + 16);
@@ -104,8 +104,8 @@ fn word(random: &mut Pcg64, rank: usize) -> Vec<u8> {
 }
 
 /// Returns bytes like those of programs. Instructions have one to six bytes, and frequent ones are
-/// shorter. Some have a near address. Functions are aligned to 16 bytes. Some are followed by a
-/// table of strings, as linkers place them.
+/// shorter. Some instructions are followed by a small relative address. Functions are aligned to 16
+/// bytes. After some functions there is a table of strings, as linkers place them.
 fn binaries(random: &mut Pcg64, length: usize) -> Vec<u8> {
     const FUNCTION: usize = 512;
     const SECTION: usize = 64 << 10;
@@ -135,8 +135,8 @@ fn binaries(random: &mut Pcg64, length: usize) -> Vec<u8> {
     bytes
 }
 
-/// A block of contents from which many files take different pieces. Making contents for each file
-/// would cost more than writing them.
+/// Bytes from which many files take different pieces. To generate the contents of each file
+/// separately would take longer than writing them.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Pool {
     bytes: Vec<u8>,
@@ -145,7 +145,7 @@ pub(super) struct Pool {
 impl Pool {
     /// Makes a pool for pieces of at most `longest` bytes.
     pub fn new(content: &Content, longest: usize) -> Result<Self> {
-        // Given files may have only as many bytes as one piece needs.
+        // Given files may contain only enough bytes for one piece.
         let spare = if content.given.is_some() { 0 } else { 1 << 20 };
         Ok(Self { bytes: content.make(0, longest + spare)? })
     }
@@ -201,7 +201,7 @@ pub(super) fn verify(tree: &dyn Tree, path: &str, expected: u32) -> Result<()> {
     same(path, expected, found)
 }
 
-/// Compares checksums.
+/// Returns an error if the checksum of a file is not the expected one.
 pub(super) fn same(path: &str, expected: u32, found: u32) -> Result<()> {
     if found == expected {
         return Ok(());
@@ -209,7 +209,7 @@ pub(super) fn same(path: &str, expected: u32, found: u32) -> Result<()> {
     Err(Error::WrongContents { path: path.to_owned(), expected, found })
 }
 
-/// Compares counts.
+/// Returns an error if a count is not the expected one.
 pub(super) fn expect(what: impl Into<String>, expected: u64, found: u64) -> Result<()> {
     if found == expected {
         return Ok(());
@@ -217,7 +217,7 @@ pub(super) fn expect(what: impl Into<String>, expected: u64, found: u64) -> Resu
     Err(Error::WrongCount { what: what.into(), expected, found })
 }
 
-/// Fills `buffer` from an offset of a file, with as many reads as needed.
+/// Fills `buffer` from an offset of a file. A short read is continued by another one.
 pub(super) fn read_exactly(
     file: &dyn TreeFile,
     path: &str,
@@ -241,7 +241,7 @@ mod tests {
 
     use super::{Content, Pool, make};
 
-    /// Returns the factor by which `gzip -9` shrinks contents.
+    /// Returns the factor by which `gzip -9` compresses contents.
     fn gzipped(bytes: &[u8]) -> f64 {
         let mut file = tempfile::tempfile_in(".").unwrap();
         file.write_all(bytes).unwrap();
@@ -251,7 +251,6 @@ mod tests {
         bytes.len() as f64 / output.stdout.len() as f64
     }
 
-    /// Each kind compresses like the data that it represents. The same seed gives the same bytes.
     #[test]
     fn content_kinds_compress_like_the_data_they_represent() {
         let length = 1 << 20;

@@ -6,23 +6,24 @@ use crate::error::{Error, Result};
 use crate::runner::Timed;
 use crate::tree::Tree;
 
-/// The part of a [`Timed`] that threads may share.
+/// The parts of a [`Timed`] that threads may use at the same time.
 #[derive(Clone, Copy)]
 pub(super) struct Hand<'a> {
-    /// The target.
+    /// The tree of the target.
     pub tree: &'a dyn Tree,
     interrupt: &'a Interrupt,
 }
 
 impl Hand<'_> {
-    /// Returns an error if the run was asked to stop.
+    /// Returns an error if the run was interrupted.
     pub fn check(&self) -> Result<()> {
         if self.interrupt.is_raised() { Err(Error::Interrupted) } else { Ok(()) }
     }
 }
 
-/// Runs `work` on several threads at a time, each with its number, and returns their results. If
-/// any failed, returns the first error after all have ended.
+/// Runs `work` on several threads at the same time and returns the results. Each call receives the
+/// number of its thread. If any call fails, the first error is returned after all threads have
+/// ended.
 pub(super) fn in_threads<T: Send>(
     timed: &Timed<'_>,
     threads: u64,

@@ -1,8 +1,8 @@
-//! `file-append`: grows files by small appends to sizes of 0 bytes, 1 KiB and doubling. The file is
-//! kept open, or is opened for each append.
+//! `file-append`: makes files of 0 bytes, 1 KiB, 2 KiB, 4 KiB and so on by many small appends. The
+//! file is kept open, or is opened for each append.
 //!
 //! Zadok et al. (2001) appended 10, 100 and 1000 bytes of four kinds of data up to 32 MB, to
-//! measure their fast tails. A plan's `matrix` makes the same table.
+//! measure their fast tails. With a `matrix`, a plan can repeat all of these measurements.
 
 use super::content::{self, Content, expect};
 use super::{Parameter, Preparation, Spec, Workload, doubling};
@@ -33,7 +33,7 @@ const MODE: Parameter = Parameter::choice(
 
 const SMALLEST: u64 = 1 << 10;
 
-/// The entry in the registry.
+/// The declaration of this workload.
 pub(super) const SPEC: Spec = Spec {
     name: "file-append",
     help: "grow files by small appends, with the file kept open or reopened for each",
@@ -61,11 +61,11 @@ struct FileAppend {
     append: usize,
     ways: [Way; 2],
     content: Content,
-    /// The contents of the largest file; smaller files contain its beginning.
+    /// The contents of the largest file. Smaller files contain the first bytes of it.
     bytes: Vec<u8>,
 }
 
-/// One of the two ways to append.
+/// One of the two ways to append: to a file that is kept open, or that is reopened each time.
 struct Way {
     phase: &'static str,
     prefix: &'static str,
@@ -98,7 +98,7 @@ impl Workload for FileAppend {
 }
 
 impl FileAppend {
-    /// Returns the sizes of a way, beginning with 0; empty if the way is not used.
+    /// Returns the file sizes for a way to append, beginning with 0; empty if the way is not used.
     fn sizes(way: &Way) -> impl Iterator<Item = u64> + use<> {
         let nothing = (way.largest > 0).then_some(0);
         nothing.into_iter().chain(doubling(SMALLEST, way.largest))

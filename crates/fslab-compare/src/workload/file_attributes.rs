@@ -18,14 +18,14 @@ const FILE_SIZE: Parameter = Parameter::bytes("file_size", "size of each file", 
 
 const TREE: Parameter = Parameter::choice(
     "tree",
-    "build a tree, or list the one that the target got from its `source`",
+    "built: build a tree and list it; given: list the files that the target's `source` provides",
     &["built", "given"],
 );
 
-/// Directories in one group. The tree has two levels of directories.
+/// Number of directories in a group. The tree has two levels: groups, and directories in groups.
 const FAN_OUT: u64 = 25;
 
-/// The entry in the registry.
+/// The declaration of this workload.
 pub(super) const SPEC: Spec = Spec {
     name: "file-attributes",
     help: "build a tree of small files; list it recursively with attributes, cold and warm",
@@ -139,8 +139,8 @@ struct Found {
     bytes: u64,
 }
 
-/// Gets the status of every path below a directory. Files that existed before any workload are
-/// skipped: those of mkfs and those that filled the target.
+/// Calls `status` for every path below a directory, recursively. Files that are not part of a
+/// workload are skipped: those that mkfs made and those that filled the target.
 pub(super) fn walk(
     tree: &dyn Tree,
     path: &str,

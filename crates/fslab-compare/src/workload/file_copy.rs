@@ -1,8 +1,8 @@
-//! `file-copy`: copies files of 0 bytes, 1 KiB and doubling into the target and reads them back,
-//! cold and warm.
+//! `file-copy`: copies files of 0 bytes, 1 KiB, 2 KiB, 4 KiB and so on into the target, and reads
+//! them back, cold and warm.
 //!
-//! The sources are on the file system of the work directory, and in the page cache before the clock
-//! starts. Contents are compared with the sources by checksum, outside the timed regions.
+//! The source files are in the work directory, and in the page cache before the clock starts. The
+//! copies are compared with the sources by checksum, outside the timed regions.
 
 use std::fs;
 
@@ -31,10 +31,10 @@ const MOST_FILES: Parameter =
 
 const SMALLEST: u64 = 1 << 10;
 
-/// The entry in the registry.
+/// The declaration of this workload.
 pub(super) const SPEC: Spec = Spec {
     name: "file-copy",
-    help: "copy in files of 0 bytes, 1 KiB and doubling; read them back cold and warm",
+    help: "copy files of 0 bytes, 1 KiB, 2 KiB, ... into the target; read them back cold and warm",
     parameters: &[LARGEST, BYTES_PER_SIZE, MOST_FILES, content::DATA, content::DATA_FROM],
     phases: &["write", "read cold", "read warm"],
     construct: |parameters, seed| {
@@ -100,7 +100,8 @@ impl Workload for FileCopy {
         session.describe_data(self.content.describe());
         let mut buffer = vec![0; REQUEST_BYTES];
         for class in &self.classes {
-            // Reads the source, so that copying it does not wait for its device.
+            // This also reads the source into the page cache, so that the copy does not wait for
+            // its device.
             content::verify(self.sources()?, &class.source(), class.checksum)?;
             session.measure(class.phase("write"), |timed| self.copy(timed, class, &mut buffer))?;
             self.record_stored(session, class)?;
@@ -155,7 +156,7 @@ impl FileCopy {
         timed.flush()
     }
 
-    /// Compares every copy with its source, which also reads all copies into the cache.
+    /// Compares every copy with its source. This also reads all copies into the page cache.
     fn verify(&self, session: &Session<'_>) -> Result<()> {
         for class in &self.classes {
             for file in 0..class.files {

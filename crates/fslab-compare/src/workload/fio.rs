@@ -1,7 +1,7 @@
 //! `fio`: runs a job file of fio in each target and records fio's results as metrics.
 //!
-//! fio has its own clock. Its bandwidth and latencies exclude the start of fio and laying out its
-//! files; the phase's elapsed time includes both.
+//! fio measures with its own clock. Its bandwidth and latencies do not include the time to start
+//! fio and to create its files; the phase's elapsed time does.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -18,18 +18,18 @@ use fslab_report::sample::{Better, CacheState, OwnMetric};
 use fslab_sys::signals::Interrupt;
 
 const JOB: Parameter =
-    Parameter::text("job", "the job file; files that it uses are in the target", "");
+    Parameter::text("job", "the job file, whose paths must be relative to the target", "");
 
 const PROGRAM: Parameter =
     Parameter::text("program", "the fio program to run, version 3.0 or later", "fio");
 
 const CACHE: Parameter = Parameter::choice(
     "cache",
-    "as is: run the job directly; cold: lay out its files first, remount, and run the job cold",
+    "as is: run the job directly; cold: create its files first, remount, and run the job cold",
     &["as is", "cold"],
 );
 
-/// The entry in the registry.
+/// The declaration of this workload.
 pub(super) const SPEC: Spec = Spec {
     name: "fio",
     help: "run a job file of fio in each target, and record its bandwidth, IOPS and latencies",
@@ -65,7 +65,7 @@ const PATHS: [&str; 11] = [
     "aux-path",
 ];
 
-/// The recorded percentiles, as fio names them.
+/// The recorded percentiles: fio's name and that of the metric.
 const PERCENTILES: [(&str, &str); 4] =
     [("50.000000", "p50"), ("90.000000", "p90"), ("99.000000", "p99"), ("99.900000", "p99.9")];
 
@@ -115,7 +115,7 @@ impl Fio {
         match major.and_then(|number| number.parse::<u32>().ok()) {
             Some(3..) => Ok(()),
             _ => Err(Error::Failed(format!(
-                "{} is {text:?}; fio 3.0 or later is needed (its JSON has clat_ns)",
+                "{} is {text:?}; fio 3.0 or later is needed, whose JSON contains clat_ns",
                 self.program
             ))),
         }
@@ -137,7 +137,8 @@ impl Fio {
     ) -> Result<Vec<u8>> {
         let job = absolute(self.job.as_deref().unwrap_or(Path::new("")))?;
         let mut words = vec![self.program.clone(), "--output-format=json".to_owned()];
-        // Runs of one round do the same on each target. fio accepts 63 bits.
+        // All targets of a round have the same seed, so that fio does the same on each. A seed of
+        // fio has 63 bits.
         words.push(format!("--randseed={}", seed >> 1));
         words.extend(options.iter().map(|option| (*option).to_owned()));
         words.push(job);
@@ -160,7 +161,7 @@ impl Fio {
     }
 }
 
-/// Records the results of a job in one direction, if it did anything.
+/// Records the results of a job's reads or writes, if it made any.
 fn take(
     timed: &mut Timed<'_>,
     job: &Value,

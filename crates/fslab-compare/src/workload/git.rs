@@ -1,4 +1,5 @@
-//! `git`: clones a repository into the target, checks out other commits, runs `status` and `gc`.
+//! `git`: clones a repository into the target, checks out other commits, and runs `git status` and
+//! `git gc`.
 
 use std::fmt::Write as _;
 use std::fs::{self, File};
@@ -19,7 +20,7 @@ use fslab_sys::signals::Interrupt;
 
 const COMMITS: Parameter = Parameter::count("commits", "commits of a generated history", 40);
 
-/// The entry in the registry.
+/// The declaration of this workload.
 pub(super) const SPEC: Spec = Spec {
     name: "git",
     help: "clone a repository, then run checkout, status and gc in it (needs the program git)",
@@ -33,9 +34,9 @@ struct Git {
     files: u64,
     commits: u64,
     given: Option<PathBuf>,
-    /// The configuration file; no other settings of git apply.
+    /// The only configuration file that git reads.
     settings: PathBuf,
-    /// The repository, with the last commit of its history and one in the middle.
+    /// The repository to clone. `ends` are its last commit and one in the middle of its history.
     repository: PathBuf,
     ends: [String; 2],
 }
@@ -57,7 +58,7 @@ impl Workload for Git {
     }
 
     fn prepare(&mut self, preparation: &Preparation<'_>) -> Result<()> {
-        // If git is missing, the row of each target reports it.
+        // If git is missing, `run` reports it for each target.
         if find("git").is_none() {
             return Ok(());
         }
@@ -140,7 +141,8 @@ impl Git {
         run(&["fsck", "--full", "--strict", "--no-progress"])?;
         let [last, _] = &self.ends;
         let head = run(&["rev-parse", "HEAD"])?;
-        // Contents are compared, independent of the times and sizes in the index.
+        // Without an index, git compares the contents of the files instead of their times and
+        // sizes.
         run(&["rm", "--quiet", "-r", "--cached", "."])?;
         run(&["reset", "--quiet", "--mixed", "HEAD"])?;
         let changed = run(&["status", "--porcelain"])?;
@@ -150,7 +152,7 @@ impl Git {
         Err(Error::Failed(format!("the clone is at {head}, not {last}, or differs: {changed:?}")))
     }
 
-    /// Returns a git command that ignores the settings and the environment of the user.
+    /// Returns a git command that ignores the user's settings and environment variables.
     fn git<'a>(&self, words: &'a [String], directory: &Path) -> Program<'a> {
         let program = FOREIGN.into_iter().fold(Program::new(words, directory), Program::without);
         program
@@ -160,7 +162,8 @@ impl Git {
             .variable("GIT_CEILING_DIRECTORIES", directory.parent().unwrap_or(directory))
     }
 
-    /// Creates a history with `git fast-import`. The same seed gives the same history.
+    /// Creates a repository with a generated history, by `git fast-import`. The same seed gives the
+    /// same history.
     fn make(&self, place: &Path) -> Result<PathBuf> {
         let repository = place.join("made.git");
         let path = word(&repository)?;
@@ -190,7 +193,7 @@ impl Git {
                 }
                 let path = MadeTree::path(number);
                 let length = 200 + (number * 7919 + commit * 104_729) % 8000;
-                // Each character of the text is one byte, so any piece of it is valid text.
+                // The text is ASCII, so every piece of it is valid UTF-8.
                 let piece = pool.piece(number * 4096 + commit, length as usize);
                 let piece = String::from_utf8_lossy(piece);
                 // Writing to a string can't fail.
@@ -204,10 +207,10 @@ impl Git {
     }
 }
 
-/// Allows a repository of another user, also for the process that serves a clone.
+/// Allows git to use a repository of another user, also in the process that serves the clone.
 const SETTINGS: &str = "[safe]\n\tdirectory = *\n";
 
-/// Variables that select another repository or change the settings.
+/// Environment variables that select another repository or change the settings.
 const FOREIGN: [&str; 9] = [
     "GIT_DIR",
     "GIT_WORK_TREE",

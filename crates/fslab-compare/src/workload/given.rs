@@ -8,7 +8,8 @@ use crate::error::{Error, Result};
 use crate::tree::copy::files_below;
 
 /// Contents of at least this many bytes are repeated if more are needed. No compressor of a file
-/// system sees such a distant repetition (btrfs looks back 128 KiB, zstd at level 3 2 MiB).
+/// system finds such a distant repetition: Btrfs looks back 128 KiB, and zstd at level 3 looks back
+/// 2 MiB.
 const REPEATED_LEAST: usize = 8 << 20;
 
 /// Returns the first `length` bytes of a file, or of all regular files below a directory in the

@@ -1,9 +1,8 @@
 //! `hot-files`: reads a set of files completely, then overwrites them completely.
 //!
 //! Smith and Seltzer (1997) used the files of an aged file system that were changed in its last 30
-//! days. A `list` contains their paths. `fslab age` writes such lists; `all` means all files of a
-//! target filled from a source. Without a list, a set of as many files as `files` is generated from
-//! the seed.
+//! days. The parameter `list` is a file with their paths, as written by `fslab age`. `all` stands
+//! for all files of the target. Without a list, `files` files are generated from the seed.
 
 use std::fs;
 use std::path::PathBuf;
@@ -22,14 +21,14 @@ use fslab_stats::Stopwatch;
 
 const LIST: Parameter = Parameter::text(
     "list",
-    "file that lists the set, one path within the target per line; `all` for every file of the \
-           target; empty to generate a set",
+    "file that lists the set's files, one path in the target per line; `all` for every file of \
+     the target; empty to generate a set",
     "",
 );
 
 const OVERWRITE: Parameter = Parameter::choice(
     "overwrite",
-    "whether the set is overwritten after it was read; use `no` for read-only targets",
+    "whether to overwrite the set after reading it; use `no` for read-only targets",
     &["yes", "no"],
 );
 
@@ -41,7 +40,7 @@ const MEAN_SIZE: Parameter = Parameter::bytes(
     29 << 10,
 );
 
-/// The entry in the registry.
+/// The declaration of this workload.
 pub(super) const SPEC: Spec = Spec {
     name: "hot-files",
     help: "read a listed set of files, then overwrite it",
@@ -76,7 +75,7 @@ struct HotFiles {
 struct Hot {
     path: String,
     size: u64,
-    /// Checksum of the first contents, if they are known.
+    /// Checksum of the file's first content; `None` for a listed file.
     checksum: Option<u32>,
 }
 
@@ -136,7 +135,7 @@ impl HotFiles {
         paths.into_iter().map(hot).collect()
     }
 
-    /// Makes files with realistic sizes: many small, few large.
+    /// Makes files of realistic sizes: many are small, and few are large.
     fn make(&self, session: &Session<'_>) -> Result<Vec<Hot>> {
         let tree = session.tree()?;
         let mut random = Pcg64::seed_from_u64(self.seed);
@@ -158,7 +157,8 @@ impl HotFiles {
         Ok(set)
     }
 
-    /// Writes the contents of a file in a generation, and returns their checksum.
+    /// Writes the contents of a file and returns their checksum. `generation` is 0 for the first
+    /// contents and 1 for those that overwrite them.
     fn write(&self, file: &dyn TreeFile, number: u64, size: u64, generation: u64) -> Result<u32> {
         let mut checksum = 0;
         for (offset, piece) in self.pieces(number, size, generation) {
@@ -221,8 +221,8 @@ fn verify(session: &Session<'_>, path: &str, expected: u32) -> Result<()> {
     content::verify(session.tree()?, path, expected)
 }
 
-/// Draws a log-uniform size over a factor of 1024, with mean `mean`. The mean of such numbers is
-/// their largest times (1 - 1/1024) / ln 1024.
+/// Draws a size from a log-uniform distribution with mean `mean`, whose largest size is 1024 times
+/// the smallest. Its mean is the largest size times (1 - 1/1024) / ln 1024.
 fn skewed(random: &mut Pcg64, mean: u64) -> u64 {
     let largest = mean as f64 * 1024_f64.ln() / (1.0 - 1.0 / 1024.0);
     (largest * 1024_f64.powf(-random.random::<f64>())) as u64

@@ -1,8 +1,9 @@
 //! `lookup`: looks up many files for the first time after a mount, and then again. This measures
 //! the cost of reading an inode. Finally each file is opened and closed.
 //!
-//! A layer with attributes of its own must read them here. Examples are the metadata file of DMFS
-//! (Studenmund 2000) and the index file of the fast-indexing layers (Zadok et al. 2001).
+//! In these lookups, a layer that stores its own attributes must read them. Examples are the
+//! metadata file of DMFS (Studenmund 2000) and the index file of the fast-indexing layers (Zadok et
+//! al. 2001).
 
 use rand::SeedableRng;
 use rand::seq::SliceRandom;
@@ -22,7 +23,7 @@ const PER_DIRECTORY: Parameter = Parameter::count("per_directory", "files in a d
 
 const ORDER: Parameter = Parameter::choice("order", "the order of lookups", &["random", "ordered"]);
 
-/// The entry in the registry.
+/// The declaration of this workload.
 pub(super) const SPEC: Spec = Spec {
     name: "lookup",
     help: "look up many files for the first time after a mount, and again, and open them",
@@ -65,7 +66,7 @@ impl Lookup {
         format!("lookup-{:06}", file / self.per_directory)
     }
 
-    /// Returns the size of a file; sizes differ, so that confused files are detected.
+    /// Returns the size of a file. Sizes differ, so that an exchange of files is detected.
     fn size(file: u64) -> u64 {
         file % 97
     }
@@ -91,7 +92,8 @@ impl Lookup {
         let (mut found, mut expected) = (0, 0);
         timed.each("lookup", stopwatch, numbers, |_, file| {
             let path = format!("{}/file-{file}", self.directory(*file));
-            // Weighted by the number, so that swapped sizes of two files are detected.
+            // Each size is multiplied by the file's number, so that exchanged sizes of two files
+            // are detected.
             found += tree.status(&path)?.size * (file + 1);
             expected += Self::size(*file) * (file + 1);
             Ok(())

@@ -1,5 +1,5 @@
-//! `metadata`: creates, stats, opens, renames and removes files with 1, 2, 4, ... threads, up to
-//! the requested number, to measure how a file system scales.
+//! `metadata`: creates, stats, opens, renames and removes files. It does so with 1, 2, 4, ...
+//! threads up to the requested number, to measure how a file system scales.
 //!
 //! The number of files is the same for every number of threads. All threads work in one directory,
 //! or each in its own.
@@ -28,10 +28,10 @@ const DIRECTORIES: Parameter = Parameter::choice(
     &["shared", "own"],
 );
 
-/// The entry in the registry.
+/// The declaration of this workload.
 pub(super) const SPEC: Spec = Spec {
     name: "metadata",
-    help: "create, stat, open, rename and unlink empty files with more and more threads",
+    help: "create, stat, open, rename and unlink empty files with a growing number of threads",
     parameters: &[FILES, THREADS, DIRECTORIES],
     phases: &["create", "stat", "open", "rename", "unlink"],
     construct: |parameters, _seed| {
@@ -52,7 +52,7 @@ struct Metadata {
     is_shared: bool,
 }
 
-/// An operation on each name. They run in the order of the list.
+/// The name of an operation and its function, which is called for each file.
 type Operation = (&'static str, fn(&dyn Tree, &str) -> Result<()>);
 
 const OPERATIONS: [Operation; 5] = [
@@ -89,8 +89,8 @@ impl Workload for Metadata {
             let place = format!("by-{threads}");
             self.make_directories(session.tree()?, &place, threads)?;
             for (name, act) in OPERATIONS {
-                // The names have been cached since their creation, so this measures the work, not
-                // the disk.
+                // The names have been in the cache since their creation, so these phases measure
+                // the file system's work, not the disk.
                 let cache = if ["stat", "open"].contains(&name) {
                     CacheState::Warm
                 } else {
@@ -154,7 +154,7 @@ impl Metadata {
         if ["stat", "open"].contains(&name) { Ok(()) } else { timed.flush() }
     }
 
-    /// Checks the number of listed names that contain a part.
+    /// Checks the number of listed names that contain `part`.
     fn check_names(
         &self,
         session: &Session<'_>,

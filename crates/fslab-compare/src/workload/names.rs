@@ -1,10 +1,10 @@
 //! `names`: creates, stats and deletes very many empty files, in the order of their names and in an
-//! order drawn from the seed. It records the time of every operation and its growth during the
-//! phase.
+//! order drawn from the seed. It records the time of every operation, so that reports show how this
+//! time grows with the number of files.
 //!
 //! Directories that keep names sorted or hashed treat the two orders differently. The difference is
 //! larger for deletion than for creation (Phillips 2001). The random order is a Fisher-Yates
-//! permutation, drawn again for each phase. The program in the post took the remainder of `rand()`,
+//! permutation, drawn again for each phase. Phillips's program used the remainder of `rand()`,
 //! which is not uniform.
 
 use std::fmt::Write;
@@ -25,14 +25,14 @@ const FILES: Parameter = Parameter::count("files", "total number of files", 10_0
 
 const DIRECTORIES: Parameter = Parameter::count(
     "directories",
-    "directories over which they are spread evenly; one is filled after the other",
+    "directories over which the files are spread evenly; one is filled after the other",
     1,
 );
 
 const ORDERS: Parameter =
     Parameter::choice("orders", "the orders of names", &["both", "ordered", "random"]);
 
-/// The entry in the registry.
+/// The declaration of this workload.
 pub(super) const SPEC: Spec = Spec {
     name: "names",
     help: "create empty files, stat them, delete them; in order of names and in random order",
@@ -56,7 +56,7 @@ struct Names {
 /// An order and the names of its phases.
 struct Order {
     prefix: &'static str,
-    /// The phases of creation, stat and deletion.
+    /// The names of the phases of creation, stat and deletion.
     phases: [&'static str; 3],
     shuffled: bool,
 }
@@ -128,8 +128,8 @@ impl Names {
         Ok(())
     }
 
-    /// Performs an operation on every file. Names are made when they are needed: millions of them
-    /// would take more memory than their directories.
+    /// Performs an operation on every file. Names are made when they are needed: a list of millions
+    /// of names would need more memory than their directories.
     fn for_each(
         &self,
         timed: &mut Timed<'_>,
@@ -146,7 +146,7 @@ impl Names {
         Ok(())
     }
 
-    /// Gets the status of every file once, so that later operations find it cached.
+    /// Gets the status of every file once, so that it is cached for later operations.
     fn warm_up(&self, session: &Session<'_>, order: &Order) -> Result<()> {
         let mut paths = Paths::new(order, self.per_directory());
         for number in 0..self.files {
@@ -167,8 +167,8 @@ impl Names {
     }
 }
 
-/// Makes the paths of files, one at a time, in one buffer. The common beginning is written once,
-/// because this is timed with the operation.
+/// Makes the paths of files, one at a time, in one buffer. Making a path is timed with the
+/// operation, so the common beginning is written only once per directory.
 struct Paths {
     path: String,
     prefix: &'static str,

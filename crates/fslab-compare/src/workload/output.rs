@@ -1,5 +1,5 @@
-//! Figures in the output of a command. A plan sets the name of each figure and its position in the
-//! output.
+//! Reads figures from the output of a command. A plan sets the name of each figure and its position
+//! in the output.
 
 use regex::bytes::Regex;
 use serde_json::Value as Json;
@@ -20,19 +20,19 @@ pub(crate) struct OutputFigure {
 /// The position of a figure in the output.
 #[derive(Clone, Debug)]
 enum Place {
-    /// In JSON, at a pointer (RFC 6901).
+    /// A JSON pointer (RFC 6901).
     Json(String),
-    /// In the first group of the last match.
+    /// A regular expression; the figure is the first group of its last match.
     Regex(Regex),
 }
 
-/// The form of the value in a plan.
+/// Describes the value that a plan must set, for error messages.
 pub(crate) const FORM: &str = "a table of metrics, such as \
      { tps = { regex = \"tps = ([0-9.]+)\", unit = \"1/s\", better = \"more\" } } or \
      { reads = { json = \"/disk/reads\" } }";
 
 impl OutputFigure {
-    /// Parses the figures that a plan lists. The error describes what is wrong with the value.
+    /// Parses the figures that a plan lists. The error states why the value is invalid.
     pub fn parse(value: &Value) -> std::result::Result<Vec<Self>, String> {
         let table = value.as_table().ok_or_else(|| format!("must be {FORM}, found {value}"))?;
         table.iter().map(|(name, value)| Self::parse_one(name, value)).collect()
@@ -42,7 +42,7 @@ impl OutputFigure {
         let wrong = |reason: &str| format!("metric `{name}`: {reason}");
         let is_plain = |c: char| c.is_alphanumeric() || "-_%/".contains(c);
         if name.is_empty() || !name.chars().all(is_plain) {
-            return Err(wrong("a name can contain only letters, digits and -, _, %, /"));
+            return Err(wrong("a name may contain only letters, digits and -, _, %, /"));
         }
         let Some(table) = value.as_table() else {
             return Err(wrong(&format!("must be a table with `json` or `regex`, found {value}")));
@@ -105,7 +105,7 @@ fn expression(pattern: &str) -> std::result::Result<Regex, String> {
     Ok(expression)
 }
 
-/// Returns the JSON in an output. A program may have printed other lines before it.
+/// Returns the JSON value in an output. The program may have printed other lines before it.
 pub(super) fn json(output: &[u8]) -> std::result::Result<Json, String> {
     let start = output.iter().position(|byte| b"{[".contains(byte)).unwrap_or(0);
     let mut values = serde_json::Deserializer::from_slice(&output[start..]).into_iter();
@@ -184,7 +184,7 @@ mod tests {
             (r#"metrics = { x = { regex = "(a" } }"#, "unclosed group"),
             (r#"metrics = { x = { regex = "(a)", better = "most" } }"#, "must be less or more"),
             (r#"metrics = { x = { regex = "(a)", foo = "most" } }"#, "unknown key `foo`"),
-            (r#"metrics = { "a b" = { regex = "(a)" } }"#, "a name can contain only letters"),
+            (r#"metrics = { "a b" = { regex = "(a)" } }"#, "a name may contain only letters"),
         ] {
             let error = figures(text).unwrap_err();
             assert!(error.contains(reason), "{text}: {error}");

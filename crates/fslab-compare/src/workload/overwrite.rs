@@ -1,9 +1,9 @@
 //! `overwrite`: creates a file and overwrites it with writes of several sizes, as `dd bs=...
 //! conv=notrunc` does.
 //!
-//! Studenmund (2000) found that creating files became slower over time with and without his layer.
-//! He therefore timed the overwriting of an existing file. This workload times the first creation,
-//! a later one and the overwriting separately.
+//! Studenmund (2000) found that creating files became slower over time, with and without his layer.
+//! He therefore measured how long it takes to overwrite an existing file. This workload times the
+//! first creation, a later creation and the overwriting separately.
 
 use super::content::{self, Content};
 use super::{Parameter, Preparation, Spec, Workload};
@@ -16,7 +16,7 @@ const SIZE: Parameter = Parameter::bytes("size", "size of the file", 256 << 20);
 
 const WRITES: Parameter = Parameter::sizes(
     "writes",
-    "sizes of the writes, each with a file of its own",
+    "sizes of the writes; each size has its own file",
     &[8 << 10, 64 << 10, 1 << 20],
 );
 
@@ -26,7 +26,7 @@ const CREATIONS: Parameter = Parameter::count(
     1,
 );
 
-/// The entry in the registry.
+/// The declaration of this workload.
 pub(super) const SPEC: Spec = Spec {
     name: "overwrite",
     help: "create a file and overwrite it, with writes of several sizes, as dd does",
@@ -49,9 +49,9 @@ struct Overwrite {
     writes: Vec<u64>,
     creations: u64,
     content: Content,
-    /// The repeated contents with which the file is created.
+    /// The content with which the file is created, repeated up to its size.
     first: Vec<u8>,
-    /// The contents with which it is overwritten.
+    /// The content with which the file is overwritten, repeated in the same way.
     second: Vec<u8>,
 }
 

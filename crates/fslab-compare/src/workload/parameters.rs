@@ -1,4 +1,4 @@
-//! Parameters of workloads: declared once with their defaults, set by plans.
+//! Parameters of workloads. A workload declares them with their defaults; a plan may set them.
 
 use fslab_vfs::Size;
 use std::collections::BTreeMap;
@@ -17,14 +17,15 @@ pub struct Parameter {
     pub name: &'static str,
     /// One line that describes it.
     pub help: &'static str,
-    /// Its value if a plan does not set it; also determines the valid values.
+    /// Its value if a plan does not set it. This also determines its type and thus the valid
+    /// values.
     pub default: DefaultValue,
 }
 
 /// The default of a parameter, which determines its type.
 #[derive(Clone, Copy, Debug)]
 pub enum DefaultValue {
-    /// A number of things, at least 1.
+    /// A whole number, at least 1.
     Count(u64),
     /// A number of 0 or more, integer or not; 0 often means none.
     Decimal(f64),
@@ -32,7 +33,7 @@ pub enum DefaultValue {
     Percent(u64),
     /// A size in bytes: a number, or a string such as "32 MiB".
     Bytes(u64),
-    /// Several sizes.
+    /// A list of sizes.
     Sizes(&'static [u64]),
     /// One of several words; the first is the default.
     Choice(&'static [&'static str]),
@@ -42,12 +43,12 @@ pub enum DefaultValue {
     Command(&'static [&'static str]),
     /// Metrics in the output of a command; none by default.
     Metrics,
-    /// Workloads with labels and parameters of their own; none by default.
+    /// Workloads with their own labels and parameters; none by default.
     Workloads,
 }
 
 impl Parameter {
-    /// Declares a number of things, at least 1.
+    /// Declares a whole number, at least 1.
     pub const fn count(name: &'static str, help: &'static str, default: u64) -> Self {
         Self { name, help, default: DefaultValue::Count(default) }
     }
@@ -67,7 +68,7 @@ impl Parameter {
         Self { name, help, default: DefaultValue::Bytes(default) }
     }
 
-    /// Declares several sizes.
+    /// Declares a list of sizes.
     pub const fn sizes(name: &'static str, help: &'static str, default: &'static [u64]) -> Self {
         Self { name, help, default: DefaultValue::Sizes(default) }
     }
@@ -88,7 +89,7 @@ impl Parameter {
     }
 }
 
-/// Words that are part of this program.
+/// Words that are compiled into this program.
 type Words = &'static [&'static str];
 
 impl DefaultValue {
@@ -146,7 +147,7 @@ enum Set {
 /// A workload within another one.
 #[derive(Clone, Debug)]
 pub(crate) struct NamedWorkload {
-    /// Its name in samples: its `label`, or else the workload's own.
+    /// Its name in samples: its `label` if it has one, otherwise the name of the workload.
     pub label: String,
     /// The specification of the workload.
     pub spec: &'static Spec,
@@ -154,12 +155,12 @@ pub(crate) struct NamedWorkload {
     pub parameters: Parameters,
 }
 
-/// The form of the value in a plan.
+/// Describes the value that a plan must set, for error messages.
 const WORKLOADS_FORM: &str = "a list of workloads, such as \
      [{ name = \"stream\", size = \"64 MiB\" }, { name = \"random-io\" }]";
 
 impl NamedWorkload {
-    /// Parses the table of a workload. The error describes what is wrong with the value.
+    /// Parses the table of a workload. The error states why the value is invalid.
     fn parse(value: &Value) -> Result<Self, String> {
         let table = value.as_table().ok_or_else(|| format!("must be {WORKLOADS_FORM}"))?;
         let name = table.get("name").map(text).transpose()?;
@@ -182,7 +183,7 @@ impl NamedWorkload {
     }
 }
 
-/// The parameters that a plan sets; the others have their defaults.
+/// The parameters that a plan sets. The other parameters have their defaults.
 #[derive(Clone, Debug, Default)]
 pub struct Parameters {
     values: BTreeMap<&'static str, Set>,
@@ -215,19 +216,19 @@ impl Parameters {
         number
     }
 
-    /// Whether a plan sets it.
+    /// Whether the plan sets this parameter.
     pub(crate) fn is_set(&self, parameter: &Parameter) -> bool {
         self.values.contains_key(parameter.name)
     }
 
-    /// Returns the value of a number that may have decimals; 0 for a parameter of another type.
+    /// Returns the value of a decimal number; 0 for a parameter of another type.
     #[must_use]
     pub fn decimal(&self, parameter: &Parameter) -> f64 {
         let Set::Decimal(number) = self.value(parameter) else { return 0.0 };
         number
     }
 
-    /// Returns the value of several sizes; empty for a parameter of another type.
+    /// Returns the value of a list of sizes; empty for a parameter of another type.
     #[must_use]
     pub fn sizes(&self, parameter: &Parameter) -> Vec<u64> {
         let Set::Sizes(sizes) = self.value(parameter) else { return Vec::new() };
@@ -286,7 +287,7 @@ impl Parameters {
         self.values.insert(parameter.name, Set::Text(text));
     }
 
-    /// Sets a parameter from a plan. The error describes what is wrong with the value.
+    /// Sets a parameter from a plan. The error states why the value is invalid.
     pub(crate) fn set(&mut self, parameter: &Parameter, value: &Value) -> Result<(), String> {
         let set = match parameter.default {
             DefaultValue::Count(_) => Set::Number(count(value)?),

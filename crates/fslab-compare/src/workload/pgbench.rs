@@ -1,5 +1,5 @@
-//! `pgbench`: PostgreSQL with its data in the target. The workload starts and stops its own server,
-//! and the program `pgbench` runs the transactions.
+//! `pgbench`: runs transactions on a PostgreSQL database in the target. The workload starts and
+//! stops its own server. The program `pgbench` runs the transactions.
 
 mod server;
 
@@ -40,7 +40,7 @@ const ACCOUNT: Parameter = Parameter::text(
     "postgres",
 );
 
-/// The entry in the registry.
+/// The declaration of this workload.
 pub(super) const SPEC: Spec = Spec {
     name: "pgbench",
     help: "load and change a PostgreSQL database (needs PostgreSQL's server and pgbench)",
@@ -66,7 +66,7 @@ struct Pgbench {
     script: &'static str,
     buffers: u64,
     account: String,
-    /// A directory outside the target.
+    /// The workload's directory outside the target.
     place: PathBuf,
 }
 
@@ -99,7 +99,7 @@ impl Workload for Pgbench {
         session.make_cold()?;
         let server = postgres.start(&data, scratch.path(), session.interrupt())?;
         let seed = session.seed();
-        // The server has read some of its files before the measurement starts.
+        // A cold cache is not requested, because the starting server has already read some files.
         session.measure(Phase::new("transactions").cache(CacheState::NotAsked), |timed| {
             self.transact(timed, &server, seed)
         })?;
@@ -111,8 +111,8 @@ impl Workload for Pgbench {
     }
 }
 
-/// Creates a directory for the socket and the latency log, which the server's user may use. If the
-/// usual path is too long for a socket, the directory is in the temporary directory.
+/// Creates a directory for the socket and the latency log. The server's user owns it. If the usual
+/// path is too long for a socket, the directory is in the temporary directory.
 fn scratch(postgres: &Postgres, usual: &Path) -> Result<TempDir> {
     let elsewhere = std::env::temp_dir();
     let place = if server::fits(usual) { usual } else { elsewhere.as_path() };

@@ -1,8 +1,8 @@
 //! Runs programs as part of a workload, in a directory of the target.
 //!
-//! Each program has its own process group, which ends with it: processes that a shell left running
-//! would keep the target from being unmounted. If this process is killed, a guardian ends the
-//! groups.
+//! Each program has its own process group. When the program has exited, the group is killed:
+//! processes that a shell left running would prevent the unmount of the target. If this process is
+//! killed, a guardian process terminates the groups.
 
 mod guardian;
 
@@ -28,7 +28,7 @@ use crate::runner::Session;
 
 pub(crate) use guardian::start as start_guardian;
 
-/// The number of bytes at the end of a program's messages that an error includes.
+/// An error includes this many bytes from the end of a program's standard error.
 const TAIL: u64 = 600;
 
 /// The maximum output of a program, in bytes.
@@ -37,7 +37,7 @@ const OUTPUT_MOST: u64 = 64 << 20;
 /// Interval at which the interrupt is checked while a program runs.
 const LOOK: Timespec = Timespec { tv_sec: 0, tv_nsec: 100_000_000 };
 
-/// Returns the directory of a target in which programs can work.
+/// Returns the target's directory, in which programs can work. Fails if the target has none.
 pub(super) fn directory(session: &Session<'_>, what: &'static str) -> Result<PathBuf> {
     session.tree()?.path().map(Path::to_owned).ok_or(Error::NeedsDirectory { what })
 }
@@ -81,7 +81,7 @@ impl<'a> Program<'a> {
         self
     }
 
-    /// Runs the program to its end and returns its standard output.
+    /// Runs the program until it exits, and returns its standard output.
     pub fn output_of(self, interrupt: &Interrupt) -> Result<Vec<u8>> {
         let directory = std::env::temp_dir();
         let failed = || Error::file(&directory);
@@ -100,7 +100,7 @@ impl<'a> Program<'a> {
         Ok(bytes)
     }
 
-    /// Runs the program to its end. An error includes the end of the program's messages.
+    /// Runs the program until it exits. An error includes the end of the program's standard error.
     pub fn run(self, interrupt: &Interrupt) -> Result<()> {
         let mut started = self.start()?;
         let status = started.wait(interrupt)?;
@@ -119,7 +119,7 @@ impl<'a> Program<'a> {
     }
 }
 
-/// A started program with its process group, which is killed when dropped.
+/// A started program. Dropping it kills the program's process group.
 pub(super) struct Started {
     child: Child,
     line: String,
@@ -127,9 +127,9 @@ pub(super) struct Started {
 }
 
 impl Started {
-    /// Waits for the end of the program or for the interrupt. The kernel reports the end
-    /// immediately, so the time of a program is not rounded up. If no process descriptor is
-    /// available, this polls with growing pauses.
+    /// Waits until the program exits or the run is interrupted. A pidfd reports the exit
+    /// immediately, so the program's time is not rounded up. If no pidfd is available, this polls
+    /// with growing pauses.
     pub fn wait(&mut self, interrupt: &Interrupt) -> Result<ExitStatus> {
         let process = self.group().and_then(|pid| pidfd_open(pid, PidfdFlags::empty()).ok());
         let mut pause = Duration::from_micros(50);
@@ -155,7 +155,7 @@ impl Started {
         Ok(&self.messages)
     }
 
-    /// Returns the process number.
+    /// Returns the process ID.
     pub fn id(&self) -> u32 {
         self.child.id()
     }
@@ -166,7 +166,7 @@ impl Started {
         self.child.try_wait().map_err(failed)
     }
 
-    /// Returns the error for an exit status, with the end of the program's messages.
+    /// Returns the error for an exit status, with the end of the program's standard error.
     pub fn failure(&mut self, status: ExitStatus) -> Error {
         match tail(&mut self.messages) {
             Ok(message) => Error::Command { command: self.line.clone(), status, message },
@@ -174,11 +174,11 @@ impl Started {
         }
     }
 
-    /// Sends a signal that requests the end, and waits at most `patience`. The drop kills the
-    /// program in any case.
+    /// Sends a signal that asks the program to exit, and waits at most `patience` for the exit.
+    /// Then the process group is killed in any case.
     pub fn end(mut self, signal: Signal, patience: Duration) -> Result<ExitStatus> {
         let failed = |line: &str, errno: Errno| Error::Start {
-            program: format!("can't end {line}"),
+            program: format!("can't stop {line}"),
             source: errno.into(),
         };
         if let Some(leader) = self.group() {
@@ -191,7 +191,7 @@ impl Started {
             }
             sleep(Duration::from_millis(2));
         }
-        Err(Error::Failed(format!("{} does not end", self.line)))
+        Err(Error::Failed(format!("{} does not exit", self.line)))
     }
 
     fn group(&self) -> Option<Pid> {
@@ -201,12 +201,12 @@ impl Started {
 
 impl Drop for Started {
     fn drop(&mut self) {
-        // This includes processes that an ended program left running.
+        // The group includes processes that the program left running.
         if let Some(group) = self.group()
             && let Err(error) = kill_process_group(group, Signal::KILL)
             && error != Errno::SRCH
         {
-            tracing::warn!("can't end {}: {error}", self.line);
+            tracing::warn!("can't kill {}: {error}", self.line);
         }
         if let Err(error) = self.child.wait() {
             tracing::warn!("can't wait for {}: {error}", self.line);
@@ -237,7 +237,6 @@ fn tail(messages: &mut File) -> std::io::Result<String> {
 mod tests {
     use super::*;
 
-    /// One program exits by itself, the other does not exit.
     #[test]
     fn waiting_for_a_program_ends_on_exit_or_interrupt() {
         let run = |script: &str, interrupt: &Interrupt| {

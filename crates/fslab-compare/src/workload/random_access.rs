@@ -1,5 +1,5 @@
-//! Random reads and writes of the blocks of one file: choice of blocks, contents and verification.
-//! Bonnie's seekers and `random-io` share it.
+//! Random reads and writes of the blocks of one file, for `bonnie` and `random-io`. This module
+//! draws the blocks, makes their contents and verifies them.
 //!
 //! The contents written to a block depend only on its number. The final contents of the file
 //! therefore do not depend on the order of writers, and can be checked.
@@ -20,13 +20,13 @@ use fslab_stats::Directions;
 /// The accesses of one worker.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Accesses {
-    /// The file, within the target.
+    /// Path of the file within the target.
     pub path: String,
-    /// Size of a block.
+    /// Size of a block in bytes.
     pub block_bytes: u64,
     /// Number of blocks of the file.
     pub blocks: u64,
-    /// Number of visited blocks.
+    /// Number of visits. Each reads or writes one block.
     pub visits: u64,
     /// The share of visits that write, in percent.
     pub write_percent: u64,
@@ -35,7 +35,7 @@ pub(crate) struct Accesses {
     /// The exponent of a Zipf distribution, by which some blocks are visited more often than
     /// others. 0 means that all blocks are equally likely.
     pub zipf: f64,
-    /// Seed of the visited blocks.
+    /// Seed from which the visited blocks are drawn.
     pub seed: u64,
     /// Seed of the written contents, the same for all workers.
     pub content_seed: u64,
@@ -73,7 +73,7 @@ impl Accesses {
         Ok(directions)
     }
 
-    /// Returns the blocks that are written.
+    /// Returns the numbers of the blocks that these visits write.
     pub fn written(&self) -> HashSet<u64> {
         self.visits().filter(|visit| visit.writes).map(|visit| visit.block).collect()
     }
@@ -93,7 +93,7 @@ pub(super) struct Draws {
 }
 
 impl Draws {
-    /// Makes the sequence of a worker.
+    /// Makes the sequence for a worker's accesses.
     pub fn new(of: &Accesses) -> Self {
         let blocks = of.blocks.max(1);
         // Equally likely blocks are drawn as integers, which is faster.
@@ -115,11 +115,12 @@ impl Iterator for Draws {
     }
 }
 
-/// A prime. It has no factor in common with the number of blocks of any file below 10 TB, with
-/// blocks of 4 KiB.
+/// A prime above the number of 4 KiB blocks of any file below 10 TB. The prime and the number of
+/// blocks therefore have no common factor.
 const SCATTER: u64 = 2_654_435_761;
 
-/// Returns the block of a rank. The most visited blocks are not neighbours.
+/// Returns the block of a rank; the block of rank 0 is visited most. Blocks of adjacent ranks are
+/// not adjacent.
 fn place(rank: u64, blocks: u64) -> u64 {
     (u128::from(rank) * u128::from(SCATTER) % u128::from(blocks)) as u64
 }
@@ -138,8 +139,8 @@ pub(super) fn written_contents(seed: u64, block_bytes: u64) -> Pool {
     Pool::of(content::make("compressed", seed, block_bytes as usize + (1 << 20)))
 }
 
-/// Checks that each block has its earlier content, given by `original`, or the content that a
-/// worker wrote.
+/// Checks that each block written by a worker has the written content, and that every other block
+/// has its earlier content, which `original` returns.
 pub(super) fn verify(
     file: &dyn TreeFile,
     workers: &[Accesses],
@@ -196,8 +197,7 @@ mod tests {
         }
     }
 
-    /// Two workers write, and the result is verified. Blocks of a worker that is not listed are
-    /// detected.
+    /// Two workers write. The verification succeeds if both are listed, and fails if only one is.
     #[test]
     fn verification_detects_blocks_of_an_unlisted_worker() {
         let directory = tempfile::tempdir_in(".").unwrap();
@@ -220,7 +220,8 @@ mod tests {
         check(&workers).unwrap();
         assert!(matches!(check(&workers[..1]), Err(Error::WrongContents { .. })));
     }
-    /// Returns the statistic of Pearson's test of draws against the shares of a Zipf distribution.
+    /// Returns Pearson's chi-squared statistic: blocks are drawn with one exponent of the Zipf
+    /// distribution, and compared with the shares for another exponent.
     fn chi_squared(drawn_with: f64, expected_by: f64) -> f64 {
         const BLOCKS: u64 = 50;
         const DRAWS: usize = 200_000;
@@ -239,7 +240,8 @@ mod tests {
         (0..BLOCKS).map(of_rank).sum()
     }
 
-    /// With 49 degrees of freedom, one true distribution in a thousand exceeds 85.4.
+    /// With 49 degrees of freedom and the right distribution, the statistic exceeds 85.4 with a
+    /// probability of 1 in 1000.
     #[test]
     fn accessed_blocks_follow_the_requested_zipf_distribution() {
         for zipf in [0.0, 0.5, 1.0, 1.2] {

@@ -1,6 +1,6 @@
 //! `random-io`: reads and writes blocks of one large file at offsets drawn from the seed, through
-//! the page cache or with direct I/O. Several requests are in flight, as fast as the target
-//! completes them or at planned times.
+//! the page cache or with direct I/O. Several requests may be in flight. Each request begins when
+//! an earlier one completes, or at a planned time.
 
 mod engine;
 mod turns;
@@ -83,7 +83,7 @@ const ZIPF: Parameter = Parameter::decimal(
     0.0,
 );
 
-/// The entry in the registry.
+/// The declaration of this workload.
 pub(super) const SPEC: Spec = Spec {
     name: "random-io",
     help: "read and write blocks of one large file at random offsets, several at a time",
@@ -110,7 +110,7 @@ pub(super) const SPEC: Spec = Spec {
 
 const PATH: &str = "random-io";
 
-/// The number of blocks in a chunk. The file is written in chunks with equal contents.
+/// The number of blocks in a chunk. The file is written in chunks with the same contents.
 const CHUNK_BLOCKS: u64 = 64;
 
 /// The maximum number of requests in flight.
@@ -129,7 +129,7 @@ struct RandomIo {
     writers: f64,
     reads: u64,
     limit: Limit,
-    /// The number of limit parameters that are set.
+    /// The number of parameters that are set among `operations`, `bytes` and `seconds`.
     limits: usize,
     arrivals: Option<Arrivals>,
     zipf: f64,
@@ -222,7 +222,7 @@ impl RandomIo {
         }
     }
 
-    /// Writes the file, untimed, because `stream` measures that.
+    /// Writes the file. This is not timed, because the workload `stream` measures it.
     fn write(&self, session: &Session<'_>) -> Result<()> {
         let file = session.tree()?.create(PATH)?;
         let mut block = 0;
@@ -241,7 +241,7 @@ impl RandomIo {
         &self.chunk[start..start + self.block as usize]
     }
 
-    /// Returns one kind of workers that read and write, or separate readers and writers.
+    /// Returns the kinds of workers: one that reads and writes, or readers and writers separately.
     fn kinds(&self, seed: u64) -> Vec<Kind> {
         let kind = |write_percent: u64, depth: u64| Kind {
             accesses: Accesses {
@@ -266,8 +266,8 @@ impl RandomIo {
         kinds
     }
 
-    /// Returns the order of requests of one kind of workers, which make their share of all
-    /// requests.
+    /// Returns the sequence of requests of one kind of workers. Its share of all requests is its
+    /// share of the requests in flight.
     fn turns(&self, kind: &Kind) -> Turns {
         let part = kind.depth as f64 / self.depth as f64;
         let limit = match self.limit {
@@ -280,7 +280,7 @@ impl RandomIo {
 
     /// Makes the requests. Returns the blocks that were written.
     fn visit(&self, timed: &mut Timed<'_>, root: &Path, kinds: &[Kind]) -> Result<HashSet<u64>> {
-        // The cached part of the file is measured before the threads begin.
+        // This counts the cached pages of the file before the threads begin.
         timed.open_for_reading(PATH)?.close()?;
         let contents = written_contents(kinds[0].accesses.content_seed, self.block);
         let place =

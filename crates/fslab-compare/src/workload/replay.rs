@@ -26,13 +26,13 @@ const DIVERGING: Parameter = Parameter::choice(
     &["fail", "allow"],
 );
 
-/// Maximum memory of the trace, which is read before the clock starts.
+/// Maximum memory for the trace in bytes. The whole trace is read before the clock starts.
 const MEMORY_BYTES_MAX: usize = 1 << 30;
 
 /// Number of operations between checks for an interrupt.
 const STEPS: usize = 256;
 
-/// The entry in the registry.
+/// The declaration of this workload.
 pub(super) const SPEC: Spec = Spec {
     name: "replay",
     help: "repeat the operations of a recorded trace",

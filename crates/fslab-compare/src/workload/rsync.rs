@@ -16,7 +16,7 @@ use crate::tree::copy::files_below;
 use fslab_report::sample::CacheState;
 use fslab_sys::signals::Interrupt;
 
-/// The entry in the registry.
+/// The declaration of this workload.
 pub(super) const SPEC: Spec = Spec {
     name: "rsync",
     help: "copy a tree, copy it again unchanged, and update it (needs the program rsync)",
@@ -35,17 +35,17 @@ pub(super) const SPEC: Spec = Spec {
 struct Rsync {
     made: MadeTree,
     given: Option<PathBuf>,
-    /// The tree, and a copy of it with some files changed, removed and added.
+    /// The tree to copy. `after` is a copy of it in which some files are changed or renamed.
     before: PathBuf,
     after: PathBuf,
 }
 
-/// One file in this many is changed, and as many are removed and added.
+/// One file in this many is changed, and as many others are renamed.
 const CHANGED_EACH: usize = 20;
 
 impl Workload for Rsync {
     fn prepare(&mut self, preparation: &Preparation<'_>) -> Result<()> {
-        // If rsync is missing, the row of each target reports it.
+        // If rsync is missing, `run` reports it for each target.
         if find("rsync").is_none() {
             return Ok(());
         }
@@ -80,7 +80,7 @@ impl Workload for Rsync {
         session.make_cold()?;
         verify_tree(session, &self.after, &copied)?;
         let (expected, found) = (files_below(&self.after)?.len(), files_below(&copied)?.len());
-        expect("files and directories copied", expected as u64, found as u64)
+        expect("files copied", expected as u64, found as u64)
     }
 }
 
@@ -90,14 +90,14 @@ fn sync(timed: &mut Timed<'_>, source: &Path, copied: &Path) -> Result<()> {
     timed.flush()
 }
 
-/// Makes a directory equal to another.
+/// Makes the directory `copied` equal to `source`.
 fn copy(source: &Path, copied: &Path, interrupt: &Interrupt) -> Result<()> {
     let (source, copied) = (format!("{}/", word(source)?), format!("{}/", word(copied)?));
     let command = words(["rsync", "--archive", "--delete", &source, &copied]);
     Program::new(&command, Path::new("/")).run(interrupt)
 }
 
-/// Changes some files, removes others and adds as many.
+/// Changes some files and renames others, which rsync treats as removed and added.
 fn change(tree: &Path) -> Result<()> {
     let mut files = files_below(tree)?;
     files.retain(|(_, metadata)| metadata.is_file());

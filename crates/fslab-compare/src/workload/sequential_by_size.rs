@@ -1,6 +1,7 @@
-//! `sequential-by-size`: creates a data set of 32 MB as files of one size, from 16 KiB to 16 MiB,
-//! 25 in a directory. The files are read cold in the order of creation. They are removed before
-//! those of the next size, so that each size finds the same free space.
+//! `sequential-by-size`: creates a data set of 32 MiB as files of one size, and reads them cold in
+//! the order of creation. Each directory contains 25 files. This is repeated for each size from 16
+//! KiB to 16 MiB. The files of one size are removed before those of the next are created, so that
+//! each size finds the same free space.
 //!
 //! This is the sequential benchmark of Smith and Seltzer (1997), who plotted throughput over size.
 
@@ -13,20 +14,20 @@ use fslab_stats::Stopwatch;
 
 const TOTAL: Parameter = Parameter::bytes("total", "bytes of the data set of each size", 32 << 20);
 
-const SMALLEST: Parameter = Parameter::bytes("smallest", "smallest files", 16 << 10);
+const SMALLEST: Parameter = Parameter::bytes("smallest", "size of the smallest files", 16 << 10);
 
 const LARGEST: Parameter =
-    Parameter::bytes("largest", "largest files; sizes double up to it", 16 << 20);
+    Parameter::bytes("largest", "size of the largest files; sizes double up to it", 16 << 20);
 
 const MORE_SIZES: Parameter = Parameter::sizes(
     "more_sizes",
-    "more sizes, such as those at which a policy changes groups",
+    "more sizes, such as those at which an allocation policy changes the block group",
     &[],
 );
 
 const PER_DIRECTORY: Parameter = Parameter::count("per_directory", "files in a directory", 25);
 
-/// The entry in the registry.
+/// The declaration of this workload.
 pub(super) const SPEC: Spec = Spec {
     name: "sequential-by-size",
     help: "create and read a fixed amount of data as files of 16 KiB, doubling to 16 MiB",

@@ -1,6 +1,6 @@
 //! `small-files`: handles small files like a mail server, as filebench's varmail does. Each round
-//! deletes one file; creates one, appends and calls fsync; opens one, reads it, appends and calls
-//! fsync; opens one and reads it.
+//! has four operations. They delete a file; create it again and fsync it; read a file, append to it
+//! and fsync it; read a file.
 //!
 //! Each thread has its own files, so that the final contents of every file are known.
 
@@ -32,9 +32,9 @@ const ROUNDS: Parameter =
 const THREADS: Parameter = Parameter::count("threads", "concurrent threads", 4);
 
 const SYNC: Parameter =
-    Parameter::choice("sync", "whether written data is made durable each time", &["fsync", "none"]);
+    Parameter::choice("sync", "whether to call fsync after each write", &["fsync", "none"]);
 
-/// The entry in the registry.
+/// The declaration of this workload.
 pub(super) const SPEC: Spec = Spec {
     name: "small-files",
     help: "delete, create, append to and read small files with fsync, as a mail server does",
@@ -112,7 +112,8 @@ struct Mailbox<'a> {
     thread: u64,
     random: Pcg64,
     files: Vec<Held>,
-    /// Number of written pieces, so that every piece differs.
+    /// The number of the last written piece. It selects the piece's content, so that all pieces
+    /// differ.
     written: u64,
     bytes: u64,
 }

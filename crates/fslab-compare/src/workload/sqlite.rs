@@ -1,5 +1,5 @@
-//! `sqlite`: a database in one file, through the program `sqlite3`: many rows in one transaction,
-//! many transactions of one row each, and queries of a cold file.
+//! `sqlite`: loads, changes and queries a database in one file, with the program `sqlite3`. It
+//! inserts many rows in one transaction, makes many small transactions, and queries the cold file.
 
 use std::fs::File;
 use std::io::{Seek, Write};
@@ -35,7 +35,7 @@ const TRANSACTIONS: Parameter =
 
 const QUERIES: Parameter = Parameter::count("queries", "rows looked up one by one", 2000);
 
-/// The entry in the registry.
+/// The declaration of this workload.
 pub(super) const SPEC: Spec = Spec {
     name: "sqlite",
     help: "load, change and query a SQLite database (needs the program sqlite3)",
@@ -63,7 +63,7 @@ struct Sqlite {
 /// The name of the database in the target.
 const DATABASE: &str = "bank.sqlite";
 
-/// The row that a transaction changes, and the amount.
+/// The row that a transaction changes, and the amount that it adds to the balance.
 type Change = (u64, i64);
 
 impl Workload for Sqlite {

@@ -1,7 +1,8 @@
 //! `tool`: stores files with a program such as gzip or uuencode instead of a layer, to measure time
 //! and space. Compare it with `file-copy` on a target with the layer.
 //!
-//! The program reads a source from its standard input and writes to a file of the target.
+//! The program reads a source file from its standard input. Its standard output is a file in the
+//! target.
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -15,13 +16,13 @@ use fslab_stats::Stopwatch;
 
 const COMMAND: Parameter = Parameter::command(
     "command",
-    "the program, which reads the data and writes the stored form",
+    "the program, which reads the data and writes the content of the stored file",
     &["gzip", "-9", "-c"],
 );
 
 const CHECK: Parameter = Parameter::command(
     "check",
-    "a program that reverses it, to check the stored files after a remount",
+    "a program that decodes the stored files, to check them after a remount",
     &["gzip", "-dc"],
 );
 
@@ -33,7 +34,7 @@ const LARGEST: Parameter = Parameter::bytes(
 
 const SMALLEST: u64 = 1 << 10;
 
-/// The entry in the registry.
+/// The declaration of this workload.
 pub(super) const SPEC: Spec = Spec {
     name: "tool",
     help: "store files through a program such as gzip -9, to compare it with a layer that does the \

@@ -1,4 +1,4 @@
-//! Compares trees of files by checksums.
+//! Compares a copied tree of files with its source.
 
 use std::fs;
 use std::path::Path;
@@ -8,7 +8,7 @@ use crate::error::{Error, Result};
 use crate::runner::Session;
 use crate::tree::copy::files_below;
 
-/// Compares every file with its source, by checksum.
+/// Compares the checksum of every regular file below `source` with that of its copy.
 pub(super) fn verify_tree(session: &Session<'_>, source: &Path, copy: &Path) -> Result<()> {
     for (path, _) in files_below(source)?.iter().filter(|(_, metadata)| metadata.is_file()) {
         session.check()?;

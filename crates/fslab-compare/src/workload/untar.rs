@@ -23,13 +23,13 @@ const ARCHIVE: Parameter = Parameter::text(
 /// The exit status of tar if files differ from the archive.
 const DIFFERS: i32 = 1;
 
-/// The ends of lines about differences that are allowed here.
+/// The ends of tar's messages about differences that are allowed.
 const MAY_DIFFER: [&str; 2] = [": Uid differs", ": Gid differs"];
 
-/// The start of tar's message about absolute names.
+/// The start of tar's message about absolute names, which reports no difference.
 const REMARK: &str = "tar: Removing leading ";
 
-/// The entry in the registry.
+/// The declaration of this workload.
 pub(super) const SPEC: Spec = Spec {
     name: "untar",
     help: "unpack an archive, and compare the files with it, cold (needs the program tar)",
@@ -56,7 +56,7 @@ impl Workload for Untar {
             self.archive = given.canonicalize().map_err(Error::file(given))?;
             return Ok(());
         }
-        // If tar is missing, the row of each target reports it.
+        // If tar is missing, `run` reports it for each target.
         if find("tar").is_none() {
             return Ok(());
         }
@@ -122,7 +122,7 @@ fn compare(archive: &str, root: &Path, interrupt: &Interrupt) -> Result<()> {
 }
 
 impl Untar {
-    /// Checks that there are no files beyond those of the archive.
+    /// Checks the number of unpacked files, if the archive was generated.
     fn count(&self, root: &Path) -> Result<()> {
         if self.given.is_some() {
             return Ok(());

@@ -11,7 +11,8 @@ use fslab_sys::signals::Interrupt;
 
 use crate::support::{Silent, TestHost, directory_on_disk, has_program, run, samples};
 
-/// Small versions of each workload, with the program that it needs and its phases.
+/// For each workload: its name, the program that it needs, parameters of a small version, and its
+/// phases.
 const APPLICATIONS: &[(&str, &str, &str, &[&str])] = &[
     ("sqlite", "sqlite3", "rows = 500\ntransactions = 20", &["load", "transactions", "queries"]),
     ("git", "git", "files = 60\ncommits = 4", &["clone", "checkout", "status", "gc"]),
@@ -68,8 +69,8 @@ fn each_application_runs_its_phases_and_checks_what_it_wrote() {
     }
 }
 
-/// Runs the plan in a given directory, if this program was started for that. Otherwise it does
-/// nothing.
+/// Runs the plan in the directory that the variable [`CHILD`] contains. Without this variable it
+/// does nothing.
 #[test]
 fn comparing_process() {
     let Some(directory) = std::env::var_os(CHILD) else { return };
@@ -83,7 +84,7 @@ fn comparing_process() {
 
 const CHILD: &str = "FSLAB_TEST_COMPARING";
 
-/// Returns a command that starts this program again to run a plan.
+/// Returns a command that starts this test program again, to run a plan in another process.
 fn comparing(directory: &Path, plan: &str) -> Command {
     std::fs::write(directory.join("plan.toml"), plan).unwrap();
     let mut command = Command::new(std::env::current_exe().unwrap());
@@ -92,12 +93,11 @@ fn comparing(directory: &Path, plan: &str) -> Command {
     command
 }
 
-/// A note reports every missing application, and the run continues.
 #[test]
 fn missing_programs_are_noted_and_the_run_continues() {
     let (target, out) = (directory_on_disk(), directory_on_disk());
     let tables = APPLICATIONS.iter().map(|(name, ..)| format!("[[workload]]\nname = \"{name}\"\n"));
-    // PostgreSQL is found in its installation directory, even without PATH.
+    // pgbench is left out, because PostgreSQL is found in its installation directory without PATH.
     let tables: Vec<String> = tables.filter(|table| !table.contains("pgbench")).collect();
     let last = "[[workload]]\nname = \"stream\"\nsize = \"64 KiB\"\n";
     let plan = plan(target.path(), &(tables.concat() + last));
@@ -113,7 +113,8 @@ fn missing_programs_are_noted_and_the_run_continues() {
     assert_eq!(of_workload(&records, "stream").len(), 4);
 }
 
-/// Files belong to the user who unpacks them. Any other difference fails the run.
+/// A different owner is allowed, because files belong to the user who unpacks them. Any other
+/// difference fails the run.
 #[test]
 fn archive_of_another_owner_is_unpacked_and_compared() {
     if !has_program("applications as workloads", "tar") {
@@ -174,7 +175,7 @@ fn repository_of_another_user_is_cloned() {
     assert_eq!(of_workload(&records, "git").len(), 4);
 }
 
-/// A hook or an editor of git may start the comparison, with variables of its repository.
+/// A git hook may start the comparison. Its environment variables refer to its own repository.
 #[test]
 fn git_workload_leaves_the_repository_of_its_caller_alone() {
     if !has_program("applications as workloads", "git") {
@@ -198,8 +199,8 @@ fn git_workload_leaves_the_repository_of_its_caller_alone() {
     assert_eq!(of_workload(&records, "git").len(), 4);
 }
 
-/// Returns a plan whose command starts a process in the background, writes the numbers of both and
-/// waits.
+/// Returns a plan whose command starts a process in the background, writes the process IDs of both
+/// to a file, and waits.
 fn leaving(target: &Path) -> String {
     let place = target.display();
     let command = format!("cd {place}; sleep 1000 & echo $$ $! > new; mv new numbers; wait");
@@ -222,7 +223,7 @@ fn wait_for(what: &str, is_so: impl Fn() -> bool) {
     }
 }
 
-/// Whether a process has exited. Its parent may not have waited for it yet.
+/// Whether a process has exited. This includes zombies, for which the parent has not waited yet.
 fn is_gone(number: &str) -> bool {
     let status = std::fs::read_to_string(format!("/proc/{number}/stat")).unwrap_or_default();
     status.rsplit_once(')').is_none_or(|(_, rest)| rest.trim_start().starts_with('Z'))
@@ -256,7 +257,6 @@ fn killing_a_comparison_kills_its_command_and_all_children() {
     wait_for("the command has ended", || found.iter().all(|number| is_gone(number)));
 }
 
-/// A server that waits for clients ends when its comparison is killed.
 #[test]
 fn killing_a_comparison_ends_its_server() {
     if !has_program("the server of a killed comparison", "pg_ctlcluster") {
@@ -266,7 +266,7 @@ fn killing_a_comparison_ends_its_server() {
     let long = "[[workload]]\nname = \"pgbench\"\nscale = 1\ntransactions = 10_000_000\n";
     let mut child = comparing(out.path(), &plan(target.path(), long)).spawn().unwrap();
     let is_ready = |number: &mut String| {
-        // The file is in the directory that the comparison makes in the target.
+        // The PID file is in the directory that the comparison makes in the target.
         let found = pid_files(target.path());
         let text = found.first().map(std::fs::read_to_string).and_then(Result::ok);
         let text = text.unwrap_or_default();
@@ -291,7 +291,7 @@ fn pid_files(directory: &Path) -> Vec<std::path::PathBuf> {
     std::iter::once(direct).chain(below).filter(|path| path.exists()).collect()
 }
 
-/// The processor time of one part is not reported as interference with another.
+/// The processor time of one workload is not reported as interference with another one.
 #[test]
 fn parallel_parts_do_not_count_as_interference() {
     let (target, out) = (directory_on_disk(), directory_on_disk());
@@ -312,7 +312,6 @@ fn parallel_parts_do_not_count_as_interference() {
     }
 }
 
-/// An unknown user and invalid parameters each cause an error of one line.
 #[test]
 fn wrong_parameters_of_applications_are_refused() {
     let refused = |keys: &str| {
@@ -356,5 +355,5 @@ fn wrong_parameters_of_applications_are_refused() {
     let (outcome, _) =
         run(&plan, out.path(), &TestHost, Interrupt::default(), &mut Silent).unwrap();
     let failed: Vec<_> = outcome.notes.iter().filter(|n| n.kind == NoteKind::Failed).collect();
-    assert!(failed[0].text.contains("there is no user and group \"no such\""), "{failed:?}");
+    assert!(failed[0].text.contains("\"no such\" must be a user and a group"), "{failed:?}");
 }

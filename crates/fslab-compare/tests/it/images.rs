@@ -36,16 +36,16 @@ fn compare(directory: &Path, plan: &str) -> (fslab_compare::Outcome, Vec<Record>
     result
 }
 
-/// Upper limit of runs of a comparison that other processes may disturb.
+/// Maximum number of attempts of a comparison, because other processes may disturb it.
 const RUNS_MAX: usize = 3;
 
-/// Whether each sample that requested a state of the caches is proved to have had it.
+/// For each sample that requested this state of the caches: whether the state is proved.
 fn proven(samples: &[&Sample], asked: CacheState) -> impl Iterator<Item = bool> {
     samples.iter().filter(move |s| s.cache.asked == asked).map(|s| s.cache.proven)
 }
 
-/// Returns the cold phases that are proved cold on every file system. The first cold listing and
-/// the largest file must be read from the device.
+/// Returns the cold phases that must be proved cold on every file system, because they read from
+/// the device. These are the first cold listing and the cold read of the largest file.
 fn must_be_cold<'a>(samples: &[&'a Sample]) -> impl Iterator<Item = &'a Sample> + Clone {
     samples
         .iter()
@@ -53,7 +53,6 @@ fn must_be_cold<'a>(samples: &[&'a Sample]) -> impl Iterator<Item = &'a Sample> 
         .filter(|s| s.phase == "list cold" || s.size_bytes == Some(65536) && s.phase == "read cold")
 }
 
-/// On every file system with installed tools, counters prove cold and warm phases.
 #[test]
 fn cold_and_warm_are_proven_on_images() {
     if !can_mount("comparison on images") {
@@ -70,9 +69,9 @@ fn cold_and_warm_are_proven_on_images() {
         .filter(|(_, program)| has_program("a file system on an image", program))
         .map(|(kind, _)| target(kind, &format!("filesystem = \"{kind}\"\nmount = \"noatime\"")))
         .collect();
-    // Other processes can disturb a run. Ext4 reads its block bitmaps in the first seconds of a
+    // A run can be disturbed in two ways. ext4 reads its block bitmaps in the first seconds of a
     // mount, also during a warm phase. A process that unshares its mount namespace keeps the
-    // unmounted file system alive for the next mount, with its cached pages.
+    // unmounted file system and its cached pages alive until the next mount.
     let undisturbed = |outcome: &fslab_compare::Outcome, records: &[Record]| {
         let samples = samples(records);
         outcome.notes.is_empty()
@@ -102,8 +101,8 @@ fn cold_and_warm_are_proven_on_images() {
     assert!(first.loop_direct_io.is_some() && first.scheduler.is_some());
 }
 
-/// Layers and foreign commands are mounted, and remounted for cold phases. The processor time of
-/// their daemons is measured.
+/// Checks layers and a foreign mount command: they are remounted for cold phases, and the processor
+/// time of their daemons is measured.
 #[test]
 fn file_systems_in_user_space_are_mounted_over_images() {
     if !can_mount("bindfs over an image") || !has_program("bindfs over an image", "bindfs") {
@@ -124,7 +123,8 @@ fn file_systems_in_user_space_are_mounted_over_images() {
         let own: Vec<_> = samples(&records).into_iter().filter(|s| s.target == name).collect();
         assert!(own.iter().all(|s| s.daemon_cpu_ns.is_some()), "{name}: no daemon");
         assert!(own.iter().any(|s| s.daemon_cpu_ns > Some(0)), "{name}: an idle daemon");
-        // Counting needs a privilege and a tracepoint. With both, no request is missed.
+        // Requests can be counted only with a privilege and a tracepoint. If they can, the count
+        // must include all of them.
         let counted =
             own.iter().filter(|s| s.phase == "build").map(|s| (s.fuse_requests, s.operations));
         for (requests, operations) in counted {
@@ -136,7 +136,7 @@ fn file_systems_in_user_space_are_mounted_over_images() {
     }
 }
 
-/// umount(8) fails like this while another process uses the mount.
+/// The command fails once with status 32, as umount(8) does while another process uses the mount.
 #[test]
 fn an_unmount_command_that_fails_once_is_tried_again() {
     if !can_mount("unmounting again") || !has_program("unmounting again", "bindfs") {
@@ -160,8 +160,9 @@ fn an_unmount_command_that_fails_once_is_tried_again() {
     assert!(tried.exists(), "the command has failed once");
 }
 
-/// A failing command, a command that mounts nothing, wrong mkfs and mount options, and a missing
-/// tool are each reported in one line. The other targets are measured.
+/// The targets fail in several ways: a failing command, a command that fails after mounting, wrong
+/// options of mkfs and mount, and a missing program. Each is reported in one line, and the other
+/// target is measured.
 #[test]
 fn targets_that_fail_are_reported_and_leave_nothing() {
     if !can_mount("failing targets") || !has_program("failing targets", "bindfs") {

@@ -1,4 +1,5 @@
-//! Tests of whole comparisons without root: memory in process, and a directory.
+//! Tests of whole comparisons without root, on a file system in memory in this process and in a
+//! directory.
 
 use std::collections::HashSet;
 
@@ -10,7 +11,7 @@ use fslab_vfs::{FileSystem, Handle, Ino, MemFs, Request};
 
 use crate::support::{Silent, TestHost, directory_on_disk, run, samples};
 
-/// Small versions of workloads that need no other program.
+/// Small versions of workloads that run no other program.
 const WORKLOADS: &str = r#"
 [[workload]]
 name = "names"
@@ -49,8 +50,8 @@ fn every_cell_is_sampled_and_nothing_is_left_behind() {
     assert_eq!((outcome.end.reason, outcome.end.rounds), (EndReason::Finished, 2));
     assert!(outcome.notes.iter().all(|note| note.kind == NoteKind::Remark), "{:?}", outcome.notes);
     let samples = samples(&records);
-    // Phases: names 6, file-attributes 3, stream 4, file-copy 3 for each of 5 sizes.
-    // Both targets and the second copy of the baseline, in two rounds.
+    // `names` has 6 phases, `file-attributes` 3, `stream` 4, and `file-copy` 3 for each of 5 sizes.
+    // They run in two rounds, on both targets and the second copy of the baseline.
     assert_eq!(samples.len(), 2 * 3 * (6 + 3 + 4 + 3 * 5));
     assert!(samples.iter().all(|s| s.elapsed_ns > 0 && s.operations > 0), "{samples:?}");
     let cold = samples.iter().filter(|s| s.cache.asked == CacheState::Cold);
@@ -60,7 +61,6 @@ fn every_cell_is_sampled_and_nothing_is_left_behind() {
     assert_eq!(left, ["samples.jsonl"]);
 }
 
-/// A plan's margin is stored in the samples, from which its report is computed.
 #[test]
 fn the_margin_of_a_plan_is_in_its_samples() {
     let directory = directory_on_disk();
@@ -74,7 +74,8 @@ fn the_margin_of_a_plan_is_in_its_samples() {
     assert_ne!(other.verdict, Verdict::NotShown);
 }
 
-/// In a round every target gets the same seed. Rounds have different seeds, and both orders occur.
+/// All targets of a round have the same seed. Seeds differ between rounds, and both orders of the
+/// targets occur.
 #[test]
 fn rounds_are_complete_blocks_in_random_order() {
     let directory = directory_on_disk();
@@ -97,7 +98,7 @@ fn rounds_are_complete_blocks_in_random_order() {
     assert_eq!(seeds.len(), 12);
 }
 
-/// Memory that changes the first byte of every read.
+/// An in-memory file system that changes the first byte of every read.
 struct Damaged(MemFs);
 
 impl FileSystem for Damaged {
@@ -141,7 +142,8 @@ impl Host for DamagedHost {
     }
 }
 
-/// Wrong bytes fail the two workloads that check their written data, only on that target.
+/// Wrong bytes fail the two workloads that check their written data, and only on the damaged
+/// target.
 #[test]
 fn planted_wrong_data_is_found_and_costs_only_its_own_samples() {
     let directory = directory_on_disk();
@@ -168,7 +170,7 @@ fn planted_wrong_data_is_found_and_costs_only_its_own_samples() {
     assert!(of("bad", "stream") < of("good", "stream"));
 }
 
-/// Interrupts the run when the second round begins.
+/// Interrupts the run at the beginning of the second round.
 struct StopInRound2(Interrupt);
 
 impl Observer for StopInRound2 {
@@ -207,7 +209,6 @@ fn comparison_without_a_working_target_fails() {
     assert!(result.unwrap_err().to_string().contains("no such file system: nothing"));
 }
 
-/// Samples are never overwritten. An incomplete last line is skipped.
 #[test]
 fn samples_are_never_overwritten_and_a_partial_line_is_skipped() {
     let directory = directory_on_disk();

@@ -1,7 +1,8 @@
-//! Tests that nothing remains mounted or attached, however a run ends.
+//! Tests that nothing remains mounted or attached after a run that was interrupted, killed or
+//! panicked.
 //!
-//! A run that is killed is another process of this test program; an environment variable makes it
-//! run [`victim`].
+//! A run that is killed is another process of this test program. An environment variable makes the
+//! process run [`victim`].
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -17,7 +18,7 @@ use crate::support::{Silent, TestHost, can_mount, directory_on_disk, has_program
 
 const VARIABLE: &str = "FSLAB_TEST_VICTIM";
 
-/// A run long enough to be killed before its end.
+/// A plan that takes so long that its run can be killed before it ends.
 const PLAN: &str = r#"
 name = "victim"
 rounds = 1000
@@ -36,7 +37,8 @@ files = 3000
 pub fn assert_nothing_left(directory: &Path) {
     let directory = directory.canonicalize().unwrap();
     assert_eq!(mounts_below(&directory), Vec::<PathBuf>::new(), "left mounted");
-    // The kernel detaches a loop device when its last user ends, which may be a moment later.
+    // The kernel detaches a loop device when its last user has closed it, which may be a moment
+    // later.
     let end = Instant::now() + Duration::from_secs(5);
     while !loops_below(&directory).is_empty() && Instant::now() < end {
         std::thread::sleep(Duration::from_millis(10));
@@ -60,7 +62,7 @@ fn loops_below(directory: &Path) -> Vec<String> {
         .collect()
 }
 
-/// Does nothing unless this program was started to be killed.
+/// Runs the plan, if this program was started to be killed.
 #[test]
 fn victim() {
     let Some(directory) = std::env::var_os(VARIABLE) else { return };
@@ -69,7 +71,7 @@ fn victim() {
     outcome.unwrap();
 }
 
-/// A run to be killed. Dropping it kills it in any case.
+/// A running comparison that is to be killed. Dropping it kills it in any case.
 struct Victim(Child);
 
 impl Victim {
@@ -85,7 +87,7 @@ impl Victim {
         }
     }
 
-    /// Whether all threads are stopped or have ended.
+    /// Whether all threads are stopped or have exited.
     fn is_at_rest(&self) -> bool {
         let threads = fs::read_dir(format!("/proc/{}/task", self.0.id())).unwrap();
         threads.map(|thread| thread.unwrap().path().join("stat")).all(|stat| {
@@ -94,7 +96,7 @@ impl Victim {
         })
     }
 
-    /// Waits for the end and returns whether it was successful.
+    /// Waits until the process exits, and returns whether it was successful.
     fn wait(&mut self) -> bool {
         self.0.wait().unwrap().success()
     }
@@ -108,8 +110,8 @@ impl Drop for Victim {
     }
 }
 
-/// Starts a victim and waits until it has mounted everything and written samples. Then it is
-/// stopped, so that everything remains mounted until it is killed or continued.
+/// Starts a victim and waits until it has mounted everything and written samples. The victim is
+/// then stopped, so that everything remains mounted until it is killed or continued.
 fn start(directory: &Path) -> Victim {
     let child = Command::new(std::env::current_exe().unwrap())
         .args(["--exact", "leaks::victim"])
@@ -160,7 +162,7 @@ fn sigint_and_sigterm_leave_nothing_even_when_repeated() {
     }
 }
 
-/// The next run removes the mounts of a killed run, but not those of a running one.
+/// [`remove_leftovers`] removes the mounts of a killed run, but not those of a running one.
 #[test]
 fn leftovers_are_removed_only_if_their_run_has_died() {
     if !ready("killed run") {

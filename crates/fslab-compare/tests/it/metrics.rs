@@ -8,7 +8,7 @@ use fslab_sys::signals::Interrupt;
 
 use crate::support::{Silent, TestHost, directory_on_disk, has_program, run, samples};
 
-/// Runs one round of a workload in a directory.
+/// Runs one round of a workload in a directory. Returns the notes about failures, and the records.
 fn compare(workload: &str) -> (Vec<String>, Vec<Record>) {
     let (given, out) = (directory_on_disk(), directory_on_disk());
     let plan = format!(
@@ -72,7 +72,7 @@ fn fio_gives_bandwidth_and_latencies_by_job_and_direction() {
     let (failed, records) = compare(&format!("name = \"fio\"\njob = \"{job}\"\n"));
     assert_eq!(failed, [""; 0]);
     let sample = samples(&records)[0];
-    // The random job reads or writes each of its 256 blocks once; the other job reads 16.
+    // The random job reads or writes each of its 256 blocks once; the sequential job reads 16.
     assert_eq!((sample.operations, sample.bytes), (256 + 16, 2 << 20));
     let bandwidth = metric(sample, "sequential-read-bandwidth");
     assert_eq!((&*bandwidth.unit, bandwidth.better), ("bytes/s", Better::More));

@@ -1,5 +1,5 @@
-//! Tests of the noise floor: a hidden second copy of the baseline in every round, and its display
-//! in reports.
+//! Tests of the noise floor: a hidden second copy of the baseline runs in every round, and reports
+//! show its difference.
 
 use std::collections::BTreeSet;
 
@@ -34,8 +34,8 @@ fn rendered(name: &str, report: &Report) -> String {
     String::from_utf8((fslab_report::find(name).unwrap().render)(report).unwrap()).unwrap()
 }
 
-/// The second copy runs in every round, at a position drawn like those of the others. It has
-/// samples but no row.
+/// The second copy has samples but no row. Its position in a round is drawn like those of the
+/// others.
 #[test]
 fn second_copy_runs_in_every_round_and_has_no_row() {
     let directory = directory_on_disk();
@@ -79,7 +79,7 @@ fn plan_without_noise_floor_runs_no_second_copy() {
     let quick = PLAN.replace("[[workload]]", "[quick]\nnoise_floor = false\n[[workload]]");
     assert!(parse(&quick, Form::Full).second_copy().is_some());
     assert_eq!(parse(&quick, Form::Quick).second_copy(), None);
-    // If a target has the name already, the copy gets another.
+    // If a target already has the name, the copy gets another one.
     let taken = PLAN.replace("name = \"a\"", &format!("name = \"{COPY}\""));
     assert_ne!(parse(&taken, Form::Full).second_copy().unwrap().name, COPY);
     let directory = directory_on_disk();
@@ -91,8 +91,8 @@ fn plan_without_noise_floor_runs_no_second_copy() {
     assert!(!fslab_report::terminal(&report).contains("oise floor"));
 }
 
-/// Returns samples of three targets with some noise. Compared with the baseline, one takes 3 %
-/// longer, and the second copy takes `floor` times as long.
+/// Returns noisy samples of three targets: the baseline, `slow`, which takes 3 % longer, and the
+/// second copy, which takes `floor` times as long.
 fn records(floor: f64) -> Vec<Record> {
     let provenance = Provenance {
         run: "r".to_owned(),
@@ -105,7 +105,8 @@ fn records(floor: f64) -> Vec<Record> {
     let mut records = vec![Record::Provenance(Box::new(provenance))];
     for round in 0..12_u32 {
         let noise = 1.0 + 0.002 * f64::from(round % 3);
-        // The copy varies around its level, so that its interval has a width.
+        // The copy's times vary around their mean, so that the interval of the noise floor has a
+        // width.
         let swing = 1.0 + 0.05 * f64::from(round % 2);
         let times = [("base", 1.0), ("slow", 1.03 * noise), ("base, second copy", floor * swing)];
         for (target, factor) in times {
@@ -123,7 +124,7 @@ fn records(floor: f64) -> Vec<Record> {
     records
 }
 
-/// A difference is marked if two copies of the baseline also show it. A larger one is not.
+/// A ratio is marked if it lies within the interval of the ratio of the baseline's two copies.
 #[test]
 fn difference_within_the_noise_floor_is_marked() {
     for (floor, doubted) in [(1.0, true), (0.9, false)] {

@@ -1,4 +1,5 @@
-//! Tests of wrong plans: each error states file, line, column and key.
+//! Tests that plans are parsed and expanded, and that errors in a plan state file, line, column and
+//! key.
 
 use fslab_compare::Plan;
 use fslab_compare::plan::{Form, TargetKind};
@@ -47,7 +48,7 @@ fn errors_name_line_column_and_key() {
     }
 }
 
-/// The plan, targets (also with a matrix) and workloads can state margins.
+/// Margins can be set in the plan, in targets and workloads, and with a matrix.
 #[test]
 fn target_margins_override_workload_and_plan_margins() {
     let text = "name = \"x\"\nmargin = \"2 %\"\n\
@@ -143,7 +144,6 @@ fn invalid_workloads_are_refused() {
     }
 }
 
-/// Two programs replace the targets. Both mount the first target that fslab mounts.
 #[test]
 fn two_programs_mount_the_first_target_that_fslab_serves() {
     let programs = || ["/old/fslab", "/new/fslab"].map(Into::into);
@@ -187,7 +187,7 @@ fn parsed(plan: &str, form: Form) -> Plan {
     Plan::parse("p.toml", plan, form).unwrap()
 }
 
-/// A matrix makes a target of each combination and replaces its keys everywhere.
+/// A matrix makes one target of each combination, and replaces its placeholders in all values.
 #[test]
 fn a_matrix_of_targets_is_expanded() {
     let plan = format!(

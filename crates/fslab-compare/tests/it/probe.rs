@@ -1,5 +1,5 @@
 //! Tests of the prober on file systems with known properties. Layers, leaves and memory limits are
-//! tested with the program, which is a process of its own.
+//! tested in the tests of the program `fslab`, because they need another process.
 
 use std::fmt::Write as _;
 use std::fs::{self, File, Permissions};
@@ -37,8 +37,8 @@ fn answers_are_right_or_not_applicable_on_the_short_matrix() {
     };
     let mut wrong = String::new();
     for cell in native().iter().filter(|cell| cell.short && cell.memory_mib.is_none()) {
-        // Results that depend on the disk are disturbed when another process syncs the machine, as
-        // comparisons in parallel tests do. So a result must be wrong twice to fail the test.
+        // Answers that depend on the disk are disturbed when another process calls sync(2), as
+        // comparisons in parallel tests do. So an answer must be wrong twice to fail the test.
         let verify = || cell.verify(&how).unwrap();
         let is_right = |all: &[Judged]| all.iter().all(|one| one.verdict == Verdict::Right);
         let judged = Some(verify()).filter(|all| is_right(all)).unwrap_or_else(verify);
@@ -60,13 +60,14 @@ fn answers_are_right_or_not_applicable_on_the_short_matrix() {
     assert!(wrong.is_empty(), "\n{wrong}");
 }
 
-/// Returns a directory in memory if there is one.
+/// Returns a directory in memory, or the directory for temporary files if there is none.
 fn fast_directory() -> PathBuf {
     let memory = PathBuf::from("/dev/shm");
     if memory.is_dir() { memory } else { std::env::temp_dir() }
 }
 
-/// A mounted file system on an image. Fields are dropped in this order.
+/// A mounted file system on an image. The fields are dropped in this order: mount, loop device,
+/// directory.
 struct Made {
     _mount: Mount,
     device: LoopDevice,
@@ -101,7 +102,7 @@ fn found(directory: &Path, name: &str) -> Result<Value, String> {
     finding.answer.map(|(value, _)| value)
 }
 
-/// `st_blksize` is not usable: XFS reports 4096 for every block size.
+/// `st_blksize` does not show the block size of XFS: it is always 4096.
 #[test]
 fn blocks_of_xfs_are_not_what_stat_says() {
     if !can_mount("blocks_of_xfs_are_not_what_stat_says") {
@@ -129,8 +130,8 @@ fn read_ahead_of_btrfs_is_its_own() {
     assert_eq!(truths["read-ahead-max"], Truth::Is(Value::Bytes(window)));
 }
 
-/// A query with RWF_NOWAIT whether pages are cached reads the pages in; the prober's method does
-/// not.
+/// Checks that the prober can query which pages are cached without reading them in. A read with
+/// RWF_NOWAIT is no such query: it starts read-ahead.
 #[test]
 fn looking_at_the_cache_does_not_change_it() {
     if !can_mount("looking_at_the_cache_does_not_change_it") {
@@ -151,30 +152,30 @@ fn looking_at_the_cache_does_not_change_it() {
     let slices = &mut [std::io::IoSliceMut::new(&mut buffer)];
     let asked = rustix::io::preadv2(&file, slices, 0, rustix::io::ReadWriteFlags::NOWAIT);
     if asked.is_err() {
-        // It reports that nothing is cached, and reads ahead.
+        // The failed read reports that nothing is cached, but starts read-ahead.
         let brought = cachestat(&file, 0).unwrap().cached;
         assert!(brought > 0, "RWF_NOWAIT read nothing in, so the test proves nothing");
     }
 }
 
-/// For files that a process may only read, mincore(2) reports that all pages are resident. The
-/// prober treats such a file as not cold, and examines files of its own.
+/// mincore(2) reports all pages as resident if a process may only read a file. The prober therefore
+/// examines only its own files.
 #[test]
 fn residency_of_foreign_files_is_no_evidence() {
     if !can_mount("residency_of_foreign_files_is_no_evidence") {
         return;
     }
-    // The file must be on a disk, because in memory everything is resident. The other user inherits
-    // an open descriptor, so it needs no access to the path.
+    // The file must be on a disk, because all pages of a file on tmpfs are resident. The other user
+    // inherits an open descriptor, so it needs no access to the path.
     let file = tempfile::NamedTempFile::new_in(".").unwrap();
     fs::write(file.path(), vec![7; FOREIGN_PAGES * 4096]).unwrap();
     let own = File::open(file.path()).unwrap();
     own.sync_all().unwrap();
     rustix::fs::fadvise(&own, 0, None, rustix::fs::Advice::DontNeed).unwrap();
     assert_eq!(mincore(&own, FOREIGN_PAGES as u64 * 4096).unwrap(), 0, "root may look");
-    // A copy of this program, at a path that every user can reach. Another process makes the copy:
-    // the kernel does not execute a file that is open for writing, and children of other tests
-    // could inherit such a descriptor.
+    // Copies this program to a path that every user can reach. Another process makes the copy,
+    // because the kernel does not execute a file that is open for writing. Children of parallel
+    // tests could inherit such a descriptor from this process.
     let directory = tempfile::tempdir().unwrap();
     fs::set_permissions(directory.path(), Permissions::from_mode(0o755)).unwrap();
     let copy = directory.path().join("test");
@@ -194,10 +195,11 @@ fn residency_of_foreign_files_is_no_evidence() {
 
 const FOREIGN_PAGES: usize = 64;
 
-/// The variable that announces a foreign file on standard input.
+/// If this variable is set, standard input is a file of another user.
 const FOREIGN: &str = "FSLAB_TEST_FOREIGN";
 
-/// Runs only if the test above starts it.
+/// Prints the number of resident pages of standard input, if the test above has started this
+/// process.
 #[test]
 fn looks_at_a_foreign_file() {
     if std::env::var_os(FOREIGN).is_none() {

@@ -1,5 +1,4 @@
-//! Tests of `random-io`: the results of its loops, engines and ends, and the effect of a stall on
-//! each.
+//! Tests of `random-io`: its open and closed loops, engines and limits.
 
 use std::ffi::OsString;
 use std::path::Path;
@@ -14,7 +13,7 @@ use fslab_vfs::{FileSystem, Handle, Ino, MemFs, Request};
 
 use crate::support::{Silent, TestHost, directory_on_disk, run, samples};
 
-/// Memory in which one read takes half a second.
+/// An in-memory file system in which one read takes half a second.
 struct Stalling {
     memory: MemFs,
     reads: AtomicU64,
@@ -75,8 +74,9 @@ fn p90(sample: &Sample) -> Duration {
     Duration::from_nanos(sample.latencies[0].p90_ns)
 }
 
-/// Requests that become due while the target stalls must wait; here they are a quarter of all. A
-/// closed loop makes no requests meanwhile, so the stall is one slow request among two thousand.
+/// In an open loop, requests that become due while the target stalls must wait; here they are a
+/// quarter of all requests. A closed loop makes no requests meanwhile, so only one of two thousand
+/// requests is slow.
 #[test]
 fn a_stall_is_seen_by_planned_arrivals_and_hidden_by_a_closed_loop() {
     let keys = "operations = 2000\nreads = 100\n";
@@ -92,7 +92,6 @@ fn a_stall_is_seen_by_planned_arrivals_and_hidden_by_a_closed_loop() {
     assert!(closed.latencies[0].max_ns >= 490_000_000, "{:?}", closed.latencies[0]);
 }
 
-/// Concurrent readers and writers have separate latencies, and all data are checked afterwards.
 #[test]
 fn concurrent_readers_and_writers_have_separate_histograms() {
     let given = directory_on_disk();

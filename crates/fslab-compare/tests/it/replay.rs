@@ -1,4 +1,4 @@
-//! Tests of the `replay` workload: a trace is repeated on targets in process and in a directory.
+//! Tests of the workload `replay`, on a target in process and in a directory.
 
 use std::path::Path;
 
@@ -87,7 +87,7 @@ fn trace_is_replayed_on_every_target() {
     }
 }
 
-/// A read shorter than recorded is an error of the target, unless it is allowed.
+/// The read returns fewer bytes than recorded. The target fails, unless this is allowed.
 #[test]
 fn diverging_replay_fails_the_target_unless_allowed() {
     let place = tempfile::tempdir().unwrap();

@@ -1,5 +1,5 @@
-//! Tests of the runner: rounds until intervals are narrow, repeated blocks, runs that are resumed,
-//! divided and merged, and targets that crash.
+//! Tests of the runner: resumed, divided and merged runs, choices of cells, rounds until intervals
+//! are narrow, repeated blocks, and targets that crash or hang.
 
 use std::path::Path;
 
@@ -32,7 +32,7 @@ size = "64 KiB"
 request = "4 KiB"
 "#;
 
-/// A run with its deviations from the default.
+/// The options of a run, with defaults.
 struct Run<'a> {
     plan: &'a str,
     directory: &'a Path,
@@ -91,13 +91,13 @@ fn blocks(records: &[Record]) -> Vec<(String, u32, u32)> {
     blocks
 }
 
-/// Returns the cell of a sample, and values that must not depend on the run that measured it.
+/// Returns a sample's cell, position and seed, which must be the same in every run of a plan.
 fn place(sample: &Sample) -> (String, u32, String, String, u32, u64) {
     let Sample { workload, round, target, phase, position, seed, .. } = sample.clone();
     (workload, round, target, phase, position, seed)
 }
 
-/// Interrupts the run before a run with that description.
+/// Interrupts the comparison before a cell whose description starts with this text.
 struct StopAt(&'static str, Interrupt);
 
 impl Observer for StopAt {
@@ -109,9 +109,9 @@ impl Observer for StopAt {
     fn note(&mut self, _note: &Note) {}
 }
 
-/// A run is interrupted in a block, its samples file is cut in the middle of a line, and the run is
-/// resumed. Each block is complete once; the cut block is complete in its second attempt. The
-/// report equals that of an uninterrupted run.
+/// A run is interrupted in a block, its samples file is truncated in the middle of a line, and the
+/// run is resumed. Then each block is complete once; the interrupted block is complete in its
+/// second attempt. The report equals that of an uninterrupted run.
 #[test]
 fn an_interrupted_run_is_resumed() {
     let directory = directory_on_disk();
@@ -123,7 +123,7 @@ fn an_interrupted_run_is_resumed() {
     assert_eq!(outcome.end.reason, EndReason::Interrupted);
     let before = blocks(&records).len();
     assert_eq!(before, 3, "two of round 1, one of round 2");
-    // Simulates a kill while a sample of the block was written.
+    // Simulates that the run was killed while it wrote a sample.
     let path = directory.path().join(run.file);
     let text = std::fs::read_to_string(&path).unwrap();
     let cut = records.iter().rev().find_map(|record| match record {
@@ -151,7 +151,7 @@ fn an_interrupted_run_is_resumed() {
         places
     };
     assert_eq!(places(&report), places(&Report::new(&whole)), "the same seeds and orders");
-    // No work is left.
+    // Resuming the complete run adds no samples.
     let (_, again) = run.go(&mut Silent).unwrap();
     assert_eq!(samples(&again).len(), samples(&records).len());
 }
@@ -190,7 +190,7 @@ fn run_is_resumed_only_with_equal_settings() {
     ));
 }
 
-/// A campaign in three shares gives the samples of an undivided run, and one report.
+/// The samples of three shares equal those of an undivided run, and give one report.
 #[test]
 fn merged_shares_equal_a_whole_run() {
     let directory = directory_on_disk();
@@ -211,7 +211,7 @@ fn merged_shares_equal_a_whole_run() {
     let report = Report::new(&merged);
     assert_eq!(report.further_runs.len(), 2);
     assert!(report.groups.iter().all(|group| group.rows[1].against[0].ratio.unwrap().rounds == 4));
-    // The runs do not differ in anything that is noted.
+    // Remarks would list differences between the runs.
     let remarks = report.notes.iter().filter(|note| note.target.is_none());
     assert_eq!(remarks.count(), 0, "{:?}", report.notes);
 }
@@ -236,8 +236,8 @@ fn cells_are_chosen_by_name_and_round() {
     assert!(error.contains("no target is named `c`"), "{error}");
 }
 
-/// If every interval is narrow enough, the minimum number of rounds is run. If none is, the maximum
-/// is run, and notes list the intervals that are still wide.
+/// If every interval is narrow enough, only the minimum number of rounds is run. If none is, the
+/// maximum is run, and notes list the intervals that are still wide.
 #[test]
 fn rounds_are_added_until_intervals_are_narrow() {
     let directory = directory_on_disk();
@@ -255,7 +255,7 @@ fn rounds_are_added_until_intervals_are_narrow() {
         assert_eq!(rounds, Some(outcome.end.rounds));
         assert!((3..6).contains(&outcome.end.rounds));
     } else {
-        // A machine so busy that times double from round to round.
+        // The machine is so busy that times double from round to round.
         assert_eq!(outcome.end.rounds, 6);
     }
     let wide = plan("0.0001");
@@ -282,8 +282,8 @@ impl Drop for Load {
     }
 }
 
-/// A phase of fixed duration that takes no processor time. The processor time of others is then far
-/// above the ticks of /proc/stat.
+/// A plan with one phase of fixed duration that takes no processor time. In half a second, the
+/// processor time of other programs is far above the resolution of /proc/stat.
 const IDLE_PLAN: &str = r#"
 name = "idle"
 rounds = 1
@@ -296,12 +296,12 @@ command = ["sleep", "0.5"]
 cache = "as is"
 "#;
 
-/// While another program keeps a processor busy, blocks are marked and repeated as often as
-/// allowed. Reports use the last attempt.
+/// While another program keeps a processor busy, samples are marked, and their blocks are repeated
+/// as often as allowed. Reports use only the last attempt.
 #[test]
 fn disturbed_blocks_are_marked_and_run_again() {
-    // Children of parallel tests are counted as this program's own time after they end. They may
-    // hide the load during a run.
+    // The processor time of exited children of parallel tests is counted as this program's own. It
+    // may hide the load in a run.
     const RUNS_MAX: usize = 8;
     let load = Load::start();
     let mut runs = (0..RUNS_MAX).map(|_| run_idle());
@@ -327,8 +327,9 @@ fn has_load(sample: &Sample) -> bool {
     sample.contaminated.as_ref().is_some_and(|what| what.contains("other programs"))
 }
 
-/// Compares ext4 with bindfs over ext4, breaks the latter, and checks that only the latter fails.
-/// Returns the note about it, and the samples.
+/// Compares ext4 with bindfs over ext4. The script that starts the bindfs daemon also runs the
+/// commands `harm`, which stop or kill it. Checks that only the target with bindfs fails. Returns
+/// the note about the failure, and the samples.
 fn harmed(directory: &Path, keys: &str, harm: &str, workload: &str) -> (String, Vec<Sample>) {
     let plan = format!(
         r#"
@@ -358,7 +359,7 @@ mount_command = [
     (failed.text.clone(), samples(&records).into_iter().cloned().collect())
 }
 
-/// A daemon that dies during a run loses only its own samples.
+/// If the daemon of a target is killed during a run, only the samples of this target are lost.
 #[test]
 fn a_target_that_crashes_does_not_lose_the_samples_of_others() {
     if !can_mount("a crashing target") || !has_program("a crashing target", "bindfs") {
@@ -375,21 +376,23 @@ fn a_target_that_crashes_does_not_lose_the_samples_of_others() {
     assert!(of("harmed") < of("good"));
 }
 
-/// Returns a script that stops the daemon when a condition holds, and ends with the daemon.
+/// Returns a script that stops the daemon when a condition holds, and exits with the daemon.
 fn stop_when(condition: &str) -> String {
     let wait = format!("until {condition}; do sleep 0.02; done");
     format!("({wait}; kill -STOP $daemon) & waiter=$!; wait $daemon; kill $waiter")
 }
 
-/// Tests a daemon that stops answering. The hang starts when a condition is met, not after a delay.
-/// The condition is a file in the served root, or the mount itself.
+/// Tests a daemon that is stopped, so that it no longer replies. It is stopped when a condition
+/// holds, not after a delay. The condition is that a file exists below the mount, or that the mount
+/// exists.
 fn hangs(condition: &str) {
     if !can_mount("a hanging target") || !has_program("a hanging target", "bindfs") {
         return;
     }
     let directory = directory_on_disk();
     let keys = "rounds = 1\nrun_limit_seconds = 15";
-    // If the daemon is to hang, requests are repeated until it does.
+    // On the target whose daemon is to be stopped, requests are repeated until the daemon has
+    // stopped.
     let script = "touch go; ! test -e armed || while stat .; do sleep 0.02; done; true";
     let workload =
         format!("name = \"command\"\ncommand = [\"sh\", \"-c\", \"{script}\"]\ncache = \"as is\"");
@@ -399,13 +402,11 @@ fn hangs(condition: &str) {
     assert!(said.contains("longer than 15 s"), "{said}");
 }
 
-/// A daemon that stops answering does not block a comparison forever.
 #[test]
 fn target_that_hangs_during_a_run_is_aborted() {
     hangs("test -e {lower}/go");
 }
 
-/// A daemon that never answers does not block a comparison either.
 #[test]
 fn target_that_hangs_from_its_mount_is_aborted() {
     hangs("grep -q ' {mountpoint} ' /proc/mounts");

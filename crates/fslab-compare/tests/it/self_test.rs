@@ -1,4 +1,4 @@
-//! Tests of the self-test with real runs in process.
+//! Tests of the self-test, with measured runs in process.
 
 use fslab_compare::plan::Form;
 use fslab_compare::self_test::{self, COMPARISONS, Found};
@@ -12,11 +12,11 @@ use crate::support::{Silent, TestHost, directory_on_disk};
 /// Rounds of one comparison.
 const ROUNDS: u32 = 2;
 
-/// Maximum number of self-tests. Other programs may take the processor from all rounds of a target.
+/// Maximum number of attempts, because other programs may disturb all rounds of a target.
 const RUNS_MAX: usize = 5;
 
-/// The injected delay is really spent: a copy slowed by 100 % takes about twice as long, and the
-/// second copy does not. All rounds are judged.
+/// The injected delay takes real time. A copy slowed by 100 % takes about twice as long as the
+/// first copy. The second copy, which is not slowed, takes about as long as the first.
 #[test]
 fn injected_delay_is_measured_and_equal_copies_are_near() {
     let mut ratios = (0..RUNS_MAX).map(|_| ratios_to_the_first_copy());
@@ -34,7 +34,7 @@ fn ratios_to_the_first_copy() -> [f64; 2] {
     let mut plan = self_test::plan(&target, 1 << 30).unwrap();
     let shares: Vec<_> = plan.targets.iter().map(|target| target.slowed).collect();
     assert_eq!(shares, [Some(0.0), Some(0.0), Some(0.05)]);
-    // A busy machine may hide 5 %, but not this.
+    // On a busy machine, a delay of 5 % could not be measured, but one of 100 % can.
     plan.targets[2].slowed = Some(1.0);
     let directory = directory_on_disk();
     let samples = fslab_compare::samples_path(directory.path());
@@ -58,8 +58,7 @@ fn ratios_to_the_first_copy() -> [f64; 2] {
     assert!(found.text().contains("at most 70"), "{}", found.text());
     // A report with another number of rounds is an error.
     assert!(Found::new(&report, "memory", ROUNDS + 1, 3).is_err());
-    // The shortest times are compared, because other programs may take the processor during any
-    // run.
+    // The shortest times are compared, because other programs may disturb single runs.
     let group = report.groups.iter().find(|group| group.phase == "overwrite").unwrap();
     let [first, second, slowed] = &group.rows[..] else { panic!("three rows") };
     let of_first = |row: &Row| row.seconds.minimum / first.seconds.minimum;

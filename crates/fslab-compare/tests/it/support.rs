@@ -1,4 +1,4 @@
-//! Shared parts of the tests: a host, runs, and messages about skipped tests.
+//! Functions for the tests: a host, running plans, and skipping tests.
 
 use std::ffi::OsString;
 use std::path::Path;
@@ -10,7 +10,7 @@ use fslab_report::sample::{self, Note, Record, Sample};
 use fslab_sys::signals::Interrupt;
 use fslab_vfs::{FileSystem, MemFs};
 
-/// A host with memory in process and bindfs as a stand-in for layers.
+/// A host with a file system in memory, and with bindfs in place of layers.
 pub struct TestHost;
 
 impl Host for TestHost {
@@ -18,7 +18,7 @@ impl Host for TestHost {
         vec!["bindfs".into(), lower.into(), mountpoint.into()]
     }
 
-    /// Returns a command that runs only [`worker_process`] of this test program.
+    /// Returns a command that starts this test program again, to run only [`worker_process`].
     fn worker_command(&self) -> Option<Vec<OsString>> {
         let this = std::env::current_exe().unwrap();
         Some(vec![
@@ -50,8 +50,8 @@ fn worker_process() {
     fslab_compare::worker::run(&task, &mut input, &mut output).unwrap();
 }
 
-/// Makes a directory on a disk, outside the tree that git and cargo read. They would read mounts
-/// there and warm caches that a test needs cold.
+/// Makes a directory on a disk, outside the tree that git and cargo read. They would read files in
+/// mounts there, and thus load caches that must be cold.
 pub fn directory_on_disk() -> tempfile::TempDir {
     tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap()
 }
@@ -64,7 +64,7 @@ impl Observer for Silent {
     fn note(&mut self, _note: &Note) {}
 }
 
-/// Runs a plan below `directory` and reads its records back.
+/// Runs a plan in `directory` and returns the records.
 pub fn run(
     plan: &str,
     directory: &Path,
@@ -99,8 +99,8 @@ pub fn samples(records: &[Record]) -> Vec<&Sample> {
     samples
 }
 
-/// Whether images can be mounted here. If not, prints a message, or fails if skipping is not
-/// allowed.
+/// Whether images can be mounted here. If not, prints that the test is skipped, or fails if
+/// skipping is not allowed.
 pub fn can_mount(what: &str) -> bool {
     let reason = if !rustix::process::geteuid().is_root() {
         "not root"

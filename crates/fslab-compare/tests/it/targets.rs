@@ -1,5 +1,5 @@
-//! Tests of kinds of targets on a real kernel: read-only, overlay, tmpfs, filled, recorded, with
-//! limited memory, and with a work directory in memory.
+//! Tests of kinds of targets with mounts of the kernel: read-only, overlay, tmpfs, filled,
+//! recorded, with limited memory, and with a work directory in memory.
 
 use std::fs;
 use std::path::Path;
@@ -43,7 +43,7 @@ fn record<'a>(records: &'a [Record], name: &str) -> &'a TargetRecord {
     found.unwrap()
 }
 
-/// The same tree is listed and read in six kinds of targets; two of them are read-only.
+/// The same tree is listed and read in six kinds of targets. Two of these are read-only.
 #[test]
 fn every_kind_of_target_contains_its_source_tree() {
     if !can_mount("targets with a source") {
@@ -80,12 +80,11 @@ fn every_kind_of_target_contains_its_source_tree() {
         assert!(own.iter().any(|s| s.phase == "list cold" && s.operations == 41), "{name}");
         let read = own.iter().find(|s| s.phase == "read").unwrap();
         assert_eq!(read.bytes, (10 * 2 + 30 * 3) * 500, "{name}");
-        // A file system in memory is never cold.
+        // tmpfs is never cold.
         assert_eq!(read.cache.proven, name != "tmpfs", "{name}: {:?}", read.cache);
     }
 }
 
-/// An overlay is written in its upper directory. A tmpfs is written and is warm.
 #[test]
 fn overlay_and_tmpfs_targets_can_be_written() {
     if !can_mount("writing to overlay and tmpfs") {
@@ -102,8 +101,8 @@ fn overlay_and_tmpfs_targets_can_be_written() {
     assert!(record(&records, "tmpfs").mount.as_ref().unwrap().contains("size=335544320"));
 }
 
-/// Every file system is filled to the requested share, according to statfs. This includes file
-/// systems that can't allocate space without writing.
+/// The share is that of statfs. The file systems include one that can't allocate space without
+/// writing data (ext2).
 #[test]
 fn targets_are_filled_to_the_requested_share() {
     if !can_mount("filling targets") {
@@ -121,7 +120,7 @@ fn targets_are_filled_to_the_requested_share() {
     }
 }
 
-/// A recorded image is used as it is, and does not change.
+/// The copy contains the files of the recorded image, and the image itself does not change.
 #[test]
 fn a_recorded_image_is_copied_for_each_run() {
     if !can_mount("a recorded image") {
@@ -147,7 +146,6 @@ fn a_recorded_image_is_copied_for_each_run() {
     assert_eq!(fs::read(&image).unwrap(), before, "the recorded image was changed");
 }
 
-/// A note reports a missing requirement of a target, and nothing is measured instead.
 #[test]
 fn missing_requirements_of_targets_are_noted() {
     let targets = target("memory", "in_process = \"mem:\"")
@@ -164,7 +162,8 @@ fn missing_requirements_of_targets_are_noted() {
     assert!(samples(&records).iter().all(|sample| sample.target == "memory"));
 }
 
-/// With images in memory no disk interferes, and cold phases are still cold.
+/// The image is in memory, so reads do not use a disk. Cold phases are proved cold in this case,
+/// too.
 #[test]
 fn images_in_memory_are_made_cold() {
     if !can_mount("a work directory in memory") {
@@ -184,7 +183,8 @@ fn images_in_memory_are_made_cold() {
 
 const BOUNDED: &str = "FSLAB_TEST_BOUNDED";
 
-/// A process for the run with limited memory, because its limit would apply to all tests.
+/// Runs a comparison with limited memory, if started by the test below. It needs its own process,
+/// because the limit would apply to all tests.
 #[test]
 fn bounded_run() {
     let Some(directory) = std::env::var_os(BOUNDED) else { return };
@@ -204,8 +204,8 @@ fn bounded_run() {
     assert!(again("bounded") > 80 << 20, "{} bytes were read again", again("bounded"));
 }
 
-/// A file of twice the limit is read from the device again; without the limit it is not. The
-/// control group is removed afterwards.
+/// The second read of a file of twice the limit reads from the device again. Without the limit, it
+/// does not.
 #[test]
 fn file_above_the_memory_limit_is_read_from_the_device_again() {
     if !can_mount("a bounded run") {
@@ -225,8 +225,8 @@ fn file_above_the_memory_limit_is_read_from_the_device_again() {
     assert!(output.status.success(), "{}: {said}", output.status);
 }
 
-/// A directory is made cold on request. Phases that open files are then proved cold, and the report
-/// states the method. Without the request, nothing is cold.
+/// With `cold`, phases that open files are proved cold, and the report states the method. Without
+/// it, no phase is cold.
 #[test]
 fn directory_is_made_cold_by_dropping_pages() {
     for (key, cold) in [("cold = true\n", true), ("", false)] {
@@ -242,13 +242,13 @@ fn directory_is_made_cold_by_dropping_pages() {
         assert_eq!((read.cache.proven, read.cache.evicted), (cold, cold), "{:?}", read.cache);
         assert_eq!(read.cache.resident_pages == Some(0), cold, "{:?}", read.cache);
         assert!(!read.cache.remounted);
-        // Names are dropped, but that is not proved.
+        // Names are dropped too, but this can't be proved.
         let list = samples.iter().find(|sample| sample.phase == "list cold").unwrap();
         assert!(!list.cache.proven && list.cache.doubt.is_some(), "{:?}", list.cache);
     }
 }
 
-/// Memory can't be made cold: the target fails with one line before anything is measured.
+/// Files on tmpfs can't be dropped from memory, so the target fails before anything is measured.
 #[test]
 fn directory_in_memory_is_refused_if_it_must_be_cold() {
     let directory = tempfile::tempdir_in("/dev/shm").unwrap();

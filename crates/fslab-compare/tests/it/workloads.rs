@@ -1,5 +1,5 @@
-//! Tests of every workload: its phases and counts in process and on a real mount, and the detection
-//! of wrong data and wrong names.
+//! Tests every workload in process, in a directory and on a mounted image. Its phases and counts
+//! must be right, and it must detect wrong data and wrong names.
 
 use std::collections::{BTreeMap, HashSet};
 use std::ffi::OsString;
@@ -15,7 +15,7 @@ use fslab_vfs::{Entry, FileSystem, Handle, Ino, MemFs, Name, Request};
 use crate::leaks::assert_nothing_left;
 use crate::support::{Silent, TestHost, can_mount, directory_on_disk, has_program, run, samples};
 
-/// Small versions of workloads that need no process of their own, and their numbers of samples.
+/// Workloads that run no other process: name, parameters of a small version, and number of samples.
 const IN_PROCESS: &[(&str, &str, usize)] = &[
     // For each size: 3 writes, 2 rewrites, 2 reads, 2 overwrites, 2 seeks.
     (
@@ -24,7 +24,7 @@ const IN_PROCESS: &[(&str, &str, usize)] = &[
          seek_by = \"threads\"",
         2 * 11,
     ),
-    // Sizes 0, 1, 2, 4 KiB, and 0, 1 KiB.
+    // A file that is kept open has the sizes 0, 1, 2, 4 KiB; a reopened one has 0, 1 KiB.
     (
         "file-append",
         "append = 100\nlargest = \"4 KiB\"\nlargest_reopened = \"1 KiB\"\ndata = \"binaries\"",
@@ -46,7 +46,7 @@ const IN_PROCESS: &[(&str, &str, usize)] = &[
     ),
     ("small-files", "files = 20\nrounds = 10\nthreads = 2\nsize = \"2 KiB\"", 1),
     ("stream", "size = \"1 MiB\"\nrequest = \"64 KiB\"\ndata = \"all-a\"", 4),
-    // 1 of random-io, 4 of stream.
+    // One sample of `random-io`, and four of `stream`.
     (
         "together",
         "workloads = [{ name = \"random-io\", size = \"1 MiB\", operations = 200 }, \
@@ -55,7 +55,7 @@ const IN_PROCESS: &[(&str, &str, usize)] = &[
     ),
 ];
 
-/// Workloads that run programs.
+/// Workloads that run other processes: name, parameters of a small version, and number of samples.
 const BY_PROCESSES: &[(&str, &str, usize)] = &[
     ("bonnie", "largest = \"1 MiB\"\ncharacters = \"1 KiB\"\nseeks = 100", 11),
     ("command", "command = [\"sh\", \"-c\", \"ls -lRF > listing\"]", 2),
@@ -103,7 +103,7 @@ fn check_samples(records: &[Record], target: &str, expected: &[(&str, &str, usiz
         let planned = Plan::parse("test", &plan, Form::Full).unwrap().workloads[0].phases();
         let (known, seen): (HashSet<_>, HashSet<_>) =
             (planned.iter().map(String::as_str).collect(), phases.into_iter().collect());
-        // A command without cold and warm runs has a different phase.
+        // The workload `command` has only some of its phases, depending on its parameter `cache`.
         assert!(seen == known || *workload == "command" && seen.is_subset(&known), "{workload}");
         for sample in samples {
             let what = format!("{workload}, {}, {target}", sample.phase);
@@ -145,7 +145,7 @@ fn every_workload_runs_in_process_and_in_a_directory() {
     assert!(copies.iter().any(|sample| sample.stored_bytes > Some(0)), "no space was recorded");
 }
 
-/// Workloads that can't run in process are left out there, with a reason.
+/// A note states the reason for each skipped workload.
 #[test]
 fn workloads_that_need_processes_are_skipped_in_process() {
     let plan = format!(
@@ -158,7 +158,8 @@ fn workloads_that_need_processes_are_skipped_in_process() {
     assert!(left.iter().all(|note| note.text.contains("no directory")), "{left:?}");
 }
 
-/// All workloads run on a mount. There, caches are cold, workers are processes, and compilers run.
+/// On a mounted image, caches are cold, worker processes are used, and programs such as compilers
+/// run.
 #[test]
 fn every_workload_runs_on_an_image() {
     if !can_mount("every workload on an image")
@@ -173,8 +174,7 @@ fn every_workload_runs_on_an_image() {
     let known: HashSet<_> = WORKLOADS.iter().map(|spec| spec.name).collect();
     assert!(names.is_subset(&known));
     for name in known.difference(&names) {
-        // These have tests of their own, because they need a recording, a job file or an
-        // application.
+        // These have separate tests, because they need a trace, a job file or an application.
         let own = ["replay", "fio", "sqlite", "git", "untar", "rsync", "cargo-build", "pgbench"];
         assert!(own.contains(name), "{name} is tested nowhere");
     }
@@ -202,7 +202,7 @@ fn every_workload_runs_on_an_image() {
     assert!(found["lookup"].iter().all(|sample| sample.cache.proven), "lookups were not cold");
 }
 
-/// Memory with a fault.
+/// An in-memory file system with a fault.
 struct Wrong {
     memory: MemFs,
     what: &'static str,
@@ -222,7 +222,7 @@ impl FileSystem for Wrong {
         buffer: &mut [u8],
     ) -> fslab_vfs::Result<usize> {
         let length = self.memory.read(request, ino, handle, offset, buffer)?;
-        // One byte of the file, so that a check of only some bytes would miss it.
+        // Changes one byte of a file, which a check of only some bytes would miss.
         if self.what == "flips" && offset <= 700 && offset + length as u64 > 700 {
             buffer[700 - offset as usize] ^= 1;
         }

@@ -1,4 +1,4 @@
-//! `access-time`: when a read updates a file's access time.
+//! `access-time`: whether, and in which case, a read updates a file's access time.
 
 use std::fs::{File, FileTimes};
 use std::io::{self, Read};
@@ -20,7 +20,8 @@ const HOUR: Duration = Duration::from_hours(1);
 fn find(ground: &Ground) -> io::Result<Finding> {
     const NAME: &str = "access time after a read, set to old and future times before";
     let now = SystemTime::now();
-    // Setting times sets the change time to now; try an access time before and after that.
+    // Setting times also sets the change time to now. An access time before and one after it are
+    // tried.
     let old = is_set_by_reading(ground, now - HOUR)?;
     let future = is_set_by_reading(ground, now + HOUR)?;
     Ok(Finding::by(match (old, future) {

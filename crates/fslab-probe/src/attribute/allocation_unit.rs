@@ -13,11 +13,11 @@ use crate::search::first_true;
 pub(super) static SPEC: Attribute =
     in_directory("allocation-unit", "step by which a file's space grows, in bytes", find);
 
-/// The smallest file size tried. It is too large to be stored in an inode, and too small to fill
-/// the first indirect block (268 KiB with blocks of 1 KiB).
+/// The smallest file size that is tried. Files of this size are too large to be stored in an inode,
+/// and too small to fill the first indirect block (268 KiB with blocks of 1 KiB).
 const FROM: u64 = 96 << 10;
 
-/// Maximum unit that is searched for.
+/// Maximum allocation unit that is searched for.
 const LARGEST: u64 = 1 << 20;
 
 fn find(ground: &Ground) -> io::Result<Finding> {
@@ -58,7 +58,7 @@ pub(super) fn unknown(name: &'static str) -> Finding {
     Finding::none(name, "the allocation unit is not known")
 }
 
-/// Returns the unit if it can be found; it is searched for once per ground.
+/// Returns the allocation unit if it can be found. It is searched for only once per [`Ground`].
 pub(crate) fn known(ground: &Ground) -> io::Result<Option<u64>> {
     if let Some(known) = ground.allocation_unit.get() {
         return Ok(*known);

@@ -1,10 +1,10 @@
 //! `block-size`: the smallest piece of a file that can contain data between holes.
 //!
 //! There are three methods. The first finds where the data around one written byte begins and ends
-//! (SEEK_DATA). The second uses the length of the extent that FIEMAP reports. The third counts the
-//! bytes written to the device when one byte is overwritten synchronously. Journals and
-//! copy-on-write add to them, so they are an upper bound that only confirms. `st_blksize` is not
-//! used: XFS returns 4096 for any block size.
+//! (SEEK_DATA, SEEK_HOLE). The second uses the length of the extent that FIEMAP reports. The third
+//! counts the bytes written to the device when one byte is overwritten synchronously. A journal or
+//! copy-on-write adds to these bytes, so they are only an upper bound, which can confirm a size.
+//! `st_blksize` is not used: XFS returns 4096 for any block size.
 
 use std::fs::OpenOptions;
 use std::io;
@@ -24,10 +24,10 @@ pub(super) static SPEC: Attribute = Attribute {
     find,
 };
 
-/// Offset of the one byte: aligned to any block size, with a hole before and after it.
+/// Offset of the written byte: aligned to any block size, with a hole before and after it.
 const PLACE: u64 = 4 << 20;
 
-/// Number of bytes overwritten, one at a time; the smallest result is used.
+/// Number of bytes that are overwritten, one at a time. The smallest count is used.
 const OVERWRITES: u64 = 16;
 
 fn find(ground: &Ground) -> io::Result<Finding> {
@@ -65,7 +65,7 @@ fn by_extent(scratch: &Scratch) -> Method {
     }
 }
 
-/// Confirms a size found by another method, or gives no value.
+/// Confirms the size `known` of another method, or gives no value.
 fn by_device(ground: &Ground, known: Option<&Value>) -> io::Result<Method> {
     const NAME: &str = "bytes written to the device for one byte, at least";
     let Some(device) = ground.device else {

@@ -1,12 +1,13 @@
 //! `cache-size`, `cache-bound`: how much of a file stays in the page cache, and the cause of this
 //! limit.
 //!
-//! A file is read twice. If it fits, all of its pages are resident after the first read, and the
-//! second read requests nothing from the device. A slightly larger file loses pages while it is
-//! read. These are the pages needed next, so the second read finds none. The result is a cliff,
-//! where the time per block (the original method) shows a slope. A memory control group limits the
-//! cache of its processes. The cache ends 10 to 15 percent below the limit, because other memory is
-//! charged to the group, too.
+//! A file is read twice. If it fits into the cache, all of its pages are resident after the first
+//! read, and the second read requests nothing from the device. A slightly larger file loses pages
+//! while it is read. These are the pages that are needed next, so the second read finds none of
+//! them. The count therefore changes abruptly, where the time per block (the original method)
+//! changes gradually. A memory control group limits the cache of its processes. The largest file
+//! that fits is 10 to 15 percent smaller than this limit, because other memory is charged to the
+//! group, too.
 
 use std::io;
 
@@ -43,7 +44,8 @@ const STEP: u64 = PIECE;
 struct Readings {
     /// Number of bytes resident after the first read.
     resident: u64,
-    /// Number of bytes that the device read during the second; `None` if no device counts.
+    /// Number of bytes that the device read during the second read; `None` if no device counts
+    /// them.
     read_again: Option<u64>,
 }
 
@@ -75,8 +77,8 @@ fn residents(readings: &[(u64, Readings)]) -> Vec<Point> {
     readings.iter().map(|(length, reading)| Point { x: *length, y: reading.resident }).collect()
 }
 
-/// Confirms a value if the device agrees for every size that was tried. It also counts requests of
-/// other programs, so it never contradicts.
+/// Confirms a value if the device's counters agree with it for every size that was tried. They also
+/// count requests of other programs, so they can't refute a value.
 fn by_device(readings: &[(u64, Readings)], value: Value) -> Method {
     const NAME: &str = "largest file that is not read from the device again";
     let told: Option<Vec<_>> = readings
@@ -96,7 +98,7 @@ fn by_device(readings: &[(u64, Readings)], value: Value) -> Method {
 
 fn read_twice(file: &Scratch, length: u64, device: Option<DeviceNumber>) -> io::Result<Readings> {
     fadvise(&file.file, 0, None, Advice::DontNeed)?;
-    // Read-ahead pages beyond the length would be counted too.
+    // Disables read-ahead, because pages beyond the length would be counted too.
     fadvise(&file.file, 0, None, Advice::Random)?;
     file.read_all(length)?;
     let resident = cachestat(&file.file, 0)?.cached * rustix::param::page_size() as u64;
@@ -125,7 +127,7 @@ fn bound(ground: &Ground) -> io::Result<Finding> {
     Ok(Finding::conclude(vec![by_limit, by_loss(ground, available)?]))
 }
 
-/// Pages lost while much memory is free were lost because of a limit.
+/// Concludes that there is a memory limit if pages are lost while much memory is free.
 fn by_loss(ground: &Ground, available: u64) -> io::Result<Method> {
     const NAME: &str = "pages lost from a file while other memory is free";
     let length = ground.options.budget / 2 / STEP * STEP;

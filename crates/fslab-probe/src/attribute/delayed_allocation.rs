@@ -14,7 +14,7 @@ pub(super) static SPEC: Attribute = in_directory(
     find,
 );
 
-/// Small enough that it is not written back at once.
+/// File size in bytes, so small that the file is not written back at once.
 const LENGTH: u64 = 256 << 10;
 
 fn find(ground: &Ground) -> io::Result<Finding> {

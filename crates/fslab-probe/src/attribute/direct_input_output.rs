@@ -48,15 +48,16 @@ fn find(ground: &Ground, pair: fn(usize) -> (usize, usize)) -> io::Result<Findin
         alignment /= 2;
     }
     Ok(Finding::by(match least {
-        // Btrfs does this, and therefore does not report the alignment in statx.
+        // Btrfs reads through the cache if the alignment does not suffice, and reports no alignment
+        // in statx.
         Some(1) => Method::failed(NAME, "any alignment works: reads go through the cache", series),
         Some(least) => Method::found(NAME, Value::Bytes(least), series),
         None => Method::failed(NAME, "no direct read succeeds", series),
     }))
 }
 
-/// Reads with an offset and an address that are aligned to these powers of two, but to no larger
-/// ones.
+/// Reads with an offset and a memory address that are aligned to exactly these powers of two.
+/// Returns whether the read succeeds.
 fn try_read(file: &File, memory: usize, offset: usize) -> bool {
     let mut buffer = vec![0_u8; 4 * LARGEST];
     let misaligned = |alignment: usize| if alignment == LARGEST { 0 } else { alignment };

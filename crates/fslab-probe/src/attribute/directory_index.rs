@@ -1,13 +1,14 @@
 //! `directory-index`: whether finding a name costs more in a large directory than in a small one.
 //!
-//! A create first searches for its name, so without an index creates get slower with every name.
-//! Here only the search is measured, for names that do not exist. Such a search changes nothing,
-//! must examine the whole directory, and can be repeated. The measured value is the kernel's
-//! processor time for this thread. It grows sixteenfold or hardly at all, so noise cannot turn one
-//! into the other. Values in between give no answer.
+//! To create a file, the file system first searches the directory for the name. Without an index,
+//! this gets slower with every name. Here only the search is measured, for names that do not exist.
+//! Such a search must examine the whole directory if there is no index. It changes nothing, so it
+//! can be repeated. The measured value is the kernel's processor time for this thread. With sixteen
+//! times the names, it grows sixteenfold or hardly at all, so noise can't be mistaken for growth.
+//! Growth in between gives no answer.
 //!
-//! An index in hash order splits blocks of the directory, which then is larger than its names; this
-//! confirms an index.
+//! A second method uses the size of the directory. An index in hash order splits directory blocks,
+//! so the directory becomes larger than its names require.
 
 use std::fs::{self, File};
 use std::io;
@@ -26,7 +27,8 @@ pub(super) static SPEC: Attribute = in_directory(
     find,
 );
 
-/// Numbers of names in the directory when it is measured; the last is sixteen times the first.
+/// Numbers of names in the directory at which the search is measured. The last is sixteen times the
+/// first.
 const SIZES: [u64; 3] = [512, 2048, 8192];
 
 /// Number of searches that are timed together.
@@ -35,13 +37,13 @@ const SEARCHES: u64 = 200;
 /// Number of repetitions; the fastest is used.
 const ROUNDS: u32 = 9;
 
-/// Limits of the cost with sixteen times the names: without an index it grows at least by the first
-/// factor, with an index at most by the second.
+/// Limits for the growth of the cost with sixteen times the names. Without an index it is at least
+/// the first factor, and with one at most the second.
 const LINEAR_LEAST: f64 = 4.0;
 const INDEXED_MOST: f64 = 2.0;
 
-/// Length of the names in bytes: the largest directory uses about a hundred blocks of 4 KiB if
-/// linear.
+/// Length of the names in bytes. The largest directory uses about a hundred blocks of 4 KiB without
+/// an index.
 const NAME_LENGTH: usize = 40;
 
 fn find(ground: &Ground) -> io::Result<Finding> {
@@ -76,12 +78,13 @@ fn name(kind: &str, number: u64) -> String {
 
 /// Returns the smallest cost of a search in nanoseconds.
 fn least_cost(directory: &Path, size: u64, in_this_process: bool) -> io::Result<u64> {
-    // A file system in user space works in other threads while this thread waits.
+    // While a file system in user space works, this thread waits, so only elapsed time includes
+    // that work.
     let clock = if in_this_process { ClockId::ThreadCPUTime } else { ClockId::Monotonic };
     let mut least = u64::MAX;
     for round in 0..u64::from(ROUNDS) {
-        // New names each time, because the kernel caches failed lookups. The paths are made before,
-        // so that only searching is timed.
+        // Each search uses new names, because the kernel caches failed lookups. The paths are made
+        // in advance, so that only the searches are timed.
         let number = |search| (size * u64::from(ROUNDS) + round) * SEARCHES + search;
         let paths: Vec<_> =
             (0..SEARCHES).map(|search| directory.join(name("gone", number(search)))).collect();
@@ -127,10 +130,11 @@ fn by_cost(name: &'static str, series: Vec<Point>) -> Method {
 }
 
 /// Judges by the size of the directory. In ext2 and its successors, splitting full directory blocks
-/// leaves many blocks half empty. In other file systems the size means something else.
+/// leaves many blocks half empty. In other file systems the size shows nothing about an index.
 fn by_space(file_system: &str, series: Vec<Point>) -> Method {
     const NAME: &str = "bytes of the directory, by number of names";
-    /// Size of a name's entry: inode, lengths, kind, and the name, padded to four bytes.
+    /// Size of a directory entry in bytes: inode, lengths, file type and name, padded to four
+    /// bytes.
     const ENTRY: u64 = 8 + NAME_LENGTH as u64;
     if !file_system.starts_with("ext") {
         return Method::failed(NAME, "does not reveal an index on this file system", series);
@@ -138,7 +142,8 @@ fn by_space(file_system: &str, series: Vec<Point>) -> Method {
     let Some(last) = series.last().copied() else {
         return Method::failed(NAME, "nothing was measured", series);
     };
-    // A block ends where the next entry does not fit, which wastes at most a twentieth.
+    // Without splits, a block is unused only at its end, if the next entry does not fit there: at
+    // most a twentieth of the block.
     let word = if last.y > ENTRY * last.x * 115 / 100 { "yes" } else { "no" };
     Method::found(NAME, Value::Word(word), series)
 }

@@ -1,10 +1,10 @@
 //! `extents-in-inode`, `extents-a-block`: how many extents fit into an inode and into a block of
 //! the extent tree. For file systems with extents they correspond to direct pointers and fan-out.
 //!
-//! Every second block of a contiguous file is punched out. Each punch frees one block and makes one
-//! more extent. When the space for extents is full, a new tree block is allocated at the same time,
-//! so nothing is freed. Writing every second block instead would fail: XFS would at once allocate
-//! the blocks between.
+//! Every second block of a contiguous file is punched out. Each punch frees one block and adds one
+//! extent. When the space for extents is full, a punch also allocates a new tree block, so the
+//! file's size on disk does not change. The opposite method, to write every second block, would
+//! fail: XFS would also allocate the blocks in between.
 
 use std::io;
 
@@ -22,12 +22,12 @@ pub(super) static IN_BLOCK: Attribute =
         find(ground, 1)
     });
 
-/// Number of punches after which the space for extents should have overflowed. Inodes contain a few
-/// dozen. A 64 KiB block of 16-byte extents contains 4096 extents; only a reasonable number of them
-/// is tried.
+/// Number of punches after which the space for extents should have overflowed: that of the inode,
+/// and that of a tree block. An inode has space for a few dozen extents. A tree block of 64 KiB has
+/// space for 4096 extents of 16 bytes, but only 1000 punches are tried.
 const PUNCHES: [u64; 2] = [40, 1000];
 
-/// Number of files that are tried until one is contiguous.
+/// Maximum number of files that are made until one is contiguous.
 const TRIES: u32 = 5;
 
 fn find(ground: &Ground, overflows_before: usize) -> io::Result<Finding> {
@@ -65,7 +65,8 @@ fn find(ground: &Ground, overflows_before: usize) -> io::Result<Finding> {
     Ok(Finding::by(Method::failed(name, reason, series)))
 }
 
-/// Makes a file of one extent; `None` if there are no extents or no file was contiguous.
+/// Makes a file with a single extent. Returns `None` if there are no extents or no file was
+/// contiguous.
 fn contiguous(ground: &Ground, length: u64) -> io::Result<Option<Scratch>> {
     for _ in 0..TRIES {
         let scratch = ground.fresh()?;
@@ -88,7 +89,7 @@ fn extents(scratch: &Scratch) -> Option<u64> {
 
 fn punch_block(scratch: &Scratch, unit: u64, block: u64) -> io::Result<()> {
     let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
-    // Nothing of the file is dirty, so blocks are freed and allocated immediately.
+    // The file has no dirty pages, so blocks are freed and allocated immediately.
     Ok(rustix::fs::fallocate(&scratch.file, flags, block * unit, unit)?)
 }
 

@@ -1,8 +1,9 @@
 //! `pointer-fan-out`, `pointer-depth`: how many pointers a pointer block contains, and how many
 //! levels of such blocks lead to the end of the largest file.
 //!
-//! A sparse file with one block at a growing index uses one, two, three and four blocks. The
-//! lengths of the second and third step are the fan-out and its square.
+//! A sparse file with a single data block at a growing index uses one, then two, three and four
+//! blocks in total. The range of indices for which it uses two blocks is the fan-out, and that for
+//! three blocks is its square.
 
 use std::io;
 
@@ -52,8 +53,16 @@ fn fan_out(ground: &Ground) -> io::Result<Finding> {
     let fan_out = double - single;
     let triple = step(double, double + fan_out * fan_out + 1, 3)?;
     let by_square = match triple.filter(|triple| triple - double == fan_out * fan_out) {
-        Some(_) => Method::found("root of the third step", Value::Count(fan_out), Vec::new()),
-        None => Method::failed("root of the third step", "no such step", Vec::new()),
+        Some(_) => Method::found(
+            "square root of the length of the third step",
+            Value::Count(fan_out),
+            Vec::new(),
+        ),
+        None => Method::failed(
+            "square root of the length of the third step",
+            "no such step",
+            Vec::new(),
+        ),
     };
     let by_step = Method::found("length of the second step", Value::Count(fan_out), series);
     Ok(Finding::conclude(vec![by_step, by_square]))

@@ -1,7 +1,7 @@
 //! `inline-data`: how many bytes of a file are stored in its inode or metadata.
 //!
-//! The methods use `st_blocks` (ext4 allocates no block) and FIEMAP's flag (Btrfs counts a block
-//! anyway). If neither shows anything, there is no inline data.
+//! One method uses `st_blocks`: on ext4, a file with inline data has no block. The other uses
+//! FIEMAP's flag, because Btrfs counts a block anyway. If neither shows inline data, there is none.
 
 use std::io;
 
@@ -14,11 +14,11 @@ use crate::search::first_true;
 
 pub(super) static SPEC: Attribute = in_directory(
     "inline-data",
-    "bytes of a file that are stored without a block of their own; 0 if none are",
+    "bytes of a file that can be stored without a separate block; 0 if none can",
     find,
 );
 
-/// Larger than any metadata block in use, in bytes.
+/// The largest file size that is tried, in bytes. It is larger than any metadata block in use.
 const MOST: u64 = 64 << 10;
 
 fn find(ground: &Ground) -> io::Result<Finding> {
@@ -62,7 +62,8 @@ fn flagged(ground: &Ground, length: u64) -> io::Result<Option<bool>> {
     Ok(extents.map(|extents| extents.first().is_some_and(is_inline)))
 }
 
-/// Resolves a contradiction: file systems may count a block although FIEMAP reports inline data.
+/// Drops the result of the method `blocks` if FIEMAP reports inline data: file systems may count a
+/// block for it.
 fn agree(blocks: Method, flag: Method) -> Vec<Method> {
     let none = |method: &Method| method.outcome == Ok(Value::Bytes(0));
     if none(&blocks) && flag.outcome.is_ok() && !none(&flag) {

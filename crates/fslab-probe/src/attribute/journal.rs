@@ -1,11 +1,12 @@
-//! `journal`: the data that is written twice, so that a power cut leaves a consistent file system.
+//! `journal`: which changes are written twice, so that a power cut leaves a consistent file system.
 //!
-//! The device's counters are used. A file's mode is changed and the file synced; without a journal
-//! only the block of its inode is written. A journal shows in two ways. The block is written again
-//! when everything is synced: to its final location, after the journal. And the sync of one file
-//! also writes changes of other files, because a transaction contains them all. Overwritten data is
-//! written once by a metadata journal and twice by a data journal. If overwriting moves data to
-//! another location, nothing is written twice, and the question does not apply.
+//! The device's counters show how much is written. A file's mode is changed and the file is synced.
+//! Without a journal, only the block of its inode is written. A journal is recognised in two ways.
+//! When the file system is synced later, the inode's block is written again. The first write went
+//! to the journal; this one goes to the final location. And the sync of one file also writes
+//! changes of other files, because they are in the same transaction. Overwritten data is written
+//! once with a metadata journal, and twice with a data journal. If overwriting moves the data to
+//! another location, the file system uses copy-on-write.
 
 use std::fs::Permissions;
 use std::io;
@@ -28,10 +29,11 @@ pub(super) static SPEC: Attribute = Attribute {
 /// Size of the overwritten data in bytes: much more than the metadata written with it.
 const DATA: u64 = 4 << 20;
 
-/// Number of files whose modes are changed together: more than a block of inodes contains.
+/// Number of files whose modes are changed together: more inodes than one block contains.
 const FILES: usize = 128;
 
-/// Number of repetitions; the smallest count is used and must occur in more than half of them.
+/// Number of repetitions. The smallest count is used, and more than half of the repetitions must
+/// give it.
 const TIMES: usize = 6;
 
 fn find(ground: &Ground) -> io::Result<Finding> {
@@ -61,16 +63,16 @@ fn find(ground: &Ground) -> io::Result<Finding> {
     Ok(Finding::conclude(conclude(&Counts { overwritten, one, again, many })))
 }
 
-/// Numbers of bytes written to the device.
+/// Numbers of bytes written to the device in four cases.
 #[derive(Clone, Copy, Debug)]
 struct Counts {
-    /// For overwriting [`DATA`] and syncing everything.
+    /// Bytes written when [`DATA`] bytes are overwritten and everything is synced.
     overwritten: u64,
-    /// For syncing one file after changing its mode.
+    /// Bytes written when one file is synced after its mode was changed.
     one: u64,
-    /// For syncing everything after that.
+    /// Bytes written when everything is synced after the sync of that one file.
     again: u64,
-    /// For syncing one file after changing the modes of many.
+    /// Bytes written when one file is synced after the modes of many files were changed.
     many: u64,
 }
 
@@ -82,7 +84,7 @@ fn conclude(counts: &Counts) -> Vec<Method> {
     let by_copy = match again {
         0 => Method::failed(
             "bytes written again after a file's sync",
-            "none: there is no second copy, or it is written later",
+            "none: there is no journal, or the final location is written later",
             series(one, again),
         ),
         _ => Method::found(
@@ -94,13 +96,16 @@ fn conclude(counts: &Counts) -> Vec<Method> {
     let name = "bytes written by one file's sync after many were changed";
     let by_company = match (many > one, again > 0) {
         (true, _) => Method::found(name, Value::Word(word), series(one, many)),
-        // Only the synced file is written at first, and more later: the fast commits of ext4.
-        (false, true) => Method::failed(name, "only changes of that file", series(one, many)),
+        // With fast commits, ext4 first writes only the changes of the synced file, and the rest
+        // later.
+        (false, true) => {
+            Method::failed(name, "only the changes of that file were written", series(one, many))
+        }
         (false, false) => Method::found(name, Value::Word("none"), series(one, many)),
     };
     let by_data = Method::failed(
         "bytes written for 4 MiB overwritten",
-        if twice { "twice the data" } else { "the data once: no answer about metadata" },
+        if twice { "the data was written twice" } else { "the data was written once" },
         series(DATA, overwritten),
     );
     vec![by_copy, by_company, by_data]

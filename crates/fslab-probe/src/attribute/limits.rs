@@ -1,4 +1,5 @@
-//! `file-size-max`, `links-max`: found by trying, not taken from reported limits.
+//! `file-size-max`, `links-max`: the largest file and the largest number of links. They are found
+//! by trying, independent of the limits that the file system reports.
 
 use std::os::unix::fs::FileExt;
 use std::{fs, io};
@@ -16,7 +17,7 @@ pub(super) static FILE_SIZE: Attribute =
 pub(super) static LINKS: Attribute =
     in_directory("links-max", "names that one file may have", links);
 
-/// Maximum offset; offsets are signed.
+/// The maximum file offset: offsets are signed 64-bit integers.
 const OFFSET_MAX: u64 = i64::MAX as u64;
 
 /// Maximum number of links that are tried; some file systems permit two billion.
@@ -70,7 +71,7 @@ fn links(ground: &Ground) -> io::Result<Finding> {
         return Ok(Finding::none(NAME, format!("tries {LINKS_TRIED} names: skipped by --gentle")));
     }
     let scratch = ground.fresh()?;
-    // They are in a separate directory, which is removed together with the ground.
+    // The links are in a separate directory, which can be removed as a whole.
     let directory = ground.fresh_path();
     fs::create_dir(&directory)?;
     let mut refusal = None;

@@ -1,5 +1,5 @@
-//! `name-length-max`, `path-length-max`, `case`, `normalisation`: the permitted names, and which
-//! names are equal.
+//! `name-length-max`, `path-length-max`, `case`, `normalisation`: how long names and paths may be,
+//! and which names are treated as equal.
 
 use std::ffi::OsStr;
 use std::fs::{self, File};
@@ -50,8 +50,8 @@ fn length(ground: &Ground) -> io::Result<Finding> {
             None => Method::failed(name, format!("even {LONGEST} bytes are accepted"), series),
         })
     };
-    // A limit in bytes gives the same length with wide letters if they fit evenly; a limit in
-    // letters does not.
+    // The limit may count bytes or letters. Only a limit in bytes gives the same number of bytes
+    // for three-byte letters, provided that it is a multiple of three.
     let plain = longest("longest name of one-byte letters", "n")?;
     let wide = longest("longest name of three-byte letters", "\u{20ac}")?;
     let fits = |method: &Method| match method.outcome {
@@ -64,7 +64,8 @@ fn length(ground: &Ground) -> io::Result<Finding> {
     Ok(Finding::by(plain))
 }
 
-/// Makes and removes a file; the inner error means that the name is too long.
+/// Makes and removes a file. The inner error is that the name is too long; the outer one is any
+/// other error.
 fn make(path: &std::path::Path) -> io::Result<Result<(), io::Error>> {
     match File::create_new(path) {
         Ok(_file) => fs::remove_file(path).map(Ok),
@@ -73,7 +74,7 @@ fn make(path: &std::path::Path) -> io::Result<Result<(), io::Error>> {
     }
 }
 
-/// Probes the path length. A path may pass through the same directory repeatedly, so no tree is
+/// Probes the path length. Slashes before the file's name make the path longer, so no deep tree is
 /// needed.
 fn path(ground: &Ground) -> io::Result<Finding> {
     const NAME: &str = "longest path by which a file is found";
@@ -83,7 +84,7 @@ fn path(ground: &Ground) -> io::Result<Finding> {
     let least = path.len() as u64;
     let mut series = Vec::new();
     let first_refused = first_true(least, LONGEST_PATH, |length| {
-        // Fill the missing bytes with slashes before the name.
+        // Adds slashes before the name until the path has this length.
         let directory = &path[..path.len() - name.len()];
         let slashes = vec![b'/'; (length - least) as usize];
         let long = [directory, &slashes, name].concat();
@@ -101,7 +102,8 @@ fn path(ground: &Ground) -> io::Result<Finding> {
     }))
 }
 
-/// Whether a file made under one name is found under another.
+/// Probes whether a file that was created as `made` is found by the name `asked`. The first word
+/// means yes, the second no.
 fn same(ground: &Ground, made: &str, asked: &str, words: [&'static str; 2]) -> io::Result<Finding> {
     const NAME: &str = "looking up one name after creating the other";
     let directory = ground.fresh_path();

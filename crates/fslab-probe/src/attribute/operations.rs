@@ -83,7 +83,7 @@ pub(super) static VERITY: Attribute = in_directory(
     },
 );
 
-/// Block size of fs-verity: the only one that every version supports.
+/// Block size of the fs-verity hash tree: the only one that every kernel version supports.
 const BLOCK_OF_SUMS: u32 = 4096;
 
 pub(super) static UNNAMED: Attribute =
@@ -105,7 +105,7 @@ pub(super) static USER_XATTR: Attribute =
         })
     });
 
-/// Length of a range in bytes: a multiple of every block and cluster size in use.
+/// Length of the changed range in bytes: a multiple of every block and cluster size in use.
 const PIECE: usize = 1 << 20;
 const PIECES: usize = 3;
 const MIDDLE: std::ops::Range<usize> = PIECE..2 * PIECE;
@@ -121,7 +121,8 @@ fn content(scratch: &Scratch) -> io::Result<Vec<u8>> {
     Ok(content)
 }
 
-/// Changes the middle piece and compares the whole file with the expected content.
+/// Performs an operation of fallocate(2) on the middle piece of a file, and compares the whole file
+/// with the expected content.
 fn change(
     ground: &Ground,
     flags: FallocateFlags,

@@ -1,4 +1,4 @@
-//! `preallocation`: the space that a growing file uses beyond its end while it is open.
+//! `preallocation`: the space that is allocated beyond the end of a growing file while it is open.
 
 use std::io;
 
@@ -28,7 +28,8 @@ fn find(ground: &Ground) -> io::Result<Finding> {
         series.push(Point { x: (piece + 1) * PIECE, y: scratch.taken()? });
     }
     let open = scratch.taken()?;
-    // Use the same file: another one may be in more pieces and need one more pointer block.
+    // The same file is used, because another one may have more extents and need one more pointer
+    // block.
     let closed = scratch.settle()?.taken()?;
     Ok(Finding::by(Method::found(NAME, Value::Bytes(open.saturating_sub(closed)), series)))
 }

@@ -1,8 +1,9 @@
-//! `read-ahead-*`: how much is read before it is requested.
+//! `read-ahead-*`: how many bytes the kernel reads ahead of a reader.
 //!
-//! The methods count the pages in the cache. In steady sequential reading the kernel is ahead by at
-//! most two windows less one page: the current window, and the one requested on entering it.
-//! Reading with RWF_NOWAIT to inspect the cache would start read-ahead of its own.
+//! The methods count the pages in the cache. During sequential reading the kernel is ahead of the
+//! reader by at most two windows less one page. The first is the current window. The next one is
+//! requested when the reader enters the current one. The cache is not inspected by reads with
+//! RWF_NOWAIT, because these start read-ahead themselves.
 
 use std::fs::File;
 use std::io;
@@ -37,7 +38,8 @@ pub(super) static MAXIMAL: Attribute = in_directory(
 /// Size of a file for single reads, in bytes.
 const SHORT: u64 = 8 << 20;
 
-/// Interval between checks for new pages, and the number of checks in a row that must find none.
+/// Interval between checks for new pages. Read-ahead has ended when `QUIET_LOOKS` checks in a row
+/// find none.
 const LOOK_EVERY: Duration = Duration::from_millis(2);
 const QUIET_LOOKS: u32 = 15;
 
@@ -76,7 +78,7 @@ fn by_cachestat(file: &File, page: usize) -> Method {
     }
 }
 
-/// Reads page by page and measures how far the cache is ahead.
+/// Reads page by page and counts the cached pages ahead of the reader.
 fn maximal(ground: &Ground) -> io::Result<Finding> {
     const NAME: &str = "most pages ahead of a sequential reader";
     let length = ground.options.budget / 2;
@@ -87,7 +89,8 @@ fn maximal(ground: &Ground) -> io::Result<Finding> {
     let mut buffer = vec![0; page];
     for number in 0..length / 2 / page as u64 {
         file.file.read_exact_at(&mut buffer, number * page as u64)?;
-        // Count only pages ahead: the kernel may have dropped pages behind the reader.
+        // Only pages after the reader's position are counted: the kernel may have dropped earlier
+        // ones.
         let Ok(counts) = cachestat(&file.file, (number + 1) * page as u64) else {
             let reason = "the kernel has no cachestat (Linux 6.5)".to_owned();
             return Ok(Finding::by(Method::failed(NAME, reason, series)));
@@ -110,8 +113,8 @@ pub(super) fn not_cold(name: &'static str) -> Finding {
     Finding::none(name, reason)
 }
 
-/// Makes a stored file without resident pages; `None` if that is impossible. Another file is used
-/// to check that reading makes pages resident.
+/// Makes a file of `length` bytes without resident pages; returns `None` if that is impossible.
+/// Another file is used to check that reading makes pages resident.
 pub(super) fn cold_file(ground: &Ground, length: u64) -> io::Result<Option<Scratch>> {
     let trial = ground.fresh()?;
     trial.fill(0, SHORT)?;
@@ -121,8 +124,8 @@ pub(super) fn cold_file(ground: &Ground, length: u64) -> io::Result<Option<Scrat
     }
     trial.file.read_exact_at(&mut [0; 1 << 16], 0)?;
     let mapped = resident_map(&trial.file, SHORT)?.iter().filter(|resident| **resident).count();
-    // Overlayfs maps the lower file and has no pages itself: both methods must count the same
-    // pages.
+    // On overlayfs, mmap uses the lower file, and the overlay's own inode has no pages. Therefore
+    // both methods must find cached pages.
     let counted = cachestat(&trial.file, 0).map_or(mapped as u64, |counts| counts.cached);
     if mapped == 0 || counted == 0 {
         return Ok(None);
@@ -130,7 +133,7 @@ pub(super) fn cold_file(ground: &Ground, length: u64) -> io::Result<Option<Scrat
     let scratch = ground.fresh()?;
     scratch.fill(0, length)?;
     scratch.make_cold()?;
-    // Reopen the file: the read-ahead state of a descriptor keeps a history.
+    // The file is reopened, because the read-ahead state of a descriptor depends on earlier reads.
     let scratch = scratch.settle()?;
     let cold = !resident_map(&scratch.file, length)?.contains(&true);
     Ok(cold.then_some(scratch))

@@ -1,9 +1,9 @@
-//! `cache-replacement`: which pages are kept when more is read than fits.
+//! `cache-replacement`: which pages remain in the page cache when more is read than fits into it.
 //!
-//! In a memory control group of its own, the prober reads one file twice, another once, and then a
-//! third one that exceeds the group's memory. The remaining pages of each show how pages are
-//! replaced. Inspecting the cache (cachestat, mincore) changes nothing, unlike reading again, which
-//! earlier methods needed (Burnett and others: Dust, 2002).
+//! The prober enters a separate memory control group. There it reads one file twice, a second one
+//! once, and then a third one that exceeds the group's memory. The remaining pages of each file
+//! show how pages are replaced. Inspecting the cache with cachestat(2) and mincore(2) changes
+//! nothing. Earlier methods had to read the files again (Burnett and others: Dust, 2002).
 
 use std::io;
 use std::ops::Range;
@@ -57,7 +57,7 @@ fn find(ground: &Ground) -> io::Result<Finding> {
     Ok(Finding::by(conclude(NAME, &survivors?)))
 }
 
-/// Percentages of pages that are still cached.
+/// The percentage of each file's pages that are still cached.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Survivors {
     twice: u64,
@@ -68,7 +68,7 @@ struct Survivors {
 
 fn scan(twice: &Scratch, once: &Scratch, large: &Scratch) -> io::Result<Survivors> {
     for file in [twice, once, large] {
-        // Read-ahead must not load pages that were not requested.
+        // Disables read-ahead, which would load pages that were not requested.
         fadvise(&file.file, 0, None, Advice::Random)?;
     }
     twice.read_all(BEFORE)?;
@@ -97,7 +97,7 @@ fn conclude(name: &'static str, survivors: &Survivors) -> Method {
     const MOST: u64 = 75;
     const FEW: u64 = 25;
     let Survivors { twice, once, large } = survivors;
-    // The first two files, then the parts of the large one.
+    // The series contains the first two files, then the parts of the large file.
     let shares = [*twice, *once].into_iter().chain(large.iter().copied());
     let series = shares.enumerate().map(|(x, y)| Point { x: x as u64, y }).collect();
     let (Some(first), Some(last)) = (large.first(), large.last()) else {

@@ -13,7 +13,7 @@ pub(super) static SPEC: Attribute =
 /// Offset of the first byte: aligned to any block size.
 const PLACE: u64 = 4 << 20;
 
-/// The smallest distance of the second byte, and the number of doublings.
+/// The smallest distance of the second byte from the first. It is doubled up to `DOUBLINGS` times.
 const NEAREST: u64 = 512;
 const DOUBLINGS: u32 = 12;
 
@@ -25,7 +25,8 @@ fn find(ground: &Ground) -> io::Result<Finding> {
         let hole = hole_between(ground, distance)?;
         series.push(Point { x: distance, y: hole.unwrap_or(0) });
         if let Some(hole) = hole {
-            // The distance is the block of the first byte plus the hole.
+            // The distance covers the block of the first byte and the hole, which have the same
+            // length.
             let by_distance = Method::found(FIRST, Value::Bytes(distance / 2), series);
             let by_hole = Method::found("length of that hole", Value::Bytes(hole), Vec::new());
             return Ok(Finding::conclude(vec![by_distance, by_hole]));

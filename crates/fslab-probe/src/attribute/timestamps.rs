@@ -1,4 +1,4 @@
-//! `timestamp-granularity`, `timestamp-range`: the times that a file can have, found by setting
+//! `timestamp-granularity`, `timestamp-range`: which timestamps a file can have, found by setting
 //! them.
 
 use std::io;
@@ -20,7 +20,7 @@ pub(super) static RANGE: Attribute =
 
 const SECOND_NS: u64 = 1_000_000_000;
 
-/// A second that every file system can store; it is even because some count in steps of two.
+/// A second that every file system can store. It is even, because some store only even seconds.
 const SOME_SECOND: i64 = 1_000_000_000;
 
 fn granularity(ground: &Ground) -> io::Result<Finding> {
@@ -56,7 +56,8 @@ fn range(ground: &Ground) -> io::Result<Finding> {
     Ok(Finding::by(Method::found(NAME, Value::Seconds { first, last }, Vec::new())))
 }
 
-/// Returns the last second, going from `kept` towards `end`, that is stored correctly.
+/// Returns the time in seconds that is nearest to `end` and still stored correctly. It is found by
+/// bisection between `kept` and `end`.
 fn furthest(kept: i64, end: i64, keeps: impl Fn(i64) -> io::Result<bool>) -> io::Result<i64> {
     if keeps(end)? {
         return Ok(end);

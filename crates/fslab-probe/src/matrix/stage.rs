@@ -1,4 +1,4 @@
-//! Makes and mounts a file system for one cell of the matrix, with the mounts over it.
+//! Makes and mounts the file system of one cell of the matrix, and the mount over it.
 
 use std::cell::RefCell;
 use std::fs::{self, File};
@@ -35,7 +35,7 @@ enum Upper {
 }
 
 impl Stage {
-    /// Makes and mounts everything in a directory.
+    /// Makes the file system of a cell in `work_directory`, and mounts it and the mount over it.
     pub fn make(cell: &Cell, work_directory: &Path, host: &dyn Host) -> Result<Self> {
         let directory = tempfile::Builder::new()
             .prefix("fslab-probe-")
@@ -109,7 +109,7 @@ impl Stage {
         Ok(())
     }
 
-    /// Whether [`Stage::remount`] can clear all caches.
+    /// Whether [`Stage::remount`] is possible and clears all caches.
     pub fn can_remount(&self) -> bool {
         self.top.is_none() && self.device.is_some()
     }

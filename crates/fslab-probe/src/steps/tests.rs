@@ -1,4 +1,4 @@
-//! Steps are found where they exist, and nowhere else.
+//! Tests that steps and periods are found where they exist, and nowhere else.
 
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64;
@@ -9,7 +9,8 @@ use super::*;
 
 const REPEATS: usize = 9;
 
-/// Simulates measurements of these levels: noise only adds, usually little, sometimes much.
+/// Simulates measurements of points with these levels. The noise only adds to a level: usually a
+/// little, sometimes much.
 fn measured(levels: &[f64], random: &mut Pcg64) -> Vec<Vec<f64>> {
     let noise = |random: &mut Pcg64| {
         let little = 1.0 - random.random::<f64>().ln() * 0.05;
@@ -35,7 +36,7 @@ fn a_step_is_found_at_every_place() {
     }
 }
 
-/// At most two of a thousand flat sequences with heavy noise may show a step.
+/// At most two of 1,000 flat sequences with heavy noise may show a step.
 #[test]
 fn flat_times_are_refused() {
     let mut random = Pcg64::seed_from_u64(seed());
@@ -56,7 +57,8 @@ fn small_steps_several_steps_and_slopes_are_refused() {
     assert_eq!(one_step(&[vec![1.0], vec![9.0]], 1), Err(Refusal::TooFew));
 }
 
-/// If many measurements of one point are disturbed, the position is uncertain.
+/// Most measurements of the point before the step are disturbed, so the position of the step is
+/// uncertain.
 #[test]
 fn step_with_an_uncertain_position_is_refused() {
     let mut random = Pcg64::seed_from_u64(seed());
@@ -70,7 +72,6 @@ fn cost(levels: &[f64]) -> f64 {
     growing_costs(levels.iter()).last().copied().unwrap_or(0.0)
 }
 
-/// The dynamic program finds the same cuts as trying all.
 #[test]
 fn best_cuts_match_an_exhaustive_search() {
     let mut random = Pcg64::seed_from_u64(seed());
@@ -108,7 +109,8 @@ fn period_is_found_after_an_irregular_start() {
     for slow in [0, 1, 4, 12].into_iter().chain((28..512).step_by(32)) {
         levels[slow] = 20_000.0;
     }
-    // Slow points are at 28, 60, ... 476; point 508 has nothing more to read ahead and is fast.
+    // Slow points are at 28, 60, ... 476. Point 508 is fast, as if there were nothing more to read
+    // ahead.
     levels[508] = 1000.0;
     let period = period(&measured(&levels, &mut random)).unwrap();
     assert_eq!((period.length, period.times), (32, 14));

@@ -1,5 +1,5 @@
-//! `block-size` by timing: one byte in a hole makes a block of data. Direct reads of that block
-//! access the device; reads of the surrounding hole do not.
+//! `block-size` by timing. One byte that is written into a hole becomes a block of data. Direct
+//! reads of that block access the device; reads of the hole around it do not.
 
 use std::fs::File;
 use std::io;
@@ -16,7 +16,7 @@ const PLACE: u64 = 4 << 20;
 /// Length of the reads, and distance between them, in bytes.
 const SECTOR: u64 = 512;
 
-/// Number of reads: they can detect blocks up to half of the range they cover.
+/// Number of reads. They can detect blocks of up to half the range that they cover.
 const POINTS: usize = 64;
 
 const ROUNDS: usize = 9;

@@ -1,6 +1,6 @@
-//! `cache-size` by timing: a file that fits is read from memory the second time, and a larger file
-//! from the device. This is the original method; it finds the cache size only if files can exceed
-//! it.
+//! `cache-size` by timing. The second read of a file that fits into the cache is served from
+//! memory, and that of a larger file from the device. This is the original method. It finds the
+//! cache size only if files can exceed it.
 
 use std::io;
 
@@ -11,7 +11,7 @@ use crate::finding::{Method, Value};
 use crate::ground::{Ground, PIECE};
 use crate::steps::one_step;
 
-/// Number of sizes tried, evenly spaced up to the budget.
+/// Number of file sizes that are tried, evenly spaced up to half the budget.
 const POINTS: u64 = 16;
 
 const ROUNDS: usize = 5;

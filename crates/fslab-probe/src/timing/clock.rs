@@ -24,12 +24,13 @@ pub enum ClockError {
     },
 }
 
-/// A validated cycle counter. The thread that made it stays on one processor until it is dropped.
+/// A validated cycle counter. Until it is dropped, the thread that made it is pinned to one
+/// processor.
 #[derive(Debug)]
 pub struct Clock {
     counter: CycleCounter,
     validation: Validation,
-    /// The identifier that the processor reports as long as the thread is not moved.
+    /// The identifier of the processor to which the thread is pinned.
     home: u32,
     _pinned: Pinned,
 }
@@ -57,7 +58,8 @@ impl Clock {
         &self.validation
     }
 
-    /// Returns the ticks that `work` takes; `None` if the thread was moved meanwhile.
+    /// Returns the ticks that `work` takes, or `None` if the thread was moved to another processor
+    /// meanwhile.
     pub(super) fn ticks(&self, work: impl FnOnce() -> io::Result<()>) -> io::Result<Option<u64>> {
         let begin = self.counter.begin();
         let done = work();

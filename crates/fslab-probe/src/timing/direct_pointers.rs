@@ -2,9 +2,10 @@
 //! sequence if the block's address is in another block.
 //!
 //! There is a file for each number of blocks. Its last block is read once after all caches were
-//! cleared, because addresses are cached too. On file systems with extents each of these files has
-//! one extent, which is in the inode, so every read accesses the device once. So extents can't
-//! explain the "12 direct pointers" of the original, which timed synchronous writes on ext4.
+//! cleared, because block addresses are cached too. On file systems with extents, each of these
+//! files has one extent, which is in the inode. Every read then accesses the device only once.
+//! Extents therefore can't explain the "12 direct pointers" that Hu and Bursum found by timing
+//! synchronous writes on ext4.
 
 use std::fs::File;
 use std::io;
@@ -21,7 +22,7 @@ const FILES: u64 = 24;
 
 const ROUNDS: usize = 9;
 
-/// Maximum number of pieces of a file that certainly fit into an inode with extents.
+/// Maximum number of extents of a file. This many certainly fit into an inode.
 const EXTENTS_MOST: usize = 3;
 
 pub(super) fn find(ground: &Ground, timing: &Timing<'_>) -> io::Result<Method> {
@@ -44,7 +45,7 @@ pub(super) fn find(ground: &Ground, timing: &Timing<'_>) -> io::Result<Method> {
     {
         return refuse(&format!("blocks can't be read with direct I/O ({error})"));
     }
-    // A file system with open files can't be remounted.
+    // The files are closed, because a file system with open files can't be remounted.
     let files: Vec<Scratch> = files.into_iter().map(Scratch::close).collect::<io::Result<_>>()?;
     let mut left_in_round = 0;
     let times = in_turns(files.len(), ROUNDS, |point| {

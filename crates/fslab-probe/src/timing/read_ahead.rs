@@ -1,5 +1,6 @@
-//! `read-ahead-max` by timing: in a sequential read, the page that starts read-ahead takes longer
-//! than pages that are already there. The distance between such pages is a window.
+//! `read-ahead-max` by timing. In a sequential read, a page whose read starts read-ahead takes
+//! longer than pages that are already cached. The distance between such pages is the read-ahead
+//! window.
 
 use std::fs::File;
 use std::io;
@@ -17,10 +18,10 @@ const LENGTHS: [u64; 2] = [4 << 20, 16 << 20];
 
 const ROUNDS: usize = 7;
 
-/// A page that takes this many times longer than the fastest may have started read-ahead...
+/// A page that takes more than this many times as long as the fastest may have started read-ahead.
 const MAY_BE_SLOW: u64 = 4;
 
-/// ...which then gets this time to finish, so that no read waits for it.
+/// The time that read-ahead then has to finish, so that the next reads do not wait for it.
 const ARRIVAL: Duration = Duration::from_millis(2);
 
 pub(super) fn find(ground: &Ground, timing: &Timing<'_>) -> io::Result<Method> {
@@ -39,7 +40,7 @@ pub(super) fn find(ground: &Ground, timing: &Timing<'_>) -> io::Result<Method> {
         };
         let places: Vec<u64> = (0..times.len() as u64).map(|number| number * page).collect();
         last = method(NAME, outcome, &places, &times, timing.clock);
-        // Tens of thousands of samples would not add anything.
+        // The single times are dropped, because there are tens of thousands of them.
         last.samples.clear();
         let jump =
             |period: &Period| Jump { at: period.first as u64 * page, ticks: period.difference };
@@ -55,7 +56,7 @@ fn passes(scratch: &Scratch, length: u64, timing: &Timing<'_>) -> io::Result<Tim
     let mut times = vec![Vec::new(); length as usize / rustix::param::page_size()];
     for _ in 0..ROUNDS {
         scratch.make_cold()?;
-        // Reopen the files: a descriptor keeps read-ahead state.
+        // The files are reopened, because a descriptor keeps read-ahead state.
         let (file, other) = (File::open(scratch.path())?, File::open(scratch.path())?);
         pass(&file, &other, timing, &mut times)?;
     }
@@ -80,7 +81,8 @@ fn pass(file: &File, other: &File, timing: &Timing<'_>, times: &mut Times) -> io
     Ok(())
 }
 
-/// Warms up after a sleep: for a moment everything is slow, for reasons unrelated to pages.
+/// Makes some reads that are not recorded, because after a sleep reads are slow for a moment,
+/// whether or not their page is cached.
 fn warm_up(other: &File, timing: &Timing<'_>, buffer: &mut [u8]) -> io::Result<()> {
     for _ in 0..8 {
         timing.clock.ticks(|| other.read_exact_at(buffer, 0))?;

@@ -1,8 +1,9 @@
-//! Validates the cycle counter: the reports of the processor and the kernel about it, whether it
-//! agrees on all processors, and whether it is proportional to time.
+//! Validates the cycle counter. The processor must report a constant rate, and the kernel must use
+//! the counter as its clock source. The counters of all processors must agree, and be proportional
+//! to time.
 //!
-//! The last check is the original validation, `sleep` timed by both clocks. It adds what the
-//! original lacked: many lengths, residuals, and a clock that nothing adjusts
+//! The last check is that of Hu and Bursum: a sleep is timed by both clocks. Three things are added
+//! here: sleeps of many lengths, residuals, and a clock that is never adjusted
 //! (CLOCK_MONOTONIC_RAW).
 
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -17,7 +18,7 @@ use serde::Serialize;
 /// The thoroughness of the validation.
 #[derive(Clone, Copy, Debug)]
 pub struct Extent {
-    /// The longest sleep; each sleep is half as long as the next.
+    /// The longest sleep. Each sleep is twice as long as the one before.
     pub longest_sleep: Duration,
     /// Number of repetitions of each sleep.
     pub repeats: u32,
@@ -32,13 +33,13 @@ impl Default for Extent {
 /// The shortest sleep.
 const SHORTEST_SLEEP: Duration = Duration::from_millis(1);
 
-/// Number of readings exchanged by each pair of processors.
+/// Number of readings that each pair of processors exchanges.
 const EXCHANGES: u64 = 2_000;
 
-/// Number of empty intervals that are timed.
+/// Number of empty intervals that are timed to find the overhead.
 const OVERHEADS: usize = 100_000;
 
-/// Minimum coefficient of determination of the fit.
+/// Minimum coefficient of determination of the regression.
 const R_SQUARED_LEAST: f64 = 0.9999;
 
 /// The results of the validation.
@@ -50,9 +51,9 @@ pub struct Validation {
     pub invariant: bool,
     /// Number of compared processors.
     pub processors: usize,
-    /// Number of readings smaller than an earlier one on another processor.
+    /// Number of readings that were smaller than an earlier reading on another processor.
     pub went_back: u64,
-    /// The fit of ticks to seconds.
+    /// The linear regression of ticks over seconds.
     pub regression: Regression,
     /// The ticks of an empty interval.
     pub overhead: Overhead,
@@ -78,11 +79,11 @@ pub struct Regression {
 /// One sleep timed by both clocks.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct Timed {
-    /// Its length by CLOCK_MONOTONIC_RAW.
+    /// The length of the sleep by CLOCK_MONOTONIC_RAW.
     pub seconds: f64,
-    /// Its length by the counter.
+    /// The length of the sleep by the counter.
     pub ticks: u64,
-    /// Its distance from the line in nanoseconds.
+    /// The distance of the sleep from the regression line in nanoseconds.
     pub residual_ns: f64,
 }
 
@@ -100,7 +101,7 @@ pub struct Overhead {
 }
 
 impl Validation {
-    /// Validates a counter; takes about twice the longest sleep, times the repetitions.
+    /// Validates a counter. This takes about twice the longest sleep for each repetition.
     pub(super) fn of(counter: CycleCounter, extent: Extent) -> io::Result<Self> {
         let before = MachineTime::now()?;
         let start = Instant::now();
@@ -137,7 +138,7 @@ impl Validation {
                 format!("{went_back} readings were below earlier ones on other processors"),
             ),
             objection(
-                // Written so that NaN is refused too.
+                // The condition is negated, so that NaN is refused too.
                 !(regression.r_squared >= R_SQUARED_LEAST && regression.ticks_per_second > 0.0),
                 format!(
                     "the counter is not proportional to time: R^2 is {:.6}",
@@ -151,8 +152,8 @@ impl Validation {
     }
 }
 
-/// Lets the first processor and each other one exchange readings. Returns how many were smaller
-/// than the reading before.
+/// Lets the first processor exchange readings with each other processor. Returns how many readings
+/// were smaller than the previous one.
 fn went_back(counter: CycleCounter, processors: &[usize]) -> io::Result<u64> {
     let Some((first, others)) = processors.split_first() else { return Ok(0) };
     let mut sum = 0;
@@ -163,8 +164,8 @@ fn went_back(counter: CycleCounter, processors: &[usize]) -> io::Result<u64> {
 }
 
 fn exchange(counter: CycleCounter, first: usize, other: usize) -> io::Result<u64> {
-    // Even turns belong to the first processor, odd ones to the other; the reading is published
-    // before the turn.
+    // Even turns belong to the first processor, odd ones to the other. A reading is published
+    // before the turn is passed on.
     let (turn, reading) = (AtomicU64::new(0), AtomicU64::new(0));
     let play = |own: u64, processor: usize| -> io::Result<u64> {
         let pinned = Pinned::on(&[processor]);

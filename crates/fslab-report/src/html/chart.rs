@@ -17,7 +17,7 @@ pub(super) struct Chart {
     pub caption: String,
     pub svg: String,
     pub wide: bool,
-    /// The baseline to which it belongs, if any.
+    /// The index of the baseline to which the chart belongs, if any.
     pub baseline: Option<usize>,
 }
 
@@ -103,7 +103,8 @@ fn scale_of_ratios(rows: &[(&Row, &Against)]) -> Scale {
     let ends = rows.iter().filter_map(|(_, against)| against.ratio);
     let ends = ends.flat_map(|ratio| [ratio.low, ratio.high]);
     let points = rows.iter().flat_map(|(_, against)| against.ratios.iter().filter_map(|r| *r));
-    // A nearly unbounded interval from too few rounds must not compress everything else.
+    // An interval from too few rounds may be nearly unbounded. It must not determine the scale, or
+    // all else would be compressed.
     let near: Vec<f64> = points.chain(ends.filter(|end| (0.02..50.0).contains(end))).collect();
     Scale::of_ratios(&near, MARGIN, WIDTH - 2.0 * MARGIN)
 }
@@ -260,7 +261,8 @@ fn mark(point: &Point) -> Mark {
     Mark { hollow: point.contaminated, ringed: point.outlier }
 }
 
-/// Returns a dot's distance from the middle of its row, so that equal values remain visible.
+/// Returns the distance of a dot from the middle of its row. It varies, so that dots of equal
+/// values do not cover each other.
 fn spread(place: usize) -> f64 {
     ((place * 5) % 9) as f64 - 4.0
 }

@@ -11,7 +11,7 @@ pub(super) struct Matrix {
     pub baseline: String,
     pub targets: Vec<String>,
     pub lines: Vec<MatrixLine>,
-    /// Whether lines end with the noise floor; only for the plan's baseline.
+    /// Whether each line ends with the noise floor, which is shown only for the plan's baseline.
     pub has_noise_floor: bool,
     /// Number of columns of the table.
     pub columns: usize,
@@ -19,7 +19,8 @@ pub(super) struct Matrix {
     pub overall: Vec<MatrixCell>,
 }
 
-/// A phase over all targets; without cells it is the heading of a workload.
+/// A line of the overview: a phase with a cell for each target. A line without cells is the heading
+/// of a workload.
 pub(super) struct MatrixLine {
     pub name: String,
     pub cells: Vec<MatrixCell>,
@@ -30,7 +31,7 @@ pub(super) struct MatrixCell {
     pub class: &'static str,
     pub text: String,
     pub small: String,
-    /// Shown when the pointer hovers over it.
+    /// The text that is shown when the pointer hovers over the cell.
     pub more: String,
 }
 

@@ -13,7 +13,8 @@ use crate::sample::{Note, NoteKind, TargetRecord};
 use fslab_chart::colour;
 use fslab_stats::CONFIDENCE;
 
-/// Maximum number of workloads that are shown unfolded; more are folded and searchable.
+/// Maximum number of workloads whose sections are shown unfolded. If there are more, all sections
+/// are folded, and a search field is shown.
 const UNFOLDED_MOST: usize = 6;
 
 /// The data of the page.
@@ -93,7 +94,8 @@ impl Page {
             .collect();
         Self {
             title: provenance.plan_name.clone(),
-            // The policy permits only elements with this nonce; it must not contain a quote.
+            // The content security policy permits only styles and scripts with this nonce. The
+            // nonce must not contain a quote.
             nonce: provenance.run.chars().filter(char::is_ascii_alphanumeric).collect(),
             lead: lead(report),
             baselines: report.baselines.clone(),
@@ -137,7 +139,7 @@ fn notes(report: &Report) -> Vec<NoteLine> {
         lines.push(NoteLine {
             grave: true,
             heading: "Disturbed".to_owned(),
-            text: "more than a tenth of the samples met interference from other work on the \
+            text: "more than a tenth of the samples were disturbed by other work on the \
                    machine; run the comparison again on a quiet machine before you rely on it"
                 .to_owned(),
         });
@@ -208,8 +210,8 @@ fn phase_view(group: &Group, all: &[&Group], report: &Report) -> PhaseView {
     }
 }
 
-/// Returns the points of a sweep over threads. They are shown with the first point; other points
-/// have none.
+/// Returns the points of a sweep over threads if `group` is its first point, otherwise none: the
+/// chart of a sweep is shown only once.
 fn thread_counts<'a>(group: &Group, all: &[&'a Group]) -> Vec<&'a Group> {
     let is_point =
         |other: &&Group| other.threads.is_some() && other.operation() == group.operation();
@@ -251,7 +253,7 @@ fn target_line(target: &TargetRecord) -> TargetLine {
     let requests = target
         .requests_counted
         .filter(|counted| !counted)
-        .map(|_| "the requests to it could not be counted".to_owned());
+        .map(|_| "its FUSE requests could not be counted".to_owned());
     let commands = [target.mkfs.clone(), target.mount.clone(), target.over.clone()];
     TargetLine {
         name: target.name.clone(),

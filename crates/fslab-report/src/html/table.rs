@@ -181,7 +181,8 @@ fn names(report: &Report) -> Vec<Column> {
     ]
 }
 
-/// Empties the column for rows of several machines, whose figures are not combined.
+/// Leaves the column empty in rows that combine several machines, because times and counters are
+/// not combined.
 fn of_one_machine(column: Column) -> Column {
     let cell = move |group: &Group, row: &Row| {
         if row.is_pooled() { Cell::absent() } else { (column.cell)(group, row) }
@@ -202,7 +203,7 @@ fn times() -> Vec<Column> {
     ]
 }
 
-/// Returns the columns of a baseline. If there is only one, its name is in the text above.
+/// Returns the columns with the ratios to a baseline.
 fn against(index: usize, name: &str) -> Vec<Column> {
     let of = move |part: fn(&Against) -> Option<f64>| {
         move |_: &Group, row: &Row| {

@@ -18,7 +18,7 @@ type Rounds = (u32, u32);
 /// A plan with a stop rule, which is the usual case.
 const STOPPED: Rounds = (10, 30);
 
-/// Half the width of a sufficiently narrow interval: the default of plans.
+/// The half width at which the stop rule stops, as in plans by default.
 const NARROW: f64 = 0.025;
 
 /// Returns the sum of twelve uniform numbers, which is nearly normal.
@@ -56,8 +56,8 @@ fn count(
 
 const DIFFERENT: [Verdict; 2] = [Verdict::Faster, Verdict::Slower];
 
-/// At most 7 % of 1,000 comparisons of equal targets show a difference with the stop rule. The rule
-/// costs up to 2 % beyond the 5 % of a fixed number of rounds.
+/// With the stop rule, at most 7 % of 1,000 comparisons of equal targets show a difference. This is
+/// up to 2 % more than the 5 % of a fixed number of rounds.
 #[test]
 fn equal_targets_are_rarely_called_different() {
     let found = count(1000, STOPPED, 1.0, None, &DIFFERENT);

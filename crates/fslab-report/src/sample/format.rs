@@ -1,8 +1,8 @@
 //! The records of a samples file, one JSON object per line. `docs/formats/samples.md` describes
 //! them.
 //!
-//! Fields may be added: readers treat missing ones as zero or unknown and ignore unknown ones. Any
-//! other change increases [`FORMAT`], and the page describes it.
+//! Fields may be added without a new version: readers treat missing fields as zero or unknown, and
+//! ignore unknown ones. Any other change increases [`FORMAT`] and is described on that page.
 
 use serde::{Deserialize, Serialize};
 
@@ -26,13 +26,13 @@ pub enum Record {
     Sample(Sample),
     /// The end of a block: a workload has run on all targets in one round.
     Block(Block),
-    /// A fact that a reader must know.
+    /// A fact that a reader of the report must know.
     Note(Note),
     /// The end of the comparison; missing if it was killed.
     End(End),
 }
 
-/// The way in which a target was made the first time.
+/// A description of how a target was made.
 #[derive(Clone, Debug, Default, Serialize, Deserialize, PartialEq)]
 #[serde(default)]
 pub struct TargetRecord {
@@ -46,7 +46,7 @@ pub struct TargetRecord {
     pub aged_workload: Option<String>,
     /// The mount, in the form of a mount(8) command.
     pub mount: Option<String>,
-    /// The command that mounted something over it.
+    /// The command that mounted something over the file system.
     pub over: Option<String>,
     /// Whether the loop device bypassed the page cache for its image.
     pub loop_direct_io: Option<bool>,
@@ -89,8 +89,8 @@ pub struct Sample {
     pub round: u32,
     /// The target's position in the round's order, from 0.
     pub position: u32,
-    /// The number of earlier attempts of this round's block. They were cut short or met
-    /// interference. Reports use only the last attempt.
+    /// The number of earlier attempts of this round's block, which were interrupted or disturbed.
+    /// Reports use only the last attempt.
     pub attempt: u32,
     /// Seed of this round and workload; the same for every target.
     pub seed: u64,
@@ -100,7 +100,7 @@ pub struct Sample {
     pub bytes: u64,
     /// Number of threads or processes that did the work, if there is more than one.
     pub workers: Option<u32>,
-    /// A description of the bytes: a kind and its seed, or the file they come from.
+    /// A description of the written data: their kind and seed, or the file that they come from.
     pub data: Option<String>,
     /// Space that the written files occupy at the end: the sum of their `st_blocks`, in bytes.
     pub stored_bytes: Option<u64>,
@@ -121,7 +121,7 @@ pub struct Sample {
     pub device: Option<Device>,
     /// The requests of the device that contains the image, for this target and all other users.
     pub backing: Option<Device>,
-    /// Space in use on the target's own file system afterwards, including metadata.
+    /// Space in use on the target's own file system after the phase, in bytes, including metadata.
     pub used_bytes: Option<u64>,
     /// Requests that the kernel sent to the file system in user space, if there is one and they can
     /// be counted.
@@ -164,10 +164,10 @@ pub struct OwnMetric {
 #[derive(Clone, Copy, Debug, Default, Serialize, Deserialize, PartialEq, Eq)]
 #[serde(rename_all = "snake_case")]
 pub enum Better {
-    /// Times, sizes, counts.
+    /// Less is better, as for times, sizes and counts.
     #[default]
     Less,
-    /// Rates.
+    /// More is better, as for rates.
     More,
 }
 
@@ -228,27 +228,29 @@ pub struct Device {
 pub struct Cache {
     /// The requested state.
     pub asked: CacheState,
-    /// Whether everything was unmounted and mounted before.
+    /// Whether the target was unmounted and mounted before the phase.
     pub remounted: bool,
     /// Whether the pages of all files were dropped before the phase, instead of a remount, and none
     /// was left. Blocks of directories may still be cached.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub evicted: bool,
-    /// Whether the state is proven. A cold state needs a remount, no cached page of the device, no
-    /// resident page of a file when it was opened, and reads of the device. Alternatively, pages
-    /// were dropped, files were opened, and no page was resident. A warm state needs a device that
-    /// was not read.
+    /// Whether the state is proven. A cold state is proven in one of two ways. The first has four
+    /// conditions: there was a remount, no page of the device was cached, no page of a file was
+    /// resident when opened, and the device was read. In the second, pages were dropped, files were
+    /// opened, and none of their pages was resident. A warm state is proven if the device was not
+    /// read.
     pub proven: bool,
     /// Pages of the files that were resident when they were opened, if this was queried.
     pub resident_pages: Option<u64>,
     /// Pages of the device itself that were cached between the unmount and the mount.
     pub device_pages: Option<u64>,
-    /// The reason why it is not proven.
+    /// The reason why the state is not proven.
     pub doubt: Option<Doubt>,
 }
 
 impl Cache {
-    /// Returns it with the verdict that follows from its fields and from the device's requests.
+    /// Returns a copy with `proven` and `doubt` set, which follow from the other fields and from
+    /// the device's requests.
     #[must_use]
     pub fn judged(self, device: Option<Device>) -> Self {
         let doubt = match self.asked {
@@ -329,7 +331,7 @@ pub enum CacheState {
     Warm,
 }
 
-/// A fact that a reader must know.
+/// A fact that a reader of the report must know.
 #[derive(Clone, Debug, Serialize, Deserialize, PartialEq, Eq)]
 pub struct Note {
     /// The kind of fact.
@@ -338,7 +340,7 @@ pub struct Note {
     pub target: Option<String>,
     /// The workload that it concerns.
     pub workload: Option<String>,
-    /// One sentence.
+    /// The fact, in one sentence.
     pub text: String,
 }
 
@@ -378,7 +380,7 @@ pub struct CellTime {
     pub target: String,
     /// Wall-clock seconds in total.
     pub seconds: f64,
-    /// Whether it ended without an error.
+    /// Whether the workload ended without an error.
     pub done: bool,
 }
 
@@ -403,6 +405,6 @@ pub enum EndReason {
     Narrow,
     /// The next round would have exceeded the plan's time limit.
     TimeLimit,
-    /// The run was asked to stop.
+    /// The run was interrupted.
     Interrupted,
 }

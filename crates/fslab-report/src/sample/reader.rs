@@ -14,7 +14,7 @@ use crate::provenance::Provenance;
 /// Fails if the file can't be read or a complete line does not parse.
 pub fn read(path: &Path) -> Result<Vec<Record>> {
     let text = fs::read_to_string(path).map_err(|source| match source.kind() {
-        // It is not a text file.
+        // The file is not UTF-8, so it is not a samples file.
         ErrorKind::InvalidData => Error::NoProvenance { path: path.to_owned() },
         _ => Error::UnreadableSamples { path: path.to_owned(), source },
     })?;

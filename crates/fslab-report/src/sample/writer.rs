@@ -7,10 +7,10 @@ use std::path::{Path, PathBuf};
 use super::format::Record;
 use crate::error::{Error, Result};
 
-/// A samples file that is being written. It is locked, so that two runs never write to one file. A
-/// drop unlocks it explicitly instead of only closing it. A command that is just being started
-/// holds a copy of every open descriptor until it runs. The lock would then block a run that
-/// resumes the file.
+/// A samples file that is being written. It is locked, so that two runs never write to one file.
+/// Dropping it unlocks the file explicitly, because closing it is not enough. Until a command that
+/// is just being started has executed its program, it holds copies of all open descriptors. Such a
+/// copy would keep the lock and block a run that resumes the file.
 #[derive(Debug)]
 pub struct Writer {
     path: PathBuf,
@@ -25,7 +25,7 @@ impl Writer {
         let file = OpenOptions::new().append(true).create_new(true).open(path);
         let file = file.map_err(Error::file(path))?;
         match file.try_lock() {
-            // No other process has written the file, and none can create it.
+            // The lock is not needed: the file is new, so no other run writes to it.
             Err(TryLockError::Error(error)) if has_no_locks(&error) => {
                 tracing::debug!(%error, "{} is not locked", path.display());
                 Ok(Self { path: path.to_owned(), file, is_locked: false })
@@ -78,7 +78,7 @@ impl Drop for Writer {
         if self.is_locked
             && let Err(error) = self.file.unlock()
         {
-            tracing::warn!(%error, "unlocking {}", self.path.display());
+            tracing::warn!(%error, "can't unlock {}", self.path.display());
         }
     }
 }

@@ -19,7 +19,8 @@ pub fn has_browser(what: &str) -> bool {
     is_there
 }
 
-/// Loads a page in a frame of a given width; returns the probe's result and the console messages.
+/// Loads a page in a frame of a given width and runs the script `probe` in it. Returns the script's
+/// result and the console messages.
 pub fn look(page: &str, probe: &str, width: u32, directory: &Path) -> (Value, Vec<String>) {
     let nonce = page.split("script-src 'nonce-").nth(1).unwrap().split('\'').next().unwrap();
     let probed =

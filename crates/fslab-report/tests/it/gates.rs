@@ -1,4 +1,4 @@
-//! Metrics other than the time, and the gates that judge rows.
+//! Tests of gates, and of metrics other than the time.
 
 use fslab_report::sample::{Better, OwnMetric, Record, Sample};
 use fslab_report::{Gate, Outcome, Provenance, Report};
@@ -113,7 +113,6 @@ fn equal_targets_rarely_fail_a_gate() {
     assert!(beyond <= 2, "{beyond} of 500");
 }
 
-/// A gate over ten rows of equal targets fails no more often than a gate over one row.
 #[test]
 fn gate_over_many_rows_raises_no_extra_false_alarms() {
     let gate: Gate = "elapsed slower 0%".parse().unwrap();

@@ -1,11 +1,11 @@
-//! Reports on samples of several machines: each machine is a stratum.
+//! Tests of reports on samples of several machines.
 
 use fslab_report::Provenance;
 use fslab_report::sample::{Record, Sample};
 use fslab_report::{Gate, Outcome, Pooling, Report, Verdict};
 
-/// Makes a run on a machine, with seconds of `base` and `other` per round; `None` if a round lacks
-/// one.
+/// Makes the records of a run on a machine, from the seconds of `base` and `other` in each round.
+/// `None` stands for a missing sample.
 fn run(machine: &str, rounds: &[(Option<f64>, Option<f64>)]) -> Vec<Record> {
     let mut records = vec![Record::Provenance(Box::new(Provenance {
         run: format!("run on {machine}"),
@@ -82,7 +82,6 @@ fn ratios_are_formed_within_machines_and_figures_not_pooled() {
     assert!((1.2..1.22).contains(&of_machine.ratio) && of_machine.rounds == 8, "{of_machine:?}");
 }
 
-/// A machine with ten times the rounds has no greater weight.
 #[test]
 fn machines_have_equal_weight_in_a_ratio() {
     let few: Vec<_> = (0..6).map(|round| (Some(1.0), Some(1.2 * swing(round)))).collect();

@@ -6,8 +6,8 @@ use serde_json::Value;
 use crate::browser::{has_browser, look, picture};
 use crate::reports::{large, records};
 
-/// Examines the page from inside and reports to the surrounding page. It switches the axes of all
-/// charts and the order of a table.
+/// A script that operates the controls of the page, such as those for the axes and the order of a
+/// table. It sends what it finds to the surrounding page.
 const PROBE: &str = r#"
 const all = (selector) => [...document.querySelectorAll(selector)];
 const visible = (part) =>
@@ -36,7 +36,7 @@ const heading = [...table.querySelectorAll("th button")].find((b) => b.textConte
 const column = heading.closest("th").cellIndex;
 const value = (row) => Number(row.cells[column].dataset.value);
 const values = () => [...table.tBodies[0].rows].map(value);
-// Numbers that would stand in another order as text.
+// These numbers would be in another order if they were sorted as text.
 [...table.tBodies[0].rows].forEach((row, index) => {
   row.cells[column].dataset.value = [10, 9, 100][index % 3];
 });

@@ -25,8 +25,8 @@ fn provenance() -> Record {
     }))
 }
 
-/// Makes a sample with a time in milliseconds. Some noise depends only on the round, some on round
-/// and target.
+/// Makes a sample with about this time in milliseconds. One kind of noise is the same for all
+/// targets of a round, another differs between targets.
 fn sample(target: &str, round: u32, milliseconds: f64, size: Option<u64>) -> Sample {
     let common = 1.0 + 0.1 * f64::from(round % 3);
     let own = 1.0 + 0.005 * f64::from((round * 7 + target.len() as u32) % 5);
@@ -95,8 +95,8 @@ fn the_model_pairs_rounds_sums_sweeps_and_gives_reasons() {
     assert_eq!(slow.operations, 20, "a sum covers both sizes");
 }
 
-/// Any target, or several targets at once, may be the baseline. A target twice as slow one way is
-/// twice as fast the other way.
+/// Any target, or several targets at once, may be the baseline. If target and baseline are
+/// exchanged, the ratio becomes its reciprocal.
 #[test]
 fn one_report_compares_against_several_baselines() {
     let records = records();
@@ -116,7 +116,7 @@ fn one_report_compares_against_several_baselines() {
 }
 
 /// Among many comparisons of equal targets some intervals exclude 1 by chance. Holm's correction
-/// prevents the verdict "different"; such rows get a mark of their own.
+/// prevents the verdict "faster" or "slower"; such rows are marked as possibly by chance.
 #[test]
 fn chance_differences_among_many_comparisons_are_not_shown() {
     let mut records = vec![provenance()];
@@ -186,8 +186,8 @@ fn the_terminal_names_images_and_devices() {
     }
 }
 
-/// Makes a report that is judged by a margin; a margin in the plan and one given afterwards have
-/// the same effect.
+/// Makes a report that is judged by a margin. Checks that a margin in the plan and one given for
+/// the report have the same effect.
 fn with_margin(margin: &str) -> Report {
     let mut records = records();
     let Record::Provenance(provenance) = &mut records[0] else { panic!("a provenance") };
@@ -246,9 +246,9 @@ fn page_escapes_text_and_makes_no_network_requests() {
     ] {
         assert!(page.contains(part), "{part} is missing");
     }
-    // Each is on a linear and a logarithmic axis: 3 targets x 10 rounds of the sum's times, and the
-    // sweep's 3 x 10 x 2. Then come 2 x 10 ratios. Samples with interference, 1 in 10, also have a
-    // hole.
+    // Times are drawn on two axes, linear and logarithmic: 3 targets x 10 rounds for the sum, and 3
+    // x 10 x 2 for the sizes. The 2 x 10 ratios are drawn once. Each disturbed sample, 1 in 10,
+    // also has a hole, which is drawn like a dot.
     let dots = 2 * (30 + 60) + 20;
     assert_eq!(page.matches("h0").count(), dots + dots / 10);
 }
@@ -279,8 +279,8 @@ fn records_round_trip_through_json() {
     }
 }
 
-/// Runs of one plan and seed on one machine are one campaign. Their rounds are paired, even if the
-/// targets are spread over them. Differences between the runs are reported.
+/// Runs of one plan and seed on one machine are one campaign. Their rounds are paired, even if each
+/// run has only one of the targets. Differences between the runs are reported.
 #[test]
 fn runs_are_merged_and_their_differences_named() {
     let split = |run: &str, target: &str, kernel: &str| {
@@ -305,16 +305,16 @@ fn runs_are_merged_and_their_differences_named() {
         note.text.contains("kernel") && note.text.contains("6.1") && note.text.contains("6.9")
     });
     assert!(named, "{:?}", report.notes);
-    // A file that is given twice is used once.
+    // Samples that are given twice are used once.
     let twice = Report::new(&[first.clone(), first].concat());
     assert_eq!(twice.samples, 10);
     assert!(twice.notes.iter().any(|note| note.text.contains("given twice")));
 }
 
-/// For a block that was run again, the report uses the last attempt. It only states the number of
-/// samples of the other attempts.
+/// The report uses the last attempt of a block. It states only the number of samples of earlier
+/// attempts.
 #[test]
-fn the_last_attempt_counts() {
+fn only_the_last_attempt_of_a_block_is_used() {
     let mut records = records();
     let again: Vec<Record> = records
         .iter()
@@ -386,7 +386,7 @@ fn a_large_report_stays_readable() {
     assert!(!page.contains(" open><summary>") && page.contains("id=\"find\""));
 }
 
-/// Makes a report of thirty workloads with two phases on eight targets.
+/// Makes the records of thirty workloads with two phases, on eight targets.
 pub fn large() -> Vec<Record> {
     let Record::Provenance(mut provenance) = provenance() else { panic!("a provenance") };
     provenance.plan_name = "Thirty workloads on eight targets".to_owned();
@@ -424,8 +424,8 @@ fn samples_of_format_1_are_read() {
     fslab_report::html(&report).unwrap();
 }
 
-/// Older samples have one histogram for reads and writes, newer ones a histogram per direction.
-/// Both are shown as they are.
+/// Older samples have one histogram of reads and writes together; newer ones have one for each
+/// direction. Reports show either kind.
 #[test]
 fn latencies_of_old_and_new_samples_are_shown() {
     for (latencies, operations) in [
@@ -453,8 +453,8 @@ fn latencies_of_old_and_new_samples_are_shown() {
     }
 }
 
-/// A sweep over threads has a phase for each number of threads. The first phase has the chart of
-/// all.
+/// A sweep over threads has a phase for each number of threads. One chart with all of them is shown
+/// with the first phase.
 #[test]
 fn thread_sweep_has_a_phase_per_count_and_one_chart() {
     let mut records = vec![provenance()];

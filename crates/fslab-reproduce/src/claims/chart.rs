@@ -1,4 +1,4 @@
-//! A paper's charts: axes, series and order, for redrawing with the figures found here.
+//! The axes and series of a paper's charts. The charts are redrawn with the figures found here.
 
 use serde::{Deserialize, Serialize};
 
@@ -8,11 +8,11 @@ use crate::published::Unit;
 /// A chart of the paper.
 #[derive(Clone, Debug, Serialize)]
 pub struct Chart {
-    /// Stable name.
+    /// Name that does not change.
     pub id: String,
-    /// Place in the paper.
+    /// Section or figure of the paper.
     pub place: String,
-    /// Title.
+    /// Its title.
     pub title: String,
     /// How the series are drawn.
     pub form: Form,
@@ -20,13 +20,13 @@ pub struct Chart {
     pub x: Axis,
     /// The vertical axis.
     pub y: Axis,
-    /// A note that readers need.
+    /// An explanation for readers.
     pub note: Option<String>,
-    /// Series, in the paper's order.
+    /// Series in the order of the paper.
     pub lines: Vec<Line>,
 }
 
-/// How a chart draws its series.
+/// How a chart shows its series.
 #[derive(Clone, Copy, Debug, Default, Serialize, Deserialize, PartialEq, Eq)]
 #[serde(rename_all = "snake_case")]
 pub enum Form {
@@ -40,7 +40,7 @@ pub enum Form {
 /// An axis.
 #[derive(Clone, Debug, Serialize)]
 pub struct Axis {
-    /// Label, without the unit.
+    /// Label without the unit.
     pub label: String,
     /// Unit of the numbers; `None` if the axis shows names.
     pub unit: Option<&'static Unit>,
@@ -53,9 +53,9 @@ pub struct Axis {
 pub struct Line {
     /// Name in the legend.
     pub name: String,
-    /// Name on an axis of names, if the series is a single bar.
+    /// Label below the bar, if the series is a single bar.
     pub category: Option<String>,
-    /// How its figures are obtained.
+    /// How this project gets its figures.
     pub kind: Kind,
     /// Source of the figures.
     pub basis: Basis,

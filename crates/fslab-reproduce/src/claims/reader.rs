@@ -69,7 +69,7 @@ struct RawRange {
     to: Option<f64>,
 }
 
-/// A `measure` table. In a chart's line, the chart's table supplies the missing keys.
+/// A `measure` table. A line of a chart uses the chart's table for missing keys.
 #[derive(Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct RawMeasure {
@@ -129,7 +129,7 @@ enum OneOrMore {
     More(Vec<String>),
 }
 
-/// An `against` table. The measure itself supplies the missing keys.
+/// An `against` table. Missing keys are the same as in the `measure` table.
 #[derive(Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct RawAgainst {
@@ -140,7 +140,7 @@ struct RawAgainst {
 }
 
 impl RawMeasure {
-    /// Returns the table, with missing keys from the chart's table for all its lines.
+    /// Returns the table. Missing keys are taken from `all`, the chart's table.
     fn or(&self, all: Option<&Self>) -> Self {
         let Some(all) = all else { return self.clone() };
         Self {
@@ -161,8 +161,8 @@ impl RawMeasure {
 }
 
 impl Paper {
-    /// Parses a file of claims. `file` is its name in errors. `plans` are the plans that claims may
-    /// refer to, in their full form.
+    /// Parses a file of claims. `file` is its name in error messages. Claims may use the `plans`,
+    /// which must be in their full form.
     ///
     /// # Errors
     /// Returns the first mistake, with its file, line, column and key.
@@ -366,7 +366,7 @@ impl Reader<'_> {
         }
     }
 
-    /// Reads a `measure` table. `span` is the position for errors about missing keys.
+    /// Reads a `measure` table. `span` is its position in the file, for errors about missing keys.
     fn measure(&self, raw: &RawMeasure, span: Range<usize>) -> Result<Basis> {
         let lacks =
             |key: &str| self.source.error(span.clone(), format!("`measure`: `{key}` is missing"));
@@ -412,8 +412,8 @@ impl Reader<'_> {
         Err(self.unknown("from", &from, known()))
     }
 
-    /// Reads a place in a plan. The plan must contain its workload with each of these numbers of
-    /// files.
+    /// Reads a place in a plan. If `files` is not empty, the plan must contain the workload for
+    /// each of these numbers of files.
     fn place(&self, plan: &Plan, raw: &RawPlace<'_>, files: &[u64]) -> Result<Place> {
         let RawPlace { workload, phases, target, size } = raw;
         let targets = || plan.targets.iter().map(|target| target.name.as_str());

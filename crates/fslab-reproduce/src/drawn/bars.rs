@@ -1,11 +1,11 @@
-//! Bar charts: the series side by side at each position.
+//! Draws bar charts. The bars of different series at the same position are side by side.
 
 use super::{BOTTOM, Drawn, LEFT, PLOT, RIGHT, WIDTH, colour, of_axis, short};
 use crate::figure::{At, Figure};
 use fslab_chart::Drawing;
 use fslab_report::distinct;
 
-/// Share of a position's width that its bars fill.
+/// Share of the width of a position that its bars use.
 const FILLED: f64 = 0.76;
 
 /// Draws the plot, without title and legend.
@@ -33,7 +33,7 @@ pub(super) fn plot(drawn: &Drawn) -> String {
     drawing.into_body()
 }
 
-/// Returns the positions of bars, in order.
+/// Returns the texts below the bars, each once and in order.
 fn places<'d>(drawn: &'d Drawn) -> Vec<String> {
     let of = |(index, figures): (usize, &'d [Figure])| {
         figures.iter().map(move |figure| name(drawn, index, figure))

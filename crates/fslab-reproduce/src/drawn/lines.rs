@@ -1,9 +1,10 @@
-//! Line charts.
+//! Draws line charts.
 
 use super::{BOTTOM, Drawn, LEFT, PLOT, RIGHT, WIDTH, colour, dot, of_axis, short};
 use fslab_chart::{Drawing, Scale};
 
-/// Maximum number of points with dots of normal size.
+/// Maximum number of points of a line with dots of normal size. If there are more, the dots are
+/// small.
 const DOTS_MOST: usize = 30;
 
 /// Maximum number of labels on an axis of sizes.
@@ -35,8 +36,8 @@ pub(super) fn plot(drawn: &Drawn) -> String {
     drawing.into_body()
 }
 
-/// Draws the horizontal axis. It has round numbers, or the points themselves if it is logarithmic,
-/// as in the papers for sizes that double.
+/// Draws the horizontal axis. It is labelled with round numbers. A logarithmic axis is labelled
+/// with the positions of points, as in papers whose sizes double from point to point.
 fn horizontal(drawn: &Drawn, drawing: &mut Drawing) -> Scale {
     let places = drawn.series().flat_map(|(_, figures)| figures).filter_map(|figure| figure.at);
     let mut values: Vec<f64> = places.map(|at| of_axis(&drawn.chart.x, at.value)).collect();

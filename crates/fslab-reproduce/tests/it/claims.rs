@@ -1,4 +1,4 @@
-//! Claims: mistakes in them are reported, and the results of a run are found and judged.
+//! Tests of claims: mistakes are reported, and the results of a run are found and judged.
 
 use std::collections::BTreeMap;
 
@@ -101,7 +101,7 @@ fn claim(id: &str, paper: &str, measure: &str) -> String {
         + &format!("unit = \"{unit}\"\n{measure}")
 }
 
-/// A run in which `b` takes exactly twice the time of `a`.
+/// Returns the records of a run in which `b` takes exactly twice the time of `a`.
 fn doubled() -> Vec<Record> {
     let directory = tempfile::tempdir_in(".").unwrap();
     let records = run(PLAN, directory.path());
@@ -188,7 +188,8 @@ fn claim_figures_match_the_report_and_are_judged() {
     assert!(Findings::index(&[found]).unwrap().contains("t.html"));
 }
 
-/// A claim over a sweep. In its samples `b` takes twice the time of `a` except at one size.
+/// Returns the findings for a claim about a sweep in which `b` takes twice the time of `a`, except
+/// at 2 KiB.
 fn of_sweep(factor_at_2_kib: u64, claim: &str) -> Row {
     let paper = paper(&format!("{HEAD}{claim}")).unwrap();
     let planted = |record: Record| match record {
@@ -203,7 +204,7 @@ fn of_sweep(factor_at_2_kib: u64, claim: &str) -> Row {
     Findings::new(paper, &runs, "form", Vec::new()).rows.remove(0)
 }
 
-/// At one of three sizes the target is slower than the paper says.
+/// At one of three sizes, the target is slower than published.
 #[test]
 fn one_size_outside_the_range_fails_a_claim_over_a_sweep() {
     let sweep = format!("{}each = \"size\"\n", MEASURE.replace("stream", "file-copy"));
@@ -224,7 +225,6 @@ fn one_size_outside_the_range_fails_a_claim_over_a_sweep() {
     }
 }
 
-/// One margin is missed, another one is met.
 #[test]
 fn equality_is_judged_by_its_margin() {
     let same = |margin: &str| {
@@ -237,8 +237,8 @@ fn equality_is_judged_by_its_margin() {
     assert_eq!(twice.published, "equal within 5 %");
 }
 
-/// Returns the outcome of the ratio of system times in three rounds: `b` has these times, and `a`
-/// has 100 ns in each round.
+/// Returns the ratio of system times in three rounds, as figures and as text. `b` has the given
+/// times, and `a` has 100 ns in each round.
 fn of_system_times(times: [u64; 3]) -> (Outcome, String) {
     let measure = format!("{MEASURE}quantity = \"system\"\n{AGAINST}");
     let paper = paper(&format!("{HEAD}{}", claim("system", TWICE, &measure))).unwrap();
@@ -257,14 +257,14 @@ fn of_system_times(times: [u64; 3]) -> (Outcome, String) {
     (row.outcome, row.measured)
 }
 
-/// A time below the resolution of the kernel's clock leaves out only its own round, and is
-/// reported.
+/// The time is 0 if it is below the resolution of the kernel's clock. Only this round is left out,
+/// and a remark says so.
 #[test]
 fn zero_time_excludes_only_its_own_round() {
     let (outcome, measured) = of_system_times([200, 0, 200]);
     let figure = figures(&outcome)[0];
     assert!((figure.value - 2.0).abs() < 1e-9 && figure.rounds == 2, "{figure:?}");
-    assert!(measured.ends_with("(1 round left out, with a side of 0)"), "{measured}");
+    assert!(measured.ends_with("(1 round left out because a value is 0)"), "{measured}");
     let (outcome, _) = of_system_times([0, 300, 0]);
     let figure = figures(&outcome)[0];
     assert_eq!((figure.rounds, figure.zero_rounds, figure.interval), (1, 2, None));
@@ -342,7 +342,7 @@ category = "one"
 read = { from = "ask", at = "rows[name=b].n" }
 "#;
 
-/// A paper whose charts are read from a command's output.
+/// Returns the findings for a paper whose charts are read from the output of a command.
 pub fn charted() -> Findings {
     let paper = paper(&format!("{HEAD}{CHARTS}")).unwrap();
     let answer = serde_json::json!({ "rows": [
@@ -355,7 +355,7 @@ pub fn charted() -> Findings {
     Findings::new(paper, &Runs::new(&[], BTreeMap::new(), answers), "form", Vec::new())
 }
 
-/// Inputs and definitions are shown, whatever the outcome, and counted separately.
+/// Inputs and definitions are always shown, and are counted separately.
 #[test]
 fn claims_are_counted_by_kind_and_verdict() {
     let found = charted();
@@ -389,7 +389,7 @@ fn charts_are_drawn_from_answers_and_name_missing_series() {
         assert!(!svg.contains("NaN") && !svg.contains("inf"), "{svg}");
         assert!(!svg.contains("<over>") && svg.contains(&drawn.caption), "{svg}");
     }
-    // The bar of 9 is the higher one, in the proportion of 9 to 4.
+    // The heights of the two bars have the ratio 9 to 4.
     let heights: Vec<f64> = bars
         .inline()
         .split("class=\"column\"")

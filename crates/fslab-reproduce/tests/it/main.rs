@@ -1,5 +1,5 @@
-//! Tests of papers: claims are read, looked up in a real run and judged, and their page is shown in
-//! a browser.
+//! Tests of papers. Claims are read, compared with the results of a real run, and shown on a page
+//! in a browser.
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 

@@ -1,9 +1,9 @@
-//! The page of a paper in a browser.
+//! Tests the page of a paper in a browser.
 
 use crate::browser::{has_browser, look, picture};
 use crate::claims::charted;
 
-/// A script that examines the page of a paper: the drawings and the width.
+/// A script that examines the drawings and the width of the page.
 const PAPER_PROBE: &str = r#"
 const all = (selector) => [...document.querySelectorAll(selector)];
 for (const details of all("details")) details.open = true;
@@ -24,7 +24,8 @@ fn the_page_of_a_paper_works_at_two_widths_without_errors() {
         return;
     }
     let page = charted().html().unwrap();
-    // The page has no scripts, and its policy allows only the script of this test.
+    // The page has no scripts. Its security policy is changed so that the script of this test may
+    // run.
     let admitting = page.replace("; base-uri", "; script-src 'nonce-probe'; base-uri");
     for width in [1280, 390] {
         let directory = tempfile::tempdir_in(".").unwrap();
@@ -33,8 +34,8 @@ fn the_page_of_a_paper_works_at_two_widths_without_errors() {
         assert_eq!(console, Vec::<String>::new(), "at {width}");
         assert_eq!((&seen["drawn"], &seen["resources"]), (&2.into(), &0.into()), "{seen}");
         assert!(seen["overflow"].as_i64().unwrap() <= 0, "{width}: {seen}");
-        // Two bars and two samples of the legend; one line and two samples, one of them of a
-        // missing series.
+        // The bar chart has two bars and two bars in the legend. The line chart has one line and
+        // two lines in the legend, one of which is for a missing series.
         assert_eq!((&seen["columns"], &seen["lines"]), (&4.into(), &3.into()), "{seen}");
         assert_ne!(seen["colour"], "rgb(0, 0, 0)", "colours are missing: {seen}");
         assert!(seen["smallest"].as_f64().unwrap() > 300.0, "too small to read: {seen}");

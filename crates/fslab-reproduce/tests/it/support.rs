@@ -1,4 +1,4 @@
-//! A run of a plan in memory.
+//! Runs a plan in memory.
 
 use std::ffi::OsString;
 use std::path::Path;
@@ -32,7 +32,7 @@ impl Observer for Silent {
     fn note(&mut self, _note: &Note) {}
 }
 
-/// Runs a plan below `directory` and reads its records back.
+/// Runs a plan in `directory` and returns the records.
 pub fn run(plan: &str, directory: &Path) -> Vec<Record> {
     let plan = Plan::parse("test", plan, Form::Full).unwrap();
     let samples = fslab_compare::samples_path(directory);

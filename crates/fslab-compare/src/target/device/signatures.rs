@@ -1,5 +1,5 @@
-//! Signatures on a block device, found by wipefs(8) of util-linux. Signatures of devices that are
-//! never erased are also searched for here.
+//! Finds the signatures on a block device with wipefs(8) of util-linux. Signatures of devices that
+//! are never erased are also searched for without wipefs.
 
 use std::fs::File;
 use std::path::Path;
@@ -9,7 +9,7 @@ use fslab_vfs::{FileDevice, signatures_of};
 
 use crate::error::{Error, Result};
 
-/// A signature, with the name that wipefs gives it.
+/// A signature, identified by the name that wipefs uses for it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Signature(String);
 
@@ -39,7 +39,7 @@ pub(super) fn of(path: &Path) -> Result<Vec<Signature>> {
     let known = FileDevice::from_file(device).and_then(|device| signatures_of(&device));
     for signature in known.map_err(|error| Error::file(path)(error.errno().into()))? {
         let signature = Signature(signature.name.to_owned());
-        // wipefs knows more about what it finds, so its names of other formats are used.
+        // Signatures of other formats are left to wipefs, which has more exact names for them.
         if signature.member_of().is_some() && !found.contains(&signature) {
             found.push(signature);
         }

@@ -1,4 +1,4 @@
-//! Tests of each refusal on loop devices with names of their own; each leaves the device unchanged.
+//! Tests with loop devices: unsuitable devices are refused and left unchanged.
 
 use std::os::unix::fs::symlink;
 use std::process::Command;
@@ -80,7 +80,6 @@ impl Bench {
     }
 }
 
-/// An empty device is claimed, and it is empty again after it was used.
 #[test]
 fn empty_device_is_taken_and_left_empty() {
     let Some(bench) = Bench::new("an empty device") else { return };
@@ -93,7 +92,7 @@ fn empty_device_is_taken_and_left_empty() {
 }
 
 #[test]
-fn device_named_otherwise_is_refused() {
+fn device_not_named_by_id_is_refused() {
     let Some(mut bench) = Bench::new("names of devices") else { return };
     bench.plan.path = bench.device.path().to_owned();
     bench.is_always_refused(|refusal| *refusal == Refusal::NotById);
@@ -118,7 +117,7 @@ fn mounted_device_is_refused() {
     assert!(Command::new("umount").arg(&place).status().unwrap().success());
 }
 
-/// A partition is another device, listed in sysfs.
+/// The partition is a second loop device. A fake sysfs lists it as a partition of the first.
 #[test]
 fn device_with_a_mounted_partition_is_refused() {
     let Some(mut bench) = Bench::new("a mounted partition") else { return };
@@ -138,7 +137,7 @@ fn device_with_a_mounted_partition_is_refused() {
     let expected = partition.device.path().display().to_string();
     bench.is_always_refused(|refusal| *refusal == Refusal::Mounted(expected.clone()));
     assert!(Command::new("umount").arg(&place).status().unwrap().success());
-    // Once it is no longer mounted, the device's content is still checked.
+    // After the unmount, the device is still refused, because of the partition's content.
     bench.plan.erase.clear();
     let refused = BlockDevice::claim(&bench.plan, &bench.around).unwrap_err().to_string();
     assert!(refused.contains("contains ext4, which would be lost"), "{refused}");
@@ -161,13 +160,13 @@ fn held_device_is_refused() {
 }
 
 #[test]
-fn device_that_somebody_has_for_itself_is_refused() {
+fn exclusively_opened_device_is_refused() {
     let Some(mut bench) = Bench::new("a busy device") else { return };
     let _held = open(bench.device.path(), OFlags::EXCL).unwrap();
     bench.is_always_refused(|refusal| *refusal == Refusal::Busy);
 }
 
-/// Parts of md, LVM and Btrfs are recognised by their bytes.
+/// Writes only the bytes of a signature, at each offset where it may lie.
 #[test]
 fn parts_of_md_lvm_and_btrfs_are_refused() {
     let md = &0xa92b_4efc_u32.to_le_bytes();
@@ -211,8 +210,8 @@ fn signature_asks_for_the_serial_number() {
     }
 }
 
-/// The serial number of the driver has precedence over the one in the name. The name of a partition
-/// ends in the partition's number.
+/// The serial number of the driver has precedence over the one in the name. The suffix `-partN` of
+/// a partition's name is not part of the serial number.
 #[test]
 fn serial_numbers_are_those_of_the_driver() {
     let directory = tempfile::tempdir().unwrap();

@@ -14,7 +14,7 @@ use fslab_stats::Stopwatch;
 /// The buffer size of `putc` and `getc`.
 const BUFFER: usize = 4096;
 
-/// The change to the first byte of each rewritten piece.
+/// A rewrite changes the first byte of each piece by an exclusive or with this value.
 const CHANGE: u8 = 0x5A;
 
 /// The file of [`Bonnie::write_characters`].
@@ -52,7 +52,7 @@ impl Bonnie {
         self.finish_writing(timed, file, size)
     }
 
-    /// Writes every byte with a system call of its own.
+    /// Writes every byte with a separate system call.
     pub(super) fn write_characters(&self, timed: &mut Timed<'_>, size: u64) -> Result<()> {
         let file = timed.tree().create(CHARACTERS)?;
         let mut stopwatch = Stopwatch::start();
@@ -72,7 +72,7 @@ impl Bonnie {
         session.tree()?.remove(CHARACTERS)
     }
 
-    /// Checks that a file has its first contents.
+    /// Checks that a file has the content with which it was first written.
     pub(super) fn verify_file(&self, session: &Session<'_>, path: &str, size: u64) -> Result<()> {
         let append = |sum, (_, piece): (u64, &[u8])| crc32c::crc32c_append(sum, piece);
         let expected = self.pieces(&self.first, size, self.block).fold(0, append);
@@ -127,7 +127,7 @@ impl Bonnie {
         timed.flush()
     }
 
-    /// Takes bytes one by one out of a buffer, as `getc` does.
+    /// Reads into a buffer and takes the bytes out one by one, as `getc` does.
     pub(super) fn get(&self, timed: &mut Timed<'_>, size: u64) -> Result<()> {
         let file = timed.open_for_reading(PATH)?;
         let mut buffer = vec![0; BUFFER];
@@ -158,8 +158,8 @@ impl Bonnie {
         Ok(())
     }
 
-    /// Checks that the first byte of every 1024 bytes was changed once. The first byte of each
-    /// block was changed twice, so it has its original value.
+    /// Checks the file after both rewrites. The first of every 1024 bytes was changed once, except
+    /// in the first piece of a block. There it was changed twice and has its original value again.
     pub(super) fn verify_rewritten(&self, session: &Session<'_>, size: u64) -> Result<()> {
         let mut expected = 0;
         for (offset, piece) in self.pieces(&self.first, size, 1024) {
@@ -171,7 +171,7 @@ impl Bonnie {
         content::verify(session.tree()?, PATH, expected)
     }
 
-    /// The third part, with processes or threads.
+    /// Runs the third part, with processes or threads.
     pub(super) fn seek(
         &self,
         session: &mut Session<'_>,
@@ -181,7 +181,7 @@ impl Bonnie {
     ) -> Result<()> {
         let phase = Phase::new(name).size(size);
         let visits = accesses.iter().map(|worker| worker.visits).sum();
-        // A block is read before it is written.
+        // Writes are recorded as `rewrite`, because each reads its block first.
         let counted = |timed: &mut Timed<'_>, directions| {
             timed.record_directions(["read", "rewrite"], directions);
             timed.count(visits, visits * self.block);

@@ -1,5 +1,5 @@
-//! A source tree made from a seed: units of functions, and programs that print a known number. A C
-//! tree has a configure script with probes, and a Makefile.
+//! Generates a source tree from a seed: units with functions, and programs that print a known
+//! number. A C tree also has a configure script with probes, and a Makefile.
 
 mod rust;
 
@@ -16,7 +16,7 @@ use crate::error::{Error, Result};
 const FUNCTIONS: usize = 24;
 const PROGRAMS: u64 = 5;
 
-/// Headers and functions for the probes; the last ones of each list do not exist.
+/// Headers and functions that the configure script probes. The last ones of each list do not exist.
 const HEADERS: [&str; 10] = [
     "stdio.h",
     "stdlib.h",
@@ -41,7 +41,7 @@ pub(super) struct SourceTree {
     pub language: Language,
 }
 
-/// The language of a tree.
+/// The programming language of a tree.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Language {
     C,
@@ -57,7 +57,7 @@ impl fmt::Display for Language {
     }
 }
 
-/// Computes `x = (x * factor + summand) ^ (x >> shift)` a number of times.
+/// A generated function. It computes `x = (x * factor + summand) ^ (x >> shift)`, `times` times.
 #[derive(Clone, Copy, Debug)]
 struct Function {
     factor: u32,
@@ -213,7 +213,8 @@ impl SourceTree {
     }
 }
 
-/// Appends to a string, which can't fail.
+/// Appends formatted text to a string. The error is ignored, because writing to a string can't
+/// fail.
 fn add(text: &mut String, arguments: std::fmt::Arguments<'_>) {
     text.write_fmt(arguments).unwrap_or_default();
 }

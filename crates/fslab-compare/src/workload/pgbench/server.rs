@@ -1,8 +1,9 @@
 //! A PostgreSQL server for one run, created, started and stopped here. It listens only on a socket.
 //!
-//! PostgreSQL refuses to run as root. Another user can't traverse directories that only root may
-//! traverse, so the server gets capabilities for that. In a process that changed its user,
-//! access(2) would ignore capabilities, so a securebit makes the kernel keep them.
+//! PostgreSQL refuses to run as root, so the server of a root process runs as another user. This
+//! user can't traverse directories that only root may traverse, so the server gets capabilities for
+//! that. access(2) would ignore them, because the server is not root. The securebit
+//! `no_setuid_fixup` prevents that.
 
 use std::fs;
 use std::os::unix::fs::chown;
@@ -28,7 +29,7 @@ const CAPABILITIES: &str = "+dac_override,+dac_read_search";
 /// The database user, which needs no password on the socket.
 const USER: &str = "fslab";
 
-/// The time limit for an orderly shutdown.
+/// The time limit for a clean shutdown.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// The maximum length of a socket path, in bytes.
@@ -45,7 +46,7 @@ pub(super) fn fits(directory: &Path) -> bool {
 /// The installed PostgreSQL, and the user that runs it.
 pub(super) struct Postgres {
     programs: PathBuf,
-    /// The user and group, if this process is root and must not run the server itself.
+    /// The user and group that run the server, if this process is root.
     account: Option<(u32, u32)>,
     buffers: u64,
 }
@@ -77,7 +78,7 @@ impl Postgres {
         Ok(Self { programs, account, buffers })
     }
 
-    /// Gives a file or directory to the server's user.
+    /// Changes the owner of a file or directory to the server's user.
     pub fn give(&self, path: &Path) -> Result<()> {
         let Some((user, group)) = self.account else { return Ok(()) };
         chown(path, Some(user), Some(group)).map_err(Error::file(path))
@@ -126,7 +127,7 @@ impl Postgres {
         Ok(server)
     }
 
-    /// Returns the words of a command that runs as the server's user.
+    /// Returns the command line of a program that runs as the server's user.
     fn words(&self, program: &str, options: &[&str]) -> Result<Vec<String>> {
         let mut words = Vec::new();
         if let Some((user, group)) = self.account {
@@ -142,8 +143,8 @@ impl Postgres {
     }
 }
 
-/// Returns the possible directories of PostgreSQL's programs: that of `postgres` in `PATH`, then
-/// the latest version.
+/// Returns the directories that may contain PostgreSQL's programs: that of `postgres` in `PATH`,
+/// then those of the installed versions, with the latest first.
 fn directories() -> Vec<PathBuf> {
     let in_path = find("postgres").and_then(|path| path.canonicalize().ok());
     let in_path = in_path.and_then(|path| path.parent().map(Path::to_owned));
@@ -166,7 +167,7 @@ fn numbers_of(account: &str) -> Result<(u32, u32)> {
     let group = user_database::group(account).map_err(failed())?;
     user.zip(group).filter(|(user, _)| *user != 0).ok_or_else(|| {
         Error::Failed(format!(
-            "workload pgbench: `account`: there is no user and group {account:?} that is not root"
+            "workload pgbench: `account`: {account:?} must be a user and a group other than root"
         ))
     })
 }
@@ -185,7 +186,7 @@ impl Server<'_> {
         self.socket
     }
 
-    /// Returns the words of a client's command.
+    /// Returns the command line of a client program that connects to this server.
     pub fn client(&self, program: &str, options: &[&str]) -> Result<Vec<String>> {
         let mut words = vec![word(&self.postgres.programs.join(program))?];
         words.extend(["-h".to_owned(), word(self.socket)?, "-p".to_owned(), "5432".to_owned()]);
@@ -202,7 +203,7 @@ impl Server<'_> {
         Ok(String::from_utf8_lossy(&answer).trim().to_owned())
     }
 
-    /// Returns the processor time of the server and of its finished backend processes.
+    /// Returns the processor time of the server and of its backend processes that have exited.
     pub fn processor_time(&self) -> Result<ProcessorTime> {
         let Some(started) = &self.started else { return Ok(ProcessorTime::default()) };
         family_time_of(started.id()).map_err(Error::file("/proc".as_ref()))
@@ -218,7 +219,8 @@ impl Server<'_> {
         Err(Error::Failed(format!("the PostgreSQL server did not exit cleanly ({status})")))
     }
 
-    /// Waits for the server. The last line of the file `postmaster.pid` shows its state.
+    /// Waits until the server is ready. Its state is in the eighth line of the file
+    /// `postmaster.pid`.
     fn wait_until_ready(&mut self, file: &Path, interrupt: &Interrupt) -> Result<()> {
         loop {
             if let Some(started) = &mut self.started
@@ -239,7 +241,8 @@ impl Server<'_> {
 }
 
 impl Drop for Server<'_> {
-    /// Shuts the server down cleanly, because its other processes hold files of the target open.
+    /// Shuts the server down cleanly. Its other processes, which keep files of the target open,
+    /// then exit too.
     fn drop(&mut self) {
         let Some(started) = self.started.take() else { return };
         if let Err(error) = started.end(Signal::INT, PATIENCE) {

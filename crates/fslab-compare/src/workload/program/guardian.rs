@@ -1,5 +1,6 @@
-//! A process that survives if this process is killed, and then ends the remaining programs. The
-//! kernel can end the children of a killed process, but not their descendants.
+//! The guardian: a process that survives if this process is killed, and then terminates the
+//! programs of workloads. The kernel can kill the children of a killed process, but not their
+//! descendants.
 
 use std::io::{self, Write};
 use std::os::unix::process::CommandExt;
@@ -10,10 +11,10 @@ use parking_lot::Mutex;
 
 use crate::error::{Error, Result};
 
-/// Keeps the numbers of process groups until its input ends, which happens when the writer dies.
-/// Then it sends SIGINT, which shuts a database down cleanly: the database writes its checkpoint
-/// and removes its System V shared memory. The groups are killed only when their leaders have
-/// ended, or after a minute.
+/// The script of the guardian. It keeps a list of process groups until its input is closed, which
+/// happens when this process exits. Then it sends them SIGINT, which shuts a database down cleanly:
+/// the database writes its checkpoint and removes its System V shared memory. The groups are killed
+/// when their leaders have exited, or after a minute.
 const SCRIPT: &str = r#"
 held=
 while read -r word group; do
@@ -39,11 +40,11 @@ done
 for group in $held; do kill -s KILL -- "-$group"; done
 "#;
 
-/// The guardian of all comparisons of this process.
+/// The input of the guardian, which all comparisons of this process share.
 static GUARDIAN: OnceLock<Mutex<ChildStdin>> = OnceLock::new();
 
 /// Starts the guardian, unless it is running. Call this before the first memory limit is set,
-/// because the guardian would remain in that control group.
+/// because the guardian would otherwise remain in the control group of that limit.
 pub(crate) fn start() -> Result<()> {
     if GUARDIAN.get().is_some() {
         return Ok(());
@@ -54,12 +55,13 @@ pub(crate) fn start() -> Result<()> {
     command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null());
     let mut child = command.spawn().map_err(failed)?;
     let input = child.stdin.take().ok_or_else(|| failed(io::ErrorKind::BrokenPipe.into()))?;
-    // If another thread was first, this guardian ends because its input is closed.
+    // If another thread has started a guardian meanwhile, this one exits, because its input is
+    // closed.
     drop(GUARDIAN.set(Mutex::new(input)));
     Ok(())
 }
 
-/// Registers a process group to be ended if this process dies.
+/// Registers a process group to be terminated if this process is killed.
 pub(super) fn hold(group: u32) {
     tell("hold", group);
 }

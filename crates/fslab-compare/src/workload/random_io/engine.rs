@@ -20,13 +20,13 @@ use crate::workload::crew::Hand;
 use fslab_stats::Directions;
 use fslab_sys::io_ring::{AlignedBuffer, Direction, Ring};
 
-/// A file with random reads and writes.
+/// The file that is read and written at random offsets.
 pub(super) struct Place<'a> {
     pub path: &'a str,
     pub block: u64,
     /// Whether to use direct I/O.
     pub is_direct: bool,
-    /// The contents to write.
+    /// The bytes from which each written block takes a piece.
     pub contents: &'a Pool,
 }
 
@@ -36,7 +36,7 @@ const SLEEP_ERROR: Duration = Duration::from_micros(150);
 /// Interval at which a sleeping worker checks for an interrupt.
 const SLEEP_MOST: Duration = Duration::from_millis(100);
 
-/// Runs one of several threads, with one request in flight each.
+/// Makes the requests of one thread, which has one request in flight at a time.
 pub(super) fn by_thread(hand: Hand<'_>, place: &Place<'_>, turns: &Turns) -> Result<Directions> {
     let access = if place.is_direct { Access::Direct } else { Access::ReadWrite };
     let file = hand.tree.open(place.path, access)?;
@@ -79,7 +79,8 @@ fn wait_until(due: Duration, turns: &Turns, hand: Hand<'_>) -> Result<()> {
     }
 }
 
-/// Runs all requests of one kind of workers from one thread, `depth` at a time.
+/// Makes all requests of one kind of workers from one thread, through io_uring, with at most
+/// `depth` in flight.
 pub(super) fn by_ring(
     hand: Hand<'_>,
     root: &Path,
@@ -106,10 +107,11 @@ pub(super) fn by_ring(
     Ok(queue.directions)
 }
 
-/// The requests of a ring.
+/// The in-flight requests of an io_uring, and the next request.
 struct Queue {
     ring: Ring,
-    /// For each slot, whether it writes and the time at which its request was due.
+    /// For each slot: whether its request is a write, and the time from which its latency is
+    /// measured.
     begun: Vec<(bool, Duration)>,
     /// The next request.
     waiting: Option<Turn>,
@@ -144,7 +146,7 @@ impl Queue {
         if self.ring.in_flight() > 0 {
             return self.ring.wait(Some(left.unwrap_or(SLEEP_MOST).min(SLEEP_MOST)));
         }
-        // The caller checks for an interrupt.
+        // An interrupt is ignored here, because the caller checks for it.
         let until = due.unwrap_or_default().min(turns.elapsed() + SLEEP_MOST);
         wait_until(until, turns, hand).or(Ok(()))
     }
@@ -172,7 +174,8 @@ fn failed(operation: &'static str, path: &str) -> impl Fn(io::Error) -> Error {
     }
 }
 
-/// Without io_uring the machine lacks a requirement; any other error is a failure.
+/// Returns the error of a failed io_uring setup: a missing requirement if the kernel lacks or
+/// forbids io_uring, otherwise a failure.
 fn no_ring(source: io::Error) -> Error {
     match Errno::from_io_error(&source) {
         Some(Errno::NOSYS | Errno::PERM) => Error::NoIoUring { source },

@@ -1,9 +1,9 @@
-//! The order and due times of requests, shared by the workers.
+//! The sequence of requests and their due times. Several workers take requests from one sequence.
 //!
-//! In a closed loop a request begins when the previous one has completed. A stalled target receives
-//! fewer requests meanwhile, and the stall is counted once. In an open loop each request is due at
-//! a planned time, whatever happened to earlier requests, as with independent users. The time that
-//! it waits for other requests is part of its latency.
+//! In a closed loop, a request begins when the worker's previous one has completed. A target that
+//! stalls receives fewer requests, so the stall shows in few latencies. In an open loop, each
+//! request is due at a planned time, as if it came from an independent user. The time that it waits
+//! for earlier requests is part of its latency.
 
 use std::collections::HashSet;
 use std::time::Duration;
@@ -17,7 +17,7 @@ use rand_pcg::Pcg64;
 use crate::workload::random_access::{Accesses, Draws, Visit};
 use fslab_sys::usage::Instant;
 
-/// The end of a run.
+/// The limit at which a run ends.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Limit {
     /// After this number of requests.
@@ -35,14 +35,14 @@ pub(super) struct Arrivals {
     pub are_random: bool,
 }
 
-/// A request, and its due time since the start.
+/// A request, and its due time since the start. In a closed loop there is no due time.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Turn {
     pub visit: Visit,
     pub due: Option<Duration>,
 }
 
-/// The order of requests of one kind of workers.
+/// The sequence of requests of one kind of workers.
 pub(super) struct Turns {
     started: Instant,
     limit: Limit,
@@ -58,7 +58,7 @@ struct Next {
 }
 
 impl Turns {
-    /// Starts the order now.
+    /// Makes a sequence; its time starts now.
     pub fn new(accesses: &Accesses, limit: Limit, arrivals: Option<Arrivals>) -> Self {
         let next = Next {
             draws: Draws::new(accesses),
@@ -105,7 +105,8 @@ impl Turns {
 }
 
 impl Next {
-    /// Even intervals are computed from the start, so that rounding errors do not accumulate.
+    /// Returns the due time of the next request. With even intervals, it is computed from the
+    /// start, so that rounding errors do not accumulate.
     fn due(&self, arrivals: Arrivals) -> Duration {
         let seconds =
             if arrivals.are_random { self.due } else { self.taken as f64 / arrivals.rate };

@@ -1,4 +1,4 @@
-//! Writes the tree as a Rust package without dependencies.
+//! Generates a source tree as a Rust package without dependencies.
 
 use std::fs;
 use std::path::Path;
@@ -6,7 +6,8 @@ use std::path::Path;
 use super::{Function, PROGRAMS, SourceTree, add};
 use crate::error::{Error, Result};
 
-/// The manifest. The package is a workspace of its own, even if the target is in another one.
+/// The manifest. The package declares its own workspace, because cargo would search the directories
+/// above the target for one.
 const MANIFEST: &str = "[package]\nname = \"made\"\nversion = \"0.1.0\"\nedition = \"2021\"\n\n\
                         [workspace]\n";
 
