@@ -26,7 +26,7 @@ pub struct Args {
     /// Print JSON, one object per line
     #[arg(long, global = true)]
     json: bool,
-    /// Print a line for each file as well as sums
+    /// Print a line for each file, in addition to the totals
     #[arg(short, long, global = true, conflicts_with_all = ["quiet", "json"])]
     verbose: bool,
     /// Print errors only

@@ -21,7 +21,7 @@ pub struct Args {
     results: Vec<String>,
 }
 
-/// The part of their JSON output that is drawn.
+/// The parts of a JSON result that are drawn.
 #[derive(Deserialize)]
 #[serde(untagged)]
 enum Told {
