@@ -1,4 +1,5 @@
-//! `fslab sca`: tools for the stored files of codec layers that are not mounted.
+//! `fslab sca`: tools for stored files of codec layers. They work on a lower directory that is not
+//! mounted.
 
 mod compact;
 mod convert;
@@ -108,7 +109,7 @@ fn repair(file: &Path, output: &Path) -> Result<()> {
     let shown = output.display();
     let target = File::create_new(output).with_context(|| format!("can't create {shown}"))?;
     let saved = salvage(&tool, &target, output).map_err(|error| match fs::remove_file(output) {
-        // The next attempt creates it again.
+        // No partial file remains, so the command can be repeated.
         Ok(()) => error,
         Err(removal) => error.context(format!("can't remove the partial {shown}: {removal}")),
     })?;

@@ -123,7 +123,7 @@ pub(super) fn print(rows: &[Row]) {
     if let Some(first) = rows.first() {
         say!(
             "Rates in MB/s are modelled for the disk {}, from the requests that the engine \
-              made.",
+             made.",
             first.disk
         );
     }

@@ -22,7 +22,7 @@ pub struct Args {
     /// The inode of a deleted file [list all of them]
     #[arg(requires = "target")]
     inode: Option<u32>,
-    /// The new file on the host that gets its content
+    /// The new file on the host that gets the recovered content
     target: Option<PathBuf>,
 }
 

@@ -135,7 +135,7 @@ mod tests {
         format!("| {} |", cells.join(" | "))
     }
 
-    /// Every file parses, which checks every name in it. The page has the same counts.
+    /// Parsing a claim file also checks the names of plans, targets and workloads in it.
     #[test]
     fn every_claim_parses_and_matches_the_documented_counts() {
         for form in [Form::Full, Form::Quick] {
