@@ -298,7 +298,7 @@ fn a_tier_goes_on_while_daemons_are_killed() {
 fn archive_and_recall(path: &Path, bytes: &[u8], is_over: &AtomicBool) -> u64 {
     let done = |action: &str| {
         let (code, said) = run(&["tier", action, path.to_str().unwrap()]);
-        let is_cut_off = said.contains("ended before it replied") || said.contains("the daemon");
+        let is_cut_off = said.contains("exited before it replied") || said.contains("the daemon");
         assert!(code == 0 || is_cut_off, "{said}");
         code == 0
     };

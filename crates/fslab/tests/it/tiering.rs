@@ -415,7 +415,10 @@ fn empty_state_and_queue_print_a_message() {
     require_mounting!();
     let tiered = Tiered::mounted();
     fs::create_dir(tiered.path("directory")).unwrap();
-    assert_eq!(tiered.of("state", ""), "no files there; use -r to include subdirectories\n");
+    assert_eq!(
+        tiered.of("state", ""),
+        "no files in this directory; use -r to include subdirectories\n"
+    );
     assert_eq!(tiered.of("queue", ""), "no recall is waiting\n");
     let point = tiered.path("");
     assert_eq!(tiered.ok(&["queue", "--json", point.to_str().unwrap()]).lines().count(), 1);
