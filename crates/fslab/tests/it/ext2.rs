@@ -1,4 +1,4 @@
-//! ext2 images: the tools without a mount, and images mounted under layers.
+//! Tests ext2 images: the tools of `fslab ext2`, and mounted images.
 
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
@@ -38,7 +38,7 @@ pub fn image(place: &Place, size: &str) -> PathBuf {
     image
 }
 
-/// Returns a place whose lower file system is an image.
+/// Mounts a new image.
 fn mounted(size: &str, arguments: &[&str]) -> (Place, PathBuf) {
     let mut place = Place::new();
     let image = image(&place, size);
@@ -307,7 +307,7 @@ fn a_mounted_image_conforms() {
         let host = HostFs::open(&place.point, &HostOptions::default()).unwrap();
         Box::new(host) as Box<dyn FileSystem>
     };
-    let reserved = "space behind the end of a file can't be told from damage";
+    let reserved = "the engine treats space past the end of a file as damage";
     let report = run_all(
         &make,
         &[
@@ -317,7 +317,7 @@ fn a_mounted_image_conforms() {
     );
     eprintln!("{report}");
     assert!(report.is_success());
-    // This waits for a busy disk here, so that unmounting does not have to.
+    // Syncs first, so that unmounting does not exceed its time limit on a busy disk.
     std::fs::File::open(&place.point).unwrap().sync_all().unwrap();
     place.umount();
     check(&image);
@@ -431,7 +431,7 @@ fn make_names(directory: &Path, numbers: impl Iterator<Item = u64>) {
     }
 }
 
-/// With `FSLAB_EXT2_NAMES=1000000` the directory is as large as in the bug report.
+/// `FSLAB_EXT2_NAMES` sets the number of names; 1000000 is the number in the original bug report.
 #[test]
 fn emptied_directory_shrinks_while_mounted() {
     use fslab_vfs_testing::environment::number;
@@ -470,7 +470,7 @@ fn emptied_directory_shrinks_while_mounted() {
     check(&image);
 }
 
-/// A refused image is not truncated. The message contains an impossible size.
+/// If the size is impossible, the message contains it.
 #[test]
 fn refused_mkfs_leaves_the_image_unchanged() {
     let place = Place::new();
@@ -522,7 +522,7 @@ fn mkfs_overwrites_other_formats_only_with_force() {
     }
 }
 
-/// Lists a directory from a position, each name with the position after it.
+/// Lists a directory from a seek position. Returns each name with the position after it.
 fn listed_from(directory: &std::fs::File, position: u64) -> Vec<(Vec<u8>, u64)> {
     rustix::fs::seek(directory, rustix::fs::SeekFrom::Start(position)).unwrap();
     let mut buffer = vec![std::mem::MaybeUninit::uninit(); 1000];
@@ -556,7 +556,7 @@ fn readdir_option_sorts_a_listing_by_inode() {
     }
 }
 
-/// Seeks as `seekdir` does, with the kernel's cache of listings, and while names are added and
+/// Seeks like seekdir(3), with the kernel's cache of listings, and while names are added and
 /// removed.
 #[test]
 fn listing_resumes_from_earlier_seek_positions() {
@@ -659,7 +659,7 @@ fn image_with_a_journal_can_only_be_read() {
     assert!(std::fs::read(&path).unwrap() == before, "it was changed");
 }
 
-/// An overlay needs renames that leave a whiteout, and records what it removes in whiteouts.
+/// overlayfs needs renames that leave a whiteout, and records removed files as whiteouts.
 #[test]
 fn an_image_serves_as_the_upper_directory_of_an_overlay() {
     require_mounting!();
