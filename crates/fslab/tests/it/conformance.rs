@@ -20,8 +20,7 @@ const WRITEBACK: &[Allowed<'static>] = &[
     ("holes/punching_gives_space_back", "space is taken when the kernel writes back"),
     (
         "times/read_after_a_change_is_recorded",
-        "the daemon does not see reads from the kernel's \
-                                               cache",
+        "the daemon does not see reads from the kernel's cache",
     ),
 ];
 

@@ -94,13 +94,11 @@ fn bad_archives_are_refused() {
     assert_eq!(
         text(&["ext2", "cat", image, "/f"]),
         "two\n",
-        "the later member of this name is \
-                                                              used"
+        "the later member of this name is used"
     );
     let (_, told) = fails(&["ext2", "import", image, archive.to_str().unwrap()]);
     assert!(
         told.contains("f: ") && told.contains("xists"),
-        "an existing file is not replaced: \
-                                                             {told}"
+        "an existing file is not replaced: {told}"
     );
 }

@@ -463,7 +463,7 @@ fn supervisor_ends_if_unmounted_without_a_daemon() {
     place.umount();
 }
 
-/// SIGTERM to the supervisor, as systemd sends it, unmounts.
+/// systemd sends SIGTERM to the supervisor.
 #[test]
 fn a_signal_to_the_supervisor_unmounts() {
     require_mounting!();

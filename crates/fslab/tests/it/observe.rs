@@ -1,5 +1,5 @@
-//! The observers through real mounts: counts of `stats`, recordings of `trace`, and both when the
-//! daemon is killed or the disk is full.
+//! Tests the layers `stats` and `trace` through real mounts, also when the daemon is killed or the
+//! disk is full.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File, OpenOptions};
@@ -52,7 +52,8 @@ fn stats_agree_with_a_script_of_system_calls() {
     for number in 0..11 {
         let file = File::create_new(at(&format!("d0/f{number}"))).unwrap();
         for piece in 0..3 {
-            // Whole pages of memory; partial pages may reach the daemon in two requests.
+            // Each write is a whole page, because a partial page may reach the daemon in two
+            // requests.
             file.write_all_at(&page, piece * 4096).unwrap();
         }
         if number < 5 {
@@ -149,7 +150,7 @@ fn a_socket_of_a_killed_daemon_is_cleaned_up_by_the_next() {
     require_mounting!();
     let test = "observe::a_socket_of_a_killed_daemon_is_cleaned_up_by_the_next";
     if !rustix::process::geteuid().is_root() {
-        return skip(test, "not root, who alone can have a /run of his own");
+        return skip(test, "not root, and only root can have a separate /run");
     }
     if !has_own_run(test) {
         return;
@@ -162,7 +163,7 @@ fn a_socket_of_a_killed_daemon_is_cleaned_up_by_the_next() {
     assert!(code == 1 && message.contains("does not answer"), "{code}: {message}");
     assert_eq!(run(&["umount", "--lazy", place.point.to_str().unwrap()]).0, 0);
     let next = Place::new();
-    // Keeps the number of the dead mount from being reused.
+    // Gets the device number of the dead mount, so that `next` can't reuse it.
     let other = Place::mounted(&["-l", "null"]);
     next.mount(&["-l", "stats"]);
     assert!(!socket.exists() || socket == socket_of(&next));
@@ -269,7 +270,7 @@ fn a_killed_daemon_leaves_a_trace_that_can_be_read() {
     assert!(late > 0 && late <= made + 1, "{late} recorded of {made}");
     let shown = fslab(&["trace", "show", traced.trace().to_str().unwrap()]).output().unwrap();
     assert!(shown.status.success());
-    assert!(String::from_utf8_lossy(&shown.stderr).contains("was not closed"), "it says so");
+    assert!(String::from_utf8_lossy(&shown.stderr).contains("was not closed"), "the message");
     assert_eq!(run(&["umount", "--lazy", traced.place.point.to_str().unwrap()]).0, 0);
 }
 
@@ -304,7 +305,7 @@ fn full_trace_disk_loses_records_but_no_operations() {
         let stored = fs::read(place.lower.join(format!("f{number}"))).unwrap();
         assert!(stored == noise(1 << 20, number), "f{number} is as it was written");
     }
-    soon("the loss is told", || measure(&stats(&place.point, 1), "records_lost") > 0);
+    soon("the loss is reported", || measure(&stats(&place.point, 1), "records_lost") > 0);
     let (code, message) = umount_unused(&place.point);
     assert!(code == 1 && message.contains("its daemon failed"), "{code} {message}");
     let log = scratch.path().with_extension("log");
@@ -313,7 +314,7 @@ fn full_trace_disk_loses_records_but_no_operations() {
     assert!(told.contains("the trace can't be written"), "{told}");
     assert!(told.contains("records were lost: ") && told.contains("No space left"), "{told}");
     let kept = records(&scratch.path().join("trace"));
-    assert!(!kept.is_empty(), "what was saved before stays readable");
+    assert!(!kept.is_empty(), "the records that were saved earlier are readable");
     disk.unmount().unwrap();
 }
 
@@ -349,7 +350,6 @@ fn waiting_trace_blocks_operations_while_its_disk_is_full() {
     disk.unmount().unwrap();
 }
 
-/// Another implementation of Parquet reads the trace.
 #[test]
 fn trace_is_readable_by_other_parquet_tools() {
     require_mounting!();

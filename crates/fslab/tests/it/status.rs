@@ -1,4 +1,4 @@
-//! `fslab status`, `fslab doctor`, and continuous `fslab stats`.
+//! Tests `fslab status`, `fslab doctor`, and `fslab stats` with --watch and --listen.
 
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -41,7 +41,7 @@ fn status_describes_a_mount_and_its_daemon() {
     place.umount();
 }
 
-/// The planted names contain characters that control a terminal.
+/// The name of the mount point contains characters that control a terminal.
 #[test]
 fn control_characters_in_mount_names_are_not_printed() {
     require_mounting!();
@@ -125,7 +125,7 @@ fn stats_are_watched_and_served() {
     assert!(status.ends_with("200 OK") && metrics.contains("fslab_operations_total{"), "{metrics}");
     assert!(missing.lines().next().unwrap().contains(" 404 "), "{missing}");
     kill_process(Pid::from_child(&server), Signal::TERM).unwrap();
-    assert!(server.wait().unwrap().success(), "a signal ends it in order");
+    assert!(server.wait().unwrap().success(), "a signal ends the server cleanly");
     let (code, message) = run(&["stats", "--listen", "192.0.2.1:80", point]);
     assert!(code == 3 && message.contains("only loopback"), "{message}");
     place.umount();

@@ -566,8 +566,7 @@ pub const EXAMPLES: &[Examples] = &[
         command: "tier unpin",
         examples: &[example(
             "fslab tier unpin ~/photos/best",
-            "Allow the release of these files \
-                                                               again",
+            "Allow the release of these files again",
         )],
     },
     Examples {
@@ -626,8 +625,7 @@ pub const EXAMPLES: &[Examples] = &[
             example("fslab probe /mnt", "Determine the attributes of the file system on /mnt"),
             example(
                 "fslab probe --only block-size --explain .",
-                "Explain how the block size was \
-                                                                  found",
+                "Explain how the block size was found",
             ),
             example("sudo fslab probe --verify-matrix", "Test the prober on many file systems"),
         ],
