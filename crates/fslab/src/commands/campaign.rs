@@ -25,7 +25,7 @@ enum Action {
     Run(run::Args),
     /// List missing, failed and disturbed cells, their hosts, and the time left
     Status(status::Args),
-    /// Print the ratios of each machine and of all machines, and how the machines differ
+    /// Print the ratios per machine and for all machines, and how the machines differ
     Report(report::Args),
     /// Run all shares here one after another, or submit them to Slurm
     Submit(submit::Args),

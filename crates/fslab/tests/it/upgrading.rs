@@ -159,7 +159,7 @@ fn failed_upgrade_keeps_the_running_program() {
     installed.install();
     assert_eq!(installed.upgrade(), (0, String::new()));
     kill_process(processes(place).0, Signal::KILL).unwrap();
-    soon("its supervisor has exited", || processes(place).1.is_none());
+    soon("the supervisor has exited", || processes(place).1.is_none());
     let (code, said) = installed.upgrade();
     assert_eq!(code, 1, "{said}");
     assert!(said.contains("the supervisor of the mount has exited"), "{said}");
