@@ -44,7 +44,7 @@ pub const TABLE: &[(u8, &str)] = &[
 pub struct Coded {
     /// The exit code.
     pub code: Code,
-    /// One line: what, where, and what to do.
+    /// The message, in one line: what failed, where, and what to do.
     pub message: String,
 }
 
@@ -65,7 +65,8 @@ pub struct InUse {
 }
 
 impl Code {
-    /// Returns an error with this code. The message is one line: what, where, and what to do.
+    /// Returns an error with this code. The message is one line: what failed, where, and what to
+    /// do.
     pub fn error(self, message: impl Into<String>) -> anyhow::Error {
         Coded { code: self, message: message.into() }.into()
     }

@@ -296,7 +296,7 @@ const WITHOUT_DRY_RUN: &[(&str, &[&str])] = &[
             "campaign new",
         ],
     ),
-    ("`campaign status` shows the open blocks", &["campaign run"]),
+    ("`campaign status` shows the remaining blocks", &["campaign run"]),
     ("adds to an image", &["ext2 put", "ext2 import"]),
     ("adds to the catalogue or the archives", &["tier tree", "tier scan"]),
     (

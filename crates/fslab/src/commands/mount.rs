@@ -145,7 +145,7 @@ impl Args {
         }
         let stack = Stack { layers, leaf: self.lower };
         stack.check()?;
-        // Writes that the kernel buffers survive a killed daemon only if another daemon follows.
+        // After a kill, the data that the kernel buffers is kept only if another daemon follows.
         let is_collected = options.mount.keep && stack.is_encoded();
         options.mount.writeback = options.writeback.unwrap_or(is_collected);
         let mount_point = self.mount_point;

@@ -82,7 +82,7 @@ pub struct Args {
 
 const VERIFYING: &str = "Verifying the prober";
 
-/// Minimum budget. With less space, no read-ahead window can be seen.
+/// Minimum budget. With less space, no read-ahead window can be detected.
 const BUDGET_LEAST: Size = Size::mib(16);
 
 /// The probed directory, with the clock and the interrupt flag of the run.

@@ -98,8 +98,7 @@ impl Args {
     }
 }
 
-/// Whether `fslab reproduce` itself writes a file or directory of this name into its output
-/// directory.
+/// Whether `fslab reproduce` writes a file or directory of this name into its output directory.
 fn is_own(name: &str) -> bool {
     let is_page = |name: &str| {
         let parts = name.rsplit_once('.').filter(|(_, form)| PAGE_FORMS.contains(form));
@@ -172,7 +171,7 @@ fn planned(paper: &Paper, ran: &BTreeMap<String, Ran>, samples: &Path, out: &Pat
 }
 
 /// Compares the output of a command with the claims of a paper that use it, in the words of the
-/// paper's own page. The command itself prints the returned text.
+/// paper's own page. That command prints the returned text.
 pub(super) fn beside(paper: &str, command: &str, answer: Value) -> Result<String> {
     let library = Library::open(paper, Form::Full)?;
     let mut paper = library.papers.into_iter().next().context("there is no such paper")?;

@@ -51,9 +51,10 @@ enum Command {
     Compact(compact::Compact),
     /// Encode the files of a directory in place
     ///
-    /// A mount of the layer then shows the same bytes, even of files that look like stored files.
-    /// If a layer was mounted over the directory before, its stored files are already encoded. Run
-    /// the command again to resume an interrupted run. Ordinary users can convert their own files.
+    /// Mounting the layer then shows every file with its original content, even files that looked
+    /// like stored files. If a layer was mounted over the directory before, its stored files are
+    /// already encoded. Run the command again to resume an interrupted run. Ordinary users can
+    /// convert their own files.
     Encode(convert::Encode),
     /// Decode the stored files of a directory in place
     ///
@@ -62,8 +63,8 @@ enum Command {
     Decode(convert::Decode),
     /// Benchmark the recovery of a file after a crash
     ///
-    /// Makes a file, and removes it at the end. Measures how long it takes to find its content
-    /// without the index, compared with reading the whole file.
+    /// Makes a file, and removes it at the end. Measures how long it takes to locate all content of
+    /// the file without its index, and how long to read the whole file.
     Recovery(recovery::Recovery),
     /// Save the readable content of a damaged stored file in a new, plain file
     Repair {

@@ -42,7 +42,7 @@ checks whether it can serve the mount before it takes over; if it can't, nothing
 that use the mount notice a pause.";
 
 impl Args {
-    /// Asks the daemon to be replaced, and waits for the new daemon.
+    /// Requests the replacement of the daemon, and waits for the new daemon.
     pub fn run(self) -> Result<()> {
         let (path, mount) = mount_of_ours(&self.mount_point)?;
         let shown = path.display();

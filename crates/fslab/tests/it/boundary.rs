@@ -82,8 +82,8 @@ fn setting_an_acl_as_a_non_member_clears_set_group_id() {
     }
 }
 
-/// Tests a single thread, which must never wait for another one, up to more threads than
-/// processors.
+/// Tests numbers of threads from one up to more than there are processors. A single thread must
+/// never wait for another one.
 #[test]
 fn mount_conforms_with_one_to_eight_threads() {
     const AREAS: [&str; 6] = ["names", "files", "handles", "holes", "rename", "copy"];
@@ -118,8 +118,8 @@ fn work_side_by_side(directory: &Path, workers: u32, bytes: usize) {
     });
 }
 
-/// Mounts with a daemon that may use only two processors. It has threads for each processor, and
-/// this machine may have many processors.
+/// Mounts with a daemon that may use only two processors. A daemon starts threads for each
+/// processor, and this machine may have many processors.
 fn mount_on_two_processors(place: &Place, layer: &str) {
     let allowed = rustix::thread::sched_getaffinity(None).unwrap();
     let processors = (0..rustix::thread::CpuSet::MAX_CPU).filter(|one| allowed.is_set(*one));

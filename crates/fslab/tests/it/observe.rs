@@ -399,7 +399,8 @@ fn trace_is_readable_by_other_parquet_tools() {
     }
 }
 
-/// Returns all names with kind, mode, size, links, owner, and contents or target.
+/// Returns the kind, mode, size, links, owner, and content or target of each file in a tree, by
+/// path.
 fn tree(root: &Path) -> BTreeMap<PathBuf, String> {
     fn walk(root: &Path, at: &Path, found: &mut BTreeMap<PathBuf, String>) {
         for entry in fs::read_dir(at).unwrap() {

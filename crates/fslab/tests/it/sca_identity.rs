@@ -196,7 +196,7 @@ fn ordinary_users_convert_their_own_trees() {
         if direction == "encode" {
             let encoded = tree(&root);
             let kept = before.iter().filter(|(path, kept)| encoded[*path].content == kept.content);
-            // Unchanged are the root, two directories, the symbolic link, and the empty file.
+            // The root, two directories, the symbolic link and the empty file are unchanged.
             assert_eq!(kept.count(), 5, "{said}");
         }
     }

@@ -10,8 +10,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use crate::support::{Place, fslab, require_mounting, run, soon, umount_unused};
 use crate::tiering::Tiered;
 
-/// Returns a mounted tier with an archived `file`, and the version of another file that was
-/// removed.
+/// Returns a mounted tier with an archived `file`, and the version of a removed file.
 #[track_caller]
 fn with_a_removed_file() -> (Tiered, String) {
     let tiered = Tiered::mounted();

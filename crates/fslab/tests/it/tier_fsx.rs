@@ -100,8 +100,7 @@ fn exercise(kind: Kind, operations: u64) {
     let recalled = counts.iter().find(|(name, _)| *name == "tier_recalled_bytes").unwrap().1;
     assert!(
         released > 0 && recalled > 0,
-        "nothing was released, or nothing was recalled: \
-                                           {counts:?}"
+        "nothing was released, or nothing was recalled: {counts:?}"
     );
 }
 
@@ -111,8 +110,8 @@ fn last_lines(text: &[u8]) -> String {
     lines[lines.len().saturating_sub(40)..].join("\n")
 }
 
-/// Returns the engine of a tier, a file system over it that moves the file, and the receiver of
-/// turns for another thread.
+/// Returns the engine of a tier, and a file system over it that archives and recalls the file. At
+/// each message of the returned receiver, another thread should do the same during an operation.
 fn meddled_with(tiered: &Tiered, seed: u64) -> (Arc<Tier>, Arc<Meddler>, Receiver<()>) {
     let tier = opened(tiered);
     let (sender, turns) = sync_channel(1);

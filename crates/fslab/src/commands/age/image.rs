@@ -57,8 +57,8 @@ impl Args {
         match self.command {
             Command::Make(args) => args.run(),
             Command::Pack { workload, output, image } => {
-                // This checks only that the file is a workload. Whether it aged the image can't be
-                // checked.
+                // This checks only that the file is a workload. It can't check that this workload
+                // aged the image.
                 WorkloadReader::open(&workload)?;
                 let workload = identity_of_file(&workload)?;
                 let identity = Identity { workload, ..Identity::default() };

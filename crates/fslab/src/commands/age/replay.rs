@@ -50,7 +50,7 @@ pub struct Args {
     /// Operations from one checkpoint to the next
     #[arg(long, value_name = "COUNT", default_value_t = 100_000)]
     checkpoint_every: u64,
-    /// Measure the score every this many days, and at the end
+    /// Measure the score after every DAYS days of the workload, and at the end
     #[arg(long, value_name = "DAYS", default_value_t = 0)]
     score_every: u32,
     /// Write a chart of these scores to this file

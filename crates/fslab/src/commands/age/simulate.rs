@@ -29,7 +29,7 @@ Figures:
   split files       their first block is in another group than their directory
   hot files         written in the last 30 days of the workload
   over 12 blocks    too large for the direct pointers of an inode
-  file to next file from the end of a file to the beginning of the one listed after it
+  distance          from the end of a file to the beginning of the one listed after it
   read, overwrite   all of these files once, modelled for the disk, with nothing cached";
 
 /// Arguments of `fslab age simulate`.

@@ -135,7 +135,7 @@ const FIGURES: &[Figure<Row>] = &[
     ("free space in extents < 1 MiB", |row| {
         format!("{:.1} %", 100.0 * row.aged.free.share_below(1 << 20))
     }),
-    ("file to next file, median", |row| {
+    ("distance to next file, median", |row| {
         let distance = row.aged.score.distances.figures();
         distance.map_or_else(|| "-".to_owned(), |distance| bytes(distance.median))
     }),
@@ -255,8 +255,8 @@ pub(super) fn print_score(value: &Score) {
     }
     if let Some(distance) = value.distances.figures() {
         say!(
-            "from file to next file of a directory: median {}, 90 % below {}, mean {}, {:.1} % \
-             adjacent",
+            "distance from a file to the next one of its directory: median {}, 90 % below {}, mean \
+             {}, {:.1} % adjacent",
             bytes(distance.median),
             bytes(distance.p90),
             bytes(distance.mean as u64),

@@ -3,8 +3,8 @@
 //!
 //! A tree on a kernel file system is changed in rounds, with a snapshot after each. A workload is
 //! derived from the snapshots and replayed on a second file system. The layouts of both are then
-//! compared. No snapshot contains files that live shorter than a round. They are drawn from two
-//! weeks of another workload; the paper draws them from two weeks of another server.
+//! compared. Files that are created and removed within one round are in no snapshot. They are drawn
+//! from two weeks of another workload; the paper draws them from two weeks of another server.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -103,7 +103,7 @@ struct Compared {
 }
 
 impl Args {
-    /// Works on both file systems, once for each repeat, and compares their layouts.
+    /// For each repeat, makes and ages both file systems, and compares their layouts.
     pub fn run(self) -> Result<()> {
         let repeats: Vec<Compared> = (0..u64::from(self.repeats))
             // A repeat uses two seeds: this one for the tree, and the next one for the recorded

@@ -88,7 +88,7 @@ impl Way {
         flags.into_iter().filter_map(|(is_set, flag)| is_set.then_some(flag))
     }
 
-    /// Returns the command line that runs a share in this way, as a user would type it.
+    /// Returns the command line that runs a share with these options, as a user would type it.
     pub fn command_line(&self, campaign: &Campaign, share: Share) -> String {
         let Share { number, of } = share;
         let directory = quoted(campaign.directory());

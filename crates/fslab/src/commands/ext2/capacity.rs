@@ -1,7 +1,7 @@
 //! `fslab ext2 capacity`: counts the names that fit into the index of a directory.
 //!
-//! The engine makes the directory in memory, without a file system around it. An index with one
-//! level is the first prototype of Phillips (2001).
+//! The engine makes only the directory, in memory, and no file system. An index with one level is
+//! the first prototype of Phillips (2001).
 
 use anyhow::{Result, bail, ensure};
 use fslab_ext2::dir::{
@@ -27,7 +27,7 @@ pub struct Args {
     /// Block size in bytes: 1024, 2048 or 4096
     #[arg(long, value_name = "BYTES", default_value = "4096", value_parser = block_size)]
     block_size: BlockSize,
-    /// The part of each name before its number
+    /// The text before the number in each name
     #[arg(long, value_name = "TEXT", default_value = "file", value_parser = prefix)]
     prefix: String,
     /// Print JSON instead of a sentence

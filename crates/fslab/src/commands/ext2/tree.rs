@@ -1,6 +1,6 @@
 //! `fslab ext2 import` and `export`: copy whole trees between a directory of the host and an image.
 //!
-//! Both sides are accessed as file systems of fslab, and neither outside of its root. On the host,
+//! Both sides are accessed as file systems of fslab, which never leave their root. On the host,
 //! nothing is opened by path and no link is followed.
 
 use std::collections::HashMap;

@@ -35,7 +35,7 @@ impl Args {
             (Some(inode), Some(target)) => {
                 let found = deleted.iter().find(|one| one.inode == InodeNo(inode));
                 let Some(found) = found else {
-                    bail_as!(BadInput, "inode {inode} has no deleted file that can be found");
+                    bail_as!(BadInput, "no deleted file was found in inode {inode}");
                 };
                 get_back(&image, found, target)
             }

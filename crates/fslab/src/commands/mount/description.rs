@@ -36,8 +36,8 @@ pub struct Description {
 }
 
 impl Description {
-    /// Describes a mount that this process serves from now on. This reads the lower directory. If
-    /// the mount point is that directory itself, call this before mounting.
+    /// Describes a mount that this process serves from now on. This reads the lower directory. Call
+    /// this before mounting, because the mount may cover that directory.
     pub fn new(stack: &Stack) -> Self {
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         Self {

@@ -32,7 +32,7 @@ struct Waiting {
 }
 
 impl Ending {
-    /// Accepts clients from now on. `directory` is from
+    /// Makes the socket, and starts a thread that accepts clients. `directory` is from
     /// [`runtime::prepare`](crate::runtime::prepare).
     ///
     /// # Errors

@@ -264,8 +264,8 @@ fn detach_or_say(unmounter: &Unmounter) {
 }
 
 /// For this long after the first signal, other signals are treated as repeats. A signal to a whole
-/// process group reaches the daemon of a kept mount twice, because the supervisor passes on its
-/// own.
+/// process group reaches the daemon of a kept mount twice, because the supervisor passes on the one
+/// that it receives.
 const REPEATS: Duration = Duration::from_millis(200);
 
 /// Handles signals. After the first one, the mount is unmounted, or detached until the last program

@@ -54,7 +54,7 @@ impl Kept {
     /// Returns the lower directory.
     ///
     /// # Errors
-    /// No descriptor is left.
+    /// This process has too many open files.
     pub fn root(&self) -> Result<OwnedFd> {
         Ok(rustix::io::fcntl_dupfd_cloexec(&*self.root, 0)?)
     }
@@ -96,7 +96,10 @@ pub fn begin(plan: &Plan) -> Result<Part> {
         End::ForAnother => {
             watched.hand_over();
             let Err(error) = program.replace_supervisor(numbers);
-            tracing::error!("can't replace the program that keeps {}: {error:#}", place.display());
+            tracing::error!(
+                "can't replace the supervisor of the mount on {}: {error:#}",
+                place.display()
+            );
             true
         }
     };
@@ -121,7 +124,7 @@ struct Held {
     state: Arc<KeptState>,
     root: OwnedFd,
     place: PathBuf,
-    /// Descriptors that are open from the time of the supervisor's earlier program.
+    /// Descriptors that stayed open when the supervisor's earlier program executed this one.
     left: BTreeSet<RawFd>,
 }
 

@@ -29,7 +29,7 @@ const ANSWERS: &str = "answers.json";
 /// The folder to which the plans of a run are written.
 const PLAN_FILES: &str = "plans";
 
-/// Whether a run itself writes a file or directory of this name, besides pages and the samples of
+/// Whether a run writes a file or directory of this name, other than pages and the samples of
 /// plans.
 pub(super) fn is_own(name: &str) -> bool {
     [ANSWERS, PLAN_FILES, preparing::FOLDER].contains(&name)

@@ -42,7 +42,7 @@ impl Compact {
             let freed = if self.dry_run {
                 totals.expect(&tool)?
             } else {
-                // The tool holds the lock of the file, which `pack` needs.
+                // The tool holds the lock of the file. Compaction takes this lock itself.
                 drop(tool);
                 totals.compact(path, &progress)?
             };

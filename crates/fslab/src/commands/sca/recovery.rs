@@ -57,7 +57,7 @@ pub struct Recovery {
     json: bool,
 }
 
-/// Times of one round, in seconds: finding the file, and reading it.
+/// Times of one round, in seconds: locating the content of the file, and reading it.
 type Round = (f64, f64);
 
 impl Recovery {

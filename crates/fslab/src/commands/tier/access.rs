@@ -154,8 +154,8 @@ fn connect(mount: &MountEntry) -> Result<UnixStream> {
     let (shown, start) = (mount.target.display(), Instant::now());
     loop {
         let is_late = start.elapsed() >= NEXT_DAEMON_WAIT_MAX;
-        // This is checked before the search for the socket. In the other order, the daemon could
-        // make its sockets in between.
+        // This is checked before the search for the socket. In the reverse order, a daemon that
+        // makes its sockets between the two steps would seem to have none.
         let has_begun = Daemon::has_made_its_sockets(mount);
         let is_dead = || matches!(DeadMount::on(&mount.target, "fuse.fslab"), Ok(Some(_)));
         match runtime::find_socket(mount, &shown, SERVICE)? {
