@@ -184,7 +184,7 @@ impl Progress {
 }
 
 /// Starts a thread that shows the progress until the sender is dropped. Returns `None`, and shows
-/// nothing, if there can be no thread.
+/// nothing, if the thread can't be started.
 fn ticker(shared: &Arc<Shared>) -> Option<(Sender<()>, JoinHandle<()>)> {
     let (shared, (sender, receiver)) = (Arc::clone(shared), channel());
     let work = move || {

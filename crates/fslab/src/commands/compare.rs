@@ -54,8 +54,8 @@ pub struct Args {
     /// Test the harness on this machine, with the baseline or --only-target in memory. The test
     /// compares this target with itself ten times, and simulates 1,000 such comparisons from the
     /// measured noise. It also injects a delay of 5 %, which must be detected. It prints the rates
-    /// with their limits, and fails if a limit is missed. --rounds is the number of rounds of a
-    /// comparison [default: 12]
+    /// with their limits, and fails if a rate does not meet its limit. --rounds is the number of
+    /// rounds of a comparison [default: 12]
     #[arg(long, conflicts_with_all = ["init", "dry_run", "resume", "cells", "only_workload",
           "only_rounds", "baseline", "margin", "html", "markdown", "csv", "parquet", "metric",
           "fail_if", "smaller_is_better", "bigger_is_better", "run"])]

@@ -85,7 +85,7 @@ fn assert_protection_works(tree: &Path) {
     assert!(is_refused(File::create(directory.join("another")), Errno::PERM));
     assert!(is_refused(fs::remove_file(directory.join("name")), Errno::PERM));
 
-    // Clears the flag by the other interface, which xfs_io uses.
+    // Clears the flag with the ioctl that xfs_io uses, FS_IOC_FSSETXATTR.
     let attributes = fsxattr::get(File::open(&file).unwrap()).unwrap();
     let unprotected = Fsxattr { xflags: attributes.xflags & !IMMUTABLE, ..attributes };
     fsxattr::set(File::open(&file).unwrap(), unprotected).unwrap();

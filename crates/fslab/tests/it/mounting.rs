@@ -344,7 +344,8 @@ fn directory_walk_keeps_no_descriptor_per_file() {
     place.umount();
 }
 
-/// A limit of the mounting shell must not kill the daemon at the first larger write.
+/// The daemon inherits the file size limit of the shell. A write beyond this limit must fail, but
+/// not kill the daemon.
 #[test]
 fn a_limit_on_file_sizes_does_not_end_the_daemon() {
     require_mounting!();

@@ -126,8 +126,8 @@ fn stat_and_verify_walk_directories_and_print_totals() {
     assert!(code == 3 && message.contains("/no/such"), "{code} {message}");
 }
 
-/// A mounted directory is skipped at once. Other directories, inside or outside the same parent,
-/// are not skipped.
+/// A directory that a mount uses is skipped at once. Other directories are checked, whether the
+/// command names them or their common parent.
 #[test]
 fn verify_skips_a_directory_in_use_and_checks_others() {
     require_mounting!();

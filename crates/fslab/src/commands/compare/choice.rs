@@ -56,8 +56,8 @@ fn options(cells: &Cells, reruns: Option<u32>, work_dir: Option<&Path>) -> Optio
     ]
 }
 
-/// Returns an option, repeated for each name. The names are sorted, because their order is
-/// irrelevant.
+/// Returns an option, repeated for each name. The names are sorted, so that equal choices give
+/// equal text.
 fn each(option: &str, names: &[String]) -> Option<String> {
     let mut names: Vec<&String> = names.iter().collect();
     names.sort();
