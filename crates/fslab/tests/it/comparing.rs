@@ -189,7 +189,7 @@ fn missing_work_directories_and_foreign_report_directories_are_refused() {
     let names = fs::read_dir(scratch.folder()).unwrap().map(|entry| entry.unwrap().file_name());
     let mut names: Vec<_> = names.collect();
     names.sort();
-    assert_eq!(names, ["empty", "mine", "plan.toml"], "something was made");
+    assert_eq!(names, ["empty", "mine", "plan.toml"], "a refused run made a file");
     assert_eq!(fs::read_to_string(scratch.path("mine/report.html")).unwrap(), "mine");
     assert_eq!(fs::read_dir(scratch.path("mine")).unwrap().count(), 1);
     scratch.done(&["compare", "plan.toml", "--rounds", "1", "--out", "empty"]);

@@ -398,7 +398,7 @@ fn killed_daemon_loses_no_synced_or_written_back_file() {
     std::fs::write(&file, "durable").unwrap();
     std::fs::File::open(&file).unwrap().sync_all().unwrap();
     std::fs::write(place.point.join("closed"), "in time").unwrap();
-    crate::support::soon("writing back", || {
+    crate::support::soon("the file is written back", || {
         on_the_device(&image, "closed").is_some_and(|bytes| bytes == b"in time")
     });
     std::fs::write(place.point.join("late"), "perhaps").unwrap();
@@ -480,7 +480,7 @@ fn refused_mkfs_leaves_the_image_unchanged() {
     let (code, message) = run(&again);
     assert_eq!(code, BAD_INPUT);
     assert!(message.contains("use --force to overwrite it"), "{message}");
-    assert!(std::fs::read(&path).unwrap() == before, "it was changed");
+    assert!(std::fs::read(&path).unwrap() == before, "the image was changed");
     let (code, message) = run(&[&again[..], &["--force"]].concat());
     assert_eq!(code, BAD_INPUT);
     assert!(
@@ -494,7 +494,7 @@ fn refused_mkfs_leaves_the_image_unchanged() {
     let (code, message) = run(&large);
     assert_eq!(code, BAD_INPUT, "{message}");
     assert!(message.contains("too many inodes"), "{message}");
-    assert!(std::fs::read(&path).unwrap() == before, "it was changed");
+    assert!(std::fs::read(&path).unwrap() == before, "the image was changed");
 }
 
 /// An image of another format is refused like one of the ext2 family. With `--force` it becomes
@@ -514,7 +514,7 @@ fn mkfs_overwrites_other_formats_only_with_force() {
         let (code, message) = run(&again);
         assert_eq!(code, BAD_INPUT, "{message}");
         assert!(message.contains(&format!("contains {name}; use --force")), "{message}");
-        assert!(std::fs::read(&path).unwrap() == before, "it was changed");
+        assert!(std::fs::read(&path).unwrap() == before, "the image was changed");
         let (code, message) = run(&[&again[..], &["--force"]].concat());
         assert_eq!(code, 0, "{message}");
         let after = std::fs::read(&path).unwrap();
@@ -645,7 +645,7 @@ fn image_with_a_journal_can_only_be_read() {
         assert!(message.contains("has_journal") && message.contains("tune2fs"), "{message}");
     }
     assert_eq!(works(&["ext2", "cat", image, "/file"]), b"bytes");
-    assert!(std::fs::read(&path).unwrap() == before, "it was changed");
+    assert!(std::fs::read(&path).unwrap() == before, "the image was changed");
     require_mounting!();
     place.lower = format!("ext2:{image}").into();
     let (code, message) = place.try_mount(&[]);
@@ -656,7 +656,7 @@ fn image_with_a_journal_can_only_be_read() {
     let refused = std::fs::write(place.point.join("new"), b"").unwrap_err();
     assert_eq!(refused.kind(), std::io::ErrorKind::ReadOnlyFilesystem);
     place.umount();
-    assert!(std::fs::read(&path).unwrap() == before, "it was changed");
+    assert!(std::fs::read(&path).unwrap() == before, "the image was changed");
 }
 
 /// overlayfs needs renames that leave a whiteout, and records removed files as whiteouts.

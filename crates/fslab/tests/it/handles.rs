@@ -67,7 +67,7 @@ fn is_stale(point: &Path, handle: &FileHandle) {
 /// only after the daemon has received the close.
 #[track_caller]
 fn becomes_stale(point: &Path, handle: &FileHandle, text: &str) {
-    soon("a handle is stale", || {
+    soon("the handle is stale", || {
         drop_caches();
         let opened = open(point, handle);
         let is_stale = opened.as_ref().is_err_and(|errno| *errno == Errno::STALE);

@@ -107,7 +107,9 @@ fn programs_continue_after_a_daemon_is_killed() {
         drop((read, append, unlinked, unnamed));
         // The last daemon may not yet have the socket on which it reports its result.
         assert_eq!(umount_unused(&place.point).0, 0);
-        soon("everything has ended", || crate::support::daemons_naming(&place.point).is_empty());
+        soon("daemon and supervisor have exited", || {
+            crate::support::daemons_naming(&place.point).is_empty()
+        });
         // The lock of the tree is released, so the next mount does not wait.
         mount_kept(&place, stack);
         assert_eq!(fs::read(path("append")).unwrap(), b"first more more more ", "{layer}");
@@ -364,7 +366,7 @@ fn daemon_keeps_serving_after_its_supervisor_dies() {
     let (supervisor, _) = processes(&place);
     fs::write(place.point.join("a"), b"before").unwrap();
     kill_process(supervisor, Signal::KILL).unwrap();
-    soon("it has ended", || rustix::process::test_kill_process(supervisor).is_err());
+    soon("the supervisor has exited", || rustix::process::test_kill_process(supervisor).is_err());
     assert_eq!(fs::read(place.point.join("a")).unwrap(), b"before");
     fs::write(place.point.join("a"), b"after").unwrap();
     place.umount();
@@ -410,12 +412,14 @@ fn open_files_stay_usable_after_both_processes_are_signalled() {
     let (supervisor, daemon) = processes(&place);
     kill_process(daemon.unwrap(), Signal::TERM).unwrap();
     kill_process(supervisor, Signal::TERM).unwrap();
-    soon("it is unmounted", || !is_mounted(&place.point));
+    soon("the mount is unmounted", || !is_mounted(&place.point));
     let mut text = String::new();
     used.read_to_string(&mut text).unwrap();
     assert_eq!(text, "text");
     drop(used);
-    soon("everything has ended", || crate::support::daemons_naming(&place.point).is_empty());
+    soon("daemon and supervisor have exited", || {
+        crate::support::daemons_naming(&place.point).is_empty()
+    });
 }
 
 /// The next daemon can't find files of another file system by their inode numbers.
@@ -436,7 +440,7 @@ fn files_of_nested_mounts_are_looked_up_again_by_name() {
     assert!(matches!(errno, Some(rustix::io::Errno::BADF | rustix::io::Errno::STALE)), "{error}");
     drop(open);
     // The kernel caches names for a second.
-    soon("its name is looked up", || fs::read(&path).is_ok());
+    soon("the name can be looked up again", || fs::read(&path).is_ok());
     assert_eq!(fs::read(&path).unwrap(), b"before");
     fs::write(&path, b"after").unwrap();
     assert_eq!(fs::read(inner.join("a")).unwrap(), b"after");
@@ -456,7 +460,9 @@ fn supervisor_ends_if_unmounted_without_a_daemon() {
     kill_process(daemon.unwrap(), Signal::KILL).unwrap();
     rustix::mount::unmount(&place.point, rustix::mount::UnmountFlags::DETACH).unwrap();
     kill_process(supervisor, Signal::CONT).unwrap();
-    soon("everything has ended", || crate::support::daemons_naming(&place.point).is_empty());
+    soon("daemon and supervisor have exited", || {
+        crate::support::daemons_naming(&place.point).is_empty()
+    });
     let said = fs::read_to_string(log).unwrap();
     assert!(!said.contains("given up"), "{said}");
     mount_kept(&place, ("null", ""));
@@ -471,7 +477,9 @@ fn a_signal_to_the_supervisor_unmounts() {
     mount_kept(&place, ("null", ""));
     kill_daemon(&place);
     kill_process(processes(&place).0, Signal::TERM).unwrap();
-    soon("everything has ended", || crate::support::daemons_naming(&place.point).is_empty());
+    soon("daemon and supervisor have exited", || {
+        crate::support::daemons_naming(&place.point).is_empty()
+    });
     assert!(!is_mounted(&place.point));
 }
 

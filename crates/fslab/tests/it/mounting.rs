@@ -292,7 +292,7 @@ fn foreground_mount_exits_when_it_is_unmounted() {
     let place = Place::new();
     let paths = [place.lower.to_str().unwrap(), place.point.to_str().unwrap()];
     let mut served = fslab(&["mount", "--foreground", paths[0], paths[1]]).spawn().unwrap();
-    soon("mounted", || is_mounted(&place.point));
+    soon("the directory is mounted", || is_mounted(&place.point));
     fs::write(place.point.join("file"), "x").unwrap();
     // The daemon makes its sockets a moment after the mount. Until then, umount only notes that the
     // daemon's result is unknown.
@@ -393,7 +393,7 @@ fn messages_are_written_to_the_file_of_the_log_option() {
         if !foreground {
             assert!(mounting.wait().unwrap().success());
         }
-        soon("mounted", || is_mounted(&place.point));
+        soon("the directory is mounted", || is_mounted(&place.point));
         let messages = format!("/proc/{}/fd/2", place.daemon());
         soon("messages go to the file", || {
             fs::read_link(&messages).is_ok_and(|file| file == folder.join(&name))

@@ -106,7 +106,11 @@ fn reads_and_writes_are_counted_unless_passed_through() {
         let layer = stats(&place.point, 1);
         let bytes = operation(&layer, "write")["bytes"].as_u64().unwrap_or_default();
         assert_eq!(bytes == 1 << 20, counted, "{layer:#}");
-        assert_eq!(layer["notes"].as_array().unwrap().is_empty(), counted, "it says so");
+        assert_eq!(
+            layer["notes"].as_array().unwrap().is_empty(),
+            counted,
+            "a note mentions passthrough"
+        );
         place.umount();
     }
 }
@@ -255,7 +259,7 @@ fn a_killed_daemon_leaves_a_trace_that_can_be_read() {
         fs::write(traced.place.point.join(format!("before-{number}")), "data").unwrap();
     }
     let recorded = |prefix: &[u8]| creations(&traced.trace(), prefix);
-    soon("the first are saved", || recorded(b"before-") == 50);
+    soon("the first records are saved", || recorded(b"before-") == 50);
     let point = traced.place.point.clone();
     let worker = std::thread::spawn(move || {
         (0..)
@@ -270,7 +274,10 @@ fn a_killed_daemon_leaves_a_trace_that_can_be_read() {
     assert!(late > 0 && late <= made + 1, "{late} recorded of {made}");
     let shown = fslab(&["trace", "show", traced.trace().to_str().unwrap()]).output().unwrap();
     assert!(shown.status.success());
-    assert!(String::from_utf8_lossy(&shown.stderr).contains("was not closed"), "the message");
+    assert!(
+        String::from_utf8_lossy(&shown.stderr).contains("was not closed"),
+        "no message about the missing end"
+    );
     assert_eq!(run(&["umount", "--lazy", traced.place.point.to_str().unwrap()]).0, 0);
 }
 
@@ -297,7 +304,7 @@ fn full_trace_disk_loses_records_but_no_operations() {
     require_mounting!();
     let (scratch, disk, place) = traced_on_small_disk(4 << 20, ",data=full,save_every=20ms");
     fs::write(place.point.join("first"), "saved while there is space").unwrap();
-    soon("the first is saved", || measure(&stats(&place.point, 1), "records_saved") > 0);
+    soon("the first record is saved", || measure(&stats(&place.point, 1), "records_saved") > 0);
     for number in 0..48 {
         fs::write(place.point.join(format!("f{number}")), noise(1 << 20, number)).unwrap();
     }

@@ -217,7 +217,7 @@ fn interrupted_recovery_measurement_leaves_no_file() {
         let found = fs::read_dir(place.path()).unwrap().next()?.unwrap().path().join("file");
         Some(found.metadata().ok()?.len())
     };
-    soon("something was written", || written().is_some_and(|bytes| bytes > 0));
+    soon("the file has data", || written().is_some_and(|bytes| bytes > 0));
     send(working.id(), Signal::TERM);
     let ended = working.wait_with_output().unwrap();
     assert_eq!(ended.status.code(), Some(1));

@@ -237,7 +237,7 @@ fn a_file_that_is_mapped_for_writing_is_left_alone() {
     assert!(fs::read(&path).unwrap() == content);
     let (code, message) = run(&convert_all(&tree));
     assert_eq!(code, 0, "{message}");
-    assert!(fs::read(&path).unwrap() != content, "it is not encoded");
+    assert!(fs::read(&path).unwrap() != content, "the file was not encoded");
 }
 
 fn convert_all(tree: &Path) -> Vec<&str> {

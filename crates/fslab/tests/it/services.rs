@@ -52,7 +52,7 @@ fn serve(place: &Place) -> Child {
     let command = command_of("ExecStart", "fslab@.service", Path::new("")).unwrap();
     let daemon = shell(&format!("exec {command}"), place).spawn().unwrap();
     let inner = place.point.join("inner/there");
-    soon("it is mounted", || is_mounted(&place.point) && fs::read(&inner).is_ok());
+    soon("the directory is mounted", || is_mounted(&place.point) && fs::read(&inner).is_ok());
     daemon
 }
 

@@ -77,7 +77,7 @@ fn a_dead_and_a_stopped_daemon_are_reported() {
     assert_eq!(stopped, "no answer");
     assert_eq!(health(), "ok");
     kill_process(pid, Signal::KILL).unwrap();
-    crate::support::soon("the daemon is seen to be dead", || health() == "dead");
+    crate::support::soon("the status of the mount is dead", || health() == "dead");
     place.umount();
 }
 
@@ -172,7 +172,7 @@ fn a_watch_ends_with_the_mount() {
     let mut lines = BufReader::new(watch.stdout.take().unwrap()).lines();
     lines.next().unwrap().unwrap();
     place.umount();
-    soon("the end of the watch", || watch.try_wait().unwrap().is_some());
+    soon("the watch has ended", || watch.try_wait().unwrap().is_some());
     let mut message = String::new();
     watch.stderr.take().unwrap().read_to_string(&mut message).unwrap();
     assert_eq!(watch.wait().unwrap().code(), Some(0), "{message}");

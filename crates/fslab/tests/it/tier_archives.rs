@@ -401,7 +401,7 @@ fn killed_drain_resumes_when_it_is_restarted() {
     let drain = ["tier", "drain", "--rate", "4MiB", shown(tree), shown(&first)];
     let mut drained = fslab(&drain).spawn().unwrap();
     let copied = || files_below(&second.join("files")).len() as u64;
-    soon("two copies", || copied() >= 2);
+    soon("two copies are made", || copied() >= 2);
     drained.kill().unwrap();
     drained.wait().unwrap();
     let before = copied();

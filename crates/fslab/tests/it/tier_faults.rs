@@ -125,7 +125,7 @@ fn umount_does_not_wait_for_an_archive_that_hangs() {
     assert!(logged.lines().any(is_named), "{logged}");
     assert!(!recall.wait().unwrap().success());
     // The lock of the tree is released when the process exits.
-    soon("the tree is free", || tiered.place().try_mount(&["-l", "tier"]).0 == 0);
+    soon("the tree is unlocked", || tiered.place().try_mount(&["-l", "tier"]).0 == 0);
     tiered.umount();
     drop(taken_away);
     tiered.place().mount(&["-l", "tier"]);

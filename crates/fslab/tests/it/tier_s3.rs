@@ -137,5 +137,5 @@ fn missing_credentials_are_one_line_and_exit_code_4() {
     assert!(code == 4 && message.contains(";plain-http=yes"), "{code} {message}");
     let (code, message) = init("s3://bucket", &|_| ());
     assert!(code == 3 && message.contains("it has no prefix"), "{code} {message}");
-    assert!(!home.exists(), "nothing is made");
+    assert!(!home.exists(), "a home was made");
 }

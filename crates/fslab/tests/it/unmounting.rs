@@ -36,7 +36,7 @@ fn stopped_daemon_and_next_mount(arguments: &[&str]) -> (Place, u32, Place) {
     umount_2(&first.point);
     let next = Place::new();
     // The kernel assigns the lowest free number. A mount of another test may have it for a while.
-    soon("the number is given again", || {
+    soon("the device number is used again", || {
         next.mount(&["-l", "null"]);
         let has_it = device_at(&next.point) == number;
         if !has_it {
@@ -77,7 +77,7 @@ fn umount_waits_for_the_daemon_of_its_own_mount() {
     require_mounting!();
     let (first, daemon, next) = stopped_daemon_and_next_mount(&["-l", "null"]);
     // Waiting for the stopped first daemon would never end.
-    soon("it is unmounted", || {
+    soon("the mount is unmounted", || {
         let (code, message) = run(&["umount", next.point.to_str().unwrap()]);
         assert!(code == 0 || message.contains("is in use"), "{message}");
         code == 0
@@ -170,7 +170,7 @@ fn umount_reports_that_the_daemon_was_killed() {
     send(daemon, Signal::STOP);
     let mut umount = fslab(&["umount", place.point.to_str().unwrap()]);
     let umount = umount.stderr(Stdio::piped()).spawn().unwrap();
-    soon("it is unmounted", || !is_mounted(&place.point));
+    soon("the mount is unmounted", || !is_mounted(&place.point));
     send(daemon, Signal::KILL);
     let output = umount.wait_with_output().unwrap();
     let message = String::from_utf8(output.stderr).unwrap();
@@ -185,7 +185,7 @@ fn waiting_umount_is_interruptible() {
     let daemon = place.daemon();
     send(daemon, Signal::STOP);
     let mut umount = fslab(&["umount", place.point.to_str().unwrap()]).spawn().unwrap();
-    soon("it is unmounted", || !is_mounted(&place.point));
+    soon("the mount is unmounted", || !is_mounted(&place.point));
     send(umount.id(), Signal::TERM);
     assert_eq!(umount.wait().unwrap().signal(), Some(Signal::TERM.as_raw()));
     send(daemon, Signal::CONT);

@@ -102,7 +102,9 @@ fn a_kept_mount_goes_on_with_the_version_that_is_installed() {
         fs::write(place.point.join("after"), b"after").unwrap();
         // The next daemon may not yet have the socket on which it reports its result.
         assert_eq!(umount_unused(&place.point).0, 0);
-        soon("all have ended", || crate::support::daemons_naming(&place.point).is_empty());
+        soon("daemon and supervisor have exited", || {
+            crate::support::daemons_naming(&place.point).is_empty()
+        });
         place.mount(&["-l", layer]);
         assert_eq!(fs::read(place.point.join("after")).unwrap(), b"after");
         place.umount();
@@ -178,14 +180,16 @@ fn upgrade_signal_does_not_replace_an_ending_daemon() {
     let (supervisor, daemon) = processes(&place);
     let point = place.point.clone();
     let unmounting = std::thread::spawn(move || run(&["umount", point.to_str().unwrap()]));
-    soon("it is unmounted", || !is_mounted(&place.point));
+    soon("the mount is unmounted", || !is_mounted(&place.point));
     // The supervisor notices the end of the connection a moment later.
     std::thread::sleep(std::time::Duration::from_millis(500));
     kill_process(supervisor, Signal::USR2).unwrap();
     std::thread::sleep(std::time::Duration::from_millis(300));
     assert_eq!(processes(&place), (supervisor, daemon));
     assert_eq!(unmounting.join().unwrap(), (0, String::new()));
-    soon("all have ended", || crate::support::daemons_naming(&place.point).is_empty());
+    soon("daemon and supervisor have exited", || {
+        crate::support::daemons_naming(&place.point).is_empty()
+    });
     assert!(!is_mounted(&place.point));
 }
 

@@ -82,7 +82,7 @@ fn nothing_in(command: &Command) -> Option<&'static str> {
         Command::State { recursive: false, .. } => {
             Some("no files in this directory; use -r to include subdirectories")
         }
-        Command::State { .. } => Some("no files there"),
+        Command::State { .. } => Some("no files in this directory or its subdirectories"),
         Command::Queue => Some("no recall is waiting"),
         Command::Archive { .. } => Some("nothing to archive"),
         Command::Release { .. } => Some("nothing to release"),
