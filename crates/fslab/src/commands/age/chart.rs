@@ -70,7 +70,7 @@ impl Args {
         if series.iter().all(|line| line.points.is_empty()) {
             bail_as!(
                 BadInput,
-                "none of these has scores over time: replay with --score-every DAYS"
+                "no given file has scores over time: replay with --score-every DAYS"
             );
         }
         write_chart(&self.output, &series)?;
