@@ -79,7 +79,7 @@ enum Command {
     Sca(sca::Args),
     /// Move files to archives and recall them
     Tier(tier::Args),
-    /// Determine the attributes of a file system from outside
+    /// Determine the attributes of a file system by observing its behaviour
     Probe(probe::Args),
     /// List layers, workloads, plans and everything else with a name
     List(list::Args),
@@ -92,7 +92,7 @@ enum Command {
     Worker(worker::Args),
 }
 
-/// Ends the process with the requested help, or with one line that describes the usage error.
+/// Prints the requested help, or one line that describes the usage error, and exits.
 fn end(error: &clap::Error) -> ! {
     let is_help = error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand;
     if is_help || !error.use_stderr() {
@@ -109,10 +109,9 @@ pub fn command() -> clap::Command {
 
 impl Cli {
     /// Parses the command line, including that of `mount.fslab`, the name by which mount(8) calls
-    /// the program. Ends the process if there is nothing to run: after `--help`, and on a usage
-    /// error.
+    /// the program. Exits the process after `--help` and on a usage error.
     pub fn from_command_line() -> Self {
-        // If the completion script of a shell asks for candidates, this prints them and ends.
+        // If the completion script of a shell asks for candidates, this prints them and exits.
         CompleteEnv::with_factory(command).var(completions::VARIABLE).complete();
         let arguments: Vec<OsString> = std::env::args_os().collect();
         let parsed = command().try_get_matches_from(fstab::translate(arguments));

@@ -38,33 +38,35 @@ pub const TABLE: &[(u8, &str)] = &[
     (5, "A gate of `fslab compare --fail-if` failed."),
 ];
 
-/// An error with an exit code; every other error is a [`Code::Failure`].
+/// An error that states its exit code.
 #[derive(Debug, thiserror::Error)]
 #[error("{message}")]
 pub struct Coded {
     /// The exit code.
     pub code: Code,
-    /// One line: what, where, and what to do.
+    /// The message, in one line: what failed, where, and what to do.
     pub message: String,
 }
 
-/// Returns an error with a code. The code precedes the message, which has the form of `bail!`.
+/// Returns an error with an exit code from a function. The code is followed by a message as in
+/// `bail!`.
 macro_rules! bail_as {
     ($code:ident, $($text:tt)*) => {
         return Err($crate::exit::Code::$code.error(format!($($text)*)))
     };
 }
 
-/// The error that another fslab uses an image.
+/// The error of an image that another fslab process uses.
 #[derive(Debug, thiserror::Error)]
 #[error("the image {image} is in use by another fslab")]
 pub struct InUse {
-    /// The image, as the user named it.
+    /// The image, as given by the user.
     pub image: String,
 }
 
 impl Code {
-    /// Returns an error with this code. The message is one line: what, where, and what to do.
+    /// Returns an error with this code. The message is one line: what failed, where, and what to
+    /// do.
     pub fn error(self, message: impl Into<String>) -> anyhow::Error {
         Coded { code: self, message: message.into() }.into()
     }
@@ -74,19 +76,19 @@ impl Code {
         error.chain().find_map(code_of_cause).unwrap_or(Self::Failure)
     }
 
-    /// Returns the exit code for a named file or directory that can't be used.
+    /// Returns the exit code for an I/O error of a file or directory that the user named.
     pub fn of_io(error: &std::io::Error) -> Self {
         Errno::from_io_error(error).map_or(Self::Failure, of_errno)
     }
 
-    /// Returns the code with a number; an unknown number is a failure.
+    /// Returns the code with this number, or [`Self::Failure`] for an unknown number.
     pub fn numbered(number: u8) -> Self {
         let codes = [Self::Success, Self::Usage, Self::BadInput, Self::Missing, Self::Regression];
         codes.into_iter().find(|code| *code as u8 == number).unwrap_or(Self::Failure)
     }
 
-    /// Returns the exit code for refused arguments. A value that can't be used is bad input, even
-    /// if it is found while parsing.
+    /// Returns the exit code for an error of the argument parser. An invalid value is bad input; a
+    /// missing value or an unknown option is wrong usage.
     pub fn of_usage(error: &clap::Error) -> Self {
         let value = error.get(ContextKind::InvalidValue);
         let is_given = matches!(value, Some(ContextValue::String(text)) if !text.is_empty());
@@ -98,7 +100,7 @@ impl Code {
     }
 }
 
-/// The table of exit codes for the errors of all libraries.
+/// Returns the exit code of one error of a chain, if the error determines it.
 fn code_of_cause(cause: &(dyn Error + 'static)) -> Option<Code> {
     fn of<E: Error + 'static>(
         cause: &(dyn Error + 'static),
@@ -120,7 +122,7 @@ fn code_of_cause(cause: &(dyn Error + 'static)) -> Option<Code> {
         .or_else(|| of(cause, code_of_campaign))
 }
 
-/// Whether the error is that another fslab uses the requested file or directory.
+/// Whether the error means that another fslab uses the requested file or directory.
 pub fn is_in_use(error: &anyhow::Error) -> bool {
     error.chain().any(|cause| {
         let layers = match cause.downcast_ref() {
@@ -194,8 +196,8 @@ fn of_tier(error: &fslab_tier::Error) -> Code {
     }
 }
 
-/// Returns the code of a system error: the named file is missing or in the way, or a privilege is
-/// missing.
+/// Returns the exit code of a system error. A named file that is missing, already exists or has the
+/// wrong type is bad input. A missing privilege is [`Code::Missing`].
 fn of_errno(errno: Errno) -> Code {
     match errno {
         Errno::NOENT | Errno::NOTDIR | Errno::ISDIR | Errno::EXIST => Code::BadInput,
@@ -227,8 +229,8 @@ fn of_fuse(error: &fslab_fuse::Error) -> Code {
     use fslab_fuse::Error;
     match error {
         Error::NoDevice => Code::Missing,
-        // The helper of ordinary users is not installed, or this user may not mount. The kernel's
-        // own errors have no text.
+        // Only errors of fusermount3 have a text; errors of the kernel have none. Here, fusermount3
+        // is not installed, or this user may not mount.
         Error::Mount { source, .. } if source.get_ref().is_some() => match source.kind() {
             std::io::ErrorKind::NotFound | std::io::ErrorKind::PermissionDenied => Code::Missing,
             _ => Code::Failure,
@@ -279,8 +281,7 @@ fn code_of_report(error: &fslab_report::Error) -> Option<Code> {
     }
 }
 
-/// Formats an error with its causes on one line. A cause is left out if the text before already
-/// ends with it.
+/// Formats an error with its causes on one line. Skips a cause if the line already ends with it.
 pub fn one_line(error: &anyhow::Error) -> String {
     let mut line = String::new();
     for cause in error.chain() {
@@ -304,7 +305,7 @@ fn without_numbers(line: &str) -> String {
     })
 }
 
-/// Formats a usage error on one line and in plain words.
+/// Formats a usage error on one line, without clap's usage text and hints.
 pub fn line_of_usage(error: &clap::Error) -> String {
     let told = error.render().to_string();
     let told = told.strip_prefix("error: ").unwrap_or(&told);

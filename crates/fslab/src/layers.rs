@@ -27,7 +27,7 @@ use fslab_vfs::{
 use crate::exit::Code;
 use crate::programs::Running;
 
-/// All these layers.
+/// The layers of fslab-sca and the tiering layer.
 pub const FOREIGN: &[LayerSpec] =
     &[fslab_sca::COPY, fslab_sca::UUENCODE, fslab_sca::GZIP, fslab_sca::ZSTD, fslab_sca::LZ4, TIER];
 
@@ -105,8 +105,8 @@ const TIER: LayerSpec = LayerSpec {
         },
         OptionSpec {
             name: "every",
-            help: "how often the mount runs the tier's policy, archives its names and expires old \
-                   versions; 0s for never",
+            help: "how often the mount runs the tier's policy, archives the tree's names and \
+                   expires old versions; 0s for never",
             default: "0s",
             value: ValueKind::Duration,
         },
@@ -142,7 +142,7 @@ fn open(
     home.key = options.path("key").map(Path::to_owned);
     let (wait, call_limit) = (options.duration("wait"), options.duration("call-limit"));
     let read_only = context.leaf_options().read_only;
-    // An earlier daemon of the tree may have closed it since this daemon's first check.
+    // An earlier daemon may have closed the tree's root since this daemon's first check.
     if !read_only {
         let opened = closed_root::open_to_owner(&*inner, Marks::of_this_process());
         opened.map_err(|error| refused(format!("can't open the tree's root: {error}")))?;
@@ -164,7 +164,8 @@ fn open(
         ..home.settings()
     };
     if let Some(inherited) = &context.leaf_options().inherited {
-        // This daemon has taken over the tree, and the files that the earlier daemon used.
+        // The earlier daemon handed over its open files. The locked ones are closed here, because
+        // `home.open` opens and locks them again.
         for path in home.locked_files() {
             let closed = inherited.close_file(&path);
             closed.map_err(|error| refused(format!("{}: {error}", path.display())))?;
@@ -196,7 +197,8 @@ fn refused(what: String) -> fslab_tier::Error {
     fslab_tier::Error::Refused { what }
 }
 
-/// Returns the tree of an ordinary user's tier, whose root only an engine opens.
+/// Returns the tree of an ordinary user's tier. The root of such a tree is closed, even to its
+/// owner, while no engine uses it.
 pub fn owners_tree<'a>(layers: &[LayerChoice], leaf: &'a Leaf) -> Option<&'a Path> {
     let is_tier = |layer: &LayerChoice| layer.spec().name == TIER.name;
     let is_owners = Marks::of_this_process() != Marks::Trusted && layers.iter().any(is_tier);
@@ -206,9 +208,9 @@ pub fn owners_tree<'a>(layers: &[LayerChoice], leaf: &'a Leaf) -> Option<&'a Pat
 /// Opens the root of an ordinary user's tree to its owner, as a mount requires.
 ///
 /// # Errors
-/// The root is closed, and a read-only mount does not open it. Errors of the file system.
+/// The root is closed and the mount is read-only, or the file system fails.
 pub fn open_owners_tree(tree: &Path, read_only: bool) -> anyhow::Result<()> {
-    // The checks of the mount refuse a directory that can't be opened at all.
+    // The later checks of the mount report a directory that can't be opened at all.
     let Ok(root) = HostFs::open(tree, &HostOptions::default()) else { return Ok(()) };
     let (marks, shown) = (Marks::of_this_process(), tree.display());
     if read_only && closed_root::is_closed_to_owner(&root, marks).unwrap_or(false) {
@@ -242,7 +244,7 @@ pub fn close_owners_tree(tree: &Path) {
     }
 }
 
-/// Returns clocks and random numbers of this program for the engine.
+/// Returns the clocks and random numbers of this program that the tiering engine uses.
 pub fn around(context: &fslab_layers::StackContext) -> Environment {
     Environment {
         clock: context.clock(),
@@ -300,7 +302,7 @@ impl Service for TierService {
     }
 }
 
-/// Returns the last event of a command.
+/// Converts the result of a command to its last event.
 pub fn ended(done: fslab_tier::Result<()>) -> Event {
     match done.map_err(anyhow::Error::new) {
         Ok(()) => Event::End { error: None, code: Code::Success as u8 },
@@ -308,8 +310,8 @@ pub fn ended(done: fslab_tier::Result<()>) -> Event {
     }
 }
 
-/// Returns a request that is cancelled when a flag is set. A thread polls the flag until the
-/// request is dropped.
+/// Returns a request that is cancelled when `is_gone` is set. A thread polls this flag until the
+/// returned `Arc` is dropped.
 fn cancelled_with(is_gone: &Arc<AtomicBool>) -> (Request, Arc<()>) {
     const LOOK_EVERY: Duration = Duration::from_millis(10);
     let (cancelled, alive) = (Arc::new(AtomicU64::new(0)), Arc::new(()));

@@ -24,7 +24,7 @@ const CACHE_MIN: u64 = 1 << 20;
 const CACHE_DEFAULT_MIN: u64 = 64 << 20;
 const CACHE_DEFAULT_MAX: u64 = 1 << 30;
 
-/// All these leaves.
+/// The ext2 leaf.
 pub const FOREIGN: &[ForeignLeaf] = &[ForeignLeaf {
     spec: LeafSpec {
         name: "ext2:IMAGE[?key=value&..]",
@@ -35,17 +35,17 @@ pub const FOREIGN: &[ForeignLeaf] = &[ForeignLeaf {
         stability: Stability::Experimental,
     },
     scheme: "ext2:",
-    // The conversion keeps the exit code of the error.
+    // This conversion keeps the type of the error, which determines the exit code.
     open: |argument, options| {
         open_leaf(argument, options)
             .map_err(anyhow::Error::reallocate_into_boxed_dyn_error_without_backtrace)
     },
 }];
 
-/// The name of a new file system in memory.
+/// The image name that stands for a new file system in memory.
 const MEMORY: &str = "memory";
 
-/// The options in a leaf's text.
+/// The image and the options in the text of an ext2 leaf.
 #[derive(Debug)]
 struct Wanted<'a> {
     image: &'a Path,
@@ -61,8 +61,8 @@ impl Wanted<'_> {
     }
 }
 
-/// Opens a leaf. A read-only image is not written at all, not even to free the space of removed
-/// files. It may have features that the engine can only read.
+/// Opens an ext2 leaf. With `read_only` the image is never written, not even to free orphans. It
+/// may then have features that the engine can only read.
 fn open_leaf(argument: &str, options: &LeafOptions) -> Result<Arc<dyn FileSystem>> {
     let mut wanted = parse(argument)?;
     wanted.options.access_times = options.access_times;
@@ -95,7 +95,7 @@ pub fn check_free_to_write(leaf: &Leaf) -> Result<()> {
 /// Checks that the present user can make files in a directory.
 ///
 /// # Errors
-/// It can't be written, or it is not a directory.
+/// The directory can't be written, or the path is not a directory.
 pub fn check_writable(directory: &Path) -> Result<()> {
     use rustix::fs::{Access, AtFlags, CWD, accessat};
     let access = Access::WRITE_OK | Access::EXEC_OK;
@@ -109,8 +109,8 @@ pub fn check_writable(directory: &Path) -> Result<()> {
     })
 }
 
-/// Makes a new file system that exists until the mount ends. It is large by default, because only
-/// used blocks need memory.
+/// Makes a new file system in memory, which exists until the mount ends. Its default size is 4 GiB,
+/// because only used blocks need memory.
 fn make_in_memory(wanted: &Wanted<'_>) -> Result<Ext2> {
     const SIZE: u64 = 4 << 30;
     let device = Arc::new(MemoryDevice::new(wanted.size.unwrap_or(SIZE)));
@@ -122,8 +122,8 @@ fn make_in_memory(wanted: &Wanted<'_>) -> Result<Ext2> {
     Ok(Ext2::open(device, wanted.options.clone())?)
 }
 
-/// Returns the image, and the options after its question mark. If a file has the whole text as its
-/// name, there are no options.
+/// Returns the image, and the options after its question mark. If a file with the whole text as its
+/// name exists, there are no options.
 pub fn image_and_options(argument: &str) -> (&Path, Option<&str>) {
     let whole = Path::new(argument);
     let parts = argument.split_once('?').filter(|_| !whole.exists());
@@ -175,16 +175,17 @@ fn set(wanted: &mut Wanted<'_>, pair: &str) -> Option<()> {
     Some(())
 }
 
-/// Limits the memory for metadata: half for changed metadata, half for metadata that was only read.
+/// Limits the memory for metadata: half for changed, half for unchanged metadata. Returns `None` if
+/// `bytes` is below [`CACHE_MIN`].
 fn set_cache(options: &mut VolumeOptions, bytes: u64) -> Option<()> {
     let half = usize::try_from(bytes / 2).ok().filter(|half| *half as u64 >= CACHE_MIN / 2)?;
     (options.dirty_bytes_max, options.clean_bytes_max) = (half, half);
     Some(())
 }
 
-/// Returns the default cache size, a sixteenth of the machine's memory. A directory lists names in
-/// the order of their hashes. If it is larger than the cache, each name costs a block read and a
-/// block write.
+/// Returns the default cache size, a sixteenth of the machine's memory within the default bounds. A
+/// directory lists names in hash order. If its metadata exceeds the cache, changing its files in
+/// this order reads and writes a block for each name.
 fn cache_bytes() -> u64 {
     (memory_bytes() / 16).clamp(CACHE_DEFAULT_MIN, CACHE_DEFAULT_MAX)
 }
@@ -195,7 +196,7 @@ pub fn memory_bytes() -> u64 {
     info.totalram as u64 * u64::from(info.mem_unit)
 }
 
-/// Opens an image that no other fslab has open.
+/// Opens the file system of an image. Fails if another fslab has it open.
 pub fn open(image: &Path, options: &VolumeOptions) -> Result<Ext2> {
     let device = open_device(image, options.read_only)?;
     let ext2 = Ext2::open(Arc::new(device), options.clone());
@@ -209,20 +210,20 @@ pub fn open(image: &Path, options: &VolumeOptions) -> Result<Ext2> {
     Ok(ext2)
 }
 
-/// A file or device, and the chosen part of it.
+/// A file or device, and the part of it that contains the file system.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Part<'a> {
     /// The file or device.
     pub file: &'a Path,
     /// The start of the part, in bytes.
     pub start: u64,
-    /// The length of the part; `None` for everything from the start.
+    /// The length of the part, in bytes; `None` for the rest of the file.
     pub length: Option<u64>,
 }
 
 impl<'a> Part<'a> {
     /// Parses `IMAGE`, `IMAGE@OFFSET` or `IMAGE@OFFSET+LENGTH`, with sizes such as `1MiB` or in
-    /// bytes. If a file has this whole name, that file is meant.
+    /// bytes. If a file with the whole text as its name exists, the result is that file.
     pub fn parse(image: &'a Path) -> Self {
         let whole = Self { file: image, start: 0, length: None };
         let text = image.to_str().filter(|_| !image.exists());
@@ -236,7 +237,8 @@ impl<'a> Part<'a> {
     }
 }
 
-/// An image or device that this process has locked, because two engines would destroy it.
+/// An image or device that this process has locked. Two engines that write to the same image would
+/// destroy it.
 pub struct LockedImage<'a> {
     image: &'a Path,
     part: Part<'a>,
@@ -245,7 +247,7 @@ pub struct LockedImage<'a> {
 }
 
 impl<'a> LockedImage<'a> {
-    /// Opens and locks it.
+    /// Opens and locks an image or device.
     ///
     /// # Errors
     /// The image does not exist, can't be opened, or is in use by another process.
@@ -268,7 +270,7 @@ impl<'a> LockedImage<'a> {
         Self { image, part, file, is_new: false }.locked(read_only)
     }
 
-    /// Opens and locks it for writing; creates an empty file if there is none.
+    /// Opens and locks an image for writing. Creates an empty file if it does not exist.
     ///
     /// # Errors
     /// The same errors as [`open`](Self::open).
@@ -284,7 +286,7 @@ impl<'a> LockedImage<'a> {
         }
     }
 
-    /// Whether this created the file.
+    /// Whether [`open_or_create`](Self::open_or_create) created the file.
     pub fn is_new(&self) -> bool {
         self.is_new
     }
@@ -314,7 +316,8 @@ impl<'a> LockedImage<'a> {
     /// Returns the image as a device of its present length. The device keeps the lock.
     ///
     /// # Errors
-    /// It is neither a regular file nor a block device, or ends before the chosen part.
+    /// The image is neither a regular file nor a block device, or the chosen part extends past its
+    /// end.
     pub fn device(&self) -> Result<SliceDevice<FileDevice>> {
         let shown = self.image.display();
         let file =
@@ -323,7 +326,7 @@ impl<'a> LockedImage<'a> {
             .with_context(|| format!("{shown} is neither a regular file nor a block device"))?;
         let size = device.size();
         SliceDevice::new(device, self.part.start, self.part.length).map_err(|_outside| {
-            Code::BadInput.error(format!("{shown}: there are only {size} bytes"))
+            Code::BadInput.error(format!("{shown}: the image has only {size} bytes"))
         })
     }
 }
@@ -336,8 +339,8 @@ pub fn open_device(image: &Path, read_only: bool) -> Result<SliceDevice<FileDevi
     LockedImage::open(image, read_only)?.device()
 }
 
-/// Starts a thread that writes back changes regularly, even if nobody syncs. The thread ends with
-/// the file system.
+/// Starts a thread that writes back changes regularly, even if no program syncs. The thread exits
+/// after the file system is dropped.
 fn write_back_from_time_to_time(ext2: &Arc<Ext2>) -> Result<()> {
     let ext2: Weak<Ext2> = Arc::downgrade(ext2);
     let work = move || loop {

@@ -1,7 +1,7 @@
 //! Standard output: the text that a command prints.
 //!
-//! A reader may close the pipe early (`fslab ... | head -1`). Later output is then discarded, and
-//! work that must be completed is still completed. After any other write error the command fails,
+//! A reader may close the pipe early (`fslab ... | head -1`). The command then discards its
+//! remaining output, but still completes its work. After any other write error the command fails,
 //! even if `say!` ignored the error.
 
 use std::borrow::Cow;
@@ -12,10 +12,10 @@ use std::sync::OnceLock;
 use anyhow::{Result, anyhow};
 use comfy_table::{CellAlignment, ContentArrangement, Row, Table, presets};
 
-/// Columns of tables that are not printed on a terminal.
+/// Width of tables that are not printed on a terminal, in columns.
 const WIDTH: u16 = 120;
 
-/// Minimum width of a terminal, in columns. A terminal that reports less does not know its width.
+/// Minimum width of a terminal, in columns. A smaller reported width is treated as unknown.
 const WIDTH_MIN: u16 = 30;
 
 /// The first write error.
@@ -28,15 +28,15 @@ macro_rules! say {
     };
 }
 
-/// Prints a text as it is.
+/// Prints a text without adding a newline.
 pub fn print(text: impl Display) {
     if !has_failed() {
-        // The writer records an error.
+        // The error can be ignored here, because `Output` records it.
         write!(output(), "{text}").ok();
     }
 }
 
-/// Whether writing failed: the reader closed the pipe, or nothing can be written.
+/// Whether a write to standard output failed, for example because the reader closed the pipe.
 pub fn has_failed() -> bool {
     FAILURE.get().is_some()
 }
@@ -65,7 +65,7 @@ pub fn first_sentence(text: &str) -> &str {
     text.split(['.', ';', '\n']).next().unwrap_or(text)
 }
 
-/// Returns a table without lines, at most as wide as the terminal.
+/// Returns a table without borders, at most as wide as the terminal.
 pub fn plain_table(header: impl Into<Row>) -> Table {
     let mut table = Table::new();
     let dynamic = ContentArrangement::Dynamic;
@@ -73,7 +73,7 @@ pub fn plain_table(header: impl Into<Row>) -> Table {
     table
 }
 
-/// Prints a table without blanks at line ends. All columns but the first are right-aligned.
+/// Prints a table without trailing blanks. All columns but the first are right-aligned.
 pub fn print_figures(mut table: Table) {
     for column in table.column_iter_mut().skip(1) {
         column.set_cell_alignment(CellAlignment::Right);
@@ -86,12 +86,12 @@ pub fn may_have_colour() -> bool {
     std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty())
 }
 
-/// Prints a table without blanks at line ends. Without a terminal that reports its width, the
-/// variable `COLUMNS` sets the width, or else it is [`WIDTH`].
+/// Prints a table without trailing blanks. If no terminal reports its width, the variable `COLUMNS`
+/// sets the width. The default is [`WIDTH`].
 pub fn print_table(table: &Table) {
     let mut table = table.clone();
     if !may_have_colour() {
-        // The width of the terminal still applies.
+        // `force_no_tty` disables colour, but also the detection of the terminal's width.
         if let Some(width) = table.width() {
             table.set_width(width);
         }
@@ -130,10 +130,10 @@ impl Write for Output {
     }
 }
 
-/// Returns the result of a command, taking errors of standard output into account. A closed pipe is
-/// not a failure.
+/// Returns the result of a command, or the first error of standard output. A closed pipe is not a
+/// failure.
 pub fn ended(result: Result<()>) -> Result<()> {
-    // The writer has recorded an error.
+    // The error can be ignored here, because `Output` records it.
     output().flush().ok();
     match (FAILURE.get(), result) {
         (None, result) => result,

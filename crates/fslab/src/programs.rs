@@ -1,4 +1,4 @@
-//! The programs that processes run, from /proc.
+//! Finds the program that a process runs, from /proc.
 
 use std::fs;
 use std::io;
@@ -13,8 +13,8 @@ const REMOVED: &str = " (deleted)";
 pub struct Running;
 
 impl Programs for Running {
-    /// Returns the program of a process. The kernel reports threads; a program has the name of its
-    /// first thread.
+    /// Returns the program of a process or thread. FUSE requests contain the number of a thread,
+    /// but a program's name is that of its first thread.
     fn of(&self, pid: u32) -> Option<Program> {
         let status = text(&format!("/proc/{pid}/status")).ok()?;
         let first = status.lines().find_map(|line| line.strip_prefix("Tgid:"))?.trim();
@@ -32,7 +32,8 @@ impl Programs for Running {
     }
 }
 
-/// Reads a file. The kernel may have cut a name in the middle of a character.
+/// Reads a file as text. Invalid UTF-8 is replaced, because the kernel may have truncated a name
+/// within a character.
 fn text(path: &str) -> io::Result<String> {
     fs::read(path).map(|bytes| String::from_utf8_lossy(&bytes).into_owned())
 }
@@ -51,20 +52,20 @@ mod tests {
 
     use super::*;
 
-    /// The kernel keeps half of the last character of this name.
+    /// The kernel truncates this name to 15 bytes, within its last character.
     #[test]
     fn program_whose_name_is_cut_in_a_character_is_known() {
         let scratch = tempfile::tempdir().unwrap();
         let path = scratch.path().join("d\u{e9}sindexeurs-\u{e9}");
         fs::copy("/bin/sh", &path).unwrap();
         let mut shell = Command::new(&path).stdin(Stdio::piped()).spawn().unwrap();
-        // Until it runs the program, the child is a copy of this process.
+        // Until execve(2), the child has the same executable as this process.
         let own = Running.of(std::process::id()).unwrap();
         let known = (0..1000).find_map(|_| {
             std::thread::sleep(Duration::from_millis(10));
             Running.of(shell.id()).filter(|known| known.executable != own.executable)
         });
-        // Closes its standard input, so that it ends.
+        // `wait` closes the shell's standard input, so the shell exits.
         assert!(shell.wait().unwrap().success());
         let known = known.unwrap();
         assert_eq!(known.name, "d\u{e9}sindexeurs-\u{fffd}");

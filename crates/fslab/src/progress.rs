@@ -17,13 +17,13 @@ use crate::units;
 /// The time between two lines if standard error is not a terminal.
 pub const INTERVAL: Duration = Duration::from_secs(10);
 
-/// The time between two updates of the line.
+/// The time between two updates of the progress line.
 const TICK: Duration = Duration::from_millis(200);
 
 /// How much a command prints.
 #[derive(Clone, Copy, Debug, clap::Args)]
 pub struct Verbosity {
-    /// Print a line for each file as well as sums
+    /// Print a line for each file, in addition to the totals
     #[arg(short, long, conflicts_with = "quiet")]
     pub verbose: bool,
     /// Print errors only
@@ -47,7 +47,7 @@ struct Shared {
     counts: Mutex<Counts>,
 }
 
-/// Receives the progress within files.
+/// A handle for reporting the progress within files.
 pub struct Within {
     shared: Arc<Shared>,
 }
@@ -58,7 +58,7 @@ struct Counts {
     /// Completed bytes of files in progress.
     under_way: HashMap<PathBuf, u64>,
     last: PathBuf,
-    /// All files and bytes, if known.
+    /// The total numbers of files and bytes, if known.
     total: Option<(u64, u64)>,
     begun: Instant,
     shown: Instant,
@@ -128,7 +128,7 @@ impl Shared {
 }
 
 impl Progress {
-    /// Starts with no files. Shows nothing if `is_quiet`.
+    /// Starts at zero files. Shows nothing if `is_quiet`.
     #[must_use]
     pub fn new(done: &'static str, is_quiet: bool) -> Self {
         let bar = if is_quiet { ProgressBar::hidden() } else { ProgressBar::new_spinner() };
@@ -144,7 +144,7 @@ impl Progress {
         progress
     }
 
-    /// Whether the progress is shown to anybody.
+    /// Whether the progress is shown at all.
     #[must_use]
     pub fn is_seen(&self) -> bool {
         self.shared.has_lines || !self.shared.bar.is_hidden()
@@ -163,7 +163,7 @@ impl Progress {
         Within { shared: Arc::clone(&self.shared) }
     }
 
-    /// Counts a file of `bytes` bytes.
+    /// Counts a completed file of `bytes` bytes.
     pub fn add(&self, path: &Path, bytes: u64) {
         let mut counts = self.shared.counts.lock();
         counts.files += 1;
@@ -172,18 +172,19 @@ impl Progress {
         path.clone_into(&mut counts.last);
     }
 
-    /// Clears the line of progress permanently.
+    /// Ends the progress display and clears its line.
     pub fn finish(&self) {
         self.shared.bar.finish_and_clear();
     }
 
-    /// Prints something while the line of progress is hidden.
+    /// Calls `print` while the progress line is hidden.
     pub fn print(&self, print: impl FnOnce()) {
         self.shared.bar.suspend(print);
     }
 }
 
-/// Shows the progress until the sender is dropped. Without a thread, nothing is shown.
+/// Starts a thread that shows the progress until the sender is dropped. Returns `None`, and shows
+/// nothing, if the thread can't be started.
 fn ticker(shared: &Arc<Shared>) -> Option<(Sender<()>, JoinHandle<()>)> {
     let (shared, (sender, receiver)) = (Arc::clone(shared), channel());
     let work = move || {

@@ -1,13 +1,14 @@
-//! Sockets of mounts for requests, in a directory that only their user can enter.
+//! The sockets on which the daemons of mounts answer requests. They are in a directory that only
+//! their user can enter.
 //!
 //! The directory is `/run/fslab` for root, `/run/user/UID/fslab` for others, and `/tmp/fslab-UID`
-//! if that is impossible. It does not depend on the environment, which may differ between client
+//! if these can't be used. It does not depend on the environment, which may differ between client
 //! and daemon.
 //!
-//! The name of a socket contains the device number of its mount, which no two mounts have at the
-//! same time. But the next mount may get the number before the daemon of an ended mount has written
-//! everything back. A name is therefore removed only while it belongs to the same socket. A process
-//! that gives or removes names locks the directory.
+//! The name of a socket contains the device number of its mount, which is unique among the current
+//! mounts. After an unmount, a new mount may get this number while the earlier daemon is still
+//! writing back. A daemon therefore removes a name only if it still refers to the daemon's own
+//! socket. Every process locks the directory while it creates or removes names.
 
 use std::fs::{self, File};
 use std::io::{self, ErrorKind};
@@ -24,7 +25,7 @@ use rustix::net::sockopt::{Timeout, set_socket_timeout};
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, socket_with};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-/// The end of a socket's name.
+/// The suffix of a socket's name.
 const SUFFIX: &str = ".sock";
 
 /// Maximum time in which a daemon must accept a connection.
@@ -33,8 +34,8 @@ const CONNECT_MAX: Duration = Duration::from_secs(10);
 /// Connects to the socket of a daemon.
 ///
 /// # Errors
-/// Errors of connect(2). `WouldBlock` if the daemon accepts no connection, for example because it
-/// was stopped, and no further connection can wait.
+/// Errors of connect(2). `WouldBlock` if the queue of waiting connections is full for
+/// [`CONNECT_MAX`], for example because the daemon was stopped by SIGSTOP.
 pub fn connect(path: &Path) -> io::Result<UnixStream> {
     connect_within(path, CONNECT_MAX)
 }
@@ -49,7 +50,7 @@ fn connect_within(path: &Path, limit: Duration) -> io::Result<UnixStream> {
     Ok(socket.into())
 }
 
-/// Raises this process's limit of descriptors as far as possible.
+/// Raises this process's soft limit of open files to the hard limit.
 pub fn raise_descriptor_limit() {
     let limit = getrlimit(Resource::Nofile);
     let raised = Rlimit { current: limit.maximum, maximum: limit.maximum };
@@ -61,14 +62,15 @@ pub fn raise_descriptor_limit() {
 /// A socket of a mount; removed when dropped.
 pub struct Socket {
     path: PathBuf,
-    /// The socket itself, regardless of its name. While it is open, no other file has its inode
-    /// number.
+    /// A descriptor of the socket's file, whatever its name refers to now. While it is open, no
+    /// other file gets its inode number.
     itself: OwnedFd,
 }
 
 impl Socket {
-    /// Makes a socket of a mount in a directory; it replaces a socket with its name. It listens
-    /// before it gets the name, so that no other process mistakes it for a leftover.
+    /// Makes a listening socket for a mount, and replaces an existing socket of the same name. The
+    /// socket listens before it gets its final name, so that no other process mistakes it for a
+    /// leftover.
     ///
     /// # Errors
     /// The socket can't be made.
@@ -96,8 +98,8 @@ impl Socket {
         listen().with_context(|| path.display().to_string())
     }
 
-    /// Makes a socket and starts answering clients, one after the other. Only the mounting user and
-    /// root are answered.
+    /// Makes a socket, and starts a thread that answers its clients one after another. Only
+    /// requests of the mounting user and of root are answered.
     ///
     /// # Errors
     /// The socket or the thread can't be made.
@@ -131,7 +133,7 @@ impl Drop for Socket {
         match remove_if_still(&self.path, &self.itself) {
             Ok(true) => {}
             Ok(false) => tracing::debug!("{} now belongs to another mount", self.path.display()),
-            Err(error) => tracing::warn!(%error, "removing {}", self.path.display()),
+            Err(error) => tracing::warn!(%error, "can't remove {}", self.path.display()),
         }
     }
 }
@@ -141,14 +143,15 @@ fn open_itself(path: &Path) -> io::Result<OwnedFd> {
     Ok(rustix::fs::open(path, flags, Mode::empty())?)
 }
 
-/// Waits until no other process gives or removes names of sockets in a directory.
+/// Locks a directory until the returned file is dropped. Other processes then neither create nor
+/// remove names of sockets in it.
 fn lock_names(directory: &Path) -> io::Result<File> {
     let directory = File::open(directory)?;
     rustix::fs::flock(&directory, FlockOperation::LockExclusive)?;
     Ok(directory)
 }
 
-/// Removes a name if it still belongs to the open socket; otherwise returns `false`.
+/// Removes a name if it still refers to the open socket. Returns whether it was removed.
 fn remove_if_still(path: &Path, itself: &OwnedFd) -> io::Result<bool> {
     let _names = lock_names(path.parent().unwrap_or(Path::new("/")))?;
     let named = match open_itself(path) {
@@ -169,10 +172,10 @@ fn places_of(uid: u32) -> [PathBuf; 2] {
     [run.join("fslab"), PathBuf::from(format!("/tmp/fslab-{uid}"))]
 }
 
-/// The request for the counts of a mount's layers.
+/// The request for the counters of a mount's layers.
 pub const COUNTS: &str = "";
 
-/// The request for the result of a daemon.
+/// The request for the final result of a daemon's write-back, which `fslab umount` sends.
 pub const ENDING: &str = "ending";
 
 /// Returns the name of a mount's socket for one of these requests, or for the service of a layer.
@@ -185,7 +188,7 @@ fn socket_name(device: (u32, u32), what: &str) -> String {
 /// the user who mounted.
 ///
 /// # Errors
-/// The present user is neither.
+/// The present user is neither root nor the user who mounted.
 pub fn find_socket(
     mount: &MountEntry,
     shown: impl std::fmt::Display,
@@ -208,7 +211,7 @@ pub fn find_socket(
 /// leftovers of killed daemons from it.
 ///
 /// # Errors
-/// There is no private directory.
+/// No private directory exists, and none can be made.
 pub fn prepare() -> Result<PathBuf> {
     let uid = rustix::process::geteuid().as_raw();
     let places = places_of(uid);
@@ -239,7 +242,7 @@ fn is_private(place: &Path, uid: u32) -> bool {
         .is_ok_and(|status| status.is_dir() && status.uid() == uid && status.mode() & 0o077 == 0)
 }
 
-/// Removes the sockets of killed daemons, on which nobody listens.
+/// Removes the sockets of killed daemons, on which no process listens.
 fn remove_leftovers(place: &Path) -> std::io::Result<()> {
     for entry in fs::read_dir(place)? {
         let path = entry?.path();
@@ -256,8 +259,8 @@ fn remove_leftovers(place: &Path) -> std::io::Result<()> {
     Ok(())
 }
 
-/// Returns the socket with this name if nobody answers on it. It is opened before the test, so a
-/// socket that gets the name in between is a different one.
+/// Returns the socket with this name if no process listens on it. The socket is opened before it is
+/// tested, so that a new socket that gets the name meanwhile is not returned.
 fn leftover(path: &Path) -> io::Result<Option<OwnedFd>> {
     let itself = match open_itself(path) {
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
@@ -289,7 +292,7 @@ mod tests {
         assert!(!is_private(&link, uid));
     }
 
-    /// A stopped daemon accepts no connection, and only a few can wait.
+    /// A daemon stopped by SIGSTOP accepts no connection, and the kernel queues only a few.
     #[test]
     fn connecting_to_a_daemon_that_accepts_nothing_ends() {
         let scratch = tempfile::tempdir().unwrap();
@@ -312,7 +315,7 @@ mod tests {
         assert!(!accepted.is_empty(), "no connection can wait");
     }
 
-    /// The daemon of the first mount writes back for a long time, while another mount gets its
+    /// The daemon of the first mount is still writing back when another mount gets its device
     /// number.
     #[test]
     fn dropped_socket_does_not_remove_its_reused_name() {
@@ -327,7 +330,8 @@ mod tests {
         assert_eq!(fs::read_dir(scratch.path()).unwrap().count(), 0);
     }
 
-    /// A mount takes the name of a leftover right after another one has found that nobody answers.
+    /// A mount reuses the name of a leftover just after another process found that it has no
+    /// listener.
     #[test]
     fn reused_name_of_a_leftover_socket_is_not_removed() {
         let scratch = tempfile::tempdir().unwrap();

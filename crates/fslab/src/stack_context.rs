@@ -16,14 +16,15 @@ impl RandomSource for KernelRandom {
             match getrandom(&mut bytes, GetRandomFlags::empty()) {
                 Ok(count) if count == bytes.len() => return u64::from_ne_bytes(bytes),
                 Ok(_) | Err(Errno::INTR) => {}
-                // Since Linux 3.17 the kernel always returns up to 256 bytes, once it has started.
+                // getrandom(2) (Linux 3.17) returns up to 256 bytes in full once its pool is
+                // initialised.
                 Err(error) => unreachable!("the kernel gives no random numbers: {error}"),
             }
         }
     }
 }
 
-/// Returns the context of this program.
+/// Returns the context of this program's stacks, with random numbers from the kernel.
 pub fn of_program() -> StackContext {
     StackContext::default().with_random_source(Arc::new(KernelRandom))
 }

@@ -1,9 +1,8 @@
-//! Formats figures for people.
+//! Formats numbers, sizes and times for people, and parses durations.
 
 use std::time::Duration;
 
-/// Formats a duration in nanoseconds, with the unit that leaves one to three digits before the
-/// point.
+/// Formats a duration, given in nanoseconds, in s, ms, us or ns, for example as `1.5ms`.
 pub fn duration(ns: u64) -> String {
     let ns = ns as f64;
     let units = [("s", 1e9), ("ms", 1e6), ("us", 1e3)];
@@ -48,7 +47,7 @@ pub fn rough(duration: Duration) -> String {
 /// Parses a duration such as `10m` or `1.5s`; a bare number means seconds.
 ///
 /// # Errors
-/// The text is not a duration; the message is in plain words.
+/// The text is not a duration. The error is a message for the user.
 pub fn parse_duration(text: &str) -> Result<Duration, String> {
     let with_unit = if text.parse::<f64>().is_ok() { format!("{text}s") } else { text.to_owned() };
     fslab_vfs::parse_duration(&with_unit)

@@ -49,14 +49,14 @@ enum Command {
     Score(score::Args),
     /// Draw the scores over time of several runs in one chart
     Chart(chart::Args),
-    /// Make and inspect aged images, on which comparisons can start
+    /// Make and inspect aged images, from which comparisons can start
     Image(image::Args),
     /// Compare an aged volume with a real one, using snapshots of both
     Verify(verify::Args),
     /// Test the ageing method against a file system of the kernel (root)
     ///
-    /// Changes a tree in rounds, ages another file system by its snapshots, and compares the
-    /// layouts of both.
+    /// Changes a tree in rounds, derives a workload from its snapshots, replays it on another file
+    /// system, and compares the layouts of both.
     VerifyMethod(verify_method::Args),
 }
 

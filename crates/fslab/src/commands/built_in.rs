@@ -13,7 +13,7 @@ pub(super) struct Text {
     pub text: &'static str,
 }
 
-/// Includes files of a folder of the project, by name.
+/// Includes the TOML files with these names from a folder of the project.
 macro_rules! texts {
     ($folder:literal: $($name:literal),+ $(,)?) => {
         &[$(Text {

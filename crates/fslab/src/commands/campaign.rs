@@ -1,4 +1,4 @@
-//! `fslab campaign`: a comparison whose cells are run in shares, on one machine or on many.
+//! `fslab campaign`: runs a comparison in shares, on one machine or on many.
 
 mod new;
 mod report;
@@ -25,13 +25,13 @@ enum Action {
     Run(run::Args),
     /// List missing, failed and disturbed cells, their hosts, and the time left
     Status(status::Args),
-    /// Print the ratios of each machine and of all machines, and the differences
+    /// Print the ratios per machine and for all machines, and how the machines differ
     Report(report::Args),
-    /// Run all shares here one after another, or hand them to Slurm
+    /// Run all shares here one after another, or submit them to Slurm
     Submit(submit::Args),
 }
 
-/// A campaign.
+/// The argument that names a campaign.
 #[derive(Debug, clap::Args)]
 struct Directory {
     /// The directory of the campaign

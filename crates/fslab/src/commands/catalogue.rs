@@ -1,4 +1,4 @@
-//! Everything that has a name on a command line or in a plan, from the lists of the program.
+//! Lists all items that have a name on a command line or in a plan, such as layers and workloads.
 
 use fslab_age::profile::PROFILES;
 use fslab_compare::plan::Form;
@@ -22,7 +22,7 @@ pub struct Entry {
     pub options: Vec<(String, String)>,
 }
 
-/// Items of one sort.
+/// A section of `fslab list`: all items of one sort.
 pub struct Section {
     pub name: &'static str,
     pub entries: Vec<Entry>,
@@ -35,7 +35,7 @@ pub fn names(section: &str) -> Vec<(String, String)> {
     entries.into_iter().map(|entry| (entry.name, entry.help)).collect()
 }
 
-/// Returns the sections and the names in them.
+/// Returns the names of all sections and items, each with its help.
 pub fn all_names() -> Vec<(String, String)> {
     let sections = sections();
     let names = sections.iter().map(|section| (section.name.to_owned(), "a section".to_owned()));
@@ -54,12 +54,12 @@ impl Entry {
     }
 }
 
-/// All leaves: those of fslab, and those that the program adds.
+/// Returns all leaves: those of fslab-layers, and those that this program adds.
 pub fn all_leaves() -> impl Iterator<Item = &'static LeafSpec> {
     LEAVES.iter().chain(FOREIGN.iter().map(|leaf| &leaf.spec))
 }
 
-/// All layers: those of fslab, and those that the program adds.
+/// Returns all layers: those of fslab-layers, and those that this program adds.
 pub fn all_layers() -> impl Iterator<Item = &'static LayerSpec> {
     LAYERS.iter().chain(layers::FOREIGN)
 }
@@ -102,7 +102,7 @@ fn plan(text: &Text) -> Entry {
     Entry { options, ..entry }
 }
 
-/// Joins the first names of a list. A sweep over sizes has one workload for each size.
+/// Joins the first eight names of a list, because some plans have very many workloads.
 fn shortened(names: &[&str]) -> String {
     const SHOWN: usize = 8;
     match names.len() {

@@ -1,4 +1,4 @@
-//! `fslab compare`: runs a plan, prints the table and writes the page.
+//! `fslab compare`: runs a plan, prints tables and writes an HTML report.
 
 mod choice;
 mod dry_run;
@@ -48,13 +48,14 @@ pub struct Args {
     /// Print the planned runs and their estimated time, without running them
     #[arg(short = 'n', long, conflicts_with = "resume")]
     dry_run: bool,
-    /// With --dry-run: run one round on a temporary directory to estimate the time
+    /// With --dry-run: run one round in a temporary directory to estimate the time
     #[arg(long, requires = "dry_run")]
     trial: bool,
-    /// Test the harness on this machine, with the baseline or --only-target in memory. This
-    /// compares it with itself ten times, simulates 1,000 such comparisons from the noise, and
-    /// detects an injected delay of 5 %. It prints the rates with their limits, and fails if a
-    /// limit is missed. --rounds is the number of rounds of a comparison [default: 12]
+    /// Test the harness on this machine, with the baseline or --only-target in memory. The test
+    /// compares this target with itself ten times, and simulates 1,000 such comparisons from the
+    /// measured noise. It also injects a delay of 5 %, which must be detected. It prints the rates
+    /// with their limits, and fails if a rate does not meet its limit. --rounds is the number of
+    /// rounds of a comparison [default: 12]
     #[arg(long, conflicts_with_all = ["init", "dry_run", "resume", "cells", "only_workload",
           "only_rounds", "baseline", "margin", "html", "markdown", "csv", "parquet", "metric",
           "fail_if", "smaller_is_better", "bigger_is_better", "run"])]
@@ -65,7 +66,7 @@ pub struct Args {
     /// A new or empty directory for the samples and the page [default: fslab-report-TIME]
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
-    /// Seed for everything random [default: the plan's, else drawn from the clock]
+    /// Seed for all random choices [default: the plan's, else drawn from the clock]
     #[arg(long, value_name = "N")]
     seed: Option<u64>,
     /// Number of rounds, instead of that of the plan
@@ -87,8 +88,8 @@ pub struct Args {
     /// Run only these rounds, such as 1-5
     #[arg(long, value_name = "A-B", value_parser = rounds_range)]
     only_rounds: Option<(u32, u32)>,
-    /// Compare two builds of fslab. The programs OLD (the baseline) and NEW each mount the first
-    /// target of the plan that fslab serves
+    /// Compare two builds of fslab. OLD and NEW are the paths of the two programs; OLD is the
+    /// baseline. Each mounts the plan's first target that is a mount of fslab
     #[arg(long, num_args = 2, value_names = ["OLD", "NEW"],
           conflicts_with_all = ["init", "resume", "self_test", "only_target", "baseline"])]
     ab: Vec<PathBuf>,
@@ -141,8 +142,8 @@ impl Args {
         self.compare(&comparison)
     }
 
-    /// Prepares a new comparison in its directory. Images are in memory if `in_memory` is the
-    /// option that requests it.
+    /// Prepares a new comparison in its directory. If an option requests images in memory,
+    /// `in_memory` is its name.
     fn begun(
         &mut self,
         plan: Plan,
@@ -260,14 +261,14 @@ struct Comparison {
     seed: u64,
     remarks: Vec<String>,
     choice: Choice,
-    /// The command that repeats it.
+    /// The command that repeats the comparison.
     command: String,
     out: PathBuf,
     resume: bool,
 }
 
 impl Comparison {
-    /// Runs the comparison; its samples are then in its directory.
+    /// Runs the comparison, and writes its samples to its directory.
     fn execute(&self) -> Result<Outcome> {
         let samples = samples_path(&self.out);
         let work_parent = self.choice.work_parent_of(&samples);
@@ -321,14 +322,15 @@ impl Args {
     }
 
     /// Runs cells of a plan for another command, and writes their samples and a report into a
-    /// directory. If an error ends the run, the report has the earlier measurements. `goes_on` is
-    /// set if the directory already has rounds of the same cells.
+    /// directory. If an error ends the run, the report contains the earlier measurements. Set
+    /// `goes_on` if the directory already contains rounds of the same cells.
     pub(super) fn run_cells(&self, plan: Plan, out: PathBuf, goes_on: bool) -> Result<EndReason> {
         if !goes_on {
             make_out(&out)?;
         }
         let remarks = remark_on_build().into_iter().collect();
-        // Claims have margins of their own, so a second copy of the baseline would only take time.
+        // Claims have their own margins, so no second copy of the baseline is needed for a noise
+        // floor.
         let plan = Plan { noise_floor: false, ..plan };
         let seed = self.seed.unwrap_or_else(seed_from_clock);
         let mut comparison = self.fresh(plan, seed, remarks, out)?;
@@ -354,7 +356,7 @@ fn write_page(out: &Path) -> Result<()> {
     super::report::write("html", &out.join("report.html"), &report)
 }
 
-/// Returns the full path of a program that is to be run.
+/// Returns the absolute path of a program of `--ab`. Fails if it is not executable.
 fn program(path: &Path) -> Result<PathBuf> {
     let full = path.canonicalize().with_context(|| format!("--ab {}", path.display()))?;
     let mode = full.metadata().with_context(|| full.display().to_string())?.permissions().mode();
@@ -378,7 +380,8 @@ pub(super) fn seed_from_clock() -> u64 {
     (now.as_nanos() % 1_000_000_007) as u64
 }
 
-/// Fails if something could not be measured; the report has the rest and the reasons.
+/// Fails if a target could not be measured. The report contains the other measurements and the
+/// reasons.
 pub(super) fn all_done(outcome: &Outcome) -> Result<()> {
     let failed = outcome.notes.iter().filter(|note| note.kind == NoteKind::Failed);
     let mut names: Vec<&str> = failed.filter_map(|note| note.target.as_deref()).collect();

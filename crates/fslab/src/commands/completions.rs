@@ -1,4 +1,4 @@
-//! `fslab completions`: prints a script with which a shell completes the command line.
+//! `fslab completions`: prints the completion script of a shell.
 
 use std::io::Write;
 
@@ -8,7 +8,7 @@ use clap_complete::env::Shells;
 
 use crate::output::output;
 
-/// The variable by which the script of a shell asks the program for candidates.
+/// The environment variable with which a completion script asks the program for candidates.
 pub(super) const VARIABLE: &str = "FSLAB_COMPLETE";
 
 /// The name by which shells call the program.
@@ -27,8 +27,8 @@ fn shells() -> PossibleValuesParser {
 }
 
 impl Args {
-    /// Prints the script. It asks the installed program each time, so the names are never out of
-    /// date.
+    /// Prints the script. The script asks the installed program for candidates, so they are always
+    /// up to date.
     pub fn run(self) -> Result<()> {
         let shells = Shells::builtins();
         let shell = shells.completer(&self.shell).context("unknown shell")?;

@@ -1,4 +1,5 @@
-//! `fslab doctor`: checks what this kernel, machine and user can do, and how to get the rest.
+//! `fslab doctor`: reports the supported and missing features of this kernel, machine and user,
+//! with advice.
 
 mod checks;
 
@@ -32,7 +33,7 @@ enum Part {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
     Yes,
-    /// It works, and something would improve it.
+    /// It works, but could be better.
     Limited,
     No,
 }

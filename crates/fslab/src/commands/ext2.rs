@@ -1,4 +1,4 @@
-//! `fslab ext2`: works on images of ext2 file systems, without mounting them and without root.
+//! `fslab ext2`: tools for ext2 images that need neither a mount nor root.
 
 mod attributes;
 mod capacity;
@@ -38,7 +38,7 @@ enum Command {
     Ls(files::ListArgs),
     /// Write the content of a file to standard output
     Cat(files::CatArgs),
-    /// Show the attributes of a file, and its blocks
+    /// Show the attributes and extents of a file
     Stat(files::StatArgs),
     /// Copy a file of the host into the image
     Put(files::PutArgs),
@@ -48,11 +48,11 @@ enum Command {
     Import(tree::ImportArgs),
     /// Copy a tree of the image to the host
     Export(tree::ExportArgs),
-    /// Check the consistency of a file system; nothing is written
+    /// Check the consistency of a file system, without writing to it
     Check(check::Args),
-    /// Repair the problems that check finds, if no data is lost by it
+    /// Repair those problems that can be repaired without losing data
     Repair(repair::Args),
-    /// Print the HTree index of a directory, and how full its blocks are
+    /// Show the HTree index of a directory, and how full its blocks are
     Dx(dx::Args),
     /// Count how many names fit into a directory index
     Capacity(capacity::Args),

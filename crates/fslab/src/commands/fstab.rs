@@ -1,5 +1,5 @@
-//! Translates the calls of mount(8) and umount(8) for a line of /etc/fstab such as
-//! `/data  /mnt/data  fslab  layer=null,ro  0 0`.
+//! Translates the arguments with which mount(8) and umount(8) call their helpers. An example of a
+//! line of /etc/fstab: `/data /mnt/data fslab layer=null,ro 0 0`.
 //!
 //! `mount.fslab` is also installed as `mount.fuse.fslab`, for `mount -t fuse.fslab`. mount(8)
 //! passes `SOURCE TARGET [-sfnv] [-N namespace] [-t type] [-o options]`. umount(8) gets the type
@@ -8,8 +8,8 @@
 use std::ffi::{OsStr, OsString};
 use std::path::Path;
 
-/// Translates the arguments of a helper into those of `fslab mount` or `fslab umount`. Other
-/// arguments are returned unchanged.
+/// Translates the arguments of a helper into those of `fslab mount` or `fslab umount`. Returns the
+/// arguments unchanged if the program was not called as a helper.
 pub fn translate(arguments: Vec<OsString>) -> Vec<OsString> {
     let program = arguments.first().and_then(|program| Path::new(program).file_name());
     match program.and_then(OsStr::to_str) {
@@ -36,8 +36,8 @@ fn of_helper(
     let mut rest = arguments.into_iter().skip(1);
     while let Some(argument) = rest.next() {
         match argument.to_str() {
-            // Only mount(8) needs the type. `-N` is unknown here and will be refused, because
-            // mounting in another namespace than requested would be worse.
+            // Only mount(8) needs the type. `-N` is passed on and later refused as an unknown
+            // option: a mount in the wrong namespace would be worse.
             Some("-t") => drop(rest.next()),
             Some(flags) if is_flags(flags, known) => {
                 let given = meaning.iter().filter(|(flag, _)| flags.contains(*flag));

@@ -1,11 +1,11 @@
-//! Checks the rules for the command line (see CONTRIBUTING.md) over the whole command tree.
+//! Tests that all commands follow the rules for the command line (see CONTRIBUTING.md).
 
 use clap::{Arg, ArgAction, Command};
 
 use super::catalogue;
 use super::manual::{self, EXAMPLES};
 
-/// A command without subcommands, and the path of names to it.
+/// A command without subcommands, and its name with those of its parents, such as `age image make`.
 struct Leaf {
     path: String,
     command: Command,
@@ -113,8 +113,8 @@ fn every_command_has_examples_that_parse() {
     }
 }
 
-/// The meanings of each short option in all commands. Options of mount(8), umount(8), ls(1) and
-/// mke2fs(8) keep the meanings that users know.
+/// The long options that each short option may stand for. Short options of mount(8), umount(8),
+/// ls(1) and mke2fs(8) keep their usual meanings.
 const SHORT_OPTIONS: &[(char, &[&str])] = &[
     ('b', &["block-size"]),
     ('f', &["force", "foreground"]),
@@ -187,7 +187,7 @@ const WITHOUT_JSON: &[(&str, &str)] = &[
     ("ext2 resize", "prints one line; `ext2 info --json` shows the result"),
     ("ext2 tune", "prints nothing; `ext2 info --json` shows the result"),
     ("sca cat", "prints the content of a file"),
-    ("sca dump", "prints a format of its own, documented with it"),
+    ("sca dump", "prints its own documented text format"),
     ("sca compact", "prints one line; `sca stat --json` shows the result"),
     ("sca encode", "prints three lines; `sca stat --json` shows the result"),
     ("sca decode", "prints three lines; `sca stat --json` shows the result"),
@@ -296,7 +296,7 @@ const WITHOUT_DRY_RUN: &[(&str, &[&str])] = &[
             "campaign new",
         ],
     ),
-    ("`campaign status` shows the open blocks", &["campaign run"]),
+    ("`campaign status` shows the remaining blocks", &["campaign run"]),
     ("adds to an image", &["ext2 put", "ext2 import"]),
     ("adds to the catalogue or the archives", &["tier tree", "tier scan"]),
     (
@@ -312,7 +312,7 @@ const WITHOUT_DRY_RUN: &[(&str, &[&str])] = &[
         ],
     ),
     ("keeps the mount and its files", &["upgrade"]),
-    ("its target is made only for it", &["trace replay"]),
+    ("its target is made only for the replay", &["trace replay"]),
 ];
 
 #[test]
@@ -401,7 +401,7 @@ fn command_summaries_are_short_and_every_argument_has_help() {
     }
 }
 
-/// Checks all help pages, and the messages that another test records.
+/// Checks all help pages, and the error messages in a snapshot file.
 #[test]
 fn help_and_messages_contain_no_banned_words() {
     let mut violations = Violations::default();

@@ -84,8 +84,8 @@ fn as_table(section: &Section, with_options: bool) -> Table {
     table
 }
 
-/// Returns everything, or the section or entry of a name. It is a list if several entries have the
-/// name.
+/// Returns everything, or the section or entry with a name. If several entries have the name,
+/// returns an array of them.
 fn as_json(what: Option<&str>) -> Result<Value> {
     let all = all_as_json();
     let Some(what) = what else { return Ok(all) };

@@ -36,8 +36,8 @@ impl Args {
 }
 
 /// Completes a generated page with the usual sections of man pages. The text after the options in
-/// `--help` becomes NOTES and EXAMPLES. It is not filled, because man(1) would join the lines of
-/// its tables.
+/// `--help` becomes NOTES and EXAMPLES. This text is not filled, because man(1) would join the
+/// lines of its tables.
 fn completed(page: &str) -> String {
     const GENERATED: &str = ".SH EXTRA\n";
     // Commands must not be hyphenated.
@@ -65,7 +65,7 @@ fn completed(page: &str) -> String {
     .concat()
 }
 
-/// Adds the values of options to the SYNOPSIS of a page, as OPTIONS shows them.
+/// Adds the value names of options to the SYNOPSIS of a page, copied from its OPTIONS.
 fn with_values(page: &str) -> String {
     let mut completed = page.to_owned();
     for line in page.lines() {

@@ -20,7 +20,7 @@ pub struct Example {
 
 /// The examples of one command.
 pub struct Examples {
-    /// The names of the subcommands that lead to it, separated by spaces.
+    /// The names of the command and its parent commands after `fslab`, separated by spaces.
     pub command: &'static str,
     /// At least one example.
     pub examples: &'static [Example],
@@ -67,7 +67,7 @@ pub const FILES: &[(&str, &str)] = &[
 /// Variables that commands read, for the section ENVIRONMENT of man pages.
 pub const ENVIRONMENT: &[(&str, &str)] = &[
     ("FSLAB_LOG", "The log level: error, warn (the default), info, debug or trace."),
-    ("NO_COLOR", "Messages have no colour if this is set and not empty."),
+    ("NO_COLOR", "Output has no colour if this is set and not empty."),
     ("TMPDIR", "The directory for temporary files."),
     (
         "SOURCE_DATE_EPOCH",

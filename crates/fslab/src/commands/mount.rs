@@ -59,7 +59,7 @@ pub struct Args {
     /// Ignore unknown mount options
     #[arg(long)]
     sloppy: bool,
-    /// Started by a waiting `fslab mount`
+    /// Run as the daemon of a waiting `fslab mount`
     #[arg(long, hide = true)]
     daemon: bool,
     /// State that the previous program of a kept mount passes to this one
@@ -114,7 +114,7 @@ impl Args {
         let (foreground, dry_run, daemon) = (self.foreground, self.dry_run, self.daemon);
         let plan = self.plan()?;
         let tree = layers::owners_tree(&plan.stack.layers, &plan.stack.leaf).map(Path::to_owned);
-        // The tree of a resumed mount belongs to its daemons.
+        // A resumed mount is still in use, so its tree must not be closed here.
         let tree = tree.filter(|_| plan.resumed.is_none());
         let done = if dry_run {
             plan.rehearse()
@@ -145,7 +145,7 @@ impl Args {
         }
         let stack = Stack { layers, leaf: self.lower };
         stack.check()?;
-        // Collected writes survive a daemon only if another daemon follows.
+        // After a kill, the data that the kernel buffers is kept only if another daemon follows.
         let is_collected = options.mount.keep && stack.is_encoded();
         options.mount.writeback = options.writeback.unwrap_or(is_collected);
         let mount_point = self.mount_point;

@@ -7,14 +7,14 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 
-/// The directory in the root of a new file system.
+/// A directory that mkfs creates in the root of a new file system.
 const LOST_AND_FOUND: &str = "lost+found";
 
 /// Makes the directory of a report. An existing directory is used if it is empty or contains only
 /// names that such a report writes.
 ///
 /// # Errors
-/// It can't be made, or contains other files.
+/// The directory can't be made, or contains other files.
 pub(super) fn make_out(out: &Path, is_own: impl Fn(&str) -> bool) -> Result<()> {
     let shown = || out.display().to_string();
     match fs::create_dir_all(out) {
@@ -37,8 +37,8 @@ pub(super) fn make_out(out: &Path, is_own: impl Fn(&str) -> bool) -> Result<()> 
     Ok(())
 }
 
-/// Returns a default name for the directory of a report, with the present date and time. It is in
-/// the current directory.
+/// Returns a default name for the directory of a report in the current directory, with the present
+/// date and time.
 pub(super) fn dated(name: &str) -> PathBuf {
     let now = jiff::Zoned::now().strftime("%Y-%m-%d-%H%M%S");
     PathBuf::from(format!("{name}-{now}"))
@@ -47,7 +47,7 @@ pub(super) fn dated(name: &str) -> PathBuf {
 /// Checks that the directory for images and mount points exists.
 ///
 /// # Errors
-/// It does not exist.
+/// The path does not exist, or is not a directory.
 pub(super) fn check_work_dir(path: &Path) -> Result<()> {
     let shown = path.display();
     match path.metadata() {
@@ -61,7 +61,7 @@ pub(super) fn check_work_dir(path: &Path) -> Result<()> {
     }
 }
 
-/// Returns an absolute path without links. The path itself need not exist yet.
+/// Returns an absolute path without symbolic links. The path itself need not exist yet.
 ///
 /// # Errors
 /// The current directory is unknown.

@@ -1,4 +1,4 @@
-//! `fslab probe`: determines the attributes of a file system from outside.
+//! `fslab probe`: determines the attributes of a file system by observing its behaviour.
 
 mod cells;
 mod reproduce;
@@ -26,7 +26,7 @@ pub struct Args {
     /// A directory on the file system; a new directory is made and removed in it
     #[arg(required_unless_present_any = ["verify_matrix", "reproduce"])]
     path: Option<PathBuf>,
-    /// Only these attributes, separated by commas; `fslab list attributes` lists them
+    /// Determine only these attributes, separated by commas; `fslab list attributes` lists them
     #[arg(long, value_name = "NAME", value_delimiter = ',',
           add = candidates::of_section("attributes"))]
     only: Vec<String>,
@@ -45,16 +45,17 @@ pub struct Args {
     /// Maximum space of the prober's files at any time
     #[arg(long, value_name = "SIZE", default_value = "128MiB")]
     budget: Size,
-    /// Limit the memory of the prober and its file cache by a control group (root)
+    /// Limit the memory of the prober, including its page cache, with a control group (root)
     #[arg(long, value_name = "SIZE", conflicts_with = "verify_matrix")]
     memory: Option<Size>,
     /// Measure by timing too, with a validated cycle counter
     #[arg(long, help_heading = "Timing")]
     timing: bool,
-    /// Drop the caches of the whole machine when block addresses must be read again (root)
+    /// Drop the caches of the whole machine if a timed read must not find block addresses in memory
+    /// (root)
     #[arg(long, requires = "timing", help_heading = "Timing")]
     drop_caches: bool,
-    /// Seed of the tests on timed values
+    /// Seed of the statistical tests on timed values
     #[arg(long, default_value_t = 1, help_heading = "Timing")]
     seed: u64,
     /// Compare the answers with superblock, sysfs and statx; fail if one is wrong
@@ -65,10 +66,10 @@ pub struct Args {
     #[arg(long, conflicts_with_all = ["only", "json", "explain", "plot", "verify", "drop_caches"],
           help_heading = VERIFYING)]
     verify_matrix: bool,
-    /// Use the short matrix
+    /// With --verify-matrix: only a short list of file systems
     #[arg(long, requires = "verify_matrix", help_heading = VERIFYING)]
     short: bool,
-    /// Only cells of the matrix whose names contain this text
+    /// With --verify-matrix: only file systems whose names contain this text
     #[arg(long, value_name = "TEXT", requires = "verify_matrix", help_heading = VERIFYING)]
     cells: Option<String>,
     /// Reproduce the four results of Hu and Bursum on ext2, ext3 and ext4, by counting and by
@@ -79,13 +80,12 @@ pub struct Args {
     reproduce: bool,
 }
 
-/// The heading of options on verification.
 const VERIFYING: &str = "Verifying the prober";
 
-/// Minimum budget. With less space, no read-ahead window can be seen.
+/// Minimum budget. With less space, no read-ahead window can be detected.
 const BUDGET_LEAST: Size = Size::mib(16);
 
-/// The directory and the methods of probing.
+/// The probed directory, with the clock and the interrupt flag of the run.
 struct Work<'a> {
     path: &'a Path,
     timing: Option<Timing<'a>>,
@@ -164,14 +164,14 @@ impl Args {
         reproduce::run(&how, clock.ok_or(not_timed.unwrap_or_default()), self.json)
     }
 
-    /// Returns the directory for images: the user's directory, or else memory if possible.
+    /// Returns the directory for images: the user's PATH, or else /dev/shm if it exists.
     fn fast_directory<'a>(&self, path: &'a Path) -> &'a Path {
         let memory = Path::new("/dev/shm");
         if self.path.is_none() && memory.is_dir() { memory } else { path }
     }
 
     fn options(&self) -> Options {
-        // This process does nothing else, so its memory may be bounded.
+        // This process only probes, so a memory limit affects nothing else.
         Options { budget: self.budget.bytes(), gentle: self.gentle, bound_memory: true }
     }
 

@@ -209,8 +209,8 @@ pub(super) fn workload_help(name: &str) -> &'static str {
     fslab_compare::workload::find(name).map_or("", |spec| spec.help)
 }
 
-/// Seed of the random orders by which changes are judged. It is fixed, so equal files give equal
-/// results.
+/// Seed of the random permutations that judge changes in `--history`. It is fixed, so that equal
+/// files give equal results.
 const HISTORY_SEED: u64 = 1;
 
 /// Writes a report with the renderer of this name.

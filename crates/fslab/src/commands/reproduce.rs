@@ -34,9 +34,9 @@ pub struct Args {
     /// The paper
     #[arg(default_value = library::ALL, value_parser = library::names())]
     paper: String,
-    /// Use the quick forms of the plans. No round of a plan begins after its share of the minutes;
-    /// the rest goes to the plans with the fewest rounds. Rounds with interference are marked, not
-    /// repeated
+    /// Use the quick forms of the plans. Each plan has a share of the minutes, after which it
+    /// starts no new round. The remaining time goes to the plans with the fewest rounds. Rounds
+    /// with interference are marked, not repeated
     #[arg(long)]
     quick: bool,
     /// Time limit of a quick run; each plan finishes its first round
@@ -46,8 +46,8 @@ pub struct Args {
     /// Use the sizes of the papers, which takes many hours (the default)
     #[arg(long, conflicts_with = "quick")]
     full: bool,
-    /// A new or empty directory for pages and samples, or with --samples an earlier one [default:
-    /// fslab-reproduce-TIME]
+    /// A new or empty directory for pages and samples; with --samples also that of an earlier run
+    /// [default: fslab-reproduce-TIME]
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
     /// List the plans, the claims and the estimated time, without running anything
@@ -59,7 +59,7 @@ pub struct Args {
     /// Show the results of an earlier run in DIR, without running anything
     #[arg(long, value_name = "DIR", conflicts_with_all = ["quick", "full", "seed", "work_dir"])]
     samples: Option<PathBuf>,
-    /// Seed for everything random [default: drawn from the clock]
+    /// Seed for all random choices [default: drawn from the clock]
     #[arg(long, value_name = "N")]
     seed: Option<u64>,
     /// An existing directory for images and mount points [default: the output directory]
@@ -98,7 +98,7 @@ impl Args {
     }
 }
 
-/// Whether a run, or its pages, may write this name into its directory.
+/// Whether `fslab reproduce` writes a file or directory of this name into its output directory.
 fn is_own(name: &str) -> bool {
     let is_page = |name: &str| {
         let parts = name.rsplit_once('.').filter(|(_, form)| PAGE_FORMS.contains(form));
@@ -110,7 +110,7 @@ fn is_own(name: &str) -> bool {
         || library::plans().any(|plan| plan.name == name)
 }
 
-/// Fails if something was not done. The pages have been written by then.
+/// Fails if a plan or a command failed. The pages are written before this.
 fn ended(done: &running::Done) -> Result<()> {
     match done.failed.as_slice() {
         _ if done.interrupted => {
@@ -170,8 +170,8 @@ fn planned(paper: &Paper, ran: &BTreeMap<String, Ran>, samples: &Path, out: &Pat
     library::plans_of(std::slice::from_ref(paper)).into_iter().map(plan).collect()
 }
 
-/// Compares the output of a command with the claims of a paper that use it. A command that repeats
-/// a paper's experiment prints this. The text is worded as on the paper's own page.
+/// Compares the output of a command with the claims of a paper that use it, in the words of the
+/// paper's own page. That command prints the returned text.
 pub(super) fn beside(paper: &str, command: &str, answer: Value) -> Result<String> {
     let library = Library::open(paper, Form::Full)?;
     let mut paper = library.papers.into_iter().next().context("there is no such paper")?;

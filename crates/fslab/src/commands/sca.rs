@@ -1,4 +1,5 @@
-//! `fslab sca`: tools for the stored files of codec layers that are not mounted.
+//! `fslab sca`: tools for stored files of codec layers. They work on a lower directory that is not
+//! mounted.
 
 mod compact;
 mod convert;
@@ -50,9 +51,10 @@ enum Command {
     Compact(compact::Compact),
     /// Encode the files of a directory in place
     ///
-    /// A mount of the layer then shows the same bytes, even of files that look like stored files.
-    /// If a layer was mounted over the directory before, its stored files are already encoded. Run
-    /// the command again to resume an interrupted run. Ordinary users can convert their own files.
+    /// Mounting the layer then shows every file with its original content, even files that looked
+    /// like stored files. If a layer was mounted over the directory before, its stored files are
+    /// already encoded. Run the command again to resume an interrupted run. Ordinary users can
+    /// convert their own files.
     Encode(convert::Encode),
     /// Decode the stored files of a directory in place
     ///
@@ -61,8 +63,8 @@ enum Command {
     Decode(convert::Decode),
     /// Benchmark the recovery of a file after a crash
     ///
-    /// Makes a file, and removes it at the end. Measures how long it takes to find its content
-    /// without the index, compared with reading the whole file.
+    /// Makes a file, and removes it at the end. Measures how long it takes to locate all content of
+    /// the file without its index, and how long to read the whole file.
     Recovery(recovery::Recovery),
     /// Save the readable content of a damaged stored file in a new, plain file
     Repair {
@@ -108,7 +110,7 @@ fn repair(file: &Path, output: &Path) -> Result<()> {
     let shown = output.display();
     let target = File::create_new(output).with_context(|| format!("can't create {shown}"))?;
     let saved = salvage(&tool, &target, output).map_err(|error| match fs::remove_file(output) {
-        // The next attempt creates it again.
+        // No partial file remains, so the command can be repeated.
         Ok(()) => error,
         Err(removal) => error.context(format!("can't remove the partial {shown}: {removal}")),
     })?;

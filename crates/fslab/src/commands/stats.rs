@@ -1,4 +1,4 @@
-//! `fslab stats`: shows the counts of a mount's layers.
+//! `fslab stats`: shows the counters of a mount's layers.
 
 mod listen;
 mod prometheus;

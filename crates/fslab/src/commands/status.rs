@@ -40,7 +40,7 @@ Health is one of:
   no answer  there is a daemon, but it does not answer within two seconds
   dead       the daemon has exited; use `fslab umount` or `fslab mount -o replace`
   unknown    the daemon has no socket for this: it has just started, is an older version, or
-             found no directory for the socket
+             could not make a directory for the socket
 Root sees the mounts of all users, other users see their own.";
 
 /// A mount and its daemon.
@@ -67,7 +67,7 @@ impl Args {
                 let (path, owner) = (path.display(), mount.option("user_id").unwrap_or("0"));
                 bail_as!(
                     BadInput,
-                    "{path} was mounted by user {owner}, and only that user and root may ask"
+                    "{path} was mounted by user {owner}; only that user and root may see its status"
                 );
             }
             let status = Status::of(mount);
@@ -92,7 +92,7 @@ impl Args {
     }
 }
 
-/// Whether the present user may ask about a mount.
+/// Whether the present user may see the status of a mount.
 fn is_visible(mount: &MountEntry) -> bool {
     let own = rustix::process::geteuid();
     own.is_root() || mount.option("user_id") == Some(&own.as_raw().to_string())
@@ -116,7 +116,7 @@ impl Status {
             _ if is_dead(&mount) => (Health::Dead, None),
             Ok(None) => (Health::Unknown, None),
             Err(error) => {
-                tracing::debug!(%error, "asking {}", mount.target.display());
+                tracing::debug!(%error, "can't ask the daemon of {}", mount.target.display());
                 (Health::NoAnswer, None)
             }
         };
@@ -189,13 +189,14 @@ fn show_all(all: &[Status]) {
     cautions.iter().for_each(|caution| say!("caution: {}", harmless(caution)));
 }
 
-/// Whether a mount is dead. The mount itself is accessed only if it has no daemon, because a
-/// stopped daemon would not answer.
+/// Whether a mount is dead. The mount is accessed only if no daemon was found: an access to the
+/// mount of a stopped daemon would hang.
 fn is_dead(mount: &MountEntry) -> bool {
     Daemon::of(mount).is_none() && matches!(DeadMount::on(&mount.target, "fuse.fslab"), Ok(Some(_)))
 }
 
-/// Asks the daemon of a mount for a description; `None` if the daemon can't be asked for that.
+/// Asks the daemon of a mount for its description. Returns `None` if the daemon has no socket for
+/// this.
 fn ask(mount: &MountEntry) -> Result<Option<Description>> {
     let shown = mount.target.display();
     let Some(socket) = runtime::find_socket(mount, &shown, SERVICE)? else { return Ok(None) };

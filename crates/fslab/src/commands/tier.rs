@@ -1,7 +1,7 @@
 //! `fslab tier`: moves files to archives and back.
 //!
-//! If the tree is mounted, its daemon is asked; otherwise the tree is opened here. Both execute the
-//! same [`Command`]s and report the same [events](fslab_tier::command::Event).
+//! If the tree is mounted, its daemon executes the command; otherwise this process opens the tree.
+//! Both use the same [`Command`]s and [events](fslab_tier::command::Event).
 
 mod access;
 mod making;
@@ -26,7 +26,7 @@ pub struct Args {
     /// Print JSON, one object per line
     #[arg(long, global = true)]
     json: bool,
-    /// Print a line for each file as well as sums
+    /// Print a line for each file, in addition to the totals
     #[arg(short, long, global = true, conflicts_with_all = ["quiet", "json"])]
     verbose: bool,
     /// Print errors only
@@ -44,7 +44,7 @@ struct Paths {
     paths: Vec<PathBuf>,
 }
 
-/// The option to print the planned actions only.
+/// The option for a dry run.
 #[derive(Debug, clap::Args)]
 struct Dry {
     /// Print the planned changes, without making them
@@ -65,7 +65,7 @@ struct Tree {
     tree: PathBuf,
 }
 
-/// An archive of a tree.
+/// A tree, and one of its archives.
 #[derive(Debug, clap::Args)]
 struct OneArchive {
     #[command(flatten)]
@@ -82,7 +82,7 @@ enum Action {
     Attach(making::Attach),
     /// Send no new copies to an archive; its old copies remain in use
     Retire(OneArchive),
-    /// Retire an archive, and copy to the others the objects that only it has
+    /// Retire an archive, and copy objects that only it has to the others
     ///
     /// Run the command again to resume an interrupted run.
     Drain {
@@ -222,7 +222,8 @@ enum Action {
 impl Args {
     /// Runs the chosen subcommand.
     pub fn run(self) -> Result<()> {
-        // The ends of released files share blocks with files that are kept open.
+        // Poison in released files shares blocks with source files, each of which needs a
+        // descriptor.
         runtime::raise_descriptor_limit();
         let detail = show::Detail::of(self.json, self.verbose, self.quiet);
         let (access, command) = match self.action {
@@ -336,7 +337,8 @@ fn parse_bundled(text: &str) -> Result<Size, String> {
     is_small.then_some(size).ok_or_else(|| "files to bundle have at most 1MiB".to_owned())
 }
 
-/// Opens a tree to work on it. An owner other than root may enter the tree from here on.
+/// Opens a tree to work on it. If the caller is not root, opens the closed root of the tree to its
+/// owner.
 fn own_tree(path: &Path) -> Result<HostFs> {
     let cant = |what: &str, error: fslab_vfs::Error| {
         unusable(&format!("can't {what} {}", path.display()), error.errno().into())
@@ -347,8 +349,7 @@ fn own_tree(path: &Path) -> Result<HostFs> {
     Ok(tree)
 }
 
-/// Returns an error with the exit code of its cause: the argument is unusable, the user lacks a
-/// privilege, or an operation failed.
+/// Returns an error with the message `what` and the exit code of its cause.
 fn unusable(what: &str, error: std::io::Error) -> anyhow::Error {
     Code::of_io(&error).error(format!("{what}: {error}"))
 }

@@ -33,7 +33,7 @@ impl Args {
     }
 }
 
-/// Prints on standard error which records a trace lacks, after it was read to its end.
+/// Reports the missing records of a trace on standard error. The trace must have been read before.
 fn say_what_is_missing(reader: &Reader) {
     let missing = reader.missing();
     if missing > 0 {

@@ -1,4 +1,4 @@
-//! `fslab umount`: unmounts, and waits until the daemon has written everything back and ended.
+//! `fslab umount`: unmounts, and waits until the daemon has written back all data and exited.
 
 mod daemon;
 
@@ -16,8 +16,9 @@ use super::candidates;
 use crate::exit::Code;
 pub(super) use daemon::Daemon;
 
-/// How long a mount may be in use before that is reported. A program that only inspects mounts (df,
-/// lsof) uses one for a moment. So does a program that is started while a file is open.
+/// How long an unmount is retried while the mount is in use. A program that only inspects mounts
+/// (df, lsof) uses one for a moment. So does a child process, which inherits open files until
+/// execve(2).
 const BUSY_WAIT_MAX: Duration = Duration::from_millis(200);
 const BUSY_PAUSE: Duration = Duration::from_millis(5);
 
@@ -28,7 +29,7 @@ pub struct Args {
     /// Detach the mount at once; open files stay usable until they are closed
     #[arg(long, short = 'z', short_alias = 'l')]
     lazy: bool,
-    /// Abort running requests first, as `umount -f` does
+    /// Abort in-flight requests first, as `umount -f` does
     #[arg(long, short)]
     force: bool,
     /// The mount point
@@ -48,7 +49,10 @@ impl Args {
         let daemon = if self.lazy { None } else { Daemon::of(&mount) };
         self.unmount(&path, &mount)?;
         if let Some(place) = first_still_mounted(&others)? {
-            eprintln!("note: it is also mounted on {}, where it is still served", place.display());
+            eprintln!(
+                "note: the file system is also mounted on {} and is still served there",
+                place.display()
+            );
             return Ok(());
         }
         daemon.map_or(Ok(()), |daemon| daemon.wait_for_end(&path))
@@ -85,11 +89,10 @@ fn while_busy(patience: Duration, mut attempt: impl FnMut() -> io::Result<()>) -
     }
 }
 
-/// Returns the mount of fslab on a path, and its absolute path.
+/// Returns the fslab mount at a mount point, with the absolute path of the mount point.
 pub(super) fn mount_of_ours(path: &Path) -> Result<(PathBuf, MountEntry)> {
     let cant = || format!("can't find {}", path.display());
-    // Opened with O_PATH, which does not access the mounted file system, because its daemon may be
-    // dead.
+    // O_PATH does not access the mounted file system, whose daemon may be dead.
     let seen = match rustix::fs::open(path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty()) {
         Err(Errno::NOENT) => bail_as!(BadInput, "{} does not exist", path.display()),
         seen => seen.with_context(cant)?,
@@ -106,19 +109,19 @@ pub(super) fn mount_of_ours(path: &Path) -> Result<(PathBuf, MountEntry)> {
     }
 }
 
-/// A mount that may end, and an identity that the kernel gives to no other mount, if it has such
-/// identities.
+/// A mount, with an identity that recognises it later. A kernel with unique mount IDs gives this
+/// identity to no other mount.
 type Known = (u64, MountEntry);
 
-/// Returns the other mounts of the same file system. Its daemon continues to serve them.
+/// Returns the other mounts of the same file system. Their daemon continues to serve them.
 fn other_places(mount: &MountEntry) -> Result<Vec<Known>> {
     let places = mounts::of_device(mount.device).context("can't read the list of mounts")?;
     let others = places.into_iter().filter(|other| other.id != mount.id);
     Ok(others.filter_map(|mount| Some((identity_of(&mount)?, mount))).collect())
 }
 
-/// Returns the identity of a mount. Returns `None` if the mount has ended, or if something else is
-/// visible at its mount point.
+/// Returns the identity of a mount. Returns `None` if the mount no longer exists, or if another
+/// mount covers it.
 fn identity_of(mount: &MountEntry) -> Option<u64> {
     mounts::identity_of(mount.open().ok()??).ok()
 }
@@ -148,7 +151,7 @@ fn refuse_if_of_another_user(path: &Path, mount: &MountEntry) -> Result<()> {
     }
 }
 
-/// Unmounts as an ordinary user, through the setuid helper that made the mount.
+/// Unmounts as an ordinary user, with fusermount3, the set-user-ID helper that made the mount.
 fn unmount_by_helper(path: &Path, lazy: bool) -> Result<()> {
     let mut helper = std::process::Command::new("fusermount3");
     helper.arg("-u").args(lazy.then_some("-z")).arg("--").arg(path);

@@ -13,15 +13,15 @@ use super::mount::upgrade::{ASKED, INSTALLED, REPLACE, SERVICE, VERSION};
 use super::umount::mount_of_ours;
 use crate::runtime;
 
-/// How long the next daemon may take to answer.
+/// How long the new daemon may take to answer.
 const WAIT_MAX: Duration = Duration::from_secs(30);
 const PAUSE: Duration = Duration::from_millis(10);
 
 /// How long a daemon may take to check the installed program.
 const ANSWER_TIME_MAX: Duration = Duration::from_secs(60);
 
-/// Time limit for a version request. A daemon that was ended does not answer, although its socket
-/// exists for another moment.
+/// Time limit for a version request. A daemon that is being replaced no longer answers, although
+/// its socket still exists for a moment.
 const VERSION_TIME_MAX: Duration = Duration::from_millis(500);
 
 /// Maximum length of an answer in bytes; an answer is one line.
@@ -42,12 +42,12 @@ checks whether it can serve the mount before it takes over; if it can't, nothing
 that use the mount notice a pause.";
 
 impl Args {
-    /// Sends the request to the daemon, and waits for the next one.
+    /// Requests the replacement of the daemon, and waits for the new daemon.
     pub fn run(self) -> Result<()> {
         let (path, mount) = mount_of_ours(&self.mount_point)?;
         let shown = path.display();
         let before = serving(&path, &mount)
-            .with_context(|| format!("can't get the version that serves {shown}"))?;
+            .with_context(|| format!("can't get the version of the daemon of {shown}"))?;
         let answer = ask(&path, &mount, REPLACE, ANSWER_TIME_MAX)?;
         if answer != ASKED {
             bail!("{shown} was not upgraded: {answer}");
@@ -98,12 +98,12 @@ fn ask(path: &Path, mount: &MountEntry, question: &str, time_max: Duration) -> R
         );
     };
     let mut stream = UnixStream::connect(&socket)
-        .with_context(|| format!("its daemon does not answer on {}", socket.display()))?;
+        .with_context(|| format!("the daemon does not answer on {}", socket.display()))?;
     stream.set_read_timeout(Some(time_max))?;
     writeln!(stream, "{question}").context("can't send the request to the daemon")?;
     let mut answer = String::new();
-    // This reads only one line. The stream ends only when the next daemon closes this daemon's
-    // files.
+    // Only one line is read, because the stream does not end before the new daemon closes the files
+    // of this one.
     let mut told = BufReader::new(stream.take(ANSWER_BYTES_MAX));
     told.read_line(&mut answer).context("can't read the daemon's reply")?;
     Ok(answer.trim_end().to_owned())

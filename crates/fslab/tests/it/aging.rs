@@ -1,5 +1,5 @@
-//! `fslab age`: replays one workload on real file systems, also after kills, and checks scores
-//! against those of other tools.
+//! Tests `fslab age`: replays on real file systems, resumed replays, aged images, and scores in
+//! comparison with other tools.
 
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
@@ -12,7 +12,7 @@ use tempfile::TempDir;
 
 use crate::support::{copy_program, fslab, run};
 
-/// A new file system of a kind; dropping it undoes everything.
+/// A new kernel file system on a loop device. Dropping it unmounts and removes it.
 pub struct Fresh {
     mount: Option<Mount>,
     _device: LoopDevice,
@@ -83,7 +83,7 @@ fn workload(scratch: &TempDir, days: &str) -> PathBuf {
 }
 
 /// Returns the figures of `filefrag -v` for a file: blocks, and extents that do not follow their
-/// predecessor. Blocks after the end, where xfs reserves space, are left out.
+/// predecessor. Blocks past the end of the file, which XFS preallocates, are not counted.
 fn by_filefrag(path: &Path) -> Option<(u64, u64)> {
     let output = Command::new("filefrag").arg("-v").arg(path).output().ok()?;
     let told = String::from_utf8_lossy(&output.stdout).into_owned();
@@ -158,8 +158,8 @@ fn replayed_trees_match_the_workload_and_filefrag_agrees() {
             continue;
         };
         if kind == Kind::Btrfs {
-            // Content that is inline in the metadata is left out here, but filefrag counts it as an
-            // extent.
+            // `age score` skips content that is inline in the metadata, but filefrag counts it as
+            // an extent.
             continue;
         }
         let total = score.split_once("\"total\"").unwrap().1;
@@ -170,7 +170,6 @@ fn replayed_trees_match_the_workload_and_filefrag_agrees() {
     }
 }
 
-/// The engine makes the same tree with one thread and with several, and the image is undamaged.
 #[test]
 fn engine_replay_makes_the_workload_tree_for_any_thread_count() {
     let scratch = TempDir::new().unwrap();
@@ -288,20 +287,20 @@ fn killed_replay_resumes_to_the_same_tree() {
     }
 }
 
-/// Copies a tree as a user would.
+/// Copies a tree with cp(1).
 pub fn copy(from: &Path, to: &Path) {
     let done = Command::new("cp").arg("-r").arg(from).arg(to).status().unwrap();
     assert!(done.success());
 }
 
-/// Returns a path among this project's own sources.
+/// Returns the path of real source files, in the crate fslab-age.
 pub fn sources(name: &str) -> PathBuf {
     std::path::absolute(Path::new("../fslab-age").join(name)).unwrap()
 }
 
-/// Takes snapshots of a live tree before and after work in it. The workload derived from them makes
-/// a population, in another directory, that `verify` accepts as the real one. `verify` rejects a
-/// tree without these changes.
+/// Takes snapshots of a live tree before and after changes, and replays the derived workload in
+/// another directory. `age verify` accepts the result as equal to the tree after the changes, and
+/// rejects it for the tree before them.
 #[test]
 fn captured_churn_of_a_live_tree_is_verified() {
     let Some(fresh) = Fresh::new(Kind::Ext4) else { return };
@@ -335,13 +334,17 @@ fn captured_churn_of_a_live_tree_is_verified() {
     works(&["age", "snapshot", text(&aged), text(&replayed)]);
     let told = works(&["age", "verify", text(&after), text(&replayed)]);
     assert!(told.contains("near  files: ") && told.contains("near  bytes in files: "), "{told}");
-    assert!(!told.contains("in use"), "both are parts of a file system: {told}");
+    assert!(
+        !told.contains("in use"),
+        "utilisation is not compared for parts of a file system: \
+                                       {told}"
+    );
     let (code, told) = run(&["age", "verify", text(&before), text(&replayed)]);
     assert!(code == 1 && told.contains("too far from the reference"), "{told}");
 }
 
-/// Images of the engine depend only on the workload, byte for byte. A comparison starts on such an
-/// image, but not on an image of another workload.
+/// Equal workloads make images of the engine that are equal byte for byte. A comparison starts from
+/// such an image, but refuses an image of another workload.
 #[test]
 fn aged_images_are_reproducible_and_can_start_comparisons() {
     let scratch = TempDir::new().unwrap();
@@ -362,7 +365,7 @@ fn aged_images_are_reproducible_and_can_start_comparisons() {
     assert!(told.contains(&hash), "{told}");
     let tree = info.lines().find_map(|line| line.strip_prefix("tree: ")).unwrap();
     let shown = works(&["age", "show", "--operations", "3", text(&workload)]);
-    assert!(!shown.contains(" {"), "forms of the program's own: {shown}");
+    assert!(!shown.contains(" {"), "debug output of Rust: {shown}");
     assert!(shown.contains("\n2 day 0.0000 "), "{shown}");
     assert!(shown.contains(&format!("final tree: {tree}")) && shown.contains(&hash), "{shown}");
     works(&["age", "image", "unpack", text(&one), text(&image)]);
@@ -405,7 +408,7 @@ fn aged_images_are_reproducible_and_can_start_comparisons() {
     assert!(works_on("aged") && !works_on("other"), "{samples} {message}");
 }
 
-/// On file systems of the kernel the tree is always the same; no mount is left.
+/// On kernel file systems the layout differs from run to run, but the tree is always the same.
 #[test]
 fn kernel_file_system_images_contain_the_workload_tree() {
     if Fresh::new(Kind::Xfs).is_none() {
@@ -460,8 +463,8 @@ fn scores_of_several_targets_are_drawn_in_one_chart() {
     assert_eq!(drawn.matches("<g class=\"t").count(), 5);
 }
 
-/// A workload with files of recorded days ages a file system. Its scores over time and by size are
-/// then available. A trace of a mount is such a recording.
+/// Ages a file system by a workload with the short-lived files of a recording. Scores over time and
+/// by size are then available.
 #[test]
 fn recorded_workload_ages_a_tree_and_yields_scores_over_time() {
     let Some(fresh) = Fresh::new(Kind::Ext4) else { return };
@@ -536,13 +539,12 @@ fn ageing_commands_name_invalid_input() {
     }
 }
 
-/// The same command makes the same bytes for every user.
 #[test]
 fn a_profile_is_the_same_for_every_user() {
     const NOBODY: u32 = 65534;
     if !rustix::process::geteuid().is_root() {
         let test = "a_profile_is_the_same_for_every_user";
-        return fslab_vfs_testing::skip::skip(test, "not root, so that nobody else can be");
+        return fslab_vfs_testing::skip::skip(test, "not root, so it can't run as another user");
     }
     let scratch = TempDir::new_in("/tmp").unwrap();
     let program = scratch.path().join("fslab");

@@ -1,5 +1,6 @@
-//! `fslab age` on the churn of live trees. Snapshots around real builds and real package upgrades
-//! become a workload. Its replay on the same file system is verified against the last snapshot.
+//! Tests `fslab age` with the changes of live trees. A workload is derived from snapshots around
+//! real builds and real package upgrades. Its replay on the same file system is verified against
+//! the last snapshot.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -85,7 +86,8 @@ fn done(command: &mut Command, test: &str) -> bool {
     }
 }
 
-/// Returns the cargo that runs this test, for another crate, without the settings of this run.
+/// Returns a command of the cargo that runs this test, for another crate and without the settings
+/// of this run.
 fn cargo(crate_root: &Path, arguments: &[&str]) -> Command {
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let mut command = Command::new(cargo);
@@ -102,7 +104,7 @@ fn write(path: &Path, text: &str) {
     std::fs::write(path, text).unwrap();
 }
 
-/// Writes a crate of these modules, which grow with their version.
+/// Writes a crate with these modules. A higher version makes them longer.
 fn write_crate(root: &Path, modules: std::ops::Range<usize>, version: usize) {
     let manifest =
         "[package]\nname = \"churn\"\nversion = \"0.1.0\"\nedition = \"2021\"\n[workspace]\n";
@@ -117,8 +119,8 @@ fn write_crate(root: &Path, modules: std::ops::Range<usize>, version: usize) {
     }
 }
 
-/// Five commits of a crate, each built. Sources change, modules are added and removed, and cargo
-/// creates, writes and removes its files for the next build.
+/// Builds five versions of a crate. Sources change, modules are added and removed, and cargo
+/// creates, writes and removes its own files.
 #[test]
 fn churn_of_builds_is_captured_replayed_and_verified() {
     let Some(mut churn) = Churn::new() else { return };

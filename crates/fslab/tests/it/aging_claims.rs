@@ -1,4 +1,5 @@
-//! The claims on ageing find their figures, and planted errors make them fail.
+//! Tests that the claims on ageing find their figures in the output of commands, and that planted
+//! errors make them fail.
 
 use std::fs;
 
@@ -10,14 +11,14 @@ use crate::support::fslab;
 
 const SIMULATE: [&str; 5] = ["age", "simulate", "--profile", "smith97", "--json"];
 
-/// Returns the answer of a simulation of the slides' volume, with more arguments.
+/// Returns the output of a simulation of the paper's volume, with additional arguments.
 #[track_caller]
 fn simulated(place: &TempDir, arguments: &[&str]) -> Value {
     let arguments = [&SIMULATE[..], &["--sequential"], arguments].concat();
     serde_json::from_str(&done(place, &arguments)).unwrap()
 }
 
-/// Returns the page for these answers, as JSON.
+/// Returns the results of the claims for these outputs of commands, as JSON.
 #[track_caller]
 fn judged(place: &TempDir, answers: &Value) -> Value {
     fs::write(place.path().join("answers.json"), answers.to_string()).unwrap();
@@ -31,16 +32,16 @@ fn verdict(page: &Value, id: &str) -> String {
     row["agreement"].as_str().unwrap().to_owned()
 }
 
-/// Whether one file system of the verification has no broken file, so that the ratio of their
-/// shares is undefined. After three days this depends on when the kernel wrote back.
+/// Whether a file system of the verification has only contiguous files, so that the ratio of
+/// non-contiguous blocks is undefined. After only three days this depends on when the kernel wrote
+/// back.
 fn is_unbroken(answers: &Value) -> bool {
     let repeats = answers["verification"]["Ok"]["repeats"].as_array().unwrap();
     let sides = repeats.iter().flat_map(|repeat| [&repeat["real"], &repeat["simulated"]]);
     sides.into_iter().any(|side| side["broken"] == 0.0)
 }
 
-/// The claims find the figures in the outputs of the commands. A few days are enough for every
-/// claim and chart that needs no plan.
+/// A few simulated days are enough for every claim and chart that needs no plan.
 #[test]
 fn every_claim_on_ageing_without_a_plan_finds_its_figure() {
     let place = TempDir::new().unwrap();
@@ -90,7 +91,8 @@ fn a_swapped_policy_fails_the_claims_that_tell_policies_apart() {
     let of = |answer: &Value| judged(&place, &json!({ "simulation": { "Ok": answer } }));
     let (truth, untruth) = (of(&answer), of(&swapped));
     for (id, expected) in [
-        // NoSwitch loses less than FFS there, but still loses.
+        // The read and create rates of NoSwitch drop less than those of FFS, but still drop, so
+        // these claims still agree.
         ("dip-read", "agrees"),
         ("dip-create", "agrees"),
         ("dip-gone", "differs"),
@@ -115,9 +117,9 @@ fn a_swapped_policy_fails_the_claims_that_tell_policies_apart() {
     }
 }
 
-/// There are three planted errors. Clustering is dumb, but the output has `smart`. Files of 104 KB
-/// are as fast as those of 96 KB. A simulated tree is more broken than the real one. One repeat of
-/// the verification is not enough to decide.
+/// There are three planted errors. The figures of smart and dumb clustering are swapped. Files of
+/// 104 KB are as fast as those of 96 KB. The simulated layout differs from the real one. With only
+/// one repeat, the verification is not decided.
 #[test]
 fn planted_errors_in_clustering_dip_and_verification_fail_claims() {
     let place = TempDir::new().unwrap();
@@ -160,7 +162,7 @@ fn planted_errors_in_clustering_dip_and_verification_fail_claims() {
 const PLAN: &str = include_str!("../../../../plans/aging-policies.toml");
 const AGED: &str = "aged = \"aged-{policy}.zst\"";
 
-/// Runs the plan of the policies with a change to its text, and judges the claims.
+/// Runs the plan `aging-policies` with an additional line in its target, and judges the claims.
 #[track_caller]
 fn compared(place: &TempDir, change: &str) -> String {
     let text = PLAN.replace(AGED, &format!("{AGED}\n{change}"));
@@ -176,14 +178,14 @@ fn compared(place: &TempDir, change: &str) -> String {
     command.current_dir(place.path()).env("FSLAB_CACHE", place.path());
     let output = command.output().unwrap();
     let messages = String::from_utf8_lossy(&output.stderr).into_owned();
-    // The claims report what could not be measured.
+    // The exit code is ignored, because the results of the claims show missing measurements.
     let mut command = fslab(&["reproduce", "aging", "--samples", "."]);
     command.current_dir(place.path()).output().unwrap();
     messages
 }
 
-/// The planted errors: an image that another policy has aged, under the name of the right one, and
-/// an image of another workload. Neither is measured, and the claim has no figure.
+/// The planted errors are an image of another workload, and an image that another policy aged,
+/// under the name of the right one. Neither is measured, so the claim has no figure.
 #[test]
 fn an_image_of_another_policy_or_workload_fails_the_claim() {
     if crate::support::can_not_mount("fslab::aging_claims, images") {

@@ -1,5 +1,6 @@
-//! Whether a write appends depends on the state of the file at the write: fcntl(2) may change it
-//! after opening. Pages of shared mappings keep their offset, however the file was opened.
+//! Tests appending through mounts. A write appends if O_APPEND is set at the time of the write;
+//! fcntl(2) may change the flag after opening. Pages of shared mappings are written at their offset
+//! even with O_APPEND.
 
 use std::path::Path;
 use std::process::Command;
@@ -44,7 +45,7 @@ os.pwrite(plain, b'!', 100)
 holds('an append that began later', b'pla!')
 os.close(plain)
 
-# Pieces of a direct write come at once.
+# The daemon gets the pieces of a direct write at the same time.
 pieces = b''.join(bytes([number]) * (1 << 20) for number in range(8))
 try:
     direct = os.open(path + '.direct', os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_DIRECT)
@@ -60,8 +61,8 @@ if found != pieces * 4:
     sys.exit('a direct append: %r' % [found[at] for at in range(0, len(found), 1 << 20)])
 ";
 
-/// If the kernel passes writes on itself, it opens the lower file with the flags of the open call.
-/// It does not check the flags again (Linux 6.18).
+/// Whether only the flags of the open call matter. With passthrough, the kernel opens the lower
+/// file with these flags, and does not check them again at a write (Linux 6.18).
 fn is_settled_at_opening(stack: &str) -> bool {
     stack == "null" || stack == "tier"
 }
@@ -82,7 +83,7 @@ fn appends_rightly(directory: &Path, what: &str) {
 fn appends_through_a_mount_go_to_the_end_of_the_file() {
     require_mounting!();
     let plain = Place::new();
-    appends_rightly(&plain.lower, "the file system below");
+    appends_rightly(&plain.lower, "the lower file system");
     for stack in ["null", "null:passthrough=off", "gzip", "zstd:tails=off"] {
         let place = Place::mounted(&["-l", stack]);
         appends_rightly(&place.point, stack);
@@ -100,7 +101,6 @@ fn appends_through_a_mount_go_to_the_end_of_the_file() {
     }
 }
 
-/// A tier appends with and without the writeback cache.
 #[test]
 fn appends_through_a_tier_go_to_the_end_of_the_file() {
     require_mounting!();

@@ -1,5 +1,5 @@
-//! The boundary to the kernel, from a user's point of view: permissions, threads, memory, and other
-//! mount points of the file system.
+//! Tests mounts from a user's point of view: permissions, threads, memory, and several mount points
+//! of one file system.
 
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
@@ -82,7 +82,8 @@ fn setting_an_acl_as_a_non_member_clears_set_group_id() {
     }
 }
 
-/// Tests one thread, which must never wait for another, up to more threads than processors.
+/// Tests numbers of threads from one up to more than there are processors. A single thread must
+/// never wait for another one.
 #[test]
 fn mount_conforms_with_one_to_eight_threads() {
     const AREAS: [&str; 6] = ["names", "files", "handles", "holes", "rename", "copy"];
@@ -117,8 +118,8 @@ fn work_side_by_side(directory: &Path, workers: u32, bytes: usize) {
     });
 }
 
-/// Mounts with two processors allowed. This machine may have many more, and each processor has its
-/// own threads.
+/// Mounts with a daemon that may use only two processors. A daemon starts threads for each
+/// processor, and this machine may have many processors.
 fn mount_on_two_processors(place: &Place, layer: &str) {
     let allowed = rustix::thread::sched_getaffinity(None).unwrap();
     let processors = (0..rustix::thread::CpuSet::MAX_CPU).filter(|one| allowed.is_set(*one));
@@ -130,7 +131,7 @@ fn mount_on_two_processors(place: &Place, layer: &str) {
     assert!(status.unwrap().success());
 }
 
-/// All threads have used their buffers, which are then freed.
+/// Measured after work in many threads, all of which have used their buffers.
 #[test]
 fn a_mount_at_rest_takes_little_memory() {
     require_mounting!();
@@ -144,12 +145,14 @@ fn a_mount_at_rest_takes_little_memory() {
         line.trim().trim_end_matches(" kB").parse::<u64>().unwrap()
     };
     eprintln!("resident after work: {} KiB", resident_kib());
-    soon("threads too many have gone, and their memory", || resident_kib() <= RESIDENT_MAX_KIB);
+    soon("surplus threads have exited and freed their memory", || {
+        resident_kib() <= RESIDENT_MAX_KIB
+    });
     eprintln!("resident at rest: {} KiB", resident_kib());
     place.umount();
 }
 
-/// Uses a separate device node, because the machine's may be accessible to root only.
+/// Uses a separate device node, because that of the machine may be accessible only to root.
 const WITH_OWN_DEVICE: &str = r#"
     set -e
     mount --make-rprivate /
@@ -199,8 +202,8 @@ const AS_A_USER: &str = r#"
     cat "$SCRATCH/answers"
 "#;
 
-/// A user who stays in an idle mount until its daemon has tried to unmount it, and then leaves. The
-/// helper logs its attempts; it starts none before the user is in the mount.
+/// A user enters an idle mount, and leaves it after the daemon has tried to unmount it. A wrapper
+/// of fusermount3 logs these attempts, and delays them until the user is in the mount.
 const IN_AN_IDLE_MOUNT: &str = r#"
     export HELPER="$(command -v fusermount3)" NOTES="$SCRATCH/dev/notes"
     install -d -o nobody "$NOTES"
@@ -335,7 +338,6 @@ fn daemon_unmounts_its_mount_after_a_move() {
     own.unmount().unwrap();
 }
 
-/// A mount over this mount is not touched.
 #[test]
 fn daemon_does_not_unmount_a_mount_above_its_own() {
     require_mounting!();
@@ -350,7 +352,7 @@ fn daemon_does_not_unmount_a_mount_above_its_own() {
     soon("the daemon has exited", || daemons_naming(&place.point).is_empty());
 }
 
-/// The kernel passes reads and writes through only one mount over a plain file system.
+/// The kernel grants passthrough only to the lowest of several stacked mounts.
 #[test]
 fn stacked_mounts_work_and_log_passthrough_refusal_once() {
     require_mounting!();
@@ -360,7 +362,7 @@ fn stacked_mounts_work_and_log_passthrough_refusal_once() {
     for place in &mut above {
         place.lower.clone_from(&lower);
         let log = place.point.parent().unwrap().join("log");
-        // The other message is that there are no file handles.
+        // The log has another message too, about missing file handles.
         let (code, said) =
             place.try_mount(&["-l", "null", "-o", &format!("log={}", log.display())]);
         assert_eq!(code, 0, "{said}");

@@ -1,4 +1,4 @@
-//! `fslab campaign` from a user's point of view: creating, running in shares, reporting, and
+//! Tests `fslab campaign` from a user's point of view: creating, running in shares, reporting, and
 //! submitting to a scheduler.
 
 use std::fs;
@@ -17,8 +17,8 @@ const PLAN: &str = "name = \"small\"\nrounds = 4\nrounds_max = 8\nnoise_floor = 
     [[target]]\nname = \"memory under null\"\nin_process = \"null / mem:\"\n\
     [[workload]]\nname = \"stream\"\nsize = \"64 KiB\"\nrequest = \"4 KiB\"\n";
 
-/// Makes a directory with a plan and a campaign of it. The program finds no other programs than
-/// those of the test.
+/// Makes a directory with a plan and a campaign of it. The PATH of fslab contains only programs of
+/// the test.
 fn campaign() -> Scratch {
     let scratch = Scratch::with_plan(PLAN, ("PATH", "bin"));
     let told = scratch.done(&["campaign", "new", "plan.toml", "run"]);
@@ -99,7 +99,7 @@ fn failing(scratch: &Scratch) -> String {
     )
 }
 
-/// Messages and exit codes for a wrong campaign or host, as listed in the guide.
+/// Checks the messages and exit codes that the guide lists for refused campaigns.
 #[test]
 fn refused_campaigns_print_one_line_and_the_documented_code() {
     let scratch = campaign();
@@ -131,7 +131,7 @@ fn refused_campaigns_print_one_line_and_the_documented_code() {
     assert!(code == FAILURE && message.contains("failed: here"), "{code}: {message}");
 }
 
-/// Each share fails, and each is run.
+/// Every share fails, and all of them are run.
 #[test]
 fn other_shares_run_after_a_share_has_failed() {
     let scratch = campaign();
@@ -146,8 +146,8 @@ fn other_shares_run_after_a_share_has_failed() {
     assert_eq!((&status["missing"], &status["hosts"][0]["attempts"]), (&0.into(), &3.into()));
 }
 
-/// Checks the script, and that `sbatch` receives it. Here a program that saves the script takes the
-/// place of `sbatch`.
+/// Checks the script, and that `sbatch` receives it. The test replaces `sbatch` by a program that
+/// saves the script.
 #[test]
 fn slurm_script_is_an_array_job_with_requeue() {
     let scratch = campaign();

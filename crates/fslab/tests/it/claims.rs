@@ -1,4 +1,5 @@
-//! Only one mount or tool uses a tree at a time, and only its owner can prevent its use.
+//! Tests the lock of a tree: only one mount or tool uses the tree at a time, and other users can't
+//! block it.
 
 use std::fs::{self, File};
 use std::io::ErrorKind;
@@ -16,7 +17,7 @@ use crate::support::{Place, copy_program, program, require_mounting, run};
 
 const LOCK: &str = ".fslab-lock";
 
-/// Locks a path, as any user can who may read it.
+/// Locks a file or directory, which is possible for any user who may read it.
 fn locked(path: &Path) -> File {
     let file = File::open(path).unwrap();
     flock(&file, FlockOperation::LockExclusive).unwrap();
@@ -38,7 +39,7 @@ fn is_refused((code, message): (i32, String)) {
     assert_eq!(message.lines().count(), 1, "{message}");
 }
 
-/// Returns another place over the same tree.
+/// Returns another mount point for the same tree.
 fn beside(place: &Place) -> Place {
     let mut other = Place::new();
     other.lower.clone_from(&place.lower);
@@ -93,7 +94,7 @@ fn a_mount_hides_its_lock_file() {
     for refused in taken {
         assert_eq!(refused.unwrap_err().kind(), ErrorKind::PermissionDenied);
     }
-    // In other directories it is an ordinary name.
+    // In other directories, the name of the lock file is an ordinary name.
     fs::create_dir(place.point.join("directory")).unwrap();
     fs::write(place.point.join("directory").join(LOCK), "x").unwrap();
     place.umount();
@@ -188,7 +189,7 @@ fn overlapping_mounts_are_refused_or_hide_the_locked_subtree() {
     outer.mount(&now);
     is_refused(inner.try_mount(&now));
     outer.umount();
-    // A lock file that nobody locks has no effect.
+    // A lock file that no process locks has no effect.
     inner.mount(&now);
     fs::write(inner.point.join("file"), "inner").unwrap();
     outer.mount(&now);
@@ -303,8 +304,8 @@ fn mount_reports_waiting_and_its_timeout_in_one_line_each() {
     place.umount();
 }
 
-/// Mounts a directory that looks remote to its file system: sshfs talks to its own server through
-/// pipes.
+/// Mounts sshfs on the lower directory. It looks like a remote file system, but talks to a local
+/// server through pipes.
 fn over_sshfs(place: &Place) -> Option<Mount> {
     let test = "claims::mount_over_sshfs_warns_about_other_machines";
     let server = Path::new("/usr/lib/openssh/sftp-server");

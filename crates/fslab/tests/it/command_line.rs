@@ -1,4 +1,5 @@
-//! Wrong input: one line with the error, the exit code of the table, and nothing mounted.
+//! Tests that invalid input prints one line with the error, has the documented exit code, and
+//! mounts nothing.
 
 use std::path::Path;
 
@@ -16,7 +17,7 @@ fn refused(arguments: &[&str], code: i32, part: &str) {
     assert!(message.starts_with("fslab: "), "{message}");
 }
 
-/// The same error has the same code, however it is detected.
+/// The exit code does not depend on where an error is detected: in the argument parser or later.
 #[test]
 fn invalid_input_and_wrong_usage_have_distinct_exit_codes() {
     let place = Place::new();
@@ -46,7 +47,11 @@ fn invalid_input_and_wrong_usage_have_distinct_exit_codes() {
         refused(arguments, USAGE, part);
     }
     let (code, told) = run(&["ext2"]);
-    assert!(code == USAGE && told.contains("Usage:"), "help where nothing was asked for: {told}");
+    assert!(
+        code == USAGE && told.contains("Usage:"),
+        "the help is printed without a subcommand: \
+                                                       {told}"
+    );
     assert!(!is_mounted(&place.point));
 }
 
@@ -144,7 +149,7 @@ fn invalid_log_filter_prints_a_warning() {
         .unwrap();
     let message = String::from_utf8(output.stderr).unwrap();
     assert!(output.status.success() && message.contains("FSLAB_LOG=fslab=nonsense"), "{message}");
-    assert!(!message.contains('\x1b'), "colours where no terminal is: {message}");
+    assert!(!message.contains('\x1b'), "colours without a terminal: {message}");
     place.umount();
 }
 

@@ -1,5 +1,5 @@
-//! `fslab compare` and `fslab report` from a user's point of view: plans for the machine, dry runs,
-//! samples in every format, interrupted and merged runs.
+//! Tests `fslab compare` and `fslab report` from a user's point of view: generated plans, dry runs,
+//! reports in every format, interrupted and merged runs.
 
 use std::fs;
 use std::path::Path;
@@ -19,7 +19,6 @@ fn folder() -> Scratch {
     Scratch::with_plan(PLAN, ("FSLAB_CACHE", "cache"))
 }
 
-/// A plan is written, but never over another file. It parses, and a dry run describes it.
 #[test]
 fn init_writes_a_plan_once_and_a_dry_run_describes_it() {
     let scratch = folder();
@@ -35,7 +34,8 @@ fn init_writes_a_plan_once_and_a_dry_run_describes_it() {
     assert!(!Path::new(&scratch.path("cache")).exists(), "nothing was run");
 }
 
-/// The duration is unknown at first. A trial measures it, and it is known after a comparison.
+/// The duration is unknown at first. A trial measures it only for its own estimate; a comparison
+/// records it.
 #[test]
 fn dry_run_estimates_the_duration_after_a_first_run() {
     let scratch = folder();
@@ -43,7 +43,7 @@ fn dry_run_estimates_the_duration_after_a_first_run() {
     assert!(scratch.done(&dry).contains("9 runs, which have not been timed on this machine yet"));
     let trial = scratch.done(&[&dry[..], &["--trial"]].concat());
     assert!(trial.contains("9 runs take about "), "{trial}");
-    assert!(!scratch.done(&dry).contains("take about"), "a trial is thrown away");
+    assert!(!scratch.done(&dry).contains("take about"), "the durations of a trial are not kept");
     scratch.done(&["compare", "plan.toml", "--out", "out"]);
     assert!(scratch.done(&dry).contains("9 runs take about "));
     let chosen = scratch.done(&[&dry[..], &["--cells", "1/3"]].concat());
@@ -73,8 +73,8 @@ fn report_is_written_in_every_format() {
     assert_eq!(message, "fslab: no target is named `memry`; nearest: `memory`\n");
 }
 
-/// Two halves that are read together equal the whole comparison. A complete run has nothing to
-/// resume.
+/// The samples of two halves together make a whole comparison. Resuming a complete half runs
+/// nothing.
 #[test]
 fn comparison_shares_are_merged_and_resumed() {
     let scratch = folder();
@@ -89,7 +89,7 @@ fn comparison_shares_are_merged_and_resumed() {
     let text = scratch.done(&["report", "--history", "a/samples.jsonl", "b/samples.jsonl"]);
     assert!(text.starts_with("2 runs, ") && text.contains("too few to find"), "{text}");
     let before = fs::read_to_string(scratch.path("a/samples.jsonl")).unwrap();
-    // It was started as a half, and resumes as that half.
+    // This run was started as a half, and resumes as the same half.
     let text = scratch.done(&["compare", "--resume", "a", "--cells", "1/2", "--reruns", "0"]);
     assert!(text.contains("24 samples"), "{text}");
     for (option, value, begun) in [
@@ -104,8 +104,9 @@ fn comparison_shares_are_merged_and_resumed() {
         assert!(message.contains(&format!("Leave out {option},")), "{message}");
     }
     let after = fs::read_to_string(scratch.path("a/samples.jsonl")).unwrap();
-    assert!(after.starts_with(&before), "what was there stays");
-    // Samples of an older fslab have no choice, so the other half is treated as missing and is run.
+    assert!(after.starts_with(&before), "the earlier samples are kept");
+    // Samples of an older fslab do not record the selected part, so the other half is treated as
+    // missing and is run.
     let line = before.lines().next().unwrap();
     let mut first: serde_json::Value = serde_json::from_str(line).unwrap();
     first.as_object_mut().unwrap().remove("choice").unwrap();
@@ -120,8 +121,6 @@ fn comparison_shares_are_merged_and_resumed() {
     assert!(message.contains("resume with --resume a"), "{message}");
 }
 
-/// The command after an interruption uses the choice and the directory that the comparison was
-/// started with.
 #[test]
 fn resumed_comparison_keeps_its_original_options() {
     let scratch = folder();
@@ -167,7 +166,6 @@ fn invalid_choices_are_named_in_the_error() {
     assert!(message.contains("no workload is named `straem`; nearest: `stream`"), "{message}");
 }
 
-/// A work directory must exist, and no report is written among other files.
 #[test]
 fn missing_work_directories_and_foreign_report_directories_are_refused() {
     let scratch = folder();
@@ -191,13 +189,13 @@ fn missing_work_directories_and_foreign_report_directories_are_refused() {
     let names = fs::read_dir(scratch.folder()).unwrap().map(|entry| entry.unwrap().file_name());
     let mut names: Vec<_> = names.collect();
     names.sort();
-    assert_eq!(names, ["empty", "mine", "plan.toml"], "something was made");
+    assert_eq!(names, ["empty", "mine", "plan.toml"], "a refused run made a file");
     assert_eq!(fs::read_to_string(scratch.path("mine/report.html")).unwrap(), "mine");
     assert_eq!(fs::read_dir(scratch.path("mine")).unwrap().count(), 1);
     scratch.done(&["compare", "plan.toml", "--rounds", "1", "--out", "empty"]);
 }
 
-/// The exit code shows that a target failed; the other targets are measured.
+/// The other targets are still measured.
 #[test]
 fn comparison_fails_if_a_target_fails() {
     let scratch = folder();

@@ -1,4 +1,4 @@
-//! Runs the conformance suite and the model on real mounts; each mount point is opened as a leaf.
+//! Runs the conformance suite on real mounts. Each mount point is opened as a host directory.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
@@ -13,12 +13,15 @@ use crate::kept::kill_daemon;
 use crate::support::{Place, require_mounting, umount_unused};
 use crate::tiering::Tiered;
 
-/// Operations that the kernel's writeback cache hides from the daemon.
+/// Cases that may fail with writeback, because the kernel's cache hides operations from the daemon.
 const WRITEBACK: &[Allowed<'static>] = &[
     ("attributes/data_takes_space", "space is taken when the kernel writes back"),
     ("holes/sparse_file_takes_little_space", "space is taken when the kernel writes back"),
     ("holes/punching_gives_space_back", "space is taken when the kernel writes back"),
-    ("times/read_after_a_change_is_recorded", "reads from the kernel's cache are not seen"),
+    (
+        "times/read_after_a_change_is_recorded",
+        "the daemon does not see reads from the kernel's cache",
+    ),
 ];
 
 fn on(place: &Place) -> Box<dyn FileSystem> {
@@ -27,7 +30,7 @@ fn on(place: &Place) -> Box<dyn FileSystem> {
 
 #[track_caller]
 fn conforms(place: &Place, allowed: &[Allowed<'_>]) {
-    // The suite tests set-id bits and device nodes.
+    // The mount needs `-o suid,dev`, because the suite tests set-id bits and device nodes.
     let report = run_all(&|| on(place), allowed);
     eprintln!("{report}");
     assert!(report.is_success());
@@ -61,8 +64,9 @@ fn a_mounted_sca_stack_with_writeback_conforms() {
     conforms(&Place::mounted(&["-l", "zstd", "-o", "suid,dev,writeback"]), WRITEBACK);
 }
 
-/// Tests kept mounts whose daemons are killed, at most once in each case. A request that is in
-/// flight at two deaths fails with EIO, and a long copy can be in flight for any time.
+/// Tests a kept mount whose daemons are killed, at most once in each case. Two kills could fail a
+/// case: a request that is in flight at two deaths fails with EIO, and a copy may be in flight for
+/// long.
 fn conforms_while_daemons_are_killed(layer: &str, allowed: &[Allowed<'_>]) {
     let place = Place::on_disk();
     place.mount(&["-l", layer, "-o", "suid,dev,keep=250"]);
@@ -134,8 +138,8 @@ fn every_layer(scratch: &std::path::Path) -> impl Iterator<Item = String> {
     of(fslab_layers::LAYERS).into_iter().chain(of(fslab_sca::LAYERS))
 }
 
-/// One layer of each kind, for runs without `FSLAB_EVERY_LAYER=1`. The suite tests all layers
-/// within the process.
+/// One layer of each kind, for runs without `FSLAB_EVERY_LAYER=1`. Other tests run the suite on all
+/// layers without a mount.
 const KINDS: &[&str] = &["null", "trace", "zstd"];
 
 #[test]

@@ -1,4 +1,4 @@
-//! ext2 images: the tools without a mount, and images mounted under layers.
+//! Tests ext2 images: the tools of `fslab ext2`, and mounted images.
 
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
@@ -38,7 +38,7 @@ pub fn image(place: &Place, size: &str) -> PathBuf {
     image
 }
 
-/// Returns a place whose lower file system is an image.
+/// Mounts a new image.
 fn mounted(size: &str, arguments: &[&str]) -> (Place, PathBuf) {
     let mut place = Place::new();
     let image = image(&place, size);
@@ -293,7 +293,7 @@ fn partition_at_an_offset_is_used_as_an_image() {
     let bytes = std::fs::read(&disk).unwrap();
     assert!(bytes[..1 << 20].iter().chain(&bytes[9 << 20..]).all(|byte| *byte == 0));
     let (code, told) = fails(&["ext2", "info", &format!("{}@1GiB", disk.display())]);
-    assert_eq!((code, told.contains("there are only 20971520 bytes")), (BAD_INPUT, true), "{told}");
+    assert_eq!((code, told.contains("has only 20971520 bytes")), (BAD_INPUT, true), "{told}");
     let copy = place.lower.join("copy");
     std::fs::write(&copy, &bytes[1 << 20..9 << 20]).unwrap();
     check(&copy);
@@ -307,7 +307,7 @@ fn a_mounted_image_conforms() {
         let host = HostFs::open(&place.point, &HostOptions::default()).unwrap();
         Box::new(host) as Box<dyn FileSystem>
     };
-    let reserved = "space behind the end of a file can't be told from damage";
+    let reserved = "the engine treats space past the end of a file as damage";
     let report = run_all(
         &make,
         &[
@@ -317,7 +317,7 @@ fn a_mounted_image_conforms() {
     );
     eprintln!("{report}");
     assert!(report.is_success());
-    // This waits for a busy disk here, so that unmounting does not have to.
+    // Syncs first, so that unmounting does not exceed its time limit on a busy disk.
     std::fs::File::open(&place.point).unwrap().sync_all().unwrap();
     place.umount();
     check(&image);
@@ -398,7 +398,7 @@ fn killed_daemon_loses_no_synced_or_written_back_file() {
     std::fs::write(&file, "durable").unwrap();
     std::fs::File::open(&file).unwrap().sync_all().unwrap();
     std::fs::write(place.point.join("closed"), "in time").unwrap();
-    crate::support::soon("writing back", || {
+    crate::support::soon("the file is written back", || {
         on_the_device(&image, "closed").is_some_and(|bytes| bytes == b"in time")
     });
     std::fs::write(place.point.join("late"), "perhaps").unwrap();
@@ -431,7 +431,7 @@ fn make_names(directory: &Path, numbers: impl Iterator<Item = u64>) {
     }
 }
 
-/// With `FSLAB_EXT2_NAMES=1000000` the directory is as large as in the bug report.
+/// `FSLAB_EXT2_NAMES` sets the number of names; 1000000 is the number in the original bug report.
 #[test]
 fn emptied_directory_shrinks_while_mounted() {
     use fslab_vfs_testing::environment::number;
@@ -470,7 +470,7 @@ fn emptied_directory_shrinks_while_mounted() {
     check(&image);
 }
 
-/// A refused image is not truncated. The message contains an impossible size.
+/// If the size is impossible, the message contains it.
 #[test]
 fn refused_mkfs_leaves_the_image_unchanged() {
     let place = Place::new();
@@ -480,7 +480,7 @@ fn refused_mkfs_leaves_the_image_unchanged() {
     let (code, message) = run(&again);
     assert_eq!(code, BAD_INPUT);
     assert!(message.contains("use --force to overwrite it"), "{message}");
-    assert!(std::fs::read(&path).unwrap() == before, "it was changed");
+    assert!(std::fs::read(&path).unwrap() == before, "the image was changed");
     let (code, message) = run(&[&again[..], &["--force"]].concat());
     assert_eq!(code, BAD_INPUT);
     assert!(
@@ -494,7 +494,7 @@ fn refused_mkfs_leaves_the_image_unchanged() {
     let (code, message) = run(&large);
     assert_eq!(code, BAD_INPUT, "{message}");
     assert!(message.contains("too many inodes"), "{message}");
-    assert!(std::fs::read(&path).unwrap() == before, "it was changed");
+    assert!(std::fs::read(&path).unwrap() == before, "the image was changed");
 }
 
 /// An image of another format is refused like one of the ext2 family. With `--force` it becomes
@@ -514,7 +514,7 @@ fn mkfs_overwrites_other_formats_only_with_force() {
         let (code, message) = run(&again);
         assert_eq!(code, BAD_INPUT, "{message}");
         assert!(message.contains(&format!("contains {name}; use --force")), "{message}");
-        assert!(std::fs::read(&path).unwrap() == before, "it was changed");
+        assert!(std::fs::read(&path).unwrap() == before, "the image was changed");
         let (code, message) = run(&[&again[..], &["--force"]].concat());
         assert_eq!(code, 0, "{message}");
         let after = std::fs::read(&path).unwrap();
@@ -522,7 +522,7 @@ fn mkfs_overwrites_other_formats_only_with_force() {
     }
 }
 
-/// Lists a directory from a position, each name with the position after it.
+/// Lists a directory from a seek position. Returns each name with the position after it.
 fn listed_from(directory: &std::fs::File, position: u64) -> Vec<(Vec<u8>, u64)> {
     rustix::fs::seek(directory, rustix::fs::SeekFrom::Start(position)).unwrap();
     let mut buffer = vec![std::mem::MaybeUninit::uninit(); 1000];
@@ -556,7 +556,7 @@ fn readdir_option_sorts_a_listing_by_inode() {
     }
 }
 
-/// Seeks as `seekdir` does, with the kernel's cache of listings, and while names are added and
+/// Seeks like seekdir(3), with the kernel's cache of listings, and while names are added and
 /// removed.
 #[test]
 fn listing_resumes_from_earlier_seek_positions() {
@@ -645,7 +645,7 @@ fn image_with_a_journal_can_only_be_read() {
         assert!(message.contains("has_journal") && message.contains("tune2fs"), "{message}");
     }
     assert_eq!(works(&["ext2", "cat", image, "/file"]), b"bytes");
-    assert!(std::fs::read(&path).unwrap() == before, "it was changed");
+    assert!(std::fs::read(&path).unwrap() == before, "the image was changed");
     require_mounting!();
     place.lower = format!("ext2:{image}").into();
     let (code, message) = place.try_mount(&[]);
@@ -656,10 +656,10 @@ fn image_with_a_journal_can_only_be_read() {
     let refused = std::fs::write(place.point.join("new"), b"").unwrap_err();
     assert_eq!(refused.kind(), std::io::ErrorKind::ReadOnlyFilesystem);
     place.umount();
-    assert!(std::fs::read(&path).unwrap() == before, "it was changed");
+    assert!(std::fs::read(&path).unwrap() == before, "the image was changed");
 }
 
-/// An overlay needs renames that leave a whiteout, and records what it removes in whiteouts.
+/// overlayfs needs renames that leave a whiteout, and records removed files as whiteouts.
 #[test]
 fn an_image_serves_as_the_upper_directory_of_an_overlay() {
     require_mounting!();

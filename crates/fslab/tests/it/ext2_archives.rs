@@ -27,7 +27,7 @@ const LISTING: &str = "\
     find . -mindepth 1 -path ./lost+found -prune -o -printf '%P %y %m %U %G %n %T@ %l\n' | sort
     find . -type f -exec md5sum {} + | sort; getfattr -d deep/deeper/file";
 
-/// Archives by GNU tar, in each of its formats, are unpacked as GNU tar itself unpacks them.
+/// Tests archives in each format of GNU tar.
 #[test]
 fn import_unpacks_archives_like_gnu_tar() {
     if !rustix::process::geteuid().is_root() {
@@ -59,8 +59,9 @@ fn import_unpacks_archives_like_gnu_tar() {
     }
 }
 
-/// One archive leads out by its names, and one by a link that later appears as a directory. One has
-/// an unsupported format, and one ends too early.
+/// Makes four bad archives. One leads out of the target directory by `..`, and one by a symbolic
+/// link that a later member uses as a directory. One has an unsupported format, and one is
+/// truncated.
 const BAD_ARCHIVES: &str = "\
     echo x > x; : > empty; tar -cPf up.tar --transform 's,^x,../x,' x; mkdir d; ln -s /etc d/l
     tar -cf out.tar -C d l; rm d/l; mkdir d/l; echo y > d/l/y; tar -rf out.tar -C d l/y
@@ -76,7 +77,7 @@ fn bad_archives_are_refused() {
     shell(&place.lower, BAD_ARCHIVES);
     shell(&place.lower, "echo one > f; tar -cf twice.tar f; echo two > f; tar -rf twice.tar f");
     for (name, part) in [
-        ("up.tar", "leads out of the archive"),
+        ("up.tar", "leads out of the target directory"),
         ("out.tar", "l/y: l: Not a directory"),
         ("pax.tar", "--format=gnu"),
         ("cut.tar", "cut off"),
@@ -90,7 +91,14 @@ fn bad_archives_are_refused() {
         check(&path);
     }
     works(&["ext2", "import", image, archive.to_str().unwrap()]);
-    assert_eq!(text(&["ext2", "cat", image, "/f"]), "two\n", "the later of a name counts");
+    assert_eq!(
+        text(&["ext2", "cat", image, "/f"]),
+        "two\n",
+        "the later member of this name is used"
+    );
     let (_, told) = fails(&["ext2", "import", image, archive.to_str().unwrap()]);
-    assert!(told.contains("f: ") && told.contains("xists"), "what was there stays: {told}");
+    assert!(
+        told.contains("f: ") && told.contains("xists"),
+        "an existing file is not replaced: {told}"
+    );
 }

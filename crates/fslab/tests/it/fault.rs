@@ -1,4 +1,4 @@
-//! The fault layer from a program's point of view, through a mount.
+//! Tests the fault layer from a program's point of view, through a mount.
 
 use std::fs::{self, File};
 use std::io::Write;
@@ -11,7 +11,7 @@ use rustix::io::Errno;
 
 use crate::support::{Place, fslab, require_mounting};
 
-/// Mounts an empty directory with rules.
+/// Mounts an empty directory with the fault layer and these rules.
 fn faulty(rules: &str) -> Place {
     Place::mounted(&["-l", &format!("fault:seed=1,rules={rules}")])
 }
@@ -34,7 +34,10 @@ fn programs_see_errors_injected_by_path_and_call_number() {
     fails(log.sync_all(), Errno::IO);
     log.sync_all().unwrap();
     fails(fs::rename(place.point.join("a"), place.point.join("c")), Errno::XDEV);
-    assert!(place.lower.join("c").exists(), "a late error does what it was asked");
+    assert!(
+        place.lower.join("c").exists(),
+        "a late error is returned after the operation was done"
+    );
     drop(log);
     place.umount();
 }
@@ -66,8 +69,8 @@ fn programs_see_an_injected_full_disk_and_short_writes() {
     fails(file.write_all(&[1; 20_000]), Errno::NOSPC);
     assert_eq!(fs::metadata(place.lower.join("filling")).unwrap().len(), 10_000);
     let short = File::create(place.point.join("short")).unwrap();
-    // The data is in memory. For constants that are not yet in memory, the kernel may send the
-    // first page separately.
+    // The data is on the heap, not a constant: the pages of a constant may not be in memory yet,
+    // and the kernel may then send the first page separately.
     let data = vec![1; 4096];
     assert_eq!(short.write_at(&data, 0).unwrap(), 100);
     drop((file, short));
@@ -125,7 +128,8 @@ fn invalid_fault_script_prevents_the_mount() {
     assert!(!crate::support::is_mounted(&place.point));
 }
 
-/// Fewer bytes would mean the end of the file, and the kernel fills pages of a mount with zeros.
+/// The kernel would treat fewer bytes as the end of the file, and fill the rest of its pages with
+/// zeros.
 #[test]
 fn read_that_fails_partway_returns_only_the_error() {
     require_mounting!();
@@ -144,7 +148,7 @@ fn read_that_fails_partway_returns_only_the_error() {
     place.umount();
 }
 
-/// With writeback the kernel keeps sizes itself, here for an hour. It must not keep a size that
+/// With writeback the kernel caches file sizes, here for an hour. It must not cache a size that
 /// could not be determined.
 #[test]
 fn kernel_does_not_cache_an_unknown_file_size() {

@@ -1,4 +1,4 @@
-//! Writes for which the lower file system has no space, or not enough space.
+//! Tests writes for which the lower file system has too little space.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::Write;
@@ -25,7 +25,7 @@ fn small_place() -> (Place, Mount) {
     (place, lower)
 }
 
-/// Promises 2 and 4: on every path of writes, a write or close reports the error.
+/// Promises 2 and 4: in each kind of mount, write or close reports the error.
 #[test]
 fn a_full_disk_is_reported_and_earlier_data_stays() {
     require_mounting!();
@@ -45,8 +45,8 @@ fn a_full_disk_is_reported_and_earlier_data_stays() {
     }
 }
 
-/// Writes most of a file, which the kernel accepts, and syncs it. It uses write(2) or a shared
-/// mapping. Prints the number of the error.
+/// Writes 800,000 bytes with write(2) or a shared mapping, and syncs them. The kernel first accepts
+/// the data into its cache. Prints the errno of the sync.
 const WRITE_AND_SYNC: &str = "
 import mmap, os, sys
 path, way, length = sys.argv[1], sys.argv[2], 800000
@@ -96,8 +96,8 @@ fn partly_written_back_pages_report_enospc() {
     }
 }
 
-/// A place over a separate ext4 file system. The place is the last element, so that it is dropped
-/// first.
+/// Returns a place over a separate ext4 file system. The place is the last element: variables are
+/// dropped in reverse order, so it is dropped first.
 fn on_ext4(size: usize) -> Option<(Fresh, Place)> {
     let disk = Fresh::of_size(Kind::Ext4, size as u64)?;
     let mut place = Place::new();
@@ -133,16 +133,16 @@ fn a_write_only_descriptor_is_refused_after_a_failed_write_back() {
         File::open(&earlier).unwrap().sync_all().unwrap();
         let data = noise(2, MIB);
         let mut file = File::create(&path).unwrap();
-        // The kernel accepts more than there is space for, and finds out when it writes back.
+        // The kernel accepts more data than there is space for; writing it back fails later.
         for _ in 0..48 {
             if file.write_all(&data).is_err() {
                 break;
             }
         }
-        // The result of syncfs does not replace the error of the file, which fsync reports.
+        // syncfs does not consume the error of the file, which fsync reports later.
         let _written_back_in_part = rustix::fs::syncfs(&file);
         for _ in 0..3 {
-            // Requests about the file by others must not make the kernel accept writes again.
+            // Other requests for the file must not make the kernel accept writes again.
             fs::metadata(&path).unwrap();
             assert!(fs::read_dir(&place.point).unwrap().count() >= 2);
             let written = file.write(&data).map_err(|error| error.raw_os_error());
@@ -154,7 +154,7 @@ fn a_write_only_descriptor_is_refused_after_a_failed_write_back() {
         assert!(fill(&both, 64 << 20, &data) < 4 * MIB as u64, "{layer}: written through");
         assert_eq!(both.read_at(&mut [0; 10], 0).unwrap(), 10);
         fs::remove_file(&earlier).unwrap();
-        soon("it is written again", || file.write_at(&data, 64 << 20).is_ok());
+        soon("writes are accepted again", || file.write_at(&data, 64 << 20).is_ok());
         file.sync_all().unwrap();
         drop((file, both));
         place.umount();
@@ -178,7 +178,7 @@ fn accepted(layer: Option<&str>) -> Option<u64> {
     Some(count)
 }
 
-/// Checks the figures in the section "Known differences".
+/// Checks the figures in the section "Known differences" of docs/SEMANTICS.md.
 #[test]
 fn codecs_reach_their_documented_share_of_a_full_disk() {
     require_mounting!();

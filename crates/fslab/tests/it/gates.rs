@@ -1,4 +1,5 @@
-//! `fslab compare --fail-if` and `--ab`: exit codes, files for other programs, two builds.
+//! Tests `fslab compare --fail-if` and `--ab`: exit codes, files for other programs, and comparing
+//! two builds.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -8,8 +9,8 @@ use tempfile::TempDir;
 
 use crate::support::{fslab, require_mounting};
 
-/// Two directories. A command prints a score, which is 20 if the path contains "slow", and
-/// otherwise 10.
+/// Returns a plan with two directories as targets. Its command prints a score: 20 in the directory
+/// "slow", 10 in the other one.
 fn plan(place: &Path) -> String {
     let target = |name: &str| {
         let directory = place.join(name);
@@ -75,7 +76,7 @@ fn failed_gate_has_its_own_exit_code() {
     assert!(message.contains("--metric scores: the report has no such metric; nearest: `score`"));
 }
 
-/// A single round decides nothing. That passes, unless `--fail-undecided` is given.
+/// After a single round, a gate is not decided.
 #[test]
 fn undecided_gate_fails_only_with_fail_undecided() {
     let place = TempDir::new().unwrap();

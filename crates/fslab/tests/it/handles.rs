@@ -1,4 +1,4 @@
-//! File handles of mounts, as an NFS server keeps them for its clients.
+//! Tests file handles of mounts, which an NFS server keeps for its clients.
 
 use std::fs::{self, File};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
@@ -41,8 +41,8 @@ fn handle_of(path: &Path) -> FileHandle {
     FileHandle::at(rustix::fs::CWD, path).unwrap()
 }
 
-/// Returns a handle with another number, made from a handle of a mount. The kernel stores the upper
-/// half of a number first.
+/// Returns a copy of a handle with another inode number. The kernel stores the upper half of the
+/// number first.
 fn forged(sample: &FileHandle, number: u64, generation: u32) -> FileHandle {
     sample.with_number(number.rotate_left(32), generation).unwrap()
 }
@@ -52,7 +52,7 @@ fn open(point: &Path, handle: &FileHandle) -> Result<OwnedFd, Errno> {
     handle.open(File::open(point).unwrap().as_fd(), OFlags::RDONLY)
 }
 
-/// Returns the file of a handle, without opening it.
+/// Returns an O_PATH descriptor of the file of a handle.
 #[track_caller]
 fn named(point: &Path, handle: &FileHandle) -> File {
     handle.open(File::open(point).unwrap().as_fd(), OFlags::PATH).unwrap().into()
@@ -67,7 +67,7 @@ fn is_stale(point: &Path, handle: &FileHandle) {
 /// only after the daemon has received the close.
 #[track_caller]
 fn becomes_stale(point: &Path, handle: &FileHandle, text: &str) {
-    soon("a handle is stale", || {
+    soon("the handle is stale", || {
         drop_caches();
         let opened = open(point, handle);
         let is_stale = opened.as_ref().is_err_and(|errno| *errno == Errno::STALE);
@@ -80,8 +80,8 @@ fn becomes_stale(point: &Path, handle: &FileHandle, text: &str) {
 
 #[track_caller]
 fn contents(point: &Path, handle: &FileHandle) -> String {
-    // The kernel got this size with the inode. Opening the file, or statx for its birth time, would
-    // ask again.
+    // fstat returns the size that the kernel received with the inode. Opening the file, or statx
+    // for its birth time, would request the size again.
     let size = rustix::fs::fstat(named(point, handle)).unwrap().st_size;
     let text = std::io::read_to_string(File::from(open(point, handle).unwrap())).unwrap();
     assert_eq!(size, text.len() as i64);
@@ -94,7 +94,7 @@ fn drop_caches() {
     fs::write("/proc/sys/vm/drop_caches", "3").unwrap();
 }
 
-/// Handles lead to the same files after all caches were dropped, and from one mount to the next.
+/// Checks that handles lead to the same files after all caches were dropped, and after a remount.
 #[track_caller]
 fn handles_outlive_caches(place: &Place, arguments: &[&str]) {
     let point = &place.point;
@@ -110,7 +110,7 @@ fn handles_outlive_caches(place: &Place, arguments: &[&str]) {
         drop_caches();
         assert_eq!(contents(point, &handles[0]), "bytes", "session {session}");
         drop_caches();
-        // The path of a directory is found through its parent directories.
+        // To find the path of a directory, the kernel asks for its parent directories.
         let opened = open(point, &handles[1]).unwrap();
         let path = fs::read_link(format!("/proc/self/fd/{}", opened.as_raw_fd())).unwrap();
         assert_eq!(path, inner);
@@ -183,7 +183,7 @@ fn file_handles_survive_dropped_kernel_caches_in_an_image() {
     ext2::check(&image);
 }
 
-/// The inode number without its generation would lead to the later file.
+/// Without the generation, the inode number in the handle would lead to the later file.
 #[track_caller]
 fn later_file_is_not_taken_for_the_first(place: &Place) {
     let path = |name: &str| place.point.join(name);
@@ -238,7 +238,8 @@ fn mount_of_a_subdirectory_provides_no_file_handles() {
     is_stale(point, &forged(&outside, number, 0));
 }
 
-/// Files of a mount inside the tree have no lasting numbers. Their numbers belong to other files.
+/// Files of another file system that is mounted inside the tree have no persistent inode numbers.
+/// Their numbers belong to other files.
 #[test]
 fn handles_into_nested_mounts_never_open_another_file() {
     require_mounting!();
@@ -266,7 +267,7 @@ fn handles_into_nested_mounts_never_open_another_file() {
     let number = |path: &str| fs::metadata(lower.join(path)).unwrap().ino();
     assert_eq!(number("7"), number("bound/7"));
     let paths = ["inner/file", "bound/7", "again/file"].map(|path| point.join(path));
-    // Other tests make the kernel drop files that are not open.
+    // The files are kept open, because other tests make the kernel drop unused inodes.
     let held = paths.each_ref().map(|path| File::open(path).unwrap());
     let [inner, bound, again] = paths.map(|path| handle_of(&path));
     assert_eq!(contents(point, &inner), "inner");
@@ -308,7 +309,7 @@ fn handles_never_open_files_of_another_subvolume() {
     let second = handle_of(&place.point.join("file"));
     assert_eq!(contents(&place.point, &second), "second");
     place.umount();
-    // Both are on another device than the volume that contains them.
+    // Both subvolumes have other device numbers than the volume that contains them.
     place.lower = ground.root();
     place.mount(&["-l", "null"]);
     let below = handle_of(&place.point.join("volume/file"));

@@ -1,4 +1,4 @@
-//! lsattr(1) and chattr(1) in mounts.
+//! Tests lsattr(1) and chattr(1) in mounts.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{Read, Write};
@@ -14,7 +14,7 @@ use crate::ext2;
 use crate::support::{Place, require_mounting};
 use crate::tiering::Tiered;
 
-/// Longer than the tick of the coarsest clock for file times (10 ms).
+/// Longer than the coarsest resolution of file times (10 ms).
 const TICK: Duration = Duration::from_millis(25);
 /// `FS_XFLAG_IMMUTABLE`.
 const IMMUTABLE: u32 = 0x8;
@@ -56,7 +56,7 @@ fn changed(path: &Path) -> (i64, i64) {
     (metadata.ctime(), metadata.ctime_nsec())
 }
 
-/// An immutable and an append-only file keep their bytes and names, even for root.
+/// Checks that even root can't change the bytes and names of immutable and append-only files.
 fn assert_protection_works(tree: &Path) {
     let [file, log, directory] = ["file", "log", "directory"].map(|name| tree.join(name));
     fs::write(&file, "kept").unwrap();
@@ -66,7 +66,7 @@ fn assert_protection_works(tree: &Path) {
     let before = changed(&file);
     std::thread::sleep(TICK);
     chattr("+i", &file).unwrap();
-    assert_ne!(changed(&file), before, "the time of change is shown at once");
+    assert_ne!(changed(&file), before, "the new ctime is visible at once");
     assert_eq!(lsattr(&file), "i");
     assert_eq!(fsxattr::get(File::open(&file).unwrap()).unwrap().xflags & IMMUTABLE, IMMUTABLE);
     let is_protected = |path: &Path| {
@@ -85,7 +85,7 @@ fn assert_protection_works(tree: &Path) {
     assert!(is_refused(File::create(directory.join("another")), Errno::PERM));
     assert!(is_refused(fs::remove_file(directory.join("name")), Errno::PERM));
 
-    // The other interface to the flags, which xfs_io uses.
+    // Clears the flag with the ioctl that xfs_io uses, FS_IOC_FSSETXATTR.
     let attributes = fsxattr::get(File::open(&file).unwrap()).unwrap();
     let unprotected = Fsxattr { xflags: attributes.xflags & !IMMUTABLE, ..attributes };
     fsxattr::set(File::open(&file).unwrap(), unprotected).unwrap();
@@ -162,7 +162,7 @@ fn flags_set_on_a_mounted_image_are_stored_in_it() {
     place.mount(&["-o", "relatime,attr_timeout=0"]);
     assert_protection_works(&place.point);
 
-    // A directory passes on the same flags as in the kernel's ext2.
+    // New files inherit the same flags from their directory as in the kernel's ext2.
     let directory = place.point.join("inherited");
     fs::create_dir(&directory).unwrap();
     chattr("+dAT", &directory).unwrap();

@@ -1,4 +1,4 @@
-//! Kept mounts (`-o keep`): a killed daemon causes a pause, not an error.
+//! Tests kept mounts (`-o keep`): a killed daemon causes a pause, not an error.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{Read, Seek, SeekFrom, Write};
@@ -19,8 +19,8 @@ use crate::tiering::{Tiered, noise};
 /// Number of kills of a daemon under load; `FSLAB_KILLS` replaces it.
 const KILLS: u64 = 12;
 
-/// Stacks whose daemons are killed, in turn, with mount options. On a kept mount over a codec, the
-/// kernel collects writes unless `nowriteback` is given.
+/// Stacks whose daemons are killed, with mount options. On a kept mount over a codec, the kernel
+/// buffers writes unless `nowriteback` is given.
 const STACKS: [(&str, &str); 6] = [
     ("null", ""),
     ("gzip:chunk=4KiB", ""),
@@ -105,10 +105,12 @@ fn programs_continue_after_a_daemon_is_killed() {
         let after = fs::metadata(path("read")).unwrap();
         assert_eq!((before.ino(), before.size()), (after.ino(), after.size()), "{layer}");
         drop((read, append, unlinked, unnamed));
-        // The last daemon may be unable to report its result yet.
+        // The last daemon may not yet have the socket on which it reports its result.
         assert_eq!(umount_unused(&place.point).0, 0);
-        soon("everything has ended", || crate::support::daemons_naming(&place.point).is_empty());
-        // The tree is unlocked at once.
+        soon("daemon and supervisor have exited", || {
+            crate::support::daemons_naming(&place.point).is_empty()
+        });
+        // The lock of the tree is released, so the next mount does not wait.
         mount_kept(&place, stack);
         assert_eq!(fs::read(path("append")).unwrap(), b"first more more more ", "{layer}");
         place.umount();
@@ -144,7 +146,7 @@ fn work_goes_on_while_daemons_are_killed() {
     }
 }
 
-/// Appends lines until `is_over`, and then checks that each is there once.
+/// Appends lines until `is_over`, and then checks that the file contains each line once.
 pub fn append_lines(point: &Path, is_over: &AtomicBool) -> u64 {
     let path = point.join("log");
     let mut log = OpenOptions::new().append(true).create_new(true).open(&path).unwrap();
@@ -163,7 +165,7 @@ pub fn append_lines(point: &Path, is_over: &AtomicBool) -> u64 {
     count
 }
 
-/// Creates, links, renames, exchanges and removes; each call must succeed.
+/// Creates, links, renames, exchanges and removes files; each call must succeed.
 pub fn change_names(point: &Path, is_over: &AtomicBool) -> u64 {
     let directory = point.join("names");
     fs::create_dir(&directory).unwrap();
@@ -216,8 +218,9 @@ pub fn write_and_read(point: &Path, is_over: &AtomicBool) -> u64 {
     count
 }
 
-/// A thread of the daemon waits in the kernel until pages are written back. Only the next daemon
-/// writes them back, but the kernel does not report the end of the first one.
+/// A thread of the killed daemon waits in the kernel until pages are written back. Only the next
+/// daemon can write them back, so it must start before the kernel reports the end of the killed
+/// one.
 #[test]
 fn daemon_blocked_in_the_kernel_is_replaced() {
     require_mounting!();
@@ -257,7 +260,8 @@ fn seek_among_dirty_pages(path: &Path, is_over: &AtomicBool) -> u64 {
     count
 }
 
-/// Meanwhile files are archived and recalled. A command that runs while a daemon dies fails.
+/// Files are archived and recalled meanwhile. A tier command that runs while a daemon dies may
+/// fail.
 #[test]
 fn a_tier_goes_on_while_daemons_are_killed() {
     require_mounting!();
@@ -298,7 +302,7 @@ fn a_tier_goes_on_while_daemons_are_killed() {
 fn archive_and_recall(path: &Path, bytes: &[u8], is_over: &AtomicBool) -> u64 {
     let done = |action: &str| {
         let (code, said) = run(&["tier", action, path.to_str().unwrap()]);
-        let is_cut_off = said.contains("ended before it replied") || said.contains("the daemon");
+        let is_cut_off = said.contains("exited before it replied") || said.contains("the daemon");
         assert!(code == 0 || is_cut_off, "{said}");
         code == 0
     };
@@ -321,12 +325,12 @@ fn a_mount_whose_daemons_keep_dying_is_given_up() {
     soon("the supervisor has exited", || rustix::process::test_kill_process(supervisor).is_err());
     let error = fs::read_dir(&place.point).unwrap_err();
     assert_eq!(error.raw_os_error(), Some(rustix::io::Errno::NOTCONN.raw_os_error()));
-    // Nothing is locked any longer.
+    // The lock of the tree is released.
     place.mount(&["-o", "replace", "-l", "null"]);
     place.umount();
 }
 
-/// The kernel collects writes on these mounts.
+/// The kernel buffers writes on these mounts.
 #[test]
 fn closed_and_synced_files_survive_a_dead_mount() {
     require_mounting!();
@@ -362,7 +366,7 @@ fn daemon_keeps_serving_after_its_supervisor_dies() {
     let (supervisor, _) = processes(&place);
     fs::write(place.point.join("a"), b"before").unwrap();
     kill_process(supervisor, Signal::KILL).unwrap();
-    soon("it has ended", || rustix::process::test_kill_process(supervisor).is_err());
+    soon("the supervisor has exited", || rustix::process::test_kill_process(supervisor).is_err());
     assert_eq!(fs::read(place.point.join("a")).unwrap(), b"before");
     fs::write(place.point.join("a"), b"after").unwrap();
     place.umount();
@@ -396,8 +400,8 @@ fn a_daemon_with_thousands_of_open_files_is_replaced() {
     place.umount();
 }
 
-/// A shell or a service manager may signal a whole group: the daemon then receives the signal
-/// twice.
+/// A shell or a service manager may signal a whole process group. The daemon then receives the
+/// signal twice.
 #[test]
 fn open_files_stay_usable_after_both_processes_are_signalled() {
     require_mounting!();
@@ -408,15 +412,17 @@ fn open_files_stay_usable_after_both_processes_are_signalled() {
     let (supervisor, daemon) = processes(&place);
     kill_process(daemon.unwrap(), Signal::TERM).unwrap();
     kill_process(supervisor, Signal::TERM).unwrap();
-    soon("it is unmounted", || !is_mounted(&place.point));
+    soon("the mount is unmounted", || !is_mounted(&place.point));
     let mut text = String::new();
     used.read_to_string(&mut text).unwrap();
     assert_eq!(text, "text");
     drop(used);
-    soon("everything has ended", || crate::support::daemons_naming(&place.point).is_empty());
+    soon("daemon and supervisor have exited", || {
+        crate::support::daemons_naming(&place.point).is_empty()
+    });
 }
 
-/// The numbers of these files mean nothing to the next daemon.
+/// The next daemon can't find files of another file system by their inode numbers.
 #[test]
 fn files_of_nested_mounts_are_looked_up_again_by_name() {
     require_mounting!();
@@ -433,8 +439,8 @@ fn files_of_nested_mounts_are_looked_up_again_by_name() {
     let errno = error.raw_os_error().map(rustix::io::Errno::from_raw_os_error);
     assert!(matches!(errno, Some(rustix::io::Errno::BADF | rustix::io::Errno::STALE)), "{error}");
     drop(open);
-    // The kernel trusts names for a second.
-    soon("its name is looked up", || fs::read(&path).is_ok());
+    // The kernel caches names for a second.
+    soon("the name can be looked up again", || fs::read(&path).is_ok());
     assert_eq!(fs::read(&path).unwrap(), b"before");
     fs::write(&path, b"after").unwrap();
     assert_eq!(fs::read(inner.join("a")).unwrap(), b"after");
@@ -454,14 +460,16 @@ fn supervisor_ends_if_unmounted_without_a_daemon() {
     kill_process(daemon.unwrap(), Signal::KILL).unwrap();
     rustix::mount::unmount(&place.point, rustix::mount::UnmountFlags::DETACH).unwrap();
     kill_process(supervisor, Signal::CONT).unwrap();
-    soon("everything has ended", || crate::support::daemons_naming(&place.point).is_empty());
+    soon("daemon and supervisor have exited", || {
+        crate::support::daemons_naming(&place.point).is_empty()
+    });
     let said = fs::read_to_string(log).unwrap();
     assert!(!said.contains("given up"), "{said}");
     mount_kept(&place, ("null", ""));
     place.umount();
 }
 
-/// SIGTERM to the supervisor, as systemd sends it, unmounts.
+/// systemd sends SIGTERM to the supervisor.
 #[test]
 fn a_signal_to_the_supervisor_unmounts() {
     require_mounting!();
@@ -469,7 +477,9 @@ fn a_signal_to_the_supervisor_unmounts() {
     mount_kept(&place, ("null", ""));
     kill_daemon(&place);
     kill_process(processes(&place).0, Signal::TERM).unwrap();
-    soon("everything has ended", || crate::support::daemons_naming(&place.point).is_empty());
+    soon("daemon and supervisor have exited", || {
+        crate::support::daemons_naming(&place.point).is_empty()
+    });
     assert!(!is_mounted(&place.point));
 }
 

@@ -1,5 +1,5 @@
-//! The daemon is killed under load. The directory can then be mounted again, and the results of
-//! completed operations are there.
+//! Tests mounts whose daemon is killed under load. The directory can be mounted again, and contains
+//! the results of all completed operations.
 
 use std::collections::BTreeMap;
 use std::fs::{self, OpenOptions};
@@ -18,7 +18,7 @@ const KILLS: u64 = 14;
 /// The operation that was in flight when the daemon died.
 struct Doubt {
     name: String,
-    /// Whether it added to a file; otherwise it changed names.
+    /// Whether the operation appended to a file. Otherwise it changed names.
     appended: bool,
 }
 
@@ -69,8 +69,8 @@ fn killed_once(layer: &str, seed: u64) {
     place.umount();
 }
 
-/// Creates, appends, renames and removes until the connection breaks. Returns the results of
-/// completed operations, and the last operation, which failed.
+/// Creates, appends to, renames and removes files until an operation fails. Returns the results of
+/// the completed operations, and the failed operation.
 fn work_until_killed(point: &Path, writer: u64, seed: u64) -> (Made, Option<Doubt>) {
     let mut made = Made::new();
     for step in seed.. {
@@ -125,17 +125,17 @@ fn check(layer: &str, point: &Path, made: &Made, in_doubt: Option<&Doubt>) {
         match in_doubt.filter(|doubt| doubt.is_about(name)) {
             None => {
                 let found = found.unwrap_or_else(|error| panic!("{layer}, {name}: {error}"));
-                assert!(found == *contents, "{layer}: {name} holds other bytes");
+                assert!(found == *contents, "{layer}: {name} contains other bytes");
             }
             Some(doubt) if doubt.appended => {
                 let found = found.unwrap_or_else(|error| panic!("{layer}, {name}: {error}"));
-                assert!(found.starts_with(contents), "{layer}: {name} holds other bytes");
+                assert!(found.starts_with(contents), "{layer}: {name} contains other bytes");
             }
-            // It was being removed or renamed, perhaps over a file that had the new name before.
+            // The file was being removed or renamed, perhaps over an existing file.
             Some(doubt) => {
                 let before = [Some(contents), made.get(&doubt.name)];
                 let is_known = found.is_err() || before.contains(&found.as_ref().ok());
-                assert!(is_known, "{layer}: {name} holds bytes of nobody");
+                assert!(is_known, "{layer}: {name} contains unexpected bytes");
             }
         }
     }

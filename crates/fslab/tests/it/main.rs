@@ -1,4 +1,4 @@
-//! The program from its users' point of view: mounts, the command line, and the end of a mount.
+//! Tests the fslab program from its users' point of view: mounts and all commands.
 #![allow(clippy::unwrap_used, reason = "in a test, a panic is the report")]
 
 mod aging;

@@ -1,4 +1,5 @@
-//! Times of files that are changed through shared mappings, and holes among dirty pages.
+//! Tests the times of files that are changed through shared mappings, and holes between dirty
+//! pages.
 
 use std::fs;
 use std::os::unix::fs::FileExt;
@@ -8,8 +9,9 @@ use rustix::fs::SeekFrom;
 
 use crate::support::{Place, require_mounting};
 
-/// Stores into a mapped file. Prints after which steps its times differ from those before the
-/// store. The kernel may trust times for long if it got them shortly before the file was opened.
+/// Stores into a mapped file, and prints whether its times changed after msync and after munmap.
+/// The times are read just before the file is opened, because the kernel may then cache them for
+/// long.
 const STORE: &str = r"
 import mmap, os, sys, time
 path = sys.argv[1]
@@ -36,7 +38,7 @@ mapped.close()
 print('munmap', differ(before))
 ";
 
-/// If nothing at all was written back, the lower file is empty.
+/// Dirty pages may not be written back yet, so the lower file may be empty.
 #[test]
 fn seek_finds_holes_between_dirty_pages() {
     require_mounting!();

@@ -1,5 +1,5 @@
-//! Options of every file system: which reads change access times, and which changes are durable
-//! before the reply.
+//! Tests mount options that every file system has: for access times, and for changes that are
+//! durable before the reply.
 
 use std::fs::{self, File, OpenOptions, Permissions};
 use std::io::Write;
@@ -15,10 +15,10 @@ use tempfile::TempDir;
 use crate::ext2;
 use crate::support::{Place, copy_program, require_mounting};
 
-/// Longer than the tick of the coarsest clock for file times (10 ms).
+/// Longer than the coarsest resolution of file times (10 ms).
 const TICK: Duration = Duration::from_millis(25);
 
-/// Uses of a file of some kind, and whether each changed the access time.
+/// Uses of files, such as reads and listings, and whether each changed the access time.
 type Uses = Vec<(&'static str, bool)>;
 
 /// Uses files below a directory in all ways that may change access times.
@@ -67,7 +67,7 @@ fn is_recorded(path: &Path, use_it: impl Fn()) -> bool {
     accessed() != before
 }
 
-/// A new directory mounted over itself with an option of the kernel.
+/// A new directory that is bind-mounted over itself with mount flags.
 struct Native(TempDir);
 
 impl Native {
@@ -85,7 +85,7 @@ impl Drop for Native {
     }
 }
 
-/// Stacks over a directory, with and without passthrough, over an image and in memory.
+/// Mounts stacks over directories, with and without passthrough, over an image and in memory.
 fn stacks(option: &str) -> Vec<(String, Place)> {
     let options = format!("{option},attr_timeout=0,entry_timeout=0");
     let over_directories = ["null", "null:passthrough=off", "zstd"].map(|layer| {
@@ -140,7 +140,8 @@ fn relatime_over_a_directory_mounted_noatime_records_reads() {
     }
 }
 
-/// `noatime` needs a copy of a mount. File names through this copy are the same as without it.
+/// For `noatime`, lower files are accessed through a copy of their mount. Recorded paths must not
+/// contain this copy.
 #[test]
 fn traces_name_files_of_a_noatime_mount_by_their_paths() {
     require_mounting!();
@@ -182,7 +183,7 @@ fn mount_table_shows_the_requested_options() {
     }
 }
 
-/// A change in its own directory.
+/// A change to files in the given directory.
 type Change = fn(&Path) -> rustix::io::Result<()>;
 
 const CHANGES_OF_NAMES: [(&str, Change); 8] = [
@@ -221,8 +222,7 @@ fn to_errno(answer: std::io::Result<()>) -> rustix::io::Result<()> {
     answer.map_err(|error| rustix::io::Errno::from_io_error(&error).unwrap())
 }
 
-/// Makes a mount whose lower file system can make nothing durable, with a directory for each
-/// change.
+/// Makes a mount in which every sync fails, with a directory for each change.
 fn place_without_durability(option: &str, layer: &str, changes: &[(&str, Change)]) -> Place {
     let place = Place::new();
     for (name, _) in changes {
@@ -267,7 +267,7 @@ fn sync_and_dirsync_make_changes_durable_before_the_reply() {
     }
 }
 
-/// Without the faults everything works, also with a codec.
+/// Without injected errors all changes succeed, also with a codec.
 #[test]
 fn everything_works_on_a_synchronous_mount() {
     require_mounting!();

@@ -1,4 +1,4 @@
-//! Mounts from the point of view of their users.
+//! Tests mounts from a user's point of view.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{ErrorKind, Read, Write};
@@ -69,7 +69,7 @@ fn one_file_is_opened_many_times_through_passthrough() {
     (&second).read_to_string(&mut text).unwrap();
     assert_eq!(text, "first third");
     drop((second, third));
-    assert_eq!(fs::read(&path).unwrap(), b"first third", "opened anew after the last close");
+    assert_eq!(fs::read(&path).unwrap(), b"first third", "opened again after the last close");
     place.umount();
 }
 
@@ -121,7 +121,7 @@ fn new_files_belong_to_their_creator() {
     place.umount();
 }
 
-/// A member of a directory's group may write in it, even if only the group has write permission.
+/// Only the group of the directory has write permission.
 #[test]
 fn supplementary_groups_grant_write_access() {
     require_mounting!();
@@ -171,7 +171,8 @@ fn writing_by_others_clears_set_id_bits() {
     }
 }
 
-/// The kernel may be writing to the lower file itself when the bits are set.
+/// With passthrough, the daemon does not see the writes: the kernel writes to the lower file
+/// itself.
 #[test]
 fn writes_clear_set_id_bits_set_after_the_file_was_opened() {
     require_mounting!();
@@ -200,7 +201,8 @@ fn writes_clear_set_id_bits_set_after_the_file_was_opened() {
     }
 }
 
-/// The kernel refuses to truncate a running program, and nothing may be truncated before that.
+/// The kernel refuses to truncate a running program. The file must not be truncated before the
+/// refusal.
 #[test]
 fn running_program_cannot_be_truncated() {
     require_mounting!();
@@ -238,7 +240,7 @@ fn open_files_are_served_after_a_signal() {
     let place = Place::mounted(&["-l", "null:passthrough=off"]);
     let file = File::create(place.point.join("file")).unwrap();
     send(place.daemon(), Signal::TERM);
-    soon("the mount is out of the tree", || !is_mounted(&place.point));
+    soon("the mount is detached", || !is_mounted(&place.point));
     file.write_all_at(b"still served", 0).unwrap();
     drop(file);
     soon("the daemon has exited", || daemons_naming(&place.point).is_empty());
@@ -265,7 +267,7 @@ fn idle_timeout_unmounts_only_unused_mounts() {
         soon("the daemon has exited", || daemons_naming(&place.point).is_empty());
     };
     std::thread::sleep(Duration::from_millis(900));
-    assert!(is_mounted(&place.point), "an open directory is a use");
+    assert!(is_mounted(&place.point), "an open directory keeps the mount in use");
     drop(user);
     soon("the idle mount has ended", || !is_mounted(&place.point));
     soon("the daemon has exited", || daemons_naming(&place.point).is_empty());
@@ -290,10 +292,10 @@ fn foreground_mount_exits_when_it_is_unmounted() {
     let place = Place::new();
     let paths = [place.lower.to_str().unwrap(), place.point.to_str().unwrap()];
     let mut served = fslab(&["mount", "--foreground", paths[0], paths[1]]).spawn().unwrap();
-    soon("mounted", || is_mounted(&place.point));
+    soon("the directory is mounted", || is_mounted(&place.point));
     fs::write(place.point.join("file"), "x").unwrap();
-    // The daemon makes its sockets a moment after the mount. Before, umount notes that it can't
-    // see the daemon's result.
+    // The daemon makes its sockets a moment after the mount. Until then, umount only notes that the
+    // daemon's result is unknown.
     let (code, told) = umount_unused(&place.point);
     assert_eq!(code, 0, "{told}");
     assert!(!is_mounted(&place.point));
@@ -316,7 +318,7 @@ fn mount_helper_accepts_the_options_of_mount_8() {
     place.umount();
 }
 
-/// A lookup uses no descriptor: there are far more files than the daemon may open.
+/// There are far more files than the daemon may open.
 #[test]
 fn directory_walk_keeps_no_descriptor_per_file() {
     require_mounting!();
@@ -342,7 +344,8 @@ fn directory_walk_keeps_no_descriptor_per_file() {
     place.umount();
 }
 
-/// A limit of the mounting shell must not end the daemon at the first larger write.
+/// The daemon inherits the file size limit of the shell. A write beyond this limit must fail, but
+/// not kill the daemon.
 #[test]
 fn a_limit_on_file_sizes_does_not_end_the_daemon() {
     require_mounting!();
@@ -390,18 +393,18 @@ fn messages_are_written_to_the_file_of_the_log_option() {
         if !foreground {
             assert!(mounting.wait().unwrap().success());
         }
-        soon("mounted", || is_mounted(&place.point));
+        soon("the directory is mounted", || is_mounted(&place.point));
         let messages = format!("/proc/{}/fd/2", place.daemon());
-        soon("it speaks to the file", || {
+        soon("messages go to the file", || {
             fs::read_link(&messages).is_ok_and(|file| file == folder.join(&name))
         });
         // The mount is in use at the signal, so a message is written.
         let user = File::create(place.point.join("file")).unwrap();
         send(place.daemon(), Signal::TERM);
-        soon("the mount is out of the tree", || !is_mounted(&place.point));
+        soon("the mount is detached", || !is_mounted(&place.point));
         drop(user);
         assert!(mounting.wait().unwrap().success());
-        soon("the message is there", || {
+        soon("the message is written", || {
             fs::read_to_string(folder.join(&name)).is_ok_and(|text| text.contains("in use"))
         });
         soon("the daemon has exited", || daemons_naming(&place.point).is_empty());
@@ -440,7 +443,7 @@ fn only_root_can_list_trusted_attributes() {
     place.umount();
 }
 
-/// Files in a directory that can't be written can be read; changes are refused.
+/// Mounts layers over a read-only file system: files can be read, and changes are refused.
 #[test]
 fn a_read_only_directory_is_read_through_layers() {
     require_mounting!();

@@ -1,5 +1,5 @@
-//! The observers through real mounts: counts of `stats`, recordings of `trace`, and both when the
-//! daemon is killed or the disk is full.
+//! Tests the layers `stats` and `trace` through real mounts, also when the daemon is killed or the
+//! disk is full.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File, OpenOptions};
@@ -52,7 +52,8 @@ fn stats_agree_with_a_script_of_system_calls() {
     for number in 0..11 {
         let file = File::create_new(at(&format!("d0/f{number}"))).unwrap();
         for piece in 0..3 {
-            // Whole pages of memory; partial pages may reach the daemon in two requests.
+            // Each write is a whole page, because a partial page may reach the daemon in two
+            // requests.
             file.write_all_at(&page, piece * 4096).unwrap();
         }
         if number < 5 {
@@ -105,7 +106,11 @@ fn reads_and_writes_are_counted_unless_passed_through() {
         let layer = stats(&place.point, 1);
         let bytes = operation(&layer, "write")["bytes"].as_u64().unwrap_or_default();
         assert_eq!(bytes == 1 << 20, counted, "{layer:#}");
-        assert_eq!(layer["notes"].as_array().unwrap().is_empty(), counted, "it says so");
+        assert_eq!(
+            layer["notes"].as_array().unwrap().is_empty(),
+            counted,
+            "a note mentions passthrough"
+        );
         place.umount();
     }
 }
@@ -149,7 +154,7 @@ fn a_socket_of_a_killed_daemon_is_cleaned_up_by_the_next() {
     require_mounting!();
     let test = "observe::a_socket_of_a_killed_daemon_is_cleaned_up_by_the_next";
     if !rustix::process::geteuid().is_root() {
-        return skip(test, "not root, who alone can have a /run of his own");
+        return skip(test, "not root, and only root can have a separate /run");
     }
     if !has_own_run(test) {
         return;
@@ -162,7 +167,7 @@ fn a_socket_of_a_killed_daemon_is_cleaned_up_by_the_next() {
     assert!(code == 1 && message.contains("does not answer"), "{code}: {message}");
     assert_eq!(run(&["umount", "--lazy", place.point.to_str().unwrap()]).0, 0);
     let next = Place::new();
-    // Keeps the number of the dead mount from being reused.
+    // Gets the device number of the dead mount, so that `next` can't reuse it.
     let other = Place::mounted(&["-l", "null"]);
     next.mount(&["-l", "stats"]);
     assert!(!socket.exists() || socket == socket_of(&next));
@@ -254,7 +259,7 @@ fn a_killed_daemon_leaves_a_trace_that_can_be_read() {
         fs::write(traced.place.point.join(format!("before-{number}")), "data").unwrap();
     }
     let recorded = |prefix: &[u8]| creations(&traced.trace(), prefix);
-    soon("the first are saved", || recorded(b"before-") == 50);
+    soon("the first records are saved", || recorded(b"before-") == 50);
     let point = traced.place.point.clone();
     let worker = std::thread::spawn(move || {
         (0..)
@@ -269,7 +274,10 @@ fn a_killed_daemon_leaves_a_trace_that_can_be_read() {
     assert!(late > 0 && late <= made + 1, "{late} recorded of {made}");
     let shown = fslab(&["trace", "show", traced.trace().to_str().unwrap()]).output().unwrap();
     assert!(shown.status.success());
-    assert!(String::from_utf8_lossy(&shown.stderr).contains("was not closed"), "it says so");
+    assert!(
+        String::from_utf8_lossy(&shown.stderr).contains("was not closed"),
+        "no message about the missing end"
+    );
     assert_eq!(run(&["umount", "--lazy", traced.place.point.to_str().unwrap()]).0, 0);
 }
 
@@ -296,7 +304,7 @@ fn full_trace_disk_loses_records_but_no_operations() {
     require_mounting!();
     let (scratch, disk, place) = traced_on_small_disk(4 << 20, ",data=full,save_every=20ms");
     fs::write(place.point.join("first"), "saved while there is space").unwrap();
-    soon("the first is saved", || measure(&stats(&place.point, 1), "records_saved") > 0);
+    soon("the first record is saved", || measure(&stats(&place.point, 1), "records_saved") > 0);
     for number in 0..48 {
         fs::write(place.point.join(format!("f{number}")), noise(1 << 20, number)).unwrap();
     }
@@ -304,7 +312,7 @@ fn full_trace_disk_loses_records_but_no_operations() {
         let stored = fs::read(place.lower.join(format!("f{number}"))).unwrap();
         assert!(stored == noise(1 << 20, number), "f{number} is as it was written");
     }
-    soon("the loss is told", || measure(&stats(&place.point, 1), "records_lost") > 0);
+    soon("the loss is reported", || measure(&stats(&place.point, 1), "records_lost") > 0);
     let (code, message) = umount_unused(&place.point);
     assert!(code == 1 && message.contains("its daemon failed"), "{code} {message}");
     let log = scratch.path().with_extension("log");
@@ -313,7 +321,7 @@ fn full_trace_disk_loses_records_but_no_operations() {
     assert!(told.contains("the trace can't be written"), "{told}");
     assert!(told.contains("records were lost: ") && told.contains("No space left"), "{told}");
     let kept = records(&scratch.path().join("trace"));
-    assert!(!kept.is_empty(), "what was saved before stays readable");
+    assert!(!kept.is_empty(), "the records that were saved earlier are readable");
     disk.unmount().unwrap();
 }
 
@@ -349,7 +357,6 @@ fn waiting_trace_blocks_operations_while_its_disk_is_full() {
     disk.unmount().unwrap();
 }
 
-/// Another implementation of Parquet reads the trace.
 #[test]
 fn trace_is_readable_by_other_parquet_tools() {
     require_mounting!();
@@ -399,7 +406,8 @@ fn trace_is_readable_by_other_parquet_tools() {
     }
 }
 
-/// Returns all names with kind, mode, size, links, owner, and contents or target.
+/// Returns the kind, mode, size, links, owner, and content or target of each file in a tree, by
+/// path.
 fn tree(root: &Path) -> BTreeMap<PathBuf, String> {
     fn walk(root: &Path, at: &Path, found: &mut BTreeMap<PathBuf, String>) {
         for entry in fs::read_dir(at).unwrap() {

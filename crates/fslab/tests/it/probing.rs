@@ -1,4 +1,4 @@
-//! `fslab probe`: answers, refusals, and no leftovers.
+//! Tests `fslab probe`: its answers, refused arguments, and that no files are left.
 
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::{Path, PathBuf};
@@ -68,7 +68,7 @@ fn ordinary_users_get_most_probe_answers() {
     if !rustix::process::geteuid().is_root() {
         return skip(
             "ordinary_users_get_most_probe_answers",
-            "not root, so that nobody else can be",
+            "not root, so it can't run as another user",
         );
     }
     let directory = tempfile::tempdir_in("/tmp").unwrap();
@@ -97,7 +97,7 @@ fn ordinary_users_get_most_probe_answers() {
     assert_eq!(names.len(), 1, "only the program is left: {names:?}");
 }
 
-/// Two processes that only keep the processors busy; dropping this ends them.
+/// Two processes that keep the processors busy. Dropping this kills them.
 struct Load(Vec<Child>);
 
 impl Load {
@@ -119,11 +119,10 @@ impl Drop for Load {
     }
 }
 
-/// Under load, counting gives the same answers. `FSLAB_REPEATS=10` is the long form, over all
-/// attributes and with timing. Timing gives the same answer or none, provided that the machine is
-/// idle at first. `FSLAB_PROBE_DIR` is the directory for the long form. Some attributes are found
-/// by counting the writes that reach the disk, so they have no answer on a disk that others write
-/// to.
+/// Answers by counting are the same under load. Answers by timing are the same or missing, provided
+/// that the machine is idle at first. `FSLAB_REPEATS=10` selects the long form, with all attributes
+/// and timing. `FSLAB_PROBE_DIR` is the directory for the long form; no other program may write to
+/// its disk, because some attributes are found by counting writes to the disk.
 #[test]
 fn probe_answers_do_not_change_under_load() {
     let repeats = std::env::var("FSLAB_REPEATS").ok().and_then(|text| text.parse::<u32>().ok());
@@ -164,8 +163,7 @@ fn unmount_below(folder: &Path) {
     }
 }
 
-/// The short form of the matrix for everything that only this program can mount: layers, the
-/// engine, and memory limits.
+/// Runs the short matrix for what needs this program: layers, the engine, and memory limits.
 #[test]
 fn probe_answers_are_correct_on_stacks_and_the_engine() {
     require_mounting!();
@@ -178,7 +176,7 @@ fn probe_answers_are_correct_on_stacks_and_the_engine() {
     let mut kinds = vec![" on "];
     match MemoryBound::available() {
         Ok(()) => kinds.push("memory 40"),
-        Err(error) => skip("answers under a bound of memory", &error.to_string()),
+        Err(error) => skip("answers under a memory limit", &error.to_string()),
     }
     for cells in kinds {
         let place = tempfile::tempdir_in(scratch::on_disk()).unwrap();
@@ -190,8 +188,8 @@ fn probe_answers_are_correct_on_stacks_and_the_engine() {
                 .output()
                 .unwrap()
         };
-        // If the disk is busy, pages are written back too late for the limit, and the kernel kills
-        // the program. This does not show that its answers are wrong.
+        // If the disk is busy, pages are written back too late for the memory limit, and the kernel
+        // kills the program. This does not mean that its answers are wrong.
         let is_killed = |output: &Output| output.status.signal() == Some(9);
         let output = std::iter::repeat_with(verify).take(3).find(|output| !is_killed(output));
         unmount_below(place.path());
@@ -203,7 +201,7 @@ fn probe_answers_are_correct_on_stacks_and_the_engine() {
     }
 }
 
-/// The evidence is drawn as one SVG without external references.
+/// The SVG has no external references.
 #[test]
 fn plot_draws_the_evidence_as_one_svg() {
     let directory = tempfile::tempdir().unwrap();
@@ -219,5 +217,5 @@ fn plot_draws_the_evidence_as_one_svg() {
     assert_eq!(code, 0, "{message}");
     let svg = std::fs::read_to_string(&file).unwrap();
     assert!(svg.starts_with("<svg") && svg.contains("allocation-unit"));
-    assert_eq!(svg.matches("http").count(), 1, "only the name of the language");
+    assert_eq!(svg.matches("http").count(), 1, "only the SVG namespace");
 }

@@ -1,4 +1,4 @@
-//! A mount with `-o ro` never changes its lower file system, whatever its state is.
+//! Tests that a mount with `-o ro` never changes its lower file system, whatever its state is.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File, OpenOptions};
@@ -63,7 +63,8 @@ fn look(path: &Path) -> Found {
         blocks: metadata.blocks(),
         modified: (metadata.mtime(), metadata.mtime_nsec()),
         changed: (metadata.ctime(), metadata.ctime_nsec()),
-        // Listing a directory changes its access time.
+        // Access times of directories are not compared, because listing a directory changes its
+        // own.
         accessed: is_file.then(|| (metadata.atime(), metadata.atime_nsec())),
         xattrs: xattrs(path),
         content: if is_file { read_unnoticed(path) } else { Vec::new() },
@@ -116,12 +117,13 @@ fn mixed(number: u64) -> u64 {
     (number ^ number >> 29).wrapping_mul(0xbf58_476d_1ce4_e5b9) >> 32
 }
 
-/// Makes a tree with everything that a writable mount would maintain. It has garbage beyond every
-/// threshold, an outdated size xattr, files without one, and a session that ended with its daemon.
+/// Makes a tree that a writable mount would change by its maintenance. Its files have garbage
+/// beyond every threshold, outdated size xattrs or none, and the daemon of its last mount was
+/// killed.
 fn untidy(layer: &str) -> Place {
     let is_codec = !matches!(layer, "null" | "stats");
     let place = Place::new();
-    // A file that no layer wrote is made before the tree is used.
+    // The file that no layer wrote is made before the first mount.
     fs::create_dir(place.lower.join("below")).unwrap();
     fs::write(place.lower.join("below/plain"), b"not made through a mount\n").unwrap();
     let choice = if is_codec { format!("{layer}:pack=off") } else { layer.to_owned() };
@@ -189,7 +191,7 @@ fn a_read_only_mount_leaves_an_untidy_tree_as_it_is() {
         }
         assert_eq!(after.len(), before.len(), "{layer}");
     }
-    // A writable mount shows the same.
+    // A writable mount shows the same content.
     for ((layer, place), shown) in places.iter().zip(shown) {
         place.mount(&["-l", layer]);
         let writable = tree(&place.point);
@@ -245,7 +247,7 @@ fn a_read_only_mount_leaves_an_image_as_it_is() {
         place.lower = format!("ext2:{}", image.display()).into();
         place.mount(layers);
         write_with_garbage(&place.point.join("garbage"));
-        // The file is still open and has no name; the next writable mount frees it.
+        // This file is open and has no name at the kill, so the next writable mount would free it.
         let removed = File::create(place.point.join("removed")).unwrap();
         fs::remove_file(place.point.join("removed")).unwrap();
         removed.sync_all().unwrap();
@@ -253,7 +255,7 @@ fn a_read_only_mount_leaves_an_image_as_it_is() {
         kill_process(Pid::from_raw(place.daemon() as i32).unwrap(), Signal::KILL).unwrap();
         drop(removed);
         rustix::mount::unmount(&place.point, UnmountFlags::DETACH).unwrap();
-        // Reading an image changes its access time.
+        // Access times are not compared, because reading an image changes its own.
         let unused = |found| Found { accessed: None, ..found };
         let before = unused(look(&image));
         let (code, message) = place.try_mount(&[&["-o", "ro"], layers].concat());
@@ -284,14 +286,15 @@ fn read_only_tier_reads_offline_files_without_recalling_them() {
     drop(gone);
     let before = tree(tiered.tree());
     tiered.place().mount(&["-o", "ro", "-l", "tier"]);
-    // The kernel reads it by passthrough, which would change the access time of the lower file.
+    // This is read with O_NOATIME: the kernel uses passthrough, which would change the access time
+    // of the lower file.
     assert!(read_unnoticed(&tiered.path("here")) == content);
     content[1_572_864..1_572_864 + 4096].fill(7);
     assert!(fs::read(tiered.path("gone")).unwrap() == content);
     let gone = File::open(tiered.path("gone")).unwrap();
     let mut piece = vec![0; 3000];
     gone.read_exact_at(&mut piece, 2_096_000).unwrap();
-    assert!(piece == content[2_096_000..2_099_000], "across the border of two blocks");
+    assert!(piece == content[2_096_000..2_099_000], "across a block boundary");
     drop(gone);
     std::thread::sleep(idle_time());
     tiered.umount();

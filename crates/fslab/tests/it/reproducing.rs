@@ -1,4 +1,4 @@
-//! `fslab reproduce` from a user's point of view.
+//! Tests `fslab reproduce` from a user's point of view.
 
 use std::fs;
 use std::process::Stdio;
@@ -52,7 +52,7 @@ fn invalid_choices_are_named_in_the_error() {
     assert!(code == BAD_INPUT && message.contains("no samples of any plan"), "{message}");
 }
 
-/// Samples of `fslab compare` are read like those of its own run. Cells that were not run are
+/// Samples of `fslab compare` are read like those of `fslab reproduce`. Cells that were not run are
 /// reported as missing.
 #[test]
 fn reproduce_accepts_samples_of_an_ordinary_comparison() {
@@ -99,8 +99,8 @@ fn reproduce_accepts_samples_of_an_ordinary_comparison() {
     figures_of_what_failed_are_marked(&place);
 }
 
-/// Plants a pair that failed after it had given samples, a run that was cut short, and unreadable
-/// samples of another plan. The existing figures are shown with marks, and the exit code is 1.
+/// Plants three errors: a target that failed after some samples, an aborted run, and unreadable
+/// samples of another plan. Existing figures must be marked, and the exit code must be 1.
 #[track_caller]
 fn figures_of_what_failed_are_marked(place: &TempDir) {
     let samples = place.path().join("names/samples.jsonl");
@@ -134,11 +134,11 @@ fn figures_of_what_failed_are_marked(place: &TempDir) {
     for page in ["htree.html", "htree.md"] {
         let page = fs::read_to_string(place.path().join(page)).unwrap();
         assert!(page.contains("99 names, expected 100"), "{page}");
-        assert!(page.contains("line 1"), "why the other plan has none: {page}");
+        assert!(page.contains("line 1"), "the reason why the other plan has no samples: {page}");
     }
 }
 
-/// If no plan can be run, the pages give the reason, and the exit code shows it.
+/// The pages must contain the reason why no plan was run.
 #[test]
 fn reproduction_fails_if_its_plans_fail() {
     let place = TempDir::new().unwrap();
@@ -163,8 +163,8 @@ pub fn row(place: &TempDir, paper: &str, id: &str) -> serde_json::Value {
     found["rows"].as_array().unwrap().iter().find(|row| row["id"] == id).unwrap().clone()
 }
 
-/// The index with one level is filled within the process, and its figure is near enough to the
-/// post's. A figure that is too far off is detected.
+/// The claim on the number of names in an index with one level agrees with the output of `ext2
+/// capacity`. A planted wrong number is detected.
 #[test]
 fn the_index_with_one_level_is_compared_with_the_prototype() {
     let place = TempDir::new().unwrap();
@@ -184,7 +184,7 @@ fn the_index_with_one_level_is_compared_with_the_prototype() {
     assert_eq!(stands(&serde_json::json!({ "names": 80_000 })), "differs");
 }
 
-/// A claim over numbers of files has a figure for each number that has samples.
+/// A claim over several numbers of files has a figure for each number with samples.
 #[test]
 fn claim_over_file_counts_is_judged_at_each_count() {
     let place = TempDir::new().unwrap();
@@ -207,7 +207,6 @@ fn claim_over_file_counts_is_judged_at_each_count() {
     assert!(row["sentence"].as_str().unwrap().contains("of 2 points"), "{row}");
 }
 
-/// A signal in the middle of the work leaves no file.
 #[test]
 fn interrupted_recovery_measurement_leaves_no_file() {
     let place = TempDir::new().unwrap();
@@ -218,7 +217,7 @@ fn interrupted_recovery_measurement_leaves_no_file() {
         let found = fs::read_dir(place.path()).unwrap().next()?.unwrap().path().join("file");
         Some(found.metadata().ok()?.len())
     };
-    soon("something was written", || written().is_some_and(|bytes| bytes > 0));
+    soon("the file has data", || written().is_some_and(|bytes| bytes > 0));
     send(working.id(), Signal::TERM);
     let ended = working.wait_with_output().unwrap();
     assert_eq!(ended.status.code(), Some(1));
@@ -226,8 +225,8 @@ fn interrupted_recovery_measurement_leaves_no_file() {
     assert_eq!(written(), None, "the file is left");
 }
 
-/// The command for the claims on recovery finds the same file both times and leaves no files. Its
-/// output has the figures where the claims read them.
+/// The output of `sca recovery` has the figures where the claims read them. The command leaves no
+/// files.
 #[test]
 fn claims_on_recovery_find_their_figures() {
     let place = TempDir::new().unwrap();

@@ -1,5 +1,4 @@
-//! `fslab sca encode` and `decode` from a user's point of view: killed at any moment, and while
-//! programs use the files.
+//! Tests `fslab sca encode` and `decode`: killed at any moment, and while programs use the files.
 
 use fslab_vfs_testing::scratch;
 use std::collections::BTreeMap;
@@ -56,7 +55,7 @@ fn killed_conversions_lose_no_data_and_are_resumed() {
             is_all_there(root, &expected, &format!("{direction}, killed after {delay:?}"));
             continue;
         }
-        // The time of a conversion that is not killed.
+        // The kills are spread over the duration of a whole conversion.
         duration = start.elapsed();
         is_converted(root, &expected, direction);
         direction = if direction == "encode" { "decode" } else { "encode" };
@@ -119,7 +118,7 @@ fn make_tree(root: &Path) -> Tree {
     plain_tree(root)
 }
 
-/// Returns the tree as plain files.
+/// Reads a tree without a layer.
 fn plain_tree(root: &Path) -> Tree {
     let mut tree = Tree::new();
     for path in files(root) {
@@ -156,8 +155,8 @@ fn files(root: &Path) -> Vec<String> {
     found
 }
 
-/// Checks that each name leads to its content through a layer, which serves foreign files as they
-/// are.
+/// Checks the content of all files through a layer, which serves files that are not encoded
+/// unchanged.
 fn is_all_there(root: &Path, expected: &Tree, when: &str) {
     let stack = crate::support::sca_stack(&format!("{LAYER} / {}", root.display()));
     let fs = stack.build().unwrap();
@@ -165,7 +164,7 @@ fn is_all_there(root: &Path, expected: &Tree, when: &str) {
     for (path, kept) in expected {
         let found = content(&client, path);
         let found = found.unwrap_or_else(|error| panic!("{when}: {path}: {error}"));
-        assert!(found == kept.content, "{when}: {path} holds other bytes");
+        assert!(found == kept.content, "{when}: {path} contains other bytes");
     }
     drop(client);
     fs.shutdown().unwrap();
@@ -183,7 +182,7 @@ fn content(client: &Client<'_>, path: &str) -> fslab_vfs::Result<Vec<u8>> {
     Err(fslab_vfs::Errno::ISDIR.into())
 }
 
-/// Checks that everything is converted and preserved, and that nothing else is there.
+/// Checks that all files are converted, keep their properties, and are the only files.
 fn is_converted(root: &Path, expected: &Tree, direction: &str) {
     let found = plain_tree(root);
     let names = |tree: &Tree| tree.keys().cloned().collect::<Vec<_>>();
@@ -211,8 +210,7 @@ mapped.flush()
 mapped.close()
 ";
 
-/// A program that has mapped a file for writing needs no open file. The file is still not
-/// converted.
+/// A program can close a file that it has mapped for writing, and still write to it.
 #[test]
 fn a_file_that_is_mapped_for_writing_is_left_alone() {
     let scratch = TempDir::new_in(scratch::folder(env!("CARGO_TARGET_TMPDIR"))).unwrap();
@@ -239,7 +237,7 @@ fn a_file_that_is_mapped_for_writing_is_left_alone() {
     assert!(fs::read(&path).unwrap() == content);
     let (code, message) = run(&convert_all(&tree));
     assert_eq!(code, 0, "{message}");
-    assert!(fs::read(&path).unwrap() != content, "it is not encoded");
+    assert!(fs::read(&path).unwrap() != content, "the file was not encoded");
 }
 
 fn convert_all(tree: &Path) -> Vec<&str> {

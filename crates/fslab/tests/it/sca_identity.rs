@@ -1,5 +1,5 @@
-//! `fslab sca encode` and `decode` leave trees as they were: for an ordinary user, and if they are
-//! killed while some files look like stored files.
+//! Tests that decoding restores an encoded tree exactly: for an ordinary user, after kills, and
+//! with plain files that look like stored files.
 
 use std::collections::BTreeMap;
 use std::fs::{self, Permissions};
@@ -18,7 +18,7 @@ use tempfile::TempDir;
 
 use crate::support::{copy_program, fslab, program, run};
 
-/// A user without a name on any system.
+/// The ID of a user without an account.
 const USER: u32 = 54_321;
 
 const GOLDEN: &str = "../fslab-sca/tests/golden";
@@ -83,14 +83,14 @@ fn expect_same(root: &Path, before: &BTreeMap<PathBuf, Kept>, when: &str) {
     assert_eq!(found.keys().collect::<Vec<_>>(), before.keys().collect::<Vec<_>>(), "{when}");
     for (path, kept) in before {
         let other = &found[path];
-        assert!(other.content == kept.content, "{when}: {} holds other bytes", path.display());
+        assert!(other.content == kept.content, "{when}: {} contains other bytes", path.display());
         let of =
             |kept: &Kept| (kept.mode, kept.owner, kept.modified, kept.links, kept.xattrs.clone());
         assert_eq!(of(other), of(kept), "{when}: {}", path.display());
     }
 }
 
-/// Makes files of many kinds, including all golden files.
+/// Makes files of many kinds, including the golden stored files of fslab-sca.
 fn make_tree(root: &Path) {
     fs::create_dir_all(root.join("deep/er")).unwrap();
     for number in 0..12_usize {
@@ -115,7 +115,7 @@ fn make_tree(root: &Path) {
     };
     set("file-3", "user.kept", b"kept");
     set("sca-1-zstd", "user.kept", b"kept");
-    // User 5 may read and write.
+    // An ACL with which user 5 may read and write.
     let acl = [
         2, 0, 0, 0, 1, 0, 6, 0, 255, 255, 255, 255, 2, 0, 6, 0, 5, 0, 0, 0, 4, 0, 4, 0, 255, 255,
         255, 255, 16, 0, 6, 0, 255, 255, 255, 255, 32, 0, 0, 0, 255, 255, 255, 255,
@@ -196,7 +196,7 @@ fn ordinary_users_convert_their_own_trees() {
         if direction == "encode" {
             let encoded = tree(&root);
             let kept = before.iter().filter(|(path, kept)| encoded[*path].content == kept.content);
-            // The root, two directories, the symbolic link, and the empty file.
+            // The root, two directories, the symbolic link and the empty file are unchanged.
             assert_eq!(kept.count(), 5, "{said}");
         }
     }
@@ -218,7 +218,7 @@ fn ordinary_users_convert_their_own_trees() {
             expect_golden_files(&root);
         }
     }
-    // The mount made it a lower directory, which is not completely decoded.
+    // Only content is compared, because the tree could not be decoded completely.
     let found = tree(&root);
     for (path, kept) in &before {
         assert!(found[path].content == kept.content, "{}", path.display());

@@ -1,5 +1,5 @@
-//! Memory that SCA layers use: pages in the cache, and the daemon's own. It is compared with the
-//! limits in the guide (layers.md, "Memory").
+//! Compares the memory of SCA layers with the limits in the guide (layers.md, "Memory"): cached
+//! pages, and the memory of the daemon.
 //!
 //! Short forms run with all tests. The long forms print a figure for each case; the guide
 //! (test-fslab.md) describes how to run them.
@@ -89,12 +89,12 @@ fn pages_after_reading(layer: &str, mebibytes: u64) {
         let logical = mebibytes * MIB / rustix::param::page_size() as u64;
         let part = (above + below) as f64 / logical as f64;
         eprintln!(
-            "{layer}, {mebibytes} MiB read by {} KiB: {above} pages above and {below} below, \
-             {part:.4} of the logical size",
+            "{layer}, {mebibytes} MiB read by {} KiB: {above} pages of the mount and {below} of \
+             the lower file, {part:.4} of the logical size",
             request / KIB
         );
         assert!(part <= PAGES_MAX, "{layer}, by {request} bytes: {part}");
-        assert!(above * 2 > logical, "{layer}: what was read is not cached at all");
+        assert!(above * 2 > logical, "{layer}: the data is not cached at all");
         drop(file);
         place.umount();
     }
@@ -140,11 +140,11 @@ impl Load {
     }
 }
 
-/// The program itself, including stacks, in bytes.
+/// Memory of the program itself, including stacks, in bytes.
 const PROGRAM: u64 = 16 * MIB;
 
-/// Returns the bytes for a file in use: pages of its index, and two chunks. No file here has many
-/// changed pages.
+/// Returns the memory for a file in use, in bytes: pages of its index, and two chunks. No file in
+/// these tests has many changed index pages.
 fn a_file(chunk: u64) -> u64 {
     MIB / 2 + 2 * chunk
 }
@@ -268,7 +268,7 @@ fn kib_of(text: &str, line: &str) -> Option<u64> {
     Some(line.trim().strip_suffix(" kB")?.parse::<u64>().unwrap() * KIB)
 }
 
-/// Size of a file with content at offsets all over it, so that its index is large.
+/// Size of the sparse file. Its content is at offsets all over it, so that its index is large.
 const SPARSE_BYTES: u64 = 1 << 40;
 
 #[test]
@@ -295,7 +295,7 @@ fn extra_of_a_sparse_file(layer: &str, places: u64, blocks: usize) {
     write_blocks(&small, 1);
     let file = File::create_new(&sparse).unwrap();
     let step = SPARSE_BYTES / places;
-    // The even blocks are the random ones.
+    // In the result of `block`, only the even blocks of 4 KiB are random.
     let even = block(1);
     let random: Vec<u8> = even.chunks(4096).step_by(2).take(blocks).flatten().copied().collect();
     for number in 1..=places {
@@ -303,7 +303,7 @@ fn extra_of_a_sparse_file(layer: &str, places: u64, blocks: usize) {
     }
     drop(file);
     place.umount();
-    // Freed memory stays with the process, so its final memory is its maximum.
+    // With these settings, freed memory stays with the process, so its final memory is its maximum.
     let mut mount = place.mount_command(&["-l", layer, "-o", "threads=1"]);
     mount.env("MALLOC_TRIM_THRESHOLD_", GIB.to_string());
     mount.env("MALLOC_MMAP_THRESHOLD_", (32 * MIB).to_string());
@@ -332,7 +332,7 @@ fn visit_the_end(path: &Path) {
     std::io::Write::write_all(&mut &file, b"appended").unwrap();
 }
 
-/// Returns the memory of a process that belongs to no file, exact to the page.
+/// Returns the anonymous memory of a process, in bytes, exact to the page.
 fn anonymous(pid: u32) -> u64 {
     let text = fs::read_to_string(format!("/proc/{pid}/smaps_rollup")).unwrap();
     kib_of(&text, "Anonymous").unwrap()
@@ -341,9 +341,8 @@ fn anonymous(pid: u32) -> u64 {
 /// Number of converting threads in these tests.
 const CONVERTING: u64 = 2;
 
-/// Returns the memory limit of a conversion, in bytes. Each thread needs 32 MiB in addition to the
-/// memory of a mount. These are pieces of 4 MiB: two that are compared, and those that they are
-/// read from and encoded to.
+/// Returns the memory limit of a conversion, in bytes. In addition to the memory of a mount, each
+/// thread needs 32 MiB for buffers of 4 MiB: for comparing, reading and encoding.
 fn bound_of_conversion(chunk: u64, cache: u64, context: u64) -> u64 {
     let converting = CONVERTING * (32 * MIB + 2 * chunk + context + a_file(chunk));
     PROGRAM + cache + converting + WORKERS * (3 * chunk + context)
@@ -360,7 +359,7 @@ fn memory_of_a_conversion_of_gibibytes_is_bounded() {
     peak_of_conversion(1024, 1024);
 }
 
-/// Converts two files of `large` mebibytes and `small` files of one mebibyte, there and back.
+/// Encodes and decodes two files of `large` mebibytes and `small` files of one mebibyte.
 fn peak_of_conversion(large: u64, small: u64) {
     let place = Place::on_disk();
     let tree = place.lower.to_str().unwrap();
@@ -372,14 +371,14 @@ fn peak_of_conversion(large: u64, small: u64) {
     let threads = CONVERTING.to_string();
     let encode = ["-l", "zstd:threads=2,cache=2MiB"];
     watch(&[&["sca", "encode", tree, "--threads", &threads], &encode[..]].concat(), bound);
-    // Decoding has the default cache of layers, and one worker per processor.
+    // Decoding uses the default cache of layers, and one worker per processor.
     watch(&["sca", "decode", tree, "--threads", &threads], bound + 30 * MIB);
     for name in ["first", "second"] {
         read_blocks(&File::open(place.lower.join(name)).unwrap(), large, MIB);
     }
 }
 
-/// Runs the program and watches its memory.
+/// Runs the program, and checks that its memory stays below `bound`.
 fn watch(arguments: &[&str], bound: u64) {
     let mut child = fslab(arguments).stdout(Stdio::null()).spawn().unwrap();
     let (mut peak, mut seen) = (0, Vec::new());

@@ -1,4 +1,4 @@
-//! `fslab sca` over several files: an unusable file does not keep the command from the others.
+//! Tests `fslab sca` with several files: an unusable file does not stop the work on the others.
 
 use fslab_vfs_testing::scratch;
 use std::fs;
@@ -52,7 +52,7 @@ fn damaged_file_does_not_stop_compaction_of_others() {
         let told = String::from_utf8_lossy(&output.stdout).into_owned();
         assert!(told.starts_with("2 files would be compacted, with "), "{told}");
         assert!(before == tree_bytes(scratch.path()), "a dry run has changed a file");
-        // `pack` is the former name.
+        // `pack` is the former name of `compact`.
         let output = fslab(&["sca", "pack", tree]).output().unwrap();
         let told = String::from_utf8_lossy(&output.stdout).into_owned();
         assert_eq!(output.status.code(), Some(1), "{told}");
@@ -126,8 +126,8 @@ fn stat_and_verify_walk_directories_and_print_totals() {
     assert!(code == 3 && message.contains("/no/such"), "{code} {message}");
 }
 
-/// A mounted directory is skipped at once. Other directories, inside or outside the same parent,
-/// are not skipped.
+/// A directory that a mount uses is skipped at once. Other directories are checked, whether the
+/// command names them or their common parent.
 #[test]
 fn verify_skips_a_directory_in_use_and_checks_others() {
     require_mounting!();
@@ -160,7 +160,7 @@ fn verify_skips_a_directory_in_use_and_checks_others() {
     place.umount();
 }
 
-/// Before the fix, content after a damaged header was left out, and the command still succeeded.
+/// An earlier version skipped content after a damaged header, and still succeeded.
 #[test]
 fn repair_fails_if_it_cannot_recover_all_content() {
     let scratch = TempDir::new_in(scratch::folder(env!("CARGO_TARGET_TMPDIR"))).unwrap();
@@ -189,7 +189,7 @@ fn repair_fails_if_it_cannot_recover_all_content() {
     fs::write(&path, bytes).unwrap();
     assert_eq!(run(&["sca", "check", file]).0, 1);
     let (code, message) = run(&["sca", "stat", file]);
-    assert!(code == 1 && message.contains("a part is missing"), "{code} {message}");
+    assert!(code == 1 && message.contains("a part of the file is missing"), "{code} {message}");
     let output = fslab(&["sca", "cat", file]).output().unwrap();
     assert_eq!((output.status.code(), output.stdout.len()), (Some(1), 8192));
     let (code, message) = run(&["sca", "repair", file, "-o", saved.to_str().unwrap()]);

@@ -16,7 +16,7 @@ const MIB: usize = 1 << 20;
 /// Number of times that the daemon is killed.
 const KILLS: u64 = 5;
 
-/// Returns the command of a unit in the form that a shell accepts.
+/// Returns a command of a packaged unit, converted for a shell.
 fn command_of(key: &str, unit: &str, instance: &Path) -> Option<String> {
     let folder = Path::new("../../packaging/systemd");
     let unit = fs::read_to_string(folder.join(unit)).unwrap();
@@ -52,7 +52,7 @@ fn serve(place: &Place) -> Child {
     let command = command_of("ExecStart", "fslab@.service", Path::new("")).unwrap();
     let daemon = shell(&format!("exec {command}"), place).spawn().unwrap();
     let inner = place.point.join("inner/there");
-    soon("it is mounted", || is_mounted(&place.point) && fs::read(&inner).is_ok());
+    soon("the directory is mounted", || is_mounted(&place.point) && fs::read(&inner).is_ok());
     daemon
 }
 
@@ -95,11 +95,12 @@ fn replacing_a_killed_mount_never_exposes_the_lower_directory() {
     let tree = place.lower.to_str().unwrap().to_owned();
     let init = ["tier", "init", "--archive", &archive, "--home", &home, &tree];
     assert_eq!(run(&init), (0, String::new()));
-    // Another file system inside is under the mount, too.
+    // The lower directory contains the mount of another file system, which must be visible too.
     fs::create_dir(place.lower.join("inner")).unwrap();
     let inner = Mount::new(Path::new("none"), &place.lower.join("inner"), "tmpfs", "").unwrap();
     fs::write(place.lower.join("inner/there"), "still").unwrap();
-    // The mount is dropped first, because it may lie over the other one.
+    // Rebinding `place` here makes it drop before `inner`, because its mount covers that of
+    // `inner`.
     let mut place = place;
     place.point.clone_from(&place.lower);
     let data = noise(3, MIB);
@@ -123,7 +124,7 @@ fn replacing_a_killed_mount_never_exposes_the_lower_directory() {
         }
         let before = seen.right.load(Ordering::SeqCst);
         daemon = serve(&place);
-        soon("it is read again", || seen.right.load(Ordering::SeqCst) > before + 1);
+        soon("the file is read again", || seen.right.load(Ordering::SeqCst) > before + 1);
     }
     seen.is_over.store(true, Ordering::SeqCst);
     reader.join().unwrap();

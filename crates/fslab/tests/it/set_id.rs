@@ -1,5 +1,5 @@
-//! Set-id bits through a mount. A user with the right to keep them keeps them, even if the daemon's
-//! thread dropped capabilities earlier to register a file for another user.
+//! Tests set-id bits through mounts. Writes of a privileged user keep them, even if a thread of the
+//! daemon dropped capabilities earlier to register a file for passthrough.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::Write;
@@ -11,7 +11,6 @@ use rustix::fs::{CWD, FallocateFlags, FileType, Gid, Mode, OFlags, Uid, XattrFla
 
 use crate::support::{Place, require_mounting};
 
-/// Root keeps the bits, as on any file system.
 #[test]
 fn writing_by_root_keeps_set_id_bits() {
     require_mounting!();
@@ -24,8 +23,8 @@ fn writing_by_root_keeps_set_id_bits() {
         fs::write(place.point.join("other"), "").unwrap();
         let pass_another_through = || drop(File::open(place.point.join("other")).unwrap());
         let mut file = OpenOptions::new().append(true).open(&path).unwrap();
-        // Registering a file drops the capability on the daemon's thread that lets a write keep the
-        // bits.
+        // Opening another file registers it for passthrough. For this, a thread of the daemon drops
+        // the capability with which a write keeps the bits.
         pass_another_through();
         file.write_all(b"y").unwrap();
         pass_another_through();
@@ -41,15 +40,15 @@ fn writing_by_root_keeps_set_id_bits() {
     }
 }
 
-/// An ACL that means the same as mode 2770: version 2, then tag, permissions and id of
-/// owner, group and others.
+/// An ACL that is equivalent to mode 770: version 2, then tag, permissions and ID of owner, group
+/// and others.
 const ACCESS_LIST: [u8; 28] = [
     2, 0, 0, 0, 1, 0, 7, 0, 255, 255, 255, 255, 4, 0, 7, 0, 255, 255, 255, 255, 32, 0, 0, 0, 255,
     255, 255, 255,
 ];
 
-/// A way to make or change files with set-id bits in a directory of a foreign group. It is done by
-/// `root`, which is not in the group. Returns the resulting mode.
+/// A way to make or change a file with set-id bits in a directory of a foreign group. The caller is
+/// root, who is not in the group. Returns the resulting mode.
 type Change = fn(&Path) -> rustix::io::Result<u32>;
 
 const CHANGES: [(&str, Change); 5] = [
@@ -87,8 +86,8 @@ fn with_set_group_id(path: &Path) -> File {
     file
 }
 
-/// A user with the right to keep set-group-id bits keeps them, whatever the daemon did for others
-/// before.
+/// Checks that changes by root keep the bit, even after other requests made threads of the daemon
+/// drop the capability for this.
 #[test]
 fn root_keeps_set_group_id_bits_of_foreign_groups() {
     const FOREIGN: u32 = 12_345;
@@ -134,14 +133,14 @@ const CALLERS: [(&str, Caller); 4] = [
 
 const MODES: [u32; 6] = [0o666, 0o2666, 0o2676, 0o4666, 0o6666, 0o6677];
 
-/// A change of an open file of 16 KiB; the other file has some bytes.
+/// A change of an open file of 16 KiB. The second argument is a file to copy from.
 type ChangeOfOpen = fn(&File, &File) -> rustix::io::Result<()>;
 
 const CHANGES_OF_OPEN: [(&str, ChangeOfOpen); 8] = [
     ("write", |file, _| rustix::io::pwrite(file, b"x", 0).map(drop)),
     ("truncate", |file, _| rustix::fs::ftruncate(file, 5)),
     ("reserve", |file, _| reserve(file, FallocateFlags::empty())),
-    ("reserve behind the end", |file, _| reserve(file, FallocateFlags::KEEP_SIZE)),
+    ("reserve past the end", |file, _| reserve(file, FallocateFlags::KEEP_SIZE)),
     ("punch", |file, _| reserve(file, FallocateFlags::KEEP_SIZE | FallocateFlags::PUNCH_HOLE)),
     ("zero", |file, _| reserve(file, FallocateFlags::ZERO_RANGE)),
     ("copy", |file, other| {
@@ -219,8 +218,8 @@ fn set_id_bits_are_cleared_as_on_a_native_file_system() {
             _ => format!("ext2:{}", crate::ext2::image(&place, "32MiB").display()).into(),
         };
         place.mount(&[]);
-        // Neither the kernel's ext2 nor the engine's can reserve space after the end of a file.
-        let is_common = |line: &&String| !line.starts_with("reserve behind");
+        // Neither the kernel's ext2 nor the engine can reserve space past the end of a file.
+        let is_common = |line: &&String| !line.starts_with("reserve past");
         let common = |lines: &[String]| lines.iter().filter(is_common).cloned().collect::<Vec<_>>();
         assert_same(&common(&modes_left_below(&place.point)), &common(&expected), &[leaf]);
         place.umount();

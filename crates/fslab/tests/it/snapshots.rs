@@ -112,7 +112,7 @@ const NAMES: &str = "\
 # Names and their options
 
 Everything that has a name, with its options and their defaults, as `fslab list SECTION` prints it.
-`fslab list NAME` prints one thing alone.
+`fslab list NAME` prints only one entry.
 
 ";
 

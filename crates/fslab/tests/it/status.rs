@@ -1,4 +1,4 @@
-//! `fslab status`, `fslab doctor`, and continuous `fslab stats`.
+//! Tests `fslab status`, `fslab doctor`, and `fslab stats` with --watch and --listen.
 
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -41,7 +41,7 @@ fn status_describes_a_mount_and_its_daemon() {
     place.umount();
 }
 
-/// The planted names contain characters that control a terminal.
+/// The name of the mount point contains characters that control a terminal.
 #[test]
 fn control_characters_in_mount_names_are_not_printed() {
     require_mounting!();
@@ -77,7 +77,7 @@ fn a_dead_and_a_stopped_daemon_are_reported() {
     assert_eq!(stopped, "no answer");
     assert_eq!(health(), "ok");
     kill_process(pid, Signal::KILL).unwrap();
-    crate::support::soon("the daemon is seen to be dead", || health() == "dead");
+    crate::support::soon("the status of the mount is dead", || health() == "dead");
     place.umount();
 }
 
@@ -125,7 +125,7 @@ fn stats_are_watched_and_served() {
     assert!(status.ends_with("200 OK") && metrics.contains("fslab_operations_total{"), "{metrics}");
     assert!(missing.lines().next().unwrap().contains(" 404 "), "{missing}");
     kill_process(Pid::from_child(&server), Signal::TERM).unwrap();
-    assert!(server.wait().unwrap().success(), "a signal ends it in order");
+    assert!(server.wait().unwrap().success(), "a signal ends the server cleanly");
     let (code, message) = run(&["stats", "--listen", "192.0.2.1:80", point]);
     assert!(code == 3 && message.contains("only loopback"), "{message}");
     place.umount();
@@ -172,7 +172,7 @@ fn a_watch_ends_with_the_mount() {
     let mut lines = BufReader::new(watch.stdout.take().unwrap()).lines();
     lines.next().unwrap().unwrap();
     place.umount();
-    soon("the end of the watch", || watch.try_wait().unwrap().is_some());
+    soon("the watch has ended", || watch.try_wait().unwrap().is_some());
     let mut message = String::new();
     watch.stderr.take().unwrap().read_to_string(&mut message).unwrap();
     assert_eq!(watch.wait().unwrap().code(), Some(0), "{message}");

@@ -1,4 +1,5 @@
-//! Scratch directories, the program, and mounts that are removed on every path out of a test.
+//! Helpers for tests: running the program, and scratch directories whose mounts are removed even if
+//! a test fails.
 
 use fslab_vfs_testing::scratch;
 use std::path::{Path, PathBuf};
@@ -8,7 +9,7 @@ use std::time::{Duration, Instant};
 use fslab_vfs_testing::skip::{obstacle_to_mounting, skip};
 use tempfile::TempDir;
 
-/// Time limit for events that must happen soon. A busy machine takes longer.
+/// Time limit for events that must happen soon. It is long, because the machine may be busy.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Ends a test with a skip message if nothing can be mounted.
@@ -29,7 +30,7 @@ pub fn can_not_mount(test: &str) -> bool {
     obstacle.is_some()
 }
 
-/// Finds another program, where `cargo xtask setup` installs them or in the usual directories.
+/// Finds another program: in the directories of `cargo xtask setup`, or in PATH.
 pub fn program(name: &str) -> Option<PathBuf> {
     let set = |name| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
     let cache = set("FSLAB_CACHE")
@@ -60,15 +61,15 @@ fn ended(command: &mut Command) -> (i32, String) {
     (code, String::from_utf8_lossy(&output.stderr).into_owned())
 }
 
-/// Unmounts a mount point that this test no longer uses; returns the result as [`run`]. Programs
-/// that other tests are just starting have this test's files open until they run, which keeps the
-/// mount in use.
+/// Unmounts a mount point that this test no longer uses; returns the result as [`run`]. The unmount
+/// is retried, because child processes of other tests inherit open files of this test until
+/// execve(2).
 pub fn umount_unused(point: &Path) -> (i32, String) {
     let start = Instant::now();
     loop {
         let (code, message) = run(&["umount", point.to_str().unwrap()]);
         if code != 0 && message.contains("still writing back") {
-            // The disk is busy with the writes of other tests.
+            // The disk is busy with writes of other tests.
             soon("the daemon has exited", || daemons_naming(point).is_empty());
             return (0, String::new());
         }
@@ -80,9 +81,9 @@ pub fn umount_unused(point: &Path) -> (i32, String) {
     }
 }
 
-/// Copies a program that will be run. A separate process does this, because the kernel does not run
-/// a file that is open for writing. Programs that other tests are just starting inherit the files
-/// that are open here.
+/// Copies a program that will be run. The kernel does not run a file that is open for writing, and
+/// child processes of other tests inherit files that are open in this process. A separate process
+/// therefore copies it.
 #[track_caller]
 pub fn copy_program(program: &Path, to: &Path) {
     assert!(Command::new("cp").arg(program).arg(to).status().unwrap().success());
@@ -128,12 +129,13 @@ impl Place {
         Self::within(TempDir::new().unwrap())
     }
 
-    /// In the build directory, which is on a disk, so that its pages can be dropped from memory.
+    /// Makes a place in the build directory, which is on a disk, so that its pages can be dropped
+    /// from memory.
     pub fn on_disk() -> Self {
         Self::within(TempDir::new_in(scratch::folder(env!("CARGO_TARGET_TMPDIR"))).unwrap())
     }
 
-    /// In memory if possible, for tests that sync often.
+    /// Makes a place in memory if possible, for tests that sync often.
     pub fn in_memory() -> Self {
         Self::within(scratch_in_memory())
     }
@@ -215,7 +217,7 @@ pub fn daemons_naming(path: &Path) -> Vec<u32> {
 pub fn soon(what: &str, mut holds: impl FnMut() -> bool) {
     let start = Instant::now();
     while !holds() {
-        assert!(start.elapsed() < PATIENCE, "waited in vain: {what}");
+        assert!(start.elapsed() < PATIENCE, "did not happen in time: {what}");
         std::thread::sleep(Duration::from_millis(5));
     }
 }

@@ -1,4 +1,4 @@
-//! The packaged unit for mounts, run by systemd itself.
+//! Tests the packaged unit for mounts, run by systemd itself.
 //!
 //! systemd is the first process of separate namespaces, over a copy of the root directory. Its
 //! changes are lost when it ends, and it can't change settings of the machine.
@@ -21,7 +21,7 @@ const GROUPS: &str = "/sys/fs/cgroup/systemd";
 /// Exit code of the first script if this machine can't provide a copy of its root directory.
 const CAN_NOT: i32 = 77;
 
-/// Prepares a root directory and becomes systemd. The directory `shared` is /srv/shared there.
+/// Prepares a root directory, in which the directory `shared` is /srv/shared, and executes systemd.
 const BOOT: &str = r#"
 set -e
 echo $$ > "$GROUP/cgroup.procs"
@@ -125,12 +125,12 @@ fn remove_group(group: &Path) -> io::Result<()> {
     fs::remove_dir(group)
 }
 
-/// Dropping it ends it and all processes of its namespace.
+/// A running systemd. Dropping it kills all processes of its namespace.
 struct Machine(Child);
 
 impl Drop for Machine {
     fn drop(&mut self) {
-        // This fails if it has already ended.
+        // This fails if systemd has already exited.
         drop(self.0.kill());
         self.0.wait().unwrap();
     }

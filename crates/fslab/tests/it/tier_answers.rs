@@ -1,4 +1,4 @@
-//! The output of `fslab tier`: refusals, messages, exit codes and names.
+//! Tests the output of `fslab tier`: refusals, messages, exit codes and names.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -10,8 +10,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use crate::support::{Place, fslab, require_mounting, run, soon, umount_unused};
 use crate::tiering::Tiered;
 
-/// Returns a mounted tier with an archived `file`, and the version of another file that was
-/// removed.
+/// Returns a mounted tier with an archived `file`, and the version of a removed file.
 #[track_caller]
 fn with_a_removed_file() -> (Tiered, String) {
     let tiered = Tiered::mounted();
@@ -62,7 +61,7 @@ fn asked(arguments: &[&str]) -> (i32, String, String) {
     (output.status.code().unwrap(), told, said)
 }
 
-/// No name moves the cursor or makes a line, and no two names look alike.
+/// No printed name moves the cursor or breaks the line, and no two names are printed alike.
 #[test]
 fn names_are_printed_distinctly_and_without_control_characters() {
     require_mounting!();
@@ -182,13 +181,13 @@ fn bad_input_and_missing_privilege_have_distinct_exit_codes() {
     let (code, told, _) = asked(&["policy", "--json", "--file", &policy, &point]);
     let end: serde_json::Value = serde_json::from_str(told.lines().last().unwrap()).unwrap();
     assert!(code == 3 && end["code"] == 3 && end["error"].is_string(), "{end}");
-    // A dead daemon can be replaced.
+    // The message for a killed daemon suggests to replace the mount.
     let daemon = Pid::from_raw(tiered.daemon().cast_signed()).unwrap();
     kill_process(daemon, Signal::KILL).unwrap();
     soon("the daemon has exited", || run(&["tier", "queue", &point]).0 != 0);
     let (code, message) = run(&["tier", "state", &file]);
     assert!(code == 1 && message.contains("-o replace"), "{message}");
-    // This removes leftovers of dead daemons.
+    // A new mount removes the sockets of dead daemons.
     Place::mounted(&["-l", "stats"]).umount();
     let (code, message) = run(&["tier", "state", &file]);
     assert!(code == 1 && message.contains("is dead; replace the mount"), "{message}");

@@ -1,4 +1,4 @@
-//! Archives of tiers from a user's point of view: lost, new, and read-only archives.
+//! Tests archives of tiers from a user's point of view: lost, new, and read-only archives.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -13,7 +13,7 @@ fn shown(path: &Path) -> &str {
     path.to_str().unwrap()
 }
 
-/// Returns a tier of two archives with an offline file, and the file's content.
+/// Returns a tier with two archives and an offline file, and the file's content.
 fn twofold() -> (Tiered, Vec<u8>) {
     let (tiered, data) = (Tiered::over(None), noise(71, 2 * MIB + 5));
     let file = tiered.tree().join("file");
@@ -126,7 +126,7 @@ fn tree_is_rebuilt_from_read_only_archives() {
         let wanted = ["--home", shown(&home), shown(&again)];
         let (code, message) = run(&[&["tier", "rebuild"], &archives[..], &wanted].concat());
         assert!(code == 3 && message.contains("none: the archive is not there"), "{message}");
-        assert!(!home.exists() && !again.exists(), "nothing is made before");
+        assert!(!home.exists() && !again.exists(), "a refused rebuild makes nothing");
         let made = tiered.ok(&[&["rebuild"], &archives[..2], &wanted].concat());
         assert!(made.contains("made 1 file,"), "{made}");
         assert!(left.exists());
@@ -139,8 +139,8 @@ fn tree_is_rebuilt_from_read_only_archives() {
     assert!(fs::read(&file).unwrap() == data);
 }
 
-/// Checks the rights of a copy of a live tree, and how it takes over the archive. Its files are not
-/// those that were archived, so it would treat all objects as unneeded.
+/// Expires objects with a copy of a live tree. The files of the copy are not those that were
+/// archived, so the copy would treat all objects as unneeded.
 #[test]
 fn copied_tree_cannot_expire_objects_of_the_original() {
     require_mounting!();
@@ -159,7 +159,7 @@ fn copied_tree_cannot_expire_objects_of_the_original() {
     assert_ne!(at_once, text);
     fs::write(&settings, at_once).unwrap();
     let (code, _) = run(&["tier", "scan", shown(&copy)]);
-    assert_eq!(code, 0, "all that is left of it is in order");
+    assert_eq!(code, 0, "the remaining files of the copy are intact");
     let (code, message) = run(&["tier", "expire", shown(&copy)]);
     assert!(code == 1 && message.contains("is written by another tree"), "{code} {message}");
     tiered.ok(&["recall", shown(&tiered.tree().join("file"))]);
@@ -322,7 +322,7 @@ fn states(tiered: &Tiered, tree: &Path) -> Vec<String> {
     lines.map(|line| line.split_whitespace().nth(1).unwrap().to_owned()).collect()
 }
 
-/// Whether nobody holds the lease of an archive.
+/// Whether no process holds the lease of an archive.
 fn is_free(archive: &Path) -> bool {
     let lease = fs::File::open(archive.join("lease")).unwrap();
     lease.try_lock().is_ok()
@@ -375,7 +375,7 @@ fn mounted_tree_changes_from_one_archive_to_another() {
         tiered.of("scrub", "").contains("copies verified 2, repaired 0, damaged 0, copies made 0")
     );
     tiered.umount();
-    // Later users of the tree, and a rebuild without the tree, see this too.
+    // The change is also visible without the mount, and to a rebuild without the tree.
     assert_eq!(states(&tiered, tiered.tree()), ["detached", "attached"]);
     let (again, home) = (tiered.beside("again"), tiered.beside("home-again"));
     let places = ["--archive", shown(&second), "--home", shown(&home), shown(&again)];
@@ -385,7 +385,7 @@ fn mounted_tree_changes_from_one_archive_to_another() {
     assert!(fs::read(&file).unwrap() == data);
 }
 
-/// Without a mount, and after being killed in the middle.
+/// Drains an archive of an unmounted tree, and kills the command after some copies.
 #[test]
 fn killed_drain_resumes_when_it_is_restarted() {
     require_mounting!();
@@ -401,7 +401,7 @@ fn killed_drain_resumes_when_it_is_restarted() {
     let drain = ["tier", "drain", "--rate", "4MiB", shown(tree), shown(&first)];
     let mut drained = fslab(&drain).spawn().unwrap();
     let copied = || files_below(&second.join("files")).len() as u64;
-    soon("two copies", || copied() >= 2);
+    soon("two copies are made", || copied() >= 2);
     drained.kill().unwrap();
     drained.wait().unwrap();
     let before = copied();

@@ -1,4 +1,5 @@
-//! Released files of an unmounted tree fail closed: programs get an error, never zeros.
+//! Tests that programs can't open released files of an unmounted tree: they get an error, never
+//! zeros.
 
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
@@ -126,7 +127,7 @@ fn closed_tree_is_opened_by_two_commands_without_fslab() {
     assert!(Command::new("chmod").arg(mode).arg(tree).status().unwrap().success());
     rustix::fs::removexattr(tree, "trusted.fslab.tier.mode").unwrap();
     is_read(&tree.join("file"));
-    // The next use closes it again.
+    // The next command closes the tree again.
     tiered.ok(&["du", tree.to_str().unwrap()]);
     is_refused(&tree.join("file"));
 }

@@ -1,5 +1,5 @@
-//! A tier whose archive is accessed through the fault layer. Nothing is lost, no wrong data is
-//! returned, and programs get the error that the tree specifies.
+//! Tests a tier whose archive is accessed through the fault layer. No data is lost, no wrong data
+//! is returned, and programs get the error that the mount specifies.
 
 use std::fs;
 use std::path::Path;
@@ -38,7 +38,8 @@ impl Faulty {
         Self { tiered, archive }
     }
 
-    /// Runs `work` while the archive is faulty. Afterwards checks that everything is as before.
+    /// Runs `work` while the archive is faulty. Afterwards checks that both files and all copies
+    /// are intact.
     fn under(&self, rules: &str, options: &str, work: impl FnOnce(&Tiered)) {
         let layer = format!("fault:seed=1,rules={rules}");
         let mounted = fslab(&["mount", "-l", &layer, &self.archive, &self.archive]).output();
@@ -59,7 +60,7 @@ impl Faulty {
     }
 }
 
-/// A mount that is removed however the test ends.
+/// A mount of the fault layer over an archive, which is removed even if the test fails.
 struct TakenAway<'a>(&'a str);
 
 impl Drop for TakenAway<'_> {
@@ -84,7 +85,7 @@ fn wrong_data_from_an_archive_fails_the_read() {
     for rules in [
         "read on /files/** error EIO",
         "read on /files/** flip at 5000",
-        // The kernel returns missing bytes as zeros.
+        // After a short read, the kernel returns the missing bytes as zeros.
         "read on /files/** short 100",
     ] {
         faulty.under(rules, "", |tiered| {
@@ -94,7 +95,7 @@ fn wrong_data_from_an_archive_fails_the_read() {
     }
 }
 
-/// The kernel keeps the daemon's process until its call to the archive has returned.
+/// The daemon's process can't exit until its call to the archive has returned.
 #[test]
 fn umount_does_not_wait_for_an_archive_that_hangs() {
     require_mounting!();
@@ -112,8 +113,8 @@ fn umount_does_not_wait_for_an_archive_that_hangs() {
     let mut recall = recall.stderr(Stdio::null()).stdout(Stdio::null()).spawn().unwrap();
     let point = tiered.path("");
     let point = point.to_str().unwrap();
-    soon("it is recalled", || !tiered.ok(&["queue", point]).contains("no recall is waiting"));
-    // Soon after this the call hangs for 12 s.
+    soon("the recall has begun", || !tiered.ok(&["queue", point]).contains("no recall is waiting"));
+    // Within this second, the call to the archive begins, which hangs for 12 s.
     std::thread::sleep(Duration::from_secs(1));
     let begun = Instant::now();
     let (code, said) = run(&["umount", point]);
@@ -123,8 +124,8 @@ fn umount_does_not_wait_for_an_archive_that_hangs() {
     let is_named = |line: &str| line.contains(archive) && line.contains("does not answer");
     assert!(logged.lines().any(is_named), "{logged}");
     assert!(!recall.wait().unwrap().success());
-    // The claim on the tree ends with the process.
-    soon("the tree is free", || tiered.place().try_mount(&["-l", "tier"]).0 == 0);
+    // The lock of the tree is released when the process exits.
+    soon("the tree is unlocked", || tiered.place().try_mount(&["-l", "tier"]).0 == 0);
     tiered.umount();
     drop(taken_away);
     tiered.place().mount(&["-l", "tier"]);
@@ -147,10 +148,10 @@ fn reader_of_a_slow_archive_gets_the_configured_error() {
     }
 }
 
-/// Number of readers that each signal ends; `FSLAB_TIER_SIGNALS` replaces it.
+/// Number of waiting readers that get each signal; `FSLAB_TIER_SIGNALS` replaces it.
 const SIGNALS: u64 = 2;
 
-/// A stopped daemon that serves an archive; dropping this continues it.
+/// The daemon that serves an archive, stopped by SIGSTOP. Dropping this continues it.
 struct Stopped(Pid);
 
 impl Stopped {
@@ -196,7 +197,7 @@ fn reader_waiting_for_a_stalled_archive_is_interruptible() {
         ended.sort();
         let (median, last) = (ended[ended.len() / 2], ended[ended.len() - 1]);
         eprintln!("{} readers ended after {median:?}, the last after {last:?}", ended.len());
-        // It takes 50 ms on an idle machine. A reader whose signal is ignored waits forever.
+        // This takes 50 ms on an idle machine. A reader whose signal is ignored would wait forever.
         assert!(last < Duration::from_secs(5), "{last:?}");
         assert!(tiered.path("elsewhere").exists());
         drop(stopped);
@@ -221,15 +222,15 @@ fn failed_archiving_keeps_the_file_and_leaves_no_partial_object() {
             let (code, said) = run(&["tier", "archive", here.to_str().unwrap()]);
             assert!(code == 1 && said.contains("could not be processed"), "{rules}: {said}");
             let (code, _) = run(&["tier", "release", here.to_str().unwrap()]);
-            assert!(code != 0, "{rules}: bytes go of which there is no copy");
+            assert!(code != 0, "{rules}: bytes without a copy are released");
             assert!(read(tiered, "here") == Ok(data("here")), "{rules}");
         });
         assert_eq!(entries(&faulty.tiered.archive().join("incoming")), 0, "{rules}");
     }
 }
 
-/// The process that made a directory may have been killed before the directory was durable, and
-/// with it all its files.
+/// The directories exist, but may not be durable, as after a kill of the process that made them. A
+/// file in such a directory is not durable either.
 #[test]
 fn file_is_not_released_if_its_archive_cannot_sync() {
     require_mounting!();
@@ -244,7 +245,7 @@ fn file_is_not_released_if_its_archive_cannot_sync() {
             let (code, said) = run(&["tier", "archive", here.to_str().unwrap()]);
             assert!(code == 1 && said.contains("could not be processed"), "{rules}: {said}");
             let (code, _) = run(&["tier", "release", here.to_str().unwrap()]);
-            assert!(code != 0, "{rules}: bytes go of which there is no copy");
+            assert!(code != 0, "{rules}: bytes without a copy are released");
         });
     }
 }

@@ -1,5 +1,5 @@
-//! Runs fsx on a mounted tier. Its file is archived, released and recalled between its operations
-//! and during them.
+//! Runs fsx on a mounted tier. The file of fsx is archived, released and recalled between and
+//! during the operations of fsx.
 //!
 //! `FSLAB_TIER_FSX` sets the number of operations over each of ext4, XFS and Btrfs, `FSLAB_SEED`
 //! the seed.
@@ -31,8 +31,8 @@ const OPERATIONS: u64 = 1500;
 /// Default number of operations on file systems that punch and map more slowly.
 const OPERATIONS_ELSEWHERE: u64 = 500;
 
-/// fsx 0.3.2 never unmaps a mapping that it reads. A mapped file is in use, and is never released,
-/// so fsx only maps for writing.
+/// fsx 0.3.2 never unmaps a mapping that it reads. A mapped file is in use and never released, so
+/// fsx may only map it for writing.
 const CONFIGURATION: &str = "\
 flen = 4194304
 
@@ -95,10 +95,13 @@ fn exercise(kind: Kind, operations: u64) {
     let counts: Vec<_> = tier.counts().iter().map(|(name, _, value)| (*name, *value)).collect();
     assert!(output.status.success(), "{kind:?}, seed {seed}:\n{said}\n{erred}\n{counts:?}");
     let meddled = meddler.told();
-    eprintln!("{kind:?}: {operations} operations; between them {meddled}; beside them {moved}");
+    eprintln!("{kind:?}: {operations} operations; between them {meddled}; during them {moved}");
     let released = meddler.released.load(Ordering::SeqCst);
     let recalled = counts.iter().find(|(name, _)| *name == "tier_recalled_bytes").unwrap().1;
-    assert!(released > 0 && recalled > 0, "nothing went or nothing came: {counts:?}");
+    assert!(
+        released > 0 && recalled > 0,
+        "nothing was released, or nothing was recalled: {counts:?}"
+    );
 }
 
 fn last_lines(text: &[u8]) -> String {
@@ -107,7 +110,8 @@ fn last_lines(text: &[u8]) -> String {
     lines[lines.len().saturating_sub(40)..].join("\n")
 }
 
-/// Returns a tier over a tree, a file system that moves its files, and the turns of another thread.
+/// Returns the engine of a tier, and a file system over it that archives and recalls the file. At
+/// each message of the returned receiver, another thread should do the same during an operation.
 fn meddled_with(tiered: &Tiered, seed: u64) -> (Arc<Tier>, Arc<Meddler>, Receiver<()>) {
     let tier = opened(tiered);
     let (sender, turns) = sync_channel(1);
@@ -138,14 +142,14 @@ impl Draws {
     }
 }
 
-/// A tier whose file is moved between the operations of fsx. It is moved while it is closed, and
-/// before some of the operations while it is open.
+/// A file system over a tier that archives, releases and recalls the file of fsx. It does this at
+/// each open, and before some of the operations on the open file.
 struct Meddler {
     fs: TierFs,
     tier: Arc<Tier>,
     draws: Draws,
-    /// Open handles. fsx has the file open once, except for the moment until the kernel reports a
-    /// close.
+    /// Number of open handles. fsx opens its file once at a time, but the kernel reports a close
+    /// with a delay.
     handles: Mutex<usize>,
     closed: Condvar,
     /// Tells another thread to move the file during an operation.
@@ -154,7 +158,7 @@ struct Meddler {
     refused: AtomicU64,
 }
 
-/// The kernel reports a close with a delay.
+/// Time limit for the report of a close, which the kernel delays.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 impl Meddler {
@@ -169,7 +173,7 @@ impl Meddler {
         if self.draws.below(8) == 0
             && let Some(turns) = &*self.turns.lock().unwrap()
         {
-            // There is no turn while the last one is still running.
+            // The turn is skipped while the last one is still running.
             turns.try_send(()).ok();
         }
     }

@@ -1,5 +1,5 @@
-//! The daemon of a tier is killed while files are archived, released and recalled. Meanwhile
-//! programs read, map and write them, also through shared mappings.
+//! Tests a tier whose daemon is killed while files are archived, released and recalled. Meanwhile
+//! programs read, map and write these files, also through shared mappings.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{BufRead, BufReader};
@@ -47,14 +47,14 @@ fn files_survive_kills_over_btrfs() {
     killed_often(&Tiered::mounted_over(Kind::Btrfs), seed);
 }
 
-/// A file that nobody changes.
+/// A file that no program changes.
 struct Still {
     path: PathBuf,
     data: Vec<u8>,
 }
 
-/// A file as its writer left it. Acknowledged changes are there; of the last, unacknowledged change
-/// any part may be there.
+/// A file that is changed, and its expected content. All acknowledged changes must be in the file.
+/// Any part of the last, unacknowledged change may be in it.
 #[derive(Clone)]
 struct Changing {
     path: PathBuf,
@@ -79,7 +79,7 @@ fn killed_often(tiered: &Tiered, seed: u64) {
         Changing { path, data, in_doubt: None }
     };
     let still: Vec<Still> = (0..READERS + 1).map(still).collect();
-    // The last one is written through mappings.
+    // The last file is written through mappings.
     let mut changing: Vec<Changing> = (0..WRITERS + 1).map(changing).collect();
     let reference = tiered.beside("reference");
     fs::write(&reference, &still[0].data).unwrap();
@@ -132,7 +132,7 @@ fn killed_once(
     tiered.mount_again();
 }
 
-/// Reads until the connection breaks.
+/// Reads a file until the daemon is killed.
 fn reads_right(still: &Still, is_killed: &AtomicBool) {
     loop {
         match fs::read(&still.path) {
@@ -146,7 +146,7 @@ fn reads_right(still: &Still, is_killed: &AtomicBool) {
 }
 
 impl Changing {
-    /// Changes the file until the connection breaks.
+    /// Changes the file until the daemon is killed.
     fn change_until_killed(&mut self, seed: u64, is_killed: &AtomicBool) {
         let mut draws = seed | 1;
         let mut draw = |below: usize| {
@@ -181,7 +181,7 @@ impl Changing {
         }
     }
 
-    /// Checks the file against the writer's state.
+    /// Checks the file against its expected content.
     fn settle(&mut self) {
         let found = fs::read(&self.path).unwrap();
         let next = self.in_doubt.take().unwrap_or_else(|| self.data.clone());
@@ -215,7 +215,7 @@ while True:
 ";
 
 impl Mapper {
-    /// Starts it and waits until it has read the file once.
+    /// Starts the program, and waits until it has read the file once.
     fn start(path: &Path, reference: &Path) -> Option<Self> {
         let python = Command::new("python3")
             .arg("-c")
@@ -232,13 +232,13 @@ impl Mapper {
         let mut line = String::new();
         told.read_line(&mut line).unwrap();
         assert_eq!(line, "right\n");
-        // Nobody else reads its output, which must not block.
+        // The output is read to its end, so that the program never blocks on it.
         std::thread::spawn(move || told.lines().for_each(drop));
         Some(Self(child))
     }
 
-    /// Checks how it ended. The end of the daemon causes an error, or a signal at a page that can't
-    /// be read.
+    /// Checks how the program ended. A killed daemon causes an error, or a signal at a page that
+    /// can't be read.
     fn was_right(mut self) {
         let ended = self.0.wait().unwrap();
         assert!(matches!(ended.code(), None | Some(0)), "a map showed wrong bytes: {ended}");
@@ -253,8 +253,8 @@ impl Drop for Mapper {
     }
 }
 
-/// A program that writes to a file through shared mappings, and reports each write before it and
-/// each sync. Before it writes a range, it checks the present content.
+/// A program that writes to a file through shared mappings. It reports each write beforehand, and
+/// each sync afterwards. Before it writes a range, it checks the present content.
 struct MapWriter {
     child: Child,
     told: BufReader<ChildStdout>,
@@ -282,7 +282,7 @@ except OSError:
 ";
 
 impl MapWriter {
-    /// Starts it and waits until it has written once.
+    /// Starts the program, and waits until it has written once.
     fn start(changing: &mut Changing, before: &Path, seed: u64) -> Option<Self> {
         fs::write(before, &changing.data).unwrap();
         let python = Command::new("python3")
@@ -298,11 +298,14 @@ impl MapWriter {
         };
         let told = BufReader::new(child.stdout.take().unwrap());
         let mut writer = Self { child, told };
-        assert!(writer.hear(changing) && writer.hear(changing), "it ended before it began");
+        assert!(
+            writer.hear(changing) && writer.hear(changing),
+            "the program ended before its first write"
+        );
         Some(writer)
     }
 
-    /// Records its next report; returns `false` if it has ended.
+    /// Records the next report of the program. Returns `false` if the program has ended.
     fn hear(&mut self, changing: &mut Changing) -> bool {
         let mut line = String::new();
         if self.told.read_line(&mut line).unwrap() == 0 {
@@ -316,13 +319,13 @@ impl MapWriter {
         match what {
             "begun" => changing.in_doubt = Some(next),
             "synced" => (changing.data, changing.in_doubt) = (next, None),
-            _ => panic!("a map shows what was not written: {line}"),
+            _ => panic!("a mapping shows bytes that were not written: {line}"),
         }
         true
     }
 
-    /// Follows it until it ends. It must not end before the kill. An error ends it, or a signal at
-    /// a page that can't be read.
+    /// Records all reports until the program ends, which must not happen before the kill. An error
+    /// ends the program, or a signal at a page that can't be read.
     fn follow(mut self, changing: &mut Changing, is_killed: &AtomicBool) {
         while self.hear(changing) {}
         let ended = self.child.wait().unwrap();
@@ -339,7 +342,7 @@ impl Drop for MapWriter {
     }
 }
 
-/// The tree no longer has the bytes of a released file.
+/// The bytes of the file are only in the archive.
 #[test]
 fn recall_onto_a_full_disk_fails_and_loses_no_data() {
     require_mounting!();

@@ -1,4 +1,4 @@
-//! Files that are open or mapped outside a tier's mount keep their bytes.
+//! Tests that files that are open or mapped without the tier's mount are not released.
 
 use std::fs;
 use std::os::unix::fs::FileExt;
@@ -11,7 +11,7 @@ use crate::tiering::{Tiered, noise};
 
 const MIB: usize = 1 << 20;
 
-/// Maps a file, closes it, and reports that. When its input ends or has a line, it ends with 0 if
+/// Maps a file, closes it, and reports that. After a line or the end of its input, exits with 0 if
 /// the mapping has the expected bytes.
 const MAPS: &str = "
 import hashlib, mmap, sys
@@ -42,7 +42,7 @@ impl Mapper {
         Self(child)
     }
 
-    /// Whether it finds the bytes that it mapped.
+    /// Ends the program. Returns whether its mapping still had the expected bytes.
     fn ends_well(mut self) -> bool {
         drop(self.0.stdin.take());
         self.0.wait().unwrap().success()
@@ -84,8 +84,8 @@ fn check(kind: Option<Kind>) {
     tiered.umount();
 }
 
-/// The mount can't count these uses: files opened before it, and mappings of passed-through files
-/// whose descriptor was closed.
+/// The mount can't count these uses: files that were opened before it, and mappings of
+/// passed-through files whose descriptor was closed.
 #[test]
 fn files_open_or_mapped_behind_the_mount_are_not_released() {
     require_mounting!();

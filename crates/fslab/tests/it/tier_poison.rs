@@ -1,5 +1,6 @@
-//! Over file systems that share blocks, nobody reads zeros in a released file. In the lower
-//! directory, the file contains a text that says that its bytes are in an archive.
+//! Tests poison: over file systems that can share blocks, released files do not read as zeros. In
+//! the lower directory they contain a text instead, which states that their bytes are in an
+//! archive.
 
 use std::io::{ErrorKind, Write};
 use std::os::unix::fs::{FileExt, MetadataExt};
@@ -15,7 +16,7 @@ use crate::tiering::{Tiered, noise};
 const MIB: usize = 1 << 20;
 const PAGE: usize = 4096;
 
-/// Sizes near pages, blocks and extents.
+/// File sizes near boundaries of pages, blocks and extents.
 const SIZES: [usize; 7] = [100, PAGE - 1, PAGE, 5 * PAGE + 7, MIB, 3 * MIB + 5000, 40 * MIB + 1];
 
 fn text(length: usize) -> Vec<u8> {
@@ -58,7 +59,7 @@ fn check(kind: Kind) {
     tiered.of("release", "");
     let sum: usize = SIZES.iter().sum();
     let freed = free_bytes(&tree).saturating_sub(full);
-    // The text itself uses at most an eighth of that.
+    // The text itself uses at most an eighth of the released space.
     assert!(freed > (sum - sum / 6) as u64, "over {kind:?}: {freed} bytes are free of {sum}");
     tiered.umount();
     for size in SIZES {
@@ -72,7 +73,7 @@ fn check(kind: Kind) {
     assert!(cp.status().unwrap().success());
     assert!(fs::read(&copy).unwrap() == text(MIB));
     fs::remove_file(&copy).unwrap();
-    // Zeros that root writes in the lower directory, and holes, are changes.
+    // Zeros that root writes in the lower directory are changes too.
     let (changed, mut expected) = (3 * MIB + 5000, data(3 * MIB + 5000));
     let file = fs::File::options().write(true).open(tree.join(name(changed))).unwrap();
     file.write_all_at(&[0; 2 * PAGE], (MIB + PAGE) as u64).unwrap();
@@ -85,7 +86,7 @@ fn check(kind: Kind) {
         let expected = if size == changed { expected.clone() } else { data(size) };
         assert!(fs::read(tiered.path(&name(size))).unwrap() == expected, "{size} over {kind:?}");
     }
-    // Once more, from a file that was partly read.
+    // Releases all files again, one of them after it was partly recalled.
     tiered.of("archive", "");
     tiered.of("release", "");
     let largest = fs::File::open(tiered.path(&name(40 * MIB + 1))).unwrap();
@@ -150,7 +151,8 @@ fn policy_frees_as_much_as_it_says(kind: Kind) {
     fs::write(&policy, rules).unwrap();
     let point = tiered.path("");
     let arguments = ["policy", "--file", policy.to_str().unwrap(), point.to_str().unwrap()];
-    // It does not warn of snapshots that would keep the freed blocks.
+    // `ok` fails on messages, so this also checks that there is no warning about snapshots that
+    // keep the freed blocks.
     tiered.ok(&arguments);
     let freed = free_bytes(&tree).saturating_sub(free) as f64;
     let is_right = (WANTED - MIB as f64..WANTED + 2.0 * FILE as f64).contains(&freed);
@@ -160,7 +162,10 @@ fn policy_frees_as_much_as_it_says(kind: Kind) {
     assert!((4..=7).contains(&offline), "over {kind:?}: {offline} files are offline");
     let before = free_bytes(&tree);
     tiered.ok(&arguments);
-    assert!(free_bytes(&tree).abs_diff(before) < MIB as u64, "it is below the mark");
+    assert!(
+        free_bytes(&tree).abs_diff(before) < MIB as u64,
+        "the usage is already below the low watermark"
+    );
     for number in 0..FILES {
         let is_same = fs::read(tiered.path(&name(number))).unwrap() == noise(number as u64, FILE);
         assert!(is_same, "{number} over {kind:?}");
@@ -198,7 +203,6 @@ fn release_of_one_file_by_one_command_frees_space() {
     }
 }
 
-/// Files smaller than a block are freed too.
 #[test]
 fn release_of_small_files_frees_their_blocks_over_xfs() {
     require_mounting!();
@@ -234,7 +238,7 @@ fn fill_but_for(path: &Path, bytes: u64) {
     file.sync_all().unwrap();
 }
 
-/// The disk of the review: half of it is an offline file, and the rest is full.
+/// An offline file of 100 MiB is on a disk of which only 40 MiB are free.
 #[test]
 fn releasing_an_appended_offline_file_takes_little_free_space() {
     require_mounting!();
@@ -281,7 +285,7 @@ fn rebuilt(kind: Kind) {
     fs::hard_link(tiered.path("small"), tiered.path("link")).unwrap();
     tiered.of("archive", "");
     tiered.of("tree", "");
-    // Newer than the archived tree.
+    // This file is newer than the archived tree.
     fs::write(tiered.path("late"), noise(9, MIB + 1)).unwrap();
     tiered.of("archive", "late");
     tiered.umount();

@@ -1,5 +1,5 @@
-//! A mounted tier whose files are archived and released whenever possible, between the operations
-//! of its users. The conformance suite and pjdfstest find no errors, over ext4, XFS and Btrfs.
+//! Runs the conformance suite and pjdfstest on a mounted tier, over ext4, XFS and Btrfs. Files are
+//! archived and released between their operations whenever possible.
 
 use std::collections::{HashMap, hash_map};
 use std::fs;
@@ -23,14 +23,14 @@ use crate::support::{program, require_mounting, soon};
 use crate::tier_here::opened;
 use crate::tiering::Tiered;
 
-/// Differences that an offline file may show.
+/// Cases in which an offline file may differ from other files.
 const ELSEWHERE: &[Allowed<'static>] = &[
-    ("attributes/data_takes_space", "its space is in the archive"),
-    ("attributes/no_change_changes_nothing", "archiving shows in that time, too"),
-    ("times/read_moves_no_change_times", "recalling shows in the time of the inode's last change"),
+    ("attributes/data_takes_space", "released data takes no space"),
+    ("attributes/no_change_changes_nothing", "archiving changes this time too"),
+    ("times/read_moves_no_change_times", "recalling changes the ctime"),
 ];
 
-/// Failures of pjdfstest on Btrfs itself.
+/// Cases of pjdfstest that fail on Btrfs itself.
 const OF_BTRFS: &[&str] = &["rename::updates_link_parent"];
 
 /// The moments at which files are archived and released.
@@ -43,7 +43,8 @@ enum When {
     Looked,
 }
 
-/// Archives and releases files whenever possible, and recalls parts of some.
+/// A file system over a tier that archives and releases files whenever possible, and recalls parts
+/// of some.
 struct Restless {
     fs: TierFs,
     tier: Arc<Tier>,
@@ -164,7 +165,7 @@ impl FileSystem for Restless {
     }
 }
 
-/// Runs `work` in a mounted tier whose files are moved.
+/// Runs `work` in a mounted tier whose files are archived and released meanwhile.
 fn in_a_restless_tier(kind: Kind, when: When, work: impl FnOnce(&Tiered)) {
     require_mounting!();
     let tiered = Tiered::over(Some(kind));
@@ -193,7 +194,7 @@ fn in_a_restless_tier(kind: Kind, when: When, work: impl FnOnce(&Tiered)) {
     session.wait().unwrap();
     let released = restless.released.load(Ordering::SeqCst);
     eprintln!("{kind:?}: {released} releases");
-    assert!(released > 0, "nothing went");
+    assert!(released > 0, "nothing was released");
 }
 
 fn conforms(tiered: &Tiered) {
@@ -236,7 +237,7 @@ allow_remount = false
 entries = [["nobody", "nogroup"], ["daemon", "daemon"]]
 "#;
 
-/// The test that runs it on mounts of every kind defines the cases that must not be skipped.
+/// Skipped cases are not checked here, but in the test that runs pjdfstest on all kinds of mounts.
 fn pjdfstest_passes(tiered: &Tiered, known: &[&str]) {
     let Some(pjdfstest) = program("pjdfstest") else {
         skip("pjdfstest on a tier", "it is not installed; `cargo xtask setup` installs it");

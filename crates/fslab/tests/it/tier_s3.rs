@@ -1,4 +1,4 @@
-//! A tier with its archive in an S3 store, from a user's point of view.
+//! Tests a tier with its archive in an S3 store, from a user's point of view.
 
 use std::fs;
 use std::process::{Command, Output};
@@ -84,7 +84,8 @@ fn tier_over_seaweedfs_survives_kills_and_the_loss_of_its_disk() {
     assert!(fs::read(file(&place, "large")).unwrap() == large);
     assert_eq!(fs::read(file(&place, "small7")).unwrap(), [7; 300]);
 
-    // A killed process leaves its lease. On the same machine, nobody waits for that lease.
+    // A killed process leaves its lease, but the next process on the same machine does not wait for
+    // it.
     fslab(&["tier", "release", point]);
     let daemon = Pid::from_raw(place.daemon() as i32).unwrap();
     kill_process(daemon, Signal::KILL).unwrap();
@@ -95,7 +96,7 @@ fn tier_over_seaweedfs_survives_kills_and_the_loss_of_its_disk() {
     assert!(fs::read(file(&place, "large")).unwrap() == large);
     fslab(&["umount", point]);
 
-    // The disk and the catalogue are lost.
+    // Removes the tree and the catalogue, as if their disk were lost.
     fs::remove_dir_all(&home).unwrap();
     fs::remove_dir_all(&place.lower).unwrap();
     let (new, again) = (path("new"), path("home-again"));
@@ -136,5 +137,5 @@ fn missing_credentials_are_one_line_and_exit_code_4() {
     assert!(code == 4 && message.contains(";plain-http=yes"), "{code} {message}");
     let (code, message) = init("s3://bucket", &|_| ());
     assert!(code == 3 && message.contains("it has no prefix"), "{code} {message}");
-    assert!(!home.exists(), "nothing is made");
+    assert!(!home.exists(), "a home was made");
 }

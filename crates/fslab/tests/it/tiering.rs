@@ -1,4 +1,4 @@
-//! Tiers from a user's point of view: mounts, archives, losses.
+//! Tests tiers from a user's point of view: mounts, commands, rebuilds and encryption.
 
 use std::fs;
 use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt};
@@ -18,7 +18,7 @@ const MIB: usize = 1 << 20;
 pub struct Tiered {
     place: Place,
     beside: PathBuf,
-    /// Dropped after the mount over it.
+    /// The file system of the tree, which is dropped after the mount over it.
     ground: Option<Ground>,
 }
 
@@ -31,12 +31,13 @@ pub struct Ground {
 
 impl Ground {
     pub fn new(kind: Kind) -> Self {
-        // The minimum for mkfs.xfs.
+        // The minimum size for mkfs.xfs.
         const BYTES: u64 = 320 << 20;
         let scratch = scratch_in_memory();
         let (image, point) = (scratch.path().join("image"), scratch.path().join("mounted"));
         fs::File::create(&image).unwrap().set_len(BYTES).unwrap();
-        // On such a small disk it would choose a block size into which the xattrs do not fit.
+        // On such a small disk, mkfs.ext4 would choose a block size that is too small for the
+        // xattrs.
         let blocks = ["-b", "4096"].map(str::to_owned);
         let options = if kind == Kind::Ext4 { &blocks[..] } else { &[] };
         make(kind, &image, options).unwrap();
@@ -103,7 +104,7 @@ impl Tiered {
         self.place.mount(&["-l", "tier"]);
     }
 
-    /// Its lower directory and its mount point, even if it is not mounted.
+    /// The lower directory and the mount point of the tier, even if it is not mounted.
     pub fn place(&self) -> &Place {
         &self.place
     }
@@ -123,7 +124,7 @@ impl Tiered {
 
     /// A path on the tree's file system, outside the tree.
     pub fn beside_tree(&self, name: &str) -> PathBuf {
-        assert!(self.ground.is_some(), "the tree shares the file system of everything");
+        assert!(self.ground.is_some(), "the tree has no file system of its own");
         self.place.lower.with_file_name(name)
     }
 
@@ -132,7 +133,7 @@ impl Tiered {
         self.place.lower = tree;
     }
 
-    /// The directory under the mount.
+    /// The lower directory of the mount.
     pub fn tree(&self) -> &Path {
         &self.place.lower
     }
@@ -338,7 +339,7 @@ fn invalid_tier_commands_are_refused_in_one_line() {
     tiered.place.umount();
 }
 
-/// Released bytes read as zeros there, and `fslab tier release` prints that.
+/// In the lower directory, released bytes read as zeros; `fslab tier release` prints this.
 #[test]
 fn data_written_to_a_released_file_behind_the_mount_is_kept() {
     require_mounting!();
@@ -395,7 +396,7 @@ fn archives_and_homes_are_private_and_open_ones_are_reported() {
     let [settings, catalogue] = ["tier.toml", "catalogue.redb"].map(|name| home.join(name));
     assert_eq!((mode(&settings), mode(&catalogue)), (0o600, 0o600));
     let open = |path: &Path| fs::set_permissions(path, PermissionsExt::from_mode(0o755)).unwrap();
-    // The modes that earlier versions gave them.
+    // Earlier versions made them with these modes.
     [&archive, &archive.join("files"), &home, &catalogue].into_iter().for_each(|path| open(path));
     let (code, message) = tiered.place.try_mount(&["-l", "tier"]);
     assert_eq!(code, 0, "{message}");
@@ -405,7 +406,7 @@ fn archives_and_homes_are_private_and_open_ones_are_reported() {
         fs::set_permissions(&place, PermissionsExt::from_mode(0o700)).unwrap();
     }
     tiered.place.umount();
-    // There are no other messages.
+    // With private modes, there is no message.
     tiered.place.mount(&["-l", "tier"]);
     tiered.place.umount();
 }
@@ -415,7 +416,10 @@ fn empty_state_and_queue_print_a_message() {
     require_mounting!();
     let tiered = Tiered::mounted();
     fs::create_dir(tiered.path("directory")).unwrap();
-    assert_eq!(tiered.of("state", ""), "no files there; use -r to include subdirectories\n");
+    assert_eq!(
+        tiered.of("state", ""),
+        "no files in this directory; use -r to include subdirectories\n"
+    );
     assert_eq!(tiered.of("queue", ""), "no recall is waiting\n");
     let point = tiered.path("");
     assert_eq!(tiered.ok(&["queue", "--json", point.to_str().unwrap()]).lines().count(), 1);
@@ -508,7 +512,7 @@ fn denied_programs_do_not_recall_files() {
     assert!(said.contains("Resource temporarily unavailable"), "{said}");
     assert!(tiered.of("state", "file").starts_with("A offline "));
     assert_eq!(fs::read(&file).unwrap(), noise(7, 2 * MIB));
-    assert_eq!(cat().stdout, noise(7, 2 * MIB), "it is here");
+    assert_eq!(cat().stdout, noise(7, 2 * MIB), "the file is local");
     tiered.place.umount();
 }
 
@@ -605,11 +609,11 @@ fn nothing_shines_through(directory: &Path, bytes: &[u8]) {
         }
         let found = fs::read(&path).unwrap();
         let has = found.windows(bytes.len()).any(|window| window == bytes);
-        assert!(!has, "{} has what is secret", path.display());
+        assert!(!has, "{} contains secret bytes", path.display());
     }
 }
 
-/// `recall` is also tried on an unmounted tree, because both execute the same commands.
+/// `recall` is also tested on an unmounted tree.
 #[test]
 fn dry_runs_report_what_would_be_done_and_do_nothing() {
     require_mounting!();

@@ -1,4 +1,4 @@
-//! The end of a mount: the last work of its daemon, and programs that wait for it.
+//! Tests the end of a mount: the last work of its daemon, and commands that wait for the daemon.
 
 use std::fs::{self, File};
 use std::os::unix::process::ExitStatusExt;
@@ -21,7 +21,7 @@ const SLOW: &str = "fault:rules=syncfs delay 2s";
 
 /// Unmounts without a helper, as a container runtime does.
 fn umount_2(point: &Path) {
-    soon("nobody uses it", || unmount(point, UnmountFlags::NOFOLLOW).is_ok());
+    soon("the mount is not in use", || unmount(point, UnmountFlags::NOFOLLOW).is_ok());
 }
 
 fn device_at(point: &Path) -> (u32, u32) {
@@ -36,7 +36,7 @@ fn stopped_daemon_and_next_mount(arguments: &[&str]) -> (Place, u32, Place) {
     umount_2(&first.point);
     let next = Place::new();
     // The kernel assigns the lowest free number. A mount of another test may have it for a while.
-    soon("the number is given again", || {
+    soon("the device number is used again", || {
         next.mount(&["-l", "null"]);
         let has_it = device_at(&next.point) == number;
         if !has_it {
@@ -68,7 +68,7 @@ fn idle_timer_does_not_unmount_a_later_mount() {
     std::thread::sleep(Duration::from_millis(400));
     send(daemon, Signal::CONT);
     soon("the first daemon has exited", || daemons_naming(&first.point).is_empty());
-    assert!(is_mounted(&next.point), "unused, and not idle by its own options");
+    assert!(is_mounted(&next.point), "the later mount has no idle timeout");
     next.umount();
 }
 
@@ -76,8 +76,8 @@ fn idle_timer_does_not_unmount_a_later_mount() {
 fn umount_waits_for_the_daemon_of_its_own_mount() {
     require_mounting!();
     let (first, daemon, next) = stopped_daemon_and_next_mount(&["-l", "null"]);
-    // The first daemon would never exit.
-    soon("it is unmounted", || {
+    // Waiting for the stopped first daemon would never end.
+    soon("the mount is unmounted", || {
         let (code, message) = run(&["umount", next.point.to_str().unwrap()]);
         assert!(code == 0 || message.contains("is in use"), "{message}");
         code == 0
@@ -100,12 +100,12 @@ fn signal_detaches_every_mount_point_innermost_first() {
     }
     let user = File::create(place.point.join("file")).unwrap();
     send(place.daemon(), Signal::TERM);
-    soon("no place is left", || !is_mounted(&place.point) && !is_mounted(&inner));
+    soon("no mount point is left", || !is_mounted(&place.point) && !is_mounted(&inner));
     drop(user);
     soon("the daemon has exited", || daemons_naming(&place.point).is_empty());
 }
 
-/// Returns a place whose lower file system is an image, with the open file that keeps it in use.
+/// Mounts a new image, and opens a file that keeps the mount in use.
 fn image_in_use() -> (Place, std::path::PathBuf, File) {
     let mut place = Place::new();
     let image = image(&place, "16MiB");
@@ -122,7 +122,7 @@ fn second_signal_aborts_open_files_and_keeps_closed_ones() {
     require_mounting!();
     let (place, image, mut user) = image_in_use();
     send(place.daemon(), Signal::TERM);
-    soon("the mount is out of the tree", || !is_mounted(&place.point));
+    soon("the mount is detached", || !is_mounted(&place.point));
     send(place.daemon(), Signal::TERM);
     soon("the daemon has exited", || daemons_naming(&place.point).is_empty());
     std::io::Write::write_all(&mut user, b"late").and_then(|()| user.sync_all()).unwrap_err();
@@ -170,7 +170,7 @@ fn umount_reports_that_the_daemon_was_killed() {
     send(daemon, Signal::STOP);
     let mut umount = fslab(&["umount", place.point.to_str().unwrap()]);
     let umount = umount.stderr(Stdio::piped()).spawn().unwrap();
-    soon("it is unmounted", || !is_mounted(&place.point));
+    soon("the mount is unmounted", || !is_mounted(&place.point));
     send(daemon, Signal::KILL);
     let output = umount.wait_with_output().unwrap();
     let message = String::from_utf8(output.stderr).unwrap();
@@ -185,7 +185,7 @@ fn waiting_umount_is_interruptible() {
     let daemon = place.daemon();
     send(daemon, Signal::STOP);
     let mut umount = fslab(&["umount", place.point.to_str().unwrap()]).spawn().unwrap();
-    soon("it is unmounted", || !is_mounted(&place.point));
+    soon("the mount is unmounted", || !is_mounted(&place.point));
     send(umount.id(), Signal::TERM);
     assert_eq!(umount.wait().unwrap().signal(), Some(Signal::TERM.as_raw()));
     send(daemon, Signal::CONT);
@@ -252,8 +252,8 @@ fn a_mount_waits_for_the_earlier_daemon_of_a_directory_an_image_or_a_tier() {
     mounted_again_meanwhile(tiered.place(), &["-l", "tier"]);
 }
 
-/// Sets up the state after installing the package: umount(8) finds the helper. Its lines are in a
-/// separate /run.
+/// Sets up an environment as after installing the package, in which umount(8) finds the helper. A
+/// separate /run contains the utab.
 const WITH_HELPER: &str = r#"
     set -e
     mount --make-rprivate /
@@ -295,7 +295,7 @@ const ROUNDS: &str = r#"
         cat "$SCRATCH/m/file"
         fslab umount "$SCRATCH/m"
     done
-    # The notes of ended mounts were removed.
+    # The lines of ended mounts were removed.
     cat /run/mount/utab
 "#;
 

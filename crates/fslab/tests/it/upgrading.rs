@@ -1,4 +1,4 @@
-//! `fslab upgrade`: replaces the daemon of a kept mount while it is in use.
+//! Tests `fslab upgrade`, which replaces the daemon of a kept mount while the mount is in use.
 
 use std::fs::{self, File};
 use std::io::Read;
@@ -31,7 +31,7 @@ impl Installed {
         let installed = Self { place, path };
         installed.install();
         let mounted = Command::new(&installed.path)
-            // No option may be added after `--`.
+            // The supervisor must insert its own option before `--`.
             .args(["mount", "-o", "keep=200", "-l", layer, "--"])
             .args([&installed.place.lower, &installed.place.point])
             .status();
@@ -100,16 +100,17 @@ fn a_kept_mount_goes_on_with_the_version_that_is_installed() {
         // Killed daemons are still replaced.
         kill_process(processes(place).1.unwrap(), Signal::KILL).unwrap();
         fs::write(place.point.join("after"), b"after").unwrap();
-        // The next daemon may be unable to report its result yet.
+        // The next daemon may not yet have the socket on which it reports its result.
         assert_eq!(umount_unused(&place.point).0, 0);
-        soon("all have ended", || crate::support::daemons_naming(&place.point).is_empty());
+        soon("daemon and supervisor have exited", || {
+            crate::support::daemons_naming(&place.point).is_empty()
+        });
         place.mount(&["-l", layer]);
         assert_eq!(fs::read(place.point.join("after")).unwrap(), b"after");
         place.umount();
     }
 }
 
-/// An upgrade leaves no descriptor open.
 #[test]
 fn upgrades_leave_no_descriptors_open() {
     require_mounting!();
@@ -122,9 +123,9 @@ fn upgrades_leave_no_descriptors_open() {
     let upgrade = || assert_eq!(installed.upgrade().0, 0);
     upgrade();
     let after_one = count();
-    // A daemon opens some descriptors for its threads later.
+    // A few more are allowed, because a daemon opens some descriptors for its threads later.
     (0..12).for_each(|_| upgrade());
-    soon("less than one is open more for each upgrade", || count() <= after_one + 6);
+    soon("the number of descriptors does not grow with each upgrade", || count() <= after_one + 6);
     installed.place.umount();
 }
 
@@ -148,7 +149,7 @@ fn failed_upgrade_keeps_the_running_program() {
         assert!(said.contains(part) && said.contains("was not upgraded"), "{said}");
         assert_eq!(processes(place), before);
     }
-    // It reports success, but can't run as a supervisor.
+    // This program reports success, but can't run as a supervisor.
     installed.install_script("#!/bin/sh\nexit 0\n", 0o755);
     let (code, said) = installed.upgrade();
     assert_eq!(code, 1, "{said}");
@@ -160,10 +161,10 @@ fn failed_upgrade_keeps_the_running_program() {
     installed.install();
     assert_eq!(installed.upgrade(), (0, String::new()));
     kill_process(processes(place).0, Signal::KILL).unwrap();
-    soon("its supervisor has exited", || processes(place).1.is_none());
+    soon("the supervisor has exited", || processes(place).1.is_none());
     let (code, said) = installed.upgrade();
     assert_eq!(code, 1, "{said}");
-    assert!(said.contains("its supervisor has exited"), "{said}");
+    assert!(said.contains("the supervisor of the mount has exited"), "{said}");
     place.umount();
 }
 
@@ -179,14 +180,16 @@ fn upgrade_signal_does_not_replace_an_ending_daemon() {
     let (supervisor, daemon) = processes(&place);
     let point = place.point.clone();
     let unmounting = std::thread::spawn(move || run(&["umount", point.to_str().unwrap()]));
-    soon("it is unmounted", || !is_mounted(&place.point));
+    soon("the mount is unmounted", || !is_mounted(&place.point));
     // The supervisor notices the end of the connection a moment later.
     std::thread::sleep(std::time::Duration::from_millis(500));
     kill_process(supervisor, Signal::USR2).unwrap();
     std::thread::sleep(std::time::Duration::from_millis(300));
     assert_eq!(processes(&place), (supervisor, daemon));
     assert_eq!(unmounting.join().unwrap(), (0, String::new()));
-    soon("all have ended", || crate::support::daemons_naming(&place.point).is_empty());
+    soon("daemon and supervisor have exited", || {
+        crate::support::daemons_naming(&place.point).is_empty()
+    });
     assert!(!is_mounted(&place.point));
 }
 
@@ -203,12 +206,11 @@ fn only_kept_mounts_are_upgraded() {
     assert!(!is_mounted(&place.point));
 }
 
-/// Only root and the mount's owner may request an upgrade.
 #[test]
 fn only_root_and_the_owner_may_upgrade_a_mount() {
     require_mounting!();
     if !rustix::process::geteuid().is_root() {
-        let why = "not root, so that nobody else can be";
+        let why = "not root, so it can't run as another user";
         return skip("only_root_and_the_owner_may_upgrade_a_mount", why);
     }
     let installed = Installed::mounted("null");

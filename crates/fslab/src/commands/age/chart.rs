@@ -21,7 +21,7 @@ pub struct Args {
     results: Vec<String>,
 }
 
-/// The part of their JSON output that is drawn.
+/// The parts of a JSON result that are drawn.
 #[derive(Deserialize)]
 #[serde(untagged)]
 enum Told {
@@ -70,7 +70,7 @@ impl Args {
         if series.iter().all(|line| line.points.is_empty()) {
             bail_as!(
                 BadInput,
-                "none of these has scores over time: replay with --score-every DAYS"
+                "no given file has scores over time: replay with --score-every DAYS"
             );
         }
         write_chart(&self.output, &series)?;

@@ -20,18 +20,18 @@ pub struct Args {
     /// Rewrite every changed file completely, as in the paper; otherwise append to files that grew
     #[arg(long)]
     rewrite_all: bool,
-    /// Use one directory for this many inodes instead of the recorded directories: the paper's
-    /// directory for each cylinder group
+    /// Replace the recorded directories by one directory for each COUNT inodes. The paper has one
+    /// for each cylinder group
     #[arg(long, value_name = "COUNT")]
     inodes_per_directory: Option<NonZeroU64>,
-    /// Add this many files a day that live less than a day
+    /// Add this many files per day that live less than a day
     #[arg(long, value_name = "COUNT")]
     short_lived: Option<f64>,
-    /// Their mean size
+    /// Mean size of the files of --short-lived
     #[arg(long, value_name = "SIZE", default_value = "64 KiB")]
     short_lived_size: Size,
-    /// Instead: for each day, add the short-lived files of a day that is drawn at random from this
-    /// file, a workload (also one of a profile) or a trace of `fslab mount -l trace`
+    /// Instead of --short-lived: for each day, add the short-lived files of a random day of PATH.
+    /// PATH is a workload, for example of a profile, or a trace recorded by `fslab mount -l trace`
     #[arg(long, value_name = "PATH", conflicts_with_all = ["short_lived", "short_lived_size"])]
     short_lived_from: Option<PathBuf>,
     /// Size of the file system [that of the snapshots]

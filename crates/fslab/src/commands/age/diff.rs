@@ -20,7 +20,7 @@ pub struct Args {
     json: bool,
     /// The earlier snapshot
     before: PathBuf,
-    /// The later one
+    /// The later snapshot
     after: PathBuf,
 }
 

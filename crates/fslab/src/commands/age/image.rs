@@ -1,5 +1,5 @@
-//! `fslab age image`: packed images of file systems that a workload aged, on which comparisons can
-//! start.
+//! `fslab age image`: makes, packs and unpacks images of aged file systems, from which comparisons
+//! can start.
 
 pub(super) mod ground;
 mod make;
@@ -28,10 +28,10 @@ enum Command {
     Make(make::Args),
     /// Pack an image that was aged in another way
     Pack {
-        /// The workload that aged it
+        /// The workload that aged the image
         #[arg(long, value_name = "FILE")]
         workload: PathBuf,
-        /// The file to write
+        /// The packed image to write
         #[arg(short, long, value_name = "FILE")]
         output: PathBuf,
         /// The image, which must not be mounted
@@ -57,7 +57,8 @@ impl Args {
         match self.command {
             Command::Make(args) => args.run(),
             Command::Pack { workload, output, image } => {
-                // Only checks that it is a workload. The user vouches that it aged the image.
+                // This checks only that the file is a workload. It can't check that this workload
+                // aged the image.
                 WorkloadReader::open(&workload)?;
                 let workload = identity_of_file(&workload)?;
                 let identity = Identity { workload, ..Identity::default() };
@@ -83,7 +84,7 @@ fn unpack(packed: AgedImage, image: &Path) -> Result<()> {
     Ok(unpacked?)
 }
 
-/// Prints the sizes of the packed image.
+/// Reports a packed image: its sizes and its workload.
 fn tell(output: &Path, packed: Packed, identity: &Identity) {
     say!(
         "{}: {} for an image of {}, workload {}",

@@ -12,8 +12,9 @@ use fslab_vfs::Size;
 use crate::commands::candidates;
 use crate::units::bytes;
 
-/// Owner of the files in a generated workload. It is fixed, so the same command makes the same
-/// bytes for every user. A replay by another user than root makes files of that user.
+/// Owner of the files in a generated workload. It is fixed, so that the same command makes the same
+/// workload file for every user. If a user other than root replays it, all files belong to that
+/// user.
 const OWNER: (u32, u32) = (0, 0);
 
 /// Arguments of `fslab age profile`.
@@ -37,7 +38,7 @@ pub struct Args {
     output: Option<PathBuf>,
 }
 
-/// A profile with the values that a user replaced.
+/// Values that replace those of a profile.
 #[derive(Clone, Debug, clap::Args)]
 pub(super) struct Chosen {
     /// Size of the file system
@@ -49,7 +50,7 @@ pub(super) struct Chosen {
     /// Share of the volume that files use at the end, such as 0.8
     #[arg(long, value_name = "SHARE")]
     pub utilisation: Option<f64>,
-    /// Share of the volume that files use at first
+    /// Share of the volume that files use at the beginning
     #[arg(long, value_name = "SHARE")]
     pub filled_at_first: Option<f64>,
     /// Replace another value of the profile; `fslab age profile --list` lists them

@@ -1,5 +1,6 @@
 //! Converts a trace recorded by `fslab mount -l trace` to workload operations, for
-//! [`fslab_age::derive::Days`]. It covers files that were created while the trace was recorded.
+//! [`fslab_age::derive::Days`]. Only files that were created while the trace was recorded are
+//! converted.
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -33,8 +34,8 @@ struct Names {
 }
 
 impl Names {
-    /// Returns the operation that a record of such a file stands for. Failed operations are
-    /// skipped.
+    /// Converts a record of such a file to an operation. Returns `None` for other records and for
+    /// failed operations.
     fn operation(&mut self, record: &Record) -> Option<Operation> {
         if record.errno != 0 {
             return None;

@@ -25,8 +25,8 @@ use crate::leaves::check_free_to_write;
 use crate::units::{bytes, counted, duration};
 
 const HELP: &str = "\
-To resume a replay that was ended or killed, give the same --checkpoint again. If root runs it,
-files get the owners in the workload; otherwise all files belong to the user.";
+To resume a replay that was interrupted or killed, give the same --checkpoint again. If root
+replays, files get the owners in the workload; otherwise all files belong to the user.";
 
 /// Arguments of `fslab age replay`.
 #[derive(Debug, clap::Args)]
@@ -50,7 +50,7 @@ pub struct Args {
     /// Operations from one checkpoint to the next
     #[arg(long, value_name = "COUNT", default_value_t = 100_000)]
     checkpoint_every: u64,
-    /// Measure the score every this many days, and at the end
+    /// Measure the score after every DAYS days of the workload, and at the end
     #[arg(long, value_name = "DAYS", default_value_t = 0)]
     score_every: u32,
     /// Write a chart of these scores to this file
@@ -76,9 +76,9 @@ pub struct Args {
 pub(super) enum DataArg {
     /// Bytes that do not compress
     Real,
-    /// Reserved space
+    /// Only allocated space: fallocate(2), without writing
     Fallocate,
-    /// Only the sizes: holes
+    /// Only the size: each file is a hole
     None,
 }
 
@@ -94,7 +94,7 @@ impl From<DataArg> for Data {
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
 enum FullArg {
-    /// Stop; the replay can be resumed after space was freed
+    /// Stop; the replay can be resumed after space is freed
     Stop,
     /// Skip files that do not fit, and count them
     Skip,
@@ -246,12 +246,11 @@ impl Ended {
             DataArg::None => "only as sizes, not written",
         };
         say!(
-            "{operations} operations in {}, {} {data}; {late} fitted only after writing back, \
-             {no_space} did not fit, {left_out} skipped because of that, {repeated} repeated after \
-             a kill{}",
+            "{operations} operations in {}, {} {data}; {late} fitted only after a sync, {no_space} \
+             did not fit, {left_out} skipped because of that, {repeated} repeated after a kill{}",
             duration(self.took.as_nanos() as u64),
             bytes(bytes_written),
-            if self.ended { "" } else { "; not yet at the end" },
+            if self.ended { "" } else { "; stopped before the end" },
         );
     }
 }

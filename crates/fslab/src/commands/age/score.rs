@@ -23,10 +23,11 @@ const THREADS: usize = 4;
 /// Arguments of `fslab age score`.
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// Bytes of a block group, to count files split over groups [those of ext2 to ext4]
+    /// Size of a block group, to count files that are split over groups [that of ext2, ext3 and
+    /// ext4]
     #[arg(long, value_name = "SIZE")]
     group_size: Option<Size>,
-    /// Threads
+    /// Threads that read a directory
     #[arg(long, default_value_t = THREADS)]
     threads: usize,
     /// Print figures as JSON

@@ -22,8 +22,8 @@ pub struct Args {
     /// Print JSON
     #[arg(long, conflicts_with_all = ["operations", "hot_days"])]
     json: bool,
-    /// Print only the paths of files that were changed in this many last days, one per line: a
-    /// `list` for the workload hot-files
+    /// Print only the paths of files that changed in the last DAYS days, one per line. The workload
+    /// hot-files accepts this output as its `list`
     #[arg(long, value_name = "DAYS")]
     hot_days: Option<u32>,
     /// With --hot-days: write the paths to this file
@@ -149,7 +149,7 @@ fn final_bytes(population: &Population) -> u64 {
     population.members().map(|(_, member)| member.size).sum()
 }
 
-/// Formats an operation for people: its day, its kind, and its numbers.
+/// Formats an operation for people: its day, its kind, and its parameters.
 fn line(operation: &Operation) -> String {
     let Operation { time_ns, kind, file, directory, offset, length, mode, uid, gid, .. } =
         operation;

@@ -29,7 +29,7 @@ Figures:
   split files       their first block is in another group than their directory
   hot files         written in the last 30 days of the workload
   over 12 blocks    too large for the direct pointers of an inode
-  file to next file from the end of a file to the beginning of the one listed after it
+  distance          from the end of a file to the beginning of the one listed after it
   read, overwrite   all of these files once, modelled for the disk, with nothing cached";
 
 /// Arguments of `fslab age simulate`.
@@ -46,27 +46,28 @@ pub struct Args {
     #[arg(long, value_delimiter = ',', default_value = "ffs,ffs-noswitch",
           value_parser = parse_policies)]
     policy: Vec<&'static [PolicySpec]>,
-    /// Whether the blocks of a file are made contiguous while they are written: smart, dumb
+    /// Clustering: smart makes the blocks of a file contiguous while they are written, dumb does
+    /// not
     #[arg(long, value_delimiter = ',', default_value = "smart,dumb",
           value_parser = parse_clustering)]
     clustering: Vec<Clustering>,
-    /// Bytes of a block
+    /// Block size in bytes
     #[arg(long, default_value_t = 8192)]
     block_size: u32,
-    /// Bytes of a group
+    /// Size of a block group
     #[arg(long, value_name = "SIZE", default_value = "11280 KiB")]
     group_size: Size,
     /// Enlarge the volume by the space that fragments of this many bytes would save, because the
     /// policies here have no fragments. 0 for none [with --paper 1024, else 0]
     #[arg(long, value_name = "BYTES")]
     fragment_size: Option<u32>,
-    /// Percentage of blocks that is kept free
+    /// Percentage of blocks that are kept free
     #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u8).range(..=50))]
     reserved_percent: u8,
     /// The modelled disk; `list` lists all
     #[arg(long, default_value = "fujitsu-m2694es")]
     disk: String,
-    /// Model the slides' sequential benchmark too, on an empty volume and on the aged one
+    /// Model the sequential benchmark of the paper's slides too, on an empty and on the aged volume
     #[arg(long)]
     sequential: bool,
     /// Allocate with the ext2 engine in this process, on a modelled disk, and measure there:
@@ -79,7 +80,7 @@ pub struct Args {
     /// Print the figures of the paper too
     #[arg(long)]
     paper: bool,
-    /// Write a picture of the volume for each row to this directory, as NAME-POLICY-CLUSTERING.svg
+    /// Write a picture of the volume for each row of the table to NAME-POLICY-CLUSTERING.svg
     #[arg(long, value_name = "NAME")]
     map: Option<PathBuf>,
     /// Write a chart of the scores over time to this file

@@ -16,7 +16,7 @@ const SYNTHETIC_SEED: u64 = 1997;
 /// Arguments of `fslab age snapshot`.
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// INPUT is a git repository: a snapshot for each period of its history, into the directory
+    /// INPUT is a git repository. Write a snapshot for each period of its history to the directory
     /// OUTPUT
     #[arg(long, conflicts_with_all = ["csv", "p9trace"])]
     repo: bool,
@@ -111,7 +111,7 @@ impl Args {
             );
         }
         if snapshots == 0 {
-            bail!("{}: no dump is complete from its root on", self.input.display());
+            bail!("{}: no dump contains its root", self.input.display());
         }
         Ok(())
     }
@@ -131,7 +131,7 @@ impl Args {
     }
 }
 
-/// Returns a file, or the files of a directory in the order of their names.
+/// Returns `path` itself if it is a file, or the files of a directory in the order of their names.
 pub(super) fn files_of(path: &Path) -> Result<Vec<PathBuf>> {
     let shown = || path.display().to_string();
     if !path.is_dir() {

@@ -1,4 +1,4 @@
-//! Tables and charts of aged volumes.
+//! Prints and draws the results for aged volumes.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -23,12 +23,12 @@ pub(super) struct Row {
     pub took: Duration,
 }
 
-/// The slides' sequential benchmark, modelled.
+/// Modelled results of the sequential benchmark of the paper's slides.
 #[derive(serde::Serialize)]
 pub(super) struct Sequential {
     pub empty: Vec<BySize>,
     pub aged: Vec<BySize>,
-    /// Allocation of the blocks of one file, on the empty volume.
+    /// How the blocks of one file are allocated on the empty volume.
     pub first_switch: FirstSwitch,
 }
 
@@ -54,7 +54,7 @@ const PAPER: &[(&str, &str, &str)] = &[
     ("hot files: overwrite, MB/s", "0.49", "0.50"),
 ];
 
-/// Returns a table with a header, numbers right-aligned.
+/// Returns a table with this header. All columns but the first are right-aligned.
 pub(super) fn table(head: &[&str]) -> Table {
     let mut table = Table::new();
     table.load_style(presets::NOTHING).set_header(head.to_vec());
@@ -82,7 +82,7 @@ pub(super) fn print_simulations(rows: &[Row], paper: bool) {
     let names: Vec<_> = rows.iter().map(|row| row.variant.name()).collect();
     print_figures(&names, rows, FIGURES, paper);
     if let Some(row) = rows.first() {
-        say!("MB/s are modelled for the disk {}, not measured.", row.aged.disk);
+        say!("Rates in MB/s are modelled for the disk {}, not measured.", row.aged.disk);
     }
 }
 
@@ -135,7 +135,7 @@ const FIGURES: &[Figure<Row>] = &[
     ("free space in extents < 1 MiB", |row| {
         format!("{:.1} %", 100.0 * row.aged.free.share_below(1 << 20))
     }),
-    ("file to next file, median", |row| {
+    ("distance to next file, median", |row| {
         let distance = row.aged.score.distances.figures();
         distance.map_or_else(|| "-".to_owned(), |distance| bytes(distance.median))
     }),
@@ -251,12 +251,12 @@ pub(super) fn print_score(value: &Score) {
         say!("left out: {}, {reason}", counted(*count, "file"));
     }
     if value.shared_bytes > 0 {
-        say!("shared: {}, counted for every file that has them", bytes(value.shared_bytes));
+        say!("shared: {}, counted for every file that shares them", bytes(value.shared_bytes));
     }
     if let Some(distance) = value.distances.figures() {
         say!(
-            "from file to next file of a directory: median {}, 90 % below {}, mean {}, {:.1} % \
-             side by side",
+            "distance from a file to the next one of its directory: median {}, 90 % below {}, mean \
+             {}, {:.1} % adjacent",
             bytes(distance.median),
             bytes(distance.p90),
             bytes(distance.mean as u64),

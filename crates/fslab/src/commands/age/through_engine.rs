@@ -1,4 +1,4 @@
-//! `fslab age simulate --engine`: the same simulation through the ext2 engine, on a modelled disk.
+//! `fslab age simulate --engine`: simulates ageing with the ext2 engine on a modelled disk.
 
 use std::time::{Duration, Instant};
 
@@ -20,11 +20,11 @@ pub(super) struct Task<'a> {
     /// Bytes by which the volume is larger than the workload specifies.
     pub enlarged_bytes: u64,
     pub disk: &'static Disk,
-    /// Whether files of one size are measured too.
+    /// Whether to run the sequential benchmark of the paper's slides too.
     pub sequential: bool,
 }
 
-/// Results for one policy.
+/// The results for one policy.
 pub(super) struct Row {
     variant: Variant,
     volume_bytes: u64,
@@ -49,7 +49,7 @@ impl Task<'_> {
         let empty = self.sequential.then(|| empty.sequential()).transpose()?;
         let mut population = Population::default();
         aged.age(self.source.operations()?.inspect(|operation| {
-            // If the workload contradicts itself, the replay ends with the same error.
+            // If the workload is inconsistent, `age` fails with the same error.
             if let Ok(operation) = operation {
                 let _same_error = population.apply(operation);
             }
@@ -65,8 +65,8 @@ impl Task<'_> {
             bytes_written: replayed.bytes_written,
             no_space: replayed.no_space + replayed.left_out,
             score: aged.score()?,
-            // This order matters: files of one size are removed after their measurement, but hot
-            // files are overwritten.
+            // The sequential benchmark must run before the hot files are measured: it removes its
+            // files afterwards, but measuring hot files overwrites them.
             aged: self.sequential.then(|| aged.sequential()).transpose()?.unwrap_or_default(),
             hot: aged.hot_files(&population)?,
             empty: empty.unwrap_or_default(),
@@ -79,7 +79,7 @@ impl Task<'_> {
     }
 }
 
-/// Prints the rows as JSON, with the keys of a simulation.
+/// Prints the rows as JSON, with the same keys as a simulation without the engine.
 pub(super) fn print_json(rows: &[Row]) -> Result<()> {
     let row = |row: &Row| -> Value {
         json!({
@@ -103,7 +103,6 @@ pub(super) fn print_json(rows: &[Row]) -> Result<()> {
     Ok(())
 }
 
-/// The figures of the table.
 const FIGURES: &[Figure<Row>] = &[
     ("volume", |row| bytes(row.volume_bytes)),
     ("operations", |row| row.operations.to_string()),
@@ -122,7 +121,11 @@ pub(super) fn print(rows: &[Row]) {
     let names: Vec<_> = rows.iter().map(|row| row.variant.name()).collect();
     print_figures(&names, rows, FIGURES, false);
     if let Some(first) = rows.first() {
-        say!("MB/s are modelled for the disk {}, with the requests of the engine.", first.disk);
+        say!(
+            "Rates in MB/s are modelled for the disk {}, from the requests that the engine \
+             made.",
+            first.disk
+        );
     }
     let rates = |row: &Row| -> Rates {
         row.aged.iter().map(|one| (one.size_bytes, one.modelled_read)).collect()

@@ -12,13 +12,13 @@ use super::snapshot::files_of;
 /// Arguments of `fslab age verify`.
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// Largest difference of counts and bytes, as a share of the reference
+    /// Largest allowed difference of counts and bytes, as a share of the reference
     #[arg(long, default_value_t = Limits::default().share)]
     share: f64,
-    /// Largest difference of the cumulative shares of sizes
+    /// Largest allowed difference between the cumulative distributions of file sizes
     #[arg(long, default_value_t = Limits::default().sizes)]
     sizes: f64,
-    /// Largest difference of utilisation and layout scores
+    /// Largest allowed difference of utilisation and layout scores
     #[arg(long, default_value_t = Limits::default().difference)]
     difference: f64,
     /// Compare scores over time too: the output of `fslab age replay --json --score-every DAYS` or
@@ -39,7 +39,7 @@ pub struct Args {
 }
 
 impl Args {
-    /// Prints the findings; fails if they are too far apart.
+    /// Prints the findings. Fails if a figure is too far from the reference.
     pub fn run(self) -> Result<()> {
         let limits = Limits { share: self.share, sizes: self.sizes, difference: self.difference };
         let reference = SnapshotReader::open(&self.reference)?;

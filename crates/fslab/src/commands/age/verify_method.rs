@@ -1,9 +1,10 @@
-//! `fslab age verify-method`: the paper's verification from beginning to end.
+//! `fslab age verify-method`: tests the ageing method on file systems of the kernel, as the paper
+//! does.
 //!
-//! A tree on a kernel file system is changed in rounds, and snapshots of it become a workload. The
-//! layout that the workload leaves on a second file system is compared with that of the first.
-//! Files that live shorter than a round are in no snapshot. They come from two weeks of another
-//! workload; in the paper they come from two weeks of another server.
+//! A tree on a kernel file system is changed in rounds, with a snapshot after each. A workload is
+//! derived from the snapshots and replayed on a second file system. The layouts of both are then
+//! compared. Files that are created and removed within one round are in no snapshot. They are drawn
+//! from two weeks of another workload; the paper draws them from two weeks of another server.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -33,7 +34,7 @@ const BLOCK_BYTES: u64 = 4096;
 /// Number of syncs per round, on both file systems.
 const SYNCS_A_ROUND: u64 = 24;
 
-/// Number of recorded days. Files that live shorter than a day are taken from them.
+/// Number of recorded days from which the files that live less than a day are drawn.
 const RECORDED_DAYS: u32 = 14;
 
 /// Threads for snapshots and scores.
@@ -45,17 +46,17 @@ pub struct Args {
     /// The file system: ext2, ext3, ext4, xfs or btrfs, mounted as root
     #[arg(long, short_alias = 'f', default_value = "ext4")]
     filesystem: Kind,
-    /// The profile by which the first tree is changed
+    /// The profile whose operations change the first tree
     #[arg(long, value_name = "NAME", default_value = "smith97")]
     profile: String,
-    /// Rounds: days of the profile, each with a snapshot at its end
+    /// Number of rounds. Each is a day of the profile and ends with a snapshot
     #[arg(long, value_name = "COUNT", default_value_t = 60,
           value_parser = clap::value_parser!(u32).range(1..=1000))]
     rounds: u32,
     /// Size of each of the two file systems
     #[arg(long, value_name = "SIZE", default_value = "128MiB")]
     volume: Size,
-    /// Share of it that files use at the end, such as 0.8
+    /// Share of each file system that files use at the end, such as 0.8
     #[arg(long, value_name = "SHARE", default_value_t = 0.85)]
     utilisation: f64,
     /// Repeat everything this many times with different seeds, and print intervals for the ratios
@@ -71,29 +72,29 @@ pub struct Args {
     json: bool,
 }
 
-/// A file system, and the directory of its snapshots.
+/// One of the two file systems, with its snapshots.
 struct Side {
     ground: Ground,
     snapshots: Vec<PathBuf>,
-    /// When it was made, and when each snapshot was taken, in nanoseconds since 1970.
+    /// When the file system was made and when each snapshot was taken, in nanoseconds since 1970.
     times: Vec<i64>,
     directory: PathBuf,
 }
 
-/// Layout scores of a side: of each snapshot, and of all files at the end.
+/// Layout scores of one file system: of each snapshot, and of all files at the end.
 struct Layouts {
     over_time: Vec<f64>,
     score: Score,
 }
 
 impl Layouts {
-    /// Returns 1 minus the score of all files.
+    /// Returns the share of non-contiguous blocks: 1 minus the score of all files.
     fn broken(&self) -> Option<f64> {
         self.score.total.score().map(|score| 1.0 - score)
     }
 }
 
-/// Both sides of a repeat.
+/// The results of one repeat.
 struct Compared {
     real: Layouts,
     simulated: Layouts,
@@ -102,10 +103,11 @@ struct Compared {
 }
 
 impl Args {
-    /// Works on both file systems, once for each repeat, and compares their layouts.
+    /// For each repeat, makes and ages both file systems, and compares their layouts.
     pub fn run(self) -> Result<()> {
         let repeats: Vec<Compared> = (0..u64::from(self.repeats))
-            // The recorded days use the next seed after that of the tree.
+            // A repeat uses two seeds: this one for the tree, and the next one for the recorded
+            // days.
             .map(|repeat| self.once(self.seed.wrapping_add(2 * repeat)))
             .collect::<Result<_>>()?;
         self.tell(&repeats);
@@ -149,7 +151,7 @@ impl Args {
         Ok(Side { ground, snapshots: Vec::new(), times: vec![now_ns()], directory })
     }
 
-    /// Changes the first tree by the profile, with a snapshot at the end of each day.
+    /// Changes the first tree as the profile specifies, with a snapshot at the end of each day.
     fn change(&self, side: &mut Side, seed: u64) -> Result<()> {
         let operations = self.chosen(self.rounds, seed).generator(&self.profile)?;
         let target = std::sync::Arc::clone(&side.ground.file_system);
@@ -158,7 +160,7 @@ impl Args {
         Ok(())
     }
 
-    /// Returns the profile for this many days.
+    /// Returns the profile with the chosen size and utilisation, for this many days.
     fn chosen(&self, days: u32, seed: u64) -> Chosen {
         Chosen {
             volume: Some(self.volume),
@@ -176,8 +178,8 @@ impl Args {
         Ok(Days::of(chosen.generator(&self.profile)?)?)
     }
 
-    /// Replays the workload on the second file system, pausing at the time of each snapshot to take
-    /// one.
+    /// Replays the workload on the second file system. Takes a snapshot at the time of each
+    /// snapshot of the first one.
     fn age(&self, side: &mut Side, real: &[PathBuf], workload: &Path) -> Result<()> {
         let taken =
             |path: &PathBuf| -> Result<i64> { Ok(SnapshotReader::open(path)?.taken().taken_ns) };
@@ -270,8 +272,9 @@ impl Args {
         json!({ "over_time": over_time, "by_size": by_size, "broken": broken })
     }
 
-    /// Returns the ratio of a figure of both sides. With several repeats it is the geometric mean
-    /// with an interval; with one repeat there is no interval. `None` if a side lacks the figure.
+    /// Returns the ratio of a simulated to a real figure. With several repeats it is the geometric
+    /// mean with an interval; with one repeat there is no interval. Returns `None` if a figure is
+    /// missing.
     fn ratio(&self, repeats: &[Compared], of: impl Fn(&Layouts) -> Option<f64>) -> Option<Value> {
         let pairs: Vec<(f64, f64)> = repeats
             .iter()
@@ -309,8 +312,8 @@ impl Side {
         Ok(())
     }
 
-    /// Stretches each round to the length of a day in all times of the snapshots. The derived
-    /// workload then has days, as the profile had.
+    /// Stretches each round to one day in all times of the snapshots, so that the derived workload
+    /// has the days of the profile.
     fn stretch(&self) -> Result<()> {
         for (round, path) in (1..).zip(&self.snapshots) {
             let reader = SnapshotReader::open(path)?;
@@ -330,7 +333,7 @@ impl Side {
         Ok(())
     }
 
-    /// Converts a time within the rounds; an unknown time stays unknown.
+    /// Converts a time of a round to the stretched time. Returns an unknown time (0) unchanged.
     fn stretched(&self, time_ns: i64) -> i64 {
         if time_ns == 0 {
             return 0;
@@ -369,7 +372,7 @@ fn now_ns() -> i64 {
     Timestamp::from(SystemTime::now()).to_ns()
 }
 
-/// Settings for writing both trees.
+/// Returns the settings of the replays on both file systems.
 fn settings(observe_every_days: u32) -> Settings {
     Settings { sync_every_ns: DAY_NS / SYNCS_A_ROUND, observe_every_days, ..Settings::default() }
 }

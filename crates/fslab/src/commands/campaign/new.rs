@@ -1,4 +1,4 @@
-//! `fslab campaign new`: freezes a plan.
+//! `fslab campaign new`: creates a campaign from a plan.
 
 use std::path::PathBuf;
 
@@ -22,7 +22,7 @@ pub struct Args {
     /// Use the quick form of the plan
     #[arg(long)]
     quick: bool,
-    /// Seed for everything random [default: the plan's, else drawn from the clock]
+    /// Seed for all random choices [default: the plan's, else drawn from the clock]
     #[arg(long, value_name = "N")]
     seed: Option<u64>,
     /// Number of rounds, instead of the plan's minimum

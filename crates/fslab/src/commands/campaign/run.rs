@@ -1,4 +1,4 @@
-//! `fslab campaign run`: runs a share.
+//! `fslab campaign run`: runs one share of a campaign.
 
 use std::path::{Path, PathBuf};
 
@@ -27,7 +27,7 @@ pub struct Args {
     way: Way,
 }
 
-/// How shares are run, for each command that runs them.
+/// The options of all commands that run shares.
 #[derive(Clone, Debug, clap::Args)]
 pub(super) struct Way {
     /// Run blocks with failed or disturbed cells again
@@ -36,7 +36,7 @@ pub(super) struct Way {
     /// An existing directory of this host for images and mount points
     #[arg(long, value_name = "DIR", default_value = "/var/tmp")]
     work_dir: PathBuf,
-    /// Wait while this host runs a share, instead of failing
+    /// Wait while this host runs another share, instead of failing
     #[arg(long)]
     wait: bool,
     /// The lock that all campaigns of this host share [default: fslab-campaign.lock in /run/lock,
@@ -88,7 +88,7 @@ impl Way {
         flags.into_iter().filter_map(|(is_set, flag)| is_set.then_some(flag))
     }
 
-    /// Returns the command line that runs a share in this way, as a user would type it.
+    /// Returns the command line that runs a share with these options, as a user would type it.
     pub fn command_line(&self, campaign: &Campaign, share: Share) -> String {
         let Share { number, of } = share;
         let directory = quoted(campaign.directory());
@@ -99,8 +99,8 @@ impl Way {
         words.join(" ")
     }
 
-    /// Runs a share, and prints how it ended. Returns its outcome, in which targets may have
-    /// failed. Returns `None` if all its blocks were already done.
+    /// Runs a share, and reports how it ended. Returns `None` if all its blocks were already done.
+    /// The returned outcome may contain failed targets.
     pub fn run(
         &self,
         campaign: &Campaign,
@@ -114,7 +114,7 @@ impl Way {
         if !self.other_build {
             campaign.check_program(&program)?;
         }
-        // The lock is taken before the inputs are read, because that would disturb another share.
+        // The lock is taken first, because reading the inputs would disturb a running share.
         let lock = HostLock::take(self.lock.as_deref(), self.wait.then_some(interrupt))?;
         report_leftovers(&self.work_dir)?;
         let run = ShareRun {

@@ -17,14 +17,15 @@ pub struct Args {
     /// Run N shares on this machine one after another, without a scheduler [default: 1]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     local: Option<u32>,
-    /// Submit an array to Slurm: one share for each element, and one element at a time on a node
+    /// Submit a job array to Slurm: each element runs one share, and a node runs one element at a
+    /// time
     #[arg(long, conflicts_with = "local")]
     slurm: bool,
     /// With --slurm: the number of shares
     #[arg(long, value_name = "N", default_value_t = 8, requires = "slurm",
           value_parser = clap::value_parser!(u32).range(1..=1000))]
     shares: u32,
-    /// With --slurm: licences that each share needs, such as disk:1. They are counted over the
+    /// With --slurm: licences that each share needs, such as disk:1. Slurm counts licences over the
     /// whole cluster: use them if several nodes are one machine
     #[arg(long, value_name = "NAME:COUNT", requires = "slurm")]
     licences: Option<String>,

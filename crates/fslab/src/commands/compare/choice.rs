@@ -1,4 +1,4 @@
-//! The part of a plan that the command line chooses, as options and in words.
+//! The options that select a part of a plan, and their check when a comparison is resumed.
 
 use std::path::Path;
 
@@ -8,10 +8,10 @@ use fslab_report::{Cells, Choice};
 
 use super::{Args, quoted};
 
-/// Default number of times that a block is repeated.
+/// Default maximum number of repeats of a block with interference.
 pub const DEFAULT_RERUNS: u32 = 1;
 
-/// The options of a choice, each with its words; `None` for one that is not given.
+/// The options of a choice: the name of each, and its full text if it is given.
 type Options = [(&'static str, Option<String>); 6];
 
 /// Returns the choice that a resumed comparison was started with.
@@ -56,7 +56,8 @@ fn options(cells: &Cells, reruns: Option<u32>, work_dir: Option<&Path>) -> Optio
     ]
 }
 
-/// Returns an option that is given once for each name. The order of the names is irrelevant.
+/// Returns an option, repeated for each name. The names are sorted, so that equal choices give
+/// equal text.
 fn each(option: &str, names: &[String]) -> Option<String> {
     let mut names: Vec<&String> = names.iter().collect();
     names.sort();
@@ -66,7 +67,7 @@ fn each(option: &str, names: &[String]) -> Option<String> {
 }
 
 impl Args {
-    /// Returns the part of a plan that these arguments choose.
+    /// Returns the part of a plan that these arguments select.
     pub(super) fn choice(&self, plan: &Plan, samples: &Path) -> Result<Choice> {
         let reruns_max = self.reruns.or(plan.reruns_max).unwrap_or(DEFAULT_RERUNS);
         let work_parent = self.work_dir.as_deref().and_then(|path| Choice::kept(path, samples));
@@ -142,6 +143,6 @@ mod tests {
         }
         let beside = Args { work_dir: Some("out".into()), ..Args::default() };
         let plain = Choice::default();
-        assert_eq!(resumed(&beside, &plain), Ok(plain), "where it lies anyway");
+        assert_eq!(resumed(&beside, &plain), Ok(plain), "the default work directory");
     }
 }

@@ -20,12 +20,12 @@ pub(super) fn run(args: &Args, plan: &Plan, seed: u64) -> Result<()> {
     describe(args, plan, seed);
     crate::output::print(estimate(args, plan, &durations));
     if !args.trial && has_untimed(args, plan, &durations) {
-        say!("`--dry-run --trial` runs one round on a temporary directory to time them");
+        say!("`--dry-run --trial` runs one round in a temporary directory to time them");
     }
     Ok(())
 }
 
-/// Runs one round on a temporary directory.
+/// Runs one round in a temporary directory.
 fn trial(args: &Args, plan: &Plan, seed: u64) -> Result<Vec<sample::Record>> {
     let parent = args.work_dir.clone().unwrap_or_else(std::env::temp_dir);
     let directory = tempfile::TempDir::with_prefix_in("fslab-trial-", &parent)
@@ -64,9 +64,9 @@ fn describe(args: &Args, plan: &Plan, seed: u64) {
         say!("  {}: {}", target.name, made_of(target, plan));
     }
     if plan.second_copy().is_some() {
-        say!("  a second copy of {baseline}, without a row of its own: the noise floor");
+        say!("  a second copy of {baseline}, to measure the noise floor");
     }
-    say!("\nworkloads, in each round once on every target in an order drawn from the seed:");
+    say!("\nworkloads, each run once per round on every target, in an order drawn from the seed:");
     let count = plan.workloads.len();
     for (number, workload) in plan.workloads.iter().enumerate() {
         let is_run = |round| cells.hold_block(round, number, &workload.label, count);
@@ -140,8 +140,8 @@ fn chosen<'a>(cells: &Cells, plan: &'a Plan) -> Vec<(&'a str, &'a str)> {
     runs
 }
 
-/// Returns the number of runs in the minimum number of rounds, with those of the second copy of the
-/// baseline.
+/// Returns the number of runs in the minimum number of rounds, including those of the second copy
+/// of the baseline.
 fn runs_in_all(plan: &Plan) -> usize {
     let in_a_block = plan.targets.len() + usize::from(plan.second_copy().is_some());
     plan.rounds as usize * in_a_block * plan.workloads.len()

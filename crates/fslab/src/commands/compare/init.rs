@@ -13,7 +13,7 @@ use crate::leaves;
 /// FUSE, and the lines of its table.
 type Candidate = (&'static str, &'static str, bool, &'static [&'static str]);
 
-const LAZY: &str = r#"# Without these the kernel goes on writing inode tables after the first mount.
+const LAZY: &str = r#"# Without these, the kernel writes inode tables after the first mount.
 mkfs = ["-E", "lazy_itable_init=0,lazy_journal_init=0"]
 "#;
 const EXT4: &str = "filesystem = \"ext4\"\n";
@@ -79,8 +79,8 @@ impl Machine {
         }
     }
 
-    /// Returns the reason why a target on an image is impossible here, if there is one. It does not
-    /// ask whether the kernel lists the file system, because the mount may load a module.
+    /// Returns the reason why a target on an image is impossible here, if there is one. It ignores
+    /// whether the kernel lists the file system, because the mount may load a module.
     fn lacks(&self, (_, program, fuse, _): &Candidate) -> Option<String> {
         match self.lacks_images() {
             Some(why) => Some(why.to_owned()),
@@ -202,6 +202,9 @@ mod tests {
         assert!(text.contains("# Left out: mkfs.xfs is not installed.\n# [[target]]"), "{text}");
         assert!(text.contains("does not list xfs, btrfs"), "{text}");
         let text = plan(&machine(true, &["mkfs.ext4", "mergerfs"]));
-        assert!(text.contains("minfreespace=0"), "images are smaller than what it keeps: {text}");
+        assert!(
+            text.contains("minfreespace=0"),
+            "mergerfs keeps more space free than an image has: {text}"
+        );
     }
 }

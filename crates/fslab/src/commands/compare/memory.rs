@@ -1,4 +1,5 @@
-//! Images in memory, for comparisons that must be quick. A disk would add its own noise.
+//! Chooses a directory in memory for the images of quick comparisons. A disk would add its own
+//! noise.
 
 use std::path::{Path, PathBuf};
 
@@ -17,7 +18,7 @@ const IMAGES: u64 = 3;
 /// Returns the directory for images in memory and a remark for the report. Returns `None` if the
 /// plan has no images, or if memory has no room for them.
 ///
-/// `reason` is the option that requests it.
+/// `reason` is the option that requests images in memory.
 pub(super) fn for_images(plan: &Plan, reason: &str) -> Option<(PathBuf, String)> {
     let mut images = plan.targets.iter().filter_map(|target| target.kind.image());
     let has_image = images.any(ImagePlan::is_on_image);
@@ -31,8 +32,7 @@ pub(super) fn for_images(plan: &Plan, reason: &str) -> Option<(PathBuf, String)>
     })
 }
 
-/// Returns the bytes of memory that files may use; `None` if there is no directory for files in
-/// memory.
+/// Returns the free bytes of /dev/shm; `None` if it is not a tmpfs.
 pub fn free_bytes() -> Option<u64> {
     let directory = Path::new(DIRECTORY);
     let is_tmpfs =

@@ -1,4 +1,5 @@
-//! The checks. Each one tries the machine itself, instead of consulting a list of kernel versions.
+//! The checks of `fslab doctor`. They try a feature if they can, instead of deriving it from the
+//! kernel version.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -20,7 +21,7 @@ use crate::{stack_context, units};
 /// Name of the check that decides whether anything can be mounted.
 pub const TRIAL_MOUNT: &str = "trial mount";
 
-/// Minimum number of processors for steady comparisons: one each for harness and daemon.
+/// Minimum number of processors for steady comparisons: one for the harness, one for the daemon.
 const PROCESSORS_MIN: usize = 2;
 
 /// Memory that the images of a quick comparison need, in bytes.
@@ -80,7 +81,7 @@ fn fuse_device() -> Finding {
     finding(Part::Mounts, "FUSE device", state, found).with_advice(advice)
 }
 
-/// Checks for the program with root's rights through which ordinary users mount.
+/// Checks for fusermount3, the set-user-ID program with which ordinary users mount.
 fn helper() -> Finding {
     let (name, path) = ("helper of ordinary users", program("fusermount3"));
     let found = match &path {
@@ -92,7 +93,7 @@ fn helper() -> Finding {
     finding(Part::Mounts, name, state, found).with_advice(advice)
 }
 
-/// Mounts the null stack over a directory. Returns the granted limits and features, if that worked.
+/// Mounts a directory without layers. If this works, also returns the granted limits and features.
 fn trial_mount() -> (Finding, Option<Granted>) {
     match mounted(&MountOptions::default()) {
         Ok(granted) => {
@@ -106,7 +107,8 @@ fn trial_mount() -> (Finding, Option<Granted>) {
     }
 }
 
-/// Mounts and unmounts. Signals are deferred meanwhile, because they would leave the mount behind.
+/// Mounts and unmounts a temporary directory. Signals are deferred meanwhile, because a signal in
+/// between would leave the mount behind.
 fn mounted(options: &MountOptions) -> Result<Granted> {
     while_deferred(|| {
         let scratch = tempfile::tempdir().context("can't make a temporary directory")?;

@@ -1,13 +1,13 @@
-//! The attributes that a copied file keeps.
+//! Copies the attributes of files into and out of images.
 
 use std::ffi::OsString;
 
 use anyhow::{Context, Result};
 use fslab_vfs::{FileSystem, Ino, Permissions, Request, SetAttr, SetTime, Timestamp, XattrMode};
 
-/// Owner, permissions, times and extended attributes.
+/// The attributes that a copied file keeps.
 pub(super) struct Attributes {
-    /// User and group, if they are kept. Only root may give files away.
+    /// User and group, if they are kept. Only root may change the owner of a file.
     pub owner: Option<(u32, u32)>,
     /// `None` for symbolic links.
     pub permissions: Option<Permissions>,
@@ -17,7 +17,8 @@ pub(super) struct Attributes {
 }
 
 impl Attributes {
-    /// Sets them on a file, in an order in which none undoes another.
+    /// Sets these attributes on a file. The owner is set first, because this clears the set-id
+    /// bits.
     pub fn give_to(&self, target: &dyn FileSystem, request: &Request, ino: Ino) -> Result<()> {
         if let Some((uid, gid)) = self.owner {
             let owner = SetAttr { uid: Some(uid), gid: Some(gid), ..SetAttr::default() };

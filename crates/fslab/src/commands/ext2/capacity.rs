@@ -1,7 +1,7 @@
 //! `fslab ext2 capacity`: counts the names that fit into the index of a directory.
 //!
-//! The engine makes the directory in memory, without a file system around it. With one level it is
-//! the first prototype of the index (Phillips 2001).
+//! The engine makes only the directory, in memory, and no file system. An index with one level is
+//! the first prototype of Phillips (2001).
 
 use anyhow::{Result, bail, ensure};
 use fslab_ext2::dir::{
@@ -15,8 +15,8 @@ use serde_json::json;
 /// Arguments of `fslab ext2 capacity`.
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// Levels of index blocks, the root included. Two need a gigabyte of memory with blocks of
-    /// 4096 bytes, three would need hundreds
+    /// Levels of index blocks, including the root. With blocks of 4096 bytes, two levels need a
+    /// gigabyte of memory
     #[arg(long, value_name = "N", default_value_t = Rules::LEVELS,
           value_parser = clap::value_parser!(u8).range(1..=2))]
     levels: u8,
@@ -27,7 +27,7 @@ pub struct Args {
     /// Block size in bytes: 1024, 2048 or 4096
     #[arg(long, value_name = "BYTES", default_value = "4096", value_parser = block_size)]
     block_size: BlockSize,
-    /// The part of each name before its number
+    /// The text before the number in each name
     #[arg(long, value_name = "TEXT", default_value = "file", value_parser = prefix)]
     prefix: String,
     /// Print JSON instead of a sentence
@@ -35,7 +35,7 @@ pub struct Args {
     json: bool,
 }
 
-/// Maximum length of the prefix in bytes. The number needs the rest of the name.
+/// Maximum length of the prefix in bytes. The rest of the name is for the number.
 const PREFIX_MOST: usize = 200;
 
 fn prefix(text: &str) -> Result<String, String> {
@@ -57,11 +57,11 @@ fn block_size(text: &str) -> Result<BlockSize, String> {
     size.ok_or_else(|| "must be 1024, 2048 or 4096".to_owned())
 }
 
-/// A full directory, which accepts no more names.
+/// The figures of a directory that accepts no more names.
 struct Full {
     names: u64,
     leaves: u64,
-    /// Bytes in the leaves, and how many of them names use.
+    /// Bytes in the leaves, and the bytes that names use of them.
     bytes: u64,
     used: u64,
 }
@@ -89,7 +89,7 @@ impl Args {
             names += 1;
         }
         let mut full = Full { names, leaves: 0, bytes: 0, used: 0 };
-        ensure!(blocks.is_indexed(), "the directory was full before it had an index");
+        ensure!(blocks.is_indexed(), "the directory was full before it became indexed");
         outline::outline(&blocks, &mut |branch| {
             if branch.is_leaf {
                 full.leaves += 1;

@@ -1,4 +1,4 @@
-//! `fslab ext2 dx`: draws the index of a directory and shows how full its blocks are.
+//! `fslab ext2 dx`: shows the HTree index of a directory as a tree, and how full its blocks are.
 
 use std::io::Write;
 use std::path::PathBuf;
@@ -12,7 +12,7 @@ use crate::output::output;
 /// Arguments of `fslab ext2 dx`.
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// Omit the leaves
+    /// Show only the index blocks, without the leaves
     #[arg(long, short_alias = 'n')]
     nodes: bool,
     /// The image or device
@@ -72,7 +72,7 @@ fn draw(out: &mut impl Write, branch: &Branch) -> std::io::Result<()> {
     )
 }
 
-/// Sums for the average fill of index blocks and leaves: blocks, used and limit of each.
+/// Totals of index blocks and of leaves: number of blocks, used and available space.
 #[derive(Default)]
 struct Sums {
     levels: usize,

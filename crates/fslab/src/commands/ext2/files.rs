@@ -20,7 +20,7 @@ pub struct ListArgs {
     /// Print mode, links, owner, size and time of each file too
     #[arg(long, short)]
     long: bool,
-    /// Print JSON, with all of these
+    /// Print JSON, with the attributes of each file
     #[arg(long)]
     json: bool,
     /// The image or device
@@ -77,8 +77,8 @@ fn attr_as_json(attr: &Attr) -> Value {
     })
 }
 
-/// Returns the number of an inode in the image. The root directory is 1 in the engine and 2 in
-/// ext2.
+/// Returns the inode number in the image. The root directory is inode 1 in the engine and inode 2
+/// in ext2.
 fn inode_number(attr: &Attr) -> u64 {
     if attr.ino == Ino::ROOT { 2 } else { attr.ino.0 }
 }
@@ -240,8 +240,8 @@ impl PutArgs {
     }
 }
 
-/// Replaces a file. The old file is kept until the new one is complete. The new one is written
-/// under a temporary name and then renamed.
+/// Replaces a file. The new content is written under a temporary name and then renamed, so that a
+/// failure keeps the old file.
 fn put(image: &Image, source: &mut dyn Read, mode: u32, path: &Path) -> Result<()> {
     let request = request();
     let (parent, name) = image.find_parent(path)?;
@@ -268,7 +268,7 @@ fn copy_in(ext2: &Ext2, ino: Ino, handle: fslab_vfs::Handle, source: &mut dyn Re
     let mut buffer = vec![0; PIECE_BYTES];
     let mut offset = 0;
     loop {
-        let length = source.read(&mut buffer).context("reading")?;
+        let length = source.read(&mut buffer).context("can't read the file")?;
         if length == 0 {
             return Ok(());
         }

@@ -21,7 +21,7 @@ pub struct Args {
     /// Print JSON
     #[arg(long, conflicts_with = "files")]
     json: bool,
-    /// Draw a map of the blocks of all files to this new file
+    /// Write a picture of the blocks of all files to this new file, as SVG
     #[arg(long, value_name = "FILE")]
     svg: Option<PathBuf>,
     /// The image or device

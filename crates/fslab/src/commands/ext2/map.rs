@@ -1,5 +1,4 @@
-//! Draws the block map of an image: one row for each group and one colour for each file, so
-//! contiguous files look contiguous.
+//! Draws the blocks of an image as SVG: one row for each block group, one colour for each file.
 
 use fslab_chart::{Stripe, stripes};
 use fslab_ext2::{BlockNo, Ext2, Geometry, GroupNo};
@@ -23,9 +22,9 @@ pub(super) struct Map {
 }
 
 impl Map {
-    /// Adds a file in its own colour.
+    /// Adds a file with its own colour.
     pub(super) fn add(&mut self, extents: &[Extent], block: u64) {
-        // Steps by the golden angle make the hues of successive files differ most.
+        // Steps of the golden angle make the hues of successive files as different as possible.
         let hue = f64::from(self.files) * 137.508 % 360.0;
         self.files += 1;
         for extent in extents {
@@ -57,7 +56,7 @@ impl Map {
     }
 }
 
-/// Returns the part of a run that lies in a group.
+/// Returns the part of a run that lies in a group, as a stripe of the picture.
 fn stripe(geometry: &Geometry, group: GroupNo, run: &Run) -> Stripe {
     let start = geometry.first_block(group).0;
     let share = |block: u32| f64::from(block - start) / f64::from(geometry.blocks_per_group);

@@ -19,16 +19,16 @@ use crate::leaves::{LockedImage, Part, open_device};
 /// Arguments of `fslab ext2 mkfs`.
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// Bytes in a block: 1024, 2048 or 4096; up to 65536 with --simulation
+    /// Block size in bytes: 1024, 2048 or 4096; up to 65536 with --simulation
     #[arg(long, short, default_value_t = 4096)]
     block_size: u32,
-    /// Allow block sizes that most kernels don't mount
+    /// Allow block sizes that most kernels can't mount
     #[arg(long)]
     simulation: bool,
-    /// Bytes in an inode; 128 has no nanoseconds
+    /// Inode size in bytes; inodes of 128 bytes have timestamps without nanoseconds
     #[arg(long, short = 'I', default_value_t = 256)]
     inode_size: u32,
-    /// Blocks in a group [as many as a bitmap has bits]
+    /// Blocks in a block group [as many as a bitmap block has bits]
     #[arg(long, short = 'g')]
     blocks_per_group: Option<u32>,
     /// Bytes of space for each inode
@@ -40,16 +40,16 @@ pub struct Args {
     /// Label, at most 16 bytes
     #[arg(long, short = 'L', default_value = "")]
     label: String,
-    /// Identity, as 8-4-4-4-12 hexadecimal digits; random if not given
+    /// UUID, as 8-4-4-4-12 hexadecimal digits; random if not given
     #[arg(long, short = 'U')]
     uuid: Option<String>,
-    /// How directories are indexed
+    /// Hash function of the directory index
     #[arg(long, value_enum, default_value_t = Index::HalfMd4)]
     index: Index,
     /// Hash names as unsigned characters
     #[arg(long)]
     unsigned_hash: bool,
-    /// Seed of the hash, written like an identity; random if not given
+    /// Seed of the hash, written like a UUID; random if not given
     #[arg(long)]
     hash_seed: Option<String>,
     /// Allow indexes of three levels
@@ -70,16 +70,16 @@ pub struct Args {
     size: Option<Size>,
 }
 
-/// How directories are indexed.
+/// The hash function of the directory index.
 #[derive(Clone, Copy, Debug, ValueEnum)]
 enum Index {
-    /// Not at all.
+    /// No index.
     Linear,
-    /// By Phillips's first hash.
+    /// The first hash of Phillips.
     Legacy,
-    /// By a reduced MD4.
+    /// A reduced MD4.
     HalfMd4,
-    /// By the Tiny Encryption Algorithm.
+    /// The Tiny Encryption Algorithm.
     Tea,
 }
 
@@ -112,7 +112,8 @@ impl Args {
     fn make(&self, options: &MkfsOptions) -> Result<()> {
         let shown = self.image.display();
         let size = self.new_size()?;
-        // From here on nobody else uses the image; only then may its length change.
+        // The image is locked before its length changes, so that no other process uses it
+        // meanwhile.
         let image = match size {
             Some(_) => LockedImage::open_or_create(&self.image)?,
             None => LockedImage::open(&self.image, false)?,
@@ -146,7 +147,7 @@ impl Args {
         let shown = || format!("{}, {}", self.image.display(), Size::of(device.size()));
         let old = signatures_of(&device).with_context(shown)?;
         mkfs(&device, options).with_context(shown)?;
-        // Tools would find the old format beside the new one.
+        // Otherwise tools would detect the old format as well as the new one.
         wipe_signatures(&device, &old).with_context(shown)
     }
 
@@ -191,7 +192,7 @@ impl Args {
         refuse_to_overwrite(&self.image, &open_device(&self.image, true)?)
     }
 
-    /// Returns the size to set for the file; `None` if it keeps its own.
+    /// Returns the size that the file gets; `None` if it keeps its own.
     fn new_size(&self) -> Result<Option<Size>> {
         let shown = self.image.display();
         let part = Part::parse(&self.image);
@@ -237,7 +238,7 @@ fn refuse_to_overwrite(image: &Path, device: &dyn BlockDevice) -> Result<()> {
     }
 }
 
-/// Refuses an image with the signature of another format, as wipefs(8) would find it.
+/// Refuses an image with the signature of another format that wipefs(8) would find.
 fn refuse_other_formats(image: &Path, device: &dyn BlockDevice) -> Result<()> {
     let shown = image.display();
     let found = signatures_of(device).with_context(|| shown.to_string())?;

@@ -1,5 +1,5 @@
-//! A device whose changes go to a temporary file, for `--dry-run`. An operation runs as usual, but
-//! the image does not change.
+//! A copy-on-write device for `--dry-run`. An operation runs as usual, but its changes go to a
+//! temporary file instead of the image.
 
 use std::collections::BTreeSet;
 use std::fs::File;
@@ -12,17 +12,17 @@ use parking_lot::RwLock;
 
 use crate::leaves::open_device;
 
-/// Size of a page. A changed page is kept as a whole.
+/// Size of a page, in bytes. The temporary file contains whole pages.
 const PAGE_BYTES: u64 = 4096;
 
-/// An image and the changes to it. Beyond the end of the image it reads as zeros.
+/// An image with the changes made to it. Beyond the end of the image, the device contains zeros.
 pub struct Rehearsal<D> {
     image: D,
     size: u64,
     changed: RwLock<Changed>,
 }
 
-/// Changed pages, in a file without a name, each at its offset in the image. They are not in
+/// The changed pages, in an unnamed file, each at its offset in the image. They are not kept in
 /// memory, because shrinking a file system may move more data than fits in memory.
 struct Changed {
     pages: BTreeSet<u64>,
@@ -31,7 +31,7 @@ struct Changed {
 
 impl Changed {
     fn nothing() -> Result<Self> {
-        // Not /tmp, which is often in memory.
+        // The default is not /tmp, which is often in memory.
         let directory = std::env::var_os("TMPDIR").unwrap_or_else(|| "/var/tmp".into());
         let failed = || format!("can't make a temporary file in {}", directory.display());
         let content = tempfile::tempfile_in(&directory).with_context(failed)?;
@@ -39,7 +39,8 @@ impl Changed {
     }
 }
 
-/// Opens an image for reading. `size`, if given, replaces the size of the image.
+/// Opens an image for a dry run. `size`, if given, is the size of the device instead of that of the
+/// image.
 ///
 /// # Errors
 /// The same errors as [`open_device`].
@@ -70,7 +71,8 @@ impl<D: BlockDevice> Rehearsal<D> {
         if is_inside { Ok(()) } else { Err(Errno::INVAL.into()) }
     }
 
-    /// Changes parts of pages. `change` receives a part and its offset within the range.
+    /// Changes a range of the device. `change` receives the part of the range in each page, and the
+    /// offset of the part within the range.
     fn change(
         &self,
         offset: u64,
@@ -89,8 +91,8 @@ impl<D: BlockDevice> Rehearsal<D> {
     }
 }
 
-/// Splits a range by pages. Yields the page number, the part within the page, and the bytes of the
-/// range before it.
+/// Splits a range at page boundaries. Yields the page number, the range within the page, and the
+/// offset within the whole range.
 fn parts(offset: u64, length: u64) -> impl Iterator<Item = (u64, std::ops::Range<usize>, usize)> {
     let end = offset + length;
     let pages = offset / PAGE_BYTES..end.div_ceil(PAGE_BYTES);

@@ -14,7 +14,7 @@ use crate::leaves::{LockedImage, Part, open_device};
 /// Arguments of `fslab ext2 resize`.
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// Try the change in a temporary file, without changing the image
+    /// Try the change with a temporary file, without changing the image
     #[arg(short = 'n', long)]
     dry_run: bool,
     /// The image or device, which must not be mounted
@@ -32,7 +32,7 @@ impl Args {
         if self.dry_run {
             let Resized { from, to } = self.rehearse().with_context(|| shown.clone())?;
             let would = if from == to {
-                format!("has {from} blocks, and would keep them")
+                format!("would keep its {from} blocks")
             } else {
                 format!("would change from {from} to {to} blocks")
             };
@@ -50,7 +50,7 @@ impl Args {
         Ok(())
     }
 
-    /// Resizes a rehearsal of the image, whose changes go to a temporary file.
+    /// Resizes a copy-on-write device over the image, whose changes go to a temporary file.
     fn rehearse(&self) -> Result<Resized> {
         let present = open_device(&self.image, true)?.size();
         match self.size.map(|size| size.bytes()) {
@@ -93,7 +93,8 @@ impl Args {
         }
         image.set_length(wanted)?;
         let grown = image.device().and_then(|device| Ok(grow(&device)?));
-        // The superblock may describe the longer file although writing it back failed.
+        // Even if growing failed, the superblock may already describe the longer file, which must
+        // then keep its length.
         let fits_before = || Superblock::read(&device).is_ok();
         match grown {
             Err(error) if fits_before() => {

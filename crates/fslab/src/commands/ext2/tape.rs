@@ -1,6 +1,5 @@
-//! `fslab ext2 import` from a tar archive. It reads ustar, GNU and pax headers, as GNU tar, bsdtar
-//! and container images write them. Nothing is written outside of the target, and no link is
-//! followed.
+//! Imports a tar archive into an image. Supports ustar, GNU and pax headers, as written by GNU tar,
+//! bsdtar and container tools. Writes nothing outside of the target directory, and follows no link.
 
 use std::collections::HashSet;
 use std::ffi::{OsStr, OsString};
@@ -37,8 +36,8 @@ pub(super) fn unpack(bytes: impl Read, target: &dyn FileSystem, root: Ino) -> Re
     let mut is_first = true;
     for entry in archive.entries().context("can't read the archive")? {
         let mut entry = match entry {
-            // The tar library describes the bytes that it did not understand, so this error means
-            // "not an archive".
+            // An error of the tar library, unlike one of the file, has an inner error. It means
+            // that the bytes are not an archive.
             Err(error) if is_first && error.get_ref().is_some() => return Err(not_an_archive()),
             entry => entry.context("the archive is damaged or cut off")?,
         };
@@ -54,10 +53,11 @@ struct Unpacker<'a> {
     root: Ino,
     request: Request,
     keep_owner: bool,
-    /// Inodes that this archive made. A later member of the same name replaces them.
+    /// Inodes of files that were made from this archive. A later member with the same name replaces
+    /// such a file.
     made: HashSet<Ino>,
-    /// Attributes that are set at the end: filling a directory changes its times, and it may be
-    /// read-only afterwards.
+    /// Directories and their attributes, which are set at the end: creating files in a directory
+    /// changes its times, and its final mode may be read-only.
     directories: Vec<(Ino, Attributes)>,
 }
 
@@ -99,7 +99,7 @@ impl Unpacker<'_> {
         Ok(())
     }
 
-    /// Returns the directory of a member; creates directories that the archive has no entry for.
+    /// Returns the parent directory of a member. Creates missing directories.
     fn parents(&self, names: &[OsString]) -> Result<Ino> {
         names.iter().try_fold(self.root, |at, name| self.directory(at, Name::new(name)?))
     }
@@ -130,7 +130,7 @@ impl Unpacker<'_> {
         Ok(())
     }
 
-    /// Adds another name to a member, which must precede it in the archive.
+    /// Adds a hard link to an earlier member of the archive.
     fn link(&self, entry: &Entry<'_, impl Read>, parent: Ino, name: Name<'_>) -> Result<()> {
         let path = entry.link_name()?.context("a hard link without a target")?;
         let mut at = self.root;
@@ -232,7 +232,7 @@ fn names(path: &Path) -> Result<Vec<OsString>> {
     for component in path.components() {
         match component {
             Component::Normal(name) => names.push(name.to_owned()),
-            Component::ParentDir => bail!("leads out of the archive by .."),
+            Component::ParentDir => bail!("leads out of the target directory with .."),
             _ => {}
         }
     }
@@ -281,7 +281,8 @@ impl Records {
         let digits = format!("{fraction:0<9}");
         let nanoseconds: u32 = digits.get(..9).with_context(wrong)?.parse().with_context(wrong)?;
         let before = text.starts_with('-') && nanoseconds > 0;
-        // A time before 1970 is stored as the second before it plus a fraction.
+        // Timestamps have a nonnegative fraction, so a negative time is rounded down to whole
+        // seconds first.
         let (seconds, nanoseconds) = if before {
             (seconds - 1, 1_000_000_000 - nanoseconds)
         } else {

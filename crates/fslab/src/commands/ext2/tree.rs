@@ -1,7 +1,7 @@
 //! `fslab ext2 import` and `export`: copy whole trees between a directory of the host and an image.
 //!
-//! Both sides are file systems of fslab, and neither is accessed outside of its root. The host's
-//! side opens nothing by a path and follows no link.
+//! Both sides are accessed as file systems of fslab, which never leave their root. On the host,
+//! nothing is opened by path and no link is followed.
 
 use std::collections::HashMap;
 use std::ffi::OsStr;
@@ -109,9 +109,9 @@ struct Copier<'a> {
     source: &'a dyn FileSystem,
     target: &'a dyn FileSystem,
     request: Request,
-    /// The copies of files with several names, by source inode.
+    /// The copies of files with several hard links, by source inode.
     linked: HashMap<Ino, Ino>,
-    /// Whether owners are kept. Only root may give files away.
+    /// Whether owners are kept. Only root may change the owner of a file.
     keep_owner: bool,
 }
 
@@ -145,15 +145,16 @@ impl<'a> Copier<'a> {
                 }
             }
         }
-        // Attributes of directories are set at the end: filling a directory changes its times, and
-        // it may be read-only afterwards.
+        // Attributes of directories are set at the end: creating files in a directory changes its
+        // times, and its final mode may be read-only.
         for (to, attr) in finished.into_iter().rev() {
             self.attributes(&attr, to)?;
         }
         Ok(())
     }
 
-    /// Copies one name. Returns a directory that still needs to be filled.
+    /// Copies one entry. If it is a directory, returns it, because its own entries still need to be
+    /// copied.
     fn entry(&mut self, parent: &Pending, name: &OsStr) -> Result<Option<(Attr, Ino)>> {
         let name = Name::new(name)?;
         let attr = self.source.lookup(&self.request, parent.from, name)?.attr;
@@ -180,7 +181,7 @@ impl<'a> Copier<'a> {
         let mode = attr.kind.mode_bits() | 0o700;
         let made = match attr.kind {
             FileKind::Directory => match self.target.mkdir(request, parent, name, 0o700) {
-                // For example lost+found, which every image has.
+                // An existing directory is used, for example lost+found, which every image has.
                 Err(error) if error.errno() == Errno::EXIST => {
                     self.target.lookup(request, parent, name)?
                 }

@@ -22,7 +22,7 @@ pub struct Args {
     /// The inode of a deleted file [list all of them]
     #[arg(requires = "target")]
     inode: Option<u32>,
-    /// The new file on the host that gets its content
+    /// The new file on the host that gets the recovered content
     target: Option<PathBuf>,
 }
 
@@ -35,7 +35,7 @@ impl Args {
             (Some(inode), Some(target)) => {
                 let found = deleted.iter().find(|one| one.inode == InodeNo(inode));
                 let Some(found) = found else {
-                    bail_as!(BadInput, "inode {inode} has no deleted file that can be found");
+                    bail_as!(BadInput, "no deleted file was found in inode {inode}");
                 };
                 get_back(&image, found, target)
             }

@@ -1,4 +1,4 @@
-//! Finds a file of an image by its path; reads and writes files as the calling user.
+//! Helpers for the tools: open images, find files by path, list directories and copy content.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
@@ -16,7 +16,7 @@ use crate::leaves;
 /// Number of bytes copied at once.
 pub const PIECE_BYTES: usize = 1 << 20;
 
-/// An image, opened for one tool. [`Image::close`] writes it back.
+/// An image, opened for one tool. [`Image::close`] writes changes back.
 pub struct Image {
     pub ext2: Ext2,
 }
@@ -35,7 +35,8 @@ impl Image {
         Ok(self.ext2.shutdown()?)
     }
 
-    /// Finds a file by its path. Links are not followed, so that tools show the links themselves.
+    /// Finds a file by its path. Symbolic links are not followed, so that tools show the links
+    /// themselves.
     pub fn find(&self, path: &Path) -> Result<Attr> {
         let request = request();
         let mut at = self.ext2.getattr(&request, Ino::ROOT, None)?;
@@ -51,7 +52,7 @@ impl Image {
         Ok(at)
     }
 
-    /// Returns the directory of a path, and the last name.
+    /// Returns the parent directory of a path, and the last name of the path.
     pub fn find_parent(&self, path: &Path) -> Result<(Attr, OsString)> {
         let mut names = names(path);
         let Some(last) = names.pop() else {
@@ -108,7 +109,8 @@ pub fn extended(
     names.map(pair).collect()
 }
 
-/// Copies what `read` returns for each offset, until it returns 0 bytes.
+/// Copies a file to `target`. `read` reads at an offset, and returns 0 bytes at the end of the
+/// file.
 pub fn copy_out(
     target: &mut dyn Write,
     read: impl Fn(u64, &mut [u8]) -> Result<usize>,

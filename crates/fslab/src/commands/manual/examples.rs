@@ -51,7 +51,7 @@ pub const EXAMPLES: &[Examples] = &[
         command: "doctor",
         examples: &[
             example("fslab doctor", "Show the supported and missing features of this machine"),
-            example("fslab doctor --json", "The same for a program"),
+            example("fslab doctor --json", "Print the same as JSON"),
         ],
     },
     Examples {
@@ -112,7 +112,7 @@ pub const EXAMPLES: &[Examples] = &[
             example("fslab age profile --list", "List the profiles and their values"),
             example(
                 "fslab age profile developer --volume 1GiB --days 100 -o days.parquet",
-                "Make 100 days of a developer's work",
+                "Make a workload of 100 days of a developer's work",
             ),
         ],
     },
@@ -176,10 +176,7 @@ pub const EXAMPLES: &[Examples] = &[
     },
     Examples {
         command: "age image unpack",
-        examples: &[example(
-            "fslab age image unpack aged.zst aged.img",
-            "Write the image of a packed file",
-        )],
+        examples: &[example("fslab age image unpack aged.zst aged.img", "Unpack an aged image")],
     },
     Examples {
         command: "age image info",
@@ -246,8 +243,8 @@ pub const EXAMPLES: &[Examples] = &[
     Examples {
         command: "campaign status",
         examples: &[
-            example("fslab campaign status /shared/run1", "List the cells that are open"),
-            example("fslab campaign status --json /shared/run1", "The same for a program"),
+            example("fslab campaign status /shared/run1", "List the cells that are not done"),
+            example("fslab campaign status --json /shared/run1", "Print the same as JSON"),
         ],
     },
     Examples {
@@ -255,7 +252,7 @@ pub const EXAMPLES: &[Examples] = &[
         examples: &[
             example(
                 "fslab campaign report /shared/run1 --html page.html",
-                "Print the ratios of each machine and of all, and write the page",
+                "Print the ratios of each machine and of all, and write an HTML report",
             ),
             example(
                 "fslab campaign report /shared/run1 --fail-if 'elapsed slower 5%'",
@@ -285,7 +282,7 @@ pub const EXAMPLES: &[Examples] = &[
         examples: &[
             example(
                 "fslab report --html page.html report/samples.jsonl",
-                "Write the page of a comparison again",
+                "Write the HTML report of a comparison again",
             ),
             example(
                 "fslab report --fail-if 'create.elapsed slower 5%' report/samples.jsonl",
@@ -299,7 +296,7 @@ pub const EXAMPLES: &[Examples] = &[
             example("fslab reproduce --dry-run", "List the plans and the claims"),
             example(
                 "sudo fslab reproduce all --quick --out papers",
-                "Measure all papers in ten minutes",
+                "Repeat the measurements of all papers in ten minutes",
             ),
         ],
     },
@@ -362,7 +359,7 @@ pub const EXAMPLES: &[Examples] = &[
     },
     Examples {
         command: "ext2 check",
-        examples: &[example("fslab ext2 check disk.ext2", "Check an image; nothing is written")],
+        examples: &[example("fslab ext2 check disk.ext2", "Check an image without writing to it")],
     },
     Examples {
         command: "ext2 repair",
@@ -415,7 +412,7 @@ pub const EXAMPLES: &[Examples] = &[
         command: "sca check",
         examples: &[example(
             "fslab sca check /srv/stored",
-            "Check the structure of all stored files; reads no content",
+            "Check the structure of all stored files, without reading their content",
         )],
     },
     Examples {
@@ -458,7 +455,7 @@ pub const EXAMPLES: &[Examples] = &[
         command: "sca recovery",
         examples: &[example(
             "fslab sca recovery -l zstd --size 256MiB",
-            "Time how fast a file is recovered after a crash",
+            "Measure how long it takes to recover a file after a crash",
         )],
     },
     Examples {
@@ -567,7 +564,10 @@ pub const EXAMPLES: &[Examples] = &[
     },
     Examples {
         command: "tier unpin",
-        examples: &[example("fslab tier unpin ~/photos/best", "Allow their release again")],
+        examples: &[example(
+            "fslab tier unpin ~/photos/best",
+            "Allow the release of these files again",
+        )],
     },
     Examples {
         command: "tier versions",
@@ -623,7 +623,10 @@ pub const EXAMPLES: &[Examples] = &[
         command: "probe",
         examples: &[
             example("fslab probe /mnt", "Determine the attributes of the file system on /mnt"),
-            example("fslab probe --only block-size --explain .", "Explain how one is found"),
+            example(
+                "fslab probe --only block-size --explain .",
+                "Explain how the block size was found",
+            ),
             example("sudo fslab probe --verify-matrix", "Test the prober on many file systems"),
         ],
     },

@@ -43,7 +43,7 @@ pub fn start() -> Result<()> {
 }
 
 /// Called in the daemon when the mount works: reports that, and detaches from the terminal. From
-/// here on, messages go to the file, or else to the system log.
+/// here on, messages go to the file `log`, or to the system log if there is none.
 pub fn report_ready(log: Option<File>) -> Result<()> {
     rustix::process::setsid().context("can't leave the terminal's session")?;
     std::env::set_current_dir("/").context("can't change to the directory /")?;

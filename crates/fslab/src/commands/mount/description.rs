@@ -10,20 +10,20 @@ use fslab_layers::{LayerChoice, Leaf, Service, Stack};
 use fslab_tier::stored::Marks;
 use serde::{Deserialize, Serialize};
 
-/// The layer without which released files read as zeros.
+/// The layer that recalls released files; without it they read as zeros.
 const TIER: &str = "tier";
 
-/// The name of the daemon's service that answers.
+/// The name of the daemon's service that answers `fslab status`.
 pub const SERVICE: &str = "status";
 
 /// A mount as its daemon describes it.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 pub struct Description {
-    /// The version of fslab that serves it.
+    /// The version of fslab that serves the mount.
     pub version: String,
-    /// The process that serves it.
+    /// The number of the process that serves the mount.
     pub pid: u32,
-    /// When this daemon began to serve it, in seconds since 1970.
+    /// When this daemon began to serve the mount, in seconds since 1970.
     pub since: u64,
     /// The layers, top first, each in the form that `fslab mount -l` accepts.
     pub layers: Vec<String>,
@@ -36,8 +36,8 @@ pub struct Description {
 }
 
 impl Description {
-    /// Describes a mount that this process serves from now on. This reads the lower directory. If
-    /// the mount point is that directory itself, call this before mounting.
+    /// Describes a mount that this process serves from now on. This reads the lower directory. Call
+    /// this before mounting, because the mount may cover that directory.
     pub fn new(stack: &Stack) -> Self {
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         Self {

@@ -1,6 +1,6 @@
-//! Reports the result of a daemon. `fslab umount` connects to a socket before it unmounts, and
-//! reads one line when the daemon is about to exit. If the connection ends without a line, the
-//! daemon was killed.
+//! Reports the final result of a daemon. `fslab umount` connects to a socket before it unmounts,
+//! and waits for one line, which the daemon sends before it exits. If the connection ends without a
+//! line, the daemon was killed.
 
 use std::io::{ErrorKind, Write};
 use std::os::unix::net::{UnixListener, UnixStream};
@@ -15,13 +15,13 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use crate::exit::one_line;
 use crate::runtime::{ENDING, Socket};
 
-/// The line for success: everything was written back.
+/// The line for success: all data was written back.
 pub const DONE: &str = "done";
 
-/// A reader that does not read is dropped after this time.
+/// Time limit for sending the result to a client.
 const WRITE_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// The waiting readers of one mount.
+/// The clients that wait for the result of one mount's daemon.
 pub struct Ending {
     waiting: Arc<Mutex<Waiting>>,
 }
@@ -32,7 +32,7 @@ struct Waiting {
 }
 
 impl Ending {
-    /// Accepts readers from now on. `directory` is from
+    /// Makes the socket, and starts a thread that accepts clients. `directory` is from
     /// [`runtime::prepare`](crate::runtime::prepare).
     ///
     /// # Errors
@@ -43,7 +43,7 @@ impl Ending {
         let asked = listener.try_clone()?;
         let waiting = Arc::new(Mutex::new(Waiting { listener, readers: Vec::new() }));
         let accepting = Arc::clone(&waiting);
-        // The clone of the descriptor is only polled.
+        // Only this clone is polled, so that the lock is not held while waiting for a client.
         let accept = move || {
             while wait_for_reader(&asked) {
                 accepting.lock().accept();
@@ -53,7 +53,7 @@ impl Ending {
         Ok((Self { waiting }, socket))
     }
 
-    /// Sends the outcome to all readers. Call this last.
+    /// Sends the outcome to all waiting clients. Call this just before the daemon exits.
     pub fn tell(&self, outcome: &Result<()>) {
         let line = outcome.as_ref().map_or_else(one_line, |()| DONE.to_owned());
         let mut waiting = self.waiting.lock();
@@ -66,7 +66,7 @@ impl Ending {
     }
 }
 
-/// Waits until a reader connects. Returns `false` if that is no longer possible.
+/// Waits until a client connects. Returns `false` if poll(2) fails.
 fn wait_for_reader(listener: &UnixListener) -> bool {
     loop {
         match poll(&mut [PollFd::new(listener, PollFlags::IN)], None::<&Timespec>) {
@@ -77,7 +77,7 @@ fn wait_for_reader(listener: &UnixListener) -> bool {
 }
 
 impl Waiting {
-    /// Accepts waiting readers, and drops readers that have left.
+    /// Accepts new clients, and drops clients that have closed their connection.
     fn accept(&mut self) {
         self.readers.retain(|reader| !has_left(reader));
         loop {

@@ -1,5 +1,5 @@
-//! Destinations for the messages of a mount: standard error, or the system log once a daemon has
-//! left its terminal.
+//! Directs the messages of a mount to standard error, to a file, or to the system log once a daemon
+//! has left its terminal.
 
 use std::fmt;
 use std::io::{self, IsTerminal, Write};
@@ -29,8 +29,7 @@ static LOG: OnceLock<SystemLog> = OnceLock::new();
 /// Whether messages go to a file.
 static IS_FILE: AtomicBool = AtomicBool::new(false);
 
-/// Starts logging. If messages will later go to a file or the system log, even the first ones have
-/// no colours, which are for terminals.
+/// Starts logging. Messages have no colours if they will go to a file or the system log later.
 pub fn start(leave_the_terminal: bool) {
     let is_coloured =
         io::stderr().is_terminal() && !leave_the_terminal && crate::output::may_have_colour();
@@ -42,17 +41,17 @@ pub fn start(leave_the_terminal: bool) {
     let messages = tracing_subscriber::fmt().with_env_filter(filter).with_ansi(is_coloured);
     messages.event_format(Line).with_writer(Messages).init();
     if let Some(error) = refused {
-        tracing::warn!(%error, "FSLAB_LOG={wanted} is not understood; using {DEFAULT}");
+        tracing::warn!(%error, "FSLAB_LOG={wanted} is invalid; using {DEFAULT}");
     }
 }
 
-/// Records that messages go to a file from now on. Messages in a file have their times.
+/// Records that messages go to a file from now on. Each message then contains its time.
 pub fn go_to_a_file() {
     IS_FILE.store(true, Ordering::Relaxed);
 }
 
 /// Formats a message as a line. In a file it has the time and the level. The system log adds both
-/// itself. On a terminal it looks like the message of any other program.
+/// itself. On a terminal it begins with the name of the program.
 struct Line;
 
 impl<S, N> FormatEvent<S, N> for Line
@@ -89,7 +88,7 @@ fn word(level: Level) -> &'static str {
     }
 }
 
-/// Red for errors, yellow for warnings.
+/// Returns the colour of a message: red for errors, yellow for warnings.
 fn colour(level: Level) -> &'static str {
     match level {
         Level::ERROR => "\x1b[31m",
@@ -101,7 +100,7 @@ fn colour(level: Level) -> &'static str {
 /// Sends later messages to the system log, if there is one.
 pub fn go_to_the_system_log() {
     if let Some(log) = SystemLog::at(Path::new(SYSTEM_LOG)) {
-        // If it is already set, that log is the same.
+        // If the log is already set, it is the same log.
         let _same = LOG.set(log);
     }
 }
@@ -149,9 +148,9 @@ impl SystemLog {
         Some(Self { path: path.to_owned(), socket })
     }
 
-    /// Sends a message. A message that is not accepted at once is lost. Nobody waits for the log,
-    /// least of all a mount that the log may write to. The log is found by its path each time,
-    /// because it may be restarted.
+    /// Sends a message. A message that is not accepted at once is lost: waiting could block
+    /// forever, because the log itself may write to this mount. The socket is found by its path
+    /// each time, because the log may be restarted.
     fn send(&self, level: Level, line: &[u8]) -> io::Result<()> {
         let head = format!("<{}>fslab[{}]: ", DAEMON | severity(level), std::process::id());
         let message = [head.as_bytes(), line.trim_ascii_end()].concat();

@@ -1,5 +1,5 @@
 //! Notifies a service manager that the mount works. It sends one message to the socket named in
-//! `NOTIFY_SOCKET`, as described in sd_notify(3). Without that variable, nobody is notified.
+//! `NOTIFY_SOCKET`, as described in sd_notify(3). Without this variable, nothing is sent.
 
 use std::ffi::OsStr;
 use std::os::linux::net::SocketAddrExt;
@@ -10,7 +10,7 @@ use anyhow::{Context, Result};
 
 const VARIABLE: &str = "NOTIFY_SOCKET";
 
-/// Reports that the service is ready, if the service manager asked for that.
+/// Sends `READY=1` if `NOTIFY_SOCKET` is set.
 pub fn ready() -> Result<()> {
     match std::env::var_os(VARIABLE) {
         Some(socket) if !socket.is_empty() => send(&socket)

@@ -53,11 +53,11 @@ pub struct Options {
     pub mount: MountOptions,
     /// Layers, top first.
     pub layers: Vec<LayerChoice>,
-    /// Mount over a directory that is not empty.
+    /// Whether to mount over a directory that is not empty.
     pub non_empty: bool,
-    /// Replace a mount whose daemon died.
+    /// Whether to replace a mount whose daemon died.
     pub replace: bool,
-    /// Whether the kernel should collect writes; `None` if not specified.
+    /// Whether the kernel should buffer writes; `None` if not specified.
     pub writeback: Option<bool>,
     /// How long to wait for another fslab that uses the lower directory.
     pub busy_timeout: Duration,
@@ -136,7 +136,7 @@ impl Options {
             ("idmap", None) => mount.id_maps = true,
             ("nonempty", None) => self.non_empty = true,
             ("replace", None) => self.replace = true,
-            // The kernel always checks permissions here.
+            // This has no effect, because the kernel checks permissions in every mount of fslab.
             ("default_permissions", None) => {}
             ("entry_timeout", Some(value)) => mount.entry_timeout = duration(value)?,
             ("attr_timeout", Some(value)) => mount.attr_timeout = duration(value)?,
@@ -153,7 +153,7 @@ impl Options {
     }
 }
 
-/// Whether an option in /etc/fstab is for mount(8) or systemd, and has no meaning here.
+/// Whether an option in /etc/fstab is only for mount(8) or systemd.
 fn is_for_mount_8(key: &str) -> bool {
     const NAMES: &str = "defaults auto noauto user nouser users group owner nofail _netdev comment \
                          nostrictatime nolazytime";
@@ -180,8 +180,8 @@ fn count(text: &str) -> Result<usize> {
     }
 }
 
-/// Options about access times. As for mount(8), the one about directories is independent of the
-/// others. The last one of `noatime` and `relatime` applies.
+/// The options for access times. As in mount(8), `nodiratime` is independent of the others. The
+/// last one of `noatime` and `relatime` applies.
 #[derive(Debug, Default)]
 struct AccessTimeOptions {
     never: bool,
@@ -190,7 +190,7 @@ struct AccessTimeOptions {
 }
 
 impl AccessTimeOptions {
-    /// Applies one more option; returns `false` for an option about something else.
+    /// Applies an option. Returns `false` if it is not for access times.
     fn set(&mut self, option: &str) -> bool {
         match option {
             "noatime" => (self.never, self.relative) = (true, false),

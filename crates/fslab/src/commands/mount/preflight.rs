@@ -1,4 +1,4 @@
-//! Checks before anything is mounted.
+//! Checks the directories and layers of a mount before it is made.
 
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
@@ -23,10 +23,10 @@ pub struct Places<'a> {
 }
 
 impl Places<'_> {
-    /// Checks both against each other and against the present state.
+    /// Checks that both directories can be used, and that neither contains the other.
     ///
     /// # Errors
-    /// One line that contains the path and what to do.
+    /// One line with the path and advice.
     pub fn check(&self, non_empty: bool) -> Result<()> {
         let target = self.directory(self.mount_point, "the mount point")?;
         if !rustix::process::geteuid().is_root() {
@@ -51,11 +51,11 @@ impl Places<'_> {
         if non_empty || self.dead.is_some() { Ok(()) } else { unused(&target) }
     }
 
-    /// Checks that no layer writes into the mounted tree. It would wait for itself, or fill the
-    /// tree with its own records.
+    /// Checks that no layer writes into the mounted tree. Such a layer would wait for its own
+    /// writes, or record them endlessly.
     ///
     /// # Errors
-    /// One line that contains the layer, the option and the path.
+    /// One line with the layer, the option and the path.
     pub fn check_layers(&self, layers: &[LayerChoice]) -> Result<()> {
         let mut outer = vec![("the mount point", self.mount_point)];
         outer.extend(self.lower.directory().map(|path| (LOWER_ROLE, path.as_path())));
@@ -87,7 +87,7 @@ impl Places<'_> {
     }
 }
 
-/// The lower directory, as messages call it.
+/// The name of the lower directory in messages.
 const LOWER_ROLE: &str = "the lower directory";
 
 fn directory(path: &Path, role: &str) -> Result<PathBuf> {
@@ -128,9 +128,9 @@ fn advice(path: &Path) -> String {
     }
 }
 
-/// Checks the access to a directory. The daemon must be able to enter the lower directory; if it
-/// can't list it, it still serves files by name. The helper of ordinary users requires a writable
-/// mount point.
+/// Checks the access to a directory. The daemon must be able to enter the lower directory; without
+/// read permission it still serves files by name. For ordinary users, fusermount3 requires a
+/// writable mount point.
 fn usable(path: &Path, wanted: Access, role: &str) -> Result<()> {
     match rustix::fs::access(path, wanted) {
         Err(error) if error == Errno::ACCESS || error == Errno::ROFS => bail_as!(

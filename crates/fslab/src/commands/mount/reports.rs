@@ -1,6 +1,6 @@
 //! Reports the counts of a mount's layers to authorised clients of its socket.
 //!
-//! The answer is one JSON document; then the connection ends.
+//! The answer is one JSON document, after which the connection ends.
 
 use std::io::Write;
 use std::path::Path;
@@ -12,14 +12,14 @@ use serde_json::json;
 
 use crate::runtime::{COUNTS, Socket};
 
-/// A client that does not read is cut off after this time.
+/// Time limit for sending the document to a client.
 const WRITE_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The version of the document.
 const VERSION: u32 = 1;
 
-/// Starts answering for the mount with a device number. `directory` is from
-/// [`runtime::prepare`](crate::runtime::prepare).
+/// Starts answering requests for the counters of the mount with this device number. `directory` is
+/// from [`runtime::prepare`](crate::runtime::prepare).
 ///
 /// # Errors
 /// The socket can't be made.

@@ -25,7 +25,8 @@ use super::utab::Note;
 use super::{messages, reports, services, upgrade, wait};
 use crate::runtime::{self, Socket};
 
-/// Functions called when a mount works, with the file for messages.
+/// Functions that are called when a mount works. Their argument is the file for messages, if there
+/// is one.
 #[derive(Clone, Copy)]
 pub struct Ready {
     /// Called by the daemon that has mounted.
@@ -55,17 +56,18 @@ pub fn serve(plan: Plan, ready: Ready) -> Result<()> {
 fn serve_mount(plan: Plan, kept: Option<Kept>, ready: Ready) -> Result<()> {
     // Every open file of the mount needs a descriptor in this process too.
     runtime::raise_descriptor_limit();
-    // The limit on file sizes of the mounting user does not apply to writers, which the kernel has
-    // checked. With a handler the daemon gets an error; without one it would be killed.
+    // The kernel has checked the file size limit of the writing program, but the daemon's own limit
+    // may be lower. With a handler for SIGXFSZ, its write fails with an error; without one, the
+    // daemon would be killed.
     let handled = signal_hook::flag::register(SIGXFSZ, Arc::new(AtomicBool::new(false)));
     handled.context("can't handle SIGXFSZ")?;
     let Plan { stack, options, mount_point, dead, is_quiet, .. } = plan;
     let log = options.log.as_deref().map(open_log).transpose()?;
-    // Signals are handled before there is a mount that they could leave behind.
+    // Handlers are installed before mounting, so that a signal can't leave the mount behind.
     let signals = while_deferred(|| Signals::new(ENDING)).flatten();
     let signals = signals.context("can't handle signals")?;
     if kept.is_some() {
-        // The supervisor passes on signals that came earlier.
+        // The supervisor blocked these signals in its daemons until there are handlers.
         supervise::let_come(&ENDING).context("can't unblock signals")?;
     }
     let mut mount_options = options.mount;
@@ -84,16 +86,16 @@ fn serve_mount(plan: Plan, kept: Option<Kept>, ready: Ready) -> Result<()> {
     let described = (!has_predecessor).then(|| Description::new(&stack));
     let cautions = described.iter().filter(|_| !is_quiet).flat_map(|one| &one.cautions);
     cautions.for_each(|caution| tracing::warn!("{caution}"));
-    // Steps that may fail are done before the mount exists. An existing mount is not inspected,
-    // because nobody serves it yet.
+    // Steps that may fail are done before mounting. The mount point of a kept mount is not
+    // accessed, because no daemon serves it yet.
     let place = match &kept {
         Some(kept) => kept.place.clone(),
         None => mounts::place_of(&mount_point).context("can't find the mount point")?,
     };
     let sockets = if has_predecessor { None } else { place_for_sockets(&context)? };
     let session = begin_session(file_system, &place, &mount_options, kept.as_ref())?;
-    // This is not done earlier, because the files that a killed daemon had open are closed only
-    // now.
+    // With a predecessor, this comes after taking over, which closes the files and sockets of the
+    // killed daemon.
     let sockets = if has_predecessor { place_for_sockets(&context)? } else { sockets };
     let guard = DetachOnPanic(session.unmounter());
     if let Some(dead) = dead {
@@ -122,7 +124,7 @@ fn serve_mount(plan: Plan, kept: Option<Kept>, ready: Ready) -> Result<()> {
     if kept.as_ref().is_some_and(|kept| kept.is_upgraded) {
         tracing::warn!("fslab {} now serves {}", upgrade::version(), place.display());
     } else if has_predecessor {
-        tracing::warn!("the daemon of {} was killed; this one continues", place.display());
+        tracing::warn!("the daemon of {} was killed; a new one continues", place.display());
     }
     let mut ended = session.wait_and_then(move || drop(names)).map_err(anyhow::Error::from);
     drop(guard);
@@ -133,7 +135,7 @@ fn serve_mount(plan: Plan, kept: Option<Kept>, ready: Ready) -> Result<()> {
     ended
 }
 
-/// Mounts, or takes over the mount of a daemon that was killed.
+/// Mounts, or takes over the mount of an earlier daemon.
 fn begin_session(
     file_system: Arc<dyn FileSystem>,
     place: &Path,
@@ -152,8 +154,8 @@ fn begin_session(
     })
 }
 
-/// Builds the stack. If it replaces a dead mount over the lower directory itself, that directory
-/// can't be reached by its path.
+/// Builds the stack. If the dead mount to be replaced covers the lower directory, that directory is
+/// opened beneath the mount instead of by its path.
 fn build(
     stack: &Stack,
     kept: Option<&Kept>,
@@ -178,7 +180,7 @@ fn build(
     Ok(stack.build_over(leaf, context)?)
 }
 
-/// The sockets and the note by which a mount is found; removed when dropped.
+/// The sockets of a mount, and its line in utab; removed when dropped.
 type Names = (Vec<Socket>, Option<Note>);
 
 /// Returns the directory for the sockets of a mount. Returns `None` if there is no such directory
@@ -244,7 +246,7 @@ fn say_what_was_asked_and_refused(session: &Session, options: &MountOptions) {
     }
 }
 
-/// Detaches the mount if the main thread panics, because nobody would serve it.
+/// Detaches the mount if the main thread panics, because no process would serve it.
 struct DetachOnPanic(Unmounter);
 
 impl Drop for DetachOnPanic {
@@ -262,13 +264,13 @@ fn detach_or_say(unmounter: &Unmounter) {
 }
 
 /// For this long after the first signal, other signals are treated as repeats. A signal to a whole
-/// process group reaches the daemon of a kept mount twice, because the supervisor passes on its
-/// own.
+/// process group reaches the daemon of a kept mount twice, because the supervisor passes on the one
+/// that it receives.
 const REPEATS: Duration = Duration::from_millis(200);
 
-/// Handles signals. The first one unmounts and lets users finish; the second one cuts them off.
-/// Closed files are written back in any case, and more signals do not change that. Only SIGKILL
-/// loses their data.
+/// Handles signals. After the first one, the mount is unmounted, or detached until the last program
+/// has closed its files. After the second one, requests of these programs fail. Closed files are
+/// always written back; only SIGKILL loses their data.
 fn detach_on_signals(
     mut signals: Signals,
     unmounter: Unmounter,

@@ -1,4 +1,4 @@
-//! Passes requests from authorised clients of a socket to a layer.
+//! Passes requests from authorised clients of a socket to a service, for example of a layer.
 //!
 //! A request is one line. The answer consists of lines until the connection ends. If the client
 //! closes the connection, the requested work is cancelled. Each request has its own thread.
@@ -18,7 +18,7 @@ use crate::runtime::Socket;
 /// Maximum length of a request in bytes; requests of fslab are shorter.
 const QUESTION_BYTES_MAX: u64 = 64 << 20;
 
-/// A client that does not read is cut off after this time.
+/// Time limit for each write to a client.
 const WRITE_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Starts answering for the layers of a mount that have a service. `directory` is from

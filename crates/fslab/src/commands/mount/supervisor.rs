@@ -1,10 +1,9 @@
 //! `-o keep`: a supervisor starts the daemon, keeps the daemon's files open, and starts the next
 //! daemon when one is killed.
 //!
-//! Without this option, the supervisor process would be the daemon. It reads nothing from the mount
-//! and answers no requests; it only waits. Daemons are copies of it that share its descriptor table
-//! ([`fslab_sys::supervise`]). On request it executes the newly installed program, which continues
-//! as supervisor (`upgrade`).
+//! The supervisor accesses no files in the mount and serves no requests; it only waits. Daemons are
+//! forked from it and share its descriptor table ([`fslab_sys::supervise`]). On request it executes
+//! the newly installed program, which continues as supervisor (`upgrade`).
 
 use std::collections::{BTreeSet, VecDeque};
 use std::mem::ManuallyDrop;
@@ -28,13 +27,13 @@ use super::{Plan, messages};
 use crate::exit::Code;
 use crate::runtime;
 
-/// The period in which deaths are counted.
+/// The period over which deaths of daemons are counted.
 const DEATHS_WITHIN: Duration = Duration::from_secs(60);
 
 /// The data that a daemon of a kept mount receives.
 pub struct Kept {
-    /// State that daemons record for each other. It is never closed here, because all daemons share
-    /// the descriptor.
+    /// State that a daemon records for the next one. The descriptor is never closed here, because
+    /// all daemons share it.
     pub state: ManuallyDrop<Arc<KeptState>>,
     /// The lower directory, even if something was mounted over its path later. All daemons share
     /// this descriptor too.
@@ -43,11 +42,11 @@ pub struct Kept {
     pub place: PathBuf,
     /// Files that an earlier daemon left open; `None` for the first daemon.
     pub inherited: Option<Arc<Inherited>>,
-    /// Whether the earlier daemon was ended to be replaced by another version.
+    /// Whether the earlier daemon was replaced by another version of the program.
     pub is_upgraded: bool,
-    /// The supervisor that started it.
+    /// The supervisor that started this daemon.
     supervisor: Pid,
-    /// The program that takes over on request.
+    /// The program that the supervisor executes for an upgrade.
     program: Program,
 }
 
@@ -55,7 +54,7 @@ impl Kept {
     /// Returns the lower directory.
     ///
     /// # Errors
-    /// No descriptor is left.
+    /// This process has too many open files.
     pub fn root(&self) -> Result<OwnedFd> {
         Ok(rustix::io::fcntl_dupfd_cloexec(&*self.root, 0)?)
     }
@@ -71,12 +70,12 @@ impl Kept {
 pub enum Part {
     /// A daemon.
     Daemon(Kept),
-    /// The supervisor, after the end of the mount.
+    /// The supervisor, after the mount has ended.
     Supervisor(Result<()>),
 }
 
-/// Becomes the supervisor of a mount. Returns in each of its daemons. In the supervisor it returns
-/// when the mount has ended or is given up.
+/// Makes this process the supervisor of a mount. Like fork(2), this returns several times: in each
+/// daemon, and in the supervisor when the mount has ended or is given up.
 ///
 /// # Errors
 /// The mount can't be kept.
@@ -91,13 +90,16 @@ pub fn begin(plan: &Plan) -> Result<Part> {
     // Daemons open as many files as they are allowed, and the next daemon lists all of them.
     runtime::raise_descriptor_limit();
     let next = |end| match end {
-        // It was unmounted, or never mounted. Another daemon would mount again.
+        // The mount has ended, or was never made. Another daemon would mount again.
         _ if !watched.is_served() => false,
         End::Own => may_be_replaced(&mut deaths, plan.options.deaths_max),
         End::ForAnother => {
             watched.hand_over();
             let Err(error) = program.replace_supervisor(numbers);
-            tracing::error!("can't replace the program that keeps {}: {error:#}", place.display());
+            tracing::error!(
+                "can't replace the supervisor of the mount on {}: {error:#}",
+                place.display()
+            );
             true
         }
     };
@@ -106,7 +108,8 @@ pub fn begin(plan: &Plan) -> Result<Part> {
     Ok(match role {
         Role::Worker(supervisor, inherited) => {
             let inherited = state.is_served().then(|| Arc::new(inherited));
-            // If taking over fails, the next daemon needs all of them.
+            // The inherited files are never dropped, because the next daemon needs them if taking
+            // over fails.
             std::mem::forget(inherited.clone());
             let (state, root) = (ManuallyDrop::new(state), ManuallyDrop::new(root));
             let is_upgraded = state.is_handed_over();
@@ -121,7 +124,7 @@ struct Held {
     state: Arc<KeptState>,
     root: OwnedFd,
     place: PathBuf,
-    /// Descriptors that daemons under an earlier program of the supervisor have open.
+    /// Descriptors that stayed open when the supervisor's earlier program executed this one.
     left: BTreeSet<RawFd>,
 }
 
@@ -148,8 +151,8 @@ impl Held {
         if !HostFs::from_descriptor(copy, &HostOptions::default())?.can_be_taken_over() {
             bail_as!(
                 Missing,
-                "-o keep needs a lower file system that finds its files by their numbers (ext4, \
-                 XFS, Btrfs): {} is not on one",
+                "-o keep needs a lower file system that can open files by file handle (ext4, XFS, \
+                 Btrfs): {} is not on one",
                 path.display()
             );
         }
@@ -179,10 +182,11 @@ fn may_be_replaced(deaths: &mut VecDeque<Instant>, deaths_max: usize) -> bool {
     deaths.len() < deaths_max
 }
 
-/// Ends with the result of the last daemon.
+/// Returns the result of the last daemon. If the daemon exited with an error, exits with its exit
+/// code.
 fn end(plan: &Plan, state: &KeptState, status: WaitStatus) -> Result<()> {
     if state.is_served() {
-        // No daemon is left to report this.
+        // The supervisor reports this itself, because no daemon is left.
         if plan.options.log.is_none() {
             messages::go_to_the_system_log();
         }

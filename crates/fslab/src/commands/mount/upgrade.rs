@@ -31,11 +31,11 @@ pub const SERVICE: &str = "upgrade";
 pub const VERSION: &str = "version";
 pub const REPLACE: &str = "replace";
 
-/// Parts of an answer: whether the daemon runs the installed program.
+/// Part of the reply to [`VERSION`]: whether the daemon runs the installed program.
 pub const INSTALLED: &str = "installed";
 const OTHER: &str = "other";
 
-/// The answer after which the supervisor is signalled.
+/// The reply to [`REPLACE`] if the upgrade is possible. The supervisor is then signalled.
 pub const ASKED: &str = "asked";
 
 /// The hidden option of `fslab mount` that contains the descriptors that the supervisor passes to
@@ -65,28 +65,28 @@ impl Resumed {
         let place = parts.next().map(|place| OsString::from_vec(place.to_vec()).into());
         match (state, root, place) {
             (Some(state), Some(root), Some(place)) => Ok(Self { state, root, place }),
-            _ => bail_as!(BadInput, "{RESUMED} is for fslab itself"),
+            _ => bail_as!(BadInput, "{RESUMED} is reserved for fslab itself"),
         }
     }
 
     /// Checks whether this program could take over a mount that is being served.
     ///
     /// # Errors
-    /// The part of the mount's state that this version does not understand.
+    /// This version does not understand a part of the mount's state.
     pub fn look(&self) -> Result<()> {
         let [state] = exec::take([self.state]).context("can't inspect the mount")?;
         KeptState::of_file(state)
             .map(drop)
-            .map_err(|error| anyhow!("fslab {} can't serve it: {error}", version()))
+            .map_err(|error| anyhow!("fslab {} can't serve the mount: {error}", version()))
     }
 }
 
 /// The program that a supervisor will execute, and its arguments.
 #[derive(Clone, Debug)]
 pub struct Program {
-    /// Its path when the mount was made. Another version may be there by now.
+    /// The path of the program when the mount was made. The file may be another version by now.
     path: PathBuf,
-    /// Without the option that names inherited descriptors.
+    /// The arguments, without the option for inherited descriptors.
     arguments: Vec<OsString>,
     place: PathBuf,
 }
@@ -107,7 +107,8 @@ impl Program {
         let mut resumed = OsString::from(format!("{RESUMED}{state},{root},"));
         resumed.push(&self.place);
         let mut arguments = self.arguments.clone();
-        // After the program and the subcommand, because after `--` there are no options.
+        // The option comes right after the subcommand, because after `--` it would not be an
+        // option.
         arguments.insert(arguments.len().min(2), resumed);
         arguments
     }
@@ -129,15 +130,16 @@ impl Program {
     /// Executes the program, which inherits all descriptors.
     ///
     /// # Errors
-    /// The reason why the present program continues.
+    /// The program can't be executed. The present program then continues.
     pub fn replace_supervisor(&self, held: [RawFd; 2]) -> Result<Infallible> {
         let replaced = self.open()?.replace_this(self.arguments(held));
         replaced.with_context(|| format!("can't change to {}", self.path.display()))
     }
 
-    /// Lets the program check whether it could take over a mount.
+    /// Runs the program to check whether it could take over the mount.
     fn look_at(&self, state: &KeptState) -> Result<()> {
-        // The program is run by its descriptor, so the inspected file is the one that runs.
+        // The program is run by its descriptor, so that the file that was checked is the one that
+        // runs.
         let (mut command, _program) = self.open()?.command()?;
         let standard_input: OwnedFd = state.as_fd().try_clone_to_owned()?;
         let asked = command
@@ -174,7 +176,7 @@ impl Upgrade {
     fn can_be_replaced(&self) -> Result<()> {
         self.program.look_at(&self.state)?;
         if getppid() != Some(self.supervisor) {
-            bail!("its supervisor has exited: mount it again");
+            bail!("the supervisor of the mount has exited: unmount, and mount again");
         }
         Ok(())
     }
@@ -204,8 +206,8 @@ impl Service for Upgrade {
             }
             _ => "unknown request".to_owned(),
         };
-        // The answer is sent first, because the supervisor kills this process. It does not matter
-        // if the client has already left.
+        // The answer is sent first, because the supervisor kills this process. An error is ignored,
+        // because the client may have left.
         tell(&answer);
         if answer == ASKED
             && let Err(error) = self.ask_supervisor()

@@ -1,9 +1,10 @@
-//! Makes a plain `umount DIR` of root find fslab's helper, by a line in /run/mount/utab.
+//! Adds a line to /run/mount/utab, so that a plain `umount DIR` of root calls fslab's helper.
 //!
-//! umount(8) looks up the type of a mount only if it must. Otherwise it assumes the type "fuse" for
-//! a FUSE mount, and calls `umount.fuse`. If the directory is listed in /run/mount/utab, it reads
-//! the list of mounts and calls `umount.fuse.fslab`, which waits for the daemon. The table belongs
-//! to libmount. It is changed as libmount changes it: under its lock, by renaming a new file.
+//! umount(8) looks up the type of a mount only if necessary. Otherwise it assumes the type "fuse"
+//! for a FUSE mount, and calls `umount.fuse`. If the directory is listed in /run/mount/utab, it
+//! reads the list of mounts and calls `umount.fuse.fslab`, which waits for the daemon. The table
+//! belongs to libmount, and is changed in the same way as by libmount: under its lock, by renaming
+//! a new file.
 
 use std::collections::HashSet;
 use std::fs::{self, File, OpenOptions, Permissions};
@@ -17,13 +18,13 @@ use fslab_sys::mounts::{self, MountEntry};
 use rustix::fs::FlockOperation;
 use rustix::io::Errno;
 
-/// The directory where libmount keeps data about mounts that the kernel does not have.
+/// The directory where libmount keeps data about mounts that the kernel does not store.
 const DIRECTORY: &str = "/run/mount";
 
 /// Maximum time to wait for another program that changes the table.
 const LOCK_WAIT_MAX: Duration = Duration::from_secs(1);
 
-/// The end of fslab's lines.
+/// The text at the end of fslab's lines.
 const OWN: &[u8] = b" ROOT=/ OPTS=x-fslab";
 
 /// A line of the table; removed when dropped.
@@ -33,8 +34,8 @@ pub struct Note {
 }
 
 impl Note {
-    /// Adds a line for a mount by root; for other users, umount(8) reads the list of mounts. If
-    /// this fails, a plain `umount DIR` does not wait, and nothing else changes.
+    /// Adds a line for a mount by root. Other users need none, because umount(8) then reads the
+    /// list of mounts. If adding the line fails, a plain `umount DIR` does not wait for the daemon.
     pub fn of(mount: &MountEntry) -> Option<Self> {
         if !rustix::process::geteuid().is_root() {
             return None;
@@ -51,7 +52,7 @@ impl Note {
         fs::DirBuilder::new().mode(0o755).recursive(true).create(directory)?;
         let note = Self { directory: directory.to_owned(), line: line_of(mount) };
         let locked = note.locked()?;
-        // This is read under the lock, so it includes all mounts whose lines were added before.
+        // The mounts are listed under the lock, so that all mounts with earlier lines are included.
         let living = living()?;
         // Lines of killed daemons are removed.
         note.replace(&locked, |line| !line.ends_with(OWN) || living.contains(line), true)?;
@@ -76,13 +77,12 @@ impl Note {
         let wanted = is_wanted.then_some(&*self.line);
         let text: Vec<u8> = others.chain(wanted).flat_map(|line| [line, b"\n"].concat()).collect();
         fs::write(&new, text)?;
-        // Ordinary users read the table, whatever the umask of this process is.
+        // Ordinary users must be able to read the table, whatever the umask of this process is.
         fs::set_permissions(&new, Permissions::from_mode(0o644))?;
         fs::rename(&new, &table)
     }
 
-    /// Waits for other programs that change the table. Any user can lock this file, so the wait is
-    /// limited.
+    /// Locks the table. The wait is limited, because any user can hold the lock.
     fn locked(&self) -> io::Result<File> {
         let path = self.directory.join("utab.lock");
         let mut options = OpenOptions::new();

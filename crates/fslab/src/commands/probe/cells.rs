@@ -1,4 +1,5 @@
-//! The cells of the matrix that fslab mounts itself: stacks, and its ext2 engine with each policy.
+//! The file systems of `--verify-matrix`: those of the kernel, stacks over them, and the ext2
+//! engine with each policy.
 
 use fslab_ext2::alloc::POLICIES;
 use fslab_probe::matrix::{Cell, native};
@@ -21,7 +22,8 @@ pub(super) fn all() -> Vec<Cell> {
     }
     let linear = "?index=linear".to_owned();
     let cell = Cell::image(Kind::Ext2, "-b 1024").served_by("ext2:", linear);
-    // Names are searched from the beginning, so tens of thousands would take long.
+    // Without an index each lookup is a linear search, so tens of thousands of links would take
+    // long.
     cells.push(cell.without(&["links-max"]));
     cells
 }

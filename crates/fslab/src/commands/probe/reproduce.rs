@@ -14,8 +14,8 @@ use serde_json::{Value, json};
 use super::show;
 use crate::output::plain_table;
 
-/// The original slept up to ten seconds. This number of sleeps, each up to two seconds, gives more
-/// information.
+/// The sleeps that validate the cycle counter. The paper slept up to ten seconds; more sleeps of up
+/// to two seconds give more information.
 pub(super) const EXTENT: Extent = Extent { longest_sleep: Duration::from_millis(2048), repeats: 3 };
 
 /// The paper, and the name of this command in its claims.
@@ -51,7 +51,7 @@ pub(super) fn run(
     Ok(())
 }
 
-/// Returns the missing prerequisite, if it is the reason for the lack of any result.
+/// Returns a missing prerequisite, if every result failed because of one.
 fn lacking(found: &mut [OnFileSystem]) -> Option<Error> {
     let mut answers = found.iter().flat_map(|one| &one.answers);
     let lacks = |answer: &fslab_compare::Result<_>| {
@@ -63,7 +63,7 @@ fn lacking(found: &mut [OnFileSystem]) -> Option<Error> {
     found.first_mut()?.answers.pop()?.err()
 }
 
-/// Returns the results for each file system, counted and timed.
+/// Returns a table of the results for each file system, by counting and by timing.
 fn side_by_side(found: &[OnFileSystem], not_timed: Option<&str>) -> comfy_table::Table {
     let mut table = plain_table(["attribute", "file system", "counted", "timed"]);
     for (index, attribute) in FOUR.iter().enumerate() {

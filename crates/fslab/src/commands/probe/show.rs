@@ -1,4 +1,4 @@
-//! Formats answers for people and for programs.
+//! Formats the prober's answers as a table and as JSON.
 
 use std::path::Path;
 
@@ -82,8 +82,7 @@ pub(super) fn clock(validation: &Validation) -> String {
         "cycle counter: invariant, clock source {clock_source}; {processors} processors compared, \
          {went_back} readings went back\n\
          ticks = {:.6e} x seconds {:+.3e}, R^2 = {:.9} over {} sleeps; largest residual {:.0} ns\n\
-         an empty interval takes {} ticks (median {}, 99 % below {}); {:.2} % of the time was \
-         stolen",
+         an empty interval takes {} ticks (median {}, 99 % below {}); steal time {:.2} %",
         regression.ticks_per_second,
         regression.intercept,
         regression.r_squared,

@@ -1,4 +1,4 @@
-//! `fslab probe --verify` and `--verify-matrix`: compare the prober with the truth.
+//! `fslab probe --verify` and `--verify-matrix`: compare the prober's answers with the true values.
 
 use std::io::Write;
 use std::path::Path;
@@ -14,7 +14,7 @@ use fslab_sys::usage::Instant;
 use super::{cells, show};
 use crate::output::{output, plain_table};
 
-/// Judges the answers on one file system.
+/// Prints a verdict on each answer for one file system.
 pub(super) fn directory(
     path: &Path,
     options: Options,
@@ -41,7 +41,7 @@ pub(super) fn directory(
     refuse_wrong(wrong)
 }
 
-/// Judges the answers on every file system of the matrix, or of the short matrix, whose name
+/// Judges the answers for every file system of the matrix, or of the short matrix, whose name
 /// contains `text`.
 pub(super) fn matrix(how: &How<'_>, short: bool, text: &str) -> Result<()> {
     let is_wanted = |cell: &Cell| (!short || cell.short) && cell.name().contains(text);

@@ -1,5 +1,5 @@
-//! Runs commands of this program as a user would. Each is a separate process, because some bound
-//! their memory.
+//! Runs commands of this program as a user would. Each runs in a separate process, because some
+//! commands limit their own memory.
 
 use std::path::Path;
 use std::process::{Command as Process, Stdio};
@@ -7,8 +7,8 @@ use std::process::{Command as Process, Stdio};
 use fslab_reproduce::Command;
 use serde_json::Value;
 
-/// Returns the answer of a command, or the reason why there is none. The command makes its images
-/// in `work_dir`, or else in the directory for temporary files.
+/// Returns the JSON output of a command, or the reason for its failure. The command makes its
+/// images in `work_dir`, or else in the directory for temporary files.
 pub(super) fn ask(command: &Command, work_dir: Option<&Path>) -> Result<Value, String> {
     let temporary = work_dir.map(|directory| ("TMPDIR", directory));
     let written = run(&command.run, |process| process.envs(temporary))?;
@@ -17,7 +17,7 @@ pub(super) fn ask(command: &Command, work_dir: Option<&Path>) -> Result<Value, S
     })
 }
 
-/// Runs a command that makes files in a folder; returns the reason if it fails.
+/// Runs a command that makes files in a folder. Returns the reason if it fails.
 pub(super) fn make(arguments: &[String], folder: &Path) -> Result<(), String> {
     run(arguments, |process| process.current_dir(folder)).map(drop)
 }

@@ -23,12 +23,12 @@ const CLAIM_PLANS: &[&str] = &[
     "attributes",
 ];
 
-/// Returns these plans.
+/// Returns the plans that claims may use.
 pub(super) fn plans() -> impl Iterator<Item = &'static Text> {
     CLAIM_PLANS.iter().filter_map(|name| built_in::find(name))
 }
 
-/// The name for all papers.
+/// The argument that selects all papers.
 pub(super) const ALL: &str = "all";
 
 /// Returns the names that the command line accepts.
@@ -63,7 +63,7 @@ impl Library {
         Ok(Self { papers, plans, form, full })
     }
 
-    /// Returns the rounds of a plan's full form.
+    /// Returns the number of rounds of a plan's full form.
     pub fn rounds(&self, name: &str) -> u32 {
         self.full[name].rounds
     }
@@ -84,7 +84,7 @@ impl Library {
         self.papers.iter().flat_map(|paper| &paper.preparations).collect()
     }
 
-    /// Returns the targets and workloads of a plan that claims use, if its form has them.
+    /// Returns the names of those targets and workloads of `plan` that the claims use.
     pub fn cells(&self, name: &str, plan: &Plan) -> (Vec<String>, Vec<String>) {
         let queries: Vec<&Query> = self
             .papers
@@ -135,7 +135,7 @@ mod tests {
         format!("| {} |", cells.join(" | "))
     }
 
-    /// Every file parses, which checks every name in it. The page has the same counts.
+    /// Parsing a claim file also checks the names of plans, targets and workloads in it.
     #[test]
     fn every_claim_parses_and_matches_the_documented_counts() {
         for form in [Form::Full, Form::Quick] {

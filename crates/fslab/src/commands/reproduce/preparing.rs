@@ -1,5 +1,4 @@
-//! Makes files that plans need and the user does not have: aged images, and the workload that aged
-//! them.
+//! Makes missing files that plans need: aged images, and the workload that aged them.
 
 use std::fs;
 use std::path::Path;
@@ -16,9 +15,9 @@ use super::asking;
 /// The folder of these files, within the directory of a run.
 pub(super) const FOLDER: &str = "prepared";
 
-/// Makes the files that the current directory lacks, in order, because later ones may depend on
-/// earlier ones. For a file that can't be made, it prints the reason. Returns the names of these
-/// files; targets that need them are then missing.
+/// Makes the files that are missing in the current directory, in order, because later ones may
+/// depend on earlier ones. If a file can't be made, prints the reason. Returns the names of the
+/// files that could not be made; targets that need them are not measured.
 pub(super) fn prepare(
     preparations: &[&Preparation],
     form: Form,
@@ -52,8 +51,8 @@ fn from_here(word: &str, preparations: &[&Preparation]) -> String {
     whole.map_or_else(|| word.to_owned(), |path| path.display().to_string())
 }
 
-/// Points the targets and workloads of a plan to the prepared files. All images, including the
-/// user's, must have been aged by the present workload.
+/// Makes the targets and workloads of a plan use the prepared files. Requires that all images,
+/// including the user's, were aged by the present workload.
 pub(super) fn point_to(plan: &mut Plan, out: &Path, preparations: &[&Preparation]) -> Result<()> {
     let folder = out.join(FOLDER);
     for preparation in preparations {

@@ -29,7 +29,8 @@ const ANSWERS: &str = "answers.json";
 /// The folder to which the plans of a run are written.
 const PLAN_FILES: &str = "plans";
 
-/// Whether a run uses this name for something other than a page or a plan's directory of samples.
+/// Whether a run writes a file or directory of this name, other than pages and the samples of
+/// plans.
 pub(super) fn is_own(name: &str) -> bool {
     [ANSWERS, PLAN_FILES, preparing::FOLDER].contains(&name)
 }
@@ -83,8 +84,8 @@ pub(super) struct Campaign<'a> {
 }
 
 impl Campaign<'_> {
-    /// Runs the commands and then the plans, one after the other. If one can't be run, its reason
-    /// is printed and the others are still run.
+    /// Runs the commands and then the plans, one after the other. If one fails, the reason is
+    /// printed and the others are still run.
     pub fn run(&self, library: &Library) -> Result<Done> {
         self.make_out(library)?;
         let start = Instant::now();
@@ -149,7 +150,8 @@ impl Campaign<'_> {
         self.out.join(PLAN_FILES).join(format!("{name}.toml"))
     }
 
-    /// Returns a plan with its share of the remaining time; `taken` is the time already used.
+    /// Returns a plan with its share of the remaining time. `taken` is the time that the run has
+    /// already used.
     fn wanted(&self, library: &Library, index: usize, taken: Duration) -> Result<Wanted> {
         let (text, plan) = &library.plans[index];
         let mut plan = plan.clone();
@@ -196,7 +198,7 @@ impl Campaign<'_> {
     }
 }
 
-/// The cells of a plan that claims need, and the directory of their samples.
+/// A plan to run: the cells that claims need, and the directory of their samples.
 struct Wanted {
     name: &'static str,
     cells: Cells,
@@ -204,12 +206,12 @@ struct Wanted {
     out: PathBuf,
 }
 
-/// The duration of a plan's rounds.
+/// The time that a plan has used for its rounds.
 #[derive(Clone, Copy, Debug)]
 struct Spent {
     /// The index of the plan.
     index: usize,
-    /// Completed rounds, and the maximum number of rounds.
+    /// The number of completed rounds, and the maximum number of rounds.
     rounds: u32,
     most: u32,
     /// Total time of the completed rounds.
@@ -217,7 +219,7 @@ struct Spent {
 }
 
 impl Spent {
-    /// Sums up the sessions of a plan; `None` if no round was completed.
+    /// Adds up the sessions of a plan. Returns `None` if no round was completed.
     fn of(index: usize, records: &[Record], most: u32) -> Option<Self> {
         let ends = records.iter().filter_map(|record| match record {
             Record::End(end) => Some(end),
@@ -233,7 +235,7 @@ impl Spent {
     }
 
     /// Chooses the plan that gets more rounds in the remaining time, and its new number of rounds.
-    /// Among plans with time for another round, it is the one with the fewest rounds. It gets its
+    /// It is the plan with the fewest rounds that still has time for another one. It gets an equal
     /// share of the time.
     fn next(plans: Vec<Self>, left: Duration) -> Option<(usize, u32)> {
         let has_room = |plan: &Self| plan.rounds < plan.most && plan.each() <= left;
@@ -245,7 +247,7 @@ impl Spent {
     }
 }
 
-/// Returns an estimate in words for each plan.
+/// Returns a sentence for each plan that estimates its duration.
 pub(super) fn estimates(library: &Library, minutes: u64) -> Result<Vec<(&'static str, String)>> {
     let campaign = Campaign { out: Path::new("."), work_dir: None, seed: 0, minutes };
     let wanted = |index| campaign.wanted(library, index, Duration::ZERO);
@@ -253,7 +255,7 @@ pub(super) fn estimates(library: &Library, minutes: u64) -> Result<Vec<(&'static
     wanted.map(|one| one.map(|one| (one.name, one.cells.estimate(&one.plan)))).collect()
 }
 
-/// Reads the results of an earlier run. If samples can't be read, only their plan is affected.
+/// Reads the results of an earlier run. Unreadable samples affect only their own plan.
 pub(super) fn read_again(directory: &Path) -> Result<Done> {
     let path = directory.join(ANSWERS);
     let name = || path.display().to_string();
@@ -278,7 +280,7 @@ pub(super) fn read_again(directory: &Path) -> Result<Done> {
     Ok(done)
 }
 
-/// Returns the samples of a run, even if an error ended it.
+/// Returns the samples of a plan, even if an error ended its run.
 fn kept(samples: &Path, failure: Option<String>) -> Ran {
     let records = match sample::read(samples) {
         Ok(records) => records,
@@ -305,9 +307,8 @@ mod tests {
         file
     }
 
-    /// The remaining time goes to the plan with the fewest rounds that has time for one more. If
-    /// much time remains, each plan gets its share at once. No plan gets more rounds than its full
-    /// form.
+    /// Among plans with time for one more round, the one with the fewest rounds is chosen. It gets
+    /// several rounds at once if its share of the time allows them, but no more than its full form.
     #[test]
     fn remaining_time_goes_to_the_plan_with_the_fewest_rounds() {
         let seconds = Duration::from_secs;

@@ -1,4 +1,4 @@
-//! Descriptions of a run before and after it.
+//! Describes a run: its planned steps before, and the form of its plans afterwards.
 
 use anyhow::Result;
 use fslab_compare::plan::Form;
@@ -12,7 +12,7 @@ use crate::units::counted;
 /// `with_claims`, it prints each claim. `minutes` is the time limit of a quick run.
 pub(super) fn describe(library: &Library, minutes: u64, with_claims: bool) -> Result<()> {
     say!("plans, reduced to the cells that the claims need:");
-    // If there are preparations, this command makes the missing images and lists them below.
+    // Preparations, which are listed below, make the images that targets need.
     let is_all_there = library.preparations().is_empty();
     for ((_, plan), (name, estimate)) in library.plans.iter().zip(estimates(library, minutes)?) {
         say!("  {name}: {}; {}", plan.name, estimate.trim());
@@ -29,7 +29,7 @@ pub(super) fn describe(library: &Library, minutes: u64, with_claims: bool) -> Re
         say!("  command {}: fslab {}", command.name, command.run.join(" "));
     }
     if library.form == Form::Quick {
-        say!("  no round begins after {minutes} minutes in all");
+        say!("  no round begins more than {minutes} minutes after the start of the run");
     }
     for paper in &library.papers {
         say!("\n{}: {} ({})", paper.name, paper.title, tally(paper));
@@ -70,7 +70,7 @@ fn line(claim: &Claim) -> String {
     format!("{} ({}){published}: {from}", claim.id, claim.place)
 }
 
-/// Returns a sentence on the form in which plans were run.
+/// Returns a sentence that states in which form the plans were run.
 pub(super) fn form(done: &Done) -> &'static str {
     let forms = |wanted: Form| done.ran.values().filter_map(Ran::form).any(|form| form == wanted);
     match (forms(Form::Quick), forms(Form::Full)) {
@@ -80,8 +80,8 @@ pub(super) fn form(done: &Done) -> &'static str {
         }
         (true, false) => {
             "Quick: the plans' short forms were run, with smaller sizes, fewer rounds and fewer \
-             kinds of data than the paper's. The `quick` keys of a plan, shown in its own report, \
-             contain the differences."
+             kinds of data than the paper's. The `quick` keys in each plan's own report show the \
+             differences."
         }
         (false, true) => "Full: the sizes are the paper's own.",
         (false, false) => "No plan was run.",

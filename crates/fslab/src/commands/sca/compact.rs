@@ -1,4 +1,5 @@
-//! `fslab sca compact`: compacts stored files, which frees their garbage, while nothing is mounted.
+//! `fslab sca compact`: compacts the stored files of an unmounted lower directory, which frees
+//! their garbage.
 
 use std::path::{Path, PathBuf};
 
@@ -41,7 +42,7 @@ impl Compact {
             let freed = if self.dry_run {
                 totals.expect(&tool)?
             } else {
-                // The tool has a lock that keeps others from changing the file.
+                // The tool holds the lock of the file. Compaction takes this lock itself.
                 drop(tool);
                 totals.compact(path, &progress)?
             };
@@ -80,7 +81,8 @@ impl Compact {
 }
 
 impl Totals {
-    /// Counts the garbage of a file that compacting would rewrite; returns its bytes.
+    /// Counts a file that compaction would rewrite. Returns the bytes of its garbage, or `None` if
+    /// it needs no compaction.
     fn expect(&mut self, tool: &Tool) -> Result<Option<u64>> {
         if !tool.gains_by_packing()? {
             self.already += 1;
@@ -92,7 +94,7 @@ impl Totals {
         Ok(Some(bytes))
     }
 
-    /// Compacts a file; returns the bytes that this freed.
+    /// Compacts a file. Returns the freed bytes, or `None` if the file needed no compaction.
     fn compact(&mut self, path: &Path, progress: &Progress) -> Result<Option<u64>> {
         let within = progress.within();
         let done = fslab_sca::pack(path, &|bytes| within.set(path, bytes))?;
@@ -105,7 +107,7 @@ impl Totals {
             Packed::GivenUp => {
                 self.given_up += 1;
                 let shown = path.display();
-                progress.print(|| eprintln!("fslab: {shown}: a part of it can't be read"));
+                progress.print(|| eprintln!("fslab: {shown}: a part of the file can't be read"));
             }
         }
         let freed = done.before_bytes.saturating_sub(done.after_bytes);

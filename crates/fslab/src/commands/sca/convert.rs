@@ -1,4 +1,4 @@
-//! `fslab sca encode` and `decode`: convert trees in place, while nothing is mounted.
+//! `fslab sca encode` and `decode`: convert the files of an unmounted directory in place.
 
 use std::path::{Path, PathBuf};
 
@@ -23,7 +23,7 @@ const ANY_CODEC: &str = "copy:pack=off";
 pub struct Encode {
     /// A directory that is not mounted
     tree: PathBuf,
-    /// The layer that is to be mounted over it, with its options: `zstd`, `gzip:level=9`
+    /// The layer to mount over the directory later, with its options: `zstd`, `gzip:level=9`
     #[arg(short, long, default_value = "zstd", value_parser = parse_layer,
           add = candidates::layers())]
     layer: LayerChoice,
@@ -99,7 +99,12 @@ fn estimate(tree: &Path, layer: &LayerChoice, is_quiet: bool) -> Result<()> {
     let already = found.already;
     say!("{files} would be encoded with {layer}; {already} encoded already or empty");
     if found.files > 0 {
-        say!("space: {} now, about {} then ({})", size(before), size(after), share(before, after));
+        say!(
+            "space: {} now, about {} after encoding ({})",
+            size(before),
+            size(after),
+            share(before, after)
+        );
     }
     say!("estimated from samples of {}; nothing was changed", size(found.sampled_bytes));
     if found.unreadable > 0 {
@@ -108,7 +113,7 @@ fn estimate(tree: &Path, layer: &LayerChoice, is_quiet: bool) -> Result<()> {
     Ok(())
 }
 
-/// Prints how many files below a directory would be decoded.
+/// Prints the number of files in a directory that would be decoded.
 fn count_stored(tree: &Path, is_quiet: bool) -> Result<()> {
     let decoded = DecodedFiles::find(tree)?;
     let progress = Progress::new("read", is_quiet);
@@ -166,7 +171,7 @@ impl How {
 }
 
 impl Totals {
-    /// Counts a file; returns its bytes.
+    /// Counts a file. Returns the file's size before the conversion.
     fn add(&mut self, path: &Path, outcome: &Outcome, progress: &Progress) -> u64 {
         match outcome {
             Outcome::Converted { before_bytes, after_bytes } => {

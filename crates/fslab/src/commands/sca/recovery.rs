@@ -1,9 +1,10 @@
-//! `fslab sca recovery`: measures how long it takes to find a stored file's content after a crash,
-//! compared with reading it.
+//! `fslab sca recovery`: measures how long it takes to rebuild the chunk map of a stored file after
+//! a crash, compared with reading the file.
 //!
-//! A file is written through a layer that is never shut down, as if its daemon were killed. Other
-//! layers then find it twice: as the kill left it, and with its root slots destroyed. In the second
-//! case, only its frames show its content. Each time, nothing of the file is in the page cache.
+//! A file is written through a layer that is never shut down, as if its daemon were killed. New
+//! layers then open it in two states: as the kill left it, and with its root slots destroyed. In
+//! the second state, the chunk map is found only from the headers of the frames. The page cache
+//! contains nothing of the file before each measurement.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -28,7 +29,7 @@ use crate::commands::mount::parse_layer;
 
 const NAME: &str = "file";
 
-/// Bytes per request, as programs usually send them.
+/// Bytes per request.
 const REQUEST_BYTES: usize = 1 << 20;
 
 /// The offset of the root slots in a stored file, in bytes; see `docs/formats/sca.md`.
@@ -56,13 +57,13 @@ pub struct Recovery {
     json: bool,
 }
 
-/// Times of one round, in seconds: finding the file, and reading it.
+/// Times of one round, in seconds: locating the content of the file, and reading it.
 type Round = (f64, f64);
 
 impl Recovery {
     /// Makes the file, measures, and prints the results.
     pub fn run(&self) -> Result<()> {
-        // Signals are caught before there is a file that they could leave behind.
+        // Signals are caught before the file is made, so that an interrupted run removes it.
         let interrupt =
             Interrupt::on_signals().context("can't install handlers for SIGINT and SIGTERM")?;
         let work = Work { asked: self, interrupt, bar: spinner()? };
@@ -108,7 +109,7 @@ impl Recovery {
     }
 }
 
-/// The state of a measurement.
+/// A running measurement.
 struct Work<'a> {
     asked: &'a Recovery,
     interrupt: Interrupt,
@@ -116,7 +117,7 @@ struct Work<'a> {
 }
 
 impl Work<'_> {
-    /// Fails after a signal. The temporary directory is then removed when it is dropped.
+    /// Fails after a signal. Returning the error drops the temporary directory, which removes it.
     fn check(&self) -> Result<()> {
         ensure!(!self.interrupt.is_raised(), "interrupted; no files are left");
         Ok(())
@@ -221,7 +222,7 @@ fn told(rounds: &[Round]) -> Value {
     json!({ "ratio": ratio, "rounds": times.collect::<Vec<_>>() })
 }
 
-/// Returns a line that is redrawn on a terminal.
+/// Returns a progress line that is redrawn on a terminal.
 fn spinner() -> Result<ProgressBar> {
     Ok(ProgressBar::new_spinner().with_style(ProgressStyle::with_template("{spinner} {msg}")?))
 }

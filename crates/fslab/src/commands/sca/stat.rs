@@ -1,4 +1,5 @@
-//! `fslab sca stat`: shows sizes and ratios of stored files, with sums for directories.
+//! `fslab sca stat`: shows sizes and compression ratios of stored files, with totals for
+//! directories.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -52,7 +53,10 @@ impl Stat {
                 incomplete += 1;
                 let shown = path.display();
                 progress.print(|| {
-                    eprintln!("fslab: {shown}: a part is missing; see `fslab sca verify`");
+                    eprintln!(
+                        "fslab: {shown}: a part of the file is missing; see `fslab sca \
+                               verify`"
+                    );
                 });
             }
             codecs.entry(figures.codec).or_default().add(&figures);
@@ -152,7 +156,8 @@ fn total(codecs: &BTreeMap<&str, Sums>) -> Sums {
     })
 }
 
-/// Returns the bytes of content for each stored byte; 1 for files without content.
+/// Returns the compression ratio: bytes of content for each stored byte; 1 for files without
+/// content.
 fn ratio(size: u64, stored_bytes: u64) -> f64 {
     if stored_bytes == 0 { 1.0 } else { size as f64 / stored_bytes as f64 }
 }

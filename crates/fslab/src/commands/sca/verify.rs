@@ -17,7 +17,7 @@ pub struct Verify {
     /// Stored files, or directories of them, by their paths in the lower directory
     #[arg(required = true)]
     paths: Vec<PathBuf>,
-    /// Print JSON, one object per line: each finding, then the sums
+    /// Print JSON, one object per line: each finding, then the totals
     #[arg(long)]
     json: bool,
     #[command(flatten)]

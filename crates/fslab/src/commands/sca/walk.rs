@@ -1,5 +1,5 @@
-//! Walks over the stored files given to a command: named files, and directories with everything in
-//! them.
+//! Walks over the stored files that a command is given: named files, and all files below named
+//! directories.
 
 use std::path::{Path, PathBuf};
 
@@ -18,7 +18,7 @@ pub struct Walk<'a, F> {
     work: F,
     /// The path that the user named.
     named: &'a Path,
-    /// A tree that is in use; the rest of it is skipped.
+    /// A tree that is in use, whose remaining files are skipped.
     in_use: Option<PathBuf>,
     outcome: Outcome,
 }
@@ -28,12 +28,12 @@ pub struct Walk<'a, F> {
 pub struct Outcome {
     /// Files in directories that are not stored files.
     pub plain_files: u64,
-    /// Stored files. This includes empty files, because layers store empty content that way. The
-    /// function is not called for them.
+    /// Stored files, including empty files, because layers store empty content that way. The
+    /// function is not called for empty files.
     pub stored_files: u64,
     /// The exit code of each file or directory that failed.
     failed: Vec<Code>,
-    /// The directories among them that are in use.
+    /// The number of directories among the failures; each is in use.
     failed_directories: u64,
 }
 
@@ -71,7 +71,7 @@ fn has_lock(directory: &Path) -> bool {
     entries.into_iter().any(|entry| fslab_vfs::is_lock_file_name(&entry.file_name()))
 }
 
-/// Returns the mount point at which fslab mounted a directory, if the list of mounts shows it.
+/// Returns the mount point of the fslab mount over a directory, if the list of mounts shows it.
 fn mount_over(tree: &Path) -> Option<PathBuf> {
     let tree = tree.canonicalize().ok()?;
     let is_of_it = |mount: &MountEntry| {
@@ -105,7 +105,7 @@ impl<F: FnMut(&Path, Tool) -> Result<()>> Walk<'_, F> {
                 return Ok(());
             }
             let entry = entry.with_context(cant)?;
-            // Symbolic links are neither files nor directories here, so the walk stays in the tree.
+            // `file_type` does not follow symbolic links, so the walk stays in the tree.
             let kind = entry.file_type().with_context(cant)?;
             if kind.is_dir() {
                 self.directory(&entry.path());
@@ -121,7 +121,8 @@ impl<F: FnMut(&Path, Tool) -> Result<()>> Walk<'_, F> {
         self.file(path, true);
     }
 
-    /// Visits a file. An empty file has no codec, so it can't be opened as a stored file.
+    /// Visits a file. An empty file is only counted: it has no codec, so it can't be opened as a
+    /// stored file.
     fn file(&mut self, path: &Path, is_named: bool) {
         if path.metadata().is_ok_and(|found| found.is_file() && found.len() == 0) {
             self.outcome.stored_files += 1;
@@ -145,8 +146,8 @@ impl<F: FnMut(&Path, Tool) -> Result<()>> Walk<'_, F> {
         self.progress.add(path, stored_bytes);
     }
 
-    /// Skips the rest of a tree that is in use. This is the outermost directory with a lock below
-    /// the user's path, or else that path.
+    /// Skips the rest of a tree that is in use. The tree is the outermost directory with a lock
+    /// file at or below the user's path. Without a lock file, it is that path.
     fn leave_tree_of(&mut self, file: &Path) {
         let above = file.ancestors().skip(1).take_while(|path| path.starts_with(self.named));
         let tree = above.filter(|path| has_lock(path)).last().unwrap_or(self.named).to_owned();
@@ -154,7 +155,8 @@ impl<F: FnMut(&Path, Tool) -> Result<()>> Walk<'_, F> {
         let user = match mount_over(&tree) {
             Some(point) => format!("by the mount on {}: unmount it first", point.display()),
             None => {
-                "by a mount or another fslab command: unmount it, or wait until that ends".into()
+                "by a mount or another fslab command: unmount it, or wait until the command ends"
+                    .into()
             }
         };
         self.progress.print(|| eprintln!("fslab: {shown} is in use {user}"));
@@ -177,7 +179,7 @@ impl Outcome {
         self.failed.len() as u64
     }
 
-    /// Whether there are only failures, and thus no figures to show.
+    /// Whether the walk found only failures, so that there are no figures to show.
     pub fn is_nothing_but_failures(&self) -> bool {
         self.failures() > 0 && self.stored_files + self.plain_files == 0
     }
@@ -185,7 +187,8 @@ impl Outcome {
     /// Fails if any file failed.
     ///
     /// # Errors
-    /// The number of files that could not be `done`, with the exit code of the first failure.
+    /// A message with the number of files that could not be `done`, and the exit code of the first
+    /// failure.
     pub fn refuse_failures(&self, done: &str) -> Result<()> {
         let directories = self.failed_directories;
         let counted = match (self.failures() - directories, directories) {

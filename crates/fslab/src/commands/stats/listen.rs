@@ -25,7 +25,7 @@ const CONTENT_TYPE: &str = "Content-Type: text/plain; version=0.0.4; charset=utf
 pub enum Place {
     /// A loopback address with its port.
     Loopback(SocketAddr),
-    /// A socket in the file system, for its owner only.
+    /// The path of a Unix socket, which only its owner can use.
     Socket(PathBuf),
 }
 

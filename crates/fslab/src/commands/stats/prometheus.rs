@@ -3,14 +3,14 @@
 use fslab_layers::{Latency, OperationReport, Report};
 
 /// Upper bounds of latency buckets: powers of two from 2^10 ns (1 microsecond) to 2^34 ns (17
-/// seconds). No bucket of a report straddles them.
+/// seconds). No bucket of a layer's report crosses one of these bounds.
 const BOUNDS: std::ops::RangeInclusive<u32> = 10..=34;
 
-/// The suffix of the family's name, additional labels, and the value.
+/// A sample: the suffix of its metric name, additional labels, and the value.
 type Sample = (&'static str, String, String);
 
-/// A family with samples for each operation: its name, kind and help, and a function that returns
-/// the samples of an operation.
+/// A metric family: its name, kind and help, and a function that returns its samples for one
+/// operation.
 type Family = (&'static str, &'static str, &'static str, fn(&OperationReport) -> Vec<Sample>);
 
 const FAMILIES: [Family; 5] = [

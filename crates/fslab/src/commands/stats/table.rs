@@ -7,7 +7,8 @@ use fslab_layers::{OperationReport, Report};
 
 use crate::units::{bytes, duration};
 
-/// Formats one table for each layer, followed by its single figures.
+/// Formats one table of operations for each layer, followed by the layer's other counters and
+/// gauges.
 pub fn render(layers: &[Report]) -> String {
     let mut text = String::new();
     for (index, layer) in layers.iter().enumerate() {
@@ -23,7 +24,7 @@ pub fn render(layers: &[Report]) -> String {
 fn write_layer(text: &mut String, layer: &Report) -> std::fmt::Result {
     writeln!(text, "layer {}: {}", layer.position, plain(&layer.layer))?;
     if !layer.operations.is_empty() {
-        // Tables pad each line to their width.
+        // Tables pad each line with blanks to their width.
         let table = table(&layer.operations).to_string();
         table.lines().try_for_each(|line| writeln!(text, "{}", line.trim_end()))?;
     } else if layer.measures.is_empty() {

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use fslab_layers::{Bucket, Latency, Measure, OperationReport, Report};
 
-/// Returns the difference between two reports of the same layers. Figures that may fall, such as
-/// bytes in memory, are taken from the later report.
+/// Returns the difference between two reports of the same layers. Gauges, such as bytes in memory,
+/// are taken from the later report.
 pub fn between(before: &[Report], after: &[Report]) -> Vec<Report> {
     after.iter().map(|later| since(before, later)).collect()
 }
@@ -22,7 +22,7 @@ fn since(before: &[Report], later: &Report) -> Report {
     let operations = later.operations.iter().filter_map(|operation| {
         let name = &operation.operation;
         let first = earlier.operations.iter().find(|one| one.operation == *name);
-        // The counters of a kept mount start again when its daemon is replaced.
+        // The counters of a kept mount restart at zero when its daemon is replaced.
         let first = first.filter(|first| first.count <= operation.count);
         let counted = first.map_or_else(|| operation.clone(), |first| of_both(first, operation));
         (counted.count > 0 || counted.in_flight > 0).then_some(counted)
@@ -51,7 +51,7 @@ fn of_both(first: &OperationReport, last: &OperationReport) -> OperationReport {
     }
 }
 
-/// Returns the latencies of an interval. The longest is only known up to the bound of its bucket.
+/// Returns the latencies of an interval. The maximum is an estimate: the upper bound of its bucket.
 fn latency_between(first: &Latency, last: &Latency) -> Latency {
     let counted_before = |upper_ns: u64| {
         let same = first.buckets.iter().find(|bucket| bucket.upper_ns == upper_ns);
@@ -77,7 +77,7 @@ fn latency_between(first: &Latency, last: &Latency) -> Latency {
 }
 
 /// Returns the latency that `of_thousand` of a thousand operations did not exceed. The buckets must
-/// be in order.
+/// be sorted.
 fn percentile(buckets: &[Bucket], of_thousand: u64) -> u64 {
     let all: u64 = buckets.iter().map(|bucket| bucket.count).sum();
     let wanted = (all * of_thousand).div_ceil(1000).max(1);

@@ -1,5 +1,5 @@
-//! Finds the tree that contains a path, and sends commands to it: through the daemon that has it
-//! mounted, or by opening the tree.
+//! Finds the tree that contains a path, and executes commands on it: in the daemon of its mount, or
+//! by opening the tree.
 
 use std::io::{BufRead, BufReader, ErrorKind, Write};
 use std::os::unix::ffi::OsStrExt;
@@ -22,18 +22,18 @@ use crate::commands::umount::Daemon;
 use crate::layers::{around, close_owners_tree};
 use crate::runtime;
 
-/// The name of the layer's service.
+/// The name of the tier layer's service.
 const SERVICE: &str = "tier";
 
-/// Maximum time until the next daemon of a mount can be asked.
+/// Maximum time to wait for the next daemon of a kept mount.
 const NEXT_DAEMON_WAIT_MAX: Duration = Duration::from_secs(3);
 const PAUSE: Duration = Duration::from_millis(10);
 
-/// A tree that can be asked.
+/// A tree, and the way to execute commands on it.
 pub enum Access {
-    /// Mounted; its daemon is asked.
+    /// The tree is mounted; its daemon executes commands.
     Mounted(MountEntry),
-    /// Not mounted; its directory is opened.
+    /// The tree is not mounted; this process opens its directory.
     Directory(PathBuf),
 }
 
@@ -62,8 +62,7 @@ impl Access {
         Ok((Self::Directory(root.to_owned()), inner_path(&path, root)))
     }
 
-    /// Returns the tree that all paths are in. Fails before anything is done if a path does not
-    /// exist.
+    /// Returns the tree that contains all paths. Fails if a path does not exist.
     pub fn to_all(paths: &[PathBuf]) -> Result<(Self, Vec<Vec<u8>>)> {
         let mut all = Vec::new();
         let mut access: Option<Self> = None;
@@ -86,7 +85,7 @@ impl Access {
         }
     }
 
-    /// Executes a command, and calls `told` for each event. If `told` returns `false`, this ends.
+    /// Executes a command, and calls `told` for each event. Stops if `told` returns `false`.
     pub fn ask(&self, command: &Command, told: &mut dyn FnMut(Event) -> bool) -> Result<()> {
         match self {
             Self::Mounted(mount) if mount.is_read_only && !command.only_asks() => {
@@ -114,7 +113,7 @@ fn must_be_there(path: &Path) -> Result<()> {
     }
 }
 
-/// Returns an absolute path without links, except in the last name, which need not exist.
+/// Returns an absolute path without symbolic links. The last name may be a link, or may not exist.
 fn resolved(path: &Path) -> Result<PathBuf> {
     let path = std::path::absolute(path)?;
     if let (Some(parent), Some(name)) = (path.parent(), path.file_name()) {
@@ -147,7 +146,7 @@ fn ask_daemon(
             return Ok(());
         }
     }
-    bail!("the daemon of {} ended before it replied", mount.target.display())
+    bail!("the daemon of {} exited before it replied", mount.target.display())
 }
 
 /// Connects to the daemon. If the daemon of a kept mount was killed, this waits for the next one.
@@ -155,7 +154,8 @@ fn connect(mount: &MountEntry) -> Result<UnixStream> {
     let (shown, start) = (mount.target.display(), Instant::now());
     loop {
         let is_late = start.elapsed() >= NEXT_DAEMON_WAIT_MAX;
-        // This is checked before the socket is searched, because sockets may be made in between.
+        // This is checked before the search for the socket. In the reverse order, a daemon that
+        // makes its sockets between the two steps would seem to have none.
         let has_begun = Daemon::has_made_its_sockets(mount);
         let is_dead = || matches!(DeadMount::on(&mount.target, "fuse.fslab"), Ok(Some(_)));
         match runtime::find_socket(mount, &shown, SERVICE)? {
@@ -168,7 +168,7 @@ fn connect(mount: &MountEntry) -> Result<UnixStream> {
                 ),
                 Err(_) => {}
             },
-            // The next daemon removes the socket of a killed one.
+            // The next daemon may already have removed the socket of the killed one.
             None if is_dead() => {
                 bail!(
                     "the daemon of {shown} is dead; replace the mount with `fslab mount -o replace`"

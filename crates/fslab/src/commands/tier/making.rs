@@ -1,4 +1,4 @@
-//! Makes tiers: from a directory, by adding an archive, or from archives without other data.
+//! Makes a tier from a directory, adds archives, and rebuilds a tier from its archives.
 
 use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
@@ -49,8 +49,8 @@ pub struct Init {
     /// Encrypt archived data with the key in this file; make one with `fslab tier key`
     #[arg(long, value_name = "FILE")]
     key: Option<PathBuf>,
-    /// Whether programs can use the tree while it is not mounted. `closed` gives it mode 0400. With
-    /// `open` it keeps its mode, and released files read as zeros
+    /// Whether programs can use the tree while it is not mounted. `closed` gives its root directory
+    /// mode 0400. With `open` this directory keeps its mode, and released files read as zeros
     #[arg(long, value_name = "HOW", default_value = "closed", value_parser = parse_word::<Umount>)]
     umount: Umount,
     /// Content that root reads in released files while the tree is not mounted. With `auto`, it is
@@ -230,7 +230,7 @@ impl Attach {
         let around = around(&crate::stack_context::of_program());
         let key = self.key.as_deref().map(resolved).transpose()?;
         let is_known = self.take_over && key.is_none() && home.knows(&archive);
-        // This is checked before anything is made.
+        // Checked first, so that a refused command changes nothing.
         let more = usize::from(self.in_place_of.is_none() && !is_known);
         self.copies.map(|copies| home.check_copies(copies, more)).transpose()?;
         match self.in_place_of {
@@ -238,7 +238,7 @@ impl Attach {
             None if is_known => {}
             None => home.attach(&archive, around.identities.make(), key)?,
         }
-        // The archive was checked above. From here on, the other tree only reads it.
+        // The archive was checked above. After this, the other tree can only read it.
         if self.take_over {
             let holder = archive.holder()?;
             if detail.is_text() {
@@ -266,7 +266,7 @@ impl Attach {
     }
 }
 
-/// Returns the reason why a tree only reads an archive, and advice.
+/// Returns the reason why a tree may only read an archive, with advice; `None` if it may write.
 fn refusal(
     archive: &ArchiveAddress,
     tree: &Arc<dyn FileSystem>,
@@ -332,14 +332,14 @@ impl Rebuild {
 
     fn rebuild(&self, detail: Detail) -> Result<()> {
         let around = around(&crate::stack_context::of_program());
-        // This is read before anything is made.
+        // Read first, so that an unreadable home changes nothing.
         let left = self.home.join("tier.toml").exists().then(|| Home::read(&self.home));
         let left = left.transpose()?;
         let (archives, keys) = (addresses_of(&self.archives)?, all_resolved(&self.keys)?);
         must_lie_outside(&self.tree, &archives, [&self.home].into_iter().chain(&self.keys))?;
         let identities = &around.identities;
         let remains = SurvivingArchives::open(&archives, &keys, left.as_ref(), identities)?;
-        // The parent directory is not created.
+        // Only the last directory of the path is created, not its parents.
         match std::fs::create_dir(&self.tree) {
             Err(error) if error.kind() != std::io::ErrorKind::AlreadyExists => {
                 return Err(unusable(&format!("can't make {}", self.tree.display()), error));
@@ -347,7 +347,7 @@ impl Rebuild {
             _ => {}
         }
         let tree = claimed(&self.tree)?;
-        // The surviving home of this tier, or a new one.
+        // The tree uses the surviving home of this tier, or a new one.
         let home = match left {
             Some(mut home) => {
                 home.adopt(&*tree, &around)?;
@@ -370,7 +370,8 @@ impl Rebuild {
         made.problems.extend(remains.problems);
         // To take over archives, a tree must be their only user.
         drop(remains.archives);
-        // Objects of files that were not rebuilt would be treated as not needed.
+        // After a partial rebuild, objects of missing files would be treated as not needed, and
+        // expire.
         let is_whole = made.problems.is_empty() && made.unplaced.is_empty();
         let takes_over = self.take_over && is_whole;
         for ArchiveEntry { address, .. } in remains.attached.iter().filter(|_| takes_over) {
@@ -410,8 +411,8 @@ fn all_resolved(paths: &[PathBuf]) -> Result<Vec<PathBuf>> {
     paths.iter().map(|path| resolved(path)).collect()
 }
 
-/// Prints the result of a rebuild, and the archives that the new tree only reads. Fails if anything
-/// differs from the original tree.
+/// Prints the result of a rebuild, and the archives that the new tree only reads. Fails if the new
+/// tree differs from the original one.
 fn report(made: &rebuild::Rebuilt, refusals: &[(String, String)], detail: Detail) -> Result<()> {
     if detail == Detail::Json {
         let mut value = json!(made);
@@ -493,8 +494,8 @@ fn claimed(path: &Path) -> Result<Arc<dyn FileSystem>> {
     Ok(Arc::new(tree))
 }
 
-/// Checks that archives, home and keys are outside of the tree. The tree's files go to its
-/// archives, and its key must never be among them.
+/// Checks that archives, home and keys are outside of the tree. Otherwise they would be archived
+/// with the tree's files; in particular, archives must not contain their key.
 fn must_lie_outside<'a>(
     tree: &Path,
     archives: impl IntoIterator<Item = &'a ArchiveAddress>,

@@ -1,4 +1,4 @@
-//! Prints events, for people or as JSON.
+//! Prints the events of a tier command, as text or as JSON.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -24,14 +24,14 @@ pub enum Detail {
     Json,
     /// A line for each file.
     Files,
-    /// Sums over files.
+    /// Totals over all files.
     Sums,
     /// Errors only.
     Errors,
 }
 
 impl Detail {
-    /// Returns the detail that options of the command line choose.
+    /// Returns the detail that these options select.
     pub fn of(json: bool, verbose: bool, quiet: bool) -> Self {
         match (json, verbose, quiet) {
             (true, ..) => Self::Json,
@@ -61,7 +61,7 @@ pub fn run(access: &Access, command: &Command, detail: Detail) -> Result<()> {
     if let Some(note) = nothing_in(command).filter(|_| shown.told == 0 && detail.is_text()) {
         say!("{note}");
     }
-    // An error of the whole command is an event too.
+    // The end of a failed command is counted in `told` too.
     let failed = shown.problems + u64::from(shown.error.is_some());
     let is_done = shown.told > failed && detail.is_text();
     if matches!(command, Command::DryRun { .. }) && detail.is_text() && shown.error.is_none() {
@@ -76,13 +76,13 @@ pub fn run(access: &Access, command: &Command, detail: Detail) -> Result<()> {
     shown.end()
 }
 
-/// Returns a note for a command without any events.
+/// Returns the note to print if a command reported no events.
 fn nothing_in(command: &Command) -> Option<&'static str> {
     match command {
         Command::State { recursive: false, .. } => {
-            Some("no files there; use -r to include subdirectories")
+            Some("no files in this directory; use -r to include subdirectories")
         }
-        Command::State { .. } => Some("no files there"),
+        Command::State { .. } => Some("no files in this directory or its subdirectories"),
         Command::Queue => Some("no recall is waiting"),
         Command::Archive { .. } => Some("nothing to archive"),
         Command::Release { .. } => Some("nothing to release"),
@@ -101,7 +101,7 @@ struct Shown {
     problems: u64,
     /// Files and bytes, by action.
     done: BTreeMap<String, (u64, u64)>,
-    /// Versions to be sorted: those of a file next to each other, the oldest first.
+    /// Versions that are not yet printed, with their sort key: path, then time.
     versions: Vec<((String, i64), Event)>,
     /// The exit code and the error, if the command failed.
     error: Option<(Code, String)>,
@@ -171,7 +171,8 @@ impl Shown {
         }
     }
 
-    /// Prints files and bytes by action, unless the daemon reported figures itself.
+    /// Prints the numbers of files and bytes of each action, unless the command reported its own
+    /// totals.
     fn show_sums(&self) {
         for (what, (files, bytes)) in self.done.iter().filter(|_| self.detail.is_text()) {
             let files = units::counted(*files, "file");
@@ -293,9 +294,9 @@ fn waiting_programs(by: &[WaitingProgram]) -> String {
     if named.is_empty() { named } else { format!("  for {named}") }
 }
 
-/// Formats a file's state with a letter, as `ls` of DMFS: `a` for archived, `A` for archived and
-/// offline. `p` is partly offline, `!` is damaged, `c` is changed since it was archived, `-` is
-/// only local.
+/// Formats a file's state. It begins with a letter, as in the `ls` of DMFS: `a` is archived and
+/// local, `A` is offline, `p` is partly local. `c` is changed since it was archived, `-` is only
+/// local, `!` is damaged.
 fn state_line(state: &FileSummary) -> String {
     let letter = match state.state {
         Residence::Offline => 'A',

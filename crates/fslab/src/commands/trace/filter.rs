@@ -41,16 +41,16 @@ pub(super) struct Filter {
     /// Only operations that took this long or longer
     #[arg(long, value_name = "DURATION", value_parser = parse_duration)]
     slower_than: Option<Duration>,
-    /// Only operations from this time of the trace on
+    /// Only operations that began this long after the start of the trace, or later
     #[arg(long, value_name = "DURATION", value_parser = parse_duration)]
     from: Option<Duration>,
-    /// Only operations before this time of the trace
+    /// Only operations that began earlier than this long after the start of the trace
     #[arg(long, value_name = "DURATION", value_parser = parse_duration)]
     until: Option<Duration>,
 }
 
 impl Filter {
-    /// Whether a record is selected. `paths` must have processed the records before it.
+    /// Whether a record is selected. `paths` must have processed all earlier records.
     pub(super) fn accepts(&self, record: &Record, paths: &Paths) -> bool {
         self.accepts_result(record)
             && any(&self.operation, |wanted| *wanted == record.operation)

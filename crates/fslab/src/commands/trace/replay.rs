@@ -14,9 +14,9 @@ use crate::units::{bytes, counted, duration};
 
 const HELP: &str = "\
 The operations are done one by one, in the order in which they ended. With a trace of data=full the
-files get the recorded data; otherwise the writes have the recorded sizes and random data. As root,
-each operation is done as the user who requested it. Other users do all operations as themselves,
-and changes of ownership are left out.";
+files get the recorded data; otherwise the writes have the recorded sizes and random data. If root
+replays, each operation is done as the user who requested it. If another user replays, that user
+does all operations, and changes of ownership are left out.";
 
 /// Arguments of `fslab trace replay`.
 #[derive(Debug, clap::Args)]
@@ -37,7 +37,8 @@ pub struct Args {
     strict: bool,
     /// The trace: its directory, or one file of it
     trace: PathBuf,
-    /// The target, in the state in which recording began: a directory, mem:, or ext2:IMAGE
+    /// The target, in the same state as the traced file system when recording began: a directory,
+    /// mem:, or ext2:IMAGE
     #[arg(value_parser = parse_leaf)]
     target: Leaf,
 }

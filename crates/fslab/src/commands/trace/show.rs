@@ -13,9 +13,8 @@ use crate::output::output;
 const HELP: &str = "\
 A line has: number, seconds since the trace began, duration, serving thread, calling thread and
 user, operation with its arguments, result. A path is shown if the trace contains it, otherwise the
-inode as #NUMBER. Patterns are those of a
-shell; ** stands for any directories. Several values of one filter mean any of them; several
-filters must all match.";
+inode as #NUMBER. Patterns are shell patterns; ** matches any number of directories. An operation
+is printed if it matches every given filter. A filter with several values matches any of them.";
 
 /// Arguments of `fslab trace show`.
 #[derive(Debug, clap::Args)]
@@ -45,8 +44,8 @@ impl Args {
             if left == 0 {
                 break;
             }
-            // The filter and the line use the paths from before this operation. A removed path is
-            // still known then, and the new path of a rename is not used yet.
+            // The filter and the line use the paths from before this operation. So a removed file
+            // still has its path, and a renamed file has its old path.
             if self.filter.accepts(&record, &paths) {
                 match self.json {
                     true => writeln!(out, "{}", as_json(&record))?,

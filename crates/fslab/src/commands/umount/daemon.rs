@@ -1,9 +1,9 @@
 //! Finds the daemon of a mount before the unmount, and waits for the daemon to exit.
 //!
-//! The daemon is found by the socket that it offers for this (see `mount/ending.rs`), or else by
-//! its descriptor of /dev/fuse. That descriptor shows the number of a connection. The next mount
-//! may get the same number while the daemon still writes back. So the descriptor itself is
-//! examined, if the kernel allows that.
+//! The daemon is found by the socket on which it reports its result (see `mount/ending.rs`), or
+//! else by its descriptor of /dev/fuse. /proc shows the number of the descriptor's FUSE connection.
+//! A new mount may get the same number while the earlier daemon still writes back. So the code also
+//! checks whether the descriptor is still connected, if the kernel allows that.
 
 use std::io::{ErrorKind, Read};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -20,7 +20,7 @@ use rustix::process::{Pid, PidfdFlags, PidfdGetfdFlags, pidfd_getfd, pidfd_open}
 use crate::commands::mount::ending::DONE;
 use crate::runtime;
 
-/// How long a daemon may take to write back and end.
+/// How long a daemon may take to write back and report its result or exit.
 const END_WAIT_MAX: Duration = Duration::from_secs(30);
 
 /// How long a daemon may take to exit after it has reported its result.
@@ -33,7 +33,7 @@ const REPORT_BYTES_MAX: u64 = 64 << 10;
 pub struct Daemon {
     pid: i32,
     process: OwnedFd,
-    /// The stream on which it reports its result.
+    /// The stream on which the daemon reports its result.
     report: Option<UnixStream>,
 }
 
@@ -43,9 +43,9 @@ impl Daemon {
         Self::by_socket(mount).or_else(|| Self::by_descriptor(mount.device.1))
     }
 
-    /// Whether a live daemon has made all its sockets; the one that reports its result is made
-    /// last. The socket of a killed daemon may still be open, because another daemon has its
-    /// descriptors open for a moment.
+    /// Whether a live daemon has made all its sockets. The daemon makes the socket for its result
+    /// last, so this one is tested. The socket of a killed daemon may still exist for a moment,
+    /// while another daemon closes the inherited descriptors.
     pub fn has_made_its_sockets(mount: &MountEntry) -> bool {
         Self::by_socket(mount).is_some()
     }
@@ -61,8 +61,8 @@ impl Daemon {
         })
     }
 
-    /// Returns the process that has a descriptor of a connection that has not ended. If the kernel
-    /// does not show that, it is the process that was started last.
+    /// Returns the process with a descriptor of a live connection with this number. If the kernel
+    /// does not show whether a connection is live, returns the process that was started last.
     fn by_descriptor(connection: u32) -> Option<Self> {
         let wanted = format!("fuse_connection:\t{connection}");
         let processes = std::fs::read_dir("/proc").ok()?.flatten();
@@ -73,13 +73,13 @@ impl Daemon {
         Some(found.max_by_key(|(is_connected, started, _)| (*is_connected, *started))?.2)
     }
 
-    /// Waits until the daemon of an unmounted mount point has ended.
+    /// Waits until the daemon of an unmounted mount point has reported its result or exited.
     ///
     /// # Errors
-    /// The daemon takes too long, or it failed.
+    /// The daemon takes too long, was killed, or failed to write back.
     pub fn wait_for_end(mut self, place: &Path) -> Result<()> {
-        // The daemon reports its result before it exits. The process exits only when all its system
-        // calls have returned, including calls to a server that hangs.
+        // The report is awaited too, because the process may exit much later: only after all its
+        // system calls have returned, including calls to a server that hangs.
         let report = self.report.as_ref().map(AsFd::as_fd);
         let watched: Vec<_> = [Some(self.process.as_fd()), report].into_iter().flatten().collect();
         let tells = is_one_ready_within(&watched, END_WAIT_MAX)?;
@@ -99,9 +99,7 @@ impl Daemon {
             _ if !has_ended => {
                 bail!("unmounted, but the daemon (process {pid}) is still writing back")
             }
-            None => note(format_args!(
-                "{place} is unmounted; the result of its daemon can't be seen from here"
-            )),
+            None => note(format_args!("{place} is unmounted; the result of its daemon is unknown")),
             Some("") => bail!(
                 "{place} is unmounted, but its daemon (process {pid}) was killed before it had \
                  written everything back"
@@ -110,16 +108,16 @@ impl Daemon {
         }
     }
 
-    /// Returns the daemon's report; `None` if it can't be seen.
+    /// Returns the daemon's report; `None` without a connection to the daemon.
     fn told(&mut self) -> Result<Option<String>> {
         let Some(stream) = self.report.as_mut() else { return Ok(None) };
         let mut report = String::new();
-        // The whole report has arrived by now.
+        // The daemon sends its report in one piece, so all of it has arrived.
         stream.set_nonblocking(true)?;
         match stream.take(REPORT_BYTES_MAX).read_to_string(&mut report) {
             Ok(_) => {}
-            // It ended without a report, but the socket may still be open in a program that it
-            // started.
+            // The daemon exited without a report, but a program that it started may still have the
+            // socket open.
             Err(error)
                 if [ErrorKind::WouldBlock, ErrorKind::ConnectionReset].contains(&error.kind()) => {}
             Err(error) => return Err(error).context("can't read the result of the daemon"),
@@ -128,9 +126,9 @@ impl Daemon {
     }
 }
 
-/// Returns a process that has a descriptor with the wanted connection number, as the last element.
-/// The first element is whether the connection still has its mount; `None` if the kernel does not
-/// allow a check. The second is the start time of the process, in clock ticks since boot.
+/// Returns a process if it has a descriptor with the wanted connection number. The first element is
+/// whether the connection is live, or `None` if the kernel does not allow this check. The second is
+/// the start time of the process, in clock ticks since boot.
 fn candidate(pid: i32, wanted: &str) -> Option<(Option<bool>, u64, Daemon)> {
     let process = pidfd_open(Pid::from_raw(pid)?, PidfdFlags::empty()).ok()?;
     let descriptors = std::fs::read_dir(format!("/proc/{pid}/fdinfo")).ok()?.flatten();
@@ -144,14 +142,14 @@ fn candidate(pid: i32, wanted: &str) -> Option<(Option<bool>, u64, Daemon)> {
     Some((is_connected, started(pid)?, Daemon { pid, process, report: None }))
 }
 
-/// Reads field 22 of /proc/PID/stat. The second field is a name in parentheses that may contain any
-/// character.
+/// Returns field 22 of /proc/PID/stat, the start time. The second field is a name in parentheses
+/// that may contain any character.
 fn started(pid: i32) -> Option<u64> {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     stat.rsplit_once(") ")?.1.split(' ').nth(19)?.parse().ok()
 }
 
-/// Waits for a process; all its threads have then ended.
+/// Waits until a process exits with all its threads. Returns `false` at the time limit.
 fn has_ended_within(process: impl AsFd, patience: Duration) -> Result<bool> {
     is_one_ready_within(&[process.as_fd()], patience)
 }

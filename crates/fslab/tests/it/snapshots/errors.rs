@@ -1,4 +1,4 @@
-//! Ways to use the program wrongly, and its messages.
+//! Compares the messages for invalid command lines with the recorded ones.
 
 use std::fs;
 use std::process::Stdio;
@@ -8,8 +8,8 @@ use tempfile::TempDir;
 use super::{expect, shown, without_scratch};
 use crate::support::fslab;
 
-/// Each runs in a directory with an empty directory `low`, an empty directory `mnt`, a plain file
-/// `plain`, and an ext2 image `disk.ext2`.
+/// Invalid command lines. Each runs in a directory with an empty directory `low`, an empty
+/// directory `mnt`, a plain file `plain`, and an ext2 image `disk.ext2`.
 const WRONG: &[&[&str]] = &[
     &["mont", "low", "mnt"],
     &["mount"],
@@ -92,7 +92,7 @@ fn errors_are_one_line_and_as_recorded() {
         let code = output.status.code().unwrap_or(-1);
         assert!((1..=4).contains(&code), "{words:?}: {code} {told}");
         assert!(!told.contains("os error"), "{words:?}: {told}");
-        // A command without its subcommand prints its help.
+        // A command that lacks its subcommand prints its help, which has several lines.
         if *words != ["sca"] {
             let lines: Vec<&str> = told.lines().collect();
             assert!(lines.iter().all(|line| line.starts_with("fslab: ")), "{words:?}: {told}");

@@ -1,4 +1,5 @@
-//! The shape of all JSON output. The guide's page on JSON is generated from it.
+//! Compares the fields of all JSON output with the guide's page on JSON, which is generated from
+//! such output.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -12,7 +13,7 @@ use super::{expect, is_updating, shown};
 use crate::support::{fslab, require_mounting};
 use fslab_vfs_testing::scratch;
 
-/// A command, the introduction of its page, and the paths of objects whose keys are names.
+/// A command, the introduction of its section, and the paths of objects whose keys are names.
 struct Shape {
     words: &'static [&'static str],
     about: &'static str,
@@ -43,13 +44,13 @@ const SHAPES: &[Shape] = &[
         "One entry for each check. `state` is `yes`, `limited` or `no`.",
         &[],
     ),
-    shape(&["list", "--json"], "Everything with a name.", &[]),
+    shape(&["list", "--json"], "Layers, leaves, and everything else that has a name.", &[]),
     shape(
         &["sca", "stat", "--json", "-v", "low"],
-        "Sums by codec; `files` is empty without `-v` for directories.",
+        "Totals by codec. For a directory, `files` is empty without `-v`.",
         &[],
     ),
-    shape(&["sca", "check", "--json", "low"], "A line for each finding, then the sums.", &[]),
+    shape(&["sca", "check", "--json", "low"], "A line for each finding, then the totals.", &[]),
     shape(&["sca", "verify", "--json", "low"], "The same as `check`.", &[]),
     shape(
         &["sca", "recovery", "--json", "--dir", ".", "--size", "1MiB", "--rounds", "2"],
@@ -148,7 +149,7 @@ const SHAPES: &[Shape] = &[
     ),
 ];
 
-/// Commands whose fields depend on the machine: they may print fewer than the page has.
+/// Commands whose fields depend on the machine: they may print fewer fields than the page lists.
 const OF_THE_MACHINE: &[&[&str]] = &[
     &["status"],
     &["doctor"],
@@ -198,7 +199,7 @@ name = "names"
 files = 200
 "#;
 
-/// Makes a small tree with everything that the commands read.
+/// Creates the files, mounts and reports that the commands read.
 fn prepare(at: &Path) {
     let works = |words: &[&str]| {
         let output = fslab(words).current_dir(at).output().unwrap();
@@ -229,7 +230,7 @@ fn prepare(at: &Path) {
         "days.parquet",
     ]);
     works(&["mount", "-l", "zstd", "-l", "stats", "low", "mnt"]);
-    // Bytes that do not compress.
+    // Incompressible bytes.
     let noise = |number: u32| (number.wrapping_mul(2_654_435_761) >> 13) as u8;
     fs::write(at.join("mnt/file"), (0..300_000).map(noise).collect::<Vec<_>>()).unwrap();
     fs::metadata(at.join("mnt/missing")).unwrap_err();
@@ -242,7 +243,7 @@ fn prepare(at: &Path) {
     works(&["tier", "init", "-q", "--archive", "archive", "--home", "photos.tier", "photos"]);
     fs::write(at.join("plan.toml"), PLAN).unwrap();
     works(&["campaign", "new", "plan.toml", "campaign"]);
-    // One block is left.
+    // Runs half of the blocks, so that `campaign status` shows a missing one.
     let share = ["--share", "1/2", "--work-dir", ".", "--lock", "host.lock"];
     works(&[&["campaign", "run", "campaign"][..], &share].concat());
 }
@@ -252,7 +253,7 @@ fn debugfs(change: &str, image: &Path) {
     assert!(output.status.success(), "{change}: {output:?}");
 }
 
-/// Ends the mount of stored files, and adds two damaged ones.
+/// Unmounts the directory of stored files, and adds two damaged stored files to it.
 fn unmount_stored_files(at: &Path) {
     let umount = fslab(&["umount", "mnt"]).current_dir(at).output().unwrap();
     assert!(umount.status.success(), "{}", String::from_utf8_lossy(&umount.stderr));
@@ -263,7 +264,7 @@ fn unmount_stored_files(at: &Path) {
     fs::write(at.join("low/cut"), &stored[..middle]).unwrap();
 }
 
-/// Collects the types of a value's parts, by path.
+/// Collects the types of a value and of the values in it, by path.
 fn collect(
     value: &Value,
     path: &str,
@@ -325,7 +326,7 @@ fn lines(mut found: BTreeMap<String, BTreeSet<&'static str>>) -> String {
     found.iter().filter(|(_, kinds)| !kinds.is_empty()).map(line).collect()
 }
 
-/// The section of the page about a command.
+/// The section of a command on the page.
 struct Section {
     heading: String,
     lines: String,
@@ -342,7 +343,7 @@ fn is_of_the_machine(words: &[&str]) -> bool {
     OF_THE_MACHINE.iter().any(|first| words.starts_with(first))
 }
 
-/// Returns the lines of the page about a command.
+/// Returns the lines that the page has for a command.
 fn documented(heading: &str) -> String {
     let page = include_str!("../../../../../docs/guide/src/reference/json.md");
     let section = page.split("## `").find(|section| section.starts_with(&format!("{heading}`")));
@@ -350,7 +351,7 @@ fn documented(heading: &str) -> String {
     lines.unwrap_or_default().to_owned()
 }
 
-/// Whether a field is documented. Its type may differ, because a field may be null on one machine
+/// Whether a field is documented. Types are not compared: a field may be null on some machines
 /// only.
 fn is_known(line: &str, known: &str) -> bool {
     let (path, _kinds) = line.split_once(": ").unwrap();
@@ -385,7 +386,7 @@ fn shapes_of_json_are_as_documented() {
         let unknown: Vec<_> =
             section.lines.lines().filter(|line| !is_known(line, &known)).collect();
         assert!(unknown.is_empty(), "{words:?}: not on the page: {unknown:#?}");
-        // The page may have more fields.
+        // The page may list fields that this machine does not print, so its own lines are kept.
         let end = page.len() - section.text(about).len();
         page.truncate(end);
         page.push_str(&Section { heading: section.heading, lines: known }.text(about));

@@ -1,4 +1,4 @@
-//! The stability levels of the parts, computed from `docs/stability.toml`.
+//! Checks that the stability level of each part follows from the evidence in `docs/stability.toml`.
 
 use std::collections::BTreeMap;
 
@@ -50,7 +50,7 @@ struct Shown {
 }
 
 impl Part {
-    /// Returns the amount that was shown on the present code; 0 if there is none.
+    /// Returns the amount of evidence for the present code; 0 if there is none.
     fn amount(&self, proof: &Proof) -> u64 {
         let shown = self.shown.get(&proof.key).filter(|shown| shown.on >= self.changed);
         shown.map_or(0, |shown| shown.amount)
@@ -102,7 +102,7 @@ fn stability_levels_follow_from_recorded_evidence() {
         assert!(part.shown.keys().chain(&part.not_needed).all(is_proof), "{part:?}");
         assert_eq!(part.reason.is_some(), !part.not_needed.is_empty(), "{part:?}");
         let days = part.shown.values().map(|shown| &shown.on).chain([&part.changed]);
-        // Days of this form have the order of their text.
+        // Dates of this form can be compared as text.
         assert!(days.clone().all(|day| is_day(day)), "{part:?}");
         for name in &part.names {
             let earlier = computed.insert(name.clone(), part.level(&proofs).to_owned());
@@ -195,7 +195,7 @@ fn row(part: &Part, proof: &Proof) -> String {
     }
 }
 
-/// Separates groups of three digits.
+/// Formats a number with a comma between groups of three digits.
 fn grouped(amount: u64) -> String {
     let digits = amount.to_string();
     let groups: Vec<&[u8]> = digits.as_bytes().rchunks(3).rev().collect();

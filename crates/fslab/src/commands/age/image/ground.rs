@@ -1,4 +1,5 @@
-//! A file system for a workload to age, on an image that is deleted when its owner is dropped.
+//! A file system that a workload ages, on a temporary image. The image is deleted when its owner is
+//! dropped.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -21,26 +22,26 @@ pub enum Form {
     Kernel {
         /// The kind.
         kind: Kind,
-        /// Options for its mkfs.
+        /// Options for its mkfs program.
         mkfs: Vec<String>,
     },
     /// ext2, made by the engine.
     Engine {
-        /// Options for making it.
+        /// Options for making the file system.
         mkfs: MkfsOptions,
-        /// Options for using it.
+        /// Options for opening the file system.
         options: VolumeOptions,
     },
 }
 
-/// A new file system. Fields are dropped in this order, so each user precedes the field that it
-/// uses.
+/// A new file system. Fields are dropped in this order: the file system, its mount, the loop
+/// device, the image.
 pub struct Ground {
     /// The target of the workload.
     pub file_system: Arc<dyn FileSystem>,
     /// The target whose layout is scored.
     pub place: Place,
-    /// A description of how it was made.
+    /// The program or engine that made the file system, and its options.
     pub made: String,
     mount: Option<Mount>,
     device: Option<LoopDevice>,
@@ -80,12 +81,12 @@ impl Ground {
         Ok(Self { file_system, place, made, mount: Some(mount), device: Some(device), scratch })
     }
 
-    /// Returns the mount point, if it is a file system of the kernel.
+    /// Returns the mount point, which exists only for a file system of the kernel.
     pub fn root(&self) -> PathBuf {
         mount_point_of(&self.scratch)
     }
 
-    /// Ends the file system; its image is then complete.
+    /// Shuts down and unmounts the file system, and returns its image.
     pub fn end(self) -> Result<Image> {
         let Self { file_system, place, mount, device, scratch, .. } = self;
         file_system.shutdown().context("can't shut down the file system")?;
@@ -101,7 +102,7 @@ impl Ground {
     }
 }
 
-/// The image of a file system that has ended. Dropping it deletes the image.
+/// The image of an unmounted file system. Dropping it deletes the image.
 pub struct Image {
     scratch: TempDir,
 }
@@ -113,11 +114,11 @@ impl Image {
     }
 }
 
-/// Checks in advance whether such a file system of `size` bytes can be made, as far as possible.
+/// Checks what can be checked before a file system of `size` bytes is made.
 ///
 /// # Errors
-/// A file system of the kernel must be mounted, and the user is not root. The engine can't make it
-/// with these options.
+/// The file system is one of the kernel, and the user is not root; or the engine can't make it with
+/// these options.
 pub fn check(form: &Form, size: u64) -> Result<()> {
     match form {
         Form::Engine { mkfs, .. } => Ok(mkfs.check_for(size)?),

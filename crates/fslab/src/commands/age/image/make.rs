@@ -1,4 +1,4 @@
-//! `fslab age image make`: makes a file system, ages it by a workload, and packs it.
+//! `fslab age image make`: makes a file system, replays a workload on it, and packs its image.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -34,18 +34,18 @@ pub struct Args {
     /// Use fslab's ext2 engine with this policy, without a mount: equal workloads make equal images
     #[arg(long, value_name = "NAME", value_parser = parse_policy)]
     policy: Option<&'static PolicySpec>,
-    /// With --policy: whether the blocks of a file are made contiguous while they are written,
-    /// smart or dumb
+    /// With --policy, clustering: smart makes the blocks of a file contiguous while they are
+    /// written, dumb does not
     #[arg(long, default_value = "dumb", requires = "policy", value_parser = parse_clustering)]
     clustering: Clustering,
     /// With --policy: bytes of space for each inode
     #[arg(long, value_name = "BYTES", default_value_t = 16_384, requires = "policy")]
     inode_ratio: u32,
-    /// With --policy: percentage of blocks that is reserved for root
+    /// With --policy: percentage of blocks that are reserved for root
     #[arg(long, value_name = "PERCENT", default_value_t = 5, requires = "policy")]
     reserved_percent: u8,
-    /// With --policy: size of a group, rounded to whole blocks [as many blocks as a bitmap block
-    /// has bits]
+    /// With --policy: size of a block group, rounded down to a multiple of 8 blocks [as many blocks
+    /// as a bitmap block has bits]
     #[arg(long, value_name = "SIZE", requires = "policy")]
     group_size: Option<Size>,
     /// Size of the file system [the volume of the workload]
@@ -54,16 +54,16 @@ pub struct Args {
     /// Content of the files
     #[arg(long, value_enum, default_value_t = DataArg::Real)]
     data: DataArg,
-    /// Threads
+    /// Threads that replay the workload
     #[arg(long, short, default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=256))]
     threads: u16,
     /// Sync the target after this many hours of the workload
     #[arg(long, value_name = "HOURS", default_value_t = 1.0)]
     sync_every: f64,
-    /// End when the file system is full, instead of skipping files
+    /// Stop when the file system is full, instead of skipping files
     #[arg(long)]
     stop_when_full: bool,
-    /// The file to write [aged-FILESYSTEM-HASH.zst]
+    /// The packed image to write [aged-FILESYSTEM-HASH.zst]
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
     /// Print the planned steps, without doing them
@@ -108,7 +108,7 @@ impl Args {
         ground::check(form, size)?;
         let (shown, directory) = (output.display(), directory_of(output));
         check_writable(directory)?;
-        let instead = if output.exists() { ", replacing the file of this name" } else { "" };
+        let instead = if output.exists() { ", replacing the existing file" } else { "" };
         say!("would make {shown}{instead}: {} of {}", self.filesystem, bytes(size));
         say!("on it, would replay {}", extent(reader)?);
         say!("nothing was changed");
@@ -167,7 +167,7 @@ impl Args {
         self.output.clone().unwrap_or_else(named)
     }
 
-    /// Facts about the image that are known before it is made.
+    /// Returns the facts about the image that are known before it is made.
     fn facts(&self, provenance: &Provenance) -> BTreeMap<String, String> {
         let engine = |policy: &PolicySpec| format!("{} {}", policy.name, self.clustering.name());
         let facts = [
@@ -218,7 +218,7 @@ fn age(
     Ok(facts.into_iter().map(|(key, value)| (key.to_owned(), value)).collect())
 }
 
-/// Joins a text into one line, because a fact is one line.
+/// Replaces line breaks by spaces, because a fact is one line.
 fn one_line(text: &str) -> String {
     text.split_whitespace().collect::<Vec<_>>().join(" ")
 }
