@@ -39,7 +39,7 @@ pub fn image(place: &Place, size: &str) -> PathBuf {
 }
 
 /// Mounts a new image.
-fn mounted(size: &str, arguments: &[&str]) -> (Place, PathBuf) {
+pub fn mounted(size: &str, arguments: &[&str]) -> (Place, PathBuf) {
     let mut place = Place::new();
     let image = image(&place, size);
     place.lower = format!("ext2:{}", image.display()).into();
@@ -376,7 +376,7 @@ fn on_the_device(image: &Path, name: &str) -> Option<Vec<u8>> {
 }
 
 /// Kills the daemon and repairs the image, as a user would.
-fn kill_and_repair(place: &Place, image: &Path) {
+pub fn kill_and_repair(place: &Place, image: &Path) {
     use rustix::process::{Pid, Signal, kill_process};
     let daemon = Pid::from_raw(place.daemon().try_into().unwrap()).unwrap();
     kill_process(daemon, Signal::KILL).unwrap();

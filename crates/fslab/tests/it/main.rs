@@ -13,6 +13,7 @@ mod comparing;
 mod conformance;
 mod ext2;
 mod ext2_archives;
+mod ext2_kills;
 mod fault;
 mod full_disk;
 mod gates;

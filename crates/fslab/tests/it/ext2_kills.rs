@@ -1,0 +1,128 @@
+//! The daemon of a mounted ext2 image is killed under load. After a repair of the image, all synced
+//! bytes are there, under a name that their file had since the sync.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs::{self, OpenOptions};
+use std::io::{Result, Write};
+use std::path::Path;
+use std::time::Duration;
+
+use fslab_vfs_testing::environment::{number, seed};
+
+use crate::ext2::{check, kill_and_repair, mounted};
+use crate::support::require_mounting;
+
+/// Number of kills; `FSLAB_KILLS` replaces it.
+const KILLS: u64 = 6;
+const WRITERS: u64 = 3;
+/// Number of names that each writer uses.
+const NAMES: u64 = 13;
+
+/// A file to which bytes are only appended.
+#[derive(Default)]
+struct Appended {
+    content: Vec<u8>,
+    /// The number of bytes at the last sync that returned, if there was one.
+    synced: Option<usize>,
+    /// The names since that sync.
+    names: BTreeSet<String>,
+}
+
+/// The files of a writer.
+#[derive(Default)]
+struct Work {
+    files: BTreeMap<String, Appended>,
+    syncs: u64,
+}
+
+impl Work {
+    /// Performs a step. The model is changed before a request whose effect may survive the kill,
+    /// even if the request fails.
+    fn step(&mut self, point: &Path, writer: u64, step: u64) -> Result<()> {
+        let name = format!("{writer}-{}", step % NAMES);
+        let path = point.join(&name);
+        match (step / 3 + writer) % 5 {
+            0..=2 => {
+                let data = vec![step as u8; 1 + (step as usize * 37) % 9000];
+                let mut opened = OpenOptions::new().create(true).append(true).open(&path)?;
+                let file = self.files.entry(name.clone()).or_default();
+                file.names.insert(name.clone());
+                file.content.extend(&data);
+                opened.write_all(&data)?;
+                if step.is_multiple_of(3) {
+                    opened.sync_all()?;
+                    file.synced = Some(file.content.len());
+                    file.names = BTreeSet::from([name]);
+                    self.syncs += 1;
+                }
+            }
+            3 if self.files.contains_key(&name) => {
+                let renamed = format!("{name}-renamed");
+                if let Some(mut file) = self.files.remove(&name) {
+                    file.names.insert(renamed.clone());
+                    self.files.insert(renamed.clone(), file);
+                }
+                fs::rename(&path, point.join(&renamed))?;
+            }
+            4 if self.files.contains_key(&name) => {
+                self.files.remove(&name);
+                fs::remove_file(&path)?;
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    /// Whether these bytes may be those of a file: all synced bytes, then any number of the bytes
+    /// that follow, then zeros up to the end of the block.
+    fn is_content(file: &Appended, found: &[u8]) -> bool {
+        let common = found.iter().zip(&file.content).take_while(|(one, other)| one == other);
+        let equal = common.count();
+        let is_slack = found.len() - equal < 4096 && found[equal..].iter().all(|byte| *byte == 0);
+        equal >= file.synced.unwrap_or(0) && is_slack
+    }
+
+    fn check(&self, point: &Path) {
+        for (name, file) in self.files.iter().filter(|(_, file)| file.synced.is_some()) {
+            let found = file.names.iter().filter_map(|name| fs::read(point.join(name)).ok());
+            let is_there = found.into_iter().any(|found| Self::is_content(file, &found));
+            assert!(is_there, "{name}, once {:?}: synced bytes are lost", file.names);
+        }
+    }
+}
+
+fn killed_once(seed: u64) -> u64 {
+    let (place, image) = mounted("64MiB", &[]);
+    let delay = Duration::from_micros(2000 + seed.wrapping_mul(2_654_435_761) % 120_000);
+    let works: Vec<Work> = std::thread::scope(|scope| {
+        let writers: Vec<_> = (0..WRITERS)
+            .map(|writer| {
+                let point = &place.point;
+                scope.spawn(move || {
+                    let mut work = Work::default();
+                    (seed..).take_while(|step| work.step(point, writer, *step).is_ok()).count();
+                    work
+                })
+            })
+            .collect();
+        std::thread::sleep(delay);
+        kill_and_repair(&place, &image);
+        writers.into_iter().map(|writer| writer.join().unwrap()).collect()
+    });
+    place.mount(&[]);
+    works.iter().for_each(|work| work.check(&place.point));
+    fs::write(place.point.join("after"), "alive").unwrap();
+    assert_eq!(fs::read(place.point.join("after")).unwrap(), b"alive");
+    place.umount();
+    check(&image);
+    works.iter().map(|work| work.syncs).sum()
+}
+
+#[test]
+fn synced_files_survive_a_daemon_that_is_killed_under_load() {
+    require_mounting!();
+    let (kills, seed) = (number("FSLAB_KILLS").unwrap_or(KILLS), seed());
+    let syncs: u64 = (0..kills).map(|round| killed_once(seed.wrapping_add(round * 1000))).sum();
+    println!("{kills} kills, {syncs} syncs");
+    assert!(syncs > kills, "{syncs} syncs before {kills} kills");
+}
