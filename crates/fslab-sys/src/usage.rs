@@ -37,7 +37,7 @@ impl Sub for Instant {
     }
 }
 
-/// The subject of a processor time.
+/// Selects whose processor time is read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Who {
     /// The whole process.
@@ -51,14 +51,14 @@ pub enum Who {
 /// Processor time used.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ProcessorTime {
-    /// In the program itself.
+    /// Time in the program itself.
     pub user: Duration,
-    /// In the kernel on its behalf.
+    /// Time in the kernel on behalf of the program.
     pub system: Duration,
 }
 
 impl ProcessorTime {
-    /// Processor time used so far.
+    /// The processor time used so far.
     #[must_use]
     pub fn of(who: Who) -> Self {
         let who = match who {
@@ -147,13 +147,13 @@ fn parse_available(text: &str) -> Option<u64> {
 /// (usually 10 ms).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct MachineTime {
-    /// In programs, including those of low priority.
+    /// Time in programs, including those of low priority.
     pub user: Duration,
-    /// In the kernel, including interrupts.
+    /// Time in the kernel, including interrupts.
     pub system: Duration,
-    /// Idle while waiting for a device.
+    /// Idle time while waiting for a device.
     pub input_output_wait: Duration,
-    /// Taken by the hypervisor for other virtual machines.
+    /// Time that the hypervisor used for other virtual machines.
     pub steal: Duration,
 }
 
