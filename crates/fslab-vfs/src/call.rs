@@ -8,7 +8,7 @@ use crate::file_system::FileSystem;
 use crate::operation::Call;
 use crate::types::{Attr, Entry, Handle, Opened, Request, StatFs};
 
-/// The result of an operation.
+/// The result of a successful operation.
 #[derive(Clone, Copy, Debug)]
 pub enum Answer<'a> {
     /// Success without a value.
@@ -50,7 +50,7 @@ impl Answer<'_> {
     }
 }
 
-/// How an operation ended.
+/// The result of an operation, or its error.
 pub type Outcome<'a> = Result<Answer<'a>, Errno>;
 
 /// A type that an operation returns.
@@ -58,7 +58,8 @@ pub trait Reply: Sized {
     /// The value as an observer sees it.
     fn seen(&self, call: &Call<'_>) -> Answer<'_>;
 
-    /// The result of an operation that is skipped; `None` if it can't be faked.
+    /// A result as if the operation had succeeded, for an operation that is skipped. `None` if such
+    /// a result can't be made up.
     fn skipped(_: &Call<'_>) -> Option<Self> {
         None
     }
