@@ -1,4 +1,5 @@
-//! The operations that create: each creates an inode with its name and counts one lookup.
+//! The operations that create files. Each creates an inode, with a name except for `tmpfile`, and
+//! counts one lookup.
 
 use std::ffi::OsStr;
 

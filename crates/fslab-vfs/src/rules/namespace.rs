@@ -26,7 +26,7 @@ pub enum Namespace {
 }
 
 impl Namespace {
-    /// The namespace of a name.
+    /// Returns the namespace of a name.
     ///
     /// # Errors
     /// `ERANGE` for a name of invalid length, `EINVAL` for a mere prefix, `EOPNOTSUPP` for an
