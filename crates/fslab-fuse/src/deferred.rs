@@ -6,9 +6,9 @@
 //! wakes it, its caller is signalled, or a deadline passes. It may then be deferred again. The
 //! threads that perform requests again are in `resuming`.
 //!
-//! A request is in the table from the moment a file system accepts the offer to defer it until its
-//! reply is sent. Its table entry contains its cancellation flag. So an interrupt finds the request
-//! in every phase, whichever thread performs it.
+//! A request enters the table when a file system accepts the offer to defer it, and leaves it after
+//! the reply. Its table entry contains its cancellation flag. So an interrupt finds the request in
+//! every phase, whichever thread performs it.
 
 mod resuming;
 
@@ -83,7 +83,8 @@ struct Entry {
     memory: Option<Memory>,
     /// The latest time at which the file system wants the request performed again.
     again_at: Option<Instant>,
-    /// When the request is cancelled, before the kernel's time limit would abort the mount.
+    /// Time at which the request is cancelled, so that the kernel's time limit does not abort the
+    /// mount.
     cancel_at: Option<Instant>,
     /// Whether the request was woken while a thread performed it.
     is_woken: bool,

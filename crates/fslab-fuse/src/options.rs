@@ -5,7 +5,7 @@ use std::time::Duration;
 use fslab_vfs::{AccessTimes, Synchronous};
 use rustix::mount::MountFlags;
 
-/// How requests are received from the kernel.
+/// Selects how requests are received from the kernel.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum TransportChoice {
     /// The preferred transport, at present /dev/fuse.

@@ -47,7 +47,7 @@ struct OpenInode {
     cached_opens_at_drop: u64,
 }
 
-/// Tells whether the kernel's cache may contain pages of a file that were read from the daemon.
+/// Whether the kernel's cache may contain pages of a file that were read from the daemon.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum CachedPages {
     None,

@@ -71,7 +71,7 @@ pub fn mount_kept(
     let unmounter = unmounter.map_err(|errno| mount_error(errno.into()))?;
     let started = start(file_system, transport, (rings, &unmounter), options, kept)
         .map_err(|source| Error::Serve { mount_point: mount_point.clone(), source });
-    // Otherwise the mount would remain without a server.
+    // If serving can't start, the mount must not remain without a server.
     let server = started.inspect_err(|_| detach_or_say(&unmounter))?;
     raise(&mount_point);
     Session { server, unmounter }.unmounted_when_idle(options)
@@ -252,7 +252,7 @@ impl Session {
     /// closed. Then writes back all data.
     ///
     /// # Errors
-    /// The error that broke the connection, or of writing back data.
+    /// The error that broke the connection, or an error of writing back data.
     pub fn wait(self) -> Result<()> {
         self.wait_and_then(|| ())
     }
@@ -262,7 +262,7 @@ impl Session {
     /// instead, the mount remains and returns errors until the process exits.
     ///
     /// # Errors
-    /// The error that broke the connection, or of writing back data.
+    /// The error that broke the connection, or an error of writing back data.
     pub fn wait_and_then(self, unmounted: impl FnOnce()) -> Result<()> {
         let mount_point = self.unmounter.mount_point;
         let failed = |source| Error::Connection { mount_point: mount_point.clone(), source };

@@ -39,8 +39,8 @@ pub(crate) use queues::Queues;
 /// allows more.
 const THREADS_MAX: usize = 256;
 
-/// Number of threads for each queue, on average, that are always allowed. Two of them may wait for
-/// pages while a third one serves the readers of these pages.
+/// Average number of threads that each queue may always have. Two of them may wait for pages while
+/// a third one serves the readers of these pages.
 const THREADS_OF_A_QUEUE: usize = 4;
 
 /// Initial number of threads in each queue: one serves, and one waits.

@@ -123,8 +123,7 @@ fn restore(before: &Own) -> Result<()> {
     before.groups.as_deref().map_or(Ok(()), set_groups)
 }
 
-/// Sets a file-system id and verifies it, because these calls never return an error, but the old
-/// id.
+/// Sets a file-system id and verifies it, because these calls return the old id and never an error.
 fn set_file_system_id(call: libc::c_long, id: u32) -> Result<()> {
     // SAFETY: setfsuid and setfsgid take one integer and touch no memory.
     unsafe { libc::syscall(call, id) };
@@ -152,7 +151,8 @@ thread_local! {
 /// must clear at every write.
 ///
 /// The capability remains dropped until [`take_up_fsetid`]: a change costs a microsecond, and a
-/// thread that opens one file probably opens more. This costs nothing if it is already dropped.
+/// thread that opens one file probably opens more. This costs nothing if the capability is already
+/// dropped.
 ///
 /// # Errors
 /// Those of capset(2).
@@ -161,8 +161,8 @@ pub fn lay_down_fsetid() -> Result<()> {
 }
 
 /// Raises CAP_FSETID on this thread if the process has it, before a write or a change of mode. This
-/// costs nothing if it is already raised. Must not be called while acting as another user: that
-/// user would get the capability.
+/// costs nothing if the capability is already raised. Must not be called while acting as another
+/// user: that user would get the capability.
 ///
 /// # Errors
 /// Those of capset(2).
@@ -261,8 +261,8 @@ pub struct ThreadUmask {
 }
 
 impl ThreadUmask {
-    /// Sets the umask of this thread only; costs nothing if it has this value. From the first call
-    /// on, the thread also has its own working directory and root.
+    /// Sets the umask of this thread only; this costs nothing if the umask already has this value.
+    /// From the first call on, the thread also has its own working directory and root.
     ///
     /// # Errors
     /// Those of `unshare(CLONE_FS)`.

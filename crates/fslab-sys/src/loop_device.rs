@@ -2,7 +2,7 @@
 //!
 //! A [`LoopDevice`] is attached with `LO_FLAGS_AUTOCLEAR`: the kernel detaches the image after the
 //! last user of the device. [`LoopDevice`] keeps one descriptor open, so that the device survives
-//! an unmount. If the process dies by any signal, only a mount can keep the device attached, and
+//! an unmount. If the process is killed by a signal, only a mount can keep the device attached, and
 //! only while the mount exists.
 
 use std::fs::{File, OpenOptions};

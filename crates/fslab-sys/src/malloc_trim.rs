@@ -1,4 +1,4 @@
-//! Returns memory to the kernel that the process has freed but its allocator keeps.
+//! Returns freed memory, which the allocator would keep, to the kernel.
 
 /// Returns freed memory to the kernel. Memory freed by many threads is spread over pools of the
 /// allocator, which normally shrink only at their ends. Takes some milliseconds per hundred MiB.

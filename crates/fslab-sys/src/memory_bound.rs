@@ -117,7 +117,7 @@ impl MemoryBound {
     /// The peak memory usage of the group.
     ///
     /// # Errors
-    /// The kernel does not report it: version 2 does since Linux 5.19.
+    /// The kernel does not report it. With version 2, this needs Linux 5.19.
     pub fn peak(&self) -> Result<u64, Error> {
         self.number(self.place.version.peak())
     }

@@ -14,7 +14,7 @@ use crate::file_handle::check;
 /// on few of them.
 const SYS_CACHESTAT: libc::c_long = 451;
 
-/// The kernel's `struct cachestat_range`; a length of 0 means to the end.
+/// The kernel's `struct cachestat_range`; a length of 0 means the rest of the file.
 #[repr(C)]
 struct Range {
     offset: u64,
@@ -115,7 +115,6 @@ mod tests {
 
     use super::{cachestat, mincore, resident_pages};
 
-    /// Both calls report the pages that a write left in the cache, and none after dropping them.
     #[test]
     fn written_pages_are_resident_until_dropped() {
         let mut file = tempfile::tempfile_in(".").unwrap();

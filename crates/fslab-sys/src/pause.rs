@@ -9,8 +9,8 @@ const WATCHED: Duration = Duration::from_micros(150);
 /// Interval between checks of `stop`.
 const SLICE: Duration = Duration::from_millis(5);
 
-/// Waits, with an accuracy of some microseconds on an idle machine. If `stop` returns `true`,
-/// returns `false` within about 5 ms.
+/// Waits, accurately to some microseconds on an idle machine, and returns `true`. Returns `false`
+/// within about 5 ms if `stop` returns `true`.
 pub fn pause(duration: Duration, stop: &dyn Fn() -> bool) -> bool {
     let start = Instant::now();
     loop {

@@ -59,7 +59,7 @@ impl Drop for Deferred {
 #[derive(Clone, Debug, Default)]
 pub struct Interrupt {
     raised: Arc<AtomicBool>,
-    /// The flag of the whole operation, if this is a part.
+    /// The flag of the whole operation, if this flag is for a part of it.
     whole: Option<Arc<AtomicBool>>,
 }
 
@@ -76,7 +76,8 @@ impl Interrupt {
     }
 
     /// Makes a flag for a part of the operation, which can also be stopped separately. Raising this
-    /// flag stops the part, too. Flags that this one is itself a part of have no effect on it.
+    /// flag stops the part, too. If this flag is itself a part, the flag of its whole has no effect
+    /// on the new part.
     #[must_use]
     pub fn part(&self) -> Self {
         Self { raised: Arc::default(), whole: Some(Arc::clone(&self.raised)) }

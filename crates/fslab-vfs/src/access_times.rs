@@ -1,4 +1,4 @@
-//! The choice which uses of a file update its access time.
+//! Selection of the uses of a file that update its access time.
 
 use crate::types::{FileKind, Timestamp};
 

@@ -149,7 +149,8 @@ impl FileDevice {
         if !kind.is_file() && !kind.is_block_device() {
             return Err(Errno::INVAL.into());
         }
-        // The attributes of a block device do not contain its length, so its end is sought.
+        // The attributes of a block device do not contain its length, so lseek(2) must find its
+        // end.
         let size = rustix::fs::seek(&file, SeekFrom::End(0))?;
         Ok(Self { file, size })
     }

@@ -25,7 +25,7 @@ pub enum Answer<'a> {
     Directory(Handle),
     /// The number of bytes read, written or copied.
     Moved(u64),
-    /// Another number: listed entries, the offset found, or the length of an attribute.
+    /// Another number: that of listed entries, the offset found, or the length of an attribute.
     Number(u64),
     /// The target of a symbolic link.
     Target(&'a OsStr),
@@ -55,7 +55,7 @@ pub type Outcome<'a> = Result<Answer<'a>, Errno>;
 
 /// A type that an operation returns.
 pub trait Reply: Sized {
-    /// The value as an observer sees it.
+    /// Returns this result as the value that observers get.
     fn seen(&self, call: &Call<'_>) -> Answer<'_>;
 
     /// A result as if the operation had succeeded, for an operation that is skipped. `None` if such
@@ -127,7 +127,8 @@ impl Reply for u64 {
     }
 }
 
-/// Declares replies with the value that an observer sees, and the opened file in some of them.
+/// Implements [`Reply`] for types, each with the value that observers get. Some types also contain
+/// an opened file.
 macro_rules! replies {
     ($($answer:ty: |$value:ident| $seen:expr $(, $opened:expr)?;)*) => {$(
         impl Reply for $answer {

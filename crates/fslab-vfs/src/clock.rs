@@ -14,8 +14,8 @@ pub struct MonotonicClock;
 
 impl Clock for MonotonicClock {
     fn now_ns(&self) -> u64 {
-        // `Instant` would cost twice as much. The kernel's clock starts at 0 and never reaches 584
-        // years, the limit of 64 bits.
+        // Reading `Instant` would take twice as long. The kernel's clock starts at 0 and never
+        // reaches 584 years, the limit of 64 bits.
         let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
         now.tv_sec.unsigned_abs() * 1_000_000_000 + now.tv_nsec.unsigned_abs()
     }

@@ -6,10 +6,10 @@
 //! its beginning, after a call of [`Waker::wake`], when the caller is signalled, or when a given
 //! time has passed.
 //!
-//! A file system may accept an offer only while it has done nothing yet that it must not do twice.
-//! Offers are made only to file systems whose [`can_defer`](crate::FileSystem::can_defer) returns
-//! `true`, and layers do not forward this method by default. So no offer reaches a file system
-//! below a layer that can't be called again.
+//! A file system may accept an offer only before it does anything that it must not do twice. Offers
+//! are made only to file systems whose [`can_defer`](crate::FileSystem::can_defer) returns `true`,
+//! and layers do not forward this method by default. So no offer reaches a file system below a
+//! layer that can't be called again.
 
 use std::any::Any;
 use std::fmt;

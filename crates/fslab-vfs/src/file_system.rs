@@ -93,8 +93,8 @@ pub trait FileSystem: Send + Sync {
         self.tree_fallback().and_then(|inner| inner.path_below(ino))
     }
 
-    /// Passes the cache to be notified of changes that were not made through the mount. Called at
-    /// most once, before the first request.
+    /// Gives the file system a cache, which it must notify of changes that were not made through
+    /// the mount. Called at most once, before the first request.
     fn attach(&self, cache: Arc<dyn KernelCache>) {
         if let Some(inner) = self.tree_fallback() {
             inner.attach(cache);
@@ -231,8 +231,8 @@ pub trait FileSystem: Send + Sync {
     }
 
     /// Hints that a range of an open file will not be read again soon, because its content is
-    /// cached in another form. The pages of the range can be dropped from memory. This is never
-    /// required.
+    /// cached in another form. The pages of the range can be dropped from memory. The hint may be
+    /// ignored.
     fn drop_pages(&self, ino: Ino, handle: Handle, range: std::ops::Range<u64>) {
         if let Some(inner) = self.fallback() {
             inner.drop_pages(ino, handle, range);

@@ -1,6 +1,7 @@
-//! A file system with an interceptor, which gets each operation as a value, before and after it.
+//! A file system with an interceptor, which gets each operation and its result as values.
 //!
-//! Only this module lists all operations, so an observer of everything needs only two functions.
+//! Only this module lists all operations. So an observer of all operations needs only two
+//! functions.
 
 use std::ffi::{OsStr, OsString};
 use std::sync::Arc;
@@ -50,8 +51,8 @@ pub trait Watch: Send + Sync {
     /// Called before an operation.
     fn begin(&self, call: &Call<'_>) -> Self::Begun;
 
-    /// Called after an operation. If the operation panicked, the outcome is `EIO`, like the result
-    /// of the caller.
+    /// Called after an operation. If the operation panicked, the outcome is `EIO`, which the caller
+    /// gets, too.
     fn end(
         &self,
         begun: Self::Begun,

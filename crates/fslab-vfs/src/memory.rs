@@ -38,7 +38,7 @@ pub use space::Capacity;
 pub(crate) use space::{PAGE_BYTES, Space};
 use tree::Tree;
 
-/// Number of directory entries copied while the lock is held once.
+/// Maximum number of directory entries copied each time the lock is taken.
 const LISTING_PIECE: usize = 64;
 
 /// A file system in memory.

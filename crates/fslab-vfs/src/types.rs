@@ -385,8 +385,8 @@ pub struct WriteOptions {
     /// Whether the write clears the set-id bits, because the caller lacks CAP_FSETID.
     pub kill_set_id: bool,
     /// Whether to write at the end of the file at that moment; the offset is then ignored. This is
-    /// an option of the write and not of the open, because fcntl(2) changes it. Pages of a shared
-    /// mapping are written to their offset however the file was opened.
+    /// an option of the write and not of the open, because fcntl(2) can change it. Pages of a
+    /// shared mapping are written to their offset however the file was opened.
     pub append: bool,
 }
 

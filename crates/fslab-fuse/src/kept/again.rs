@@ -203,7 +203,7 @@ impl Server {
         Ok(if is_own { grown } else { 0 })
     }
 
-    /// Reads a file through a new handle, because that of the append may be write-only.
+    /// Reads a file through a new handle, because the handle of the append may be write-only.
     fn read_again(
         &self,
         request: &Request,

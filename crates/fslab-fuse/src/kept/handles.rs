@@ -77,8 +77,8 @@ impl OpenHandles {
         Self { state: Arc::clone(state), open: RwLock::default() }
     }
 
-    /// Opens the files of an earlier daemon again. A file has no users if the request that opened
-    /// it was not answered. Such files, according to `is_unanswered`, are not opened.
+    /// Opens the files of an earlier daemon again. A file whose open was not answered, according to
+    /// `is_unanswered`, has no users and is not opened.
     pub fn taken_over(
         state: &Arc<KeptState>,
         is_unanswered: impl Fn(u64) -> bool,

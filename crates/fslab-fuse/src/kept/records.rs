@@ -33,11 +33,11 @@ const PAYLOAD: usize = 8;
 /// The progress of an earlier daemon with a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Stage {
-    /// It was not begun.
+    /// The request was not begun.
     New,
-    /// It was begun, and perhaps performed.
+    /// The request was begun, and perhaps performed.
     Begun(Before),
-    /// It was performed with this result.
+    /// The request was performed with this result.
     Done(Result<Vec<u8>, Errno>),
     /// Two daemons died while performing it.
     GivenUp,
@@ -62,8 +62,8 @@ pub(crate) struct Before {
     /// The time of the request, in nanoseconds since the epoch.
     pub now_ns: u64,
     /// Numbers that depend on the operation: the file size before an append, the inodes of two
-    /// names before an exchange, or whether an xattr existed. `None` if none were recorded. If the
-    /// operation needs them, it was then not performed.
+    /// names before an exchange, or whether an xattr existed. `None` if none were recorded. An
+    /// operation that needs these numbers was then not performed.
     pub numbers: Option<[u64; 2]>,
 }
 
@@ -242,7 +242,8 @@ fn read(words: &[AtomicU64]) -> Option<(u64, u64, Stage)> {
     let now_ns = get(BEFORE);
     let before = Before { now_ns, numbers };
     let stage = match stage {
-        // The time is recorded before the request is performed. So without a time, it was not.
+        // The time is recorded before the request is performed. So a request without a recorded
+        // time was not performed.
         BEGUN if opcode.is_some_and(has_one_effect) && now_ns != 0 => Stage::Begun(before),
         BEGUN => Stage::New,
         DONE => Stage::Done(read_answer(words)?),

@@ -17,7 +17,7 @@ use crate::protocol::{MAJOR, MINOR_MAX};
 pub(super) const RECORDS_MAX: usize = 4096;
 const RECORD_WORDS: usize = 32;
 
-/// Maximum payload of a recorded reply; that to a creation is the longest.
+/// Maximum payload of a recorded reply; the reply to a creation is the longest.
 pub(super) const PAYLOAD_BYTES_MAX: usize = (RECORD_WORDS - 8) * size_of::<u64>();
 
 /// Maximum number of open files and directories.
@@ -101,7 +101,7 @@ impl KeptState {
         let Some(connection) = state.connection() else {
             return refused("the mount is not served");
         };
-        // `all` would include the bits of later versions.
+        // `InitFlags::all` would also include the bits of later versions.
         let known = InitFlags::FLAGS.iter().filter(|flag| flag.is_named());
         let known = known.fold(0, |known, flag| known | flag.value().bits());
         if connection.features & !known != 0 || connection.protocol > (MAJOR, MINOR_MAX) {

@@ -206,8 +206,8 @@ fn requests(fh: u64) -> Vec<Vec<u8>> {
     ]
 }
 
-/// A memory file system with a file `a`, which begins with the same bytes as are appended later, a
-/// directory and a link.
+/// A memory file system with a directory, a link, and a file `a` that begins with the bytes that
+/// are appended later.
 fn memory() -> Arc<MemFs> {
     let memory = Arc::new(MemFs::new(Capacity { bytes: 4 << 20, inodes: 32 }));
     populate(&memory);

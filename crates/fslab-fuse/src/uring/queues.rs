@@ -14,11 +14,11 @@ use parking_lot::Mutex;
 
 use crate::workers::Workers;
 
-/// A request that takes this long counts as long, because it may take much longer.
+/// Time after which a request counts as long, because it may take much longer.
 const LONG: Duration = Duration::from_millis(10);
 
 /// First pause between two wake-ups of a queue that got a new thread; it doubles each time. Queues
-/// are woken on suspicion, because the kernel does not show whether requests wait there.
+/// are woken even if no requests wait there, because the kernel does not show this.
 const WAKE_PAUSE_MIN: Duration = Duration::from_millis(5);
 /// Maximum pause between two wake-ups.
 const WAKE_PAUSE_MAX: Duration = Duration::from_millis(250);

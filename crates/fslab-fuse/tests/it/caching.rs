@@ -64,8 +64,8 @@ fn invalidation_makes_changes_behind_the_mount_visible() {
     mounted.end();
 }
 
-/// Promise 1: a copy of a file that is being written contains all written data. The kernel still
-/// caches the data, and cp searches for holes.
+/// Promise 1 (a mount behaves like ext4): a copy of a file that is being written contains all
+/// written data. The kernel still caches the data, and cp searches for holes.
 #[test]
 fn copy_of_a_file_being_written_is_complete() {
     for writeback in [false, true] {

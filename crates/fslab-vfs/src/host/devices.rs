@@ -39,8 +39,8 @@ struct Device {
 }
 
 impl Device {
-    /// Examines the device of `file`. For file handles, it may share the directory of a known
-    /// device.
+    /// Examines the device of `file`. Devices of one mount share the directory through which file
+    /// handles are opened.
     fn met(number: u64, file: &OwnedFd, known: &Devices) -> Result<Self> {
         let mount_id = attr::mount_id(file)?;
         let mount = known.handles.then(|| known.mount_for_handles(mount_id, file)).flatten();
@@ -67,7 +67,7 @@ impl Devices {
     }
 
     /// Whether file handles on the root's device contain inode numbers. Otherwise,
-    /// [`Self::with_telling_handles`] is not worth a call.
+    /// [`Self::with_telling_handles`] need not be called.
     pub fn root_tells_numbers(&self) -> bool {
         self.known.read().first().is_some_and(|device| device.handles_tell_numbers)
     }

@@ -1,7 +1,7 @@
 //! Maps inode numbers to lower inodes, and reopens them.
 //!
 //! A lower inode is identified by device, inode number and generation; the generation is part of
-//! its file handle. An entry uses at most 200 bytes and no descriptor. Exceptions are systems
+//! its file handle. An entry uses at most 200 bytes and no descriptor. Exceptions are file systems
 //! without file handles, and inodes in use whose last name was removed.
 
 use std::collections::HashMap;
@@ -37,7 +37,8 @@ pub(super) struct Identity {
 }
 
 impl Identity {
-    /// The number to show: the lower one if possible, or one composed with the device index.
+    /// Returns the number to show: the lower inode number if possible, otherwise a number composed
+    /// of the device index and the inode number. `None` if neither is possible.
     pub fn shown(self) -> Option<Ino> {
         match (self.device, self.number) {
             (0, 2..OTHER_DEVICE) => Some(Ino(self.number)),
@@ -350,7 +351,7 @@ mod tests {
         assert_eq!(inodes.len(), 1);
     }
 
-    /// A removed name may belong to another file than the kernel believes.
+    /// A removed name may have belonged to a different file than the kernel believes.
     #[test]
     fn pinning_another_file_does_not_replace_the_reference() {
         let (old_file, new_file) = two_files();

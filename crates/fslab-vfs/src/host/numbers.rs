@@ -24,7 +24,8 @@ pub(super) struct Numbers {
     sample: FileHandle,
     /// A directory of the file system, open for reading.
     mount: Arc<OwnedFd>,
-    /// Whether a handle needs the right generation, which the file system can report.
+    /// Whether a handle must contain the right generation, which the file system then reports
+    /// (XFS).
     asks_generation: bool,
     /// Whether the root is the root directory of its file system or subvolume.
     pub covers_all: bool,

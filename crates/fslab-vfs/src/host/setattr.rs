@@ -125,7 +125,7 @@ fn set_times_by_path(path: &OwnedFd, times: &Timestamps) -> Result<()> {
 fn set_permissions(path: &OwnedFd, permissions: Permissions) -> Result<()> {
     let mode = Mode::from_raw_mode(permissions.bits());
     match rustix::fs::chmod(proc_path(path), mode) {
-        // The kernel returns `ELOOP` here for a symbolic link, unlike chmod(2) in other cases.
+        // For a symbolic link, the kernel returns `ELOOP` here instead of the usual `EOPNOTSUPP`.
         Err(Errno::LOOP) => Err(Errno::OPNOTSUPP.into()),
         answer => Ok(answer?),
     }

@@ -34,7 +34,8 @@ impl TakenOver {
         self.inherited.take_opened(self.device, ino.0, flags)
     }
 
-    /// Returns a descriptor of the same file that was opened with the same flags, with its locks.
+    /// Returns an inherited descriptor of the same file, opened with the same flags. It may hold a
+    /// lock.
     pub fn same(&self, file: impl AsFd) -> Option<OwnedFd> {
         let stat = rustix::fs::fstat(&file).ok()?;
         let flags = rustix::fs::fcntl_getfl(&file).ok()?;

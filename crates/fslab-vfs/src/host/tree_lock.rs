@@ -116,7 +116,7 @@ impl Drop for Locks {
 ///
 /// # Errors
 /// `EBUSY` if the tree, or one around it, is locked in a conflicting mode. `EACCES` if the lock
-/// file belongs to another user. `EINVAL` if another kind of file has its name.
+/// file belongs to another user. `EINVAL` if another kind of file has the name of the lock file.
 pub(super) fn lock(
     root: impl AsFd,
     mode: LockMode,
@@ -149,7 +149,7 @@ pub(super) fn lock(
     Ok(locks)
 }
 
-/// Checks that no other program has locked the directory of a name.
+/// Checks that a name does not refer to a directory that another program has locked.
 ///
 /// # Errors
 /// `EBUSY` if it is locked.
@@ -446,7 +446,7 @@ fn lock_one(file: &OwnedFd, operation: FlockOperation) -> Result<()> {
 }
 
 fn unlock(file: &OwnedFd) {
-    // A lower file system without locks had none to release.
+    // If the lower file system has no locks, there was none to release.
     if let Err(error) = flock(file, FlockOperation::Unlock) {
         tracing::debug!(%error, "can't release a lock");
     }

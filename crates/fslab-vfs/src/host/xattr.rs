@@ -52,8 +52,8 @@ pub(super) fn label(request: &Request, path: &OwnedFd) -> Result<()> {
     })
 }
 
-/// Whether a caller has a capability. A request made by this process itself has no thread id; then
-/// root has all capabilities.
+/// Whether a caller has a capability. A request made by this process itself has no thread id. Such
+/// a request has all capabilities if its user is root.
 fn has_capability(request: &Request, capability: CapabilitySet) -> bool {
     match request.pid {
         0 => request.credentials.uid == 0,

@@ -10,8 +10,8 @@ use rustix::thread::CapabilitySet;
 
 use crate::types::{Permissions, Request};
 
-/// Whether the caller has CAP_FSETID. A request made by this process itself has no thread id; then
-/// root has the capability.
+/// Whether the caller has CAP_FSETID. A request made by this process itself has no thread id. Such
+/// a request has the capability if its user is root.
 #[must_use]
 pub fn may_keep(request: &Request) -> bool {
     match request.pid {
@@ -61,8 +61,8 @@ mod tests {
     fn set_id_bits_are_cleared_as_on_ext4() {
         let of = |uid, gid| Request { credentials: Credentials { uid, gid }, ..Request::default() };
         let (root, member, other) = (of(0, 0), of(1000, 77), of(1000, 1000));
-        // Initial bits; bits after a change by a member, by another user, and after a change of
-        // owner by root.
+        // The initial bits, and the bits after a change by a member of the group, a change by
+        // another user, and a change of owner by root.
         for (before, by_member, by_other, of_owner) in [
             (0o2666, 0o2666, 0o666, 0o2666),
             (0o2676, 0o676, 0o676, 0o676),

@@ -212,8 +212,8 @@ fn data_size_and_xattrs_survive_independently() {
         "/f 512 {1} 1",
     ];
     assert_eq!(independent, expected);
-    // In journal order, no size survives without its bytes (ordered data). But an xattr may survive
-    // without the size (delayed allocation).
+    // In journal order, a new size never survives without its bytes (`data=ordered`). But an xattr
+    // may survive without the size (delayed allocation).
     let journal: Vec<_> = after(&crash, point, Order::Journal).into_iter().collect();
     assert_eq!(journal, [expected[2], expected[3], expected[4], expected[5]]);
 }
@@ -322,7 +322,7 @@ fn writes_through_a_sync_descriptor_are_durable() {
     }
 }
 
-// Protocols, with and without the sync that makes them correct.
+// Tests of protocols, with and without the sync that makes them correct.
 
 /// A way to replace the contents of the file `f`, with or without its first sync.
 type Protocol = fn(&Client<'_>, u8, bool);

@@ -38,7 +38,7 @@ fn tmpfs_on(path: PathBuf) -> Mount {
     Mount::new(Path::new("tmpfs"), &path, "tmpfs", "").unwrap()
 }
 
-/// Number of descriptors of this process below a path.
+/// Number of descriptors of this process for files below a path.
 fn descriptors_below(path: &Path) -> usize {
     let open = fs::read_dir("/proc/self/fd").unwrap().flatten();
     open.filter(|open| fs::read_link(open.path()).is_ok_and(|file| file.starts_with(path))).count()
@@ -115,7 +115,7 @@ fn mounted_image(kind: Kind, image: &Path) -> (Mount, LoopDevice) {
     (Mount::new(device.path(), &point, kind.name(), "").unwrap(), device)
 }
 
-/// Number of descriptors of this process below a path, without `O_PATH` ones.
+/// Number of descriptors of this process for files below a path, without `O_PATH` ones.
 fn open_below(path: &Path) -> usize {
     let open = fs::read_dir("/proc/self/fd").unwrap().flatten().filter(|open| {
         fs::read_link(open.path()).is_ok_and(|file| file.starts_with(path))
