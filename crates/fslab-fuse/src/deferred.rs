@@ -288,8 +288,9 @@ impl Deferred {
         self.count.load(Ordering::SeqCst)
     }
 
-    /// Decides whether the caller must start a thread, and counts it. A thread is needed if none is
-    /// idle and the limits allow another one. If `is_ready` is set, a request must also be ready.
+    /// Decides whether the caller must start a thread, and counts this thread. A thread is needed
+    /// if none is idle and the limits allow another one. If `is_ready` is set, a request must also
+    /// be ready.
     fn take_thread(&self, is_ready: bool) -> bool {
         let mut state = self.state.lock();
         if is_ready && state.ready.is_empty() {

@@ -31,8 +31,8 @@ impl Limits {
         Self { default_s: read("default_request_timeout"), maximum_s: read("max_request_timeout") }
     }
 
-    /// The limit to request, in seconds: 0 (no request) if the kernel has no limit, otherwise the
-    /// longest possible.
+    /// The limit to request, in seconds: the longest possible one, or 0 (no request) if the kernel
+    /// has no limit.
     pub fn to_ask(self) -> u16 {
         if self == Self::default() { 0 } else { ASKED_MAX_S }
     }

@@ -30,8 +30,8 @@ const NARROW_AFTER: u32 = 64;
 const WAITING_MAX: Duration = Duration::from_micros(5);
 /// Time for which most threads must have been busy before a surplus thread is added.
 const STALLED_MIN: Duration = Duration::from_millis(100);
-/// Another surplus thread is added if there are this many for each thread that is idle or has been
-/// busy for less than `STALLED_MIN`.
+/// Another surplus thread is added if there are at least this many surplus threads for each moving
+/// one. A thread is moving if it is idle or has been busy for less than `STALLED_MIN`.
 const SURPLUS_PER_MOVING: usize = 4;
 /// Time after which a busy thread is treated as waiting, so that a surplus thread may replace it.
 const STUCK_MIN: Duration = Duration::from_secs(2);

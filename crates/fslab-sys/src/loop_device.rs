@@ -82,7 +82,7 @@ pub enum Error {
     Unavailable {
         /// The control or device node.
         path: PathBuf,
-        /// The error of the node.
+        /// The error of opening or using it.
         #[source]
         source: io::Error,
     },

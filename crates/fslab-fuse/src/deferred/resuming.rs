@@ -77,7 +77,7 @@ impl Server {
         }
     }
 
-    /// Cancels a request if it is deferred; returns whether it is.
+    /// Cancels a request if it is deferred; returns whether it is deferred.
     pub fn cancel_deferred(&self, unique: u64) -> bool {
         self.deferred.as_ref().is_some_and(|deferred| deferred.cancel(unique))
     }

@@ -506,7 +506,7 @@ fn each_request_of_a_random_load_gets_one_right_reply() {
                 signalled.store(true, Ordering::SeqCst);
             });
             // The data arrives from a third thread, because a request above the memory limit blocks
-            // the first one.
+            // the first thread.
             scope.spawn(|| {
                 mount.soon("the signals", || signalled.load(Ordering::SeqCst));
                 mount.tape.arrive();

@@ -39,7 +39,7 @@ pub(crate) enum Stage {
     Begun(Before),
     /// The request was performed with this result.
     Done(Result<Vec<u8>, Errno>),
-    /// Two daemons died while performing it.
+    /// Two daemons died while performing the request.
     GivenUp,
 }
 
@@ -172,8 +172,9 @@ impl Records {
     fn take_free(&self) -> Option<usize> {
         let mut free = self.free.lock();
         if free.is_empty() {
-            // An answered request leaves a record if its daemon died before releasing it. The
-            // kernel numbers requests in order, so the oldest are the least likely to be resent.
+            // An answered request leaves a record if its daemon died before releasing the record.
+            // The kernel numbers requests in order, so the oldest are the least likely to be
+            // resent.
             let mut earlier = self.earlier.lock();
             let mut oldest: Vec<u64> = earlier.keys().copied().collect();
             oldest.sort_unstable();

@@ -47,7 +47,8 @@ enum Head {
     WriteBytesMax,
     RequestTimeMax,
     Features,
-    /// The ends of the records and handles that were ever used. Later ones are not read.
+    /// One more than the highest index of a record ever used, and the same for handles. Later
+    /// entries are not read.
     RecordsEnd,
     HandlesEnd,
 }
@@ -121,7 +122,7 @@ impl KeptState {
         self.head(Head::IsHandedOver).load(Ordering::Acquire) != 0
     }
 
-    /// Returns whether the previous daemon was stopped for a replacement, and resets this.
+    /// Returns whether the previous daemon was stopped for a replacement, and clears this flag.
     pub(super) fn take_hand_over(&self) -> bool {
         self.head(Head::IsHandedOver).swap(0, Ordering::Acquire) != 0
     }
@@ -169,22 +170,22 @@ impl KeptState {
         &self.memory.words()[word as usize]
     }
 
-    /// Records that a record is used.
+    /// Notes that a record is used, so that the next daemon reads it.
     pub(super) fn use_record(&self, index: usize) {
         self.head(Head::RecordsEnd).fetch_max(index as u64 + 1, Ordering::Relaxed);
     }
 
-    /// Records that a handle is used.
+    /// Notes that a handle is used, so that the next daemon reads it.
     pub(super) fn use_handle(&self, index: usize) {
         self.head(Head::HandlesEnd).fetch_max(index as u64 + 1, Ordering::Relaxed);
     }
 
-    /// Upper bound of the records in use.
+    /// Upper bound of the indices of records in use.
     pub(super) fn records_end(&self) -> usize {
         (self.head(Head::RecordsEnd).load(Ordering::Relaxed) as usize).min(RECORDS_MAX)
     }
 
-    /// Upper bound of the handles in use.
+    /// Upper bound of the indices of handles in use.
     pub(super) fn handles_end(&self) -> usize {
         (self.head(Head::HandlesEnd).load(Ordering::Relaxed) as usize).min(HANDLES_MAX)
     }

@@ -79,7 +79,7 @@ impl Server {
 
     pub(super) fn tmpfile(&self, job: &mut Job<'_>) -> Result<Answer> {
         let wanted: CreateIn = job.incoming.body.take()?;
-        // The file has no name; the kernel sends a placeholder.
+        // The file has no name; the kernel sends a placeholder instead.
         job.incoming.body.take_name()?;
         self.note_creation(job, wanted.umask)?;
         let (parent, flags) = (job.ino(), self.to_mode(wanted.flags));
@@ -124,7 +124,7 @@ impl Server {
             failed_writes.note_closed(ino, open);
         }
         let released = self.file_system.release(request, ino, open);
-        // This is last: if the daemon dies before it, the next daemon closes the file again.
+        // This is done last: if the daemon dies earlier, the next daemon closes the file again.
         self.forget_number(number);
         released
     }

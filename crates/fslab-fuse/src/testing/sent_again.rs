@@ -89,7 +89,7 @@ impl Daemon {
         }
         let Some(record) = kept.begin(opcode, incoming.header.unique) else { return };
         // A performed request gets its recorded reply, and a given-up one is refused; neither is
-        // performed.
+        // performed again.
         let is_done_now = matches!(record.stage, Stage::New | Stage::Begun(_));
         if stage == Cut::Begun || !is_done_now {
             return;

@@ -97,7 +97,8 @@ pub(super) fn decode_device(device: u32) -> rustix::fs::Dev {
     rustix::fs::makedev(major, minor)
 }
 
-/// The arguments of `utimensat` for two changes, of which either may be absent.
+/// The arguments of `utimensat` for changes of the access and modification time; either may be
+/// absent.
 pub(super) fn to_timestamps(accessed: Option<SetTime>, modified: Option<SetTime>) -> Timestamps {
     Timestamps { last_access: to_timespec(accessed), last_modification: to_timespec(modified) }
 }

@@ -80,7 +80,7 @@ impl Reference {
         }
     }
 
-    /// Whether both refer to the same inode, given that device and number are equal. An open
+    /// Whether two references with equal device and number refer to the same inode. An open
     /// descriptor keeps its inode, so the number can't have been reused.
     fn is_same_generation(&self, other: &Self) -> bool {
         match (self, other) {
