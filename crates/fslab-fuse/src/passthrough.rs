@@ -25,8 +25,8 @@ pub(crate) struct BackingFiles {
     transport: Arc<dyn Transport>,
     open: Mutex<HashMap<Ino, OpenInode>>,
     pin: Mutex<BackingIdPin>,
-    /// Whether the kernel has refused a backing file. This is logged only once, because over too
-    /// many stacked file systems it refuses all files.
+    /// Whether the kernel has refused a backing file. This is logged only once, because the kernel
+    /// refuses every file if too many file systems are stacked.
     was_refused: AtomicBool,
 }
 

@@ -48,7 +48,7 @@ impl TrustedProgram {
     /// # Errors
     /// All descriptors are in use.
     pub fn command(&self) -> io::Result<(Command, OwnedFd)> {
-        // Not closed on exec, because the interpreter of a script opens it again.
+        // The copy is not closed on exec, because the interpreter of a script opens it again.
         let inherited = rustix::io::dup(&self.0)?;
         Ok((Command::new(format!("/proc/self/fd/{}", inherited.as_raw_fd())), inherited))
     }

@@ -32,9 +32,9 @@ pub const ASKS_FOR_ANOTHER: i32 = libc::SIGUSR2;
 /// The reason why a worker ended.
 #[derive(Clone, Copy, Debug)]
 pub enum End {
-    /// It ended by itself, or another process killed it.
+    /// The worker ended by itself, or another process killed it.
     Own,
-    /// The supervisor killed it, because it was asked to continue with another program.
+    /// The supervisor killed the worker, because it was asked to continue with another program.
     ForAnother,
 }
 

@@ -124,7 +124,8 @@ impl Server {
             failed_writes.note_closed(ino, open);
         }
         let released = self.file_system.release(request, ino, open);
-        // This is done last: if the daemon dies earlier, the next daemon closes the file again.
+        // The number is released last: if the daemon dies earlier, the next daemon closes the file
+        // again.
         self.forget_number(number);
         released
     }

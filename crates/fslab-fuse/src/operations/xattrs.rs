@@ -43,8 +43,8 @@ impl Server {
     }
 
     /// Decodes a setxattr request. Kernels before 5.12 do not report whether the caller may keep
-    /// the set-group-id bit. There, a caller without CAP_FSETID may not keep it, even as a member
-    /// of the group.
+    /// the set-group-id bit. On these kernels, a caller without CAP_FSETID may not keep it, even as
+    /// a member of the group.
     fn take_setxattr(&self, job: &mut Job<'_>) -> Result<SetxattrIn> {
         if self.granted.has(InitFlags::SETXATTR_EXT) {
             return Ok(job.incoming.body.take()?);

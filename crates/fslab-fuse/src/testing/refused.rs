@@ -1,5 +1,5 @@
-//! Tests failures of the connection: replies refused by the kernel release the references that they
-//! would have given, and a mount works without further descriptors.
+//! Tests failures of the connection. A reply that the kernel refuses releases the references that
+//! it would have given. A mount works even if no further descriptors can be opened.
 
 use std::sync::Arc;
 

@@ -81,8 +81,8 @@ impl Queues {
         Ok(ring)
     }
 
-    /// While requests take long, makes the kernel deliver requests stuck in queues that got
-    /// threads.
+    /// While requests take long, makes the kernel deliver requests that are stuck in queues to
+    /// which threads were added.
     pub fn wake_grown(&self) {
         if self.workers.count_busy(LONG) > 0 {
             self.queues
@@ -121,8 +121,8 @@ impl Queue {
         *self.wake.lock() = Wake { at: Some(Instant::now()), pause: WAKE_PAUSE_MIN };
     }
 
-    /// Whether to wake the queue now: its time has come, and a thread waits there for the fetched
-    /// request. If so, sets the time of the next wake-up.
+    /// Whether to wake the queue now: the time of its next wake-up has come, and a thread waits
+    /// there for the request that the wake-up fetches. If so, sets the time of the next wake-up.
     fn wants_waking(&self) -> bool {
         let (now, mut wake) = (Instant::now(), self.wake.lock());
         let wants = self.waiting.load(Ordering::SeqCst) > 0 && wake.at.is_some_and(|at| at <= now);

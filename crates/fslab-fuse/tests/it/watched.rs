@@ -14,7 +14,7 @@ use parking_lot::{Condvar, Mutex};
 use crate::support::PATIENCE;
 
 thread_local! {
-    /// Whether this thread serves a listing, which looks up names itself.
+    /// Whether this thread serves a listing, during which the file system itself looks up names.
     static LISTING: Cell<bool> = const { Cell::new(false) };
 }
 

@@ -446,7 +446,8 @@ fn lock_one(file: &OwnedFd, operation: FlockOperation) -> Result<()> {
 }
 
 fn unlock(file: &OwnedFd) {
-    // If the lower file system has no locks, there was none to release.
+    // A lower file system that does not support locks returns an error here, but then nothing was
+    // locked.
     if let Err(error) = flock(file, FlockOperation::Unlock) {
         tracing::debug!(%error, "can't release a lock");
     }

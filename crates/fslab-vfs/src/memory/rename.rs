@@ -50,8 +50,9 @@ impl Tree {
         }
     }
 
-    /// Checks that the target exists or not as the mode requires. Also checks that no directory is
-    /// moved into itself, and that no target contains its source.
+    /// Checks that the target exists if the mode requires it, and does not exist if the mode
+    /// forbids it. Also checks that no directory is moved into itself, and that no target contains
+    /// its source.
     fn check_ancestors(
         &self,
         source: &Slot,
