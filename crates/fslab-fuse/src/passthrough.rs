@@ -42,8 +42,8 @@ struct OpenInode {
     direct: Vec<Handle>,
     /// Number of opens so far without O_DIRECT, which may use the kernel's cache.
     cached_opens: u64,
-    /// The value of `cached_opens` when all pages were last dropped while only opens with O_DIRECT
-    /// existed.
+    /// The value of `cached_opens` when all cached pages were last dropped. A drop counts only if
+    /// the file was open with O_DIRECT only.
     cached_opens_at_drop: u64,
 }
 
@@ -174,8 +174,8 @@ impl BackingFiles {
 
     fn register(&self, lower: &OwnedFd) -> Option<i32> {
         // The kernel writes to a backing file with the privileges of the thread that registered it.
-        // With CAP_FSETID given up, the lower file system clears set-id bits at every write. FUSE
-        // leaves this to the server.
+        // With CAP_FSETID given up, the lower file system clears set-id bits at every write. The
+        // kernel's FUSE client leaves this to the server.
         let registered =
             lay_down_fsetid().and_then(|()| self.transport.register_backing(lower.as_fd()));
         let number = registered.inspect_err(|errno| self.say_refused(*errno)).ok()?;

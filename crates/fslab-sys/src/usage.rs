@@ -177,7 +177,7 @@ impl MachineTime {
             let ticks = ticks.get(index).copied().unwrap_or(0);
             Duration::from_nanos(ticks.saturating_mul(1_000_000_000 / ticks_per_second.max(1)))
         };
-        // user nice system idle iowait irq softirq steal
+        // The fields are: user nice system idle iowait irq softirq steal
         Some(Self {
             user: at(0) + at(1),
             system: at(2) + at(5) + at(6),
@@ -224,8 +224,8 @@ mod tests {
         assert_eq!(MachineTime::parse("intr 1\n", 100), None);
     }
 
-    /// Busy work is visible in the clock, in this process's time, and in the time that another
-    /// process would read.
+    /// Checks the clock, the time that this process reads, and the time that another process would
+    /// read.
     #[test]
     fn work_shows_in_every_clock() {
         let (start, own) = (Instant::now(), ProcessorTime::of(Who::Process));

@@ -215,8 +215,9 @@ pub trait FileSystem: Send + Sync {
         }
     }
 
-    /// Makes a range of one open file share the blocks of a range of another. Both then have the
-    /// same bytes and use the space once. Offsets and length are whole blocks of the file system.
+    /// Makes a range of one open file share the blocks of a range of another. Both ranges then have
+    /// the same bytes and share their space. Offsets and length are whole blocks of the file
+    /// system.
     ///
     /// # Errors
     /// `EOPNOTSUPP`, `ENOSYS`, `ENOTTY` or `EINVAL` if these files can't share blocks; `EXDEV` if

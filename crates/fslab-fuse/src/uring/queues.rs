@@ -45,7 +45,8 @@ pub(super) struct Queue {
     wake: Mutex<Wake>,
 }
 
-/// The time of the next wake-up, if the queue ever got another thread, and the pause after that.
+/// The time of the next wake-up of a queue, and the pause after it. There is no wake-up until
+/// another thread is added to the queue.
 #[derive(Debug, Default)]
 struct Wake {
     at: Option<Instant>,

@@ -82,7 +82,7 @@ fn start_reading(path: &Path) -> Child {
     reader.arg(path).stdout(none()).stderr(none()).spawn().unwrap()
 }
 
-/// More readers wait than the mount has threads, because readers may wait for hours.
+/// Readers may wait for hours, so more of them may wait than the mount has threads.
 #[test]
 fn waiting_requests_block_neither_others_nor_signals() {
     const READERS: usize = 6;

@@ -1,5 +1,5 @@
-//! The operations that create files. Each creates an inode, with a name except for `tmpfile`, and
-//! counts one lookup.
+//! The operations that create files. Each creates an inode and counts one lookup. All except
+//! `tmpfile` also create a name.
 
 use std::ffi::OsStr;
 

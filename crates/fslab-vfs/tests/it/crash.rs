@@ -168,7 +168,7 @@ fn syncfs_leaves_one_state() {
     assert_eq!(states, [tree(&crash)]);
 }
 
-/// Returns all different trees after a crash at a point or later.
+/// Returns all different trees that a crash at or after a point of the log can leave.
 fn after(crash: &CrashFs, point: usize, order: Order) -> BTreeSet<String> {
     let mut found = BTreeSet::new();
     let plan = Plan { subsets: 400, ..Plan::full(3) };

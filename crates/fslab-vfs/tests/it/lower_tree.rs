@@ -332,7 +332,8 @@ fn exchange(one: &Path, other: &Path) {
     renameat_with(CWD, one, CWD, other, RenameFlags::EXCHANGE).unwrap();
 }
 
-/// Whether a lookup returned the attributes of its own inode, which is recognised by the size.
+/// Whether the attributes returned by a lookup belong to the inode that it returned. The two files
+/// differ in size.
 fn is_one_file(client: &Client<'_>, name: &str) -> bool {
     let found = client.lookup(Ino::ROOT, name).unwrap();
     let asked = client.attr(found.ino).unwrap();
