@@ -61,7 +61,7 @@ pub(super) enum Reference {
 
 impl Reference {
     /// Returns a number that distinguishes successive uses of one inode number, if the lower file
-    /// system does. The kernel uses only 32 bits of it.
+    /// system has such numbers. The kernel uses only 32 bits of it.
     pub fn generation(&self) -> u64 {
         match self {
             Self::Handle(handle) => handle.tag().into(),

@@ -217,7 +217,7 @@ fn lock_for_changes(
     Ok(())
 }
 
-/// Locks a lock file exclusively; returns it and whether it was created.
+/// Locks a lock file exclusively. Returns the file, and whether it was created.
 fn lock_named(
     root: &OwnedFd,
     name: &'static str,
