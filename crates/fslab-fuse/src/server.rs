@@ -230,9 +230,7 @@ impl Server {
                 Ok(incoming) => {
                     self.serve(worker, &next, incoming, &mut output, &mut history);
                 }
-                Err(error) => {
-                    tracing::error!(%error, next.length, "an invalid request is not answered")
-                }
+                Err(error) => tracing::error!(%error, next.length, "ignored an invalid request"),
             }
         }
     }
