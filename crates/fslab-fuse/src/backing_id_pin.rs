@@ -1,9 +1,11 @@
-//! Keeps the kernel's table of backing files from being rebuilt at each open.
+//! Pins one backing id of FUSE passthrough, so that the kernel need not rebuild its table of
+//! backing files at each open.
 //!
-//! The table is a radix tree, and its numbers only increase. A single number far from zero needs a
-//! node on each level. All these nodes are allocated when a lone file is registered, and freed
-//! (through RCU) when it is closed. A number that is kept in the leaf of the next numbers preserves
-//! the nodes. This saves about 2 us of 13 per open.
+//! The table is a radix tree indexed by backing id, and the ids only increase. An id far from zero
+//! needs a node on each level of the tree. If no other file is registered, the kernel allocates all
+//! these nodes when a file is registered, and frees them (through RCU) when it is closed. An unused
+//! file that stays registered in the same leaf node preserves the nodes. This saves about 2 us of
+//! 13 per open.
 
 use std::os::fd::{AsFd, OwnedFd};
 
@@ -11,13 +13,13 @@ use rustix::fs::MemfdFlags;
 
 use crate::transport::Transport;
 
-/// Number of low bits in which numbers of one leaf differ (`XA_CHUNK_SHIFT`).
+/// Number of low bits of an id that select an entry within a leaf node (`XA_CHUNK_SHIFT`).
 const LEAF_BITS: u32 = 6;
 
-/// An empty unnamed file, registered in the leaf of the last file.
+/// An empty unnamed file, registered in the same leaf node as the most recent backing file.
 #[derive(Debug)]
 pub(crate) struct BackingIdPin {
-    /// `None` if it could not be made: opens then cost a little more.
+    /// `None` if the file could not be created or registered; opens then take slightly longer.
     file: Option<OwnedFd>,
     number: Option<i32>,
 }
@@ -31,7 +33,8 @@ impl BackingIdPin {
         Self { file, number: None }
     }
 
-    /// Moves to the leaf of a number that was just assigned, if it is another leaf.
+    /// Moves the pin to the leaf node of the id `given`, which was just assigned, unless it is
+    /// already there.
     pub fn follow(&mut self, given: i32, transport: &dyn Transport) {
         if self.number.is_some_and(|number| number >> LEAF_BITS == given >> LEAF_BITS) {
             return;
@@ -58,7 +61,7 @@ mod tests {
     use super::BackingIdPin;
     use crate::transport::{ReadMode, Received, Transport};
 
-    /// Numbers registered files as the kernel does: consecutively, without reuse.
+    /// A table that assigns consecutive ids without reuse, like the kernel.
     #[derive(Debug, Default)]
     struct Table {
         next: Mutex<i32>,
@@ -103,7 +106,7 @@ mod tests {
         }
     }
 
-    /// Registers and releases a file, and returns its number.
+    /// Registers and releases a backing file, and returns its id.
     fn pass_a_file_through(pin: &mut BackingIdPin, table: &Table) -> i32 {
         let number = table.register_backing(pin.file.as_ref().unwrap().as_fd()).unwrap();
         pin.follow(number, table);

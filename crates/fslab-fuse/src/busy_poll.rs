@@ -1,13 +1,14 @@
 //! Busy polling: a thread that has served a request polls for the next one for a while before it
 //! blocks.
 //!
-//! Waking a thread on an idle processor can cost more than serving a request. If requests follow
-//! each other quickly, a reader stays awake for a while and yields its processor to any other ready
-//! thread. Otherwise it blocks at once.
+//! Waking a thread on an idle processor can cost more than serving a request. While requests follow
+//! each other quickly, a reader thread polls for the next one, and after each attempt yields its
+//! processor to other runnable threads. Otherwise it blocks at once.
 //!
-//! A descriptor of /dev/fuse either blocks or returns at once, so a reader has one of each. Polling
-//! a non-blocking descriptor with poll(2) would cost two more system calls for each request. It
-//! would also wake every sleeping reader, whereas a blocking read wakes only one.
+//! A read from /dev/fuse either blocks or returns at once, depending on the descriptor's mode. So a
+//! reader has one descriptor of each mode. Waiting for a non-blocking descriptor with poll(2) would
+//! cost two more system calls for each request. It would also wake every sleeping reader, whereas a
+//! blocking read wakes only one.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -30,7 +31,7 @@ pub(crate) struct NextRequest<'a> {
     pub length: usize,
     /// The descriptor on which it arrived, to which its reply must be sent.
     pub transport: &'a Arc<dyn Transport>,
-    /// Time from the call to the arrival.
+    /// Time from the call of [`Reader::next`] to the arrival of the request.
     pub waited: Duration,
     pub arrived: Instant,
 }
@@ -44,16 +45,16 @@ impl<'a> NextRequest<'a> {
 }
 
 impl Reader {
-    /// A reader of a connection that stays awake for at most `poll` between requests. If no more
-    /// descriptors are available, it shares that of the connection, which is slower.
+    /// Makes a reader that polls for at most `poll` before it blocks. If no descriptors can be
+    /// opened for it, it shares the descriptor of the connection, which is slower.
     pub fn new(connection: &Arc<dyn Transport>, poll: Duration) -> Self {
         Self::with_own_descriptors(&**connection, poll).unwrap_or_else(|error| {
-            tracing::info!(%error, "a thread shares the descriptor of its mount");
+            tracing::info!(%error, "can't open a descriptor; a thread shares that of the mount");
             Self::sharing(connection)
         })
     }
 
-    /// A reader on the connection's own descriptor, which uses no other descriptor and never polls.
+    /// Makes a reader that uses only the connection's own descriptor and never polls.
     pub fn sharing(connection: &Arc<dyn Transport>) -> Self {
         let poll_time = PollTime::new(Duration::ZERO);
         Self { blocking: Arc::clone(connection), polling: None, poll_time }
@@ -100,33 +101,34 @@ impl Reader {
     }
 }
 
-/// Number of polls without a request after which polling stops.
+/// Polling stops after this number of consecutive requests that arrived too late for it.
 const IN_VAIN_MAX: u32 = 8;
 
 /// Adapts polling to the time between requests.
 #[derive(Debug)]
 pub(crate) struct PollTime {
-    /// The maximum poll time; zero to always block at once.
+    /// The maximum poll time; zero disables polling.
     most: Duration,
     in_vain: u32,
 }
 
 impl PollTime {
-    /// Polls for at most `most`. With one processor there is no polling, because it would keep the
-    /// caller from running.
+    /// Starts with the poll time `most`. With a single processor, polling is disabled, because it
+    /// would keep the caller from running.
     pub fn new(most: Duration) -> Self {
         let processors = std::thread::available_parallelism().map_or(1, usize::from);
         Self { most: if processors > 1 { most } else { Duration::ZERO }, in_vain: 0 }
     }
 
-    /// Current poll time.
+    /// The current poll time; zero while polling is stopped.
     pub fn now(&self) -> Duration {
         if self.in_vain < IN_VAIN_MAX { self.most } else { Duration::ZERO }
     }
 
     /// Records how long the last request took to arrive.
     pub fn learn(&mut self, waited: Duration) {
-        // A sleeping thread notices a request late, by about the time that polling saves.
+        // For a thread that slept, `waited` includes the wake-up that polling would have avoided,
+        // so twice the poll time is allowed.
         if waited <= self.most * 2 {
             self.in_vain = 0;
         } else {

@@ -1,4 +1,4 @@
-//! Attaches a connection to a mount point, and answers its first request.
+//! Mounts the file system, and answers the first request of the connection.
 
 use std::io::{self, IoSliceMut};
 use std::mem::MaybeUninit;
@@ -28,13 +28,14 @@ use crate::transport::{Received, Transport};
 const NO_URING: &str = "the kernel does not offer FUSE over io_uring: it needs Linux 6.14 and Y in \
                         /sys/module/fuse/parameters/enable_uring";
 
-const NO_RESEND: &str = "the kernel does not resend the unanswered requests of a dead daemon, \
-                         which -o keep needs (Linux 6.9)";
+const NO_RESEND: &str = "-o keep needs a kernel that resends the unanswered requests of a dead \
+                         daemon (Linux 6.9)";
 
-/// Smallest buffer for which the kernel delivers a request.
+/// Size of the buffer for the first request; the kernel requires at least 8192 bytes.
 const FIRST_BUFFER_BYTES: usize = 8192 + 4096;
 
-/// Mounts and returns the device of the connection. Accesses to the mount wait for [`greet`].
+/// Mounts, and returns the descriptor of /dev/fuse. Accesses to the mount wait until [`greet`] has
+/// answered the first request.
 pub(crate) fn attach(mount_point: &Path, options: &MountOptions) -> io::Result<OwnedFd> {
     if rustix::process::geteuid().is_root() {
         Ok(mount_as_root(mount_point, options)?)
@@ -58,7 +59,8 @@ fn mount_as_root(mount_point: &Path, options: &MountOptions) -> Result<OwnedFd, 
     Ok(device)
 }
 
-/// Mounts through fusermount3 for ordinary users; it passes the device through a socket.
+/// Mounts as an ordinary user by running fusermount3, which passes the descriptor of /dev/fuse
+/// through a socket.
 fn mount_by_helper(mount_point: &Path, options: &MountOptions) -> io::Result<OwnedFd> {
     let kind = SocketType::STREAM;
     let (own, helpers) = socketpair(AddressFamily::UNIX, kind, SocketFlags::CLOEXEC, None)?;
@@ -100,8 +102,8 @@ fn receive_descriptor(socket: &OwnedFd) -> io::Result<OwnedFd> {
     descriptor.ok_or_else(|| io::Error::other("fusermount3 passed no descriptor"))
 }
 
-/// Answers the kernel's first request, INIT. The kernel sends it at mount time, and nothing else
-/// before the reply.
+/// Answers the kernel's first request, INIT. The kernel sends it at mount time, and sends no other
+/// request before the reply.
 pub(crate) fn greet(transport: &dyn Transport, options: &MountOptions) -> io::Result<Granted> {
     let mut buffer = vec![0; FIRST_BUFFER_BYTES];
     loop {
@@ -138,7 +140,7 @@ pub(crate) fn greet(transport: &dyn Transport, options: &MountOptions) -> io::Re
     }
 }
 
-/// Returns why a kernel is not served, if it is too old.
+/// Returns an error message if the kernel is too old.
 fn refusal(offer: &InitIn) -> Option<String> {
     let (major, minor) = (offer.major, offer.minor);
     (major < MAJOR || minor < MINOR_MIN).then(|| {

@@ -1,17 +1,16 @@
-//! Conversions between the protocol's structures and the types of the trait.
+//! Conversions between structures of the FUSE protocol and types of the `FileSystem` trait.
 
 use fslab_vfs::{Attr, Errno, Error, OpenMode, Timestamp};
 
 use crate::protocol::reply;
 
-/// `STATX_BASIC_STATS`
 const STATX_BASIC_STATS: u32 = 0x7ff;
-/// `STATX_BTIME`
 const STATX_BTIME: u32 = 0x800;
 
 /// The first error number that is internal to the kernel.
 const KERNELS_OWN: i32 = 512;
-/// The error that network file systems return instead of `EOPNOTSUPP`.
+/// An error number internal to the kernel, which some network file systems return instead of
+/// `EOPNOTSUPP`.
 const ENOTSUPP: i32 = 524;
 
 fn to_mode(attr: &Attr) -> u32 {
@@ -48,7 +47,7 @@ pub(crate) fn to_statx(attr: &Attr) -> reply::Statx {
         nlink: attr.links,
         uid: attr.uid,
         gid: attr.gid,
-        // The lower sixteen bits contain the format and permission bits.
+        // The file type and permission bits fit into sixteen bits.
         mode: to_mode(attr) as u16,
         spare0: 0,
         ino: attr.ino.0,
@@ -71,8 +70,8 @@ fn to_sx_time(time: Timestamp) -> reply::SxTime {
     reply::SxTime { tv_sec: time.seconds, tv_nsec: time.nanoseconds, reserved: 0 }
 }
 
-/// Converts open flags for the file system. In writeback mode the kernel reads pages of write-only
-/// files, and handles appends itself.
+/// Converts the kernel's open flags to those for the file system. In writeback mode, the kernel
+/// also reads pages through write-only descriptors, and handles appends itself.
 pub(crate) fn to_open_mode(flags: u32, writeback: bool) -> OpenMode {
     let mut mode = OpenMode::from_bits_retain(flags);
     if writeback {
@@ -84,15 +83,15 @@ pub(crate) fn to_open_mode(flags: u32, writeback: bool) -> OpenMode {
     mode
 }
 
-/// Returns the errno for the kernel if no file system of the stack implements an operation.
+/// Returns the errno to send to the kernel for an error of an operation.
 ///
-/// For some operations the kernel applies an `ENOSYS` to the whole connection. That is right for
-/// the operations listed here: it then returns `EOPNOTSUPP` itself or uses its own fallback. For
-/// all others `ENOSYS` must not be sent, above all for fsync, where the kernel would treat it as
-/// success.
+/// `ENOSYS` is sent only for the operations listed here, and only if no file system of the stack
+/// implements the operation. The kernel then stops sending this operation on the connection: it
+/// returns `EOPNOTSUPP` itself or uses its own fallback. For other operations, `ENOSYS` would be
+/// wrong. After an `ENOSYS` to fsync, for example, the kernel would treat every fsync as a success.
 ///
-/// Numbers from 512 on are internal to the kernel, but lower file systems sometimes return them.
-/// The kernel refuses a reply with such a number, and its caller would wait forever.
+/// Error numbers from 512 on are internal to the kernel, but lower file systems sometimes return
+/// them. The kernel refuses a reply with such a number, so the calling program would wait forever.
 pub(crate) fn to_errno(operation: &str, error: &Error) -> Errno {
     const REMEMBERED_RIGHTLY: &[&str] = &[
         "copy_file_range",

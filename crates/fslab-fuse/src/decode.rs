@@ -1,6 +1,6 @@
-//! Decodes one request from bytes of unknown origin, piece by piece.
+//! Parses a FUSE request from untrusted bytes.
 //!
-//! No length or position is trusted; an invalid one returns [`Malformed`].
+//! All lengths are checked; an invalid one is reported as [`Malformed`].
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -10,9 +10,9 @@ use zerocopy::{FromBytes, IntoBytes};
 
 use crate::protocol::request::InHeader;
 
-/// A request whose content does not fit its kind.
+/// The error for a request whose length does not fit its operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("a request is shorter or longer than its kind allows")]
+#[error("the length of a FUSE request does not fit its operation")]
 pub(crate) struct Malformed;
 
 impl From<Malformed> for fslab_vfs::Error {
@@ -21,34 +21,32 @@ impl From<Malformed> for fslab_vfs::Error {
     }
 }
 
-/// Bytes from which pieces are taken in order.
+/// The part of a request that is not parsed yet.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Pieces<'a>(&'a [u8]);
 
 impl<'a> Pieces<'a> {
-    /// Starts at the beginning of some bytes.
     pub fn new(bytes: &'a [u8]) -> Self {
         Self(bytes)
     }
 
-    /// Whether all bytes were taken.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// Number of remaining bytes.
     pub fn remaining(&self) -> usize {
         self.0.len()
     }
 
-    /// Takes a structure.
+    /// Parses a structure from the next bytes.
     pub fn take<T: FromBytes>(&mut self) -> Result<T, Malformed> {
         let (value, rest) = T::read_from_prefix(self.0).map_err(|_short| Malformed)?;
         self.0 = rest;
         Ok(value)
     }
 
-    /// Takes a structure; older kernels send only its beginning.
+    /// Parses a structure of which older kernels send only the first fields. Missing fields are
+    /// zero.
     pub fn take_padded<T: FromBytes + IntoBytes>(&mut self) -> T {
         let mut value = T::new_zeroed();
         let length = self.0.len().min(size_of::<T>());
@@ -57,12 +55,12 @@ impl<'a> Pieces<'a> {
         value
     }
 
-    /// The remaining bytes.
+    /// Returns the remaining bytes.
     pub fn rest(&self) -> &'a [u8] {
         self.0
     }
 
-    /// Takes a string that ends with a NUL.
+    /// Parses a string that ends with a NUL, and returns it without the NUL.
     pub fn take_name(&mut self) -> Result<&'a OsStr, Malformed> {
         let end = self.0.iter().position(|byte| *byte == 0).ok_or(Malformed)?;
         let (name, rest) = self.0.split_at(end);
@@ -70,7 +68,7 @@ impl<'a> Pieces<'a> {
         Ok(OsStr::from_bytes(name))
     }
 
-    /// Takes `length` bytes.
+    /// Returns the next `length` bytes.
     pub fn take_bytes(&mut self, length: usize) -> Result<&'a [u8], Malformed> {
         let (bytes, rest) = self.0.split_at_checked(length).ok_or(Malformed)?;
         self.0 = rest;
@@ -81,16 +79,15 @@ impl<'a> Pieces<'a> {
 /// A parsed request: header, body and extensions.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Incoming<'a> {
-    /// The header.
     pub header: InHeader,
-    /// The body, which depends on the kind of request.
+    /// The body, whose layout depends on the operation.
     pub body: Pieces<'a>,
     /// The extensions after the body.
     pub extensions: &'a [u8],
 }
 
 impl<'a> Incoming<'a> {
-    /// Splits header, body and extensions.
+    /// Splits a request into header, body and extensions.
     pub fn parse(bytes: &'a [u8]) -> Result<Self, Malformed> {
         let (header, rest) = InHeader::read_from_prefix(bytes).map_err(|_short| Malformed)?;
         let extensions = usize::from(header.total_extlen) * 8;

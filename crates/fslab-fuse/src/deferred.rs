@@ -1,13 +1,14 @@
-//! Requests that wait without a thread.
+//! Deferred requests: requests that wait, usually for data, without occupying a thread.
 //!
-//! A file system that would wait for long may accept the offer of a request (see
-//! [`fslab_vfs::Deferral`]). The request is then kept here with its bytes, and its thread continues
-//! with others. The request is performed again, from its beginning, once the file system wakes it,
-//! its caller is signalled, or a time has passed. It may then wait again. The threads that do so
-//! are in `resuming`.
+//! A file system that would have to wait for long may defer the request (see
+//! [`fslab_vfs::Deferral`]). The bytes of the request are then stored in a table, and its thread
+//! serves other requests. The request is performed again, from its beginning, when the file system
+//! wakes it, its caller is signalled, or a deadline passes. It may then be deferred again. The
+//! threads that perform requests again are in `resuming`.
 //!
-//! A request stays in the table from the acceptance of its offer until its reply. It has its own
-//! mark of cancellation. So an interrupt finds it in every phase, whichever thread has it.
+//! A request enters the table when a file system accepts the offer to defer it, and leaves it after
+//! the reply. Its table entry contains its cancellation flag. So an interrupt finds the request in
+//! every phase, whichever thread performs it.
 
 mod resuming;
 
@@ -21,34 +22,37 @@ use parking_lot::{Condvar, Mutex};
 
 use crate::transport::Transport;
 
-/// Maximum number of threads that perform requests again, without those that are stuck.
+/// Maximum number of threads that perform requests again, not counting stuck threads.
 const THREADS_MAX: usize = 8;
 
-/// Maximum number of such threads, including stuck ones.
+/// Maximum number of threads that perform requests again, including stuck threads.
 const STUCK_THREADS_MAX: usize = 256;
 
 /// Time after which a thread that performs a request counts as stuck.
 const STUCK_MIN: Duration = Duration::from_secs(1);
 
-/// Time after which an idle thread ends, if another one is idle.
+/// Time after which an idle thread exits, if another thread is idle too.
 const IDLE_MAX: Duration = Duration::from_secs(10);
 
-/// Maximum memory of deferred requests. When it is used up, requests wait on threads.
+/// Maximum memory of the deferred requests of a mount, in bytes. Beyond it, requests are not
+/// deferred and wait on their threads.
 const BYTES_MAX: usize = 128 << 20;
 
-/// Memory of a deferred request in addition to its bytes.
+/// Estimated memory of a deferred request in addition to its own bytes.
 const OVERHEAD_BYTES: usize = 1024;
 
 /// The deferred requests of one mount.
 pub(crate) struct Deferred {
     state: Mutex<State>,
-    /// Signalled when a request must be performed again, and at the end.
+    /// Signalled when a request must be performed again, and when the mount ends.
     woken: Condvar,
-    /// Signalled when the last request was answered, and when a thread has ended.
+    /// Signalled when the last request was answered, when a thread has exited, and when requests
+    /// are cut off or the mount ends.
     emptied: Condvar,
     /// Number of requests in the table.
     count: AtomicUsize,
-    /// Maximum waiting time of a request, if the kernel would otherwise abort the mount.
+    /// Time from the arrival of a request to its cancellation, if the kernel has a time limit for
+    /// requests, after which it would abort the mount.
     cancel_after: Option<Duration>,
     bytes_max: usize,
 }
@@ -58,11 +62,11 @@ struct State {
     entries: HashMap<u64, Entry>,
     /// Requests to perform again, in the order in which they were woken.
     ready: VecDeque<u64>,
-    /// When to perform waiting requests again at the latest.
+    /// The latest times at which waiting requests must be performed again.
     deadlines: BTreeSet<(Instant, u64)>,
-    /// The requests that are being performed again, each with its beginning.
+    /// The requests that are being performed again, each with its start time.
     running: BTreeSet<(Instant, u64)>,
-    /// Memory of all requests.
+    /// Memory of all deferred requests.
     bytes: usize,
     threads: usize,
     idle: usize,
@@ -73,15 +77,16 @@ struct State {
 /// A deferred request.
 struct Entry {
     phase: Phase,
-    /// The number of the request, once it is cancelled.
+    /// The cancellation flag: 0, or the request's number once it is cancelled.
     cancelled: Arc<AtomicU64>,
     parked: Option<Arc<Parked>>,
     memory: Option<Memory>,
-    /// When the file system wants to be called again at the latest.
+    /// The latest time at which the file system wants the request performed again.
     again_at: Option<Instant>,
-    /// When the request is cancelled because the machine lets no request wait longer.
+    /// Time at which the request is cancelled, so that the kernel's time limit does not abort the
+    /// mount.
     cancel_at: Option<Instant>,
-    /// Whether it was woken while a thread performed it.
+    /// Whether the request was woken while a thread performed it.
     is_woken: bool,
     bytes: usize,
 }
@@ -94,10 +99,10 @@ enum Phase {
     Ready,
 }
 
-/// What is kept of a request.
+/// The data needed to perform a request again and to reply to it.
 pub(crate) struct Parked {
     pub bytes: Box<[u8]>,
-    /// The descriptor on which it arrived.
+    /// The descriptor on which the request arrived.
     pub transport: Arc<dyn Transport>,
     pub arrived: Instant,
 }
@@ -112,7 +117,7 @@ struct Resumed {
 }
 
 impl Deferred {
-    /// A mount without deferred requests.
+    /// Makes a table without requests.
     pub fn new(cancel_after: Option<Duration>) -> Self {
         Self {
             state: Mutex::default(),
@@ -124,12 +129,12 @@ impl Deferred {
         }
     }
 
-    /// Makes an offer for a new request.
+    /// Makes an offer to defer a new request.
     pub fn offer(self: &Arc<Self>, unique: u64) -> Deferral {
         Deferral::new(Arc::<Self>::clone(self), unique)
     }
 
-    /// Keeps a request that the file system deferred for the first time; returns `false` if the
+    /// Stores a request that the file system deferred for the first time. Returns `false` if the
     /// file system did not accept the offer.
     pub fn park(&self, unique: u64, parked: Parked) -> bool {
         let mut state = self.state.lock();
@@ -145,7 +150,9 @@ impl Deferred {
         true
     }
 
-    /// Lets a request wait after a thread has performed it. Returns it if the mount has ended.
+    /// Makes a request wait, after a thread performed it and the file system deferred it. A request
+    /// that was woken meanwhile is ready at once. If the mount has ended, removes and returns the
+    /// request.
     fn let_wait(&self, state: &mut State, unique: u64) -> Option<Entry> {
         if state.is_over {
             return self.remove(state, unique);
@@ -163,7 +170,7 @@ impl Deferred {
         entry.phase = Phase::Waiting;
         if let Some(deadline) = entry.deadline() {
             state.deadlines.insert((deadline, unique));
-            // A thread may be waiting for a later deadline.
+            // An idle thread may be sleeping until a later deadline.
             if state.deadlines.first() == Some(&(deadline, unique)) {
                 self.woken.notify_one();
             }
@@ -174,14 +181,15 @@ impl Deferred {
     /// Removes a request that was answered, or that was not deferred although its offer was
     /// accepted.
     pub fn forget(&self, unique: u64) {
-        // Usually no request is deferred.
+        // Fast path: usually no request is deferred.
         if self.count.load(Ordering::SeqCst) == 0 {
             return;
         }
         let mut state = self.state.lock();
         let removed = self.remove(&mut state, unique);
         drop(state);
-        // What the file system remembers may take its locks.
+        // Dropped without the lock, because dropping the file system's `Memory` may take locks of
+        // the file system.
         drop(removed);
     }
 
@@ -222,7 +230,7 @@ impl Deferred {
         }
     }
 
-    /// Cancels all requests, also those that are deferred later.
+    /// Cancels all deferred requests, including those that are deferred later.
     pub fn cut_off(&self) {
         let mut state = self.state.lock();
         state.is_cut_off = true;
@@ -255,8 +263,8 @@ impl Deferred {
         drop(forgotten);
     }
 
-    /// Waits until the mount and every thread have ended. After users were cut off, waits only
-    /// until every request is answered.
+    /// Waits until the mount has ended and all threads have exited. After [`Self::cut_off`], waits
+    /// only until every deferred request is answered.
     pub fn wait(&self) {
         let mut state = self.state.lock();
         let is_done = |state: &mut State| {
@@ -265,7 +273,7 @@ impl Deferred {
         self.emptied.wait_while(&mut state, |state| !is_done(state));
     }
 
-    /// Whether requests are being performed again, or must be.
+    /// Whether deferred requests are being performed again or are ready for it.
     pub fn is_busy(&self) -> bool {
         if self.count.load(Ordering::SeqCst) == 0 {
             return false;
@@ -280,8 +288,9 @@ impl Deferred {
         self.count.load(Ordering::SeqCst)
     }
 
-    /// Counts one more thread, if one is needed: none is idle, and not too many are at work. With
-    /// `is_ready`, only if a request must be performed again.
+    /// Decides whether the caller must start a thread, and counts this thread. A thread is needed
+    /// if none is idle and the limits allow another one. If `is_ready` is set, a request must also
+    /// be ready.
     fn take_thread(&self, is_ready: bool) -> bool {
         let mut state = self.state.lock();
         if is_ready && state.ready.is_empty() {
@@ -297,13 +306,14 @@ impl Deferred {
         wants
     }
 
-    /// Counts a thread that has ended or could not be started.
+    /// Subtracts a thread that has exited or could not be started.
     fn end_thread(&self) {
         self.state.lock().threads -= 1;
         self.emptied.notify_all();
     }
 
-    /// Waits for the next request to perform again; `None` if the thread is no longer needed.
+    /// Waits for the next request to perform again; returns `None` if the thread is no longer
+    /// needed.
     fn next(self: &Arc<Self>) -> Option<Resumed> {
         let mut state = self.state.lock();
         loop {
@@ -344,7 +354,7 @@ impl Deferred {
         Some(Resumed { unique, parked, cancellation, deferral, begun: now })
     }
 
-    /// Lets a request wait again that was performed again.
+    /// Makes a request wait again, because the file system deferred it again.
     fn park_again(&self, resumed: &Resumed) {
         let mut state = self.state.lock();
         state.running.remove(&(resumed.begun, resumed.unique));

@@ -14,7 +14,7 @@ pub enum Error {
     /// The kernel has no FUSE, or the device node is missing.
     #[error("/dev/fuse is missing: load the fuse module or give the container the device")]
     NoDevice,
-    /// The kernel or the mount helper refused.
+    /// The kernel or the mount helper refused the mount.
     #[error("can't mount on {}: {source}", mount_point.display())]
     Mount {
         /// The mount point.

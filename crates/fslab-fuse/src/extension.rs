@@ -1,8 +1,9 @@
 //! Extensions after the body of a creating request: labels of security modules, and the relevant
 //! supplementary group of the caller.
 //!
-//! A record begins with its own length, including this header, and a number. A number up to 31 is
-//! the count of labels; above that it is a kind. Records and labels are padded to eight bytes.
+//! Each record begins with a header: the length of the record, including the header, and a number.
+//! A number up to 31 is the count of labels in the record; a higher number is the kind of the
+//! record. Records and labels are padded to eight bytes.
 
 use std::ffi::OsString;
 
@@ -11,7 +12,7 @@ use fslab_vfs::Creation;
 use crate::decode::{Malformed, Pieces};
 use crate::protocol::request::{ExtHeader, Secctx, SuppGroups};
 
-/// Up to this value, a record's kind is its number of labels.
+/// Up to this value, the number in a record's header is its count of labels.
 const LABELS_MAX: u32 = 31;
 /// The kind of a record of groups.
 const GROUPS: u32 = 32;
@@ -52,7 +53,7 @@ fn add_labels(
 
 fn take_groups(record: &mut Pieces<'_>) -> Result<Vec<u32>, Malformed> {
     let groups: SuppGroups = record.take()?;
-    // Reads at most as many groups as there are bytes, whatever the count is.
+    // An excessive count is harmless, because parsing fails at the end of the record.
     (0..groups.nr_groups).map(|_| record.take::<u32>()).collect()
 }
 
@@ -66,7 +67,8 @@ mod tests {
 
     #[test]
     fn labels_and_groups_are_found() {
-        // One label: "security.x" with its NUL is 11 bytes, the value 3; 8 + 14 pad to 24.
+        // One label: its header of 8 bytes, the name with its NUL (11 bytes) and the value (3
+        // bytes) are padded to 24 bytes.
         let mut bytes = words(&[8 + 24, 1, 3, 0]);
         bytes.extend_from_slice(b"security.x\0abc\0\0");
         bytes.extend(words(&[16, GROUPS, 1, 4321]));

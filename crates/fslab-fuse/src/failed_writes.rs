@@ -1,10 +1,14 @@
 //! Inodes with a failed write-back, if the kernel caches writes (`-o writeback`).
 //!
-//! The kernel accepts writes without a request. It reports a failed write-back at the next fsync or
-//! close, and keeps accepting writes. Before a write it only requests the attributes through the
-//! writer's descriptor, if its cached ones have expired. So the attributes of a failed inode are
-//! never cached, and the request of a write-only descriptor returns the error. A descriptor that
-//! can also read sends the same request before reading, so it can't be refused.
+//! In this mode, the kernel accepts writes without sending a request. It reports a failed
+//! write-back at the next fsync or close, but keeps accepting writes. The kernel only requests the
+//! attributes before a write, through the writer's descriptor, and only if its cached attributes
+//! have expired.
+//!
+//! So the attributes of a failed inode are never cached. If the descriptor is write-only, the
+//! request for the attributes fails with the error of the write-back, and so does the write. Before
+//! a read, the kernel sends the same request. So the request can't be refused for a descriptor that
+//! can also read.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -30,7 +34,7 @@ pub(crate) struct FailedWrites {
 #[derive(Clone, Copy, Debug)]
 struct Failure {
     errno: Errno,
-    /// Number of free bytes in the lower file system at the failure; `None` if unknown.
+    /// Number of free bytes in the lower file system when the write-back failed; `None` if unknown.
     free_bytes: Option<u64>,
 }
 
@@ -63,9 +67,9 @@ impl FailedWrites {
             tracing::warn!(
                 inode = ino.0,
                 error = %errno,
-                "accepted writes could not be written back: fsync or close reports it, and \
-                 write-only descriptors are refused until space is freed, an fsync succeeds, or \
-                 the file is truncated"
+                "accepted writes could not be written back: fsync or close reports the error, \
+                 and writes through write-only descriptors fail until space is freed, an fsync \
+                 succeeds, or the file is truncated"
             );
         }
         self.forget_attributes(ino);
@@ -83,7 +87,7 @@ impl FailedWrites {
 
     fn forget_attributes(&self, ino: Ino) {
         if let Err(error) = notifications::invalidate_attributes(&*self.transport, ino) {
-            tracing::warn!(%error, "the kernel may accept writes that can't be written back");
+            tracing::warn!(%error, "can't invalidate attributes; more writes may be lost");
         }
     }
 
@@ -92,7 +96,7 @@ impl FailedWrites {
         self.failures.lock().remove(&ino);
     }
 
-    /// Decides about a possible write through a descriptor.
+    /// Checks whether a write through a descriptor can be accepted.
     ///
     /// # Errors
     /// The error of the failed write-back, if the descriptor is write-only and no space was freed.

@@ -1,13 +1,13 @@
 //! The list of features to request from the kernel at the start of a connection.
 //!
 //! A feature that is not in [`FEATURES`] is never requested, whatever the kernel offers.
-//! `ATOMIC_O_TRUNC` is omitted on purpose: with it, a running program would be truncated before the
-//! kernel notices that this is not allowed.
+//! `ATOMIC_O_TRUNC` is omitted on purpose: with it, the executable of a running program would be
+//! truncated before the kernel refuses the open (`ETXTBSY`).
 
 use crate::options::{MountOptions, TransportChoice};
 use crate::protocol::flags::InitFlags;
 
-/// A feature of the protocol.
+/// An optional feature of the FUSE protocol.
 #[derive(Clone, Copy, Debug)]
 pub struct Feature {
     /// Its name in messages.
@@ -65,7 +65,7 @@ pub const FEATURES: &[Feature] = &[
     Feature {
         flags: InitFlags::AUTO_INVAL_DATA,
         name: "pages-follow-times",
-        promise: "cached pages are dropped when the lower file's size or time changes",
+        promise: "cached pages are dropped when the lower file's size or modification time changes",
         test: "fslab_fuse::cached_pages_are_dropped_when_the_file_changes_below",
         wanted: always,
     },
@@ -115,11 +115,11 @@ pub const FEATURES: &[Feature] = &[
     Feature {
         flags: InitFlags::HANDLE_KILLPRIV_V2,
         name: "kill-set-id",
-        promise: "set-id bits are cleared without a request before each write",
+        promise: "a write needs no extra request to clear set-id bits",
         test: "fslab_fuse::writes_read_capabilities_at_most_once_per_file",
         wanted: always,
     },
-    // The kernel disables it if writeback is enabled.
+    // The kernel disables passthrough if writeback is enabled.
     Feature {
         flags: InitFlags::PASSTHROUGH,
         name: "passthrough",
@@ -172,7 +172,7 @@ pub const FEATURES: &[Feature] = &[
     Feature {
         flags: InitFlags::NO_EXPORT_SUPPORT,
         name: "no-file-handles",
-        promise: "no file handles are provided that would become invalid",
+        promise: "file handles that would become invalid are not provided",
         test: "fslab::handles::mount_of_a_subdirectory_provides_no_file_handles",
         wanted: |options| !options.file_handles,
     },
@@ -186,7 +186,7 @@ pub const FEATURES: &[Feature] = &[
     Feature {
         flags: InitFlags::REQUEST_TIMEOUT,
         name: "longest-timeout",
-        promise: "the default time limit of requests is replaced by the longest",
+        promise: "the default time limit of requests is replaced by the longest possible one",
         test: "fslab_fuse::session_requests_the_longest_timeout",
         wanted: always,
     },

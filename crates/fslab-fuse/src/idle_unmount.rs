@@ -10,7 +10,8 @@ use crate::unmount::Unmounter;
 /// Maximum interval between checks of an idle mount.
 const IDLE_CHECK_MAX: Duration = Duration::from_secs(10);
 
-/// Starts the thread. It ends with the mount.
+/// Starts a thread that unmounts the file system after `timeout` without use. The thread exits when
+/// the mount ends.
 ///
 /// # Errors
 /// Errors of starting the thread.

@@ -1,14 +1,14 @@
 //! Interrupts that arrive before their requests begin.
 //!
-//! The kernel sends an interrupt once. One thread may receive it while another thread has read the
-//! request but not begun to serve it. So the numbers of unknown requests are kept until such a
-//! request begins. Most of them belong to requests that have just ended; later numbers replace
-//! them.
+//! The kernel sends each interrupt once. A thread may receive it when another thread has read the
+//! interrupted request, but has not begun to serve it. So if no request with this number is being
+//! served, the number is kept until the request begins. Most kept numbers belong to requests that
+//! were just answered; later numbers replace them.
 
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
-/// Number of interrupts kept. Only a reading thread can be about to begin a request, and there are
-/// no more readers than processors.
+/// Maximum number of kept interrupts. Few are needed: only a reader thread can be about to begin a
+/// request, and there are no more readers than processors.
 const KEPT_MAX: usize = 64;
 
 /// Numbers of requests that are cancelled as soon as they begin.
@@ -45,7 +45,8 @@ impl EarlyInterrupts {
     }
 
     fn take_from(&self, kept: &AtomicU64, unique: u64) -> bool {
-        // All threads check here, so nothing is written if the number does not match.
+        // A failed exchange would also take the cache line from other processors, which check the
+        // same slots. So the number is compared first.
         let taken = kept.load(Ordering::SeqCst) == unique
             && kept.compare_exchange(unique, 0, Ordering::SeqCst, Ordering::SeqCst).is_ok();
         if taken {

@@ -14,20 +14,20 @@ pub(crate) struct Job<'a> {
     pub incoming: Incoming<'a>,
     pub request: Request,
     pub output: &'a mut ReplyBuffer,
-    /// The transport for a reply sent later by another thread. `None` if it must be sent now.
+    /// The transport for a reply sent later by another thread. `None` if this thread must reply.
     pub later: Option<&'a Arc<dyn Transport>>,
-    /// Its record, on a kept mount.
+    /// The record of the request, on a kept mount (`-o keep`).
     pub record: Option<&'a Record<'a>>,
 }
 
-/// How a request is answered, and its record.
+/// The possible ways to answer a request, and its record.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Route<'a> {
-    /// As [`Job::later`].
+    /// See [`Job::later`].
     pub later: Option<&'a Arc<dyn Transport>>,
-    /// As [`Job::record`].
+    /// See [`Job::record`].
     pub record: Option<&'a Record<'a>>,
-    /// The offer to perform the request again.
+    /// The offer to defer the request, if there is one.
     pub deferral: Option<&'a Deferral>,
 }
 

@@ -1,4 +1,5 @@
-//! Kept mounts: state that a daemon records so that the next one can replace it.
+//! Kept mounts (`-o keep`): a daemon records its state so that a new daemon can take over the
+//! mount.
 //!
 //! The supervisor holds the descriptors (see [`fslab_sys::supervise`]). Shared memory (`state`)
 //! contains all other state that the kernel relies on: the granted features, the open files
@@ -25,7 +26,7 @@ pub use state::KeptState;
 /// Flag that the kernel sets in the number of a request that it resends.
 pub(crate) const SENT_AGAIN: u64 = 1 << 63;
 
-/// A kept mount, as seen by its daemon.
+/// The state of a kept mount in its daemon.
 #[derive(Debug)]
 pub(crate) struct Kept {
     pub state: Arc<KeptState>,
@@ -34,13 +35,13 @@ pub(crate) struct Kept {
 }
 
 impl Kept {
-    /// A mount without an earlier daemon.
+    /// Makes the state of a new mount, which has no earlier daemon.
     pub fn new(state: Arc<KeptState>) -> Self {
         let (handles, records) = (OpenHandles::new(&state), Records::new(&state));
         Self { state, handles, records }
     }
 
-    /// A mount with an earlier daemon; `reopen` opens its files again.
+    /// Takes over the state of an earlier daemon, and opens its files again with `reopen`.
     pub fn taken_over(
         state: Arc<KeptState>,
         mut reopen: impl FnMut(&Open) -> Result<Handle>,
@@ -51,20 +52,20 @@ impl Kept {
         (Self { state, handles, records }, restored)
     }
 
-    /// Begins the record of a request. `None` if no record is needed, or if there is no room, which
-    /// is logged.
+    /// Begins the record of a request. Returns `None` if no record is needed. It also returns
+    /// `None` if there is no room, which is logged.
     pub fn begin(&self, opcode: Opcode, unique: u64) -> Option<Record<'_>> {
         let is_needed = has_one_effect(opcode) || unique & SENT_AGAIN != 0;
         let record = is_needed.then(|| self.records.begin(opcode, unique)).flatten();
         if unique & SENT_AGAIN != 0 {
             let stage = record.as_ref().map(|record| record.stage.name());
-            tracing::info!(operation = opcode.name(), stage, "sent again");
+            tracing::info!(operation = opcode.name(), stage, "the kernel resent a request");
         }
         record
     }
 }
 
-/// Whether performing a request twice differs from performing it once.
+/// Whether an operation is not idempotent: performing it twice differs from performing it once.
 pub(crate) fn has_one_effect(opcode: Opcode) -> bool {
     matches!(
         opcode,

@@ -4,16 +4,16 @@
 //!   kernel (`negotiate`) and starts serving (`server`).
 //! - The path of a request: `transport` reads it, `decode` parses it, `operations` calls the trait
 //!   and fills a `reply_buffer`, and `transport` sends the reply. `thread_pool` decides which
-//!   thread reads next, `busy_poll` how long that thread polls before it blocks. With
-//!   `transport=uring`, `uring` receives requests and sends replies instead. `workers` tracks what
-//!   each thread serves.
+//!   thread reads next, and `busy_poll` how long this thread polls before it blocks. With
+//!   `transport=uring`, `uring` receives requests and sends replies instead. `workers` tracks which
+//!   request each thread serves.
 //! - `deferred` keeps requests that wait without a thread.
 //! - `notifications` invalidates the kernel's caches; `passthrough` manages the files that the
 //!   kernel reads and writes without a request.
 //!
-//! [`Granted`] contains the limits and features that the kernel and the privileges allowed.
-//! Requested features that were not granted are reported, never silently replaced. This crate knows
-//! no layer and no leaf.
+//! [`Granted`] contains the limits and features that the kernel and the daemon's privileges allow.
+//! Requested features that were not granted are reported, never silently replaced. This crate
+//! depends on no layer and no leaf.
 //!
 //! Start with these types: [`MountOptions`], [`Session`], [`Granted`].
 //!

@@ -1,4 +1,5 @@
-//! The thread that detects busy readers. It sleeps while the mount is idle.
+//! The monitor thread, which regularly checks for busy reader threads and sleeps while the mount is
+//! idle.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -11,7 +12,7 @@ const PERIOD: Duration = Duration::from_millis(5);
 /// Number of idle periods after which the monitor sleeps.
 const QUIET_PERIODS_MAX: u32 = 4;
 
-/// Wakes with the first request and sleeps after the last.
+/// Wakes the monitor thread when requests arrive, and lets it sleep otherwise.
 #[derive(Debug, Default)]
 pub(crate) struct Monitor {
     awake: AtomicBool,
@@ -20,21 +21,22 @@ pub(crate) struct Monitor {
 }
 
 impl Monitor {
-    /// Called at each request; costs one load while the monitor is awake.
+    /// Wakes the monitor if it sleeps. Called at each request; costs one load while the monitor is
+    /// awake.
     pub fn wake_if_asleep(&self) {
         if !self.awake.load(Ordering::SeqCst) {
             self.wake();
         }
     }
 
-    /// Wakes the monitor.
     pub fn wake(&self) {
         let _held = self.lock.lock();
         self.awake.store(true, Ordering::SeqCst);
         self.woken.notify_one();
     }
 
-    /// Calls `look` every period while it returns `true`; ends with `is_over`.
+    /// Calls `look` once in each period, and sleeps after several calls that returned `false`. Ends
+    /// when `is_over` returns `true`.
     pub fn run(&self, is_over: impl Fn() -> bool, look: impl Fn() -> bool) {
         let mut quiet_periods = 0;
         while !is_over() {

@@ -13,13 +13,14 @@ use crate::protocol::request::InitIn;
 use crate::protocol::{MAJOR, MINOR_MAX};
 use crate::request_timeout::Limits;
 
-/// Number of requests that the kernel keeps in flight for read-ahead and write-back.
+/// Maximum number of background requests (read-ahead and write-back) that the kernel keeps in
+/// flight.
 const BACKGROUND_REQUESTS_MAX: u16 = 64;
 
 /// Stacking depth for passthrough: this file system over a plain one.
 const STACK_DEPTH: u32 = 1;
 
-/// Maximum bytes of one read or write; the kernel accepts this without a raised limit.
+/// Maximum bytes of one read or write; the kernel's default limit allows this.
 const WRITE_BYTES_MAX: u32 = 1 << 20;
 
 /// The limits and features that the kernel granted for one mount.
@@ -57,7 +58,7 @@ impl Granted {
         }
     }
 
-    /// Whether all of these were granted.
+    /// Whether all of these features were granted.
     pub(crate) fn has(&self, features: InitFlags) -> bool {
         self.features.contains(features)
     }
@@ -104,7 +105,7 @@ impl fmt::Display for Granted {
     }
 }
 
-/// Chooses from the kernel's offer, feature by feature.
+/// Requests each wanted feature that the kernel offers. Returns the reply and the granted features.
 pub(crate) fn negotiate(
     offer: &InitIn,
     options: &MountOptions,
@@ -165,8 +166,8 @@ mod tests {
         }
     }
 
-    /// `OVER_IO_URING` and `HAS_RESEND` (unless requested), `ATOMIC_O_TRUNC`, `POSIX_LOCKS`,
-    /// `SPLICE_READ`: features that kernels offer and this server does not support.
+    /// Bits of features that are never requested (`ATOMIC_O_TRUNC`, `POSIX_LOCKS`, `SPLICE_READ`)
+    /// or only with an option (`OVER_IO_URING`, `HAS_RESEND`).
     const NOT_SERVED: [u32; 5] = [41, 39, 3, 1, 9];
 
     fn offer(flags: InitFlags) -> InitIn {

@@ -26,18 +26,17 @@ enum Notice {
 /// The sending end of the queue, for file systems.
 ///
 /// The queue is unbounded. The kernel may wait for the reply to a request before it accepts the
-/// next notification. So no request may wait here for room. Its length is limited by the changes
-/// that file systems make without a request from the kernel.
+/// next notification. So no request may wait here for room. Only changes that file systems make
+/// without a request from the kernel add to the queue, so it remains short.
 #[derive(Clone, Debug)]
 pub(crate) struct Notices {
     queue: Sender<Notice>,
 }
 
-/// The receiving end of the queue, for the kernel.
+/// The receiving end of the queue, for the thread that notifies the kernel.
 #[derive(Debug)]
 pub(crate) struct Pending(Receiver<Notice>);
 
-/// Makes a new queue.
 pub(crate) fn queue() -> (Notices, Pending) {
     let (sender, receiver) = channel();
     (Notices { queue: sender }, Pending(receiver))
@@ -62,9 +61,9 @@ impl KernelCache for Notices {
 }
 
 impl Pending {
-    /// Starts the thread that delivers; it ends when the file system is dropped. With
-    /// `expire_only`, names are looked up again at their next use. Otherwise they are removed from
-    /// the cache together with mounts on them.
+    /// Starts the thread that delivers the notifications; it exits when the file system is dropped.
+    /// With `expire_only`, names are looked up again at their next use. Otherwise they are removed
+    /// from the cache together with mounts on them.
     pub fn deliver_through(
         self,
         transport: Arc<dyn Transport>,
@@ -96,8 +95,8 @@ fn unless_forgotten(sent: Result<(), Errno>) -> Result<(), Errno> {
 }
 
 /// Makes the kernel write back the dirty pages of a range of an inode and drop all pages of the
-/// range. The write-back arrives as ordinary requests. It waits for readers of these pages, so it
-/// must not be called by a thread that serves requests.
+/// range. The write-back arrives as ordinary requests. This function waits for readers of these
+/// pages, so it must not be called by a thread that serves requests.
 ///
 /// # Errors
 /// Errors of the kernel; an inode unknown to it is not an error.
@@ -113,14 +112,15 @@ pub(crate) fn write_back(
     unless_forgotten(invalidate_inode(transport, ino, whole(range.start), whole(len)))
 }
 
-/// Drops pages. A length of 0 stands for all pages to the end, and a negative offset for none.
+/// Invalidates cached attributes, and drops the cached pages of a range. A length of 0 selects all
+/// pages to the end of the file, and a negative offset selects none.
 fn invalidate_inode(transport: &dyn Transport, ino: Ino, off: i64, len: i64) -> Result<(), Errno> {
     let notice = NotifyInvalInode { ino: ino.0, off, len };
     transport.notify(NOTIFY_INVAL_INODE, &[notice.as_bytes()])
 }
 
-/// Makes the kernel request the attributes of an inode at their next use. It waits for no page and
-/// no request, so a request may call it.
+/// Makes the kernel request the attributes of an inode at their next use. This waits for no page
+/// and no request, so it may be called while a request is served.
 ///
 /// # Errors
 /// Errors of the kernel; an inode unknown to it is not an error.

@@ -1,4 +1,4 @@
-//! The table that maps requests to calls of the trait.
+//! Performs requests by calls of the `FileSystem` trait.
 
 mod attributes;
 mod data;
@@ -23,15 +23,17 @@ impl Server {
     fn note_creation(&self, job: &mut Job<'_>, umask: u32) -> Result<()> {
         job.request.umask = umask;
         job.request.creation = extension::parse(self.records_of(job))?;
-        // If the kernel supports sending the relevant group, its absence means that there is none.
+        // If the kernel supports sending the relevant group, a request without a group means that
+        // there is none.
         if self.granted.has(InitFlags::CREATE_SUPP_GROUP) {
             job.request.creation.groups.get_or_insert_default();
         }
         Ok(())
     }
 
-    /// The extension records of a creating request. Kernels with labels (Linux 5.17) send no length
-    /// before Linux 6.3 (6.1.110 among the maintained versions).
+    /// Returns the extension records of a creating request. Linux 5.17 and later send labels.
+    /// Before Linux 6.3, and before 6.1.110 in the 6.1 series, the header does not contain the
+    /// length of the records. They are then the rest of the body.
     fn records_of<'a>(&self, job: &Job<'a>) -> &'a [u8] {
         let tells_length = !job.incoming.extensions.is_empty();
         if tells_length || !self.granted.has(InitFlags::SECURITY_CTX) {
@@ -42,7 +44,7 @@ impl Server {
 }
 
 impl Server {
-    /// The open file for a number known to the kernel.
+    /// Returns the handle of the open file that the kernel identifies by `number`.
     fn handle(&self, number: u64) -> Handle {
         match &self.kept {
             None => Handle(number),
@@ -60,7 +62,7 @@ impl Server {
                 None => self.file_system.releasedir(&job.request, open.ino, handle),
             };
             if let Err(error) = closed {
-                tracing::warn!(%error, "can't close a file without a number");
+                tracing::warn!(%error, "can't close a file after an open failed with ENFILE");
             }
         })
     }
@@ -71,7 +73,7 @@ impl Server {
         self.kept.as_ref().is_none_or(|kept| kept.handles.contains(number))
     }
 
-    /// Releases a number.
+    /// Releases the number of a closed file.
     fn forget_number(&self, number: u64) {
         if let Some(kept) = &self.kept {
             kept.handles.remove(number);

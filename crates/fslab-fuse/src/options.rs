@@ -5,10 +5,10 @@ use std::time::Duration;
 use fslab_vfs::{AccessTimes, Synchronous};
 use rustix::mount::MountFlags;
 
-/// How requests are received from the kernel.
+/// Selects how requests are received from the kernel.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum TransportChoice {
-    /// The better transport: /dev/fuse, until measurements show otherwise.
+    /// The preferred transport, at present /dev/fuse.
     #[default]
     Auto,
     /// /dev/fuse.
@@ -17,8 +17,8 @@ pub enum TransportChoice {
     Uring,
 }
 
-/// Options of a mount. The defaults suit general use: the kernel checks permissions, and set-id
-/// programs and devices are disabled.
+/// Options of a mount. The defaults suit general use: the kernel checks permissions, and ignores
+/// set-id bits and device nodes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MountOptions {
     /// The source shown by `mount`.
@@ -36,15 +36,15 @@ pub struct MountOptions {
     pub devices: bool,
     /// Allow running programs.
     pub execute: bool,
-    /// Allow access to other users. `None`: yes for root, no for others.
+    /// Allow access to other users. `None` allows it if the daemon runs as root.
     pub allow_other: Option<bool>,
     /// Let the kernel cache writes. Only safe if no other program changes the lower files, and
     /// incompatible with passthrough.
     pub writeback: bool,
-    /// Allow id-mapped mounts of it. The kernel then identifies the caller only in creating
-    /// requests.
+    /// Allow id-mapped mounts of the file system. The kernel then identifies the caller only in
+    /// creating requests.
     pub id_maps: bool,
-    /// Support file handles, for example for NFS, if the file system finds inodes by number.
+    /// Support file handles, for example for NFS, if the file system can find inodes by number.
     pub file_handles: bool,
     /// How long the kernel may cache a name; 0 to request it each time.
     pub entry_timeout: Duration,
@@ -134,7 +134,8 @@ impl MountOptions {
             Synchronous::Names => "dirsync".to_owned(),
             Synchronous::Everything => "sync".to_owned(),
         }));
-        // The helper refuses options reserved for root; their opposites are its defaults.
+        // The helper applies `nosuid` and `nodev` by default, and refuses their opposites from
+        // ordinary users.
         words.extend(self.set_id.then(|| "suid".to_owned()));
         words.extend(self.devices.then(|| "dev".to_owned()));
         words.extend(self.lets_others_in().then(|| "allow_other".to_owned()));
@@ -142,7 +143,8 @@ impl MountOptions {
     }
 }
 
-/// Escapes a value: fusermount3 accepts options separated by commas, with a backslash as escape.
+/// Escapes a value for fusermount3, whose options are separated by commas, with the backslash as
+/// the escape character.
 fn escape(value: &str) -> String {
     let mut escaped = String::with_capacity(value.len());
     for character in value.chars() {

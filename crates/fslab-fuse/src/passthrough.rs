@@ -1,8 +1,9 @@
-//! Tracks which inodes the kernel reads and writes without requests, and through which lower file.
+//! Tracks the inodes that use passthrough: the kernel reads and writes a lower file, the backing
+//! file, without requests to the daemon.
 //!
 //! The kernel allows one backing file per inode at a time. While one open of an inode uses a
-//! backing file, every other open must use the same one, or it fails with EIO. Data that passes
-//! through the daemon may stay dirty in the kernel's cache.
+//! backing file, every other open must use the same one, or it fails with EIO. Without passthrough,
+//! data passes through the daemon, and written data may be dirty in the kernel's cache.
 
 use std::collections::HashMap;
 use std::os::fd::{AsFd, OwnedFd};
@@ -24,7 +25,8 @@ pub(crate) struct BackingFiles {
     transport: Arc<dyn Transport>,
     open: Mutex<HashMap<Ino, OpenInode>>,
     pin: Mutex<BackingIdPin>,
-    /// Whether a file was refused. This is logged once, because above a deep stack all are refused.
+    /// Whether the kernel has refused a backing file. This is logged only once, because the kernel
+    /// refuses every file if too many file systems are stacked.
     was_refused: AtomicBool,
 }
 
@@ -33,24 +35,26 @@ struct OpenInode {
     openings: u64,
     /// `None` if I/O passes through the daemon.
     backing: Option<i32>,
-    /// Handles through which the kernel may write back pages: those open for reading and writing.
-    /// Only they allow writable mappings, and in writeback mode all writers have this mode.
+    /// Handles that are open for reading and writing. The kernel may write back pages through them:
+    /// only they allow writable mappings, and in writeback mode all writers have this mode.
     writers: Vec<Handle>,
-    /// Handles that bypass the kernel's cache.
+    /// Handles opened with O_DIRECT, which bypass the kernel's cache.
     direct: Vec<Handle>,
-    /// Opens so far that may use the kernel's cache.
+    /// Number of opens so far without O_DIRECT, which may use the kernel's cache.
     cached_opens: u64,
-    /// The value of `cached_opens` when all pages were dropped while no such open existed.
+    /// The value of `cached_opens` when all cached pages were last dropped. A drop counts only if
+    /// the file was open with O_DIRECT only.
     cached_opens_at_drop: u64,
 }
 
-/// Pages of a file that the kernel may have read from the daemon.
+/// Whether the kernel's cache may contain pages of a file that were read from the daemon.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum CachedPages {
     None,
     /// The file is open without O_DIRECT.
     OfOpen,
-    /// It was open without O_DIRECT; the number of such opens so far.
+    /// The file was open without O_DIRECT, but no longer is. Contains the number of such opens so
+    /// far.
     OfClosed(u64),
 }
 
@@ -82,8 +86,7 @@ impl BackingFiles {
         Self { transport, open: Mutex::default(), pin, was_refused: AtomicBool::default() }
     }
 
-    /// Counts an open and returns the number of its backing file, or `None` for I/O through the
-    /// daemon.
+    /// Counts an open and returns the id of its backing file, or `None` for I/O through the daemon.
     ///
     /// If there is no lower file, or the kernel refuses it, this and all further opens use the
     /// daemon until the inode is closed.
@@ -114,7 +117,7 @@ impl BackingFiles {
         open.entry(ino).or_insert_with(new).count(handle, mode);
     }
 
-    /// Releases the backing files of unanswered opens, unless others use them.
+    /// Releases the backing files of unanswered opens, unless other opens use them.
     pub fn release_unused(&self, ids: &[i32]) {
         let open = self.open.lock();
         for id in ids.iter().filter(|id| !open.values().any(|inode| inode.backing == Some(**id))) {
@@ -124,8 +127,8 @@ impl BackingFiles {
         }
     }
 
-    /// Invalidates the attributes: from now on, stores through shared mappings may change a file's
-    /// times without the kernel noticing.
+    /// Invalidates the cached attributes of a file. From now on, writes through shared mappings may
+    /// change its times without a request.
     fn forget_attributes(&self, ino: Ino) {
         if let Err(error) = notifications::invalidate_attributes(&*self.transport, ino) {
             tracing::warn!(%error, "a file may be shown with outdated times");
@@ -141,7 +144,7 @@ impl BackingFiles {
     }
 
     /// Whether the kernel may have dirty bytes of an inode. This does not depend on writeback mode,
-    /// because shared mappings are always written later.
+    /// because changes through shared mappings are always written back later.
     pub fn may_be_dirty(&self, ino: Ino) -> bool {
         let is_written_later =
             |inode: &OpenInode| inode.backing.is_none() && !inode.writers.is_empty();
@@ -161,7 +164,7 @@ impl BackingFiles {
         }
     }
 
-    /// Notes that the kernel dropped pages of a file that is still open.
+    /// Records that the kernel has dropped the pages reported by [`Self::cached_pages`].
     pub fn note_dropped(&self, ino: Ino, pages: CachedPages) {
         let CachedPages::OfClosed(opens) = pages else { return };
         if let Some(inode) = self.open.lock().get_mut(&ino) {
@@ -170,8 +173,9 @@ impl BackingFiles {
     }
 
     fn register(&self, lower: &OwnedFd) -> Option<i32> {
-        // The kernel writes with the privileges of the registering thread. Without CAP_FSETID, the
-        // lower file system clears set-id bits at every write, which FUSE leaves to the server.
+        // The kernel writes to a backing file with the privileges of the thread that registered it.
+        // With CAP_FSETID given up, the lower file system clears set-id bits at every write. The
+        // kernel's FUSE client leaves this to the server.
         let registered =
             lay_down_fsetid().and_then(|()| self.transport.register_backing(lower.as_fd()));
         let number = registered.inspect_err(|errno| self.say_refused(*errno)).ok()?;

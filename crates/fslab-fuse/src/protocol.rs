@@ -1,7 +1,7 @@
 //! The FUSE protocol as the kernel's `linux/fuse.h` defines it, versions 7.31 to 7.45.
 //!
 //! Structures have the kernel's names in Rust's spelling, the kernel's fields, and a checked size.
-//! Numbers are in native byte order, because both ends are the same machine.
+//! Numbers are in native byte order, because kernel and server run on the same machine.
 
 pub(crate) mod flags;
 pub(crate) mod opcode;

@@ -21,7 +21,8 @@ pub(crate) fn send(transport: &dyn Transport, unique: u64, answer: Result<&[u8],
     sent.is_ok()
 }
 
-/// Completes a request whose thread has continued with others, and sends the reply.
+/// Completes a request on a separate thread and sends the reply, while the thread that read the
+/// request serves others.
 pub(crate) fn send_later<T: IntoBytes + Immutable>(
     transport: &dyn Transport,
     opcode: Opcode,
@@ -42,7 +43,7 @@ pub(crate) fn guarded<T>(
         Ok(Ok(done)) => Ok(done),
         Ok(Err(error)) => {
             if matches!(error, Error::Damaged { .. }) {
-                tracing::error!(operation = opcode.name(), %error, "damaged");
+                tracing::error!(operation = opcode.name(), %error, "found damaged data");
             }
             Err(to_errno(opcode.name(), &error))
         }

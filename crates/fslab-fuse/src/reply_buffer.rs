@@ -57,7 +57,7 @@ impl ReplyBuffer {
         &mut self.buffer[self.used..end]
     }
 
-    /// Appends the first bytes of the space to the payload.
+    /// Appends the first bytes of the space returned by [`Self::room`] to the payload.
     pub fn add_used(&mut self, length: usize) {
         self.used = (self.used + length).min(self.buffer.len());
     }
@@ -67,7 +67,7 @@ impl ReplyBuffer {
         self.handed_over.push(what);
     }
 
-    /// Removes and returns the references given by the reply, the last first.
+    /// Removes and returns the references given by the reply, in reverse order.
     pub fn take_back(&mut self) -> impl Iterator<Item = HandedOver> {
         self.handed_over.drain(..).rev()
     }

@@ -1,18 +1,19 @@
-//! The machine's limits on the duration of a request.
+//! The kernel's time limits for FUSE requests.
 //!
-//! A kernel with such a limit (Linux 6.15) aborts the whole mount if a single request takes longer.
-//! A request that waits for a tape may take that long. A server can request another time, which
-//! replaces the default but stays below the maximum. The administrator sets both. Requests that
-//! would exceed the remaining limit are cancelled in time: see [`cancel_after`].
+//! With such a limit (Linux 6.15), the kernel aborts the whole mount if a single request takes
+//! longer. A request that waits for a tape may take that long. The administrator sets a default and
+//! a maximum. A server can request another limit, which replaces the default but can't exceed the
+//! maximum. Requests that would exceed the resulting limit are cancelled earlier: see
+//! [`cancel_after`].
 
 use std::path::Path;
 use std::time::Duration;
 
 /// The kernel's directory of limits.
 const DIRECTORY: &str = "/proc/sys/fs/fuse";
-/// Maximum time that the protocol can request, in seconds.
+/// Maximum limit that a server can request, in seconds.
 const ASKED_MAX_S: u16 = u16::MAX;
-/// Interval of the kernel's checks and its minimum limit, in seconds.
+/// Interval of the kernel's checks, and therefore its minimum limit, in seconds.
 const CHECK_PERIOD_S: u64 = 15;
 
 /// The machine's limits in seconds; 0 means no limit.
@@ -30,12 +31,13 @@ impl Limits {
         Self { default_s: read("default_request_timeout"), maximum_s: read("max_request_timeout") }
     }
 
-    /// The time to request: none if there is no limit, otherwise the maximum.
+    /// The limit to request, in seconds: the longest possible one, or 0 (no request) if the kernel
+    /// has no limit.
     pub fn to_ask(self) -> u16 {
         if self == Self::default() { 0 } else { ASKED_MAX_S }
     }
 
-    /// The limit of a connection that requested this time, or none (0).
+    /// The limit of a connection that requested `asked_s` seconds, or 0 for no request.
     pub fn in_force(self, asked_s: u16) -> Option<Duration> {
         let wanted_s = if asked_s == 0 { self.default_s } else { u64::from(asked_s) };
         let seconds = match (wanted_s, self.maximum_s) {
@@ -47,8 +49,8 @@ impl Limits {
     }
 }
 
-/// The time after which a request is cancelled under a limit. It leaves enough time to end and
-/// reply, so that the kernel does not abort the mount.
+/// The time after which a request is cancelled under a limit. The rest of the limit is enough to
+/// end the request and reply, so that the kernel does not abort the mount.
 pub(crate) fn cancel_after(limit: Duration) -> Duration {
     limit / 4 * 3
 }
@@ -79,10 +81,10 @@ mod tests {
             |limits: Limits, asked_s| limits.in_force(asked_s).map(|limit| limit.as_secs());
         assert_eq!(seconds(limits(0, 0), 0), None);
         assert_eq!(seconds(limits(60, 0), 0), Some(60));
-        assert_eq!(seconds(limits(60, 0), u16::MAX), Some(65_535), "the default can be asked away");
-        assert_eq!(seconds(limits(0, 60), u16::MAX), Some(60), "the maximum can't");
+        assert_eq!(seconds(limits(60, 0), u16::MAX), Some(65_535), "replaces the default");
+        assert_eq!(seconds(limits(0, 60), u16::MAX), Some(60), "can't exceed the maximum");
         assert_eq!(seconds(limits(0, 60), 0), Some(60));
         assert_eq!(seconds(limits(90, 60), 0), Some(60));
-        assert_eq!(seconds(limits(0, 2), u16::MAX), Some(15), "the kernel looks no more often");
+        assert_eq!(seconds(limits(0, 2), u16::MAX), Some(15), "the kernel's minimum");
     }
 }

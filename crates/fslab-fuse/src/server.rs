@@ -29,14 +29,15 @@ use crate::transport::Transport;
 use crate::uring::Queues;
 use crate::workers::{Worker, Workers};
 
-/// Size of a request in addition to the data of a write.
+/// Maximum size of a request without the data of a write.
 const HEADERS_MAX: usize = 4096;
 
 /// Time after which another thread reads in place of a busy reader.
 const BUSY_MAX: Duration = Duration::from_millis(1);
 
-/// With io_uring, the device receives mostly FORGET requests, for which no caller waits. After a
-/// pause they arrive in one batch, instead of waking this thread for each.
+/// Pause after a FORGET request, if io_uring is used. Then mostly FORGET requests arrive through
+/// /dev/fuse, and no caller waits for them. After the pause, they arrive in one batch instead of
+/// waking the thread for each.
 const FORGET_PAUSE: Duration = Duration::from_millis(2);
 
 /// One mount being served.
@@ -47,7 +48,7 @@ pub(crate) struct Server {
     pub backing: Arc<BackingFiles>,
     /// Failed writes, if the kernel caches writes.
     pub failed_writes: Option<FailedWrites>,
-    /// Whether a request arrived since the last check.
+    /// Whether a request arrived since the last call of [`Self::take_activity`].
     activity: AtomicBool,
     /// Whether the last attempt to start a thread failed.
     pub is_short_of_threads: AtomicBool,
@@ -62,11 +63,13 @@ pub(crate) struct Server {
     pub monitor: Monitor,
     /// Requests that wait without a thread, if the file system defers requests.
     pub deferred: Option<Arc<Deferred>>,
-    /// Readers of threads that have ended. Deferred requests may still need their descriptors.
+    /// Readers of threads that have exited, for new threads. Deferred requests may still need the
+    /// descriptors of these readers.
     spare_readers: Mutex<Vec<Reader>>,
-    /// Maximum waiting time of a request, if the kernel would otherwise abort the mount.
+    /// Time after which a request is cancelled, if the kernel has a time limit for requests, after
+    /// which it would abort the mount.
     cancel_after: Option<Duration>,
-    /// Whether requests are refused because users were cut off.
+    /// Whether all requests are refused, because [`Self::cut_off`] was called.
     refuses: AtomicBool,
     /// The error that broke the connection, if any.
     failure: Mutex<Option<Errno>>,
@@ -83,7 +86,8 @@ impl Server {
     ) -> Self {
         let workers = Arc::<Workers>::default();
         let cancel_after = granted.request_time_max.map(request_timeout::cancel_after);
-        // Asks the file system itself, because a pointer to it forwards only operations.
+        // Calls the file system itself, because pointers to file systems do not forward
+        // `can_defer`.
         let defers = (*file_system).can_defer();
         Self {
             file_system,
@@ -107,7 +111,7 @@ impl Server {
         }
     }
 
-    /// Starts serving.
+    /// Starts the threads that serve the mount.
     pub fn start(self: &Arc<Self>) -> io::Result<()> {
         let server = Arc::clone(self);
         let watch =
@@ -131,13 +135,13 @@ impl Server {
         self.deferred.iter().for_each(|deferred| deferred.cut_off());
     }
 
-    /// Whether users were cut off.
+    /// Whether [`Self::cut_off`] was called.
     pub fn is_cut_off(&self) -> bool {
         self.refuses.load(Ordering::SeqCst)
     }
 
-    /// Serves until the unmount and the end of all threads. After users were cut off, waits only
-    /// until no request is in flight.
+    /// Waits until the file system is unmounted and all threads have exited. After
+    /// [`Self::cut_off`], waits only until no request is in flight.
     pub fn wait(&self) -> Result<(), Errno> {
         self.all_workers().for_each(Workers::wait);
         self.deferred.iter().for_each(|deferred| deferred.wait());
@@ -150,7 +154,8 @@ impl Server {
         self.activity.swap(false, Ordering::Relaxed)
     }
 
-    /// Replaces readers that have been busy for long; returns whether any thread serves a request.
+    /// Does the periodic work of the monitor, above all replacing readers that have been busy for
+    /// long. Returns whether any thread serves a request.
     fn replace_busy(self: &Arc<Self>) -> bool {
         for _ in 0..self.pool.replace_busy(BUSY_MAX) {
             self.add_thread_or_say();
@@ -178,11 +183,11 @@ impl Server {
 
     fn add_thread(self: &Arc<Self>) -> io::Result<()> {
         let Some(worker) = self.pool.add_thread() else { return Ok(()) };
-        // There may be many surplus threads while others wait.
+        // Surplus threads share a descriptor, because there may be many of them while others wait.
         let reader = if worker.is_surplus {
             Reader::sharing(&self.transport)
         } else {
-            // With io_uring, few urgent requests arrive here.
+            // With io_uring, few urgent requests arrive through /dev/fuse, so polling has no use.
             let poll = if self.queues.is_some() { Duration::ZERO } else { self.options.poll };
             let spare = self.spare_readers.lock().pop();
             spare.unwrap_or_else(|| Reader::new(&self.transport, poll))
@@ -199,7 +204,8 @@ impl Server {
 
     fn work(self: Arc<Self>, worker: &Arc<Worker>, mut reader: Reader) {
         self.serve_while_needed(worker, &mut reader);
-        // Otherwise deferred requests could keep the descriptors of any number of ended threads.
+        // A later thread reuses the reader. Otherwise, deferred requests could keep open the
+        // descriptors of any number of exited threads.
         if self.deferred.is_some() && !worker.is_surplus {
             self.spare_readers.lock().push(reader);
         }
@@ -212,8 +218,8 @@ impl Server {
     fn serve_while_needed(self: &Arc<Self>, worker: &Worker, reader: &mut Reader) {
         let mut buffer = vec![0; self.granted.write_bytes_max as usize + HEADERS_MAX];
         if self.kept.is_some() {
-            // The buffer's pages must exist. After a kill of the daemon, missing pages can't be
-            // allocated, and the kernel would fail the request that it is copying.
+            // Allocates the buffer's pages now. If the daemon is killed while the kernel copies a
+            // request, missing pages can't be allocated, and the kernel would fail the request.
             buffer.fill(1);
         }
         let mut output = ReplyBuffer::default();
@@ -224,12 +230,12 @@ impl Server {
                 Ok(incoming) => {
                     self.serve(worker, &next, incoming, &mut output, &mut history);
                 }
-                Err(error) => tracing::error!(%error, next.length, "a request is not answered"),
+                Err(error) => tracing::error!(%error, next.length, "ignored an invalid request"),
             }
         }
     }
 
-    /// Reads the next request; `None` at the end of the mount, which is announced to all threads.
+    /// Reads the next request. At the end of the mount, notifies all threads and returns `None`.
     fn next<'a>(&self, reader: &'a mut Reader, buffer: &mut [u8]) -> Option<NextRequest<'a>> {
         let next = reader.next(buffer);
         if let Err(errno) = next {
@@ -279,7 +285,7 @@ impl Server {
             self.respond_or_explain(opcode, incoming, cancellation, route, output, busy_for)
         });
         if matches!(done, Ok(Answer::Deferred)) {
-            // Nothing was done yet. A later daemon begins it anew.
+            // A deferred request has had no effect yet. A later daemon can treat it as new.
             record.into_iter().for_each(Record::end);
             self.park(incoming, transport, arrived, || cancellation.is_cancelled());
         } else {
@@ -363,7 +369,7 @@ impl Server {
         self.respond_or_explain(opcode, incoming, cancellation, route, output, busy_for).map(drop)
     }
 
-    /// Performs a request, unless users were cut off; a panic fails only this request.
+    /// Performs a request, or refuses it after [`Self::cut_off`]. A panic fails only this request.
     pub fn respond_or_explain(
         &self,
         opcode: Opcode,
@@ -374,7 +380,7 @@ impl Server {
         busy_for: impl Fn() -> Duration,
     ) -> Result<Answer, Errno> {
         let respond = || match self.is_cut_off() {
-            // The error that users get after the death of a daemon.
+            // The same error as after the death of a daemon.
             true => Err(Errno::NOTCONN.into()),
             false => self.respond(opcode, incoming, cancellation, route, output),
         };
@@ -437,7 +443,7 @@ impl Server {
             if catch_unwind(AssertUnwindSafe(|| self.take_back(&request, output))).is_err() {
                 tracing::error!(
                     ?header,
-                    "the file system panicked while releasing an unsent reply"
+                    "the file system panicked while releasing references of an undelivered reply"
                 );
             }
         }
@@ -458,17 +464,17 @@ impl Server {
         Errno::TIMEDOUT
     }
 
-    /// Cancels the request of a signalled caller. The kernel waits for no reply. A reply could ask
-    /// it to resend the interrupt, but only on the descriptor of the request itself. The kernel
-    /// would then resend it before all other requests, again and again while the request waits for
-    /// others.
+    /// Cancels the request of a signalled caller. The kernel expects no reply to the interrupt. A
+    /// reply could make it resend the interrupt, but only through the descriptor of the interrupted
+    /// request. The kernel would then resend the interrupt before all other requests, again and
+    /// again, even if the interrupted request waits for one of them.
     pub fn interrupt(&self, mut incoming: Incoming<'_>) {
         if let Ok(interrupt) = incoming.body.take::<InterruptIn>() {
             self.interrupt_by_number(interrupt.unique);
         }
     }
 
-    /// Cancels a request, whichever thread has it, or none.
+    /// Cancels a request that is being served, is deferred, or has not begun.
     pub fn interrupt_by_number(&self, unique: u64) {
         if !self.cancel_deferred(unique) {
             self.all_workers().for_each(|workers| workers.cancel(unique));

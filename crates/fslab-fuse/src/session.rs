@@ -33,7 +33,7 @@ pub struct Session {
     unmounter: Unmounter,
 }
 
-/// A handle to cut off the users of a session from any thread.
+/// A handle to end a session from any thread without an unmount: all requests then fail.
 #[derive(Clone)]
 pub struct Breaker(Arc<Server>);
 
@@ -71,15 +71,15 @@ pub fn mount_kept(
     let unmounter = unmounter.map_err(|errno| mount_error(errno.into()))?;
     let started = start(file_system, transport, (rings, &unmounter), options, kept)
         .map_err(|source| Error::Serve { mount_point: mount_point.clone(), source });
-    // Otherwise the mount would remain without a server.
+    // If serving can't start, the mount must not remain without a server.
     let server = started.inspect_err(|_| detach_or_say(&unmounter))?;
     raise(&mount_point);
     Session { server, unmounter }.unmounted_when_idle(options)
 }
 
-/// Continues to serve a mount after its daemon died, with the remaining `kept` and `inherited`.
-/// Files that were open are opened again, and the kernel resends unanswered requests. All other
-/// descriptors of the earlier daemon are closed.
+/// Continues to serve a mount whose daemon died or was stopped. `kept` is the state that the daemon
+/// recorded, and `inherited` are its descriptors. Files that were open are opened again, and the
+/// kernel resends unanswered requests. Descriptors that are no longer needed are closed.
 ///
 /// # Errors
 /// [`Error::NotKept`] if the remaining state is incomplete.
@@ -113,12 +113,12 @@ pub fn take_over(
     );
     server.restore(&restored);
     let server = Arc::new(server);
-    // The kernel requeues requests that were read from descriptors that are still open. So this
-    // precedes closing them and the first read. If the file system was unmounted meanwhile, the
-    // threads will notice.
+    // The kernel resends only requests that were read from descriptors that are still open. So this
+    // happens before these descriptors are closed, and before the first read. If the file system
+    // was unmounted meanwhile, the threads notice it.
     transport.notify(NOTIFY_RESEND, &[]).map_err(|errno| serve_error(errno.into()))?;
-    // From here on, the copied descriptor is the recorded connection. After a failure before this,
-    // the next daemon can still take over.
+    // From here on, the copied descriptor is the recorded connection. If this function fails
+    // earlier, the next daemon can still take over.
     if let Some(device) = transport.device() {
         state.begin(device, &server.granted.to_connection(device.as_raw_fd(), unmounter.device));
     }
@@ -172,7 +172,7 @@ fn start(
     if granted.passthrough()
         && let Err(error) = try_passthrough(&*transport)
     {
-        // Ordinary users never have passthrough. The daemon then performs all I/O.
+        // This is normal for ordinary users, who lack the privilege.
         tracing::info!(
             %error,
             "no passthrough for this process: reads and writes go through the daemon"
@@ -242,27 +242,27 @@ impl Session {
         self.unmounter.device
     }
 
-    /// A handle to cut off users.
+    /// A handle to end the session without an unmount.
     #[must_use]
     pub fn breaker(&self) -> Breaker {
         Breaker(Arc::clone(&self.server))
     }
 
-    /// Serves until any process has unmounted the file system and the last user has
-    /// closed it.
+    /// Waits until the file system was unmounted, by any process, and its last open file was
+    /// closed. Then writes back all data.
     ///
     /// # Errors
-    /// The error that broke the connection, or of writing back data.
+    /// The error that broke the connection, or an error of writing back data.
     pub fn wait(self) -> Result<()> {
         self.wait_and_then(|| ())
     }
 
-    /// Like [`Self::wait`]; calls `unmounted` before all data is written back, which may take long.
-    /// After the unmount, the device number may belong to another mount. If users were cut off
+    /// Like [`Self::wait`], but calls `unmounted` before data is written back, which may take long.
+    /// After the unmount, the device number may belong to another mount. After [`Breaker::cut_off`]
     /// instead, the mount remains and returns errors until the process exits.
     ///
     /// # Errors
-    /// The error that broke the connection, or of writing back data.
+    /// The error that broke the connection, or an error of writing back data.
     pub fn wait_and_then(self, unmounted: impl FnOnce()) -> Result<()> {
         let mount_point = self.unmounter.mount_point;
         let failed = |source| Error::Connection { mount_point: mount_point.clone(), source };
@@ -284,7 +284,7 @@ impl Breaker {
         self.0.cut_off();
     }
 
-    /// Whether users were cut off.
+    /// Whether [`Self::cut_off`] was called.
     #[must_use]
     pub fn has_cut_off(&self) -> bool {
         self.0.is_cut_off()

@@ -1,17 +1,18 @@
-//! The pool of threads that serve a mount: readers read requests, the other threads are parked.
+//! The pool of threads that serve a mount: some, the readers, read and serve requests; the other
+//! threads are parked.
 //!
-//! A request that wakes a thread on another processor costs several times more than serving it, and
-//! the kernel wakes waiting readers in turn. So there is only one *reader* while that is enough. It
-//! serves the requests it reads, while the other threads are parked and never woken. A second
-//! reader is added
+//! Waking a thread on another processor costs several times more than serving a request, and the
+//! kernel wakes waiting readers in turn. So there is only one *reader* as long as one is enough. It
+//! serves the requests that it reads, while the other threads are parked and are not woken by
+//! requests. Another reader is added
 //! - before an operation that will wait for a device (`hand_off`),
-//! - when a monitor finds the reader busy for over a millisecond (`hand_off` too), and
+//! - when the monitor finds the reader busy for over a millisecond (also `hand_off`), and
 //! - when readers repeatedly find requests waiting (`widen`), up to one reader for each processor;
-//!   readers that repeatedly find an empty queue leave (`narrow`).
+//!   a reader that repeatedly finds an empty queue stops reading (`narrow`).
 //!
-//! One thread must always read, at least to receive interrupts: a request can wait for a tape. So
-//! if all threads of a mount wait, more are added (`has_room`), which end as soon as others are
-//! idle.
+//! One thread must always read, at least to receive interrupts, even if all others wait, for
+//! example for a tape. So if all threads of a mount wait, surplus threads are added (`has_room`).
+//! They exit as soon as other threads are idle.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -23,27 +24,27 @@ use crate::workers::{Worker, Workers};
 
 /// One more reader is added after this many consecutive reads that found a waiting request.
 const WIDEN_AFTER: u32 = 16;
-/// An extra reader leaves after this many consecutive reads that had to wait.
+/// One of several readers stops reading after this many consecutive reads that had to wait.
 const NARROW_AFTER: u32 = 64;
-/// A read that took less time than this found a waiting request.
+/// A read that takes less time than this counts as having found a waiting request.
 const WAITING_MAX: Duration = Duration::from_micros(5);
 /// Time for which most threads must have been busy before a surplus thread is added.
 const STALLED_MIN: Duration = Duration::from_millis(100);
-/// Surplus threads required for each thread that has been busy for less than `STALLED_MIN`, before
-/// one more is added.
+/// Another surplus thread is added if there are at least this many surplus threads for each moving
+/// one. A thread is moving if it is idle or has been busy for less than `STALLED_MIN`.
 const SURPLUS_PER_MOVING: usize = 4;
-/// Time after which a busy thread is treated as waiting, and another serves instead.
+/// Time after which a busy thread is treated as waiting, so that a surplus thread may replace it.
 const STUCK_MIN: Duration = Duration::from_secs(2);
 /// Maximum number of threads of one mount, including waiting ones.
 const THREADS_MAX: usize = 256;
-/// Time after which a parked thread ends, if there are readers and one other spare.
+/// Time after which a parked thread exits, if another thread is parked, too.
 const PARKED_MAX: Duration = Duration::from_secs(10);
 
 /// The threads of one mount.
 #[derive(Debug)]
 pub(crate) struct ThreadPool {
     state: Mutex<State>,
-    /// The state of its threads that other threads need.
+    /// The threads, with the state that other threads need.
     workers: Arc<Workers>,
     /// Signalled when another reader is needed or the mount has ended.
     place_free: Condvar,
@@ -53,7 +54,7 @@ pub(crate) struct ThreadPool {
 
 #[derive(Debug, Default)]
 struct State {
-    /// Number of threads that read, or serve and will read again.
+    /// Number of threads that read, or that serve a request and then read again.
     readers: usize,
     /// Target number of readers.
     wanted: usize,
@@ -63,7 +64,7 @@ struct State {
     over: bool,
 }
 
-/// A thread's recent history with the queue of requests.
+/// Counts a thread's consecutive reads that found a waiting request, or that had to wait.
 #[derive(Debug, Default)]
 pub(crate) struct QueueHistory {
     found_waiting: u32,
@@ -71,7 +72,7 @@ pub(crate) struct QueueHistory {
 }
 
 impl ThreadPool {
-    /// A pool of at most `threads_max` threads.
+    /// Makes a pool of at most `threads_max` threads, not counting surplus threads.
     pub fn new(threads_max: usize, workers: Arc<Workers>) -> Self {
         let processors = std::thread::available_parallelism().map_or(1, usize::from);
         Self {
@@ -83,7 +84,7 @@ impl ThreadPool {
         }
     }
 
-    /// Adds a new thread; `None` if there are enough.
+    /// Adds a new thread; returns `None` if there are enough.
     pub fn add_thread(&self) -> Option<Arc<Worker>> {
         let mut state = self.state.lock();
         if state.over || !self.has_room() {
@@ -96,7 +97,7 @@ impl ThreadPool {
         Some(worker)
     }
 
-    /// Removes a thread that has ended or could not be started.
+    /// Removes a thread that has exited or could not be started.
     pub fn remove_thread(&self, worker: &Arc<Worker>) {
         let mut state = self.state.lock();
         state.note_start(worker);
@@ -112,8 +113,8 @@ impl ThreadPool {
     fn has_room(&self) -> bool {
         let count = self.workers.count();
         let are_stuck = || count - self.workers.count_busy(STUCK_MIN) < self.threads_max;
-        // If nearly all threads have been busy for a while, they probably wait and do not work.
-        // Then threads may be added faster than one at a time.
+        // If nearly all threads have been busy for a while, they probably wait and use no
+        // processor. Then surplus threads may be added sooner than after `STUCK_MIN`.
         let are_stalled = || {
             let moving = count - self.workers.count_busy(STALLED_MIN);
             moving * SURPLUS_PER_MOVING <= count - self.threads_max
@@ -217,7 +218,7 @@ impl ThreadPool {
         !state.over && self.workers.count() <= state.wanted + 1
     }
 
-    /// Tells all threads that the mount has ended.
+    /// Notifies all threads that the mount has ended.
     pub fn end(&self) {
         self.state.lock().over = true;
         self.workers.end();
@@ -226,7 +227,7 @@ impl ThreadPool {
 }
 
 impl State {
-    /// Number of missing readers for which no thread is starting.
+    /// Number of missing readers for which no thread is parked or starting.
     fn missing(&self) -> usize {
         self.wanted.saturating_sub(self.readers + self.parked + self.starting)
     }
@@ -315,7 +316,7 @@ mod tests {
             while pool.state.lock().parked == 0 {
                 std::thread::yield_now();
             }
-            assert!(!pool.may_read(&third), "it is needed no more");
+            assert!(!pool.may_read(&third), "it is no longer needed");
             pool.remove_thread(&third);
             assert!(returned.join().unwrap());
         });

@@ -22,12 +22,12 @@ pub(crate) enum Received {
     Gone,
 }
 
-/// The behaviour of a transport without a pending request.
+/// The behaviour of a read if no request is pending.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ReadMode {
-    /// It sleeps until a request arrives.
+    /// The read sleeps until a request arrives.
     Blocking,
-    /// It returns [`Received::Nothing`].
+    /// The read returns [`Received::Nothing`] at once.
     NonBlocking,
 }
 
@@ -45,10 +45,11 @@ pub(crate) trait Transport: Debug + Send + Sync {
     /// Opens another descriptor of the same connection, so that threads need not share one.
     fn another(&self, reading: ReadMode) -> Result<Arc<dyn Transport>, Errno>;
 
-    /// Registers an open file with the kernel, for use in replies to opens.
+    /// Registers an open file with the kernel as a backing file. Returns the id to be used in
+    /// replies to opens.
     fn register_backing(&self, file: BorrowedFd<'_>) -> Result<i32, Errno>;
 
-    /// Releases a registered file; opens that use it keep it.
+    /// Releases the id of a backing file. Open files that use the backing file keep it.
     fn release_backing(&self, identifier: i32) -> Result<(), Errno>;
 
     /// The descriptor of /dev/fuse, if there is one.
@@ -92,7 +93,7 @@ impl Transport for DeviceTransport {
             match rustix::io::read(&self.device, &mut *buffer) {
                 Ok(length) => return Ok(Received::Request(length)),
                 Err(Errno::AGAIN) => return Ok(Received::Nothing),
-                // ENOENT: the request was interrupted between its selection and the read.
+                // ENOENT: the request was interrupted while the kernel was delivering it.
                 Err(Errno::INTR | Errno::NOENT) => {}
                 // The file system was unmounted, or the connection was aborted.
                 Err(Errno::NODEV | Errno::CONNABORTED) => return Ok(Received::Gone),

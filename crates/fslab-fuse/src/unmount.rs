@@ -1,4 +1,4 @@
-//! Unmounts a session, by its own connection or by the setuid helper.
+//! Unmounts the file system of a session, directly or through the setuid helper.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -12,7 +12,7 @@ use crate::error::{Error, Result};
 use crate::read_ahead::device_at;
 use crate::transport::Transport;
 
-/// Unmounts a session, from any thread.
+/// A handle to unmount the file system of a session from any thread.
 ///
 /// The kernel reuses the device number of an unmounted file system. So the number is only valid
 /// while the session's own connection exists.
@@ -39,14 +39,14 @@ impl Unmounter {
         Self { mount_point: mount_point.to_owned(), device, transport }
     }
 
-    /// Whether the file system is mounted, even if only for its current users.
+    /// Whether the file system is mounted, or detached but still in use.
     #[must_use]
     pub fn is_mounted(&self) -> bool {
         self.transport.is_connected()
     }
 
-    /// Unmounts the file system if it is not in use; returns `false` if it is. A file system that
-    /// is no longer mounted is treated as unmounted.
+    /// Unmounts the file system if it is not in use; returns `false` if it is. Returns `true` if it
+    /// is no longer mounted.
     ///
     /// # Errors
     /// Other errors of the kernel.
@@ -76,7 +76,7 @@ impl Unmounter {
             let is_progress = answers.iter().any(Result::is_ok);
             match answers.into_iter().find_map(Result::err) {
                 None => return Ok(()),
-                // One mount point may have covered another.
+                // Retries, because one mount point may have covered another.
                 Some(_) if is_progress => {}
                 Some(error) => return Err(error),
             }
@@ -87,7 +87,8 @@ impl Unmounter {
     fn places(&self) -> io::Result<Vec<MountEntry>> {
         let mut places = mounts::of_device(self.device)?;
         places.retain(|mount| mount.file_system == "fuse.fslab");
-        // Checked after listing: this proves that the number was still valid when they were listed.
+        // Checked after listing: this proves that the number was still valid when the mounts were
+        // listed.
         Ok(if self.transport.is_connected() { places } else { Vec::new() })
     }
 
@@ -97,7 +98,7 @@ impl Unmounter {
             Ok(()) => Ok(()),
             Err(error) => match Errno::from_io_error(&error).unwrap_or(Errno::IO) {
                 Errno::PERM => unmount_by_helper(&place.target, flags),
-                // It was unmounted with another mount point, or by another process.
+                // This mount was already removed, together with another one or by another process.
                 _ if !self.places().is_ok_and(|places| places.contains(place)) => Ok(()),
                 // Another file system may be mounted over it, which must not be unmounted here.
                 errno => Err(failed(errno)),

@@ -2,14 +2,15 @@
 //!
 //! The kernel has one queue for each processor. A queue's threads run only on its processor, so
 //! that a request wakes no other processor. A thread replies to one request and receives the next
-//! with a single system call. A thread has one entry of the queue (see [`fslab_sys::fuse_ring`]),
-//! which the kernel does not use while the thread is busy. The kernel prefers the thread with the
-//! shortest waiting time.
+//! with a single system call. Each thread has one entry of its queue (see
+//! [`fslab_sys::fuse_ring`]), which the kernel does not use while the thread is busy. The kernel
+//! prefers the thread with the shortest waiting time.
 //!
-//! No request waits for a slow one: a thread that takes a request when no other thread waits in its
-//! queue starts another thread. A request that arrived before the registration of that thread stays
-//! in the kernel's queue until a reply arrives there. So if requests take long, a queue with a new
-//! thread is regularly sent another request: a query of the mount's free space (`queues`).
+//! No request waits for a slow one: if a thread takes a request while no other thread waits in its
+//! queue, it starts another thread. But a request that arrived before the new thread was registered
+//! remains in the kernel's queue until a reply is sent there. So while requests take long, fslab
+//! itself regularly makes a request in each queue with a new thread: a query of the mount's free
+//! space (`queues`). The reply to the query fetches the remaining request.
 //!
 //! FORGET, INTERRUPT and notifications use /dev/fuse.
 
@@ -34,11 +35,12 @@ use crate::workers::Worker;
 use queues::Queue;
 pub(crate) use queues::Queues;
 
-/// Maximum number of threads of one mount, including waiting ones, unless it has many queues.
+/// Maximum number of threads of one mount, including waiting ones, unless `THREADS_OF_A_QUEUE`
+/// allows more.
 const THREADS_MAX: usize = 256;
 
-/// Number of threads that each queue may have on average, however many queues there are. Two may
-/// wait for pages whose readers a third one serves.
+/// Average number of threads that each queue may always have. Two of them may wait for pages while
+/// a third one serves the readers of these pages.
 const THREADS_OF_A_QUEUE: usize = 4;
 
 /// Initial number of threads in each queue: one serves, and one waits.
@@ -95,7 +97,8 @@ impl Server {
 
 impl Drop for RingThread {
     fn drop(&mut self) {
-        // `guarded` catches panics of the file system; this is a panic of the server.
+        // `guarded` catches panics of the file system. After a panic of the server, a new thread
+        // replaces this one.
         if std::thread::panicking() {
             self.add_thread_or_say();
         }
@@ -193,7 +196,7 @@ impl RingThread {
                 self.server.serve_from_ring(&self.worker, workers, arrived, incoming, output)
             }
             Err(error) => {
-                tracing::error!(%error, "a request is malformed");
+                tracing::error!(%error, "a request is invalid");
                 Err(Errno::IO)
             }
         };

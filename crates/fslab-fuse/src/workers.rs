@@ -1,4 +1,5 @@
-//! The threads that serve a mount. Other threads cancel their requests, and wait for them to exit.
+//! The threads that serve a mount, with the state by which other threads cancel their requests and
+//! wait for them to exit.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -8,14 +9,14 @@ use parking_lot::{Condvar, Mutex};
 
 use crate::interrupts::EarlyInterrupts;
 
-/// Interval between checks for requests in flight after users were cut off.
+/// Interval between checks for requests in flight after [`Workers::cut_off`].
 const CUT_OFF_CHECK: Duration = Duration::from_millis(10);
 
 /// The threads of one mount that use the same transport.
 #[derive(Debug)]
 pub(crate) struct Workers {
     state: Mutex<State>,
-    /// Signalled when a thread ends.
+    /// Signalled when a thread exits, the mount ends, or requests are cut off.
     ended: Condvar,
     epoch: Instant,
     early: EarlyInterrupts,
@@ -26,7 +27,8 @@ struct State {
     workers: Vec<Arc<Worker>>,
     /// Whether the mount has ended.
     is_over: bool,
-    /// Whether users were cut off; then `wait` does not wait for threads without a request.
+    /// Whether [`Workers::cut_off`] was called. Then [`Workers::wait`] does not wait for threads
+    /// without a request.
     is_cut_off: bool,
 }
 
@@ -39,9 +41,9 @@ pub(crate) struct Worker {
     pub has_started: AtomicBool,
     /// Whether the thread may read after serving its request.
     pub reads: AtomicBool,
-    /// Arrival of the current request, in nanoseconds of the workers' clock; 0 between requests.
+    /// Arrival of the current request, in nanoseconds since `Workers::epoch`; 0 between requests.
     busy_since_ns: AtomicU64,
-    /// The number of the current request.
+    /// The number of the current request; 0 between requests.
     unique: AtomicU64,
     /// The number of the request to be cancelled, if it is still the current one.
     cancelled: Arc<AtomicU64>,
@@ -54,7 +56,7 @@ impl Default for Workers {
 }
 
 impl Workers {
-    /// Threads of a mount that exists since `epoch`.
+    /// Makes an empty list of threads, for a mount that has existed since `epoch`.
     pub fn since(epoch: Instant) -> Self {
         Self {
             state: Mutex::default(),
@@ -69,7 +71,7 @@ impl Workers {
         self.state.lock().workers.push(Arc::clone(worker));
     }
 
-    /// Removes a thread that has ended or could not be started.
+    /// Removes a thread that has exited or could not be started.
     pub fn remove(&self, worker: &Arc<Worker>) {
         self.state.lock().workers.retain(|other| !Arc::ptr_eq(other, worker));
         self.ended.notify_all();
@@ -109,8 +111,8 @@ impl Workers {
     /// Cancels requests that have been served for too long.
     pub fn cancel_overdue(&self, too_long: Duration) {
         for worker in &self.state.lock().workers {
-            // Read before the time: if the request ends meanwhile, no other request has this
-            // number.
+            // The number is read before the time: if the request ends in between, its number
+            // matches no other request.
             let unique = worker.unique.load(Ordering::SeqCst);
             if self.busy_for(worker) >= too_long {
                 worker.cancelled.store(unique, Ordering::SeqCst);
@@ -118,14 +120,14 @@ impl Workers {
         }
     }
 
-    /// Cancels a request; if no thread serves it yet, it is cancelled at its beginning.
+    /// Cancels a request. If no thread serves it yet, it is cancelled when it begins.
     pub fn cancel(&self, unique: u64) {
         let state = self.state.lock();
         if state.cancel(unique) {
             return;
         }
         self.early.keep(unique);
-        // A request that began meanwhile has either seen the number or is found here.
+        // A request that began meanwhile has either taken the number or is found here.
         if state.cancel(unique) {
             self.early.take(unique);
         }
@@ -152,15 +154,15 @@ impl Workers {
         self.state.lock().is_over
     }
 
-    /// Waits until the mount and every thread have ended. After users were cut off, waits only
-    /// until every thread is between requests.
+    /// Waits until the mount has ended and all threads have exited. After [`Self::cut_off`], waits
+    /// only until every thread is between requests.
     pub fn wait(&self) {
         let mut state = self.state.lock();
         loop {
             if state.is_cut_off && !state.is_busy() || state.is_over && state.workers.is_empty() {
                 return;
             }
-            // The end of a request sends no signal.
+            // The end of a request is not signalled, so it is polled for.
             if state.is_cut_off {
                 self.ended.wait_for(&mut state, CUT_OFF_CHECK);
             } else {
@@ -195,7 +197,8 @@ impl Worker {
         Self { is_surplus, ..Self::default() }
     }
 
-    /// Records the beginning of a request and returns the word that cancels it.
+    /// Records the beginning of a request, and returns its cancellation flag: the number of the
+    /// cancelled request.
     pub fn begin(&self, unique: u64, arrived: Instant, workers: &Workers) -> Arc<AtomicU64> {
         self.unique.store(unique, Ordering::SeqCst);
         self.busy_since_ns.store(workers.clock_ns(arrived), Ordering::SeqCst);

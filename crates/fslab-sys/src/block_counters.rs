@@ -21,7 +21,7 @@ impl DeviceNumber {
     }
 }
 
-/// Requests the device completed. Sectors are always 512 bytes.
+/// Counts of requests that the device has completed. Sectors are always 512 bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct BlockCounters {
     /// Read requests.

@@ -22,8 +22,8 @@ struct FileCloneRange {
 /// Makes a range of one file share the blocks of a range of another. Both ranges start at block
 /// boundaries of the file system, and end at one or at the end of the source.
 ///
-/// `EOPNOTSUPP`, `ENOTTY` or `EINVAL` if these files can't share blocks; `EXDEV` if they are in
-/// different file systems.
+/// Fails with `EOPNOTSUPP`, `ENOTTY` or `EINVAL` if these files can't share blocks, and with
+/// `EXDEV` if they are in different file systems.
 pub fn range(
     (source, source_offset): (impl AsFd, u64),
     (target, target_offset): (impl AsFd, u64),

@@ -1,9 +1,9 @@
-//! Acts on behalf of a caller: file-system ids, groups and umask of one thread.
+//! Lets one thread act on behalf of a caller, with the caller's file-system ids, groups and umask.
 //!
 //! Files must be created *as* their owner: set-group-id directories, default ACLs, quotas and
 //! project ids all depend on the creator. Fixing the ownership afterwards is neither atomic nor
-//! complete. With the raw system calls, Linux keeps these identities per thread. The wrappers of
-//! the C library would change every thread of the process.
+//! complete. Linux keeps these identities per thread, and the raw system calls change only the
+//! calling thread. The wrappers of the C library would change every thread of the process.
 
 use std::cell::Cell;
 use std::fs;
@@ -37,7 +37,7 @@ const GIVEN_UP: CapabilitySet = CapabilitySet::CHOWN
 pub enum Groups<'a> {
     /// The groups that /proc reports for a thread; none if the thread is unknown.
     OfThread(u32),
-    /// The given groups, as far as they are relevant.
+    /// The given groups; irrelevant ones may be missing.
     These(&'a [u32]),
 }
 
@@ -50,12 +50,12 @@ impl Groups<'_> {
     }
 }
 
-/// The calling thread acts as another user until this is dropped.
+/// A guard: the calling thread acts as another user until the guard is dropped.
 #[derive(Debug)]
 pub struct ActingAs {
     /// The identity to restore; `None` if nothing was changed.
     before: Option<Own>,
-    /// The identity belongs to a thread, so it must be dropped on the same thread.
+    /// The identity belongs to a thread, so the guard must be dropped on the same thread.
     _bound_to_thread: PhantomData<*const ()>,
 }
 
@@ -68,8 +68,8 @@ struct Own {
 }
 
 impl ActingAs {
-    /// Sets the file-system ids and supplementary groups of a caller. Costs nothing if the process
-    /// already has them.
+    /// Gives the calling thread the file-system ids and supplementary groups of a caller. This
+    /// costs nothing if the process already has the user and the group of the caller.
     ///
     /// Capabilities that bypass permission checks are kept. CAP_FSETID, CAP_CHOWN and similar ones
     /// are dropped for any caller except root. So the kernel applies the caller's rules to set-id
@@ -93,11 +93,11 @@ impl ActingAs {
         if let Some(before) = self.before.as_mut() {
             let own = own_groups()?;
             set_groups(&groups.to_vec())?;
-            // Only now must the groups be restored: a process that can't set groups fails above,
-            // and could not restore them.
+            // Only from here on must the groups be restored: a process that can't set groups fails
+            // above, and could not restore them either.
             before.groups = Some(own);
         }
-        // The group first: without root's user id the thread can't change it.
+        // The group is set first: without root's user id, the thread can't change it.
         set_file_system_id(libc::SYS_setfsgid, gid)?;
         set_file_system_id(libc::SYS_setfsuid, uid)?;
         take_capabilities(uid)
@@ -108,8 +108,8 @@ impl Drop for ActingAs {
     fn drop(&mut self) {
         let Some(before) = self.before.take() else { return };
         if let Err(error) = restore(&before) {
-            // Otherwise later files would silently get wrong owners. A panic is not enough, because
-            // servers catch panics and reuse the thread.
+            // If the thread continued, later files would silently get wrong owners. A panic is not
+            // enough, because servers catch panics and reuse the thread.
             tracing::error!(%error, "a thread can't restore its own identity; aborting");
             std::process::abort();
         }
@@ -123,7 +123,7 @@ fn restore(before: &Own) -> Result<()> {
     before.groups.as_deref().map_or(Ok(()), set_groups)
 }
 
-/// Sets a file-system id and verifies it: these calls return the old id and never an error.
+/// Sets a file-system id and verifies it, because these calls return the old id and never an error.
 fn set_file_system_id(call: libc::c_long, id: u32) -> Result<()> {
     // SAFETY: setfsuid and setfsgid take one integer and touch no memory.
     unsafe { libc::syscall(call, id) };
@@ -147,11 +147,12 @@ thread_local! {
     static HAS_FSETID: Cell<Option<bool>> = const { Cell::new(None) };
 }
 
-/// Drops CAP_FSETID on this thread, for example to pass the kernel a file whose set-id bits it must
-/// clear at every write.
+/// Drops CAP_FSETID on this thread, for example before the kernel gets a file whose set-id bits it
+/// must clear at every write.
 ///
-/// The capability stays dropped until [`take_up_fsetid`]. A change costs a microsecond, and a
-/// thread that opens one file probably opens more. Costs nothing if it is dropped already.
+/// The capability remains dropped until [`take_up_fsetid`]: a change costs a microsecond, and a
+/// thread that opens one file probably opens more. This costs nothing if the capability is already
+/// dropped.
 ///
 /// # Errors
 /// Those of capset(2).
@@ -159,9 +160,9 @@ pub fn lay_down_fsetid() -> Result<()> {
     set_fsetid(false)
 }
 
-/// Raises CAP_FSETID on this thread if the process has it, before a write or a change of mode.
-/// Costs nothing if it is raised. Must not be called while acting as another user: that user would
-/// get the capability.
+/// Raises CAP_FSETID on this thread if the process has it, before a write or a change of mode. This
+/// costs nothing if the capability is already raised. Must not be called while acting as another
+/// user: that user would get the capability.
 ///
 /// # Errors
 /// Those of capset(2).
@@ -208,15 +209,16 @@ fn groups_of(pid: u32) -> Option<Vec<u32>> {
     line.split_whitespace().map(|group| group.parse().ok()).collect()
 }
 
-/// Whether a group is the effective group of a thread or one of its supplementary groups. Unknown
+/// Whether a group is the file-system group of a thread or one of its supplementary groups. Unknown
 /// threads belong to no group.
 #[must_use]
 pub fn belongs_to_group(pid: u32, gid: u32) -> bool {
     let Ok(status) = fs::read_to_string(format!("/proc/{pid}/status")) else { return false };
-    // A missing line contains no group.
+    // A missing line counts as empty.
     let ids =
         |key: &str| status.lines().find_map(|line| line.strip_prefix(key)).unwrap_or_default();
-    // Real, effective, saved and file-system group; the last one is in effect.
+    // The line contains the real, effective, saved and file-system group. The last one counts for
+    // access to files.
     let in_effect = ids("Gid:").split_whitespace().nth(3);
     let mut groups = in_effect.into_iter().chain(ids("Groups:").split_whitespace());
     groups.any(|group| group.parse() == Ok(gid))
@@ -243,24 +245,24 @@ fn shares_user_namespace(pid: u32) -> bool {
 }
 
 thread_local! {
-    /// The umask of this thread if it is shared with no other thread, so that only this module can
-    /// change it.
+    /// The umask of this thread, once it is no longer shared with other threads. Then only this
+    /// module changes it.
     static OWN_UMASK: Cell<Option<u32>> = const { Cell::new(None) };
 }
 
-/// The calling thread has the umask of its caller until this is dropped. The lower file system then
-/// applies it correctly: not under a default ACL.
+/// A guard: the calling thread has the umask of a caller until the guard is dropped. So the lower
+/// file system itself applies the umask, and correctly ignores it under a default ACL.
 #[derive(Debug)]
 pub struct ThreadUmask {
     /// The umask to restore; `None` if nothing was changed.
     before: Option<u32>,
-    /// The umask belongs to a thread, so it must be restored on the same thread.
+    /// The umask belongs to a thread, so the guard must be dropped on the same thread.
     _bound_to_thread: PhantomData<*const ()>,
 }
 
 impl ThreadUmask {
-    /// Sets the umask of this thread only; costs nothing if it has this value. From the first call
-    /// on, the thread also has its own working directory and root.
+    /// Sets the umask of this thread only; this costs nothing if the umask already has this value.
+    /// From the first call on, the thread also has its own working directory and root.
     ///
     /// # Errors
     /// Those of `unshare(CLONE_FS)`.
@@ -449,7 +451,7 @@ mod tests {
         let mut stranger = Command::new("unshare").args(["--user", "sleep", "60"]).spawn().unwrap();
         let comm = format!("/proc/{}/comm", stranger.id());
         while fs::read_to_string(&comm).unwrap().trim_end() != "sleep" {
-            assert!(stranger.try_wait().unwrap().is_none(), "no user namespace is to be had");
+            assert!(stranger.try_wait().unwrap().is_none(), "can't create a user namespace");
             thread::yield_now();
         }
         let counts = has_capability(stranger.id(), CapabilitySet::FSETID);

@@ -1,4 +1,5 @@
-//! The processor's cycle counter, read so that the measured code can't move out of the interval.
+//! Reads the processor's cycle counter such that the measured code can't be moved out of the
+//! interval.
 //!
 //! Processors reorder instructions. `lfence` on x86 waits for all earlier instructions and delays
 //! all later ones. The interval extends from `lfence; rdtsc; lfence` to `rdtscp; lfence`. `rdtscp`
@@ -9,18 +10,18 @@
 use std::fs;
 use std::io;
 
-/// Why there is no cycle counter.
+/// The reason why the cycle counter can't be used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Unavailable {
-    /// Another architecture.
+    /// The processor has another architecture.
     #[error("the cycle counter can be read only on x86-64")]
     Architecture,
-    /// An old processor, or a virtual machine that hides it.
+    /// The processor is old, or a virtual machine hides the instruction.
     #[error("the processor has no RDTSCP")]
     NoRdtscp,
 }
 
-/// The end of an interval.
+/// The values read at the end of an interval.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct End {
     /// Value of the counter.
@@ -43,14 +44,14 @@ impl CycleCounter {
         counter::check().map(|()| Self(()))
     }
 
-    /// Reads it at the beginning of an interval.
+    /// Reads the counter at the beginning of an interval.
     #[must_use]
     #[inline]
     pub fn begin(self) -> u64 {
         counter::begin()
     }
 
-    /// Reads it at the end of an interval.
+    /// Reads the counter at the end of an interval.
     #[must_use]
     #[inline]
     pub fn end(self) -> End {
@@ -64,8 +65,8 @@ impl CycleCounter {
     }
 }
 
-/// The kernel's current clock source. `tsc` means that the kernel has compared the counters of all
-/// processors and trusts them.
+/// Returns the kernel's current clock source. `tsc` means that the kernel has compared the counters
+/// of all processors and trusts them.
 ///
 /// # Errors
 /// sysfs does not report it.
@@ -153,10 +154,10 @@ mod counter {
 mod tests {
     use super::CycleCounter;
 
-    /// Upper limit of measurements.
+    /// Maximum number of measurements.
     const ROUNDS_MAX: u32 = 10_000;
 
-    /// An interval covers all work in it, and more work takes more cycles.
+    /// If work could move out of its interval, more work would not take more cycles.
     #[test]
     fn more_work_takes_more_cycles() {
         let counter = CycleCounter::new().unwrap();
@@ -168,7 +169,8 @@ mod tests {
             }
             counter.end().ticks.saturating_sub(begin)
         };
-        // On a busy machine, most intervals also include the work of other processes.
+        // On a busy machine, most intervals also include the work of other processes, so minima are
+        // compared.
         let (mut little, mut much) = (u64::MAX, u64::MAX);
         for _ in 0..ROUNDS_MAX {
             little = little.min(ticks_of(1_000));

@@ -1,5 +1,6 @@
 //! A FUSE mount whose daemon died. Every access fails until the mount is removed, which would
-//! expose the underlying directory. Here another mount replaces it without exposing that directory.
+//! expose the underlying directory. This module lets another mount replace it without exposing that
+//! directory.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -15,13 +16,13 @@ use rustix::thread::UnshareFlags;
 
 use crate::mounts;
 
-/// A mount without a daemon.
+/// A mount whose daemon died.
 #[derive(Clone, Debug)]
 pub struct DeadMount {
     place: PathBuf,
 }
 
-/// Whether this is an error that the kernel returns for a dead daemon; `ECONNABORTED` is for
+/// Whether an error means that the daemon of a mount died. The kernel returns `ECONNABORTED` to
 /// requests that were in flight when it died.
 #[must_use]
 pub fn tells_of_one(error: &io::Error) -> bool {
@@ -30,7 +31,8 @@ pub fn tells_of_one(error: &io::Error) -> bool {
 }
 
 impl DeadMount {
-    /// Returns the mount that a path leads to, if it is of a given type ("fuse.bindfs") and dead.
+    /// Returns the mount that a path leads to, if it is dead and has the given type, such as
+    /// "fuse.bindfs".
     ///
     /// # Errors
     /// The path or /proc/self/mountinfo can't be read.
@@ -43,21 +45,22 @@ impl DeadMount {
         Ok(is_dead.then_some(Self { place }))
     }
 
-    /// The mount point: an absolute path without links.
+    /// The mount point: an absolute path without symbolic links.
     #[must_use]
     pub fn place(&self) -> &Path {
         &self.place
     }
 
-    /// Whether a path leads to it, as far as this can be determined without a request to it.
+    /// Whether a path leads to the dead mount, as far as this can be determined without a request
+    /// to it.
     #[must_use]
     pub fn is_at(&self, path: &Path) -> bool {
         mounts::place_of(path).is_ok_and(|place| place == self.place)
     }
 
-    /// Opens the directory underneath, including mounts in it. Other processes can't see that
-    /// directory: a thread unmounts the dead mount in a private mount namespace and copies the tree
-    /// that is then visible.
+    /// Opens the directory underneath the dead mount, including mounts in it. The directory remains
+    /// hidden from other processes: a thread unmounts the dead mount only in a private mount
+    /// namespace, and copies the tree that is then visible there.
     ///
     /// # Errors
     /// `EPERM` for a user who may not mount.
@@ -69,8 +72,8 @@ impl DeadMount {
     }
 
     fn look_beneath(&self) -> io::Result<OwnedFd> {
-        // SAFETY: it gives this thread mounts, root and working directory of its own; it affects
-        // no memory and no descriptors.
+        // SAFETY: the call gives this thread mounts, root and working directory of its own; it
+        // affects no memory and no descriptors.
         unsafe { rustix::thread::unshare_unsafe(UnshareFlags::NEWNS) }?;
         mount_change("/", MountPropagationFlags::PRIVATE | MountPropagationFlags::REC)?;
         self.unmount()?;
@@ -78,12 +81,12 @@ impl DeadMount {
         Ok(open_tree(CWD, &self.place, whole | OpenTreeFlags::OPEN_TREE_CLOEXEC)?)
     }
 
-    /// Removes the dead mount from underneath its successor. In between, the dead mount is visible.
-    /// If the kernel can't insert a mount below another (before Linux 6.5), it stays hidden until
-    /// the successor is unmounted.
+    /// Removes the dead mount, over which a successor was mounted. For a moment, the dead mount is
+    /// visible again. Before Linux 6.5, the kernel can't insert a mount below another one. The dead
+    /// mount then remains, hidden by the successor, until that is unmounted.
     ///
     /// # Errors
-    /// No mount lies over it any more.
+    /// Errors of the kernel, for example if no mount lies over the dead mount any more.
     pub fn yield_to_its_successor(&self) -> io::Result<()> {
         let flags = OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC;
         let successor = open_tree(CWD, &self.place, flags)?;
@@ -101,8 +104,8 @@ impl DeadMount {
         }
     }
 
-    /// Unmounts it only if it is still dead: another process may have removed it, and the visible
-    /// mount may be alive.
+    /// Unmounts the visible mount only if it is dead: another process may already have removed the
+    /// dead mount, and the visible one may be alive.
     fn unmount_if_dead(&self) -> io::Result<()> {
         match rustix::fs::statfs(&self.place) {
             Err(errno) if tells_of_one(&errno.into()) => self.unmount(),

@@ -1,5 +1,5 @@
-//! Executes another program in this process and keeps all open descriptors: a supervisor is
-//! replaced by a newer version of itself in this way.
+//! Executes another program in this process and keeps all open descriptors. In this way, a
+//! supervisor is replaced by a newer version of itself.
 
 use std::collections::BTreeSet;
 use std::convert::Infallible;
@@ -42,18 +42,18 @@ impl TrustedProgram {
         Ok(Self(program))
     }
 
-    /// Makes a command that runs it as another process while the descriptor is open, even if its
-    /// path has changed.
+    /// Makes a command that runs the program as another process, even if its path now leads to
+    /// another file. The returned descriptor must remain open until the command was started.
     ///
     /// # Errors
     /// All descriptors are in use.
     pub fn command(&self) -> io::Result<(Command, OwnedFd)> {
-        // Not closed on exec, because the interpreter of a script opens it again.
+        // The copy is not closed on exec, because the interpreter of a script opens it again.
         let inherited = rustix::io::dup(&self.0)?;
         Ok((Command::new(format!("/proc/self/fd/{}", inherited.as_raw_fd())), inherited))
     }
 
-    /// Runs it in this process, with all descriptors and blocked signals.
+    /// Runs the program in this process, with all descriptors and blocked signals.
     ///
     /// # Errors
     /// Errors of the kernel; this program then continues.
@@ -102,8 +102,8 @@ pub fn take<const N: usize>(numbers: [RawFd; N]) -> io::Result<[OwnedFd; N]> {
     Ok(numbers.map(|number| unsafe { OwnedFd::from_raw_fd(number) }))
 }
 
-/// All open descriptors except the standard ones and some others. They are set to be closed when
-/// another program is executed.
+/// Returns all open descriptors except the standard ones and `others`, and marks them as
+/// close-on-exec.
 ///
 /// # Errors
 /// Errors of the kernel.

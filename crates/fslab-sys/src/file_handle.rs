@@ -14,10 +14,10 @@ use rustix::path::Arg;
 /// The kernel's `MAX_HANDLE_SZ`.
 const MAX_BYTES: usize = 128;
 
-/// Enough for ext4, XFS and Btrfs without an allocation.
+/// Maximum length of a handle that is stored without an allocation; enough for ext4, XFS and Btrfs.
 const INLINE_BYTES: usize = 20;
 
-/// Maximum number of retries of an open that failed for lack of memory. ext4 reports this (from
+/// Maximum number of retries of an open that failed with `ENOMEM`. ext4 returns this error (from
 /// `iget_locked`) while the number of a removed inode is being reused. A moment later it returns
 /// the right error, `ESTALE`.
 const OUT_OF_MEMORY_RETRIES: u32 = 1000;
@@ -39,8 +39,8 @@ struct RawHandle {
     bytes: [u8; MAX_BYTES],
 }
 
-/// A file handle. Two handles of one file system are equal exactly if they refer to the same inode
-/// and generation.
+/// A file handle. Two handles of one file system are equal if and only if they refer to the same
+/// inode and generation.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct FileHandle {
     kind: i32,
@@ -141,11 +141,11 @@ impl FileHandle {
         }
     }
 
-    /// The handle of another inode of the same file system and subvolume; `None` for numbers and
-    /// formats without one.
+    /// Returns the handle of another inode of the same file system and subvolume. Returns `None`
+    /// for an unknown format, or a number that does not fit into it.
     ///
     /// ext4 and Btrfs do not compare a generation of 0. After opening such a handle, read the
-    /// handle of the opened file.
+    /// handle of the opened file to get its generation.
     #[must_use]
     pub fn with_number(&self, number: u64, generation: u32) -> Option<Self> {
         let mut bytes = self.bytes.as_slice().to_vec();
@@ -162,8 +162,9 @@ impl FileHandle {
         Some(Self { kind: self.kind, bytes: HandleBytes::new(&bytes) })
     }
 
-    /// A number that is the same in every session. Two handles that differ only in their generation
-    /// have different tags if their format is known. The tags of other handles differ like hashes.
+    /// Returns a hash of the handle that is the same in every session. If two handles of a known
+    /// format differ only in their generation, their tags differ. Other handles may have the same
+    /// tag by chance.
     #[must_use]
     pub fn tag(&self) -> u32 {
         const FNV_OFFSET: u64 = 0xcbf2_9ce4_8422_2325;

@@ -17,9 +17,9 @@ const RECORDS: usize = 1024;
 
 /// The owner value for free space.
 const OWNER_FREE: u64 = 1;
-/// The owner is a special value.
+/// Flag of a record: the owner is a special value.
 const FLAG_SPECIAL_OWNER: u32 = 0x10;
-/// This is the last record.
+/// Flag of a record: it is the last one.
 const FLAG_LAST: u32 = 0x20;
 
 /// `struct fsmap`.

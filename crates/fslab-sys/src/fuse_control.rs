@@ -1,4 +1,4 @@
-//! Aborts FUSE connections from outside, through the kernel's control file system.
+//! Aborts FUSE connections of any process through the kernel's control file system.
 
 use std::fs;
 use std::io;
@@ -9,9 +9,9 @@ use crate::mounts::{self, Mount};
 /// Usual mount point of the control file system, which need not be mounted.
 const USUAL_PLACE: &str = "/sys/fs/fuse/connections";
 
-/// Aborts the connections of all FUSE mounts below a directory. Processes that wait for their
-/// replies get an error, and their daemons see the end of the connection. Returns the number of
-/// connections.
+/// Aborts the connections of all FUSE mounts below a directory. Processes that wait for replies of
+/// these mounts get an error, and the daemons of the mounts see the end of the connection. Returns
+/// the number of connections.
 ///
 /// If the control file system is not mounted, it is mounted temporarily on the directory `place`.
 ///

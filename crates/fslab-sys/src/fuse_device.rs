@@ -50,19 +50,20 @@ pub fn clone(connection: BorrowedFd<'_>, waits: bool) -> Result<OwnedFd> {
     Ok(descriptor)
 }
 
-/// Whether the file system of a connection is still mounted, even if only for its current users. An
+/// Whether the file system of a connection is still mounted, or detached but still in use. An
 /// aborted connection is treated as ended, although its mount still exists.
 #[must_use]
 pub fn is_connected(connection: impl AsFd) -> bool {
     let mut polled = [PollFd::new(&connection, PollFlags::empty())];
     match poll(&mut polled, Some(&Timespec { tv_sec: 0, tv_nsec: 0 })) {
         Ok(_) => !polled[0].revents().contains(PollFlags::ERR),
-        // Its state is unknown then.
+        // The state of the connection is unknown.
         Err(_) => false,
     }
 }
 
-/// Registers an open file with the kernel, for use in replies to opens.
+/// Registers an open file with the kernel as a backing file. Returns the id to be used in replies
+/// to opens.
 ///
 /// # Errors
 /// `EPERM` without CAP_SYS_ADMIN, `ELOOP` for a file of a stacked file system.
@@ -75,10 +76,10 @@ pub fn register_backing(connection: impl AsFd, file: impl AsFd) -> Result<i32> {
     check(libc::c_long::from(answer)).map(|identifier| identifier as i32)
 }
 
-/// Releases a registered file; opens that use it keep it.
+/// Releases the id of a backing file. Open files that use the backing file keep it.
 ///
 /// # Errors
-/// `ENOENT` for a number that is not registered.
+/// `ENOENT` for an id that is not registered.
 pub fn release_backing(connection: impl AsFd, identifier: i32) -> Result<()> {
     let identifier = identifier as u32;
     let connection = connection.as_fd().as_raw_fd();

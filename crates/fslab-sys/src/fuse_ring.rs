@@ -6,8 +6,8 @@
 //! per request.
 //!
 //! An entry belongs to the thread that created it. The kernel copies requests and replies only
-//! while that thread is in [`FuseRing::take`], so that nothing here changes while it is borrowed.
-//! Layout and numbers are those of `linux/fuse.h`, protocol 7.42 (Linux 6.14).
+//! while that thread is in [`FuseRing::take`]. So the entry's memory does not change while it is
+//! borrowed. Layout and numbers are those of `linux/fuse.h`, protocol 7.42 (Linux 6.14).
 
 use std::io;
 use std::marker::PhantomData;
@@ -36,9 +36,9 @@ const OUT_HEADER_BYTES: usize = 16;
 /// one slice.
 const PAYLOAD_START: usize = 4096;
 
-/// Memory that the payload of an idle entry may keep.
+/// Bytes of memory that the payload of an idle entry may keep.
 const IDLE_BYTES_MAX: usize = 64 << 10;
-/// Time after which an idle entry frees the rest.
+/// Time after which an idle entry frees its memory beyond [`IDLE_BYTES_MAX`].
 const IDLE_TIME: Duration = Duration::from_secs(1);
 
 /// The kernel's `struct fuse_uring_req_header`.
@@ -72,7 +72,7 @@ pub enum Taken {
     Gone,
 }
 
-/// An entry. It can't be sent to another thread.
+/// An entry of a queue. It can't be sent to another thread.
 pub struct FuseRing {
     ring: IoUring<Entry128, cqueue::Entry>,
     memory: Mapping,
@@ -84,7 +84,7 @@ pub struct FuseRing {
     request: Range<usize>,
     /// Number of bytes at the beginning of the payload that may use memory.
     touched_bytes: usize,
-    /// The kernel binds the ring to the thread.
+    /// Keeps the entry on one thread, because the kernel binds the ring to the thread.
     one_thread: PhantomData<*const ()>,
 }
 
@@ -100,7 +100,7 @@ impl FuseRing {
     ///
     /// # Errors
     /// `ENOSYS` or `EPERM` if io_uring is missing or not allowed, `EINVAL` before Linux 6.1,
-    /// `ENOMEM`, `EMFILE`.
+    /// `ENOMEM` or `EMFILE` without enough memory or descriptors.
     pub fn new(device: Arc<OwnedFd>, queue: u16, payload_bytes: usize) -> io::Result<Self> {
         let ring = IoUring::builder()
             .dontfork()
@@ -121,8 +121,8 @@ impl FuseRing {
         })
     }
 
-    /// Makes the entry available to the kernel. From now on [`Self::take`] must be called, or
-    /// requests would wait.
+    /// Makes the entry available to the kernel. From then on, the kernel may assign requests to the
+    /// entry, so [`Self::take`] must be called.
     ///
     /// # Errors
     /// `EOPNOTSUPP` if the machine does not allow FUSE over io_uring; `EINVAL` for a queue unknown
@@ -144,7 +144,8 @@ impl FuseRing {
         self.ring.submit()?;
         match self.ring.completion().next() {
             None => Ok(()),
-            // A completion exists already only if this was called twice by mistake.
+            // A registered entry completes when a request is taken. So a completion at this point
+            // is an error.
             Some(answer) => Err(io::Error::from_raw_os_error(-answer.result())),
         }
     }
@@ -209,14 +210,14 @@ impl FuseRing {
         Ok(Taken::Request)
     }
 
-    /// The last request taken: its headers and its payload, as from /dev/fuse.
+    /// The last request taken: its headers and its payload, in the same format as from /dev/fuse.
     #[must_use]
     pub fn request(&self) -> &[u8] {
         &self.memory.as_slice()[self.request.clone()]
     }
 
-    /// Sets the reply to the last request taken: an error number, or 0 and a payload.
-    /// [`Self::take`] sends it.
+    /// Sets the reply to the last request taken: a negative error number, or 0 and a payload.
+    /// [`Self::take`] sends the reply.
     ///
     /// # Errors
     /// `EMSGSIZE` if the payload does not fit.
@@ -238,7 +239,7 @@ impl FuseRing {
         self.push(&entry)
     }
 
-    /// Frees the memory of an idle payload.
+    /// Frees the memory of an idle payload beyond [`IDLE_BYTES_MAX`].
     fn give_memory_back(&mut self) {
         self.memory.discard(PAYLOAD_START + IDLE_BYTES_MAX);
         self.touched_bytes = IDLE_BYTES_MAX;
@@ -262,7 +263,7 @@ fn array<const LENGTH: usize>(bytes: &[u8]) -> [u8; LENGTH] {
     array
 }
 
-/// Sets the length of the memory at a command's address, for which the crate has no field.
+/// Sets the length of the memory at a command's address, for which the crate io-uring has no field.
 fn with_length(entry: Entry128, length: u32) -> Entry128 {
     /// Offset of `len` in the kernel's `struct io_uring_sqe`.
     const LENGTH_OFFSET: usize = 24;

@@ -32,7 +32,6 @@ pub fn of(file: &File) -> Result<Option<u32>, Errno> {
 mod tests {
     use super::*;
 
-    /// The number is stable or not reported; the latter is not an error.
     #[test]
     fn generation_is_stable_or_not_reported() {
         let directory = tempfile::tempdir().unwrap();

@@ -68,7 +68,7 @@ pub struct Ring {
     slots: Vec<Slot>,
     in_flight: usize,
     /// Whether a submission failed. Its entry may still be queued with a descriptor number that now
-    /// belongs to another file, so the kernel is not entered any more.
+    /// belongs to another file, so nothing is submitted any more.
     is_broken: bool,
 }
 

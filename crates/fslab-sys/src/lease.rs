@@ -29,7 +29,8 @@ impl Lease {
         Ok(Self { file })
     }
 
-    /// Whether no process waits for the lease to end, and it was not revoked.
+    /// Whether the lease is still undisturbed: no process waits for its end, and it was not
+    /// revoked.
     #[must_use]
     pub fn is_held(&self) -> bool {
         // SAFETY: a call on an open descriptor, without an argument.
@@ -38,8 +39,8 @@ impl Lease {
     }
 }
 
-/// Takes a lease on a file that no other process has open or mapped, with a descriptor that may
-/// write. Until [`give_back`], a process that opens the file waits, for
+/// Takes an exclusive lease on a file that no other process has open or mapped. The descriptor must
+/// be open for writing. Until [`give_back`], a process that opens the file waits, for
 /// `/proc/sys/fs/lease-break-time` at most.
 ///
 /// # Errors
@@ -58,8 +59,8 @@ pub fn give_back(file: impl AsFd) -> Result<()> {
 
 fn set(file: impl AsFd, lease: libc::c_int) -> Result<()> {
     let descriptor = file.as_fd().as_raw_fd();
-    // The usual signal, SIGIO, would end the process. SIGURG is ignored unless there is a handler.
-    // SAFETY: a call on an open descriptor with a number as argument.
+    // The usual signal, SIGIO, would terminate the process. SIGURG is ignored unless there is a
+    // handler. SAFETY: a call on an open descriptor with a number as argument.
     let set = unsafe { libc::fcntl(descriptor, F_SETSIG, libc::SIGURG) };
     check(set.into())?;
     // SAFETY: as above.
@@ -90,7 +91,8 @@ mod tests {
             return;
         }
         let start = Instant::now();
-        // As above: children of other tests hold descriptors.
+        // A child process of another test holds copies of all descriptors until it executes its
+        // program.
         while take_alone(&file).is_err() {
             assert!(start.elapsed() < Duration::from_secs(60), "never alone");
         }

@@ -1,10 +1,10 @@
 //! All unsafe blocks and libc calls of fslab, behind safe functions.
 //!
-//! Functions of rustix are called where they are needed; this crate contains the functions that
-//! rustix lacks. It knows no file system, layer or benchmark.
+//! Other crates call rustix directly; this crate contains the functions that rustix lacks. It
+//! depends on no other crate of fslab.
 //!
 //! Start with these: [`mounts::Mount`] unmounts when dropped, [`loop_device::LoopDevice`] detaches
-//! when dropped, and [`descriptor`] has functions for open files that rustix lacks.
+//! when dropped, and [`descriptor::close`] returns the errors of close(2).
 //!
 //! ```
 //! let root = fslab_sys::mounts::mounted_on("/proc".as_ref())?;
@@ -12,7 +12,7 @@
 //! # Ok::<(), std::io::Error>(())
 //! ```
 
-/// Implements subtraction: the counts between two readings of increasing counters.
+/// Implements subtraction of an earlier reading of increasing counters from a later one.
 macro_rules! impl_sub {
     ($counters:ident { $($field:ident),* $(,)? }) => {
         impl std::ops::Sub for $counters {

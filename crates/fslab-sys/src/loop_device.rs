@@ -1,8 +1,9 @@
-//! Loop devices: an image file as a block device.
+//! Attaches image files to loop devices, so that they can be used as block devices.
 //!
-//! A [`LoopDevice`] is attached with `LO_FLAGS_AUTOCLEAR`: the kernel detaches it after its last
-//! user. It keeps one descriptor open, so that the device survives an unmount. If the process dies
-//! by any signal, only a mount can keep the device attached, and only while the mount exists.
+//! A [`LoopDevice`] is attached with `LO_FLAGS_AUTOCLEAR`: the kernel detaches the image after the
+//! last user of the device. [`LoopDevice`] keeps one descriptor open, so that the device survives
+//! an unmount. If the process is killed by a signal, only a mount can keep the device attached, and
+//! only while the mount exists.
 
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -29,7 +30,7 @@ const FLAG_READ_ONLY: u32 = 1;
 const FLAG_AUTOCLEAR: u32 = 4;
 const FLAG_DIRECT_IO: u32 = 16;
 
-/// Maximum number of attempts: another process may take the free device before it is attached.
+/// Maximum number of attempts to attach an image: another process may take the free device first.
 const ATTEMPTS: u32 = 64;
 
 /// The kernel's `struct loop_info64`.
@@ -64,7 +65,7 @@ struct Config {
 
 const _: () = assert!(size_of::<Config>() == 304);
 
-/// Why an image could not be attached.
+/// An error of attaching an image.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The image could not be opened.
@@ -81,7 +82,7 @@ pub enum Error {
     Unavailable {
         /// The control or device node.
         path: PathBuf,
-        /// The error of the node.
+        /// The error of opening or using it.
         #[source]
         source: io::Error,
     },
@@ -107,7 +108,7 @@ pub enum Error {
     },
 }
 
-/// How to attach an image.
+/// Options for attaching an image.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Options {
     /// Logical sector size in bytes; 0 lets the kernel choose (512).
@@ -168,7 +169,7 @@ impl LoopDevice {
         self.direct_io
     }
 
-    /// The open device node, for querying its residency.
+    /// The open device node, for example to query how much of the device is in the page cache.
     #[must_use]
     pub fn file(&self) -> &File {
         &self.device
@@ -204,7 +205,7 @@ pub fn flush_buffers_of(device: &File) -> Result<(), Errno> {
 
 impl Drop for LoopDevice {
     fn drop(&mut self) {
-        // With autoclear this only requests what closing the descriptor does anyway, but it reports
+        // With autoclear, closing the descriptor detaches the image anyway, but this call reports
         // errors.
         match ioctl(&self.device, LOOP_CLEAR_DEVICE, 0) {
             Ok(_) | Err(Errno::NXIO) => {}

@@ -26,7 +26,7 @@ pub enum Kind {
     Erofs,
 }
 
-/// How to call a tool.
+/// A program that makes file systems, and how to call it.
 struct Tool {
     name: &'static str,
     package: &'static str,
@@ -36,7 +36,7 @@ struct Tool {
     version_flag: &'static str,
 }
 
-/// One for each [`Kind`], in the same order.
+/// The tool for each [`Kind`], in the same order.
 const TOOLS: [Tool; 7] = [
     ext("ext2", "mkfs.ext2"),
     ext("ext3", "mkfs.ext3"),
@@ -67,7 +67,7 @@ impl Kind {
     pub const ALL: [Self; 7] =
         [Self::Ext2, Self::Ext3, Self::Ext4, Self::Xfs, Self::Btrfs, Self::Squashfs, Self::Erofs];
 
-    /// Whether it is read-only and made by [`pack`] from a directory.
+    /// Whether the file system is read-only and made by [`pack`] from a directory.
     #[must_use]
     pub fn is_read_only(self) -> bool {
         matches!(self, Self::Squashfs | Self::Erofs)
@@ -83,13 +83,13 @@ impl Kind {
         self.tool().name
     }
 
-    /// The program that makes it.
+    /// The program that makes the file system.
     #[must_use]
     pub fn program(self) -> &'static str {
         self.tool().program
     }
 
-    /// Returns the first line of the tool's version; fails if the tool is missing.
+    /// Returns the version that the tool prints; fails if the tool is missing.
     ///
     /// # Errors
     /// [`Error::MissingTool`], or an error of running it.
@@ -116,7 +116,7 @@ impl FromStr for Kind {
     }
 }
 
-/// Why a file system was not made.
+/// An error of making a file system.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The tool is not installed.
@@ -170,7 +170,7 @@ pub fn make(kind: Kind, device: &Path, options: &[String]) -> Result<String, Err
     run_to_success(tool, &arguments)
 }
 
-/// Options of the tool, extended by one that keeps it from discarding the device's blocks.
+/// Adds an option that keeps the tool from discarding the device's blocks.
 #[must_use]
 pub fn without_discard(kind: Kind, options: &[String]) -> Vec<String> {
     let mut options = options.to_vec();
@@ -201,7 +201,7 @@ pub fn pack(kind: Kind, image: &Path, source: &Path, options: &[String]) -> Resu
     let mut arguments: Vec<OsString> = tool.flags.iter().map(OsString::from).collect();
     let options = options.iter().map(OsString::from);
     match kind {
-        // SquashFS's tool expects its options last, the others first.
+        // mksquashfs expects its options last; the other tools expect them first.
         Kind::Squashfs => {
             let places: [OsString; 2] = [source.into(), image.into()];
             arguments.splice(0..0, places);
@@ -227,7 +227,7 @@ fn run_to_success(tool: &Tool, arguments: &[OsString]) -> Result<String, Error> 
 }
 
 fn run(tool: &Tool, arguments: &[OsString]) -> Result<std::process::Output, Error> {
-    // Users other than root often lack /usr/sbin in PATH, where these tools are installed.
+    // The tools are installed in /usr/sbin, which ordinary users often do not have in PATH.
     let path = std::env::var("PATH").unwrap_or_default() + ":/usr/sbin:/sbin";
     Command::new(tool.program).args(arguments).env("PATH", path).output().map_err(|source| {
         match source.kind() {

@@ -1,7 +1,7 @@
-//! Memory that a process has freed but its allocator keeps.
+//! Returns freed memory, which the allocator would keep, to the kernel.
 
-/// Returns freed memory to the system. Memory freed by many threads is spread over pools, which
-/// normally shrink only at their ends. Takes some milliseconds per hundred MiB.
+/// Returns freed memory to the kernel. Memory freed by many threads is spread over pools of the
+/// allocator, which normally shrink only at their ends. Takes some milliseconds per hundred MiB.
 pub fn give_back() {
     #[cfg(target_env = "gnu")]
     // SAFETY: the function takes a number, and may be called at any time by any thread.
@@ -20,8 +20,8 @@ mod tests {
         line.trim().trim_end_matches(" kB").parse().unwrap()
     }
 
-    /// Small blocks lie in the pools, and every hundredth stays allocated and keeps the pools from
-    /// shrinking.
+    /// The blocks are small enough for the pools. Every hundredth block remains allocated and keeps
+    /// the pools from shrinking.
     #[test]
     #[cfg_attr(not(target_env = "gnu"), ignore = "this allocator keeps no such pools")]
     fn freed_memory_is_returned_to_the_kernel() {

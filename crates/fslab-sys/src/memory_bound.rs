@@ -1,8 +1,8 @@
 //! Limits the memory of this process and its children, including the page cache of their files,
 //! with a memory control group of version 1 or 2.
 //!
-//! Memory allocated earlier stays charged to the old group: only later allocations are limited. The
-//! kernel kills a process that exceeds the limit, as usual.
+//! Memory allocated earlier remains charged to the old group: only later allocations are limited.
+//! The kernel kills a process that exceeds the limit, as usual.
 
 use std::fs;
 use std::io;
@@ -12,13 +12,13 @@ use std::time::{Duration, Instant};
 
 use crate::mounts;
 
-/// The smallest limit in which a process of fslab itself fits.
+/// The smallest limit, in bytes, with which a process of fslab still works.
 pub const SMALLEST: u64 = 16 << 20;
 
-/// Maximum time to wait for ending processes when removing a group.
+/// Maximum time to wait for exiting processes when removing a group.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// Why a limit could not be set or removed.
+/// An error of setting or removing a limit.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// No group can be created here.
@@ -38,7 +38,7 @@ pub enum Error {
     },
 }
 
-/// The two versions, which have different file names.
+/// The version of the control groups; the two versions have different file names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Version {
     One,
@@ -72,7 +72,8 @@ struct Place {
     parent: PathBuf,
 }
 
-/// A group with a limit; this process leaves it when this is dropped.
+/// A control group with a memory limit. When this is dropped, the process leaves the group, and the
+/// group is removed.
 #[derive(Debug)]
 pub struct MemoryBound {
     place: Place,
@@ -116,7 +117,7 @@ impl MemoryBound {
     /// The peak memory usage of the group.
     ///
     /// # Errors
-    /// The kernel does not report it: version 2 does since Linux 5.19.
+    /// The kernel does not report it. With version 2, this needs Linux 5.19.
     pub fn peak(&self) -> Result<u64, Error> {
         self.number(self.place.version.peak())
     }
@@ -209,7 +210,7 @@ fn parse_limit(text: &str) -> Option<u64> {
     text.trim().parse().ok().filter(|limit| *limit < NO_LIMIT)
 }
 
-/// Finds the parent for a new group.
+/// Finds the group of this process, and a parent for a new group.
 fn find_place(groups: &str, mounts: &str) -> Result<Place, Error> {
     let unavailable = |reason| Error::Unavailable { reason };
     let (version, own) = own_group(groups, mounts)?;
@@ -247,7 +248,7 @@ fn own_group(groups: &str, mounts: &str) -> Result<(Version, PathBuf), Error> {
     Ok((Version::Two, own))
 }
 
-/// The directory of a group's path.
+/// Returns the directory of a group's path, below the mount of its hierarchy.
 fn mounted(mounts: &str, kind: &str, option: Option<&str>, path: &str) -> Option<PathBuf> {
     mounts::parse(mounts.as_bytes()).into_iter().find_map(|mount| {
         let has = |wanted: &str| mount.options.split(',').any(|option| option == wanted);

@@ -7,11 +7,11 @@ use rustix::mount::{OpenTreeFlags, open_tree};
 
 use crate::file_handle::check;
 
-/// The number is the same on every architecture but alpha.
+/// The number of mount_setattr(2). It is the same on every architecture except alpha.
 const SYS_MOUNT_SETATTR: libc::c_long = 442;
 /// `AT_RECURSIVE`
 const RECURSIVE: libc::c_int = 0x8000;
-/// `MOUNT_ATTR__ATIME`: the bits that encode one choice.
+/// `MOUNT_ATTR__ATIME`: the bits that select one access time option.
 const ACCESS_TIME_BITS: u64 = 0x70;
 /// `MOUNT_ATTR_RELATIME`
 const RELATIVE: u64 = 0;
@@ -60,9 +60,9 @@ impl MountAttributes {
     }
 }
 
-/// Copies a directory's mount, and the mounts below it, with other access time options. Uses of
-/// files, or of files and directories, update access times as with `relatime`. The copy is not
-/// visible to other processes, and ends with the last descriptor in it.
+/// Copies a directory's mount, and the mounts below it, with other access time options. `files` and
+/// `directories` select whose access times are updated, as with `relatime`. The copy is not visible
+/// to other processes, and ends when its last descriptor is closed.
 ///
 /// File systems mounted later below the directory are not in the copy.
 ///

@@ -23,7 +23,7 @@ pub const PATIENCE: Duration = Duration::from_secs(10);
 
 const PAUSE: Duration = Duration::from_millis(5);
 
-/// Why a mount or unmount failed.
+/// An error of mounting or unmounting.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// Mounting failed.
@@ -83,9 +83,9 @@ pub struct Mount {
 }
 
 impl Mount {
-    /// Mounts with options as in fstab ("noatime,compress=zstd"). Options for flags of every file
-    /// system are extracted, the others are passed to the file system. Device nodes and set-id
-    /// programs have no effect without the options `dev` and `suid`.
+    /// Mounts with options as in fstab ("noatime,compress=zstd"). Options that apply to every file
+    /// system become mount flags; the others are passed to the file system. Device nodes and set-id
+    /// bits are ignored without the options `dev` and `suid`.
     ///
     /// # Errors
     /// See [`Error`].
@@ -110,7 +110,7 @@ impl Mount {
         Ok(Self { target: target.to_owned(), mounted: true })
     }
 
-    /// Takes responsibility for an existing mount by another program.
+    /// Takes over a mount made by another program: dropping the result unmounts it.
     #[must_use]
     pub fn adopt(target: &Path) -> Self {
         Self { target: target.to_owned(), mounted: true }
@@ -131,7 +131,7 @@ impl Mount {
         unmount(&self.target, PATIENCE)
     }
 
-    /// Gives up responsibility: another program has unmounted or will unmount it.
+    /// Leaves the file system mounted: another program has unmounted it or will do so.
     pub fn release(mut self) {
         self.mounted = false;
     }
@@ -221,9 +221,9 @@ pub struct MountEntry {
     pub id: u64,
     /// The number of the parent mount.
     pub parent: u64,
-    /// Its device number, major and minor.
+    /// The device number of its file system, major and minor.
     pub device: (u32, u32),
-    /// The directory of the file system that is mounted.
+    /// The directory within the file system that is mounted.
     pub root: PathBuf,
     /// The mount point.
     pub target: PathBuf,
@@ -277,7 +277,7 @@ pub fn unmount_entry(mount: &MountEntry, flags: UnmountFlags) -> io::Result<()> 
     Ok(rustix::mount::unmount(&mount.target, flags | UnmountFlags::NOFOLLOW)?)
 }
 
-/// Returns the number (in the list of mounts) of the mount that contains a descriptor.
+/// Returns the number (in the list of mounts) of the mount that contains an open file.
 fn number_of(place: impl AsFd) -> io::Result<u64> {
     let about = format!("/proc/self/fdinfo/{}", place.as_fd().as_raw_fd());
     let about = fs::read_to_string(about)?;
@@ -289,8 +289,9 @@ fn number_of(place: impl AsFd) -> io::Result<u64> {
 /// `STATX_MNT_ID_UNIQUE`
 const MNT_ID_UNIQUE: StatxFlags = StatxFlags::from_bits_retain(0x4000);
 
-/// A number of the descriptor's mount that is never reused until the machine stops (Linux 6.8). On
-/// older kernels this is the number in the list of mounts, which is reused.
+/// Returns a number of the mount that contains an open file. Linux 6.8 and later do not reuse the
+/// number before a reboot. Older kernels have only the number in the list of mounts, which is
+/// reused.
 ///
 /// # Errors
 /// /proc can't be read.
@@ -298,12 +299,12 @@ pub fn identity_of(place: impl AsFd) -> io::Result<u64> {
     let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
     match rustix::fs::statx(&place, "", flags, MNT_ID_UNIQUE) {
         Ok(found) if found.stx_mask & MNT_ID_UNIQUE.bits() != 0 => Ok(found.stx_mnt_id),
-        // FUSE denies root access to a private mount of a user.
+        // The call may also fail: FUSE denies root access to a private mount of a user.
         _ => number_of(place),
     }
 }
 
-/// The mount that contains a descriptor; `None` if it is not in this mount namespace.
+/// Returns the mount that contains an open file; `None` if it is not in this mount namespace.
 ///
 /// # Errors
 /// /proc can't be read.
@@ -312,8 +313,8 @@ pub fn mount_of(place: impl AsFd) -> io::Result<Option<MountEntry>> {
     Ok(list()?.into_iter().find(|mount| mount.id == number))
 }
 
-/// All mounts of one file system, the innermost first: a mount comes before the one it lies on.
-/// Otherwise the last mounted comes first.
+/// Returns all mounts of one file system, the innermost first: a mount comes before the one that it
+/// lies on. Otherwise, the last mounted comes first.
 ///
 /// # Errors
 /// /proc/self/mountinfo can't be read.
@@ -325,13 +326,13 @@ pub fn of_device(device: (u32, u32)) -> io::Result<Vec<MountEntry>> {
     Ok(mounts)
 }
 
-/// Number of mounts below a mount, including itself.
+/// Depth of a mount: 1 for a mount without a parent, otherwise one more than that of its parent.
 fn depth(mount: &MountEntry, all: &[MountEntry]) -> usize {
     let below = |mount: &&MountEntry| {
         let parent = mount.parent;
         all.iter().find(|other| other.id == parent && other.id != mount.id)
     };
-    // The list may be inconsistent, because reading it takes some time.
+    // The walk is limited, because the list may be inconsistent: reading it takes some time.
     std::iter::successors(Some(mount), |mount| below(mount)).take(all.len()).count()
 }
 
@@ -356,8 +357,8 @@ pub fn mounted_on(target: &Path) -> io::Result<Option<MountEntry>> {
     Ok(list()?.into_iter().rev().find(|entry| entry.target == target))
 }
 
-/// The absolute path, without links, of an existing file. No request is sent to a mount there,
-/// because its daemon may be dead.
+/// Returns the absolute path, without symbolic links, of an existing file. No request is sent to a
+/// mount there, because its daemon may be dead.
 ///
 /// # Errors
 /// The path does not exist.
@@ -413,8 +414,9 @@ fn unescape(field: &[u8]) -> OsString {
     OsString::from_vec(plain)
 }
 
-/// Processes started with this path as an argument, such as the daemon of a FUSE mount on it. Exact
-/// only if no other process uses the path, for example in a temporary directory.
+/// Returns the processes that were started with this path as an argument, such as the daemon of a
+/// FUSE mount on it. Use it for paths that no other process uses, for example in a temporary
+/// directory.
 ///
 /// # Errors
 /// /proc can't be listed.

@@ -1,8 +1,8 @@
-//! The part of a file in the page cache.
+//! Determines which pages of a file are in the page cache.
 //!
-//! `cachestat(2)` (Linux 6.5) reports it without touching the file. If the kernel lacks it,
-//! `mincore(2)` on a mapping is used, which is exact only for a caller that owns or may write the
-//! file.
+//! `cachestat(2)` (Linux 6.5) reports their number without touching the file. If the kernel lacks
+//! it, `mincore(2)` on a mapping is used, which is exact only for a caller that owns or may write
+//! the file.
 
 use std::os::fd::{AsFd, AsRawFd};
 
@@ -10,10 +10,11 @@ use rustix::io::{Errno, Result};
 
 use crate::file_handle::check;
 
-/// The number is the same on every architecture but alpha; libc defines it on few of them.
+/// The number of cachestat(2). It is the same on every architecture except alpha; libc defines it
+/// on few of them.
 const SYS_CACHESTAT: libc::c_long = 451;
 
-/// The kernel's `struct cachestat_range`; a length of 0 means to the end.
+/// The kernel's `struct cachestat_range`; a length of 0 means the rest of the file.
 #[repr(C)]
 struct Range {
     offset: u64,
@@ -114,7 +115,6 @@ mod tests {
 
     use super::{cachestat, mincore, resident_pages};
 
-    /// Both calls report the pages that a write left in the cache, and none after dropping them.
     #[test]
     fn written_pages_are_resident_until_dropped() {
         let mut file = tempfile::tempfile_in(".").unwrap();

@@ -9,8 +9,8 @@ const WATCHED: Duration = Duration::from_micros(150);
 /// Interval between checks of `stop`.
 const SLICE: Duration = Duration::from_millis(5);
 
-/// Waits, with an accuracy of some microseconds on an idle machine. Returns `false` within about 5
-/// ms after `stop` returns `true`.
+/// Waits, accurately to some microseconds on an idle machine, and returns `true`. Returns `false`
+/// within about 5 ms if `stop` returns `true`.
 pub fn pause(duration: Duration, stop: &dyn Fn() -> bool) -> bool {
     let start = Instant::now();
     loop {

@@ -21,8 +21,8 @@ unsafe impl Send for SharedMemory {}
 unsafe impl Sync for SharedMemory {}
 
 impl SharedMemory {
-    /// Creates memory of this many words, all zero. Pages use no memory before they are written.
-    /// The file's length is sealed.
+    /// Creates shared memory of this many words, all zero. Pages use no memory before they are
+    /// written. The file's length is sealed.
     ///
     /// # Errors
     /// Errors of the kernel.
@@ -34,7 +34,7 @@ impl SharedMemory {
         Self::of(file, words)
     }
 
-    /// Maps memory that another process has made, from its file.
+    /// Maps shared memory that another process has created, given its file.
     ///
     /// # Errors
     /// `InvalidData` if the file is not sealed or has another number of words; errors of the

@@ -1,5 +1,5 @@
-//! Turns SIGINT, SIGTERM and SIGHUP into a flag that long operations check, so that guards are
-//! dropped.
+//! Turns SIGINT, SIGTERM and SIGHUP into a flag that long operations check, so that they end
+//! normally and clean up.
 //!
 //! A handler that unmounts could run at any point of the program. With a flag, the operation stops
 //! at a suitable point, returns an error, and cleans up by dropping its guards. Further signals
@@ -27,7 +27,7 @@ pub fn while_deferred<T>(place: impl FnOnce() -> T) -> io::Result<T> {
     Ok(place())
 }
 
-/// Blocks signals; contains the previous mask.
+/// A guard that blocks [`ENDING`] signals; it contains the previous mask.
 struct Deferred(libc::sigset_t);
 
 impl Deferred {
@@ -55,16 +55,16 @@ impl Drop for Deferred {
     }
 }
 
-/// Whether an operation was asked to stop. Clones share the flag.
+/// A flag that asks an operation to stop. Clones share the flag.
 #[derive(Clone, Debug, Default)]
 pub struct Interrupt {
     raised: Arc<AtomicBool>,
-    /// The flag of the whole operation, if this is a part.
+    /// The flag of the whole operation, if this flag is for a part of it.
     whole: Option<Arc<AtomicBool>>,
 }
 
 impl Interrupt {
-    /// Handles the signals with this flag for the rest of the process's life.
+    /// Makes a flag that is raised by [`ENDING`] signals, for the rest of the process's life.
     ///
     /// # Errors
     /// A handler can't be installed.
@@ -75,8 +75,9 @@ impl Interrupt {
         Ok(interrupt)
     }
 
-    /// A flag for a part of the operation, which can also be stopped separately. It is raised
-    /// together with this flag, but not with the flag of an operation that this one is a part of.
+    /// Makes a flag for a part of the operation, which can also be stopped separately. Raising this
+    /// flag stops the part, too. If this flag is itself a part, the flag of its whole has no effect
+    /// on the new part.
     #[must_use]
     pub fn part(&self) -> Self {
         Self { raised: Arc::default(), whole: Some(Arc::clone(&self.raised)) }

@@ -1,6 +1,6 @@
-//! A supervisor and the workers that it starts one after another; all share one descriptor table.
-//! Descriptors of a killed worker stay open, with their locks and positions, and the next worker
-//! finds them.
+//! A supervisor and the workers that it starts one after another. All share one descriptor table,
+//! so the descriptors of a killed worker remain open, with their locks and file offsets. The next
+//! worker finds and uses them.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::io;
@@ -19,7 +19,8 @@ use crate::lease;
 /// The role of a process after [`supervise`].
 #[derive(Debug)]
 pub enum Role {
-    /// A worker, with its supervisor and the descriptors that earlier workers have left open.
+    /// A worker, with the process number of its supervisor and the descriptors that earlier workers
+    /// have left open.
     Worker(Pid, Inherited),
     /// The supervisor; its last worker ended with this status.
     Supervisor(WaitStatus),
@@ -28,22 +29,24 @@ pub enum Role {
 /// The signal that asks a supervisor to end its worker and continue with another program.
 pub const ASKS_FOR_ANOTHER: i32 = libc::SIGUSR2;
 
-/// Why a worker ended.
+/// The reason why a worker ended.
 #[derive(Clone, Copy, Debug)]
 pub enum End {
-    /// It ended by itself, or another process killed it.
+    /// The worker ended by itself, or another process killed it.
     Own,
-    /// The supervisor killed it, because it was asked to continue with another program.
+    /// The supervisor killed the worker, because it was asked to continue with another program.
     ForAnother,
 }
 
-/// Makes this process the supervisor of a worker, which is a copy of it. Returns in each worker.
-/// Returns in the supervisor when a worker has ended and `is_replaced` returns `false`.
+/// Makes this process the supervisor of a worker, which is a forked copy of this process. Returns
+/// in each worker. Returns in the supervisor when a worker has ended and `is_replaced` returns
+/// `false`.
 ///
 /// Meanwhile the supervisor opens nothing, and forwards `signals` to the worker. Descriptors that
-/// are open now belong to all workers, except `left`, which workers of an earlier program had open.
-/// A descriptor opened by a worker belongs to it until it exits, and then to the next worker.
-/// [`ASKS_FOR_ANOTHER`] ends a worker if `may_be_ended` allows it, and is ignored otherwise.
+/// are open at the call are shared by all workers, except `left`, which workers of an earlier
+/// program had open. A descriptor opened by a worker belongs to it until it exits, and then to the
+/// next worker. [`ASKS_FOR_ANOTHER`] ends a worker if `may_be_ended` allows it, and is ignored
+/// otherwise.
 ///
 /// # Errors
 /// Errors of the kernel. `Unsupported` if this process has several threads, whose locks would never
@@ -85,7 +88,8 @@ pub fn supervise(
     }
 }
 
-/// Unblocks signals that [`supervise`] blocks in a worker until it handles them.
+/// Unblocks signals in a worker. [`supervise`] leaves them blocked until the worker can handle
+/// them.
 ///
 /// # Errors
 /// Errors of the kernel.
@@ -96,15 +100,15 @@ pub fn let_come(signals: &[i32]) -> io::Result<()> {
 /// The end of a worker.
 struct Ended {
     end: End,
-    /// `None` if a thread of it is still in the kernel.
+    /// `None` if a thread of the worker is still in the kernel.
     status: Option<WaitStatus>,
-    /// A signal that arrived too late for it.
+    /// A signal that arrived too late for this worker, and that the next one gets.
     unheard: Option<Signal>,
 }
 
-/// Interval at which the supervisor checks a silent worker, and the time for threads of a dead
-/// worker to leave the kernel.
+/// Interval at which the supervisor checks whether its worker is alive.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
+/// Time that the threads of a dead worker get to leave the kernel.
 const LEAVE_TIME_MAX: Duration = Duration::from_millis(200);
 
 /// Waits for the end of a worker, and forwards signals.
@@ -154,8 +158,9 @@ fn reap(worker: Pid) -> io::Result<Option<WaitStatus>> {
     }
 }
 
-/// Whether a copy of this process still has its memory, which is freed when it exits. Opens no
-/// descriptor, unlike a read of /proc, because workers share the table.
+/// Whether a worker, which is a copy of this process, still has its memory. The memory is freed
+/// when the worker exits. Unlike a read of /proc, this opens no descriptor in the table that the
+/// workers share.
 fn has_memory(worker: Pid) -> bool {
     static PROBE: u8 = 0;
     let mut byte = 0_u8;
@@ -185,7 +190,7 @@ fn fork() -> io::Result<Option<Pid>> {
     // it starts no other. So no other thread holds a lock.
     let answer = unsafe { libc::syscall(libc::SYS_clone, flags, 0, 0, 0, 0) };
     check(answer)?;
-    // A process number fits.
+    // A process number fits into 32 bits.
     Ok(Pid::from_raw(answer as i32))
 }
 
@@ -201,7 +206,8 @@ fn to_set(signals: &[i32]) -> libc::sigset_t {
     }
 }
 
-/// Waits for one of some signals, which must be blocked, and consumes it; `None` if none arrived.
+/// Waits for one of some signals, which must be blocked, and consumes it; returns `None` if none
+/// arrived in time.
 fn wait_for_signal(signals: &[i32], time_max: Duration) -> io::Result<Option<i32>> {
     let set = to_set(signals);
     let time_max = libc::timespec {
@@ -242,9 +248,9 @@ pub struct Inherited {
 #[derive(Debug, Default)]
 struct Found {
     by_inode: HashMap<(u64, u64), Vec<OwnedFd>>,
-    /// All other kinds: neither files, directories nor symbolic links.
+    /// Descriptors of all other kinds, such as devices, pipes and sockets.
     others: Vec<OwnedFd>,
-    /// Inodes that were requested by [`Inherited::lead_to`].
+    /// Inodes for which [`Inherited::lead_to`] returned a descriptor.
     led_to: HashSet<(u64, u64)>,
     /// Whether [`Inherited::close_others`] has run, so that each inode has at most one descriptor.
     are_final: bool,
@@ -280,8 +286,8 @@ impl Inherited {
         found.by_inode.values().map(Vec::len).sum::<usize>() + found.others.len()
     }
 
-    /// Returns a descriptor for an inode, given by device and number, however it was opened. Other
-    /// descriptors for it are kept while they may be requested.
+    /// Returns a descriptor of an inode, given by device and number, whatever flags it was opened
+    /// with. Before [`Self::close_others`], this is a copy, and the original is kept.
     #[must_use]
     pub fn lead_to(&self, device: u64, number: u64) -> Option<OwnedFd> {
         let mut found = self.lock();
@@ -295,8 +301,8 @@ impl Inherited {
         Some(copy)
     }
 
-    /// Removes and returns a descriptor for an inode that was opened with the same access and sync
-    /// flags as `flags`.
+    /// Removes and returns a descriptor of an inode. It was opened with the same access and sync
+    /// flags as in `flags`.
     #[must_use]
     pub fn take_opened(&self, device: u64, number: u64, flags: OFlags) -> Option<OwnedFd> {
         let mut found = self.lock();
@@ -323,7 +329,7 @@ impl Inherited {
         Ok(())
     }
 
-    /// A copy of a descriptor of a device, pipe or socket, by its number.
+    /// Returns a copy of a descriptor of a device, pipe or socket, by its number.
     #[must_use]
     pub fn copy_of_device(&self, number: RawFd) -> Option<OwnedFd> {
         let found = self.lock();
@@ -331,9 +337,9 @@ impl Inherited {
         rustix::io::fcntl_dupfd_cloexec(device, 0).ok()
     }
 
-    /// Announces requests for inodes of a device. If they can only be opened through these
-    /// descriptors, one descriptor for each inode is kept. Otherwise one is kept for each inode
-    /// without a name.
+    /// Announces that inodes of a device will be requested, for which [`Self::close_others`] keeps
+    /// descriptors. If the inodes can be opened only through these descriptors (`only_these_lead`),
+    /// one is kept for each inode. Otherwise, one is kept for each inode without a name.
     pub fn keep_for(&self, device: u64, only_these_lead: bool) {
         let mut found = self.lock();
         (found.device, found.keeps_named) = (Some(device), only_these_lead);
@@ -366,8 +372,8 @@ impl Found {
         let stat = rustix::fs::fstat(&descriptor)?;
         match FileType::from_raw_mode(stat.st_mode) {
             FileType::RegularFile | FileType::Directory | FileType::Symlink => {
-                // Opening a leased file waits for the holder of the lease, which has ended. An
-                // error means that this descriptor has no lease, like most.
+                // Ends a lease: opening the file would wait for the holder of the lease, which has
+                // exited. An error means that this descriptor has no lease, like most.
                 let _without_lease = lease::give_back(&descriptor);
                 self.by_inode.entry((stat.st_dev, stat.st_ino)).or_default().push(descriptor);
             }

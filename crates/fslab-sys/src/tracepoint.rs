@@ -55,7 +55,7 @@ impl Tracepoint {
     }
 }
 
-/// Counts events since its creation.
+/// Counts the events of a tracepoint since the counter's creation.
 #[derive(Debug)]
 pub struct Counter {
     /// One event for each processor.
@@ -63,8 +63,8 @@ pub struct Counter {
 }
 
 impl Counter {
-    /// Starts counting the events on every processor that match a filter in the kernel's language,
-    /// such as `connection == 46`.
+    /// Starts counting, on every processor, the events that match a filter in the kernel's
+    /// language, such as `connection == 46`.
     ///
     /// # Errors
     /// `EACCES` or `EPERM` without CAP_PERFMON; `EINVAL` for a filter that the kernel does not

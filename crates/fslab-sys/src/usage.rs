@@ -37,7 +37,7 @@ impl Sub for Instant {
     }
 }
 
-/// The subject of a processor time.
+/// Selects whose processor time is read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Who {
     /// The whole process.
@@ -51,14 +51,14 @@ pub enum Who {
 /// Processor time used.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ProcessorTime {
-    /// In the program itself.
+    /// Time in the program itself.
     pub user: Duration,
-    /// In the kernel on its behalf.
+    /// Time in the kernel on behalf of the program.
     pub system: Duration,
 }
 
 impl ProcessorTime {
-    /// Processor time used so far.
+    /// The processor time used so far.
     #[must_use]
     pub fn of(who: Who) -> Self {
         let who = match who {
@@ -147,13 +147,13 @@ fn parse_available(text: &str) -> Option<u64> {
 /// (usually 10 ms).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct MachineTime {
-    /// In programs, including those of low priority.
+    /// Time in programs, including those of low priority.
     pub user: Duration,
-    /// In the kernel, including interrupts.
+    /// Time in the kernel, including interrupts.
     pub system: Duration,
-    /// Idle while waiting for a device.
+    /// Idle time while waiting for a device.
     pub input_output_wait: Duration,
-    /// Taken by the hypervisor for other virtual machines.
+    /// Time that the hypervisor used for other virtual machines.
     pub steal: Duration,
 }
 
@@ -177,7 +177,7 @@ impl MachineTime {
             let ticks = ticks.get(index).copied().unwrap_or(0);
             Duration::from_nanos(ticks.saturating_mul(1_000_000_000 / ticks_per_second.max(1)))
         };
-        // user nice system idle iowait irq softirq steal
+        // The fields are: user nice system idle iowait irq softirq steal
         Some(Self {
             user: at(0) + at(1),
             system: at(2) + at(5) + at(6),
@@ -224,8 +224,8 @@ mod tests {
         assert_eq!(MachineTime::parse("intr 1\n", 100), None);
     }
 
-    /// Busy work is visible in the clock, in this process's time, and in the time that another
-    /// process would read.
+    /// Checks the clock, the time that this process reads, and the time that another process would
+    /// read.
     #[test]
     fn work_shows_in_every_clock() {
         let (start, own) = (Instant::now(), ProcessorTime::of(Who::Process));

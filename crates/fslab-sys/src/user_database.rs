@@ -5,7 +5,8 @@ use std::ffi::{CString, c_char, c_int};
 use std::io;
 use std::mem::MaybeUninit;
 
-/// Range of buffer sizes for the texts of an entry, in bytes: group entries list their members.
+/// Range of buffer sizes for the texts of an entry, in bytes. Entries of groups can be long,
+/// because they list all members.
 const ROOM: std::ops::RangeInclusive<usize> = 1 << 10..=16 << 20;
 
 /// Asks the name service for the number in an entry.

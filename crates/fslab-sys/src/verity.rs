@@ -1,4 +1,4 @@
-//! fs-verity: immutable files whose content is verified at every read.
+//! Enables fs-verity, which makes a file immutable and verifies its content at every read.
 
 use std::os::fd::{AsFd, AsRawFd};
 

@@ -1,4 +1,4 @@
-//! `XFS_IOC_BULKSTAT`: data about an XFS inode, given only its number. Root only.
+//! `XFS_IOC_BULKSTAT`: data about an XFS inode, given only its number. Only root may use it.
 
 use std::os::fd::{AsFd, AsRawFd};
 
@@ -34,7 +34,7 @@ struct OneInode {
 }
 const _: () = assert!(size_of::<OneInode>() == 64 + 192);
 
-/// The number of the root directory of the XFS that contains an open file.
+/// Returns the number of the root directory of the XFS file system that contains an open file.
 ///
 /// # Errors
 /// `ENOTTY` on other file systems, `EPERM` without CAP_SYS_ADMIN.
@@ -43,10 +43,10 @@ pub fn root(file: impl AsFd) -> Result<u64, Errno> {
     root.map(|root| root.number).ok_or(Errno::STALE)
 }
 
-/// The generation of the inode that currently has a number.
+/// Returns the generation of the inode that currently has a number.
 ///
 /// # Errors
-/// `ESTALE` if no inode has it, and those of [`root`].
+/// `ESTALE` if no inode has the number, and those of [`root`].
 pub fn generation(file: impl AsFd, number: u64) -> Result<u32, Errno> {
     // If the number is free, the kernel returns the next inode.
     let found = ask(file, number, 0)?.filter(|found| found.number == number);

@@ -1,16 +1,16 @@
-//! Which uses of a file update its access time.
+//! Selection of the uses of a file that update its access time.
 
 use crate::types::{FileKind, Timestamp};
 
-/// Which uses of a file update its access time; the names are those of mount(8).
+/// Selects which uses of a file update its access time, like the options of mount(8).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum AccessTimes {
     /// The default of the leaf. For a directory of the host this is the option of its mount, for
     /// all other leaves `relatime`.
     #[default]
     Usual,
-    /// `relatime`: a use updates the time only if it is not newer than the last change of the file,
-    /// or is a day old.
+    /// `relatime`: a use updates the access time only if this time is not newer than the last
+    /// change of the file, or is a day old.
     Relative,
     /// `relatime,nodiratime`: as `relatime`, but listing a directory does not update its time.
     RelativeOfFiles,

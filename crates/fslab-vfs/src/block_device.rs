@@ -1,4 +1,4 @@
-//! [`BlockDevice`]: the device under a disk file system, in memory or in a file or real device.
+//! The device under a disk file system, [`BlockDevice`]: in memory, a file, or a real block device.
 //!
 //! Offsets and lengths are in bytes and need no alignment. A transfer is complete or fails. A
 //! device is not a cache: a write reaches the store before it returns, and is durable after
@@ -22,7 +22,7 @@ pub trait BlockDevice: Send + Sync {
     /// Size in bytes.
     fn size(&self) -> u64;
 
-    /// Fills the buffer from `offset` on.
+    /// Fills the buffer with the bytes from `offset` on.
     fn read_at(&self, offset: u64, buffer: &mut [u8]) -> Result<()>;
 
     /// Stores all of `data` from `offset` on.
@@ -35,7 +35,7 @@ pub trait BlockDevice: Send + Sync {
     }
 
     /// Like [`write_at`](Self::write_at), for file data. A store that models a disk may count or
-    /// discard it.
+    /// discard such data.
     fn write_data_at(&self, offset: u64, data: &[u8]) -> Result<()> {
         self.write_at(offset, data)
     }
@@ -47,7 +47,7 @@ pub trait BlockDevice: Send + Sync {
     fn flush(&self) -> Result<()>;
 }
 
-/// Whether a range lies within a device.
+/// Checks that a range lies within a device.
 fn check(size: u64, offset: u64, length: u64, outside: Errno) -> Result<()> {
     match offset.checked_add(length) {
         Some(end) if end <= size => Ok(()),
@@ -64,15 +64,15 @@ pub struct MemoryDevice {
 }
 
 impl MemoryDevice {
-    /// A device of zeros; `size` is in bytes.
+    /// Makes a device of zeros; `size` is in bytes.
     #[must_use]
     pub fn new(size: u64) -> Self {
         let space = Space::new(Capacity { bytes: u64::MAX, inodes: 0 });
         Self { size, keeps_data: true, contents: RwLock::new((Data::default(), space)) }
     }
 
-    /// A device that stores only metadata; file data reads as zeros. For simulations, whose data
-    /// would only fill memory.
+    /// Makes a device that stores only metadata; file data reads as zeros. This is for simulations,
+    /// whose data would only fill memory.
     #[must_use]
     pub fn of_metadata(size: u64) -> Self {
         Self { keeps_data: false, ..Self::new(size) }
@@ -149,12 +149,13 @@ impl FileDevice {
         if !kind.is_file() && !kind.is_block_device() {
             return Err(Errno::INVAL.into());
         }
-        // The length of a block device is not in its attributes; its end can be sought.
+        // The attributes of a block device do not contain its length, so lseek(2) must find its
+        // end.
         let size = rustix::fs::seek(&file, SeekFrom::End(0))?;
         Ok(Self { file, size })
     }
 
-    /// Writes zeros if the store can't make a hole.
+    /// Writes zeros to a range, for a store that can't make a hole.
     fn write_zeros(&self, offset: u64, length: u64) -> Result<()> {
         const PIECE_BYTES: u64 = 1 << 20;
         let zeros = vec![0; length.min(PIECE_BYTES) as usize];
@@ -189,7 +190,8 @@ impl BlockDevice for FileDevice {
         if length == 0 {
             return Ok(());
         }
-        // On a block device this is a discard that zeroes, or it fails and zeros are written.
+        // On a block device, this discards and zeroes the range. If the device can't do that, zeros
+        // are written.
         let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
         match rustix::fs::fallocate(&self.file, flags, offset, length) {
             Err(Errno::OPNOTSUPP | Errno::NODEV | Errno::NOSYS | Errno::INVAL) => {

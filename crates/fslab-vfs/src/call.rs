@@ -8,7 +8,7 @@ use crate::file_system::FileSystem;
 use crate::operation::Call;
 use crate::types::{Attr, Entry, Handle, Opened, Request, StatFs};
 
-/// The result of an operation.
+/// The result of a successful operation.
 #[derive(Clone, Copy, Debug)]
 pub enum Answer<'a> {
     /// Success without a value.
@@ -25,7 +25,7 @@ pub enum Answer<'a> {
     Directory(Handle),
     /// The number of bytes read, written or copied.
     Moved(u64),
-    /// Another number: listed entries, the offset found, or the length of an attribute.
+    /// Another number: that of listed entries, the offset found, or the length of an attribute.
     Number(u64),
     /// The target of a symbolic link.
     Target(&'a OsStr),
@@ -50,15 +50,16 @@ impl Answer<'_> {
     }
 }
 
-/// How an operation ended.
+/// The result of an operation, or its error.
 pub type Outcome<'a> = Result<Answer<'a>, Errno>;
 
 /// A type that an operation returns.
 pub trait Reply: Sized {
-    /// The value as an observer sees it.
+    /// Returns this result as the value that observers get.
     fn seen(&self, call: &Call<'_>) -> Answer<'_>;
 
-    /// The result of an operation that is skipped; `None` if it can't be faked.
+    /// A result as if the operation had succeeded, for an operation that is skipped. `None` if such
+    /// a result can't be made up.
     fn skipped(_: &Call<'_>) -> Option<Self> {
         None
     }
@@ -126,7 +127,8 @@ impl Reply for u64 {
     }
 }
 
-/// Declares replies with the value that an observer sees, and the opened file in some of them.
+/// Implements [`Reply`] for types, each with the value that observers get. Some types also contain
+/// an opened file.
 macro_rules! replies {
     ($($answer:ty: |$value:ident| $seen:expr $(, $opened:expr)?;)*) => {$(
         impl Reply for $answer {

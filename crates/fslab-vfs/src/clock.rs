@@ -1,4 +1,4 @@
-//! The clock as a parameter: layers use no other clock.
+//! Clocks that are passed to layers, which read no other clock.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -14,8 +14,8 @@ pub struct MonotonicClock;
 
 impl Clock for MonotonicClock {
     fn now_ns(&self) -> u64 {
-        // `Instant` would cost twice as much. The kernel's clock starts at 0 and stays below 584
-        // years.
+        // Reading `Instant` would take twice as long. The kernel's clock starts at 0 and never
+        // reaches 584 years, the limit of 64 bits.
         let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
         now.tv_sec.unsigned_abs() * 1_000_000_000 + now.tv_nsec.unsigned_abs()
     }

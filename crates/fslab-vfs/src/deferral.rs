@@ -1,14 +1,15 @@
-//! Requests that wait without a thread.
+//! Deferred requests, which wait without occupying a thread.
 //!
 //! A request may carry an offer of its sender to perform it again later (a [`Deferral`]). A file
-//! system that would wait accepts the offer, keeps a [`Waker`], and fails with
+//! system that would have to wait accepts the offer, keeps a [`Waker`], and fails with
 //! [`Error::Deferred`](crate::Error::Deferred). The sender then performs the request again, from
-//! its beginning, after a call of [`Waker::wake`], at a signal to the caller, or after a time.
+//! its beginning, after a call of [`Waker::wake`], when the caller is signalled, or when a given
+//! time has passed.
 //!
-//! A file system may accept an offer only while it has done nothing yet that it must not do twice.
-//! Offers are made only to file systems whose [`can_defer`](crate::FileSystem::can_defer) returns
-//! `true`, and that method is not forwarded. So a layer that can't be called again never passes an
-//! offer on to the file system below.
+//! A file system may accept an offer only before it does anything that it must not do twice. Offers
+//! are made only to file systems whose [`can_defer`](crate::FileSystem::can_defer) returns `true`,
+//! and layers do not forward this method by default. So no offer reaches a file system below a
+//! layer that can't be called again.
 
 use std::any::Any;
 use std::fmt;
@@ -17,20 +18,20 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 
-/// What a file system remembers about a deferred request until it is performed again.
+/// The data that a file system keeps with a deferred request until the request is performed again.
 pub type Memory = Box<dyn Any + Send>;
 
-/// A sender of requests that performs requests again.
+/// A sender of requests that can perform deferred requests again.
 pub trait Deferrer: Send + Sync {
-    /// Whether the request may wait without a thread; `false` if too many do.
+    /// Prepares to defer a request. Returns `false` if too many requests are deferred.
     fn accept(&self, number: u64) -> bool;
 
-    /// Keeps what the file system remembers, until the request is performed again. That happens
-    /// after `at_most`, unless the request is woken earlier.
+    /// Keeps the file system's data until the request is performed again. That happens after
+    /// `at_most`, unless the request is woken earlier.
     fn keep(&self, number: u64, memory: Memory, at_most: Option<Duration>);
 
-    /// Performs the request again soon. It may no longer exist. May be called at any time after
-    /// `accept`, also before `keep`, and more than once.
+    /// Performs the request again soon. The request may no longer exist. May be called at any time
+    /// after `accept`, also before `keep`, and more than once.
     fn wake(&self, number: u64);
 }
 
@@ -41,11 +42,11 @@ pub struct Deferral(Option<Offer>);
 #[derive(Clone)]
 struct Offer {
     waker: Waker,
-    /// What the file system kept, if the request is performed again.
+    /// The data that the file system kept, if the request is performed again.
     memory: Option<Arc<Mutex<Option<Memory>>>>,
 }
 
-/// Wakes a request that waits without a thread.
+/// A handle to wake a deferred request.
 #[derive(Clone)]
 pub struct Waker {
     deferrer: Arc<dyn Deferrer>,
@@ -59,7 +60,8 @@ impl Deferral {
         Self(Some(Offer { waker: Waker { deferrer, number }, memory: None }))
     }
 
-    /// Makes an offer for a request that is performed again.
+    /// Makes an offer for a request that is performed again, with the data that the file system
+    /// kept.
     #[must_use]
     pub fn resumed(deferrer: Arc<dyn Deferrer>, number: u64, memory: Option<Memory>) -> Self {
         let memory = Some(Arc::new(Mutex::new(memory)));
@@ -72,15 +74,15 @@ impl Deferral {
         self.0.as_ref().is_some_and(|offer| offer.memory.is_some())
     }
 
-    /// Takes what the file system kept when it deferred the request; `None` the second time, and if
-    /// it has another type.
+    /// Returns the data that the file system kept when it deferred the request. Returns `None` if
+    /// it was already returned, or if it has another type.
     #[must_use]
     pub fn take<T: Any>(&self) -> Option<Box<T>> {
         self.0.as_ref()?.memory.as_ref()?.lock().take()?.downcast().ok()
     }
 
-    /// Accepts the offer; `None` if there is none, or if too many requests wait. The caller must
-    /// call [`Self::defer`] afterwards.
+    /// Accepts the offer. Returns `None` if there is no offer, or if too many requests are
+    /// deferred. Afterwards, the caller must call [`Self::defer`] or complete the request.
     #[must_use]
     pub fn accept(&self) -> Option<Waker> {
         let waker = &self.0.as_ref()?.waker;

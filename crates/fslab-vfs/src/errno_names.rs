@@ -1,4 +1,4 @@
-//! Error numbers by the names that manual pages use.
+//! Names of error numbers, as in manual pages.
 
 use crate::error::Errno;
 

@@ -8,7 +8,7 @@ use crate::types::Ino;
 /// The result of a file-system operation.
 pub type Result<T> = std::result::Result<T, Error>;
 
-/// Why an operation failed.
+/// An error of a file-system operation.
 ///
 /// The type is small and cheap to make: most lookups fail with `ENOENT`.
 #[derive(Debug, thiserror::Error)]
@@ -38,8 +38,8 @@ pub enum Error {
         /// Description of the damage.
         what: &'static str,
     },
-    /// The operation waits without a thread, and its request is performed again later (see
-    /// [`crate::Deferral`]). No caller of a system call sees this.
+    /// The request was deferred: it will be performed again later (see [`crate::Deferral`]). No
+    /// caller of a system call sees this error.
     #[error("the request was deferred")]
     Deferred,
 }
@@ -47,8 +47,8 @@ pub enum Error {
 impl Error {
     /// The errno that the caller of the system call sees. This is the only table of this kind.
     ///
-    /// The adapter decides per operation whether `ENOSYS` may reach the kernel, which remembers it
-    /// for some operations.
+    /// The FUSE adapter decides for each operation whether `ENOSYS` may reach the kernel. After
+    /// this error, the kernel no longer sends requests of some kinds.
     #[must_use]
     pub fn errno(&self) -> Errno {
         match self {

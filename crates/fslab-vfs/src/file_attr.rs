@@ -39,7 +39,8 @@ impl FileAttr {
     /// `FS_APPEND_FL`: contents can only be appended.
     pub const APPEND: u32 = 0x20;
 
-    /// The flags that both forms have, as `FS_*_FL` bits.
+    /// Returns the flags as `FS_*_FL` bits. Flags of the extended form without an equivalent are
+    /// dropped.
     #[must_use]
     pub fn flags(&self) -> u32 {
         match self {

@@ -11,7 +11,8 @@ use crate::types::{
     RenameMode, Request, SeekTo, SetAttr, StatFs, WriteOptions, XattrMode,
 };
 
-/// Calls the file system that an observer watches, or fails if there is none.
+/// Forwards an operation to another file system, by default the fallback, or fails if there is
+/// none.
 macro_rules! forward {
     ($self:ident . $operation:ident ( $($argument:expr),* )) => {
         forward!($self.$operation($($argument),*), $self.fallback())
@@ -44,7 +45,7 @@ pub type DirectorySink<'a> = dyn FnMut(DirectoryEntry<'_>) -> bool + 'a;
 /// Notifies a cache in front of the file system (for a mount, the kernel's).
 ///
 /// Calls return at once. The adapter delivers notifications from a separate thread, because the
-/// kernel may handle one only after requests that are still being served.
+/// kernel may handle a notification only after requests that are still being served.
 pub trait KernelCache: Send + Sync {
     /// Invalidates the cached pages and attributes of the inode.
     fn invalidate_inode(&self, ino: Ino);
@@ -52,7 +53,7 @@ pub trait KernelCache: Send + Sync {
     fn invalidate_entry(&self, parent: Ino, name: &std::ffi::OsStr);
 }
 
-/// A file system: a leaf that stores, a layer over another, or a stack of them.
+/// A file system: a leaf that stores files, a layer over another file system, or a stack of them.
 ///
 /// It is synchronous, uses `&self`, and addresses files by inode. Its operations may be called from
 /// many threads at once.
@@ -75,9 +76,9 @@ pub trait FileSystem: Send + Sync {
         None
     }
 
-    /// The file system to which unimplemented operations on names and inodes are forwarded. They
-    /// involve neither bytes, sizes nor attributes, so a transformer can forward them to the lower
-    /// tree.
+    /// The file system to which unimplemented operations on names and inodes are forwarded. These
+    /// operations involve neither bytes, sizes nor attributes, so a transformer can forward them to
+    /// the lower tree.
     fn tree_fallback(&self) -> Option<&dyn FileSystem> {
         self.fallback()
     }
@@ -92,8 +93,8 @@ pub trait FileSystem: Send + Sync {
         self.tree_fallback().and_then(|inner| inner.path_below(ino))
     }
 
-    /// Passes the cache to be notified of changes that were not made through the mount. Called at
-    /// most once, before the first request.
+    /// Gives the file system a cache, which it must notify of changes that were not made through
+    /// the mount. Called at most once, before the first request.
     fn attach(&self, cache: Arc<dyn KernelCache>) {
         if let Some(inner) = self.tree_fallback() {
             inner.attach(cache);
@@ -108,8 +109,8 @@ pub trait FileSystem: Send + Sync {
         false
     }
 
-    /// Whether [`Self::resolve`] finds every inode that was looked up and then forgotten, while it
-    /// has a name. Inodes of file systems mounted inside the tree may be exceptions.
+    /// Whether [`Self::resolve`] finds every inode that was looked up and then forgotten, as long
+    /// as the inode has a name. Inodes of file systems mounted inside the tree may be exceptions.
     fn can_resolve(&self) -> bool {
         self.tree_fallback().is_some_and(|inner| inner.can_resolve())
     }
@@ -187,8 +188,8 @@ pub trait FileSystem: Send + Sync {
         self.fallback().map_or(Ok(()), |inner| inner.shutdown())
     }
 
-    /// Locks the whole tree for the file system above this one, for its lifetime. Repeated calls
-    /// have no effect.
+    /// Locks the whole tree for the file system above this one, until this one is dropped. Repeated
+    /// calls have no effect.
     ///
     /// # Errors
     /// `EBUSY` if another program has locked the tree, a part of it, or a tree around it.
@@ -196,8 +197,8 @@ pub trait FileSystem: Send + Sync {
         forward!(self.lock_tree(mode), self.tree_fallback())
     }
 
-    /// Takes an exclusive lease of an open regular file for its handle, until [`Self::end_lease`]
-    /// or its release. Other processes that open the file wait.
+    /// Takes an exclusive lease of an open regular file, until [`Self::end_lease`] or the release
+    /// of the handle. Meanwhile, other processes that open the file wait.
     ///
     /// # Errors
     /// `EAGAIN` if the file is open or mapped elsewhere, even directly in the lower file system.
@@ -214,8 +215,9 @@ pub trait FileSystem: Send + Sync {
         }
     }
 
-    /// Makes a range of one open file share the blocks of a range of another. Both then have the
-    /// same bytes and use the space once. Offsets and length are whole blocks of the file system.
+    /// Makes a range of one open file share the blocks of a range of another. Both ranges then have
+    /// the same bytes and share their space. Offsets and length are whole blocks of the file
+    /// system.
     ///
     /// # Errors
     /// `EOPNOTSUPP`, `ENOSYS`, `ENOTTY` or `EINVAL` if these files can't share blocks; `EXDEV` if
@@ -230,7 +232,8 @@ pub trait FileSystem: Send + Sync {
     }
 
     /// Hints that a range of an open file will not be read again soon, because its content is
-    /// cached in another form. Its pages can be dropped; correctness does not depend on it.
+    /// cached in another form. The pages of the range can be dropped from memory. The hint may be
+    /// ignored.
     fn drop_pages(&self, ino: Ino, handle: Handle, range: std::ops::Range<u64>) {
         if let Some(inner) = self.fallback() {
             inner.drop_pages(ino, handle, range);
@@ -270,17 +273,17 @@ pub trait FileSystem: Send + Sync {
     }
 
     passed_on! {
-        /// The attributes of an inode, through an open file if given.
+        /// Returns the attributes of an inode, through an open file if given.
         getattr(ino: Ino, handle: Option<Handle>) -> Attr;
 
         /// Changes attributes and returns the new ones.
         setattr(ino: Ino, handle: Option<Handle>, changes: &SetAttr) -> Attr;
 
-        /// The target of a symbolic link.
+        /// Returns the target of a symbolic link.
         readlink(ino: Ino) -> OsString, tree_fallback;
 
-        /// Creates a file of any kind except directory and link. `mode` is as in `st_mode`, before
-        /// the umask; `device` is used for device nodes.
+        /// Creates a file of any kind except directory and symbolic link. `mode` is as in
+        /// `st_mode`, before the umask; `device` is used for device nodes.
         mknod(parent: Ino, name: Name<'_>, mode: u32, device: u32) -> Entry;
 
         /// Creates a directory; `mode` is before the umask.
@@ -289,14 +292,14 @@ pub trait FileSystem: Send + Sync {
         /// Creates a symbolic link.
         symlink(parent: Ino, name: Name<'_>, target: &std::ffi::OsStr) -> Entry, tree_fallback;
 
-        /// Removes a name that is not a directory's.
+        /// Removes a name of anything except a directory.
         unlink(parent: Ino, name: Name<'_>) -> (), tree_fallback;
 
         /// Removes an empty directory.
         rmdir(parent: Ino, name: Name<'_>) -> (), tree_fallback;
 
-        /// Moves a name. `mode` selects whether an existing target is replaced, exchanged or
-        /// refused.
+        /// Renames a file or directory. `mode` selects whether an existing target is replaced,
+        /// exchanged or refused.
         rename(
             parent: Ino, name: Name<'_>, new_parent: Ino, new_name: Name<'_>, mode: RenameMode
         ) -> (), tree_fallback;
@@ -304,7 +307,7 @@ pub trait FileSystem: Send + Sync {
         /// Adds a name to an inode. Counts as one lookup of the inode.
         link(ino: Ino, new_parent: Ino, new_name: Name<'_>) -> Entry;
 
-        /// Opens a file. [`OpenMode::TRUNCATE`] empties it.
+        /// Opens a file. [`OpenMode::TRUNCATE`] truncates it.
         open(ino: Ino, mode: OpenMode) -> Opened;
 
         /// Creates and opens a regular file, or opens an existing one unless `flags` contain
@@ -351,10 +354,10 @@ pub trait FileSystem: Send + Sync {
         /// Makes everything acknowledged before the call durable.
         syncfs(ino: Ino) -> (), tree_fallback;
 
-        /// Space and inodes of the file system.
+        /// Returns the total and free space and inodes of the file system.
         statfs(ino: Ino) -> StatFs, tree_fallback;
 
-        /// The value of an extended attribute.
+        /// Returns the value of an extended attribute.
         ///
         /// # Errors
         /// `ENODATA` if there is no attribute with this name.
@@ -363,13 +366,13 @@ pub trait FileSystem: Send + Sync {
         /// Sets an extended attribute.
         setxattr(ino: Ino, name: &std::ffi::OsStr, value: &[u8], mode: XattrMode) -> ();
 
-        /// The names of all extended attributes, each followed by a zero byte.
+        /// Returns the names of all extended attributes, each followed by a zero byte.
         listxattr(ino: Ino) -> Vec<u8>;
 
         /// Removes an extended attribute.
         removexattr(ino: Ino, name: &std::ffi::OsStr) -> ();
 
-        /// The inode flags of a file or directory.
+        /// Returns the inode flags of a file or directory.
         ///
         /// # Errors
         /// `ENOTTY` or `EOPNOTSUPP` if there are none, and for special files and symbolic links.
@@ -395,12 +398,13 @@ pub trait FileSystem: Send + Sync {
         lseek(ino: Ino, handle: Handle, offset: u64, to: SeekTo) -> u64;
 
         /// Copies between two open files and returns the number of bytes copied. The caller must
-        /// refuse a target that appends, because only it knows the current flags.
+        /// refuse a target that is open for appending, because only the caller knows the current
+        /// flags.
         copy_file_range(source: (Ino, Handle, u64), target: (Ino, Handle, u64), length: u64) -> u64;
     }
 }
 
-/// A shared file system forwards everything.
+/// A shared file system forwards all operations.
 impl FileSystem for Arc<dyn FileSystem> {
     fn fallback(&self) -> Option<&dyn FileSystem> {
         Some(&**self)

@@ -1,4 +1,4 @@
-//! Open files and directories by handle.
+//! A table of open files and directories.
 
 use std::sync::Arc;
 

@@ -1,13 +1,13 @@
-//! A directory of the host as a file system: a leaf that stores its files in existing directories.
+//! A directory of the host as a file system: a leaf that stores its files in this directory.
 //!
 //! Inodes are identified by device, number and generation, and reopened by file handle. A walk over
-//! millions of files thus needs neither descriptors nor much memory. Operations that create run as
-//! the caller (ids, groups, umask), all others as the process: the kernel has already checked the
-//! caller's permissions.
+//! millions of files thus needs neither descriptors nor much memory. Operations that create files
+//! run as the caller (ids, groups, umask), all others as the process: the kernel has already
+//! checked the caller's permissions.
 //!
-//! Whether set-id bits survive a change is decided here or by the caller's kernel, never by missing
-//! capabilities of the thread. The transport drops CAP_FSETID to register files for passthrough.
-//! Each operation that could clear the bits raises it again first.
+//! Whether set-id bits survive a change is decided here or by the caller's kernel, and must not
+//! depend on the thread's capabilities. The transport drops CAP_FSETID to register files for
+//! passthrough. So each operation that could clear the bits first raises the capability again.
 //!
 //! Times are those of the lower file system; [`Request::now`] is not used. At most a quarter of the
 //! process's descriptors are kept for directories, and as many for removed inodes. See
@@ -71,8 +71,8 @@ pub struct HostOptions {
     /// Which uses of files update access times. If the mount has another option, the directory is
     /// used through a copy of its mount. File systems mounted below it later are then not visible.
     pub access_times: AccessTimes,
-    /// Descriptors that an earlier process of the same tree has left open. This process keeps the
-    /// inode numbers of the earlier one.
+    /// Descriptors that an earlier process serving the same tree has left open. This process keeps
+    /// the inode numbers of the earlier one.
     pub inherited: Option<Arc<Inherited>>,
 }
 
@@ -88,15 +88,15 @@ pub struct HostFs {
     lower: Lower,
     files: HandleTable<Arc<OwnedFd>>,
     directories: HandleTable<OpenDirectory>,
-    /// The directory itself, if it is used through a copy of its mount. No path leads from the copy
-    /// to the parent directories.
+    /// The original directory, if it is used through a copy of its mount. No path leads from the
+    /// copy to the parent directories, which the tree lock needs.
     copied: Option<OwnedFd>,
     /// The locks of the whole tree, if it is locked.
     lock: OnceLock<tree_lock::Locks>,
     locking: Mutex<()>,
 }
 
-/// Maximum number of attempts to create a file while others create and remove its name.
+/// Maximum number of attempts to create a file while other processes create and remove its name.
 const CREATE_ATTEMPTS_MAX: u32 = 1000;
 
 /// Open flags that are passed to the lower file. `O_DIRECT` is not, because requests arrive in
@@ -131,7 +131,7 @@ impl HostFs {
         let lower = Lower::new(root, root_name, options)?;
         if options.file_handles && !lower.has_handles() {
             tracing::info!(
-                "file handles can't be used (missing privilege or lower file system): \
+                "file handles can't be used (no privilege, or no support below): \
                  each inode in use keeps one descriptor"
             );
         }
@@ -153,8 +153,8 @@ impl HostFs {
     }
 
     /// Whether a later process that serves the same directory can find this one's inodes by their
-    /// numbers ([`HostOptions::inherited`]). It finds them by inherited descriptors or, if the
-    /// lower file system can open inodes by number, without other data.
+    /// numbers ([`HostOptions::inherited`]). It finds them through inherited descriptors, or by
+    /// number if the lower file system can open inodes by number.
     #[must_use]
     pub fn can_be_taken_over(&self) -> bool {
         !self.has_file_handles() || self.lower.numbers.is_some()
@@ -184,7 +184,7 @@ impl HostFs {
         Ok(())
     }
 
-    /// Creates a name as the caller, then enters the new inode.
+    /// Creates a file as the caller, and adds the new inode to the table.
     fn create_named(
         &self,
         request: &Request,
@@ -313,7 +313,7 @@ impl FileSystem for HostFs {
         self.lower.forget(ino, lookups);
     }
 
-    /// Adds a lookup that was not reported to a caller.
+    /// A hold is counted as a lookup.
     fn hold(&self, ino: Ino) -> Result<()> {
         self.lower.expect_known(ino)?;
         self.lower.inodes.hold(ino)
@@ -439,7 +439,8 @@ impl FileSystem for HostFs {
     fn open(&self, _request: &Request, ino: Ino, mode: OpenMode) -> Result<Opened> {
         if let Some(left) = &self.lower.taken_over {
             self.lower.expect_known(ino)?;
-            // The opener had the right to open it. This right may no longer exist.
+            // The inherited descriptor is used, because the opener may no longer have the right to
+            // open the file.
             if let Some(file) = left.opened(ino, to_flags(mode)) {
                 return self.opened(ino, Arc::new(file));
             }
@@ -455,7 +456,8 @@ impl FileSystem for HostFs {
                 }
                 _ => Err(error),
             })?;
-        // Only the daemon knows whether a writer may keep set-id bits.
+        // Only the daemon knows whether a writer may keep set-id bits, so such files can't use
+        // passthrough.
         let watched = mode.writes() && attr::permissions(&attr::stat(&file)?).has_set_id();
         let opened = self.opened(ino, Arc::new(file))?;
         Ok(Opened { backing: opened.backing.filter(|_| !watched), ..opened })

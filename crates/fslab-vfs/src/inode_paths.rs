@@ -1,4 +1,4 @@
-//! The path of each inode.
+//! A table of the paths of inodes.
 //!
 //! The table contains the parent and name of each inode in use by the caller. So renaming a
 //! directory changes the paths of everything in it at once. A parent is kept while something in it
@@ -70,13 +70,13 @@ impl InodePaths {
         }
     }
 
-    /// The path of an inode from the root, which is `/`.
+    /// Returns the path of an inode from the root, which is `/`.
     #[must_use]
     pub fn of(&self, ino: Ino) -> Option<Vec<u8>> {
         let mut names = Vec::new();
         let mut at = ino;
         while at != Ino::ROOT {
-            // Racing renames may temporarily form a loop of directories here.
+            // Racing renames may temporarily form a loop of directories in this table.
             if names.len() == DEPTH_MAX {
                 return None;
             }
@@ -89,7 +89,7 @@ impl InodePaths {
         Some(if names.len() == 1 { b"/".to_vec() } else { names.join(&b'/') })
     }
 
-    /// The path of a name within a directory.
+    /// Returns the path of a name in a directory.
     #[must_use]
     pub fn within(&self, (parent, name): Place<'_>) -> Option<Vec<u8>> {
         let mut path = self.of(parent)?;
@@ -102,7 +102,7 @@ impl InodePaths {
 
     fn move_to(&mut self, ino: Ino, (parent, name): Place<'_>) {
         let Some(entry) = self.known.get_mut(&ino) else { return };
-        // The root has no name: every path ends there.
+        // The root must have no name, because every path begins there.
         if ino == Ino::ROOT {
             return;
         }

@@ -1,6 +1,7 @@
-//! A file system with an interceptor that sees every operation before and after it, as a value.
+//! A file system with an interceptor, which gets each operation and its result as values.
 //!
-//! Only this module lists all operations, so an observer of everything needs only two functions.
+//! Only this module lists all operations. So an observer of all operations needs only two
+//! functions.
 
 use std::ffi::{OsStr, OsString};
 use std::sync::Arc;
@@ -36,7 +37,7 @@ pub trait Interceptor: Send + Sync {
     /// Called once after the last operation.
     ///
     /// # Errors
-    /// Data that the interceptor could not save.
+    /// The interceptor could not save its data.
     fn finish(&self) -> Result<()> {
         Ok(())
     }
@@ -50,8 +51,8 @@ pub trait Watch: Send + Sync {
     /// Called before an operation.
     fn begin(&self, call: &Call<'_>) -> Self::Begun;
 
-    /// Called after an operation. An operation that panicked ends with `EIO`, like its caller's
-    /// result.
+    /// Called after an operation. If the operation panicked, the outcome is `EIO`, which the caller
+    /// gets, too.
     fn end(
         &self,
         begun: Self::Begun,
@@ -66,13 +67,14 @@ pub trait Watch: Send + Sync {
     /// See [`Interceptor::finish`].
     ///
     /// # Errors
-    /// Data that the watch could not save.
+    /// The watch could not save its data.
     fn finish(&self) -> Result<()> {
         Ok(())
     }
 }
 
-/// A running operation; dropping it ends the operation, even after a panic.
+/// A running operation that is watched. Dropping this reports the end of the operation, even after
+/// a panic.
 struct Under<'a, W: Watch> {
     watch: &'a W,
     request: Option<&'a Request>,

@@ -3,8 +3,8 @@
 //! A *leaf* stores files (a host directory, memory); a *layer* is a file system over another. Both
 //! implement the same trait, so a stack of any height is one `dyn FileSystem`.
 //!
-//! This crate knows nothing of FUSE, prints nothing, and reads no clock for a caller. Times come
-//! with the [`Request`], or from a [`Clock`] passed by the caller.
+//! This crate does not depend on FUSE and prints nothing. The current time comes with the
+//! [`Request`], or from a [`Clock`] passed by the caller.
 //!
 //! Start with these types: [`FileSystem`], [`HostFs`] (a directory of the host), [`MemFs`]
 //! (memory).

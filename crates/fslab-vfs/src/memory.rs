@@ -2,9 +2,8 @@
 //! against it.
 //!
 //! Every operation locks the whole tree, so each one is atomic and changes are ordered by the lock.
-//! Read operations share the lock. This simplicity is the purpose of a model, at the cost of
-//! concurrent writers. Entries of a listing are copied in batches, because a sink may call the file
-//! system again.
+//! Read operations share the lock. A model must be simple, even if writes can't run in parallel.
+//! Entries of a listing are copied in batches, because a sink may call the file system again.
 //!
 //! It does not check permissions (see [`FileSystem`]), persist data, limit the length of a
 //! directory, or collapse and insert ranges (`EOPNOTSUPP`).
@@ -39,7 +38,7 @@ pub use space::Capacity;
 pub(crate) use space::{PAGE_BYTES, Space};
 use tree::Tree;
 
-/// Number of directory entries copied while the lock is held once.
+/// Maximum number of directory entries copied each time the lock is taken.
 const LISTING_PIECE: usize = 64;
 
 /// A file system in memory.
@@ -59,14 +58,15 @@ impl Default for MemFs {
 }
 
 impl MemFs {
-    /// An empty file system whose root belongs to root, with mode 0755 and times at the epoch.
+    /// Makes an empty file system whose root belongs to root, with mode 0755 and times at the
+    /// epoch.
     #[must_use]
     pub fn new(capacity: Capacity) -> Self {
         Self { tree: RwLock::new(Tree::new(capacity)) }
     }
 
-    /// An empty file system that reuses the number of a removed inode for the next new one, as disk
-    /// file systems do. By default no number is reused.
+    /// Makes an empty file system that reuses the number of a removed inode for the next new one,
+    /// as disk file systems do. By default no number is reused.
     #[must_use]
     pub fn reusing_numbers() -> Self {
         let memory = Self::default();
@@ -147,7 +147,7 @@ impl FileSystem for MemFs {
         Ok(())
     }
 
-    /// No other program can reach this memory.
+    /// Does nothing, because no other program can reach this memory.
     fn lock_tree(&self, _: LockMode) -> Result<()> {
         Ok(())
     }
@@ -166,7 +166,7 @@ impl FileSystem for MemFs {
         self.tree.write().forget(ino, lookups);
     }
 
-    /// Adds a lookup that was not reported to a caller.
+    /// A hold is counted as a lookup.
     fn hold(&self, ino: Ino) -> Result<()> {
         self.tree.write().enter(ino).map(drop)
     }
@@ -277,7 +277,8 @@ impl FileSystem for MemFs {
 }
 
 impl MemFs {
-    /// The next entries of a listing. A removed directory has none, not even `.`: `ENOENT`.
+    /// Returns the next entries of a listing. Fails with `ENOENT` for a removed directory, which
+    /// does not even have `.`.
     fn list(&self, handle: Handle, offset: u64) -> Result<Vec<(u64, directory::Slot)>> {
         let tree = self.tree.read();
         let (ino, end) = tree.handles.directory(handle)?;

@@ -1,5 +1,5 @@
-//! The operations of a file system as values, for counting, recording and selecting them, and with
-//! their arguments, for interceptors.
+//! The operations of a file system as values. An [`Operation`] has no arguments, and is used for
+//! counting, recording and selecting. A [`Call`] has arguments, and is used by interceptors.
 
 use std::ffi::OsStr;
 use std::fmt;
@@ -157,7 +157,7 @@ impl FromStr for Operation {
     fn from_str(name: &str) -> Result<Self, String> {
         Self::ALL.iter().copied().find(|operation| operation.name() == name).ok_or_else(|| {
             let names: Vec<_> = Self::ALL.iter().map(|operation| operation.name()).collect();
-            format!("there is no operation '{name}'; there are {}", names.join(", "))
+            format!("unknown operation '{name}'; the operations are {}", names.join(", "))
         })
     }
 }
@@ -172,8 +172,8 @@ impl fmt::Display for Operation {
 mod tests {
     use super::*;
 
-    /// Methods that serve programs and layers, not callers: locking trees, holding inodes, leasing
-    /// files, sharing blocks and giving hints.
+    /// Methods that programs and layers call for themselves, not for the caller of a system call:
+    /// for locking trees, holding inodes, leasing files, sharing blocks and giving hints.
     const OF_SERVERS: [&str; 8] = [
         "fallback",
         "lock_tree",

@@ -21,7 +21,8 @@ pub const TARGET_BYTES_MAX: usize = 4095;
 /// The xattr of file capabilities, which a change of contents or owner removes.
 pub const CAPABILITY: &str = "security.capability";
 
-/// The kind of file that `mknod(2)` creates; without format bits a regular file.
+/// Returns the kind of file that `mknod(2)` creates for a mode: a regular file if the mode has no
+/// file type bits.
 ///
 /// # Errors
 /// `EPERM` for a directory, `EINVAL` for a symbolic link and for unknown kinds.

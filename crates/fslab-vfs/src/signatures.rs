@@ -5,7 +5,7 @@
 use crate::block_device::BlockDevice;
 use crate::error::Result;
 
-/// A signature that was found.
+/// A known signature and its place on a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Signature {
     /// The name that blkid(8) and wipefs(8) give it, such as `xfs`.

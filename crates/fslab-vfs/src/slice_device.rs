@@ -12,7 +12,8 @@ pub struct SliceDevice<D> {
 }
 
 impl<D: BlockDevice> SliceDevice<D> {
-    /// The part of `whole` from `start` on: `length` bytes, or all.
+    /// Makes a device of the part of `whole` from `start` on: `length` bytes, or everything to the
+    /// end.
     ///
     /// # Errors
     /// `EINVAL` if `whole` ends earlier.
@@ -24,7 +25,8 @@ impl<D: BlockDevice> SliceDevice<D> {
         }
     }
 
-    /// The offset of a range in the whole device; `outside` if it is not within the part.
+    /// Returns the offset of a range in the whole device; fails with `outside` if the range is not
+    /// within the part.
     fn place(&self, offset: u64, length: usize, outside: Errno) -> Result<u64> {
         match offset.checked_add(length as u64) {
             Some(end) if end <= self.length => Ok(self.start + offset),

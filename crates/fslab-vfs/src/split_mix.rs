@@ -1,9 +1,9 @@
-//! SplitMix64: maps a 64-bit number to another that looks random.
+//! SplitMix64, a generator of pseudo-random 64-bit numbers.
 
 /// Amount added to the generator's state with each number drawn.
 pub const SPLIT_MIX_STEP: u64 = 0x9e37_79b9_7f4a_7c15;
 
-/// The number that the generator draws in this state.
+/// Returns the number that the generator draws in this state.
 #[must_use]
 pub fn split_mix(state: u64) -> u64 {
     let mut mixed = state.wrapping_add(SPLIT_MIX_STEP);

@@ -9,7 +9,7 @@ use crate::interceptor::{Intercepted, Interceptor};
 use crate::operation::Call;
 use crate::types::{Entry, FileKind, Handle, Ino, OpenMode, Opened, Request};
 
-/// Which changes are made durable before an operation returns.
+/// Selects which changes are made durable before an operation returns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Synchronous {
     /// `dirsync`: creations, removals, links and renames.
@@ -83,7 +83,8 @@ impl Synchronous {
                 sync_names(inner, request, parent)
             }
             (Call::Rename { parent, new_parent, .. }, _) => {
-                // The new directory first: a crash in between then leaves two names, not none.
+                // The new directory is synced first: a crash in between then leaves two names, not
+                // none.
                 sync_names(inner, request, new_parent)?;
                 if new_parent == parent { Ok(()) } else { sync_names(inner, request, parent) }
             }

@@ -61,7 +61,7 @@ impl<'a> Name<'a> {
     }
 }
 
-/// The kind of an inode, by the format bits of `st_mode`.
+/// The kind of an inode, as in the file type bits of `st_mode`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum FileKind {
     /// A file of bytes.
@@ -91,13 +91,13 @@ impl FileKind {
         Self::BlockDevice,
     ];
 
-    /// The kind in the format bits of `st_mode`; `None` for an unknown pattern.
+    /// Returns the kind for the file type bits of `st_mode`; `None` for an unknown pattern.
     #[must_use]
     pub fn from_mode(mode: u32) -> Option<Self> {
         Self::ALL.into_iter().find(|kind| kind.mode_bits() == mode & 0o170_000)
     }
 
-    /// The format bits for `st_mode`.
+    /// The file type bits for `st_mode`.
     #[must_use]
     pub fn mode_bits(self) -> u32 {
         self as u32
@@ -116,7 +116,7 @@ impl Permissions {
     /// The group may execute the file.
     pub const GROUP_EXECUTE: u32 = 0o0010;
 
-    /// The twelve bits of `mode`; its format bits are left out.
+    /// Takes the lower twelve bits of `mode`, without the file type bits.
     #[must_use]
     pub fn new(mode: u32) -> Self {
         Self((mode & 0o7777) as u16)
@@ -213,7 +213,7 @@ pub struct Creation {
     /// belongs to it. `None` if the sender does not state them; the groups are then those of
     /// [`Request::pid`].
     pub groups: Option<Vec<u32>>,
-    /// Attributes (name and value) that security modules want on the new inode at its creation.
+    /// Security labels of the new inode: xattrs (name and value) that must be set at its creation.
     pub labels: Vec<(OsString, Vec<u8>)>,
 }
 
@@ -251,7 +251,7 @@ pub struct Cancellation {
 }
 
 impl Cancellation {
-    /// Cancelled while `cancelled` contains the request's number.
+    /// Makes a cancellation that takes effect when `cancelled` contains the request's number.
     #[must_use]
     pub fn new(cancelled: Arc<AtomicU64>, number: u64) -> Self {
         Self { watched: Some((cancelled, number)) }
@@ -280,7 +280,8 @@ pub struct Attr {
     /// Identity of the inode while it has lookups.
     pub ino: Ino,
     /// The number of the inode in the file system that stores it, which is the same in every
-    /// session. Records use this number. A reused number belongs to the new file.
+    /// session. Stored data about files refers to them by this number. After the number is reused,
+    /// it refers to the new file.
     pub number: u64,
     /// Logical size in bytes.
     pub size: u64,
@@ -334,16 +335,16 @@ pub struct Opened {
     /// The lower file, if reads and writes may bypass the file system because no layer depends on
     /// its bytes or their order.
     pub backing: Option<Arc<OwnedFd>>,
-    /// Pages that the kernel cached at an earlier open are still valid.
+    /// Whether pages that the kernel cached at an earlier open are still valid.
     pub keep_cache: bool,
-    /// The kernel must not cache pages of this file.
+    /// Whether the kernel must bypass its page cache for this file.
     pub direct: bool,
-    /// `flush` has nothing to do at close.
+    /// Whether `flush` has nothing to do at close, so that it need not be called.
     pub no_flush: bool,
 }
 
 impl Opened {
-    /// An opened file without any of the properties.
+    /// Makes an opened file without any of the properties.
     #[must_use]
     pub fn new(handle: Handle) -> Self {
         Self { handle, backing: None, keep_cache: false, direct: false, no_flush: false }
@@ -374,18 +375,18 @@ pub struct SetAttr {
     pub accessed: Option<SetTime>,
     /// New time of last modification.
     pub modified: Option<SetTime>,
-    /// The caller lacks CAP_FSETID: a change of size clears the set-id bits.
+    /// Whether a change of size clears the set-id bits, because the caller lacks CAP_FSETID.
     pub kill_set_id: bool,
 }
 
 /// Options of a write.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct WriteOptions {
-    /// The caller lacks CAP_FSETID: the write clears the set-id bits.
+    /// Whether the write clears the set-id bits, because the caller lacks CAP_FSETID.
     pub kill_set_id: bool,
-    /// Write at the end of the file at that moment; the offset is ignored. This is an option of the
-    /// write and not of the open, because fcntl(2) changes it. Pages of a shared mapping are
-    /// written to their offset however the file was opened.
+    /// Whether to write at the end of the file at that moment; the offset is then ignored. This is
+    /// an option of the write and not of the open, because fcntl(2) can change it. Pages of a
+    /// shared mapping are written to their offset however the file was opened.
     pub append: bool,
 }
 
@@ -397,7 +398,7 @@ impl WriteOptions {
     }
 }
 
-/// How a program locks a tree in which it stores files of its own format.
+/// Selects how a program locks a tree in which it stores files of its own format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LockMode {
     /// For reading; other readers are allowed.
@@ -406,7 +407,8 @@ pub enum LockMode {
     ReadOnly,
     /// For changes; no other program may read or change the tree meanwhile.
     Exclusive,
-    /// Like `Exclusive`, for a tool; it removes its lock file afterwards.
+    /// Like `Exclusive`, for a tool. If this lock creates the lock file, it removes the file
+    /// afterwards.
     Passing,
 }
 
@@ -440,11 +442,11 @@ bitflags::bitflags! {
         const KEEP_SIZE = 0x01;
         /// The range becomes a hole; needs `KEEP_SIZE`.
         const PUNCH_HOLE = 0x02;
-        /// The range is removed and the rest moves down.
+        /// The range is removed, and the rest of the file moves down.
         const COLLAPSE_RANGE = 0x08;
         /// The range reads as zeros.
         const ZERO_RANGE = 0x10;
-        /// A hole is inserted and the rest moves up.
+        /// A hole is inserted, and the rest of the file moves up.
         const INSERT_RANGE = 0x20;
         /// Shared blocks become exclusive to the file.
         const UNSHARE_RANGE = 0x40;
@@ -458,7 +460,7 @@ bitflags::bitflags! {
         const NO_REPLACE = 1;
         /// Source and target exchange their names.
         const EXCHANGE = 2;
-        /// Leave a whiteout behind (used by overlay file systems).
+        /// The source is replaced by a whiteout (used by overlay file systems).
         const WHITEOUT = 4;
         const _ = !0;
     }
@@ -472,7 +474,7 @@ bitflags::bitflags! {
         const READ_WRITE = 0o2;
         /// Creation fails if the name exists.
         const EXCLUSIVE = 0o200;
-        /// The file is emptied.
+        /// The file is truncated.
         const TRUNCATE = 0o1000;
         /// Every write goes to the end.
         const APPEND = 0o2000;

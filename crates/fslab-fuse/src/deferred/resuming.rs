@@ -1,8 +1,9 @@
 //! The threads that perform deferred requests again.
 //!
-//! Before a thread performs a request, it makes sure that another one waits for the next. There are
-//! at most eight, and the first never ends. A thread that performs a request for over a second is
-//! stuck; the monitor then adds another. So requests that block do not hold up the others.
+//! Before a thread performs a request, it ensures that another thread waits for the next request. A
+//! thread is stuck if it performs one request for over a second. There are at most eight threads
+//! that are not stuck. If all are busy and some get stuck, the monitor starts others, so that
+//! blocking requests do not delay the rest.
 
 use std::io;
 use std::sync::Arc;
@@ -22,8 +23,8 @@ use crate::reply_buffer::ReplyBuffer;
 use crate::server::Server;
 use crate::transport::Transport;
 
-/// Whether a request may wait without a thread: performing it from its beginning a second time is
-/// the same as continuing it.
+/// Whether a request may be deferred: performing it a second time from its beginning must have the
+/// same effect as continuing it.
 fn may_wait(opcode: Opcode) -> bool {
     matches!(
         opcode,
@@ -37,8 +38,8 @@ fn may_wait(opcode: Opcode) -> bool {
 }
 
 impl Server {
-    /// Makes an offer for a request. There is none for a request that an earlier daemon has begun,
-    /// because its record must stay until it is answered.
+    /// Makes an offer to defer a request. Returns `None` for a request that an earlier daemon has
+    /// begun, because its record must remain until the reply.
     pub fn offer(
         &self,
         opcode: Opcode,
@@ -50,7 +51,7 @@ impl Server {
         is_new.then(|| deferred.offer(unique))
     }
 
-    /// Keeps a request that the file system has deferred.
+    /// Stores a request that the file system has deferred, until it is performed again.
     pub fn park(
         &self,
         incoming: Incoming<'_>,
@@ -69,14 +70,14 @@ impl Server {
             reply::send(&*transport, header.unique, Err(Errno::AGAIN));
             return;
         }
-        // An interrupt that found the request still on this thread is passed on. A later one finds
-        // it in the table.
+        // An earlier interrupt has cancelled the request only on this thread, so the cancellation
+        // is copied to the table. A later interrupt finds the request in the table.
         if is_cancelled() {
             self.cancel_deferred(header.unique);
         }
     }
 
-    /// Cancels a request if it is deferred; returns whether it is.
+    /// Cancels a request if it is deferred; returns whether it is deferred.
     pub fn cancel_deferred(&self, unique: u64) -> bool {
         self.deferred.as_ref().is_some_and(|deferred| deferred.cancel(unique))
     }
@@ -89,8 +90,8 @@ impl Server {
         }
     }
 
-    /// Adds a thread if requests must be performed again and all threads are stuck, or if starting
-    /// one failed before.
+    /// Starts a thread if a request is ready and no thread is free for it, because threads are
+    /// stuck or could not be started before.
     pub fn resume_stuck(self: &Arc<Self>) {
         let Some(deferred) = &self.deferred else { return };
         if deferred.is_busy() && deferred.take_thread(true) {
@@ -104,7 +105,7 @@ impl Server {
         if let Err(error) = started
             && !has_failed_before
         {
-            tracing::warn!(%error, "can't start one more thread; requests wait until it works");
+            tracing::warn!(%error, "can't start a thread; deferred requests wait until one starts");
         }
     }
 
@@ -140,7 +141,7 @@ impl Server {
         let parts = parsed
             .ok()
             .and_then(|incoming| Some((incoming, Opcode::from_number(incoming.header.opcode)?)));
-        // The request was parsed before.
+        // Parsing can't fail, because the same bytes were parsed before.
         let Some((incoming, opcode)) = parts else { return deferred.finish(resumed) };
         let unique = resumed.unique;
         let record = self.kept.as_ref().and_then(|kept| kept.begin(opcode, unique));
@@ -161,7 +162,7 @@ impl Server {
     }
 }
 
-/// Counts the end of a thread, also after a panic.
+/// Subtracts its thread from the count when dropped, even after a panic.
 struct EndsThread<'a>(&'a Deferred);
 
 impl Drop for EndsThread<'_> {

@@ -1,8 +1,12 @@
-//! Deferred requests without a kernel: a server over a file system whose data arrives later.
+//! Tests deferred requests without a kernel: a server over a file system whose data arrives later.
 //!
-//! These mutations were seen to fail here: a request woken before it was parked stays asleep; an
-//! interrupt that meets the request on its first thread is not passed on; stuck threads count; the
-//! time named by the file system, or the machine's limit, is not stored; memory has no limit.
+//! Each of these errors, made in the code on purpose, was seen to fail a test:
+//!
+//! - A request that is woken before it is stored is not performed again.
+//! - An interrupt that arrives while the request is on its first thread is lost.
+//! - Stuck threads count towards the limit of threads.
+//! - The deadline of the file system, or the kernel's time limit, is not stored.
+//! - The memory limit is not applied.
 
 use std::os::fd::BorrowedFd;
 use std::sync::atomic::AtomicBool;
@@ -25,21 +29,22 @@ use crate::transport::{ReadMode, Received};
 /// Maximum waiting time for events that must happen soon, even on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// A file whose bytes arrive when the test says so. The eight bytes at an offset are the offset.
+/// A file system in which reads and writes wait until the test calls `arrive`. A read returns its
+/// own offset, as eight bytes.
 #[derive(Default)]
 struct Tape {
     inner: MemFs,
     is_here: AtomicBool,
-    /// Requests that accepted an offer.
+    /// The wakers of deferred requests.
     wakers: Mutex<Vec<Waker>>,
-    /// Requests that wait on their threads.
+    /// Number of requests that wait on their threads.
     waiting: AtomicUsize,
-    /// What deferred requests remember.
+    /// The memory of deferred requests; its reference count shows how many are left.
     remembered: Arc<()>,
     again_after: Mutex<Option<Duration>>,
-    /// Requests performed again wait on their threads while this is set.
+    /// While this is set, requests that are performed again block their threads.
     blocks: AtomicBool,
-    /// Number of calls.
+    /// Number of reads and writes.
     calls: AtomicUsize,
     /// Called once by the next request, just before and just after it accepts an offer.
     before: Mutex<Option<Hook>>,
@@ -167,7 +172,7 @@ impl Transport for Replies {
     }
 }
 
-/// A server with the threads that perform requests again, and a monitor in the test's hands.
+/// A server with the threads that perform requests again, but without a monitor thread.
 struct Mount {
     tape: Arc<Tape>,
     replies: Arc<Replies>,
@@ -217,7 +222,7 @@ impl Mount {
         self.server.serve_alone(&self.transport, incoming, &mut ReplyBuffer::default());
     }
 
-    /// Reads at the offset that equals the request's number.
+    /// Serves a read whose offset is the request's number.
     fn read(&self, unique: u64) {
         let body = ReadIn {
             fh: 1,
@@ -265,7 +270,7 @@ impl Mount {
         assert_eq!(self.reply_to(unique), Some(reply));
     }
 
-    /// Checks that nothing is left of any request.
+    /// Checks that the table and the file system have released all requests.
     #[track_caller]
     fn expect_nothing_left(&self) {
         self.soon("nothing is left", || Arc::strong_count(&self.tape.remembered) == 1);
@@ -327,7 +332,7 @@ fn signal_ends_a_deferred_request() {
     mount.expect_nothing_left();
 }
 
-/// Whenever the signal arrives: before, during or after the deferral.
+/// The signal arrives at a random time: before, during or after the deferral.
 #[test]
 fn no_signal_is_lost_while_a_request_is_deferred() {
     const ROUNDS: u64 = 3000;
@@ -463,7 +468,7 @@ fn end_of_the_mount_forgets_deferred_requests() {
     mount.expect_nothing_left();
 }
 
-/// A daemon that dies meanwhile leaves nothing that its successor would take for a beginning.
+/// If the daemon dies while a request is deferred, its successor must treat the request as new.
 #[test]
 fn deferred_request_of_a_kept_mount_has_no_record() {
     let state = Arc::new(KeptState::new().unwrap());
@@ -476,7 +481,7 @@ fn deferred_request_of_a_kept_mount_has_no_record() {
     mount.expect_nothing_left();
 }
 
-/// Requests, signals, wakes and time limits in a random order, from two threads.
+/// One thread sends requests; another sends signals and wakes in random order.
 #[test]
 fn each_request_of_a_random_load_gets_one_right_reply() {
     for case in 0..30 {
@@ -500,7 +505,8 @@ fn each_request_of_a_random_load_gets_one_right_reply() {
                 }
                 signalled.store(true, Ordering::SeqCst);
             });
-            // Some requests wait on the first thread.
+            // The data arrives from a third thread, because a request above the memory limit blocks
+            // the first thread.
             scope.spawn(|| {
                 mount.soon("the signals", || signalled.load(Ordering::SeqCst));
                 mount.tape.arrive();

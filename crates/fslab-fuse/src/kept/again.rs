@@ -1,9 +1,9 @@
 //! Repeats a request that an earlier daemon has begun and perhaps performed.
 //!
 //! The request is repeated, and an error that only its first execution can have caused is ignored.
-//! While it is in flight, the kernel locks the directory, or the file being appended to, against
-//! other callers. So if the name exists and is newer than the request, the request created it; if
-//! the name is missing, the request removed it.
+//! While the request is in flight, the kernel locks the directory, or the file being appended to,
+//! against other callers. So if the name exists and is newer than the request, the request created
+//! it; if the name is missing, the request removed it.
 
 use std::ffi::{OsStr, OsString};
 
@@ -16,7 +16,7 @@ use super::Before;
 use crate::job::Job;
 use crate::server::Server;
 
-/// Maximum interval of the clock ticks with which the kernel stamps inodes.
+/// Maximum granularity of the kernel's inode timestamps (its clock tick), in nanoseconds.
 const CLOCK_TICK_NS: u64 = 20_000_000;
 
 /// The object that a creating request makes.
@@ -56,7 +56,8 @@ impl Server {
         created
     }
 
-    /// Sets the labels again: the daemon may have died between creating a file and labelling it.
+    /// Sets the security labels again: the daemon may have died between creating a file and
+    /// labelling it.
     fn label_once_more(&self, job: &Job<'_>, ino: Ino) -> Result<()> {
         let mode = XattrMode::empty();
         let set = |(name, value): &(OsString, Vec<u8>)| {
@@ -79,8 +80,8 @@ impl Server {
         self.file_system.setattr(&job.request, job.ino(), Some(open), &changes).map(drop)
     }
 
-    /// Returns the result of creating and opening a file. If an earlier execution made the file,
-    /// returns it opened.
+    /// Returns the result of creating and opening a file. If an earlier execution created the file,
+    /// opens and returns it.
     pub(crate) fn unless_created_before(
         &self,
         job: &Job<'_>,
@@ -108,7 +109,7 @@ impl Server {
         }
     }
 
-    /// Renames, unless an earlier execution did.
+    /// Renames, unless an earlier execution has already done so.
     pub(crate) fn rename_once(
         &self,
         job: &Job<'_>,
@@ -120,7 +121,8 @@ impl Server {
             let request = &job.request;
             self.file_system.rename(request, parent, name, new_parent, new_name, mode)
         };
-        // If the old name no longer exists, most kinds of renames were performed.
+        // A plain rename removes the old name, so a missing old name shows that it was performed.
+        // Other modes leave a file under the old name.
         let leaves_a_name = !(mode - RenameMode::NO_REPLACE).is_empty();
         if leaves_a_name {
             return self.rename_by_inode(job, (parent, name), (new_parent, new_name), rename);
@@ -135,8 +137,8 @@ impl Server {
         }
     }
 
-    /// Renames in a mode that keeps the old name. The rename was performed if the new name has the
-    /// inode of the old one.
+    /// Renames in a mode that leaves a file under the old name. The rename was already performed if
+    /// the new name now has the inode that the old name had before.
     fn rename_by_inode(
         &self,
         job: &Job<'_>,
@@ -169,7 +171,7 @@ impl Server {
         is_there
     }
 
-    /// The inode of a name, or 0 if there is none.
+    /// Returns the inode of a name, or 0 if the name does not exist.
     fn inode_at(&self, request: &Request, parent: Ino, name: Name<'_>) -> u64 {
         self.file_system.lookup(request, parent, name).map_or(0, |entry| {
             self.file_system.forget(entry.attr.ino, 1);
@@ -177,8 +179,8 @@ impl Server {
         })
     }
 
-    /// Returns how many bytes of an append were already written. For a first execution, records the
-    /// start of the append.
+    /// Returns how many bytes of an append were already written. In a first execution, records the
+    /// offset at which the append starts.
     pub(crate) fn appended_before(
         &self,
         job: &Job<'_>,
@@ -201,7 +203,7 @@ impl Server {
         Ok(if is_own { grown } else { 0 })
     }
 
-    /// Reads a file through a new handle, because the given one may be write-only.
+    /// Reads a file through a new handle, because the handle of the append may be write-only.
     fn read_again(
         &self,
         request: &Request,
@@ -234,7 +236,7 @@ impl Job<'_> {
         }
     }
 
-    /// Whether an error is the one caused by a repeated execution of the request.
+    /// Whether an error is probably caused by repeating a request that an earlier daemon performed.
     pub(crate) fn has_done_before(&self, error: &Error, errno: Errno) -> bool {
         error.errno() == errno && self.begun_before().is_some()
     }

@@ -1,4 +1,5 @@
-//! The open files and directories of a kept mount, with numbers that outlive a daemon.
+//! The open files and directories of a kept mount, with numbers that remain valid when another
+//! daemon takes over.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -17,16 +18,16 @@ const DIRECTORY: u64 = 2;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Open {
     pub ino: Ino,
-    /// The flags requested by the kernel; `None` for a directory.
+    /// The open flags sent by the kernel; `None` for a directory.
     pub flags: Option<u32>,
 }
 
-/// An open file of an earlier daemon, and its backing file.
+/// An open file of an earlier daemon, after it was opened again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Restored {
     pub open: Open,
     pub handle: Handle,
-    /// The number of its backing file.
+    /// The kernel's id of its backing file, if reads and writes bypass the daemon.
     pub backing: Option<i32>,
 }
 
@@ -34,18 +35,18 @@ pub(crate) struct Restored {
 #[derive(Debug, Default)]
 pub(crate) struct Found {
     pub open: Vec<Restored>,
-    /// Backing files of unanswered opens.
+    /// Ids of the backing files of unanswered opens.
     pub cut_short: Vec<i32>,
 }
 
-/// Maps the kernel's numbers to open files.
+/// Maps the numbers by which the kernel identifies open files to handles of this daemon.
 #[derive(Debug)]
 pub(crate) struct OpenHandles {
     state: Arc<KeptState>,
     open: RwLock<Slab<Numbered>>,
 }
 
-/// The open file of a row, and a tag that differs from those of earlier files in the row.
+/// The open file in a row of the table. The tag distinguishes it from earlier files in the row.
 #[derive(Clone, Copy, Debug)]
 struct Numbered {
     handle: Handle,
@@ -53,7 +54,7 @@ struct Numbered {
 }
 
 impl Numbered {
-    /// A file opened by a request.
+    /// Makes the row of a file that was opened by the request `unique`.
     fn by(unique: u64, handle: Handle) -> Self {
         Self { handle, tag: unique as u32 }
     }
@@ -63,22 +64,21 @@ impl Numbered {
     }
 }
 
-/// The row of a number.
 fn row_of(number: u64) -> usize {
     (number & u64::from(u32::MAX)) as usize
 }
 
-/// Stands for a file that could not be opened again: no file system uses this handle.
+/// The handle of a file that could not be opened again. No file system uses this value.
 const LOST: Handle = Handle(u64::MAX);
 
 impl OpenHandles {
-    /// No open files.
+    /// Makes a table without open files.
     pub fn new(state: &Arc<KeptState>) -> Self {
         Self { state: Arc::clone(state), open: RwLock::default() }
     }
 
-    /// Opens the files of an earlier daemon again. Files whose open was not answered (according to
-    /// `is_unanswered`, given the request's number) have no users and are not opened.
+    /// Opens the files of an earlier daemon again. A file whose open was not answered, according to
+    /// `is_unanswered`, has no users and is not opened.
     pub fn taken_over(
         state: &Arc<KeptState>,
         is_unanswered: impl Fn(u64) -> bool,
@@ -137,13 +137,13 @@ impl OpenHandles {
         Ok(numbered.number(row))
     }
 
-    /// Records the backing file that the kernel uses.
+    /// Records the backing file of an open file, or that it has none.
     pub fn note_backing(&self, number: u64, backing: Option<i32>) {
         let backing = backing.and_then(|id| u64::try_from(id).ok()).unwrap_or(0);
         self.state.handle(row_of(number))[3].store(backing, Ordering::Relaxed);
     }
 
-    /// The open file of a number; `LOST` for an unused number.
+    /// Returns the handle of the file with this number; `LOST` for an unused number.
     pub fn get(&self, number: u64) -> Handle {
         self.find(number).map_or(LOST, |numbered| numbered.handle)
     }

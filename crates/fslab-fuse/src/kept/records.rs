@@ -20,9 +20,9 @@ use crate::protocol::opcode::Opcode;
 const BEGUN: u64 = 1;
 const DONE: u64 = 2;
 
-/// The words of a record: its stage, the request's number, its opcode and the number of daemons
-/// that died over it, the reply's error and length, the state before the request, and the reply's
-/// payload.
+/// Indices of the words of a record after its stage, which is word 0. `ATTEMPT` contains the opcode
+/// and the number of daemons that died while performing the request. `ANSWER` contains the reply's
+/// error and length. The state before the request begins at `BEFORE`.
 const UNIQUE: usize = 1;
 const ATTEMPT: usize = 2;
 const ANSWER: usize = 3;
@@ -33,13 +33,13 @@ const PAYLOAD: usize = 8;
 /// The progress of an earlier daemon with a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Stage {
-    /// It was not begun.
+    /// The request was not begun.
     New,
-    /// It was begun, and perhaps performed.
+    /// The request was begun, and perhaps performed.
     Begun(Before),
-    /// It was performed with this result.
+    /// The request was performed with this result.
     Done(Result<Vec<u8>, Errno>),
-    /// Two daemons died while performing it.
+    /// Two daemons died while performing the request.
     GivenUp,
 }
 
@@ -61,8 +61,9 @@ impl Stage {
 pub(crate) struct Before {
     /// The time of the request, in nanoseconds since the epoch.
     pub now_ns: u64,
-    /// The old size of a file that is appended to, or the inodes of two exchanged names. `None` if
-    /// they were not recorded: then nothing was performed.
+    /// Numbers that depend on the operation: the file size before an append, the inodes of two
+    /// names before an exchange, or whether an xattr existed. `None` if none were recorded. An
+    /// operation that needs these numbers was then not performed.
     pub numbers: Option<[u64; 2]>,
 }
 
@@ -94,7 +95,7 @@ pub(crate) struct Record<'a> {
 }
 
 impl Records {
-    /// Records of a first daemon.
+    /// Makes the records of the first daemon of a mount.
     pub fn new(state: &Arc<KeptState>) -> Self {
         let free = Mutex::new((0..RECORDS_MAX).rev().collect());
         Self { state: Arc::clone(state), has_died: false, free, earlier: Mutex::default() }
@@ -171,8 +172,9 @@ impl Records {
     fn take_free(&self) -> Option<usize> {
         let mut free = self.free.lock();
         if free.is_empty() {
-            // An answered request leaves a record if its daemon died before releasing it. The
-            // kernel numbers requests in order, so the oldest are the least likely to be resent.
+            // An answered request leaves a record if its daemon died before releasing the record.
+            // The kernel numbers requests in order, so the oldest are the least likely to be
+            // resent.
             let mut earlier = self.earlier.lock();
             let mut oldest: Vec<u64> = earlier.keys().copied().collect();
             oldest.sort_unstable();
@@ -208,7 +210,8 @@ impl Record<'_> {
     pub fn complete(&self, answer: Result<&[u8], Errno>) {
         let words = self.words();
         let payload = answer.unwrap_or_default();
-        // The reply to a recorded request is never longer.
+        // Only a resent idempotent request can have a longer reply. It can be performed again, so
+        // its reply need not be recorded.
         if payload.len() > PAYLOAD_BYTES_MAX {
             return;
         }
@@ -229,7 +232,8 @@ impl Record<'_> {
     }
 }
 
-/// Reads a record: the request, how many daemons died over it, and its stage.
+/// Reads a record: the number of the request, how many daemons died while performing it, and its
+/// stage.
 fn read(words: &[AtomicU64]) -> Option<(u64, u64, Stage)> {
     let get = |index: usize| words[index].load(Ordering::Relaxed);
     let stage = words[0].load(Ordering::Acquire);
@@ -239,7 +243,8 @@ fn read(words: &[AtomicU64]) -> Option<(u64, u64, Stage)> {
     let now_ns = get(BEFORE);
     let before = Before { now_ns, numbers };
     let stage = match stage {
-        // The time is recorded before anything is performed.
+        // The time is recorded before the request is performed. So a request without a recorded
+        // time was not performed.
         BEGUN if opcode.is_some_and(has_one_effect) && now_ns != 0 => Stage::Begun(before),
         BEGUN => Stage::New,
         DONE => Stage::Done(read_answer(words)?),
@@ -313,7 +318,6 @@ mod tests {
         }
     }
 
-    /// Answered requests are not resent, and their records are reused.
     #[test]
     fn records_of_a_dead_daemon_are_reused() {
         let state = state();

@@ -1,7 +1,7 @@
-//! The layout of the memory that outlives a daemon.
+//! The layout of the shared memory that a daemon of a kept mount leaves to the next one.
 //!
-//! It consists of 64-bit words. The next daemon trusts no word: a number out of range is treated as
-//! absent.
+//! The memory consists of 64-bit words. The next daemon trusts none of them: a number out of range
+//! is treated as absent.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
@@ -17,7 +17,7 @@ use crate::protocol::{MAJOR, MINOR_MAX};
 pub(super) const RECORDS_MAX: usize = 4096;
 const RECORD_WORDS: usize = 32;
 
-/// Longest recorded reply: that to a creation.
+/// Maximum payload of a recorded reply; the reply to a creation is the longest.
 pub(super) const PAYLOAD_BYTES_MAX: usize = (RECORD_WORDS - 8) * size_of::<u64>();
 
 /// Maximum number of open files and directories.
@@ -29,7 +29,8 @@ const RECORDS_START: usize = HEADER_WORDS;
 const HANDLES_START: usize = RECORDS_START + RECORDS_MAX * RECORD_WORDS;
 const WORDS: usize = HANDLES_START + HANDLES_MAX * HANDLE_WORDS;
 
-/// Version of the layout. Increase it with each change, because another version may take over.
+/// Version of the layout. Increase it with each change, because another version of fslab may take
+/// over a mount.
 const LAYOUT: u64 = 1;
 
 /// Words of the header.
@@ -46,7 +47,8 @@ enum Head {
     WriteBytesMax,
     RequestTimeMax,
     Features,
-    /// Upper bounds of the records and handles ever used; later ones are not read.
+    /// One more than the highest index of a record ever used, and the same for handles. Later
+    /// entries are not read.
     RecordsEnd,
     HandlesEnd,
 }
@@ -55,8 +57,8 @@ enum Head {
 const SERVED: u64 = 1;
 const ENDED: u64 = 2;
 
-/// The memory passed on by the daemons of a kept mount: 33 MiB. Pages use memory only after they
-/// are written.
+/// The shared memory of a kept mount, passed from daemon to daemon: 33 MiB, of which only written
+/// pages occupy memory.
 #[derive(Debug)]
 pub struct KeptState {
     memory: SharedMemory,
@@ -86,7 +88,7 @@ impl KeptState {
         Ok(state)
     }
 
-    /// Opens the state of an existing mount, perhaps made by another version.
+    /// Opens the state of an existing mount, perhaps made by another version of fslab.
     ///
     /// # Errors
     /// `InvalidData` if this version does not understand the layout or lacks features of the mount;
@@ -100,7 +102,7 @@ impl KeptState {
         let Some(connection) = state.connection() else {
             return refused("the mount is not served");
         };
-        // `all` would include the bits of later versions.
+        // `InitFlags::all` would also include the bits of later versions.
         let known = InitFlags::FLAGS.iter().filter(|flag| flag.is_named());
         let known = known.fold(0, |known, flag| known | flag.value().bits());
         if connection.features & !known != 0 || connection.protocol > (MAJOR, MINOR_MAX) {
@@ -120,18 +122,18 @@ impl KeptState {
         self.head(Head::IsHandedOver).load(Ordering::Acquire) != 0
     }
 
-    /// Returns whether the previous daemon was stopped for a replacement, and resets this.
+    /// Returns whether the previous daemon was stopped for a replacement, and clears this flag.
     pub(super) fn take_hand_over(&self) -> bool {
         self.head(Head::IsHandedOver).swap(0, Ordering::Acquire) != 0
     }
 
-    /// Whether a daemon has served the mount and no daemon has recorded that the mount has ended.
+    /// Whether a daemon has begun to serve the mount and the mount has not ended.
     #[must_use]
     pub fn is_served(&self) -> bool {
         self.head(Head::Stage).load(Ordering::Acquire) == SERVED
     }
 
-    /// Records that the mount has ended, or was never made: no daemon may follow.
+    /// Records that no daemon may take over, because the mount has ended or was never made.
     pub fn end(&self) {
         self.head(Head::Stage).store(ENDED, Ordering::Release);
     }
@@ -168,22 +170,22 @@ impl KeptState {
         &self.memory.words()[word as usize]
     }
 
-    /// Records that a record is used.
+    /// Notes that a record is used, so that the next daemon reads it.
     pub(super) fn use_record(&self, index: usize) {
         self.head(Head::RecordsEnd).fetch_max(index as u64 + 1, Ordering::Relaxed);
     }
 
-    /// Records that a handle is used.
+    /// Notes that a handle is used, so that the next daemon reads it.
     pub(super) fn use_handle(&self, index: usize) {
         self.head(Head::HandlesEnd).fetch_max(index as u64 + 1, Ordering::Relaxed);
     }
 
-    /// Upper bound of the records in use.
+    /// Upper bound of the indices of records in use.
     pub(super) fn records_end(&self) -> usize {
         (self.head(Head::RecordsEnd).load(Ordering::Relaxed) as usize).min(RECORDS_MAX)
     }
 
-    /// Upper bound of the handles in use.
+    /// Upper bound of the indices of handles in use.
     pub(super) fn handles_end(&self) -> usize {
         (self.head(Head::HandlesEnd).load(Ordering::Relaxed) as usize).min(HANDLES_MAX)
     }

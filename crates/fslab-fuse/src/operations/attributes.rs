@@ -17,9 +17,11 @@ use crate::server::Server;
 impl Server {
     /// How long the kernel may cache attributes. It must not cache the attributes of these files:
     ///
-    /// - Set-id programs: the lower file system may clear the bits while the kernel writes.
+    /// - Files with set-id bits: the lower file system may clear the bits when the kernel writes to
+    ///   the lower file itself.
     /// - Files of unknown size: the correct size must be shown once they can be read.
-    /// - Files mapped for writing through passthrough: the kernel does not notice such stores.
+    /// - Files mapped for writing through passthrough: the kernel does not notice writes through
+    ///   the mapping.
     /// - Files with a failed write-back: the kernel must send a request before each write.
     pub(super) fn attr_timeout(&self, attr: &Attr) -> Duration {
         let set_id = Permissions::SET_UID | Permissions::SET_GID;

@@ -1,4 +1,4 @@
-//! Requests about the bytes of open files.
+//! Requests for the content of open files: read, write, sync, allocate and copy.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -58,7 +58,7 @@ impl Server {
         } else {
             before + write(before)?
         };
-        // At most the length of the request, which has 32 bits.
+        // The count is at most the length of the request, which has 32 bits.
         let written = WriteOut { size: count as u32, padding: 0 };
         let pages = match bypasses_cache(&wanted) {
             true => self.backing.cached_pages(ino),
@@ -72,10 +72,11 @@ impl Server {
     }
 
     /// Answers a direct write once the kernel caches no page of its range. The kernel drops these
-    /// pages before the write, but not again after an asynchronous one. A page that was read
-    /// meanwhile has the old bytes.
+    /// pages before a direct write, but not again after an asynchronous one. A page that was read
+    /// during the write may contain the old bytes.
     ///
-    /// Dropping pages waits for their readers, which need free threads of the mount.
+    /// Dropping pages waits for their readers, whose requests need free threads of the mount. So a
+    /// separate thread drops them.
     fn answer_without_pages(
         &self,
         job: &mut Job<'_>,
@@ -129,10 +130,10 @@ impl Server {
         Some(stat.blocks_free.saturating_mul(stat.fragment_size.into()))
     }
 
-    /// Options of a write. Whether it appends depends on the file's flags at that moment.
-    /// Exceptions are cached pages and the pieces of a direct write, which arrive concurrently in
-    /// any order: they have their own offsets. In writeback mode the kernel knows the end of the
-    /// file and handles appends itself.
+    /// Returns the options of a write. It appends if the descriptor's `O_APPEND` flag is set at
+    /// that moment. Exceptions are cached pages and the pieces of a direct write: they may arrive
+    /// in any order and are written at their own offsets. In writeback mode, the kernel knows the
+    /// end of the file and handles appends itself.
     fn write_options(&self, wanted: &WriteIn) -> WriteOptions {
         let flags = OFlags::from_bits_retain(wanted.flags);
         let has_place = is_from_cache(wanted) || is_direct(wanted) || self.granted.writeback();
@@ -184,8 +185,9 @@ impl Server {
     }
 }
 
-/// Writes cached pages completely. The kernel ignores the count for them, and reports only an error
-/// at the next fsync or close. Other callers receive the count and write the rest.
+/// Writes all bytes of cached pages. For these, the kernel ignores the returned count; it only
+/// reports an error, at the next fsync or close. For other writes, the caller receives the count
+/// and writes the rest.
 fn write_all(length: usize, write: impl Fn(usize) -> Result<usize>) -> Result<usize> {
     let mut count = write(0)?;
     while count < length {
@@ -204,8 +206,9 @@ fn is_direct(wanted: &WriteIn) -> bool {
     !is_from_cache(wanted) && OFlags::from_bits_retain(wanted.flags).contains(OFlags::DIRECT)
 }
 
-/// Whether the kernel sent a write without its page cache. If it sends the rest of a short write
-/// through the cache, the flags are the same, and the last page is locked until the reply.
+/// Whether a direct write bypassed the kernel's page cache. The kernel may send the rest of a short
+/// direct write through the cache, without `WRITE_LOCKOWNER`. The last page of such a write is
+/// locked until the reply and can't be dropped.
 fn bypasses_cache(wanted: &WriteIn) -> bool {
     is_direct(wanted) && wanted.write_flags & WRITE_LOCKOWNER != 0
 }

@@ -1,4 +1,4 @@
-//! Requests about directories.
+//! Requests for directories: open, list, sync and close.
 
 use fslab_vfs::{DirectoryEntry, Error, FileKind, Ino, Name, Request, Result};
 use zerocopy::IntoBytes;
@@ -44,8 +44,8 @@ impl Server {
         what_was_listed(listed, output)
     }
 
-    /// Adds an entry with its attributes, which counts a lookup; returns `false` if there is no
-    /// room.
+    /// Adds an entry with its attributes. This counts as a lookup of its inode. Returns `false` if
+    /// there is no room.
     fn add_plus(
         &self,
         request: &Request,
@@ -56,8 +56,8 @@ impl Server {
         if !listing.has_room(true, listed) {
             return false;
         }
-        // `.` and `..` are not names, and a name may have been removed meanwhile. Then node
-        // number 0 indicates missing attributes.
+        // `.` and `..` can't be looked up, and a name may have been removed meanwhile. In these
+        // cases, the entry has node number 0, which means that it has no attributes.
         let found = Name::new(listed.name)
             .map_err(Error::from)
             .and_then(|name| self.file_system.lookup(request, parent, name));
@@ -103,7 +103,7 @@ fn what_was_listed(listed: Result<()>, output: &ReplyBuffer) -> Result<Answer> {
     }
 }
 
-/// Entries that fit into the kernel's buffer.
+/// A directory listing, limited by the size of the kernel's buffer.
 struct Listing<'a> {
     output: &'a mut ReplyBuffer,
     room: usize,
@@ -138,7 +138,7 @@ impl Listing<'_> {
     }
 }
 
-/// The kind in the form of `d_type`: the format bits of the mode, shifted down.
+/// Converts a file type to a `d_type`: the file type bits of the mode, shifted down.
 fn to_dirent_kind(kind: FileKind) -> u32 {
     kind.mode_bits() >> 12
 }

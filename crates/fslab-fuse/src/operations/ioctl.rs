@@ -1,5 +1,5 @@
-//! The ioctls that the kernel sends for lsattr(1) and chattr(1). It opens the file for them and has
-//! checked the caller's rights. All other ioctls return `ENOTTY`.
+//! The ioctls of lsattr(1) and chattr(1). Before the kernel sends such a request, it has opened the
+//! file and checked the caller's rights. All other ioctls return `ENOTTY`.
 
 use fslab_vfs::{Errno, FileAttr, FileAttrForm, Result};
 
@@ -18,7 +18,7 @@ const GET_EXTENDED: u32 = 0x801c_581f;
 /// `FS_IOC_FSSETXATTR`
 const SET_EXTENDED: u32 = 0x401c_5820;
 
-/// The result of a successful ioctl, whose data fits into the kernel's buffer.
+/// The header of the reply to a successful ioctl. It requests no further buffers.
 const DONE: IoctlOut = IoctlOut { result: 0, flags: 0, in_iovs: 0, out_iovs: 0 };
 
 impl Server {

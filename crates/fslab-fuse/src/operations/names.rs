@@ -46,7 +46,7 @@ impl Server {
         let name = job.incoming.body.take_name()?;
         let (file_system, request, ino) = (&self.file_system, &job.request, job.ino());
         let entry = match name.as_encoded_bytes() {
-            // Only for file handles: for programs, the kernel never sends these names.
+            // The kernel sends these names only to resolve file handles.
             b"." => file_system.resolve(request, ino)?,
             b".." => file_system.parent_of(request, ino)?,
             _ => file_system.lookup(request, ino, Name::new(name)?)?,

@@ -29,7 +29,7 @@ impl Server {
             if given.contains(OpenMode::TRUNCATE) {
                 failed_writes.note_recovery(ino);
             }
-            // The daemon then answers each write.
+            // With direct I/O, each write is a request, so its error can be reported.
             let writes_through =
                 mode.contains(OpenMode::READ_WRITE) && failed_writes.has_failed(ino);
             daemon.set(OpenFlags::DIRECT_IO, opened.direct || writes_through);
@@ -79,7 +79,7 @@ impl Server {
 
     pub(super) fn tmpfile(&self, job: &mut Job<'_>) -> Result<Answer> {
         let wanted: CreateIn = job.incoming.body.take()?;
-        // The file has no name; the kernel sends a placeholder.
+        // The file has no name; the kernel sends a placeholder instead.
         job.incoming.body.take_name()?;
         self.note_creation(job, wanted.umask)?;
         let (parent, flags) = (job.ino(), self.to_mode(wanted.flags));
@@ -116,7 +116,7 @@ impl Server {
         }
         let open = self.handle(number);
         if let Some(kept) = &self.kept {
-            // Before the release: no later daemon may use the backing file.
+            // Recorded before the release, so that a later daemon does not use the backing file.
             kept.handles.note_backing(number, None);
         }
         self.backing.close(ino, open);
@@ -124,7 +124,8 @@ impl Server {
             failed_writes.note_closed(ino, open);
         }
         let released = self.file_system.release(request, ino, open);
-        // Last: if the daemon dies before this, the next one closes the file again.
+        // The number is released last: if the daemon dies earlier, the next daemon closes the file
+        // again.
         self.forget_number(number);
         released
     }
@@ -142,7 +143,8 @@ impl Server {
         self.backing.release_unused(&found.cut_short);
     }
 
-    /// Releases the references given by a reply that did not arrive.
+    /// Releases the references that a reply would have given to the kernel. Called if the reply was
+    /// not delivered.
     pub fn take_back(&self, request: &Request, output: &mut ReplyBuffer) {
         for what in output.take_back() {
             let taken = match what {
@@ -154,7 +156,7 @@ impl Server {
                 HandedOver::Directory(ino, number) => self.close_directory(request, ino, number),
             };
             if let Err(error) = taken {
-                tracing::warn!(%error, ?what, "can't close a file whose reply was not delivered");
+                tracing::warn!(%error, ?what, "can't close a file after an undelivered reply");
             }
         }
     }

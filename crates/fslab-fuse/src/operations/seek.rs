@@ -1,8 +1,8 @@
 //! Requests for the next data or hole of an open file.
 //!
 //! Bytes that exist only in the kernel's cache are data. If there may be such bytes, the kernel
-//! must write them back before the file system's hole is trusted. That drops their pages from the
-//! cache, so it is done only for the hole.
+//! must write them back before a hole found by the file system is trusted. A write-back drops the
+//! pages from the cache, so only the range of the hole is written back.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -30,7 +30,7 @@ impl Server {
             SEEK_HOLE => SeekTo::Hole,
             _ => return Err(Errno::INVAL.into()),
         };
-        // Offsets from here on are negative for the caller.
+        // The caller's offsets are signed, so larger ones would be negative.
         if wanted.offset >= POSITION_MAX {
             return Err(Errno::NXIO.into());
         }
@@ -70,7 +70,7 @@ struct Seeker {
 }
 
 impl Seeker {
-    /// The result of the file system.
+    /// Searches in the file system, which does not know the dirty pages of the kernel.
     fn seek(&self, offset: u64, to: SeekTo) -> Result<u64> {
         self.file_system.lseek(&self.request, self.ino, self.handle, offset, to)
     }
@@ -107,7 +107,8 @@ impl Seeker {
     /// Returns the first hole without dirty pages, at or after an offset.
     fn hole_from(&self, offset: u64) -> Result<u64> {
         let mut start = match self.seek(offset, SeekTo::Hole) {
-            // All data there may be in the kernel's pages.
+            // Past its end in the file system, the file may still have data in the kernel's dirty
+            // pages.
             Err(error) if error.errno() == Errno::NXIO => offset,
             found => found?,
         };
@@ -115,8 +116,8 @@ impl Seeker {
             let end = self.data_from(start)?;
             self.write_back(start..end);
             let found = self.seek(offset, SeekTo::Hole)?;
-            // Nothing is known about the bytes after `end` yet: all of this hole turned out to be
-            // data.
+            // Otherwise, all of this hole turned out to be data, and the bytes after `end` have not
+            // been written back yet.
             if found < end {
                 return Ok(found);
             }

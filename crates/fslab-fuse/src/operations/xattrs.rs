@@ -1,4 +1,4 @@
-//! Requests about extended attributes.
+//! Requests for extended attributes.
 
 use fslab_vfs::rules::set_id;
 use fslab_vfs::{Errno, Result, XattrMode};
@@ -35,7 +35,7 @@ impl Server {
         mode.set(XattrMode::KILL_SET_GROUP_ID, kill && name == ACCESS_ACL);
         let was_there = mode.contains(XattrMode::CREATE) && self.xattr_was_there(job, name);
         match self.file_system.setxattr(&job.request, job.ino(), name, value, mode) {
-            // An earlier daemon has created it.
+            // An earlier daemon has created the attribute.
             Err(error) if !was_there && job.has_done_before(&error, Errno::EXIST) => {}
             set => set?,
         }
@@ -43,8 +43,8 @@ impl Server {
     }
 
     /// Decodes a setxattr request. Kernels before 5.12 do not report whether the caller may keep
-    /// the set-group-id bit. There, a caller without CAP_FSETID may not keep it, even as a member
-    /// of the group.
+    /// the set-group-id bit. On these kernels, a caller without CAP_FSETID may not keep it, even as
+    /// a member of the group.
     fn take_setxattr(&self, job: &mut Job<'_>) -> Result<SetxattrIn> {
         if self.granted.has(InitFlags::SETXATTR_EXT) {
             return Ok(job.incoming.body.take()?);
@@ -59,7 +59,7 @@ impl Server {
         let name = job.incoming.body.take_name()?;
         let was_there = self.xattr_was_there(job, name);
         match self.file_system.removexattr(&job.request, job.ino(), name) {
-            // An earlier daemon has removed it.
+            // An earlier daemon has removed the attribute.
             Err(error) if was_there && job.has_done_before(&error, Errno::NODATA) => {}
             removed => removed?,
         }
@@ -67,7 +67,7 @@ impl Server {
     }
 }
 
-/// Returns a value, or only its size if `size` is 0.
+/// Replies with a value or a list of names, or only with its size if `size` is 0.
 fn put_value(job: &mut Job<'_>, size: u32, value: &[u8]) -> Result<Answer> {
     if size == 0 {
         let size = u32::try_from(value.len()).unwrap_or(u32::MAX);

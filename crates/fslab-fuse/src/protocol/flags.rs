@@ -1,7 +1,8 @@
 //! Flags of the protocol.
 
 bitflags::bitflags! {
-    /// Features offered by the kernel at INIT and requested by a server; both words as one number.
+    /// Features that the kernel offers at INIT and a server requests. The two words of the protocol
+    /// are combined into one number.
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     pub(crate) struct InitFlags: u64 {
         const ASYNC_READ = 1 << 0;
@@ -49,7 +50,7 @@ bitflags::bitflags! {
         const _ = !0;
     }
 
-    /// Properties of an opened file.
+    /// Properties of an opened file, in the reply to the open.
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     pub(crate) struct OpenFlags: u32 {
         const DIRECT_IO = 1 << 0;
@@ -65,7 +66,8 @@ pub(crate) const GETATTR_FH: u32 = 1;
 /// WRITE: the pages come from the kernel's page cache and are written at their offset, even with
 /// O_APPEND.
 pub(crate) const WRITE_CACHE: u32 = 1 << 0;
-/// WRITE: the request has a lock owner. The kernel sets it for writes that bypass its page cache.
+/// WRITE: the request has a lock owner. The kernel sets this flag for writes that bypass its page
+/// cache.
 pub(crate) const WRITE_LOCKOWNER: u32 = 1 << 1;
 /// WRITE: clear the set-id bits.
 pub(crate) const WRITE_KILL_SUIDGID: u32 = 1 << 2;
@@ -73,5 +75,5 @@ pub(crate) const WRITE_KILL_SUIDGID: u32 = 1 << 2;
 pub(crate) const SETXATTR_ACL_KILL_SGID: u32 = 1;
 /// Notification about a name: look it up again at the next use, but keep mounts on it.
 pub(crate) const EXPIRE_ONLY: u32 = 1;
-/// FSYNC: only the data.
+/// FSYNC: sync only the data.
 pub(crate) const FSYNC_FDATASYNC: u32 = 1;

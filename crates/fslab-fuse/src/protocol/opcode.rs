@@ -96,8 +96,8 @@ impl Opcode {
         Self::CopyFileRange64,
     ];
 
-    /// The opcode with a number; `None` for unsupported requests (locks, poll, bmap, ...). `ENOSYS`
-    /// is the right reply to these: the kernel then handles them itself.
+    /// Returns the opcode with a number; `None` for unsupported requests, such as locks, poll and
+    /// bmap. `ENOSYS` is the right reply to these: the kernel then handles them itself.
     pub fn from_number(number: u32) -> Option<Self> {
         const BY_NUMBER: [Option<Opcode>; 64] = by_number();
         BY_NUMBER.get(number as usize).copied().flatten()
@@ -108,8 +108,8 @@ impl Opcode {
         matches!(self, Self::Forget | Self::BatchForget | Self::Interrupt)
     }
 
-    /// Whether serving it probably waits for a device, so that another thread should read the next
-    /// request at once.
+    /// Whether serving such a request probably waits for a device, so that another thread should
+    /// read the next request at once.
     pub fn is_slow(self) -> bool {
         matches!(
             self,
@@ -122,7 +122,7 @@ impl Opcode {
         )
     }
 
-    /// The operation's name for messages and for the table of remembered `ENOSYS`.
+    /// The operation's name, for messages and for the list of operations that may return `ENOSYS`.
     pub fn name(self) -> &'static str {
         match self {
             Self::Lookup => "lookup",

@@ -1,4 +1,4 @@
-//! Messages of the kernel.
+//! Messages of the kernel: requests.
 
 use super::wire;
 

@@ -1,5 +1,5 @@
-//! Extensions of creating requests. Only a kernel with a security module sends labels, so the tests
-//! make these requests themselves.
+//! Tests the extensions of creating requests: labels and groups. Only a kernel with a security
+//! module sends labels, so the tests make these requests themselves.
 
 use fslab_vfs::{FileSystem, Ino, Name, Permissions, Request, SetAttr};
 
@@ -26,18 +26,21 @@ fn serve(subject: &mut Subject, opcode: Opcode, flags: u8, node: u8, parts: [&[u
     assert!(matches!(replied, Some(Ok(1..))), "{opcode:?}: {replied:?}");
 }
 
-/// The creating request for each kind of file, and the words of its body before the name.
+/// The creating request for each kind of file, and the number of 8-byte words in its body before
+/// the name.
 const KINDS: [(Opcode, usize); 4] =
     [(Opcode::Mkdir, 1), (Opcode::Mknod, 2), (Opcode::Create, 2), (Opcode::Symlink, 0)];
 
-/// A record of one label: "security.test" with its NUL is 14 bytes, the value 6; 8 + 20 pad to 32.
+/// A record of one label: its header of 8 bytes, the name with its NUL (14 bytes) and the value (6
+/// bytes) are padded to 32 bytes.
 fn label() -> Vec<u8> {
     let mut label = words(&[8 + 32, 1, 6, 0]);
     label.extend_from_slice(b"security.test\0secret\0\0\0\0");
     label
 }
 
-/// Creates a file of each kind, with a record that `place` puts into body and extensions.
+/// Creates a file of each kind with a label, and checks the label. `place` puts the record of the
+/// label into the body or the extensions.
 fn check_labels(place: impl Fn(Vec<u8>, Vec<u8>) -> [Vec<u8>; 2]) {
     for (opcode, count) in KINDS {
         let mut subject = Subject::new(&MountOptions::default());
@@ -58,7 +61,7 @@ fn labels_are_set_at_creation() {
     check_labels(|body, label| [body, label]);
 }
 
-/// Before Linux 6.3, the header of a request does not contain the start of the records.
+/// Before Linux 6.3, the header of a request does not contain the length of the records.
 #[test]
 fn labels_of_older_kernels_are_read_after_the_names() {
     check_labels(|body, label| [[body, label].concat(), vec![]]);

@@ -1,4 +1,4 @@
-//! Callers that are signalled at any moment.
+//! Tests interrupts that arrive before their request, or without one.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -9,7 +9,7 @@ use super::subject::Subject;
 use crate::options::MountOptions;
 use crate::protocol::opcode::Opcode;
 
-/// Records whether the caller of the last request was cancelled.
+/// A file system that records whether the last getattr request was cancelled.
 struct Noting {
     inner: Arc<MemFs>,
     was_cancelled: Arc<AtomicBool>,
@@ -26,7 +26,7 @@ impl FileSystem for Noting {
     }
 }
 
-/// The number of every request in a conversation.
+/// The number that every request of these tests has.
 const UNIQUE: [u8; 8] = 2_u64.to_ne_bytes();
 
 #[test]
@@ -45,7 +45,8 @@ fn an_interrupt_before_its_request_is_not_lost() {
     }
 }
 
-/// The kernel would resend the interrupt before all other requests, on which the reply may depend.
+/// The kernel would resend the interrupt before all other requests, even if the interrupted request
+/// waits for one of them.
 #[test]
 fn interrupt_without_its_request_is_not_requested_again() {
     let mut subject = Subject::new(&MountOptions::default());

@@ -1,8 +1,8 @@
-//! Conversations with correctly shaped requests, some of which are damaged.
+//! Tests the server with random sequences of valid and damaged requests.
 //!
-//! These planted bugs were found: trusting the NUL of a name; trusting the data of a write, the
-//! extensions or the length of a request; an unchecked offset of a copy; a missing bound of a read
-//! or a listing.
+//! The tests were seen to fail when one of these checks was removed from the code: the NUL of a
+//! name; the length of a request, its extensions or the data of a write; the offset of a copy; the
+//! size of a read or a listing.
 
 use fslab_vfs_testing::environment::{number, seed};
 use proptest::collection::vec;
@@ -53,7 +53,8 @@ fn shape(opcode: Opcode) -> &'static [Part] {
     }
 }
 
-/// Two small numbers, a size, a position near an edge, or a random value.
+/// A word of eight bytes: two numbers of four bytes, a small number, an offset near a limit, or a
+/// random value.
 fn word() -> impl Strategy<Value = [u8; 8]> {
     let half = prop_oneof![
         6 => 0..8_u32,
@@ -104,7 +105,7 @@ fn part(part: Part) -> BoxedStrategy<Vec<u8>> {
     }
 }
 
-/// A correctly shaped body. If it has data, the length field matches.
+/// A valid body. If it has data, the length field is usually right.
 fn body(opcode: Opcode) -> impl Strategy<Value = Vec<u8>> {
     let parts: Vec<_> = shape(opcode).iter().map(|one| part(*one)).collect();
     let size_at = match opcode {
@@ -122,7 +123,7 @@ fn body(opcode: Opcode) -> impl Strategy<Value = Vec<u8>> {
     })
 }
 
-/// Damage to a correctly shaped body.
+/// Damage to a valid body.
 #[derive(Clone, Debug)]
 enum Damage {
     None,
@@ -160,7 +161,7 @@ fn damage() -> impl Strategy<Value = Damage> {
     ]
 }
 
-/// Records after a body, with possible lengths and kinds.
+/// Extension records, with numbers that are valid or almost valid lengths and kinds.
 fn extensions() -> impl Strategy<Value = Vec<u8>> {
     let number = select(vec![0_u32, 1, 2, 4, 8, 16, 24, 31, 32, 33, u32::MAX]);
     let record = vec(number, 2..8)
@@ -191,11 +192,11 @@ fn record() -> impl Strategy<Value = Record> {
     )
 }
 
-/// Default number of conversations; `FSLAB_REQUEST_CASES` changes it.
+/// Default number of random conversations; set `FSLAB_REQUEST_CASES` to change it.
 const CASES: u32 = 500;
 
-/// Any bytes as requests: each gets at worst an error, replies have the right size, and little
-/// memory is used. `FSLAB_SEED` repeats a printed seed.
+/// Whatever bytes arrive, each reply is an error or has the right size, and little memory is used.
+/// Set `FSLAB_SEED` to a printed seed to repeat a failed run.
 #[test]
 fn any_bytes_are_answered() {
     let seed = seed();
@@ -212,7 +213,7 @@ fn any_bytes_are_answered() {
     tried.unwrap_or_else(|failure| panic!("FSLAB_SEED={seed}: {failure}"));
 }
 
-/// The inputs that fuzzing found.
+/// The corpus contains the inputs that a fuzzer found.
 #[test]
 fn every_fuzz_corpus_input_is_answered() {
     let corpus = "../../fuzz/corpus/requests";
@@ -223,8 +224,8 @@ fn every_fuzz_corpus_input_is_answered() {
     }
 }
 
-/// Initial inputs for a fuzzer: `FSLAB_FUZZ_SEEDS=FOLDER` writes one conversation for each kind of
-/// request, and one with all kinds.
+/// Set `FSLAB_FUZZ_SEEDS` to a folder to write the conversations there, as initial inputs for a
+/// fuzzer: one for each kind of request, and one with all kinds.
 #[test]
 fn each_kind_of_request_is_answered() {
     let mut runner = TestRunner::deterministic();

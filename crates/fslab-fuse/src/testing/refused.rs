@@ -1,5 +1,5 @@
-//! Replies refused by the kernel and failed system calls: references given by replies are not lost,
-//! and no mount hangs for lack of a descriptor.
+//! Tests failures of the connection. A reply that the kernel refuses releases the references that
+//! it would have given. A mount works even if no further descriptors can be opened.
 
 use std::sync::Arc;
 
@@ -29,7 +29,8 @@ fn giving() -> Vec<(Opcode, Vec<u8>)> {
     ]
 }
 
-/// Counts lookups and open handles before and after all requests of [`giving`].
+/// Counts lookups and open handles before and after all requests of [`giving`], whose replies are
+/// refused with this error.
 fn counts(refusal: Option<Errno>) -> [(usize, usize); 2] {
     let mut subject = Subject::new(&MountOptions::default());
     let count = |subject: &Subject| (subject.memory.remembered(), subject.memory.open_handles());
@@ -58,11 +59,11 @@ fn thread_without_its_own_descriptor_still_reads_requests() {
     let subject = Subject::new(&MountOptions::default());
     *subject.script.refusal.lock() = Some(Errno::MFILE);
     subject.server.start().unwrap();
-    // The first read finds the mount gone.
+    // The test's transport ends the mount at the first read.
     subject.server.wait().unwrap();
 }
 
-/// Panics at every forget.
+/// A file system that panics at every forget.
 struct Panicking(Arc<MemFs>);
 
 impl FileSystem for Panicking {

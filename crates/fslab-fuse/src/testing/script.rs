@@ -1,9 +1,10 @@
-//! A conversation as bytes: changed by a fuzzer, or made by a property test.
+//! Encodes a conversation, which is a sequence of requests, as bytes. A fuzzer changes such bytes,
+//! and a property test makes them.
 //!
-//! The first byte selects the mount options. Each record after it is one request. It has six bytes
-//! (flags, opcode, inode, extensions in units of eight bytes, length of the rest, low byte first),
-//! followed by the rest: the request's body and extensions. A record that is too long uses all
-//! remaining bytes.
+//! The first byte selects the mount options. Each record after it is one request. It begins with
+//! six bytes: flags, opcode, inode, length of the extensions in units of eight bytes, and length of
+//! the rest (two bytes, low byte first). The rest is the request's body and extensions. If fewer
+//! bytes follow than this length, the rest consists of these.
 
 use zerocopy::IntoBytes;
 
@@ -16,7 +17,7 @@ pub const WRONG_LENGTH: u8 = 2;
 /// Record flag: the caller is root.
 pub const BY_ROOT: u8 = 4;
 
-/// Bytes before a record's rest.
+/// Number of bytes before a record's rest.
 const PREFIX_BYTES: usize = 6;
 
 /// One request of a conversation.
@@ -58,7 +59,7 @@ impl Record {
     }
 }
 
-/// The bytes of a conversation.
+/// Encodes a conversation.
 #[must_use]
 pub fn encode(options: u8, records: &[Record]) -> Vec<u8> {
     let mut bytes = vec![options];

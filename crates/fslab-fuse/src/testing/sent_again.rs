@@ -1,9 +1,11 @@
-//! Requests that a daemon leaves unanswered when it is killed have exactly one effect, whenever it
-//! is killed. The result is compared with that of a daemon that is not killed.
+//! Tests that a request takes effect exactly once if its daemon is killed before it replies, and
+//! the next daemon serves the resent request. The result is compared with that of a daemon that is
+//! not killed.
 //!
-//! Each request is cut short at each stage, and then resent to the next daemon over the same
-//! memory. These mutations were seen to fail here: a record completed after the reply; a record
-//! never completed; a request that is simply repeated; an append without a recorded start.
+//! The daemon is killed at each stage of each request. Each of these errors, made in the code on
+//! purpose, was seen to fail a test: a record that is completed after the reply was sent; a record
+//! that is never completed; a request that is simply repeated; an append whose start is not
+//! recorded.
 
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
@@ -37,7 +39,7 @@ struct Daemon {
     server: Arc<Server>,
     script: Arc<ScriptedChannel>,
     transport: Arc<dyn Transport>,
-    /// Number of files and directories opened by an earlier daemon.
+    /// Number of open files and directories taken over from an earlier daemon.
     open_before: usize,
 }
 
@@ -77,7 +79,7 @@ impl Daemon {
         *self.script.replies.lock().last().unwrap()
     }
 
-    /// Dies while performing a request.
+    /// Performs a request up to a stage, and then drops the daemon as if it were killed.
     fn die_over(self, request: &[u8], stage: Cut) {
         let incoming = Incoming::parse(request).unwrap();
         let opcode = Opcode::from_number(incoming.header.opcode).unwrap();
@@ -87,7 +89,7 @@ impl Daemon {
         }
         let Some(record) = kept.begin(opcode, incoming.header.unique) else { return };
         // A performed request gets its recorded reply, and a given-up one is refused; neither is
-        // performed.
+        // performed again.
         let is_done_now = matches!(record.stage, Stage::New | Stage::Begun(_));
         if stage == Cut::Begun || !is_done_now {
             return;
@@ -160,7 +162,8 @@ fn write(fh: u64, flags: i32) -> Vec<u8> {
     request(Opcode::Write, FILE, &[write.as_bytes(), APPENDED])
 }
 
-/// All non-idempotent requests, successful and failing; `fh` is the file, open for writing.
+/// All non-idempotent requests, successful and failing. `fh` is the handle of the file, open for
+/// writing.
 fn requests(fh: u64) -> Vec<Vec<u8>> {
     let mkdir = MkdirIn { mode: 0o755, umask: 0 };
     let mknod = MknodIn { mode: 0o100_600, rdev: 0, umask: 0, padding: 0 };
@@ -203,8 +206,8 @@ fn requests(fh: u64) -> Vec<Vec<u8>> {
     ]
 }
 
-/// A memory file system with a file `a` (whose end already equals the appended bytes), a directory
-/// and a link.
+/// A memory file system with a directory, a link, and a file `a` that begins with the bytes that
+/// are appended later.
 fn memory() -> Arc<MemFs> {
     let memory = Arc::new(MemFs::new(Capacity { bytes: 4 << 20, inodes: 32 }));
     populate(&memory);
@@ -243,14 +246,16 @@ fn contents(memory: &MemFs) -> BTreeMap<OsString, String> {
     names.into_iter().filter_map(of_name).collect()
 }
 
-/// A memory file system, the first daemon over it, and the number of the open file.
+/// A memory file system, the state of a kept mount, its first daemon, and the handle of the open
+/// file.
 fn first() -> (Arc<MemFs>, Arc<KeptState>, Daemon, u64) {
     let (memory, state) = (memory(), Arc::new(KeptState::new().unwrap()));
     let daemon = Daemon::new(&memory, &state, true);
-    // The file is write-only, like that of a logger, so appended bytes can't be read through it.
+    // The file is open write-only, like that of a logger, so appended bytes can't be read through
+    // this handle.
     let open = OpenIn { flags: 1, open_flags: 0 };
     let mut request = request(Opcode::Open, FILE, &[open.as_bytes()]);
-    // A number different from those of the tested requests.
+    // Another request number than that of the tested requests.
     request[8..16].copy_from_slice(&7_u64.to_ne_bytes());
     daemon.answer(&request).unwrap();
     let fh = OpenOut::read_from_bytes(&daemon.script.payload.lock()).unwrap().fh;
@@ -336,7 +341,7 @@ fn reply_is_recorded_before_it_is_sent() {
     }
 }
 
-/// Part of an append was written when the daemon died.
+/// The daemon dies when a part of the append is written.
 #[test]
 fn resent_append_writes_only_the_missing_rest() {
     let (memory, state, daemon, fh) = first();
@@ -356,7 +361,6 @@ fn resent_append_writes_only_the_missing_rest() {
     assert_eq!(memory.getattr(&request, Ino(FILE), None).unwrap().size, size);
 }
 
-/// Only files opened by answered requests are open in the next daemon.
 #[test]
 fn only_files_of_answered_opens_are_open_in_the_next_daemon() {
     let (memory, state, daemon, fh) = first();

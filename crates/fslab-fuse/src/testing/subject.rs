@@ -26,17 +26,17 @@ use crate::request_timeout::Limits;
 use crate::server::Server;
 use crate::transport::{ReadMode, Received, Transport};
 
-/// Maximum growth of the output buffer by one request: the largest read and some extra.
+/// Maximum size of the output buffer: that of the largest read and some extra.
 const OUTPUT_BYTES_MAX: usize = (1 << 20) + (64 << 10);
 
 /// Maximum number of requests processed in one conversation.
 const REQUESTS_MAX: usize = 64;
 
-/// Lets a server over memory answer a conversation (see the record format in `script`).
+/// Checks that a server over memory replies correctly to a conversation, which is encoded as
+/// described in `script`.
 ///
 /// # Panics
-/// If a request panics, the reply has a wrong size or exceeds the request, or the server uses much
-/// memory.
+/// If a request panics, a reply has the wrong size, or the server uses too much memory.
 pub fn check_conversation(bytes: &[u8]) {
     let (options, records) = decode(bytes);
     let writeback = options & 1 != 0;
@@ -64,7 +64,7 @@ impl Subject {
         Self::over(options, |memory| memory)
     }
 
-    /// Like [`Self::new`], over a file system made from the memory.
+    /// Like [`Self::new`], but serves the file system that `file_system` makes from the memory.
     pub fn over(
         options: &MountOptions,
         file_system: impl FnOnce(Arc<MemFs>) -> Arc<dyn FileSystem>,
@@ -189,18 +189,19 @@ pub(super) fn populate(memory: &MemFs) {
         memory.symlink(&request, Ino::ROOT, name("l")?, "target".as_ref()).map(drop)
     };
     if let Err(error) = made() {
-        tracing::error!(%error, "an empty file system to start with");
+        tracing::error!(%error, "can't create the initial files");
     }
 }
 
-/// A transport without requests that records replies and notifications.
+/// A transport that delivers no requests and records the replies.
 #[derive(Debug, Default)]
 pub(crate) struct ScriptedChannel {
     /// The error with which all replies are refused, if any.
     pub refusal: Mutex<Option<Errno>>,
     /// The replies: the payload's length, or an error.
     pub replies: Mutex<Vec<Result<usize, Errno>>>,
-    /// A kept mount, and whether each reply was recorded there when it was sent.
+    /// The state of a kept mount. For each reply, `written_down` receives whether the reply was
+    /// recorded there before it was sent.
     pub witnessed: Mutex<Option<Arc<KeptState>>>,
     pub written_down: Mutex<Vec<bool>>,
     /// The payload of the last reply.

@@ -14,13 +14,13 @@ use parking_lot::Mutex;
 
 use crate::workers::Workers;
 
-/// A request that takes this long may take much longer.
+/// Time after which a request counts as long, because it may take much longer.
 const LONG: Duration = Duration::from_millis(10);
 
-/// First pause before waking a queue that got a thread while requests take long; it doubles each
-/// time. The kernel does not show whether requests wait there.
+/// First pause between two wake-ups of a queue that got a new thread; it doubles each time. Queues
+/// are woken even if no requests wait there, because the kernel does not show this.
 const WAKE_PAUSE_MIN: Duration = Duration::from_millis(5);
-/// Maximum pause between two wakings.
+/// Maximum pause between two wake-ups.
 const WAKE_PAUSE_MAX: Duration = Duration::from_millis(250);
 
 /// The queues of one mount.
@@ -30,7 +30,7 @@ pub(crate) struct Queues {
     mount_point: PathBuf,
     pub(super) queues: Box<[Queue]>,
     payload_bytes: usize,
-    /// The state of their threads that other threads need.
+    /// The threads of all queues, with the state that other threads need.
     pub workers: Arc<Workers>,
     /// Whether the last attempt to start a thread failed.
     pub(super) is_short_of_threads: AtomicBool,
@@ -45,7 +45,8 @@ pub(super) struct Queue {
     wake: Mutex<Wake>,
 }
 
-/// The time of the next waking, if the queue ever got a thread, and the pause after that.
+/// The time of the next wake-up of a queue, and the pause after it. There is no wake-up until
+/// another thread is added to the queue.
 #[derive(Debug, Default)]
 struct Wake {
     at: Option<Instant>,
@@ -56,7 +57,7 @@ impl Queues {
     /// Makes one queue for each possible processor of the machine.
     ///
     /// # Errors
-    /// Any reason why this process can't serve through io_uring.
+    /// The number of processors can't be read.
     pub fn new(device: OwnedFd, mount_point: &Path, payload_bytes: usize) -> io::Result<Self> {
         Ok(Self {
             device: Arc::new(device),
@@ -71,7 +72,7 @@ impl Queues {
     /// Registers the calling thread with a queue and binds it to the queue's processor.
     pub fn register(&self, number: usize) -> io::Result<FuseRing> {
         let processor = self.queues[number].processor;
-        // A processor that is currently offline makes no requests.
+        // This fails for a processor that is offline, but such a processor makes no requests.
         if let Err(error) = processors::run_on(processor) {
             tracing::debug!(%error, processor, "can't bind a thread to its processor");
         }
@@ -81,8 +82,8 @@ impl Queues {
         Ok(ring)
     }
 
-    /// While requests take long, makes the kernel deliver requests stuck in queues that got
-    /// threads.
+    /// While requests take long, makes the kernel deliver requests that are stuck in queues to
+    /// which threads were added.
     pub fn wake_grown(&self) {
         if self.workers.count_busy(LONG) > 0 {
             self.queues
@@ -92,10 +93,11 @@ impl Queues {
         }
     }
 
-    /// Sends a queue another request; the reply fetches the request that has waited longest.
+    /// Makes a request in a queue. The reply to it makes the kernel deliver the request that has
+    /// waited longest.
     fn wake(&self, queue: &Queue) {
         let (processor, mount_point) = (queue.processor, self.mount_point.clone());
-        // A separate thread, because it waits for the mount.
+        // On a separate thread, because the query waits for the mount.
         let wake = move || {
             let tied = processors::run_on(processor);
             let asked = tied.and_then(|()| Ok(rustix::fs::statfs(&mount_point)?));
@@ -120,7 +122,8 @@ impl Queue {
         *self.wake.lock() = Wake { at: Some(Instant::now()), pause: WAKE_PAUSE_MIN };
     }
 
-    /// Whether it is time to wake the queue, and a thread waits there for the fetched request.
+    /// Whether to wake the queue now: the time of its next wake-up has come, and a thread waits
+    /// there for the request that the wake-up fetches. If so, sets the time of the next wake-up.
     fn wants_waking(&self) -> bool {
         let (now, mut wake) = (Instant::now(), self.wake.lock());
         let wants = self.waiting.load(Ordering::SeqCst) > 0 && wake.at.is_some_and(|at| at <= now);

@@ -1,4 +1,4 @@
-//! The kernel's caches, and the notifications that invalidate them.
+//! Tests the kernel's caches, and the notifications that invalidate them.
 
 use std::fs::{self, File, OpenOptions};
 use std::os::fd::AsFd;
@@ -19,7 +19,7 @@ use rustix::fs::SeekFrom;
 
 use crate::support::{Mounted, believing, find, make, rewrite, root, soon};
 
-/// Keeps the cache that it must notify of changes.
+/// A memory file system that gives the test access to the kernel's cache.
 #[derive(Default)]
 struct Told {
     inner: MemFs,
@@ -64,8 +64,8 @@ fn invalidation_makes_changes_behind_the_mount_visible() {
     mounted.end();
 }
 
-/// Promise 1: a copy of a file that is being written contains all written data. The kernel still
-/// caches the data, and cp searches for holes.
+/// Promise 1 (a mount behaves like ext4): a copy of a file that is being written contains all
+/// written data. The kernel still caches the data, and cp searches for holes.
 #[test]
 fn copy_of_a_file_being_written_is_complete() {
     for writeback in [false, true] {
@@ -90,7 +90,7 @@ fn copy_of_a_file_being_written_is_complete() {
     }
 }
 
-/// Writes through a shared mapping into the hole of a file, and searches for data while it is
+/// Writes through a shared mapping into the hole of a file, and searches for data while the file is
 /// mapped.
 const MAP_AND_SEEK: &str = "
 import mmap, os, sys
@@ -104,7 +104,7 @@ if not start <= 1 << 20 < os.lseek(reader, start, os.SEEK_HOLE):
     sys.exit('data at %d only' % start)
 ";
 
-/// Promise 1, for data that the kernel always writes later.
+/// Promise 1, for changes through a shared mapping, which the kernel always writes back later.
 #[test]
 fn seek_reports_mapped_writes_as_data() {
     for writeback in [false, true] {
@@ -125,8 +125,8 @@ fn seek_reports_mapped_writes_as_data() {
     }
 }
 
-/// Writing pages back drops them from the cache, so it is done only for files with possible dirty
-/// pages.
+/// Writing pages back also drops them from the cache, so a seek must not do this in a file without
+/// dirty pages.
 #[test]
 fn seek_by_a_reader_keeps_cached_pages() {
     let test = "caching::seek_by_a_reader_keeps_cached_pages";
@@ -146,7 +146,7 @@ fn seek_by_a_reader_keeps_cached_pages() {
     }
 }
 
-/// Only pages of holes are written back and dropped, not all pages after the offset.
+/// A seek writes back and drops only the pages of holes, not all pages after the offset.
 #[test]
 fn seek_by_a_writer_keeps_cached_data_pages() {
     let test = "caching::seek_by_a_writer_keeps_cached_data_pages";
@@ -213,7 +213,7 @@ fn birth_times_and_unnamed_files_are_served() {
     mounted.end();
 }
 
-/// A file system whose writes are served until the test lets them end.
+/// A file system whose writes block until the test lets them end.
 #[derive(Default)]
 struct Served {
     inner: MemFs,
@@ -226,7 +226,7 @@ impl FileSystem for Served {
         Some(&self.inner)
     }
 
-    /// Pages stay in the cache when a file is opened again.
+    /// Keeps pages in the kernel's cache when a file is opened again.
     fn open(&self, request: &Request, ino: Ino, mode: OpenMode) -> Result<Opened> {
         Ok(Opened { keep_cache: true, ..self.inner.open(request, ino, mode)? })
     }
@@ -247,7 +247,7 @@ impl FileSystem for Served {
 }
 
 /// The kernel drops the pages of a range before it sends an asynchronous direct write, and not
-/// again when the write ends. A page that is read meanwhile has the old bytes.
+/// again when the write ends. A page that is read during the write has the old bytes.
 #[test]
 fn no_page_is_older_than_an_asynchronous_direct_write_that_returned() {
     let test = "caching::no_page_is_older_than_an_asynchronous_direct_write_that_returned";

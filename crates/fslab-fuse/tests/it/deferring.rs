@@ -1,4 +1,4 @@
-//! Programs that wait through a mount without threads of the server.
+//! Tests that programs can wait for data of a mount without occupying threads of the server.
 
 use std::fs;
 use std::path::Path;
@@ -20,7 +20,7 @@ use crate::support::{Mounted, soon};
 /// Number of programs; `FSLAB_TIER_READERS` replaces it.
 const READERS: u64 = 1500;
 
-/// Files with three bytes whose data arrives later.
+/// A file system in which reads of files of three bytes wait until the test calls `arrive`.
 #[derive(Default)]
 struct Tape {
     inner: MemFs,
@@ -30,7 +30,8 @@ struct Tape {
     waiting: Arc<AtomicUsize>,
 }
 
-/// What a waiting request remembers. It is counted while it exists.
+/// The `Memory` of a deferred request. Dropping it subtracts one from the number of waiting
+/// requests.
 struct Counted(Arc<AtomicUsize>);
 
 impl Drop for Counted {
@@ -73,7 +74,7 @@ impl FileSystem for Tape {
         request.cancellation.check()?;
         let size = self.inner.getattr(request, ino, None)?.size;
         let mut wakers = self.wakers.lock();
-        // The other files are not on the tape.
+        // Only files of three bytes are on the tape.
         if size != 3 || self.is_here.load(Ordering::SeqCst) {
             drop(wakers);
             return self.inner.read(request, ino, handle, offset, buffer);
@@ -86,7 +87,7 @@ impl FileSystem for Tape {
     }
 }
 
-/// A program that fails unless the file has three bytes.
+/// Starts a program that reads a file and fails unless its content is as expected.
 fn reader(mounted: &Mounted, number: u64, expected: &Path) -> Child {
     let mut compare = Command::new("cmp");
     compare.arg("-s").arg(mounted.path().join(number.to_string())).arg(expected);

@@ -1,6 +1,6 @@
-//! The effect of each feature that the kernel grants; see the list in `features.rs`.
+//! Tests the effect of each feature that the kernel grants; see the list in `features.rs`.
 //!
-//! Each test was seen to fail with its line removed from that list.
+//! Each test was seen to fail when its feature was removed from that list.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::Write;
@@ -183,7 +183,7 @@ fn writeback_merges_small_writes() {
         drop(file);
         let writes = watched.writes.lock().clone();
         let sum: usize = writes.iter().sum();
-        // A sync of the machine during the test may cause delayed data to be written twice.
+        // A system-wide sync during the test may cause delayed data to be written twice.
         assert!(if writeback { sum >= 10_000 } else { sum == 10_000 }, "{sum} bytes");
         assert_eq!(writes.len() < 100, writeback, "{} writes", writes.len());
         mounted.end();
@@ -201,7 +201,6 @@ fn writes_read_capabilities_at_most_once_per_file() {
             file.write_all(b"x").unwrap();
         }
         drop(file);
-        // Capabilities are read once per file, not once per write.
         assert!(watched.count(|watched| &watched.capabilities_read) <= 1);
         mounted.end();
     }
@@ -270,7 +269,7 @@ fn close_sends_no_flush_request() {
     assert_eq!(flushed.1.load(std::sync::atomic::Ordering::SeqCst), 0);
 }
 
-/// A directory listed twice is read once, while its times are unchanged.
+/// The kernel caches the listing of a directory while the directory's times are unchanged.
 #[test]
 fn unchanged_directory_listing_is_cached() {
     let test = "features::unchanged_directory_listing_is_cached";

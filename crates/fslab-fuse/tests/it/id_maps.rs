@@ -1,4 +1,4 @@
-//! Id-mapped mounts of a mount.
+//! Tests id-mapped mounts of a FUSE mount.
 
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
@@ -38,10 +38,10 @@ fn id_mapped_mount_maps_owners() {
         let options = MountOptions { id_maps: true, ..MountOptions::default() };
         let Some(mounted) = Mounted::new(test, leaf, &options) else { return };
         if !mounted.session().granted().id_maps() {
-            skip(test, "this kernel maps no ids of FUSE mounts (Linux 6.12 does)");
+            skip(test, "this kernel has no id-mapped FUSE mounts (Linux 6.12 has)");
             return mounted.end();
         }
-        // Below /tmp, which other users can reach.
+        // In the system's folder for temporary files, which other users can reach.
         let place = tempfile::tempdir().unwrap();
         fs::set_permissions(place.path(), fs::Permissions::from_mode(0o755)).unwrap();
         check_owners(mounted.path(), place.path());

@@ -1,4 +1,4 @@
-//! A signalled caller does not wait for an operation that may take forever.
+//! Tests that a signalled caller stops waiting for an operation that may take forever.
 
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
@@ -15,7 +15,7 @@ use crate::support::{Mounted, soon};
 /// Default number of signals; `FSLAB_INTERRUPTS` changes it.
 const INTERRUPTS: usize = 60;
 
-/// Reads wait until their caller gives up, as if for a tape that is never mounted.
+/// A file system whose reads wait until they are cancelled, as if for a tape that is never mounted.
 #[derive(Default)]
 struct Waiting {
     inner: MemFs,
@@ -82,7 +82,7 @@ fn start_reading(path: &Path) -> Child {
     reader.arg(path).stdout(none()).stderr(none()).spawn().unwrap()
 }
 
-/// More readers wait than there are serving threads: they may wait for hours.
+/// Readers may wait for hours, so more of them may wait than the mount has threads.
 #[test]
 fn waiting_requests_block_neither_others_nor_signals() {
     const READERS: usize = 6;

@@ -1,4 +1,5 @@
-//! Mounts served by this process, over file systems that deliberately misbehave.
+//! Tests of mounts that are served by the test's own process. Some of the file systems misbehave on
+//! purpose.
 #![allow(clippy::unwrap_used, reason = "in a test, a panic is the report")]
 
 mod caching;

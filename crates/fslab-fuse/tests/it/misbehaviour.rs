@@ -1,5 +1,5 @@
-//! File systems that panic or are slow: only one request fails, the mount and other requests
-//! continue.
+//! Tests file systems that panic or are slow: only the affected requests fail or wait; the mount
+//! and other requests continue.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -13,7 +13,8 @@ use parking_lot::Mutex;
 use crate::support::{Mounted, PATIENCE};
 use crate::watched::{Meeting, Watched};
 
-/// Panics when listing extended attributes, and when searching for data and holes.
+/// A file system that panics when listing extended attributes, and when searching for data and
+/// holes.
 struct Panicking(MemFs);
 
 impl FileSystem for Panicking {
@@ -45,7 +46,6 @@ fn a_panic_fails_one_request() {
     mounted.end();
 }
 
-/// With the writeback cache, one thread sends all delayed replies.
 #[test]
 fn panic_in_a_delayed_reply_fails_one_request() {
     let shared = Arc::new(Panicking(MemFs::default()));
@@ -63,7 +63,8 @@ fn panic_in_a_delayed_reply_fails_one_request() {
     mounted.end();
 }
 
-/// Removing an extended attribute blocks until it is released; fsync blocks until another fsync.
+/// A file system in which removexattr blocks until the test lets it end, and fsync blocks until
+/// another fsync arrives.
 struct Slow {
     inner: MemFs,
     syncs_meet: Meeting,
@@ -146,7 +147,7 @@ fn syncs_run_in_parallel() {
     mounted.end();
 }
 
-/// A copy can be interrupted between its pieces.
+/// Long copies are split, because a copy can be interrupted only between two requests.
 #[test]
 fn long_copy_is_split_into_pieces() {
     const PIECE_BYTES_MAX: u64 = 64 << 20;
@@ -165,7 +166,7 @@ fn long_copy_is_split_into_pieces() {
     mounted.end();
 }
 
-/// A process that holds the device of a mount keeps the mount alive.
+/// A child process with a descriptor of /dev/fuse would keep the mount alive.
 #[test]
 fn children_get_no_descriptor_of_the_device() {
     let test = "misbehaviour::children_get_no_descriptor_of_the_device";
@@ -197,7 +198,7 @@ fn aborted_connection_ends_the_session() {
     mounted.wait();
 }
 
-/// Records whether `shutdown` was called.
+/// A file system that records whether `shutdown` was called.
 struct Ending {
     inner: MemFs,
     has_ended: AtomicBool,
@@ -224,6 +225,6 @@ fn unmount_is_reported_before_writeback_ends() {
     let Some(mounted) = Mounted::new(test, ending, &MountOptions::default()) else { return };
     let mut told = None;
     mounted.end_and_then(|| told = Some(shared.has_ended.load(Ordering::SeqCst)));
-    assert_eq!(told, Some(false), "it was told when nothing had ended");
+    assert_eq!(told, Some(false), "the unmount is reported before the shutdown");
     assert!(shared.has_ended.load(Ordering::SeqCst));
 }

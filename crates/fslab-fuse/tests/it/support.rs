@@ -1,4 +1,5 @@
-//! A mount that is removed on every path out of a test, and requests made without it.
+//! Helpers for tests: a mount that is removed even if its test fails, and requests to a file system
+//! without its mount.
 
 use fslab_vfs_testing::scratch;
 use std::path::Path;
@@ -16,7 +17,7 @@ use tempfile::TempDir;
 /// Maximum waiting time for events that must happen soon, even on a busy machine.
 pub const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Selects the transport of mounts whose test does not.
+/// The environment variable that selects the transport of mounts, if it is `uring`.
 pub const TRANSPORT: &str = "FSLAB_TEST_TRANSPORT";
 
 /// A mounted file system.
@@ -27,7 +28,8 @@ pub struct Mounted {
 }
 
 impl Mounted {
-    /// Mounts, or prints why that is not possible.
+    /// Mounts a file system. If mounting is not possible here, prints the reason and returns
+    /// `None`.
     pub fn new(
         test: &str,
         file_system: Arc<dyn FileSystem>,
@@ -62,8 +64,8 @@ impl Mounted {
 
     /// Like [`Self::end`]; calls `unmounted` after the unmount.
     pub fn end_and_then(mut self, unmounted: impl FnOnce()) {
-        // Processes that other tests are starting hold all descriptors until they execute their
-        // program.
+        // A child process that another test is starting holds copies of all descriptors until it
+        // executes its program.
         soon("it is in use no more", || self.unmounter.unmount_if_unused().unwrap());
         self.session.take().unwrap().wait_and_then(unmounted).unwrap();
     }
@@ -73,7 +75,7 @@ impl Mounted {
     /// Waits for a connection that ended by itself, and removes the dead mount.
     pub fn wait(mut self) {
         self.session.take().unwrap().wait().unwrap();
-        // The session itself no longer detaches anything.
+        // The session does not remove a dead mount itself.
         rustix::mount::unmount(self.point.path(), rustix::mount::UnmountFlags::DETACH).unwrap();
     }
 
@@ -124,13 +126,13 @@ pub fn soon(what: &str, holds: impl Fn() -> bool) {
     }
 }
 
-/// Changes a file without the mount.
+/// Writes to a file directly in the file system, not through the mount.
 pub fn rewrite(file_system: &MemFs, ino: Ino, data: &[u8]) -> Result<()> {
     let opened = file_system.open(&root(), ino, OpenMode::WRITE_ONLY)?;
     write_and_close(file_system, ino, opened, data)
 }
 
-/// Creates a file without the mount.
+/// Creates a file directly in the file system, not through the mount.
 pub fn make(file_system: &MemFs, parent: Ino, name: &str, data: &[u8]) -> Result<()> {
     let (name, mode) = (Name::new(name.as_ref())?, OpenMode::WRITE_ONLY);
     let (entry, opened) = file_system.create(&root(), parent, name, 0o644, mode)?;

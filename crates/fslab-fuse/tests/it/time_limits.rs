@@ -1,4 +1,4 @@
-//! Machines with a time limit for requests.
+//! Tests mounts on machines with a time limit for requests.
 
 use std::fs::{self, File};
 use std::io::{Read, Seek, Write};
@@ -12,14 +12,14 @@ use fslab_vfs_testing::skip::{obstacle_to_mounting, skip};
 
 use crate::support::Mounted;
 
-/// The machine's limits, shared by all tests on it.
+/// The kernel's limits, which apply to the whole machine.
 const LIMITS: [&str; 2] = ["default_request_timeout", "max_request_timeout"];
 
 /// A process that sets the machine's limits locks this file and saves the old values in it. If a
 /// test is killed, the next one restores them.
 const BEFORE: &str = "/run/fslab-test-request-limits";
 
-/// Values of the machine's limits, restored on every path out of a test.
+/// The previous values of the kernel's limits, which are restored when this is dropped.
 struct Limits {
     before: Vec<String>,
     record: File,
@@ -69,7 +69,7 @@ fn mounted_under(
 ) -> Option<Mounted> {
     let obstacle = obstacle_to_mounting().or_else(|| {
         (!knob("max_request_timeout").exists())
-            .then_some("this kernel limits no request (Linux 6.15 can)")
+            .then_some("this kernel has no time limits for requests (Linux 6.15 has)")
     });
     if let Some(obstacle) = obstacle {
         skip(test, obstacle);
@@ -94,7 +94,7 @@ fn session_requests_the_longest_timeout() {
     }
 }
 
-/// Reads wait until they are cancelled.
+/// A file system whose reads wait until they are cancelled.
 struct Waiting(MemFs);
 
 impl FileSystem for Waiting {

@@ -1,4 +1,4 @@
-//! Mounts served over io_uring; also runs all other tests of this crate over io_uring.
+//! Tests mounts served over io_uring, and runs the other tests of mounts over io_uring, too.
 
 use std::fs::File;
 use std::panic::AssertUnwindSafe;
@@ -16,10 +16,10 @@ use rustix::fs::FlockOperation;
 
 use crate::support::{Mounted, TRANSPORT, soon};
 
-/// Whether the machine allows FUSE over io_uring.
+/// The kernel parameter that allows FUSE over io_uring.
 const ALLOWED: &str = "/sys/module/fuse/parameters/enable_uring";
 
-/// Sets the machine's permission exclusively, and restores it at the end.
+/// Sets [`ALLOWED`] while other tests are locked out, and restores it when this is dropped.
 struct Permission {
     before: String,
     _lock: File,
@@ -53,7 +53,7 @@ fn over_uring() -> MountOptions {
     MountOptions { transport: TransportChoice::Uring, ..MountOptions::default() }
 }
 
-/// Records on which processors attributes are requested.
+/// A file system that records on which processors it serves getattr.
 #[derive(Default)]
 struct Asked {
     inner: MemFs,
@@ -95,7 +95,7 @@ fn requests_are_served_on_the_processor_that_makes_them() {
     mounted.end();
 }
 
-/// Reads block until the gate is opened.
+/// A file system whose reads block until the test opens the gate.
 #[derive(Default)]
 struct Gate {
     inner: MemFs,
@@ -123,8 +123,8 @@ impl FileSystem for Gate {
     }
 }
 
-/// The requests arrive together, and each may take any time: none may stay in the kernel until
-/// another ends.
+/// The requests arrive together, and each may take any time. So no request may remain in the kernel
+/// until another one ends.
 #[test]
 fn many_waiting_requests_of_one_processor_all_begin() {
     const READERS: usize = 16;

@@ -1,4 +1,4 @@
-//! A file system in memory that records its requests, and can make two requests meet.
+//! A file system in memory that records its requests, and can make a request wait for another one.
 
 use std::cell::Cell;
 use std::ffi::{OsStr, OsString};
@@ -14,22 +14,22 @@ use parking_lot::{Condvar, Mutex};
 use crate::support::PATIENCE;
 
 thread_local! {
-    /// Whether this thread serves a listing, which looks up names itself.
+    /// Whether this thread serves a listing, during which the file system itself looks up names.
     static LISTING: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Counters and other records for tests.
+/// The file system, with its counters and other records.
 #[derive(Default)]
 pub struct Watched {
     pub inner: MemFs,
-    /// Lookups requested by the kernel.
+    /// Number of lookups requested by the kernel.
     pub lookups: AtomicUsize,
-    /// Lookups that were part of a listing.
+    /// Number of lookups that were part of a listing.
     pub listed: AtomicUsize,
-    /// Requests for parts of listings.
+    /// Number of requests for parts of listings.
     pub listings: AtomicUsize,
     pub links_read: AtomicUsize,
-    /// Number of requests for a program's capabilities.
+    /// Number of requests for the capabilities of a file (`security.capability`).
     pub capabilities_read: AtomicUsize,
     /// Length of each write in bytes.
     pub writes: Mutex<Vec<usize>>,

@@ -16,24 +16,24 @@ const UTIME_OMIT: i64 = 0x3fff_fffe;
 /// The fields needed for an [`Attr`].
 const WANTED: StatxFlags = StatxFlags::BASIC_STATS.union(StatxFlags::BTIME);
 
-/// `statx` of an open file; the descriptor may be `O_PATH`.
+/// Calls `statx` for an open file; the descriptor may be `O_PATH`.
 pub(super) fn stat(file: impl AsFd) -> Result<Statx> {
     Ok(rustix::fs::statx(file, "", AtFlags::EMPTY_PATH, WANTED)?)
 }
 
-/// `statx` of a name in a directory; a symbolic link is not followed.
+/// Calls `statx` for a name in a directory; a symbolic link is not followed.
 pub(super) fn stat_at(directory: impl AsFd, name: &OsStr) -> Result<Statx> {
     let itself = AtFlags::SYMLINK_NOFOLLOW | AtFlags::NO_AUTOMOUNT;
     Ok(rustix::fs::statx(directory, name, itself, WANTED)?)
 }
 
-/// The magic number of a descriptor's file system.
+/// Returns the magic number of the file system that contains an open file.
 pub(super) fn file_system_kind(file: impl AsFd) -> Result<u64> {
     Ok(rustix::fs::fstatfs(file)?.f_type as u64)
 }
 
-/// The mount through which a descriptor was opened; `None` if the kernel does not report it (before
-/// Linux 5.8).
+/// Returns the id of the mount through which a file was opened; `None` if the kernel does not
+/// report it (before Linux 5.8).
 pub(super) fn mount_id(file: impl AsFd) -> Result<Option<u64>> {
     let stat = rustix::fs::statx(file, "", AtFlags::EMPTY_PATH, StatxFlags::MNT_ID)?;
     Ok(mount_id_of(&stat))
@@ -52,7 +52,6 @@ pub(super) fn permissions(stat: &Statx) -> Permissions {
     Permissions::new(u32::from(stat.stx_mode))
 }
 
-/// The kind of an inode.
 pub(super) fn to_kind(stat: &Statx) -> Result<FileKind> {
     Ok(FileKind::from_mode(u32::from(stat.stx_mode)).ok_or(Errno::IO)?)
 }
@@ -98,7 +97,8 @@ pub(super) fn decode_device(device: u32) -> rustix::fs::Dev {
     rustix::fs::makedev(major, minor)
 }
 
-/// The arguments of `utimensat` for two changes, of which either may be absent.
+/// The arguments of `utimensat` for changes of the access and modification time; either may be
+/// absent.
 pub(super) fn to_timestamps(accessed: Option<SetTime>, modified: Option<SetTime>) -> Timestamps {
     Timestamps { last_access: to_timespec(accessed), last_modification: to_timespec(modified) }
 }

@@ -24,7 +24,7 @@ pub(super) fn acting_as_caller(request: &Request) -> rustix::io::Result<ActingAs
     ActingAs::caller(request.credentials.uid, request.credentials.gid, groups)
 }
 
-/// Removes a new file that could not be given the labels it needs at its creation.
+/// Removes a new file whose security labels could not be set.
 pub(super) fn unlink_or_say(directory: &OwnedFd, name: Name<'_>, kind: FileKind) {
     let is_directory = kind == FileKind::Directory;
     let flags = if is_directory { AtFlags::REMOVEDIR } else { AtFlags::empty() };

@@ -14,7 +14,7 @@ use crate::host::inodes::{DeviceIndex, Reference};
 /// All devices in the order in which they were found; the root's is the first.
 #[derive(Debug)]
 pub(super) struct Devices {
-    /// Never locked during a system call, because one that hangs would block all others.
+    /// Never locked during a system call, because a call that hangs would block all other requests.
     known: RwLock<Vec<Device>>,
     handles: bool,
 }
@@ -22,23 +22,25 @@ pub(super) struct Devices {
 #[derive(Debug)]
 struct Device {
     number: u64,
-    /// Identifies the device in every session, unlike its number and its index. It is 0 for the
-    /// root's device and the identity of a Btrfs subvolume; for all other devices it is
-    /// `OTHER_VOLUME`.
+    /// Identifies the device in every session, unlike its number and its index. For a Btrfs
+    /// subvolume, this is the number of the subvolume. It is 0 for the root's device, and
+    /// `OTHER_VOLUME` for all other devices.
     volume: u64,
-    /// The mount in which it was found, if known. Btrfs subvolumes are devices of one mount.
+    /// The id of the mount in which the device was found, if known. All subvolumes of a Btrfs mount
+    /// have the same id.
     mount_id: Option<u64>,
     /// A directory on the device, open for reading, if file handles can be opened through it;
     /// shared by all devices of a mount.
     mount: Option<Arc<OwnedFd>>,
-    /// Whether its handles contain the inode number.
+    /// Whether file handles on the device contain the inode number.
     handles_tell_numbers: bool,
-    /// Whether its file system reports errors of delayed writes at close.
+    /// Whether the file system may report errors of delayed writes at close.
     reports_at_close: bool,
 }
 
 impl Device {
-    /// The device of `file`; it may share the directory of another known device.
+    /// Examines the device of `file`. Devices of one mount share the directory through which file
+    /// handles are opened.
     fn met(number: u64, file: &OwnedFd, known: &Devices) -> Result<Self> {
         let mount_id = attr::mount_id(file)?;
         let mount = known.handles.then(|| known.mount_for_handles(mount_id, file)).flatten();
@@ -50,7 +52,8 @@ impl Device {
 }
 
 impl Devices {
-    /// Adds the root's device; without `handles`, every inode is kept by a descriptor.
+    /// Makes a list with the root's device. Without `handles`, each inode in use keeps a
+    /// descriptor.
     pub fn new(number: u64, root: &OwnedFd, handles: bool) -> Result<Self> {
         let devices = Self { known: RwLock::default(), handles };
         let root = Device::met(number, root, &devices)?;
@@ -63,7 +66,8 @@ impl Devices {
         self.known.read().first().is_some_and(|device| device.mount.is_some())
     }
 
-    /// Whether [`Self::with_telling_handles`] probably succeeds for many devices.
+    /// Whether file handles on the root's device contain inode numbers. Otherwise,
+    /// [`Self::with_telling_handles`] need not be called.
     pub fn root_tells_numbers(&self) -> bool {
         self.known.read().first().is_some_and(|device| device.handles_tell_numbers)
     }
@@ -71,7 +75,7 @@ impl Devices {
     /// Returns the index of the device of `file`, adding the device if it is new.
     ///
     /// # Errors
-    /// `EXDEV` after 65,535 devices.
+    /// `EXDEV` if 65,536 devices are already known.
     pub fn index(&self, number: u64, file: &OwnedFd) -> Result<DeviceIndex> {
         if let Some(index) = self.find(number) {
             return Ok(index);
@@ -89,9 +93,9 @@ impl Devices {
         Ok(index)
     }
 
-    /// The number of an inode for records. On the root's device it is its own number. On others the
-    /// volume is mixed into the upper bits, because a snapshot has the same numbers and times as
-    /// its source.
+    /// Returns a number for an inode that is the same in every session. On the root's device, this
+    /// is the inode number. On other devices, the volume is mixed into its upper bits, because a
+    /// snapshot has the same inode numbers and times as its source.
     pub fn lasting_number(&self, device: u64, number: u64) -> u64 {
         let known = self.known.read();
         let met = known.iter().find(|met| met.number == device);
@@ -104,7 +108,6 @@ impl Devices {
         known.get(usize::from(index)).is_none_or(|device| device.reports_at_close)
     }
 
-    /// The index of a known device.
     fn find(&self, number: u64) -> Option<DeviceIndex> {
         let index = self.known.read().iter().position(|device| device.number == number)?;
         DeviceIndex::try_from(index).ok()
@@ -142,8 +145,8 @@ impl Devices {
     }
 
     fn mount_for_handles(&self, mount_id: Option<u64>, file: &OwnedFd) -> Option<Arc<OwnedFd>> {
-        // An unknown mount is never treated as the same, because its handles might then be opened
-        // on another device.
+        // A mount with an unknown id is never treated as the same, because its handles might then
+        // be opened on another device.
         let is_same = |device: &Device| mount_id.is_some() && device.mount_id == mount_id;
         let of_mount = |device: &Device| device.mount.clone().filter(|_| is_same(device));
         let known = self.known.read().iter().find_map(of_mount);
@@ -172,11 +175,11 @@ fn to_index(index: usize) -> Result<DeviceIndex> {
     })
 }
 
-/// Opens a directory for use with file handles and tests one. The file system may have no handles,
-/// and the process may lack the privilege.
+/// Opens a directory through which file handles can be opened. Tests this, because the file system
+/// may have no handles and the process may lack the privilege.
 ///
 /// A FUSE mount returns handles, but can usually open them only while the inode is cached. So
-/// descriptors are kept there.
+/// descriptors are used instead of handles on FUSE mounts.
 fn mount_for_handles(file: &OwnedFd) -> Option<OwnedFd> {
     const FUSE: u64 = 0x6573_5546;
     if attr::file_system_kind(file).ok()? == FUSE {
@@ -194,17 +197,18 @@ fn handle_tells_number(file: &OwnedFd) -> Result<bool> {
     Ok(FileHandle::of(file)?.number() == Some(attr::stat(file)?.stx_ino))
 }
 
-/// Stands for any device that is not the root's and has no lasting identity.
+/// The volume of any device that is not the root's and has no lasting identity.
 const OTHER_VOLUME: u64 = 1;
 
-/// A lasting identity of a file's device that differs from the root's. Other properties, from
-/// device numbers to the identities of file systems, are reassigned or can be changed.
+/// Returns the volume of a device that is not the root's: the number of the Btrfs subvolume, if
+/// there is one. Other properties, such as device numbers and UUIDs of file systems, are reassigned
+/// or can be changed.
 fn volume_of(file: &OwnedFd) -> u64 {
     // File systems without handles have no subvolumes either.
     FileHandle::of(file).ok().and_then(|handle| handle.subvolume()).unwrap_or(OTHER_VOLUME)
 }
 
-/// Whether a file system is known to report no errors at close(2).
+/// Whether the type of a file system is known to report no errors at close(2).
 fn is_known_local(file: &OwnedFd) -> Result<bool> {
     const EXT: u64 = 0xef53;
     const XFS: u64 = 0x5846_5342;

@@ -1,8 +1,8 @@
 //! An open directory, listed by the positions of the lower file system.
 //!
-//! The cookies of `getdents` stay valid while names are created and removed, so they are passed on
-//! unchanged. Entries that did not fit into the reader's buffer are kept for the next request,
-//! which usually continues there.
+//! The cookies of `getdents` remain valid while names are created and removed, so they are used as
+//! offsets unchanged. Entries that did not fit into the reader's buffer are kept for the next
+//! request, which usually continues there.
 
 use std::collections::VecDeque;
 use std::ffi::OsString;
@@ -61,7 +61,7 @@ impl OpenDirectory {
                 return Ok(());
             }
             match self.fill(&mut stream) {
-                // The delivered entries are valid; the next request will get the error again.
+                // The delivered entries are valid. The error will recur at the next request.
                 Err(_) if stream.position != offset => return Ok(()),
                 filled => {
                     if filled? == 0 {

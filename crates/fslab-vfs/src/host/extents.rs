@@ -10,7 +10,8 @@ impl Layout for HostFs {
     fn extents(&self, ino: Ino) -> Result<Vec<Extent>> {
         let file = self.lower.open_to_ask(ino)?;
         let mut extents = Vec::new();
-        // Delayed allocations are performed first.
+        // With this flag, the kernel first writes back the file, which allocates all delayed
+        // blocks.
         for extent in Fiemap::with_flags(file, FiemapFlags::SYNC) {
             let extent = extent?;
             let unplaced = FiemapExtentFlags::UNKNOWN

@@ -1,7 +1,7 @@
 //! Maps inode numbers to lower inodes, and reopens them.
 //!
 //! A lower inode is identified by device, inode number and generation; the generation is part of
-//! its file handle. An entry uses at most 200 bytes and no descriptor. Exceptions are systems
+//! its file handle. An entry uses at most 200 bytes and no descriptor. Exceptions are file systems
 //! without file handles, and inodes in use whose last name was removed.
 
 use std::collections::HashMap;
@@ -21,7 +21,7 @@ pub(super) type DeviceIndex = u16;
 /// The first number for inodes whose own number can't be shown.
 const DISPLACED: u64 = 0xffff << 48;
 
-/// Marks numbers composed of a device index and an inode number.
+/// The bit that marks numbers composed of a device index and an inode number.
 pub(super) const OTHER_DEVICE: u64 = 1 << 63;
 
 /// Whether a number may belong to an inode on the root's device that is shown under its own number.
@@ -37,7 +37,8 @@ pub(super) struct Identity {
 }
 
 impl Identity {
-    /// The number to show: the lower one if possible, or one composed with the device index.
+    /// Returns the number to show: the lower inode number if possible, otherwise a number composed
+    /// of the device index and the inode number. `None` if neither is possible.
     pub fn shown(self) -> Option<Ino> {
         match (self.device, self.number) {
             (0, 2..OTHER_DEVICE) => Some(Ino(self.number)),
@@ -59,8 +60,8 @@ pub(super) enum Reference {
 }
 
 impl Reference {
-    /// Distinguishes successive uses of one inode number, if the lower file system does. The kernel
-    /// keeps 32 bits of it.
+    /// Returns a number that distinguishes successive uses of one inode number, if the lower file
+    /// system has such numbers. The kernel uses only 32 bits of it.
     pub fn generation(&self) -> u64 {
         match self {
             Self::Handle(handle) => handle.tag().into(),
@@ -68,7 +69,8 @@ impl Reference {
         }
     }
 
-    /// Returns the descriptor of a removed inode instead, if it is the same inode.
+    /// Returns the descriptor of a removed inode instead of this handle, if both refer to the same
+    /// inode.
     fn or_removed(self, removed: Option<Arc<OwnedFd>>) -> Result<Self> {
         match (&self, removed) {
             (Self::Handle(handle), Some(removed)) if FileHandle::of(&removed)? == *handle => {
@@ -78,7 +80,7 @@ impl Reference {
         }
     }
 
-    /// Whether both refer to the same inode, given that device and number are equal. An open
+    /// Whether two references with equal device and number refer to the same inode. An open
     /// descriptor keeps its inode, so the number can't have been reused.
     fn is_same_generation(&self, other: &Self) -> bool {
         match (self, other) {
@@ -116,7 +118,8 @@ pub(super) struct Inodes {
 #[derive(Debug)]
 struct Table {
     nodes: HashMap<Ino, Node>,
-    /// Inodes whose number is in use by an earlier generation, or can't be shown.
+    /// The assigned numbers of inodes whose own number is in use by an earlier generation, or can't
+    /// be shown.
     displaced: HashMap<Identity, Vec<Ino>>,
     displaced_count: u64,
     pinned_count: usize,
@@ -124,7 +127,8 @@ struct Table {
 }
 
 impl Inodes {
-    /// A table with the root; it keeps at most `pinned_max` descriptors of removed inodes.
+    /// Makes a table with the root. The table keeps at most `pinned_max` descriptors of removed
+    /// inodes.
     pub fn new(root: Identity, reference: Reference, pinned_max: usize) -> Self {
         let kind = FileKind::Directory;
         let root = Node::new(root, kind, reference);
@@ -144,7 +148,8 @@ impl Inodes {
     }
 
     /// Adds an inode under its own number, unless the number is taken. Its earlier lookups were
-    /// counted elsewhere, so it is forgotten when more lookups are released than were counted here.
+    /// counted by another process. So the inode is forgotten when more lookups are released than
+    /// were counted here.
     pub fn adopt(&self, ino: Ino, identity: Identity, kind: FileKind, reference: Reference) {
         let node = Node { lookups: 0, is_adopted: true, ..Node::new(identity, kind, reference) };
         self.table.write().nodes.entry(ino).or_insert(node);
@@ -172,27 +177,25 @@ impl Inodes {
         Ok((identity, reference.or_removed(removed)?))
     }
 
-    /// Returns the identity of an inode and its original reference, even if the inode is kept by a
-    /// descriptor since its last name was removed.
+    /// Returns the identity of an inode and its original reference, even if a descriptor keeps the
+    /// inode usable after its last name was removed.
     pub fn handle_of(&self, ino: Ino) -> Result<(Identity, Reference)> {
         let table = self.table.read();
         let node = table.nodes.get(&ino).ok_or(Error::Stale { ino })?;
         Ok((node.identity, node.reference.clone()))
     }
 
-    /// The kind of an inode.
     pub fn kind(&self, ino: Ino) -> Result<FileKind> {
         let table = self.table.read();
         Ok(table.nodes.get(&ino).ok_or(Error::Stale { ino })?.kind)
     }
 
-    /// Keeps an inode usable after its last name was removed. Beyond the limit it is not kept, and
-    /// fails with `ESTALE` once no process has it open.
+    /// Keeps an inode usable after its last name was removed. Beyond the limit, it is not kept:
+    /// requests fail with `ESTALE` once no process has it open.
     pub fn pin(&self, identity: Identity, descriptor: &Arc<OwnedFd>) {
         self.table.write().pin(identity, descriptor);
     }
 
-    /// Whether an inode is in use.
     pub fn knows(&self, ino: Ino) -> bool {
         self.table.read().nodes.contains_key(&ino)
     }
@@ -222,7 +225,7 @@ impl Table {
         })
     }
 
-    /// The generations of an inode that are in use.
+    /// The numbers of all inodes in use with this identity, which differ in their generation.
     fn all_of(&self, identity: Identity) -> impl Iterator<Item = Ino> {
         let displaced = self.displaced.get(&identity).into_iter().flatten().copied();
         let known =
@@ -348,7 +351,7 @@ mod tests {
         assert_eq!(inodes.len(), 1);
     }
 
-    /// A removed name may belong to another file than the kernel believes.
+    /// A removed name may have belonged to a different file than the kernel believes.
     #[test]
     fn pinning_another_file_does_not_replace_the_reference() {
         let (old_file, new_file) = two_files();
@@ -398,8 +401,8 @@ mod tests {
 
     #[test]
     fn an_entry_takes_at_most_200_bytes() {
-        // A hash map doubles when seven eighths full: just after that, each entry takes two and a
-        // seventh slots.
+        // A hash map doubles when seven eighths full: just after that, each entry takes two and two
+        // sevenths slots.
         let slot = size_of::<(Ino, Node)>() + 1;
         assert!(slot * 16 / 7 <= 200, "{slot} bytes a slot");
     }

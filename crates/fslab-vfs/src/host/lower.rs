@@ -32,7 +32,8 @@ pub(super) struct Lower {
     root_device: u64,
     /// Opens inodes on the root's device by their number, if that is possible.
     pub(super) numbers: Option<Numbers>,
-    /// Descriptors of an earlier process, which may have inodes in use that are unknown here.
+    /// Descriptors of an earlier process. Inodes that it looked up may be in use although they are
+    /// unknown here.
     pub(super) taken_over: Option<TakenOver>,
     /// Mixed into the generation of inodes whose numbers are different in other sessions.
     session: u64,
@@ -92,7 +93,7 @@ impl Lower {
         if is_lost { self.adopt(ino) } else { Ok(()) }
     }
 
-    /// An `O_PATH` descriptor of an inode.
+    /// Returns an `O_PATH` descriptor of an inode.
     pub fn path(&self, ino: Ino) -> Result<Arc<OwnedFd>> {
         if let Some(descriptor) = self.directories.get(&ino) {
             return Ok(descriptor);
@@ -106,10 +107,11 @@ impl Lower {
         }
     }
 
-    /// The path of an inode according to the kernel; `None` if the kernel has no name for it.
+    /// Returns the path of an inode according to the kernel; `None` if the kernel knows none.
     pub fn name(&self, ino: Ino) -> Option<PathBuf> {
         let path = name_of(&*self.path(ino).ok()?)?;
-        // The path of a file that was opened only by its handle may have no directory.
+        // If a file was opened only by its handle, the kernel may know no name of it and reports
+        // `/`.
         path.file_name()?;
         match &self.root_name {
             Some(root) => Some(root.join(path.strip_prefix("/").ok()?)),
@@ -117,7 +119,7 @@ impl Lower {
         }
     }
 
-    /// An `O_PATH` descriptor of a directory, which is cached for later use.
+    /// Returns an `O_PATH` descriptor of a directory, which is cached for later use.
     pub fn directory(&self, ino: Ino) -> Result<Arc<OwnedFd>> {
         if let Some(descriptor) = self.directories.get(&ino) {
             return Ok(descriptor);
@@ -186,8 +188,8 @@ impl Lower {
     /// Looks up a name without opening it, which needs half the system calls. Returns `None` if
     /// handle and attributes can't be matched.
     ///
-    /// Between the two calls the name may be moved to another inode, whose number differs, or to a
-    /// later one with the same number. In the second case the old handle fails with `ESTALE`, and
+    /// Between the two calls, the name may get another inode. If its number differs, this is
+    /// noticed. If it has the same number as the old inode, the old handle fails with `ESTALE`, and
     /// the kernel repeats the request.
     fn look(&self, directory: &OwnedFd, name: Name<'_>) -> Result<Option<Entry>> {
         if !self.devices.root_tells_numbers() {
@@ -233,9 +235,9 @@ impl Lower {
         Ok(Entry { attr: self.to_attr(ino, stat)?, generation })
     }
 
-    /// The generation to show. A number taken from the lower inode is valid in every session. Other
-    /// numbers are assigned in the order in which inodes are found. They may belong to other inodes
-    /// in the next session, so their generation must then differ.
+    /// Returns the generation to show. A number taken from the lower inode is valid in every
+    /// session. Other numbers are assigned in the order in which inodes are found. They may belong
+    /// to other inodes in the next session, so their generation must then differ.
     pub(super) fn generation(&self, ino: Ino, identity: Identity, reference: &Reference) -> u64 {
         let is_own = identity.device == 0 && is_own_number(ino);
         reference.generation() ^ if is_own { 0 } else { self.session }
@@ -250,7 +252,7 @@ impl Lower {
     /// Releases lookups.
     pub fn forget(&self, ino: Ino, lookups: u64) {
         if let Some(left) = self.taken_over.as_ref().filter(|_| !self.inodes.knows(ino)) {
-            // The descriptor kept for it is no longer needed.
+            // The inherited descriptor of the inode is no longer needed.
             drop(left.lead_to(ino));
         }
         if self.inodes.forget(ino, lookups) {
@@ -263,11 +265,11 @@ impl Lower {
         open_name(directory, name).ok()
     }
 
-    /// Keeps an inode usable for its users after a name was removed. The removal has succeeded, so
-    /// errors here are only logged.
+    /// Keeps an inode usable for its users after its last name was removed. The removal has
+    /// succeeded, so errors here are only logged.
     pub fn pin_if_nameless(&self, victim: OwnedFd) {
         if let Err(error) = self.try_to_pin(victim) {
-            tracing::warn!(%error, "can't keep a removed file for the users of its inode");
+            tracing::warn!(%error, "can't keep a removed file for programs that use it");
         }
     }
 
@@ -320,14 +322,14 @@ pub(super) fn proc_path(descriptor: &OwnedFd) -> String {
     format!("/proc/self/fd/{}", descriptor.as_raw_fd())
 }
 
-/// The path of an open directory, if the kernel knows one.
+/// Returns the path of an open file or directory, if the kernel knows one.
 pub(super) fn name_of(descriptor: &OwnedFd) -> Option<PathBuf> {
     let path = rustix::fs::readlink(proc_path(descriptor), Vec::new()).ok()?;
     Some(OsString::from_vec(path.into_bytes()).into())
 }
 
-/// Returns a descriptor for long-term use: one open for writing would block the execution of the
-/// file.
+/// Returns an `O_PATH` descriptor of the same file, for long-term use. A descriptor that is open
+/// for writing would block the execution of the file.
 pub(super) fn reopen_as_path(descriptor: &OwnedFd) -> Result<OwnedFd> {
     let flags = OFlags::PATH | OFlags::CLOEXEC;
     Ok(rustix::fs::open(proc_path(descriptor), flags, Mode::empty())?)
@@ -336,15 +338,16 @@ pub(super) fn reopen_as_path(descriptor: &OwnedFd) -> Result<OwnedFd> {
 /// `AtFlags` for calls on the descriptor itself.
 pub(super) const ITSELF: AtFlags = AtFlags::EMPTY_PATH;
 
-/// A random number from the kernel: a copy of this process would repeat numbers from a generator.
+/// Returns a random number from the kernel. A generator in this process would repeat its numbers in
+/// a forked copy.
 fn new_session() -> Result<u64> {
     let mut session = [0; 8];
     let drawn = rustix::rand::getrandom(&mut session, GetRandomFlags::empty())?;
     if drawn == session.len() { Ok(u64::from_ne_bytes(session)) } else { Err(Errno::IO.into()) }
 }
 
-/// Maximum number of descriptors kept for each of two uses, in addition to those of open files: a
-/// quarter of the process's limit.
+/// Maximum number of descriptors kept for directories, and as many for removed inodes. It is a
+/// quarter of the process's limit, but from 16 to 4096.
 fn descriptor_budget() -> usize {
     let limit = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
     usize::try_from(limit / 4).unwrap_or(usize::MAX).clamp(16, 4096)

@@ -1,8 +1,9 @@
 //! Opens lower inodes by number only, after all other data about them was dropped.
 //!
 //! This works if the root is the root directory of its file system, or of a Btrfs subvolume. Every
-//! inode with a name is then below it. For any other root this can't be verified. The kernel opens
-//! a file by its handle without a name, and a file does not record its directories.
+//! inode with a name is then below it. For any other root, it can't be verified that an inode is
+//! below the root: the kernel opens a file by its handle without a name, and a file does not record
+//! its directories.
 //!
 //! The generation is read from the opened inode, and compared by the caller.
 
@@ -23,7 +24,8 @@ pub(super) struct Numbers {
     sample: FileHandle,
     /// A directory of the file system, open for reading.
     mount: Arc<OwnedFd>,
-    /// Whether a handle needs the right generation, which the file system can report.
+    /// Whether a handle must contain the right generation, which the file system then reports
+    /// (XFS).
     asks_generation: bool,
     /// Whether the root is the root directory of its file system or subvolume.
     pub covers_all: bool,

@@ -1,5 +1,5 @@
-//! Finds inodes by their numbers: those the kernel requests again after forgetting them, and those
-//! looked up before this process served the tree.
+//! Finds inodes by their numbers: those that the kernel requests again after forgetting them, and
+//! those that were looked up before this process served the tree.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use crate::host::inodes::{Identity, Reference, is_own_number};
 use crate::host::lower::{Lower, reopen_as_path};
 use crate::types::{Entry, Ino};
 
-/// Maximum number of parent directories to walk: the maximum of a path.
+/// Maximum number of parent directories to walk: the maximum length of a path in bytes.
 const DEPTH_MAX: usize = 4096;
 
 impl Lower {
@@ -43,8 +43,8 @@ impl Lower {
         Ok(entry)
     }
 
-    /// Adds an inode by its number, for requests about inodes that were looked up from an earlier
-    /// process. Counts no lookup.
+    /// Adds an inode by its number, for requests about inodes that were looked up through an
+    /// earlier process. Counts no lookup.
     pub(super) fn adopt(&self, ino: Ino) -> Result<()> {
         let left = self.taken_over.as_ref().and_then(|left| left.lead_to(ino));
         if let Some(left) = left {
@@ -55,8 +55,8 @@ impl Lower {
         Ok(())
     }
 
-    /// Adds an inode that the kernel may have looked up from an earlier process, while a name still
-    /// leads to it.
+    /// Adds an inode that the kernel may have looked up through an earlier process. Called while a
+    /// name still leads to the inode.
     pub(super) fn expect_remembered(
         &self,
         identity: Identity,
@@ -140,7 +140,7 @@ impl Lower {
         let file = numbers.open(ino.0)?;
         let stat = attr::stat(&file)?;
         let identity = self.identity(&file, &stat)?;
-        // The root has a separate number here. An inode without a name is not in the tree.
+        // The root is shown under another number. An inode without a name is not in the tree.
         let is_meant = identity == Identity { device: 0, number: ino.0 };
         if !is_meant || self.is_root(&stat) || stat.stx_nlink == 0 {
             return Err(Errno::STALE.into());
@@ -148,7 +148,7 @@ impl Lower {
         Ok((identity, Reference::Handle(FileHandle::of(&file)?), stat))
     }
 
-    /// The entry of an inode in use.
+    /// Returns the entry of an inode in use.
     fn held_entry(&self, ino: Ino) -> Result<Entry> {
         let stat = attr::stat(self.path(ino)?)?;
         if stat.stx_nlink == 0 {
@@ -159,7 +159,7 @@ impl Lower {
         Ok(Entry { attr: self.to_attr(ino, &stat)?, generation })
     }
 
-    /// The kernel uses no generation for the root.
+    /// Returns the entry of the root, for which the kernel uses no generation.
     fn root_entry(&self, stat: &Statx) -> Result<Entry> {
         Ok(Entry { attr: self.to_attr(Ino::ROOT, stat)?, generation: 0 })
     }

@@ -76,8 +76,8 @@ impl HostFs {
     }
 }
 
-/// Changes the owner. The lower file system sees the daemon, which may keep more bits than the
-/// caller.
+/// Changes the owner, and then the set-id bits if needed: the lower file system takes the daemon
+/// for the caller, and the daemon may keep more bits than the caller.
 fn set_owner(request: &Request, path: &OwnedFd, changes: &SetAttr) -> Result<()> {
     if changes.uid.is_none() && changes.gid.is_none() {
         return Ok(());
@@ -110,7 +110,7 @@ fn set_permissions_as(request: &Request, path: &OwnedFd, permissions: Permission
     set_permissions(path, permissions)
 }
 
-/// Kernels before Linux 5.8 set times by path only.
+/// Sets times. Kernels before Linux 5.8 can set them only by path.
 fn set_times(path: &OwnedFd, times: &Timestamps) -> Result<()> {
     match rustix::fs::utimensat(path, "", times, ITSELF) {
         Err(Errno::INVAL) => set_times_by_path(path, times),
@@ -125,7 +125,7 @@ fn set_times_by_path(path: &OwnedFd, times: &Timestamps) -> Result<()> {
 fn set_permissions(path: &OwnedFd, permissions: Permissions) -> Result<()> {
     let mode = Mode::from_raw_mode(permissions.bits());
     match rustix::fs::chmod(proc_path(path), mode) {
-        // Error for the path of a symbolic link's descriptor; chmod(2) has another one.
+        // For a symbolic link, the kernel returns `ELOOP` here instead of the usual `EOPNOTSUPP`.
         Err(Errno::LOOP) => Err(Errno::OPNOTSUPP.into()),
         answer => Ok(answer?),
     }
@@ -138,7 +138,7 @@ mod tests {
     use super::*;
     use crate::types::{SetTime, Timestamp};
 
-    /// Kernels before 5.8 need this path, also for symbolic links.
+    /// Kernels before Linux 5.8 need the path of a descriptor, also for symbolic links.
     #[test]
     fn times_are_set_by_paths_of_descriptors() {
         let scratch = tempfile::tempdir().unwrap();

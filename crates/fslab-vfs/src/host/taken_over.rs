@@ -1,4 +1,4 @@
-//! Descriptors that an earlier process of the same tree left open.
+//! Descriptors that an earlier process serving the same tree left open.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
@@ -24,17 +24,18 @@ impl TakenOver {
         Ok(Self { inherited, device })
     }
 
-    /// Returns a descriptor of an inode on the root's device, however it is open.
+    /// Returns a descriptor of an inode on the root's device, whatever flags it was opened with.
     pub fn lead_to(&self, ino: Ino) -> Option<OwnedFd> {
         self.inherited.lead_to(self.device, ino.0)
     }
 
-    /// Returns a descriptor of an inode on the root's device that is open with these flags.
+    /// Returns a descriptor of an inode on the root's device that was opened with these flags.
     pub fn opened(&self, ino: Ino, flags: OFlags) -> Option<OwnedFd> {
         self.inherited.take_opened(self.device, ino.0, flags)
     }
 
-    /// Returns a descriptor of the same file that is open in the same way, with its locks.
+    /// Returns an inherited descriptor of the same file, opened with the same flags. It may hold a
+    /// lock.
     pub fn same(&self, file: impl AsFd) -> Option<OwnedFd> {
         let stat = rustix::fs::fstat(&file).ok()?;
         let flags = rustix::fs::fcntl_getfl(&file).ok()?;

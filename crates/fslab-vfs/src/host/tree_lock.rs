@@ -1,19 +1,19 @@
 //! Locks a tree for one program, so that no other program changes its files.
 //!
-//! The lock is a flock(2) on a file in the root of the tree. Locking needs no write permission, so
-//! only the owner can open the file: users can't block each other's mounts. The file is in the tree
-//! itself, so that programs in different mount namespaces and containers find it. The locked tree
-//! does not show the file. The file is kept after unlocking: if it were removed, one program could
-//! lock it while the next creates a new one.
+//! The lock is a flock(2) on a file in the root of the tree. A flock needs no write permission, so
+//! the file's mode lets only the owner open it. Otherwise, users could block each other's mounts.
+//! The file is in the tree itself, so that programs in different mount namespaces and containers
+//! find it. The locked tree does not show the file. The file is kept after unlocking: if it were
+//! removed, one program could lock the removed file while another one creates a new file.
 //!
-//! Locking a part of a locked tree finds the lock in a parent directory. Locking a tree around a
-//! locked one can't detect that without a full walk, so `EBUSY` is returned when the inner tree is
-//! reached. A program locks first and checks for others afterwards, so one of two always finds the
-//! other.
+//! Locking a part of a locked tree finds the lock in a parent directory. If a tree around a locked
+//! tree is locked, the inner lock can't be detected without a full walk. So `EBUSY` is returned
+//! later, when the inner tree is reached. A program locks first and checks for other locks
+//! afterwards. So of two programs, at least one finds the lock of the other.
 //!
-//! A lock belongs to the open file, not to a descriptor. A child process holds all descriptors
-//! until it executes its program. So a lock is released explicitly: after a mere close, the next
-//! program would sometimes find the tree in use.
+//! A lock belongs to the open file, not to a descriptor. A starting child process holds copies of
+//! all descriptors until it executes its program. So a lock is released explicitly: after a mere
+//! close, the next program would sometimes find the tree still locked.
 
 use std::ffi::OsStr;
 use std::os::fd::{AsFd, OwnedFd};
@@ -25,7 +25,7 @@ use crate::host::attr;
 use crate::host::taken_over::TakenOver;
 use crate::types::LockMode;
 
-/// Maximum number of parent directories to walk: the maximum of a path.
+/// Maximum number of parent directories to walk: the maximum length of a path in bytes.
 const DEPTH_MAX: usize = 4096;
 
 /// Names of lock files. If the lower directory is itself a locked mount, it reserves the first
@@ -88,7 +88,7 @@ pub(super) struct Locks {
     held: Vec<OwnedFd>,
     /// The name of the lock file that the locked tree must not show.
     hidden: Option<&'static str>,
-    /// The directory and name of a lock file that is removed with the lock.
+    /// The directory and name of a lock file that is removed when the lock is released.
     passing: Option<(OwnedFd, &'static str)>,
 }
 
@@ -116,7 +116,7 @@ impl Drop for Locks {
 ///
 /// # Errors
 /// `EBUSY` if the tree, or one around it, is locked in a conflicting mode. `EACCES` if the lock
-/// file belongs to another user. `EINVAL` if another kind of file has its name.
+/// file belongs to another user. `EINVAL` if another kind of file has the name of the lock file.
 pub(super) fn lock(
     root: impl AsFd,
     mode: LockMode,
@@ -137,8 +137,8 @@ pub(super) fn lock(
         for name in NAMES {
             let found = LockFile::open(&directory, name)?;
             expect_free(&found)?;
-            // A program that changes this tree creates a lock file in its root. A later lock of a
-            // surrounding tree detects that file.
+            // A shared lock creates no lock file that a later lock of a surrounding tree could
+            // detect. So it also locks the existing lock files of surrounding trees.
             if let (LockFile::Own(file), LockMode::Shared) = (found, mode) {
                 lock_one(&file, FlockOperation::NonBlockingLockShared)?;
                 locks.held.push(file);
@@ -149,7 +149,7 @@ pub(super) fn lock(
     Ok(locks)
 }
 
-/// Checks that no other program has locked the directory of a name.
+/// Checks that a name does not refer to a directory that another program has locked.
 ///
 /// # Errors
 /// `EBUSY` if it is locked.
@@ -171,7 +171,7 @@ pub(super) fn expect_free_directory(directory: &OwnedFd) -> Result<()> {
     expect_free(&LockFile::open(directory, NAMES[0])?)
 }
 
-/// Checks that no program holds a lock file for changes.
+/// Checks that no program holds an exclusive lock on a lock file.
 fn expect_free(found: &LockFile) -> Result<()> {
     match found {
         LockFile::Own(file) => {
@@ -217,7 +217,7 @@ fn lock_for_changes(
     Ok(())
 }
 
-/// Locks a lock file exclusively; returns it and whether it was created.
+/// Locks a lock file exclusively. Returns the file, and whether it was created.
 fn lock_named(
     root: &OwnedFd,
     name: &'static str,
@@ -241,7 +241,7 @@ fn lock_named(
             }
         };
         lock_one(&file, FlockOperation::NonBlockingLockExclusive)?;
-        // The tool that created it may have removed it before it was locked here.
+        // The program that created the file may have removed it before it was locked here.
         if is_named(root, name, &file)? {
             return Ok((file, is_new));
         }
@@ -277,7 +277,7 @@ fn lock_for_reading(root: &OwnedFd, mode: LockMode, locks: &mut Locks) -> Result
     Ok(())
 }
 
-/// The kind of file that has the name of a lock file.
+/// The result of opening a lock file.
 enum LockFile {
     /// A file that can be locked.
     Own(OwnedFd),
@@ -286,7 +286,7 @@ enum LockFile {
         owner: u32,
         is_locked: bool,
     },
-    /// A file that others can open or have created: it is ignored.
+    /// A file that other users can open or have created. It is ignored.
     Other,
     Missing,
 }
@@ -386,7 +386,8 @@ fn above(directory: &OwnedFd) -> Result<Option<OwnedFd>> {
     }
 }
 
-/// Opens a directory for lookups; listing needs a permission that locking does not need.
+/// Opens a directory for lookups only: a descriptor for listing would need a permission that
+/// locking does not need.
 fn open_directory(at: impl AsFd, name: &str) -> rustix::io::Result<OwnedFd> {
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
     rustix::fs::openat(at, name, flags, Mode::empty())
@@ -406,7 +407,7 @@ fn warn_if_on_network(root: &OwnedFd) {
         ),
         Err(error) => tracing::warn!(
             %error,
-            "can't tell whether the lower directory is on a network file system, where the \
+            "can't determine whether the lower directory is on a network file system, where the \
              lock would not exclude other machines"
         ),
     }
@@ -445,7 +446,8 @@ fn lock_one(file: &OwnedFd, operation: FlockOperation) -> Result<()> {
 }
 
 fn unlock(file: &OwnedFd) {
-    // A lower file system without locks had none to release.
+    // A lower file system that does not support locks returns an error here, but then nothing was
+    // locked.
     if let Err(error) = flock(file, FlockOperation::Unlock) {
         tracing::debug!(%error, "can't release a lock");
     }

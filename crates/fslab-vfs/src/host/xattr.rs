@@ -21,7 +21,7 @@ pub(super) fn get(path: &OwnedFd, name: &OsStr) -> Result<Vec<u8>> {
     )
 }
 
-/// The names that a caller may see: those of `trusted.` attributes are only for CAP_SYS_ADMIN.
+/// Returns the names that a caller may see. Only callers with CAP_SYS_ADMIN see `trusted.` names.
 pub(super) fn list(request: &Request, path: &OwnedFd) -> Result<Vec<u8>> {
     let path = proc_path(path);
     let names = fetch(
@@ -37,14 +37,14 @@ pub(super) fn list(request: &Request, path: &OwnedFd) -> Result<Vec<u8>> {
     Ok(shown.flatten().copied().collect())
 }
 
-/// Sets an xattr. The sender decides about the set-group-id bit when an access ACL is set.
+/// Sets an xattr. [`XattrMode::KILL_SET_GROUP_ID`] is not handled here.
 pub(super) fn set(path: &OwnedFd, name: &OsStr, value: &[u8], mode: XattrMode) -> Result<()> {
     let flags = XattrFlags::from_bits_retain((mode - XattrMode::KILL_SET_GROUP_ID).bits());
     let path = proc_path(path);
     Ok(rustix::fs::setxattr(path, name, value, flags)?)
 }
 
-/// Sets the attributes that security modules want on a new inode.
+/// Sets the security labels of a new inode.
 pub(super) fn label(request: &Request, path: &OwnedFd) -> Result<()> {
     let mut labels = request.creation.labels.iter();
     labels.try_for_each(|(name, value)| {
@@ -52,8 +52,8 @@ pub(super) fn label(request: &Request, path: &OwnedFd) -> Result<()> {
     })
 }
 
-/// Whether a caller has a capability. A caller in the same process has no thread id; there, root
-/// has all capabilities.
+/// Whether a caller has a capability. A request made by this process itself has no thread id. Such
+/// a request has all capabilities if its user is root.
 fn has_capability(request: &Request, capability: CapabilitySet) -> bool {
     match request.pid {
         0 => request.credentials.uid == 0,

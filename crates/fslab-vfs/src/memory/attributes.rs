@@ -1,4 +1,4 @@
-//! Changing attributes: size, owner, permissions and times.
+//! Changes attributes: size, owner, permissions and times.
 
 use std::ffi::OsStr;
 

@@ -10,7 +10,7 @@ use super::data::MAX_SIZE;
 use super::handles::Open;
 use super::tree::Tree;
 
-/// Maximum number of bytes that one copy moves; the caller copies the rest with further calls.
+/// Maximum number of bytes copied by one call; the caller copies the rest with further calls.
 const COPY_BYTES_MAX: u64 = 16 << 20;
 
 impl Tree {

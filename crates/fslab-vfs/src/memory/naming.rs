@@ -1,4 +1,5 @@
-//! The operations that create: each creates an inode with its name and counts one lookup.
+//! The operations that create files. Each creates an inode and counts one lookup. All except
+//! `tmpfile` also create a name.
 
 use std::ffi::OsStr;
 

@@ -35,11 +35,11 @@ pub(super) struct Node {
     pub created: Timestamp,
     /// Distinguishes the inode from earlier ones with the same number.
     pub generation: u64,
-    /// Lookups that were not yet released.
+    /// Number of lookups that were not yet released.
     pub lookups: u64,
     /// Number of open handles.
     pub opens: u64,
-    /// Created without a name, not yet linked, and may be linked.
+    /// Whether the file was created without a name and may still get one.
     pub linkable: bool,
     pub xattrs: BTreeMap<OsString, Vec<u8>>,
     pub content: Content,
@@ -93,7 +93,7 @@ impl Node {
         }
     }
 
-    /// Pages of file contents.
+    /// Number of pages of file contents.
     pub fn pages(&self) -> u64 {
         if let Content::File(data) = &self.content { data.pages() } else { 0 }
     }
@@ -135,7 +135,7 @@ impl Node {
         }
     }
 
-    /// Sets the attributes that security modules want on a new inode.
+    /// Sets the security labels of a new inode.
     pub fn label(&mut self, labels: &[(OsString, Vec<u8>)]) -> Result<()> {
         labels.iter().try_for_each(|(name, value)| match Namespace::of(name)? {
             Namespace::Privileged => self.set_xattr(name, value, XattrMode::empty()),
@@ -171,8 +171,8 @@ impl Node {
         choice.is_due(self.kind, self.accessed, self.modified.max(self.changed), now)
     }
 
-    /// Removes privileges after a change of contents: file capabilities always, the set-id bits for
-    /// callers that may not keep them.
+    /// Removes privileges after a change of contents: always the file capabilities, and with
+    /// `kill_set_id` the set-id bits.
     pub fn drop_privileges(&mut self, request: &Request, kill_set_id: bool) {
         self.xattrs.remove(std::ffi::OsStr::new(rules::CAPABILITY));
         if kill_set_id {

@@ -1,4 +1,4 @@
-//! Moves names: the only operation on up to two directories and two inodes.
+//! Renames files: the only operation that may change two directories and two other inodes.
 //!
 //! All checks precede the first change, so a refused rename changes nothing.
 
@@ -16,7 +16,7 @@ pub(super) struct Place<'a> {
 }
 
 impl Tree {
-    /// Moves a name as `renameat2(2)` does; whiteouts are not supported (`EINVAL`).
+    /// Renames a file as `renameat2(2)` does; whiteouts are not supported (`EINVAL`).
     pub fn rename(
         &mut self,
         request: &Request,
@@ -50,7 +50,9 @@ impl Tree {
         }
     }
 
-    /// Checks that no directory is moved into itself, and that no target contains its source.
+    /// Checks that the target exists if the mode requires it, and does not exist if the mode
+    /// forbids it. Also checks that no directory is moved into itself, and that no target contains
+    /// its source.
     fn check_ancestors(
         &self,
         source: &Slot,
@@ -86,7 +88,8 @@ impl Tree {
             if at == Ino::ROOT {
                 return Ok(false);
             }
-            // A removed directory may have outlived its parent; it contains nothing.
+            // The parent of a removed directory may no longer exist. Then the directory is within
+            // no other.
             let Some(node) = self.nodes.get(&at) else { return Ok(false) };
             at = node.directory()?.parent;
         }

@@ -10,8 +10,8 @@ pub(crate) const PAGE_BYTES: u64 = 4096;
 
 /// The limits of a [`super::MemFs`].
 ///
-/// The default, 64 GiB and 16 Mi inodes, is larger than any test needs: the machine's memory may
-/// run out first.
+/// The default, 64 GiB and 16 Mi inodes, is larger than any test needs. The machine may have less
+/// memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Capacity {
     /// Maximum number of bytes of file contents, in pages of 4 KiB; a remainder below a page is

@@ -1,7 +1,8 @@
 //! All inodes of a memory file system: finding, creating, naming and forgetting them.
 //!
 //! Invariant: an inode is in the table exactly while it has a name, an unreleased lookup or an open
-//! handle. Numbers are reused only on request.
+//! handle. Numbers are reused only if [`MemFs::reusing_numbers`](super::MemFs::reusing_numbers) was
+//! called.
 
 use std::collections::{BTreeMap, HashMap};
 use std::ffi::OsStr;
@@ -166,7 +167,7 @@ impl Tree {
         if node.links == 0 { Err(Errno::NOENT.into()) } else { Ok(()) }
     }
 
-    /// Creates an inode without a name; it inherits from a directory.
+    /// Creates an inode without a name, which inherits properties from the directory `parent`.
     pub fn create_unnamed(
         &mut self,
         request: &Request,
@@ -269,7 +270,7 @@ impl Tree {
         self.enter(ino)
     }
 
-    /// Removes a name that is not a directory's.
+    /// Removes a name of anything except a directory.
     pub fn unlink(&mut self, request: &Request, parent: Ino, name: Name<'_>) -> Result<()> {
         let slot = self.child(parent, name)?.clone();
         if slot.kind == FileKind::Directory {

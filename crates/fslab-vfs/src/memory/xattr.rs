@@ -68,7 +68,7 @@ impl Tree {
         let namespace = Namespace::of(name)?;
         let node = self.node_mut(ino)?;
         namespace.check_kind(node.kind)?;
-        // Removing a missing list succeeds, as in the kernel.
+        // Removing a missing ACL succeeds, as in the kernel.
         if node.xattrs.remove(name).is_none() && !namespace.is_acl() {
             return Err(Errno::NODATA.into());
         }

@@ -8,9 +8,9 @@
 use crate::error::Errno;
 use crate::types::{FileKind, Permissions};
 
-/// The xattr of a file's own list.
+/// The xattr of a file's access ACL.
 pub const ACCESS: &str = "system.posix_acl_access";
-/// The xattr of the list that a directory passes to new files in it.
+/// The xattr of the default ACL, which a directory passes to new files in it.
 pub const DEFAULT: &str = "system.posix_acl_default";
 
 const VERSION: u32 = 2;
@@ -33,7 +33,7 @@ struct AclEntry {
     id: u32,
 }
 
-/// A valid list.
+/// A parsed list.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Acl {
     entries: Vec<AclEntry>,
@@ -85,7 +85,7 @@ impl Acl {
         tags.is_sorted() && base_once && count(MASK) <= 1 && (!needs_mask || count(MASK) == 1)
     }
 
-    /// The wire format.
+    /// Returns the list in the wire format.
     #[must_use]
     pub fn to_bytes(&self) -> Vec<u8> {
         let mut bytes = VERSION.to_le_bytes().to_vec();
@@ -103,7 +103,7 @@ impl Acl {
         self.entries.len() == 3
     }
 
-    /// The nine mode bits for the list: the group bits show the mask if there is one.
+    /// Returns the nine mode bits for the list: the group bits show the mask if there is one.
     #[must_use]
     pub fn mode_bits(&self) -> u32 {
         let of = |tag| {
@@ -117,15 +117,16 @@ impl Acl {
         if self.entries.iter().any(|entry| entry.tag == MASK) { MASK } else { GROUP_OBJECT }
     }
 
-    /// The list after a `chmod`.
+    /// Returns the list after a `chmod`.
     #[must_use]
     pub fn with_mode(mut self, permissions: Permissions) -> Self {
         self.update_classes(|_, class| class, permissions.bits());
         self
     }
 
-    /// The ACL of a new file below a directory with this default list. No class gets more
-    /// rights than the creator requested. Its [`mode_bits`](Self::mode_bits) are the file's.
+    /// Returns the ACL of a new file in a directory with this default list. No class gets more
+    /// rights than the creator requested. The [`mode_bits`](Self::mode_bits) of the ACL are those
+    /// of the file.
     #[must_use]
     pub fn for_new_file(mut self, mode: u32) -> Self {
         self.update_classes(|present, class| present & class, mode);
@@ -146,8 +147,8 @@ impl Acl {
     }
 }
 
-/// Computes the effect of setting a file's own list: the new permissions and the list to be stored.
-/// A list equivalent to mode bits is stored as mode bits; an empty one is removed.
+/// Computes the effect of setting a file's access ACL: the new permissions and the list to be
+/// stored. A list equivalent to mode bits is stored as mode bits; an empty one is removed.
 ///
 /// # Errors
 /// As for [`Acl::parse`].
@@ -162,8 +163,8 @@ pub fn set_access(
     Ok((Permissions::new(bits), stored))
 }
 
-/// Computes the effect of setting a default list: the list to be stored. As in the kernel, the list
-/// is checked only on directories.
+/// Returns the list to be stored when a default ACL is set. As in the kernel, the list is checked
+/// only on directories.
 ///
 /// # Errors
 /// `EACCES` for any kind except a directory; otherwise as for [`Acl::parse`].

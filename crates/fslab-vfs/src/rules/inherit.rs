@@ -12,7 +12,7 @@ pub struct Parent<'a> {
     pub permissions: Permissions,
     /// Its group.
     pub gid: u32,
-    /// Its default list, in the form of its xattr.
+    /// Its default ACL, in the form of its xattr.
     pub default_acl: Option<&'a [u8]>,
 }
 
@@ -23,9 +23,9 @@ pub struct Inherited {
     pub permissions: Permissions,
     /// Its group.
     pub gid: u32,
-    /// Its own list, if the permission bits are not sufficient.
+    /// Its access ACL, if the permission bits are not sufficient.
     pub access_acl: Option<Vec<u8>>,
-    /// Its default list.
+    /// Its default ACL.
     pub default_acl: Option<Vec<u8>>,
 }
 
@@ -84,7 +84,7 @@ fn may_keep_set_gid(parent: &Parent<'_>, request: &Request) -> bool {
     caller.uid == 0 || caller.gid == parent.gid || named.contains(&parent.gid)
 }
 
-/// Parses the directory's default list. fslab stores only valid lists; an invalid one left by
+/// Parses the directory's default ACL. fslab stores only valid lists; an invalid one left by
 /// another program is ignored.
 fn default_acl(parent: &Parent<'_>) -> Option<Acl> {
     Acl::parse(parent.default_acl?).ok().flatten()

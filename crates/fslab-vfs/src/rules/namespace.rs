@@ -26,11 +26,11 @@ pub enum Namespace {
 }
 
 impl Namespace {
-    /// The namespace of a name.
+    /// Returns the namespace of a name.
     ///
     /// # Errors
-    /// `ERANGE` for a name of invalid length, `EINVAL` for a mere prefix, `EOPNOTSUPP` for an
-    /// unknown namespace.
+    /// `ERANGE` for a name of invalid length, `EINVAL` for a name that is only a prefix,
+    /// `EOPNOTSUPP` for an unknown namespace.
     pub fn of(name: &OsStr) -> Result<Self, Errno> {
         let bytes = name.as_bytes();
         if bytes.is_empty() || bytes.len() > NAME_BYTES_MAX {

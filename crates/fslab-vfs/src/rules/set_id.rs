@@ -10,8 +10,8 @@ use rustix::thread::CapabilitySet;
 
 use crate::types::{Permissions, Request};
 
-/// Whether the caller has CAP_FSETID. A caller in this process has no thread id; there, root has
-/// it.
+/// Whether the caller has CAP_FSETID. A request made by this process itself has no thread id. Such
+/// a request has the capability if its user is root.
 #[must_use]
 pub fn may_keep(request: &Request) -> bool {
     match request.pid {
@@ -20,15 +20,15 @@ pub fn may_keep(request: &Request) -> bool {
     }
 }
 
-/// The permissions of a regular file after a caller without CAP_FSETID has changed its contents.
-/// `gid` is the file's group.
+/// Returns the permissions of a regular file after a caller without CAP_FSETID has changed its
+/// contents. `gid` is the file's group.
 #[must_use]
 pub fn after_change(before: Permissions, gid: u32, request: &Request) -> Permissions {
     without(before, || is_member(request, gid))
 }
 
-/// The permissions of anything except a directory after a change of owner or group by any caller.
-/// `gid` is the earlier group.
+/// Returns the permissions of anything except a directory after a change of owner or group by any
+/// caller. `gid` is the earlier group.
 #[must_use]
 pub fn after_change_of_owner(before: Permissions, gid: u32, request: &Request) -> Permissions {
     without(before, || is_member(request, gid) || may_keep(request))
@@ -44,7 +44,7 @@ fn without(before: Permissions, may_keep_group: impl FnOnce() -> bool) -> Permis
     Permissions::new(if goes { bits & !Permissions::SET_GID } else { bits })
 }
 
-/// Whether the caller belongs to a group, as far as the request or the system shows.
+/// Whether the caller belongs to a group, according to the request or to the kernel.
 fn is_member(request: &Request, gid: u32) -> bool {
     let named = request.creation.groups.as_deref().unwrap_or_default();
     request.credentials.gid == gid
@@ -61,8 +61,8 @@ mod tests {
     fn set_id_bits_are_cleared_as_on_ext4() {
         let of = |uid, gid| Request { credentials: Credentials { uid, gid }, ..Request::default() };
         let (root, member, other) = (of(0, 0), of(1000, 77), of(1000, 1000));
-        // Initial bits; bits after a change by a member, by another user, and after a change of
-        // owner by root.
+        // The initial bits, and the bits after a change by a member of the group, a change by
+        // another user, and a change of owner by root.
         for (before, by_member, by_other, of_owner) in [
             (0o2666, 0o2666, 0o666, 0o2666),
             (0o2676, 0o676, 0o676, 0o676),

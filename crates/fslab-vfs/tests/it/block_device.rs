@@ -1,4 +1,4 @@
-//! The same tests over every block device.
+//! Tests each kind of block device: in memory and in a file.
 
 use std::fs::File;
 use std::path::Path;
@@ -7,7 +7,7 @@ use fslab_vfs::{BlockDevice, Errno, FileDevice, MemoryDevice};
 
 const SIZE: u64 = 1 << 20;
 
-/// Runs a test over a device of each kind, all of [`SIZE`] zeros.
+/// Runs a test over a device of each kind, with [`SIZE`] zero bytes.
 fn over_each(test: impl Fn(&dyn BlockDevice)) {
     test(&MemoryDevice::new(SIZE));
     let file = tempfile::tempfile().unwrap();

@@ -1,4 +1,4 @@
-//! The conformance suite over the leaves of this crate.
+//! Runs the conformance suite over the memory leaf.
 
 use std::sync::Arc;
 

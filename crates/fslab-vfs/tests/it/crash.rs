@@ -1,5 +1,5 @@
-//! The crash doubles: which data they may lose or must keep, and whether they catch protocols that
-//! lack a sync.
+//! Tests the doubles that simulate crashes: which data they may lose or must keep, and whether they
+//! catch protocols that lack a sync.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher};
@@ -168,7 +168,7 @@ fn syncfs_leaves_one_state() {
     assert_eq!(states, [tree(&crash)]);
 }
 
-/// All different trees after a crash at a point or later.
+/// Returns all different trees that a crash at or after a point of the log can leave.
 fn after(crash: &CrashFs, point: usize, order: Order) -> BTreeSet<String> {
     let mut found = BTreeSet::new();
     let plan = Plan { subsets: 400, ..Plan::full(3) };
@@ -212,7 +212,8 @@ fn data_size_and_xattrs_survive_independently() {
         "/f 512 {1} 1",
     ];
     assert_eq!(independent, expected);
-    // Ordered data: no size without its bytes. Delayed allocation: an xattr without the size.
+    // In journal order, a new size never survives without its bytes (`data=ordered`). But an xattr
+    // may survive without the size (delayed allocation).
     let journal: Vec<_> = after(&crash, point, Order::Journal).into_iter().collect();
     assert_eq!(journal, [expected[2], expected[3], expected[4], expected[5]]);
 }
@@ -288,7 +289,7 @@ fn synced_older_data_does_not_reappear_in_a_punched_hole() {
     let crash = CrashFs::default();
     let client = Client::new(&crash);
     let [file, other] = ["f", "g"].map(|name| synced_file(&client, name, 1));
-    // The sync of a growing size would include its data.
+    // The size is synced first, because the sync of a growing size would include the data.
     file.truncate(8192).unwrap();
     file.fsync(false).unwrap();
     file.write_all(0, &[2; 8192]).unwrap();
@@ -321,7 +322,7 @@ fn writes_through_a_sync_descriptor_are_durable() {
     }
 }
 
-// Protocols, with and without the sync that makes them correct.
+// Tests of protocols, with and without the sync that makes them correct.
 
 /// A way to replace the contents of the file `f`, with or without its first sync.
 type Protocol = fn(&Client<'_>, u8, bool);
@@ -374,8 +375,8 @@ fn recovered(state: &dyn FileSystem) -> Vec<u8> {
     }
 }
 
-/// Replaces the contents three times. After a crash anywhere, the old or the new contents are
-/// complete, and the new ones once the protocol has finished.
+/// Replaces the contents three times. After a crash at any point, the old or the new contents are
+/// complete. Once the protocol has finished, these are the new ones.
 fn survives(protocol: Protocol, with_sync: bool, order: Order) -> Result<usize, String> {
     let crash = CrashFs::default();
     let client = Client::new(&crash);
@@ -414,7 +415,7 @@ fn a_forgotten_fsync_is_caught_and_a_right_protocol_passes() {
     }
 }
 
-// Devices.
+// Tests of the device double.
 
 const DEVICE_BYTES: u64 = 16 << 10;
 

@@ -1,5 +1,5 @@
-//! A host directory under the suites: a temporary one, and those in `FSLAB_TEST_DIRECTORIES`
-//! (separated by colons), such as mounts of other file systems.
+//! Runs the conformance suite over host directories: a temporary one, and those in
+//! `FSLAB_TEST_DIRECTORIES` (separated by colons), such as mounts of other file systems.
 
 use fslab_vfs_testing::scratch;
 use std::path::{Path, PathBuf};

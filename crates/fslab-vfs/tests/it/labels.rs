@@ -1,4 +1,4 @@
-//! Attributes that security modules want on new files at their creation.
+//! Tests the security labels of new files.
 
 use std::ffi::OsString;
 
@@ -16,8 +16,8 @@ fn labelled(subject: &dyn FileSystem, label: &str) -> Request {
     Request { creation, ..Client::new(subject).request() }
 }
 
-/// All ways to create an inode, with the name [`NAME`] except for the last; the lookups are
-/// released.
+/// Creates an inode and returns its number. The caller releases one lookup of the inode. All ways
+/// to create use the given name, except for the last one (`tmpfile`).
 type Create = fn(&dyn FileSystem, &Request, Name<'_>) -> Result<Ino>;
 
 const WAYS: [Create; 5] = [

@@ -1,5 +1,5 @@
-//! A host directory whose tree is used by others: mounted file systems, names that other processes
-//! create and remove, callers with fewer rights, blocks on a device.
+//! Tests a host directory in special conditions: file systems mounted below it, changes by other
+//! processes, callers with fewer rights, and extents on a device.
 
 use fslab_vfs_testing::scratch;
 use std::fs;
@@ -38,13 +38,13 @@ fn tmpfs_on(path: PathBuf) -> Mount {
     Mount::new(Path::new("tmpfs"), &path, "tmpfs", "").unwrap()
 }
 
-/// Number of descriptors of this process below a path.
+/// Number of descriptors of this process for files below a path.
 fn descriptors_below(path: &Path) -> usize {
     let open = fs::read_dir("/proc/self/fd").unwrap().flatten();
     open.filter(|open| fs::read_link(open.path()).is_ok_and(|file| file.starts_with(path))).count()
 }
 
-/// Two file systems of one kind use the same inode numbers.
+/// Two file systems of one kind have files with the same inode numbers.
 #[test]
 fn a_file_system_mounted_below_is_served_beside_the_root() {
     if !is_root("a_file_system_mounted_below_is_served_beside_the_root") {
@@ -115,7 +115,7 @@ fn mounted_image(kind: Kind, image: &Path) -> (Mount, LoopDevice) {
     (Mount::new(device.path(), &point, kind.name(), "").unwrap(), device)
 }
 
-/// Number of descriptors of this process below a path, without `O_PATH` ones.
+/// Number of descriptors of this process for files below a path, without `O_PATH` ones.
 fn open_below(path: &Path) -> usize {
     let open = fs::read_dir("/proc/self/fd").unwrap().flatten().filter(|open| {
         fs::read_link(open.path()).is_ok_and(|file| file.starts_with(path))
@@ -162,7 +162,8 @@ fn subvolumes_of_one_mount_share_a_descriptor() {
     mount.unmount().unwrap();
 }
 
-/// The lasting numbers of files, looked up in this order through a new file system.
+/// Returns the numbers of files that are the same in every session (`Attr::number`). The files are
+/// looked up in this order through a new file system.
 fn lasting_numbers(root: &Path, paths: &[&str]) -> std::collections::BTreeMap<String, u64> {
     let host = host(root);
     let client = Client::new(&host);
@@ -177,7 +178,8 @@ fn lasting_numbers(root: &Path, paths: &[&str]) -> std::collections::BTreeMap<St
     paths.iter().map(|path| ((*path).to_owned(), number(path))).collect()
 }
 
-/// Files with the same lower number get different numbers, which are the same in every session.
+/// Checks that files with the same lower number get different numbers, which are the same in every
+/// session.
 #[track_caller]
 fn numbers_last(root: &Path, paths: [&str; 3]) {
     let own = fs::metadata(root.join(paths[0])).unwrap().ino();
@@ -285,7 +287,7 @@ fn creation_does_not_fail_while_others_make_and_remove_the_name() {
         scope.spawn(|| {
             while !done.load(Ordering::Relaxed) {
                 fs::write(&path, "").unwrap();
-                // Only this thread removes it.
+                // Must succeed, because no other thread removes the file.
                 fs::remove_file(&path).unwrap();
             }
         });
@@ -330,7 +332,8 @@ fn exchange(one: &Path, other: &Path) {
     renameat_with(CWD, one, CWD, other, RenameFlags::EXCHANGE).unwrap();
 }
 
-/// Whether the found attributes have the size of their inode.
+/// Whether the attributes returned by a lookup belong to the inode that it returned. The two files
+/// differ in size.
 fn is_one_file(client: &Client<'_>, name: &str) -> bool {
     let found = client.lookup(Ino::ROOT, name).unwrap();
     let asked = client.attr(found.ino).unwrap();
@@ -338,7 +341,7 @@ fn is_one_file(client: &Client<'_>, name: &str) -> bool {
     found.size == asked.size
 }
 
-/// If handles contain the number, a lookup opens no file.
+/// If handles contain the inode number, a lookup need not open the file.
 #[test]
 fn handles_of_common_file_systems_contain_the_inode_number() {
     if !is_root("handles_of_common_file_systems_contain_the_inode_number") {

@@ -1,4 +1,4 @@
-//! The leaves under the conformance suite and the model test.
+//! Tests the leaves: with the conformance suite, with the model test, and with tests of their own.
 
 #![expect(clippy::unwrap_used, reason = "a set-up that fails is a failed test")]
 

@@ -1,4 +1,4 @@
-//! Guarantees of the memory leaf only: its limits, and that it forgets inodes.
+//! Tests guarantees that only the memory leaf gives: its limits, and that it forgets inodes.
 
 use fslab_vfs::{Capacity, Errno, FallocateMode, FileSystem, Ino, MemFs, OpenMode, XattrMode};
 use fslab_vfs_testing::client::Client;

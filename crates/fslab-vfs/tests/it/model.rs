@@ -1,4 +1,4 @@
-//! The model test over the leaves, and tests of the model test.
+//! Runs the model test over the leaves, and checks that it finds planted bugs.
 
 use std::path::Path;
 

@@ -1,4 +1,5 @@
-//! Host directories that find inodes by number only, over each lower file system that supports it.
+//! Tests that host directories find inodes by number only, over each lower file system that
+//! supports it.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
@@ -27,7 +28,7 @@ struct Ground {
 
 impl Ground {
     fn new(kind: Kind) -> Self {
-        // The smallest size that mkfs.xfs accepts.
+        // mkfs.xfs needs at least 300 MiB.
         const BYTES: u64 = 320 << 20;
         let scratch = TempDir::new_in(scratch::folder(env!("CARGO_TARGET_TMPDIR"))).unwrap();
         let (image, point) = (scratch.path().join("image"), scratch.path().join("mounted"));
@@ -44,7 +45,7 @@ impl Ground {
     }
 }
 
-/// The kinds of file systems that can find files by number, as far as they can be made here.
+/// The kinds of file systems that can find files by number and whose tools are installed.
 fn kinds(test: &str) -> Vec<Kind> {
     if !rustix::process::geteuid().is_root() {
         skip(test, "not root");
@@ -196,7 +197,8 @@ fn numbers_of_removed_files_are_stale() {
         fs::write(&path, "bytes").unwrap();
         let host = host(ground.root());
         let known = looked_up(&host, "file");
-        // This also holds while a process has it open, and its handle can still be opened.
+        // The number is stale even while a process has the file open, although the file's handle
+        // can then still be opened.
         let open = fs::File::open(&path).unwrap();
         fs::remove_file(&path).unwrap();
         is_stale(resolved(&host, known.attr.ino));
@@ -223,7 +225,7 @@ fn a_number_that_was_used_again_has_another_generation() {
         drop_caches(ground.root());
         let found = resolved(&host, known.attr.ino).unwrap();
         assert_eq!(found.attr.size, "another".len() as u64);
-        // The kernel compares 32 bits.
+        // The kernel compares only 32 bits.
         assert_ne!(found.generation as u32, known.generation as u32, "{kind:?}");
     }
 }
@@ -324,7 +326,7 @@ fn numbers_never_resolve_into_other_subvolumes() {
     let copy = resolved(&snapshot, Ino(ino)).unwrap();
     assert_eq!(copy.attr.size, 11);
     assert_ne!(copy.generation as u32, known.generation as u32);
-    // The volume above uses these numbers.
+    // Only the surrounding volume uses this number.
     let above = fs::metadata(ground.root().join("7")).unwrap().ino();
     assert!(above > ino);
     is_stale(resolved(&volume, Ino(above)));
@@ -339,8 +341,8 @@ fn numbers_never_resolve_into_other_subvolumes() {
     assert_ne!(other_session.generation as u32, below.generation as u32);
 }
 
-/// A copy of a file system has the same handles for other files. The numbers of both depend on the
-/// session.
+/// A copy of a file system has the same handles for other files. Both are mounted below the root,
+/// so their inode numbers depend on the session.
 #[test]
 fn generations_distinguish_file_systems_of_different_sessions() {
     if kinds("generations_distinguish_file_systems_of_different_sessions").is_empty() {

@@ -550,7 +550,7 @@ fn invalid_traces_and_filters_are_named_in_the_error() {
         (
             vec!["trace", "show", "-o", "chmod", path],
             3,
-            "there is no operation 'chmod'; there are lookup, ",
+            "unknown operation 'chmod'; the operations are lookup, ",
         ),
         (vec!["trace", "show", "--errno", "ENONE", path], 3, "there is no error 'ENONE'"),
         (vec!["trace", "replay", path, "mem:"], 3, "is not a trace"),
