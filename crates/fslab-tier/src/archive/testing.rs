@@ -116,10 +116,15 @@ impl MemoryArchive {
         self.containers.lock().len()
     }
 
-    /// Changes a byte of a container.
+    /// Changes a byte of a container with files.
     pub fn damage_at(&self, container: Id, offset: u64) {
-        if let Some(bytes) = self.containers.lock().get_mut(&(ContainerKind::Files, container)) {
-            Arc::make_mut(bytes)[offset as usize] ^= 0x10;
+        self.flip((ContainerKind::Files, container), offset, 0x10);
+    }
+
+    /// Flips the bits of a mask in a byte of a container.
+    pub fn flip(&self, container: Container, offset: u64, mask: u8) {
+        if let Some(bytes) = self.containers.lock().get_mut(&container) {
+            Arc::make_mut(bytes)[offset as usize] ^= mask;
         }
     }
 

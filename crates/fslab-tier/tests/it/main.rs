@@ -12,6 +12,7 @@ mod concurrency;
 mod conformance;
 mod copied_stubs;
 mod crashes;
+mod damage;
 mod deep_trees;
 mod deferring;
 mod delays;
