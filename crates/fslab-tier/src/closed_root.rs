@@ -1,17 +1,18 @@
-//! Closes the root of a tree to programs that do not use the mount.
+//! Closes the root directory of a tree to programs that do not use the mount.
 //!
 //! In the lower directory, a released file is a hole or poison. A program that reads it there gets
-//! zeros or the poison text, without an error. So only root may enter the root of a tier's tree.
-//! The mode of the root is 0400, and an xattr keeps the mode that the mount shows. The root remains
-//! closed whether the tree is mounted or not, so nothing depends on a clean shutdown of the daemon.
+//! zeros or the poison text, without an error. So only the root user may enter the root directory
+//! of a tier's tree. The directory has mode 0400, and an xattr keeps the mode that the mount shows.
+//! The directory remains closed whether the tree is mounted or not, so nothing depends on a clean
+//! shutdown of the daemon.
 //!
-//! Root's engine enters a closed directory by its capabilities. The engine of an ordinary user has
-//! none. The root of such a tree has mode 0700 while the engine works, and 0400 after a clean
-//! shutdown.
+//! An engine of the root user enters a closed directory by its capabilities. The engine of an
+//! ordinary user has none. So the root directory of an ordinary user's tree has mode 0700 while the
+//! engine works, and 0400 after a clean shutdown.
 //!
-//! Invariant: the xattr with the mode is durable before the root is closed. The root is durably
-//! open again before the xattr is removed. A root with any other mode was opened by its owner, and
-//! that mode is used from then on.
+//! Invariant: the xattr with the mode is durable before the root directory is closed. The directory
+//! is durably open again before the xattr is removed. If the directory has any other mode, its
+//! owner has opened it, and that mode is used from then on.
 
 use std::ffi::OsStr;
 
@@ -25,11 +26,11 @@ use crate::lower::own_request;
 use crate::stored::Marks;
 use crate::stored::marks::{sync_root, takes_no_xattr};
 
-/// The mode of a closed root. Its owner can still read the xattrs.
+/// The mode of a closed root directory. Its owner can still read the xattrs.
 const CLOSED: u32 = 0o400;
-/// The mode of an ordinary user's root while the engine works.
+/// The mode of the root directory of an ordinary user's tree while the engine works.
 const IN_USE: u32 = 0o700;
-/// The bits of a mode that closing changes.
+/// The mode bits that change when the root directory is closed.
 const CHANGED: u32 = 0o777;
 
 /// The root of a tree, and its mode as programs see it in the mount.
@@ -63,9 +64,8 @@ impl ClosedRoot {
 
     /// Closes or opens the root durably before an engine works on the tree.
     ///
-    /// # Errors
-    /// Errors of the lower file system. A root that does not accept xattrs remains open,
-    /// with a warning.
+    /// # Errors Errors of the lower file system. A root directory that does not accept xattrs
+    /// remains open, with a warning.
     pub fn enter(lower: &dyn FileSystem, marks: Marks, treatment: Treatment) -> Result<Self> {
         let root = Self::of(lower, marks)?;
         match treatment {
@@ -112,7 +112,7 @@ impl ClosedRoot {
         sync_root(lower)
     }
 
-    /// Closes an ordinary user's root after an engine has worked on the tree.
+    /// Closes the root directory of an ordinary user's tree after an engine has worked on the tree.
     ///
     /// # Errors
     /// Errors of the lower file system.
@@ -215,8 +215,8 @@ impl ClosedRoot {
         set_mode(lower, request, Permissions::new(below.bits() & !lost))
     }
 
-    /// Returns the mode of a closed root in the lower file system. It keeps the special bits of
-    /// `mode`, because new files in a directory depend on them.
+    /// Returns the mode of a closed root in the lower file system. Keeps the set-id and sticky bits
+    /// of `mode`, because they affect the files in the directory.
     fn below(&self, mode: Permissions) -> Permissions {
         let closed = if self.marks == Marks::Trusted { CLOSED } else { IN_USE };
         with_special_bits(Permissions::new(closed), mode)

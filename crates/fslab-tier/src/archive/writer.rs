@@ -40,7 +40,8 @@ impl Openings {
         Self { tree: Arc::clone(tree), around: around.clone(), changing: Arc::default() }
     }
 
-    /// Returns whether an opening of an archive is the last or the previous one of this tree.
+    /// Returns whether this tree recorded `opening` as its last opening of the archive, or as the
+    /// one before it.
     ///
     /// # Errors
     /// Errors of the tree.
