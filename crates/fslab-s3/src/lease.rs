@@ -2,9 +2,9 @@
 //!
 //! A writer claims the next *epoch* by creating an object that only one process can create. It then
 //! writes the lease on the condition that the lease has not changed since it was read. From then on
-//! every conditional write of the previous writer fails. Some results must not come from a former
-//! writer. Before such a result is used, the writer renews the lease (`fence`); if that succeeds,
-//! no other writer had taken over.
+//! every conditional write of the previous writer fails. A former writer must not report success.
+//! So a writer renews the lease (`fence`) before it reports a result that depends on the lease. If
+//! the renewal succeeds, no other writer had taken over.
 //!
 //! Clocks only decide how long a new writer waits for a writer that does not renew its lease. The
 //! lease and all other objects with fixed keys are never deleted. So a delayed request can't delete
@@ -53,9 +53,10 @@ pub struct LeaseText {
     lease_seconds: u64,
     /// The name of the holder, for messages.
     holder: String,
-    /// Identifies the holder's process, so that its own machine can check whether it still runs.
+    /// The identifier of the holder's process. With it, other processes of the same machine can
+    /// check whether the holder still runs.
     process: String,
-    /// The tree that writes.
+    /// The record of the tree that writes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     writer: Option<WriterRecord>,
 }
@@ -85,8 +86,8 @@ impl FoundLease {
         })
     }
 
-    /// Returns the tree that writes. If the lease was lost, this comes from the last writer that
-    /// began.
+    /// Returns the record of the tree that writes. If the lease is missing or damaged, returns the
+    /// record of the last writer that began.
     ///
     /// # Errors
     /// Fails if a request fails.
@@ -150,8 +151,8 @@ pub struct Wish<'a> {
     /// is read, since another tree may have become the writer meanwhile.
     pub record: &'a dyn Fn(FoundRecord) -> Result<Option<WriterRecord>, Refused>,
     /// Called after the lease is read, and before it is written on the condition that it has not
-    /// changed. Every mark whose writer renewed the lease afterwards is visible to this call: that
-    /// renewal would have changed the lease.
+    /// changed. If that write succeeds, this call has seen every mark whose writer then renewed the
+    /// lease: a later renewal would have changed the lease.
     pub before_writing: &'a dyn Fn() -> Result<(), Failure>,
 }
 
@@ -236,8 +237,8 @@ impl Lease {
                 Err(failure) => return Err(failure.into()),
             };
             let lease = Self::begin(bucket, session, wish.lease, (text, tag));
-            // A process with an older list may have claimed an epoch whose object was deleted
-            // meanwhile.
+            // The list of epochs may have been outdated, so that an old epoch was claimed whose
+            // object had been deleted.
             if Epochs::read(bucket)?.last <= session.epoch {
                 return Ok(lease);
             }
@@ -304,8 +305,8 @@ impl Lease {
         self.lost.get().cloned()
     }
 
-    /// Succeeds if no other writer had taken over at the time of the call. Callers share a renewal
-    /// that begins after all of their calls.
+    /// Renews the lease, to check that no other writer had taken over at the time of the call.
+    /// Concurrent callers share one renewal, which begins after all of their calls.
     ///
     /// # Errors
     /// Fails with `NotConnected` if the lease is lost or can't be renewed.
@@ -442,8 +443,8 @@ fn wait_until_free(bucket: &Bucket) -> Result<FoundLease, Refused> {
     Ok(found)
 }
 
-/// Returns the holder of the lease. An unreadable lease has no holder: conditional writes protect
-/// the holder's data.
+/// Returns the holder of the lease. A damaged lease is treated as free, because conditional writes
+/// protect the data of its holder.
 fn holder(found: &FoundLease) -> Option<LeaseText> {
     match found {
         FoundLease::Text(text, _) if text.is_held => Some((**text).clone()),

@@ -87,7 +87,7 @@ impl Rebuilder<'_> {
         resize(version.size)?;
         if let Err(error) = self.put_poison(&residency, (ino, handle)) {
             tracing::info!(%error, "{}: can't write poison; the file reads as zeros while the tree \
-                not mounted", shown(&attributes.path));
+                is not mounted", shown(&attributes.path));
             // Removes poison that may have been written to a part of the file.
             resize(0)?;
             resize(version.size)?;
