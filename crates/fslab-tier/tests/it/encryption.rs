@@ -138,7 +138,7 @@ fn part_lost_in_both_archives_costs_no_other_part() {
     tier.scrub(&own_request()).unwrap();
     let scrubbed = tier.scrub(&own_request()).unwrap();
     assert_eq!(scrubbed.repaired, 0);
-    // In either archive, 64 KiB overlap at most five files of 20 KiB.
+    // In each archive, the lost 64 KiB overlap three to five files of 20 KiB.
     let count = scrubbed.damaged.len();
     assert!((2 * 3..=2 * 5).contains(&count), "{:?}", scrubbed.damaged);
 }

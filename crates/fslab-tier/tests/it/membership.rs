@@ -328,7 +328,8 @@ fn needed_archive_is_not_detached_after_losing_the_catalogue() {
     assert!(refused.starts_with("4 versions have fewer than 1 copies"), "{refused}");
 }
 
-/// Lost or damaged copies do not allow the archive with the last intact ones to be detached.
+/// A drain does not count lost or damaged copies, so the archive with the last intact ones can't be
+/// detached.
 #[test]
 fn drain_reads_the_copies_that_it_counts() {
     let world = World::filled();

@@ -149,8 +149,8 @@ impl Moment {
         self.position
     }
 
-    /// Starts an engine over a tree, with copies of the other remains, optionally without the
-    /// catalogue.
+    /// Starts an engine over a tree after a crash, with copies of the archives, and with or without
+    /// the catalogue.
     pub fn live(
         &self,
         tree: Arc<dyn FileSystem>,
