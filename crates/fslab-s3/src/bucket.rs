@@ -301,8 +301,9 @@ impl Bucket {
 
     /// Returns the keys and identifiers of unfinished multipart uploads under the prefix.
     ///
-    /// # Errors Fails with [`Cause::Unsupported`] if the store does not offer this list. Also fails
-    /// if a request fails.
+    /// # Errors
+    /// Fails with [`Cause::Unsupported`] if the store does not offer this list. Also fails if a
+    /// request fails.
     pub fn begun_parts(&self) -> Result<Vec<(String, String)>> {
         let (whole, mut found) = (format!("{}/", self.prefix), Vec::new());
         let mut marker = None::<(String, String)>;

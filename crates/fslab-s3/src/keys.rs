@@ -8,7 +8,7 @@ use fslab_tier::archive::{Container, ContainerKind};
 
 /// The description of the archive.
 pub const DESCRIPTION: &str = "archive.toml";
-/// The lease of its writer.
+/// The lease of the archive's writer.
 pub const LEASE: &str = "lease";
 /// The prefix of the claimed epochs.
 pub const EPOCHS: &str = "epochs/";

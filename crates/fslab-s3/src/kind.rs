@@ -304,7 +304,7 @@ impl Store {
         writer: Option<&Writer>,
     ) -> Result<Option<String>> {
         let failed = |failure| self.failed(failure);
-        // Only for a rebuilt tree does it matter whether the archive has containers.
+        // Whether the archive has containers matters only for a rebuilt tree.
         let is_asked = writer.is_some_and(|writer| writer.mark.is_rebuilt);
         let mut is_fresh = true;
         for folder in CONTAINERS.into_iter().filter(|_| is_asked) {

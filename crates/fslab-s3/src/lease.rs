@@ -158,9 +158,9 @@ pub struct Wish<'a> {
 
 /// The reason for a refused lease.
 pub enum Refused {
-    /// Another process holds the lease; a message for users.
+    /// Another process holds the lease. The text is a message for users.
     Held(String),
-    /// Another tree is the writer; a message for users.
+    /// Another tree is the writer. The text is a message for users.
     OtherTree(String),
     /// A request to the store failed.
     Failed(Failure),
@@ -198,7 +198,7 @@ struct State {
 }
 
 impl Lease {
-    /// Takes the lease. If its holder does not renew it, this waits for the duration of that lease.
+    /// Takes the lease. If the holder does not renew it, waits for the duration of the lease.
     ///
     /// # Errors
     /// Fails if another process holds the lease and renews it, if another tree is the writer, or if

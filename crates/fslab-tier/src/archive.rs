@@ -147,8 +147,9 @@ pub trait Archive: Send + Sync {
     /// Checks that the archive is still at its location. Callers use this to distinguish a missing
     /// container from a missing archive.
     ///
-    /// # Errors `NotConnected` if the archive is missing, or another archive is at its location.
-    /// Otherwise errors of the system.
+    /// # Errors
+    /// `NotConnected` if the archive is missing, or another archive is at its location. Also errors
+    /// of the system.
     fn check(&self) -> io::Result<()> {
         Ok(())
     }
@@ -218,8 +219,9 @@ pub trait Upload: Send {
 
     /// Makes the container durable, then visible.
     ///
-    /// # Errors Errors of the system. The container may exist nevertheless, complete but possibly
-    /// not durable: a failed sync or a late answer does not undo it. It is not deleted here: it may
+    /// # Errors
+    /// Errors of the system. The container may exist nevertheless, complete but possibly not
+    /// durable: a failed sync or a late answer does not undo it. It is not deleted here: it may
     /// have replaced a damaged copy with bytes that no other copy has.
     fn finish(self: Box<Self>) -> io::Result<()>;
 }

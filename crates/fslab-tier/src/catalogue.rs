@@ -412,8 +412,7 @@ mod tests {
         assert_eq!(found, [live, Some((ObjectState::Removed, 8)), None, live]);
     }
 
-    /// Archiving has written the xattr of the file, which is removed before the catalogue is
-    /// updated.
+    /// Archiving has written the xattr, but the file is removed before the catalogue is updated.
     #[test]
     fn removal_during_archiving_is_recorded() {
         let catalogue = Catalogue::in_memory().unwrap();

@@ -153,7 +153,7 @@ pub enum Command {
     },
     /// Report what a command would do, without changing anything.
     DryRun {
-        /// One of archive, release, recall, drain, scrub, expire and undelete-all.
+        /// The command: archive, release, recall, drain, scrub, expire or undelete-all.
         of: Box<Command>,
     },
 }

@@ -52,7 +52,8 @@ impl DenyList {
     /// file (`/usr/libexec/tracker*`), or a control group, including its descendants
     /// (`cgroup:/system.slice/plocate.service`).
     ///
-    /// # Errors The first invalid entry, and the reason.
+    /// # Errors
+    /// The first invalid entry, and the reason.
     pub fn new(entries: &[String], programs: Arc<dyn Programs>) -> Result<Self, String> {
         let rules = entries.iter().map(|entry| Rule::parse(entry)).collect::<Result<_, _>>()?;
         Ok(Self { rules, programs: Some(programs), ..Self::default() })

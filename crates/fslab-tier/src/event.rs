@@ -103,7 +103,7 @@ pub struct ArchiveState {
     pub archive: Id,
     /// The URL of the archive, if the tier's home lists it.
     pub address: Option<String>,
-    /// Whether it can be used.
+    /// Whether the tier has the archive open and it is available.
     pub attached: bool,
     /// The reason why the archive is read-only, if another tree writes to it.
     pub refusal: Option<String>,

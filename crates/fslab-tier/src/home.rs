@@ -247,8 +247,9 @@ impl Home {
 
     /// Makes a new home for a tier that has lost everything except its archives.
     ///
-    /// # Errors If a home already exists at `path`. Also if the tree has another home that still
-    /// exists, because the settings of that home would no longer be used.
+    /// # Errors
+    /// If a home already exists at `path`. Also if the tree has another home that still exists,
+    /// because the settings of that home would no longer be used.
     pub fn again(
         path: &Path,
         tree: &dyn FileSystem,
@@ -279,7 +280,8 @@ impl Home {
 
     /// Marks a rebuilt tree as this tier's, unless it is marked already.
     ///
-    /// # Errors If the tree belongs to another tier. Errors of writing the mark.
+    /// # Errors
+    /// If the tree belongs to another tier. Errors of writing the mark.
     pub fn adopt(&self, tree: &dyn FileSystem, around: &Environment) -> Result<()> {
         match mark_of(tree, around.marks)? {
             Some(mark) if mark.tier == self.description.tier => Ok(()),
@@ -345,8 +347,9 @@ impl Home {
     /// Adds an archive of this tier, or makes a new one. A new archive is encrypted if a key file
     /// is given.
     ///
-    /// # Errors If the archive belongs to another tier, the key is wrong, or another attached
-    /// archive with this identity is still in use.
+    /// # Errors
+    /// If the archive belongs to another tier, the key is wrong, or another attached archive with
+    /// this identity is still in use.
     pub fn attach(&mut self, archive: &ArchiveAddress, id: Id, key: Option<PathBuf>) -> Result<()> {
         // Checked before anything is made.
         let usage = ArchiveUsage::Active;

@@ -20,8 +20,8 @@
 //! - `home`: the directory with a tier's settings. `command`, `event`: the commands of users, and
 //!   their output.
 //!
-//! **The authority for the location of a file's bytes is an xattr on the file.** The catalogue is
-//! only an index, which can be rebuilt.
+//! **An xattr on each file is authoritative for the location of its bytes.** The catalogue is only
+//! an index, which can be rebuilt.
 //!
 //! The engine reads no clock and no random source ([`Environment`]), accesses archives only through
 //! [`archive::Archive`], and the lower tree only through [`fslab_vfs::FileSystem`].

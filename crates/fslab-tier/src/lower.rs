@@ -179,7 +179,8 @@ impl OwnFile {
 
     /// Restores the set-id bits and the file capability that a write has removed.
     ///
-    /// # Errors Errors of the lower file system; only root may set some of these privileges.
+    /// # Errors
+    /// Errors of the lower file system; only root may set some of these privileges.
     pub fn give_back(&self, privileges: &Privileges) -> Result<()> {
         let Privileges { permissions, capability } = privileges;
         if permissions.has_set_id() && self.attr()?.permissions != *permissions {

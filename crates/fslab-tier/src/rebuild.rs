@@ -16,7 +16,7 @@
 //!
 //! - the report
 //! - 8 bytes for each inode that was renamed while the tree was archived
-//! - 70 bytes for each file whose object is not at the location in the archived tree
+//! - 70 bytes for each file whose object is not at the location recorded in the archived tree
 //! - the path of each directory that its owner may not read, write or enter
 //! - the path of each empty or existing file with several names
 //! - some 50 MB for containers
@@ -59,18 +59,18 @@ use object_roles::ObjectRoles;
 pub struct Rebuilt {
     /// Number of directories.
     pub directories: u64,
-    /// Files of the archived tree whose bytes are in an archive.
+    /// Number of files of the archived tree whose bytes are in an archive.
     pub files: u64,
-    /// Files that the archived tree does not contain. Without an archived tree, these are all
-    /// files.
+    /// Number of files that the archived tree does not contain. Without an archived tree, these are
+    /// all files.
     pub added: u64,
-    /// Symbolic links, pipes, sockets and device nodes.
+    /// Number of symbolic links, pipes, sockets and device nodes.
     pub others: u64,
-    /// Additional names of files.
+    /// Number of additional names of files.
     pub links: u64,
-    /// Existing files that were kept. Directories are not counted.
+    /// Number of existing files that were kept. Directories are not counted.
     pub kept: u64,
-    /// Versions in archives that no file has. `undelete` can restore them.
+    /// Number of versions in archives that no file refers to. `undelete` can restore them.
     pub earlier: u64,
     /// Files of which archives contain only an earlier state.
     pub older: Vec<String>,

@@ -35,7 +35,8 @@ impl Place {
 
     /// Creates an archive at this location.
     ///
-    /// # Errors Fails if an archive exists at this location.
+    /// # Errors
+    /// Fails if an archive exists at this location.
     pub fn make(&self, id: Id, owner: Id) -> Result<()> {
         self.0.make(&NewArchive { id, owner, key: None }).map(fslab_tier::Cleanup::keep)
     }

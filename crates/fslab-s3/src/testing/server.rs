@@ -146,7 +146,7 @@ fn keep(
             Err(error) => return report.send(Err(error)).unwrap_or_default(),
         };
         report.send(Ok(())).unwrap_or_default();
-        // This waits until the other end is dropped.
+        // Waits until the other end is dropped.
         ended.recv().unwrap_or_default();
         stop(&mut child);
     })?;
@@ -194,7 +194,8 @@ fn is_ready(port: u16) -> io::Result<bool> {
     Ok(answer.starts_with(b"HTTP/1.1 4") || answer.starts_with(b"HTTP/1.1 2"))
 }
 
-/// Returns the first of `count` consecutive free ports whose second ports are also free.
+/// Returns the first of `count` consecutive free ports whose second ports (see [`SECOND_PORTS`])
+/// are also free.
 fn free_ports(count: u16) -> io::Result<u16> {
     let is_free = |port: u16| TcpListener::bind((Ipv4Addr::LOCALHOST, port)).is_ok();
     for _ in 0..1000 {

@@ -76,7 +76,8 @@ impl ArchiveAddress {
 
     /// Returns the same address with symbolic links resolved.
     ///
-    /// # Errors If nothing exists at the address.
+    /// # Errors
+    /// If nothing exists at the address.
     pub fn canonical(&self) -> Result<Self> {
         Ok(Self { location: (self.kind.canonical)(&self.location)?, ..self.clone() })
     }
@@ -89,14 +90,16 @@ impl ArchiveAddress {
 
     /// Checks that an archive can be created at the address. Creates nothing.
     ///
-    /// # Errors If an archive can't be created. The message contains the reason.
+    /// # Errors
+    /// If an archive can't be created. The message contains the reason.
     pub fn check_place(&self) -> Result<()> {
         (self.kind.check_place)(&self.location)
     }
 
     /// Makes an empty archive. Dropping the result removes it.
     ///
-    /// # Errors If something already exists at the address. No files are left behind.
+    /// # Errors
+    /// If something already exists at the address. No files are left behind.
     pub(crate) fn make(&self, new: &NewArchive<'_>) -> Result<Cleanup> {
         (self.kind.make)(&self.location, new)
     }
@@ -104,21 +107,23 @@ impl ArchiveAddress {
     /// Returns the archive's description, without opening it.
     ///
     /// # Errors
-    /// If no archive exists there, or it was made by a later fslab.
+    /// If no archive exists at the address, or it was made by a later fslab.
     pub fn describe(&self) -> Result<ArchiveDescription> {
         (self.kind.describe)(&self.location)
     }
 
     /// Opens the archive for its owner. Opening it for writing takes its lease.
     ///
-    /// # Errors If the archive belongs to another tier, or is in use.
+    /// # Errors
+    /// If the archive belongs to another tier, or is in use.
     pub(super) fn open(&self, owner: Id, purpose: &Purpose) -> Result<Arc<dyn Archive>> {
         (self.kind.open)(&self.location, owner, purpose)
     }
 
     /// Makes a tree the writer of this archive, whichever tree was the writer before.
     ///
-    /// # Errors If the archive belongs to another tier, or is in use.
+    /// # Errors
+    /// If the archive belongs to another tier, or is in use.
     pub fn take_over(&self, owner: Id, writer: &Writer) -> Result<()> {
         (self.kind.take_over)(&self.location, owner, writer)
     }

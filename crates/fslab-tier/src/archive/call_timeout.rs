@@ -62,7 +62,7 @@ struct Calls {
     returned: Returned,
 }
 
-/// A call in progress, for its caller.
+/// A call in progress, as its caller sees it.
 struct Call<T> {
     outcome: Receiver<io::Result<T>>,
     /// Set when the call returns or is given up, whichever is first. The second event has no

@@ -6,7 +6,8 @@ use std::io::{self, ErrorKind};
 use super::{Archive, Container, ContainerKind};
 use crate::id::Id;
 
-/// The result of a check. The error is a broken promise or an error of the archive.
+/// The result of a check. The error tells which rule the archive broke, or is an error of the
+/// archive.
 type Checked = io::Result<()>;
 
 /// A check, with its name.

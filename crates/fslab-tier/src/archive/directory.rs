@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! DIRECTORY/archive.toml     its description, with its identity and tier
-//! DIRECTORY/lease            locked by its writer and its readers; names the last writer
+//! DIRECTORY/lease            locked by the archive's writer and readers; names the last writer
 //! DIRECTORY/writer.toml      the tree of the tier that writes to it
 //! DIRECTORY/incoming/ID      a container that is being written
 //! DIRECTORY/files/xx/ID      containers of files, by the first two digits
@@ -270,7 +270,7 @@ fn make(root: &Path, new: &NewArchive<'_>) -> Result<Cleanup> {
     }
 }
 
-/// Returns whether an error means that somebody else created files there.
+/// Returns whether an error means that somebody else created files in the archive's directory.
 fn is_taken(error: &Error) -> bool {
     match error {
         Error::File { source, .. } => source.kind() == ErrorKind::AlreadyExists,
@@ -483,7 +483,7 @@ fn list_directory(directory: &ConfinedDir, visit: &mut dyn FnMut(Id, u64)) -> io
         let Ok(id) = name.parse() else { continue };
         match directory.bytes_of(&name) {
             Ok(bytes) => visit(id, bytes),
-            // It was deleted after its name was read.
+            // The container was deleted after its name was read.
             Err(error) if error.kind() == ErrorKind::NotFound => {}
             Err(error) => return Err(error),
         }

@@ -9,7 +9,8 @@ use crate::id::{Id, Identities};
 
 /// Opens an archive of a tier. If the archive is encrypted, `key` is the file with its key.
 ///
-/// # Errors If there is no archive, it belongs to another tier, it is in use, or the key is wrong.
+/// # Errors
+/// If there is no archive, it belongs to another tier, it is in use, or the key is wrong.
 pub fn open(
     address: &ArchiveAddress,
     (owner, purpose): (Id, &Purpose),

@@ -33,7 +33,7 @@ pub struct ReconnectingArchive {
     shared: Arc<Shared>,
 }
 
-/// The state shared with the thread that reopens the archive, a thread that may outlive the caller.
+/// The state shared with the thread that reopens the archive. This thread may outlive the caller.
 struct Shared {
     id: Id,
     label: String,
@@ -196,7 +196,7 @@ pub(super) fn unavailable_error(why: &str) -> io::Error {
 
 /// Returns the reason why an archive can't be reached, if an error shows that. Errors about
 /// missing, stale or unreadable files also occur in an available archive, so the archive is
-/// checked. So is the archive after `EIO`, which a removed disk returns.
+/// checked. It is also checked after `EIO`, which a removed disk returns.
 fn why_gone(archive: &dyn Archive, error: &io::Error) -> Option<String> {
     let errno = Errno::from_io_error(error);
     let is_in_doubt = matches!(
@@ -300,8 +300,9 @@ impl Archive for ReconnectingArchive {
     }
 }
 
-/// A container that is being written. It keeps the archive in which it was begun open, and so keeps
-/// the lease. Without the lease, a reopened archive would remove the container as unfinished.
+/// A container that is being written. It holds a reference to the archive in which it was begun,
+/// and so keeps the lease. Without the lease, a reopened archive would remove the container as
+/// unfinished.
 struct ReconnectingUpload {
     // Dropped first, so that an unfinished container is removed while the lease is held.
     upload: Box<dyn Upload>,

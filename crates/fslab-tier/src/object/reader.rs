@@ -301,7 +301,8 @@ impl ObjectReader {
 
     /// Reads and checks the page of the table that has the entry of a block.
     ///
-    /// # Errors Errors of the archive, or damage to the page.
+    /// # Errors
+    /// Errors of the archive, or damage to the page.
     pub(crate) fn check_page(&self, block: u64) -> crate::Result<()> {
         self.page(block / PAGE_ENTRIES).map(drop)
     }
@@ -404,7 +405,8 @@ pub(crate) fn head_place(object: Location) -> Range<u64> {
 
 /// Returns the range of the hashes of an object's table, according to its tail.
 ///
-/// # Errors Errors of the archive, or damage to the tail.
+/// # Errors
+/// Errors of the archive, or damage to the tail.
 pub(crate) fn hashes_place(
     archive: &Arc<dyn Archive>,
     object: Location,
@@ -422,7 +424,8 @@ pub(crate) fn hashes_place(
 
 /// Returns the range of an object's attributes, according to its head.
 ///
-/// # Errors Errors of the archive, or damage to the head.
+/// # Errors
+/// Errors of the archive, or damage to the head.
 pub(crate) fn attributes_place(
     archive: &Arc<dyn Archive>,
     object: Location,

@@ -172,7 +172,7 @@ pub(super) struct Rule {
     users: Vec<u32>,
     groups: Vec<u32>,
     types: Vec<FileType>,
-    /// Names, and values if a value is required.
+    /// The required xattrs: names, each with a value if one is required.
     pub(super) xattrs: Vec<(String, Option<Vec<u8>>)>,
     larger: u64,
     smaller: u64,

@@ -42,8 +42,9 @@ impl Met {
     /// Decides what to do with an entry. Returns `None` if it is not a regular file, or no action
     /// is needed beyond that for its other names.
     ///
-    /// # Errors If the facts about the file can't be read, its residency is damaged, or another
-    /// user owns it.
+    /// # Errors
+    /// If the facts about the file can't be read, its residency is damaged, or another user owns
+    /// it.
     pub(super) fn choose(
         &mut self,
         tier: &Arc<Tier>,

@@ -54,7 +54,9 @@ impl Rebuilder<'_> {
             return Cow::Borrowed(attributes);
         }
         let path = shown(&attributes.path);
-        self.rebuilt.left_out.push(format!("{path}: set-id bits or capabilities were removed"));
+        self.rebuilt
+            .left_out
+            .push(format!("{path}: set-id bits or capabilities were not restored"));
         let mut believed = attributes.clone();
         believed.mode &= !SET_ID;
         believed.xattrs.retain(|xattr| !is_capability(xattr));

@@ -74,7 +74,8 @@ impl Marks {
     /// system, or the reason why the value is invalid.
     pub fn read(self, fs: &dyn FileSystem, ino: Ino) -> ReadResidency {
         let value = match get(fs, ino, self.residency_name()) {
-            // A user who can't read another user's file can't have marked it either.
+            // If a user can't read another user's file, this user's tier can't have marked it
+            // either.
             Err(error) if self.wants_leave(&error) => {
                 let is_own = self.are_believed(&fs.getattr(&own_request(), ino, None)?);
                 return if is_own { Err(error.into()) } else { Ok(None) };

@@ -134,8 +134,8 @@ fn edit_below_the_mount_of_a_released_file_stays() {
     }
 }
 
-/// The recalled neighbouring bytes are data too. They must not make the zeros that fill up a page
-/// look like data.
+/// The recalled bytes next to the edit are data too. They must not make the zeros in the rest of a
+/// page look like data.
 #[test]
 fn edit_across_a_block_border_survives_recalls_in_any_order() {
     for first in [MIB / 2, MIB + MIB / 2] {

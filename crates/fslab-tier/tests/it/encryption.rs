@@ -74,7 +74,7 @@ fn encrypted_files_are_recalled_by_range() {
     assert!(read < MIB, "{read} bytes for the last block of five");
     assert_eq!(picture(&*fs), expected);
     let scrubbed = tier.scrub(&own_request()).unwrap();
-    // Copies of files and of the tree.
+    // 14 copies of files and 2 of the tree.
     assert_eq!((scrubbed.copies, scrubbed.repaired, scrubbed.damaged.len()), (14 + 2, 0, 0));
 }
 

@@ -132,8 +132,8 @@ impl FileSystem for Unmounted {
     }
 }
 
-/// After a power cut, one of several file systems is checked for a long time, and mounted the next
-/// day.
+/// Scenario: after a power cut, a file system in the tree is checked for a long time and mounted
+/// only the next day. Scans meanwhile miss its files.
 #[test]
 fn objects_missed_by_a_partial_scan_never_expire() {
     let lower = Arc::new(Unmounted::default());

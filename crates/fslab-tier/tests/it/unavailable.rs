@@ -87,7 +87,7 @@ impl Late {
 #[derive(Default)]
 struct Place {
     is_there: AtomicBool,
-    /// The number of attempts to open it.
+    /// The number of attempts to open the archive.
     looks: AtomicU64,
     /// Attempts hang until this is false.
     hangs: AtomicBool,

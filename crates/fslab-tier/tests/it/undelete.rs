@@ -123,7 +123,8 @@ impl FileSystem for Ordinary {
     }
 }
 
-/// After a clean shutdown, the catalogue is trusted. So the new name must be durable before.
+/// After a clean shutdown, the catalogue is trusted. So the shutdown must make the new name durable
+/// first.
 #[test]
 fn undeleted_file_is_durable_after_shutdown() {
     let lower = Arc::new(Ordinary::default());

@@ -434,7 +434,7 @@ fn tree_writes_copies_only_to_its_own_archive() {
         tier.release(ino, name.as_bytes(), 0)
     };
     assert!(release("small").unwrap().bytes > 0);
-    // A scrub has found its only copy damaged.
+    // A scrub has found the only copy of this file damaged.
     release("large").unwrap_err();
     assert!(!archive_all(&tier).unwrap().is_empty(), "to the archive of its own");
     assert!(release("large").unwrap().bytes > 0);
