@@ -225,7 +225,7 @@ impl Home {
         }
         home.save()?;
         // No file of the new tree was archived yet. So the catalogue is complete, and no earlier
-        // use is unfinished.
+        // use of it ended uncleanly.
         let catalogue = Catalogue::open(&home.path.join(CATALOGUE))?;
         catalogue.end_doubt()?;
         catalogue.end_use()?;

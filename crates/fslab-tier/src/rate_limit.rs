@@ -21,7 +21,7 @@ const LOOK_EVERY: Duration = Duration::from_millis(5);
 
 const SECOND_NS: u128 = 1_000_000_000;
 
-/// A limit of bytes a second in one direction.
+/// Limits the bytes that are transferred per second in one direction.
 pub struct RateLimit {
     bytes_per_second: NonZeroU64,
     clock: Arc<dyn Clock>,

@@ -60,7 +60,7 @@ struct Case {
     again: u64,
     /// The planted fault of the archives, if any.
     archives: Archives,
-    /// The number of archives. Each has a copy of everything.
+    /// The number of archives. Each archive has a copy of everything.
     copies: u8,
     /// Whether released files get poison instead of holes.
     poison: bool,

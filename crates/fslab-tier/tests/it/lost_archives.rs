@@ -495,7 +495,7 @@ fn each_surviving_archive_is_read_with_its_own_key() {
     assert!(said.contains("one.key: is not the key of the archive"), "{said}");
     let said = open(&["one", "none"], &["one.key"], None).err().unwrap().to_string();
     assert!(said.contains("none: the archive is not there"), "{said}");
-    // A home knows the keys of its archives, and an unavailable archive is reported.
+    // The keys of archives in the home need not be given. An unavailable archive is reported.
     fs::remove_dir_all(of("plain")).unwrap();
     let known = open(&["one"], &[], Some(&home)).unwrap();
     assert_eq!((known.archives.len(), known.problems.len()), (2, 1), "{:?}", known.problems);

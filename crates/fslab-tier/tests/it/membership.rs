@@ -301,7 +301,7 @@ fn interrupted_drain_resumes() {
     all_are_right(&fs);
 }
 
-/// The catalogue has the previous path of a renamed file.
+/// The catalogue still has the old path of a renamed file.
 #[test]
 fn drain_records_its_copies_on_a_renamed_file() {
     let world = World::filled();

@@ -1,5 +1,5 @@
-//! Planted bugs in the order in which a tier makes data durable. Observers between the engine and
-//! the lower tree have the effect of a missing line of code.
+//! Planted bugs: a tier makes data durable in the wrong order. Observers between the engine and the
+//! lower tree have the effect of a missing line of code.
 
 use std::ffi::OsStr;
 use std::sync::Arc;

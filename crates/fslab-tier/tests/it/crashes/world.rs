@@ -18,8 +18,8 @@ use std::time::Duration;
 use super::mutants::Plant;
 use crate::support::{Cloning, Counted, Dates, TIER};
 
-/// The number of engines so far. Each uses a different range of identities, so that none is used
-/// twice.
+/// The number of engines so far. Each engine uses a different range of identities, so that no
+/// identity is used twice.
 static LIVES: AtomicU64 = AtomicU64::new(1);
 
 /// The lower tree of a tier, its archives and its catalogue, all with a record of their past
