@@ -111,13 +111,13 @@ pub fn epoch_key(epoch: u64) -> String {
     format!("{EPOCHS}{epoch:016x}")
 }
 
-/// Returns the key of the object that records that an epoch's writer began, after it had resolved
-/// all marks of earlier writers.
+/// Returns the key of the object that marks an epoch as begun. The epoch's writer creates this
+/// object after it has resolved all marks of earlier writers.
 pub fn begun_key(epoch: u64) -> String {
     format!("{}.begun", epoch_key(epoch))
 }
 
-/// Returns the epoch of a key, and whether the key records that its writer began.
+/// Returns the epoch of a key, and whether the key marks the epoch as begun.
 pub fn epoch_of(key: &str) -> Option<(u64, bool)> {
     let name = key.strip_prefix(EPOCHS)?;
     let (digits, has_begun) = match name.strip_suffix(".begun") {

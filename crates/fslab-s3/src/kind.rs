@@ -138,8 +138,8 @@ impl Store {
     }
 
     /// Creates an archive, unless another process creates one at the same location. Objects with
-    /// fixed keys are never deleted, so the cleanup empties the description instead. It leaves a
-    /// description that was replaced meanwhile unchanged.
+    /// fixed keys are never deleted, so the cleanup empties the description instead. If the
+    /// description was replaced meanwhile, the cleanup leaves it unchanged.
     ///
     /// # Errors
     /// Fails if an archive exists there, or if the store ignores conditional writes.

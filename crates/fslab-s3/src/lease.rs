@@ -237,8 +237,8 @@ impl Lease {
                 Err(failure) => return Err(failure.into()),
             };
             let lease = Self::begin(bucket, session, wish.lease, (text, tag));
-            // The list of epochs may have been outdated, so that an old epoch was claimed whose
-            // object had been deleted.
+            // If the list of epochs was outdated, the claimed epoch may be an old one whose object
+            // had been deleted.
             if Epochs::read(bucket)?.last <= session.epoch {
                 return Ok(lease);
             }

@@ -5,9 +5,9 @@
 //! renewal succeeds, every later writer finds the mark and never refers to the object. If the
 //! renewal fails, the writer deletes nothing.
 //!
-//! The next session resolves all marks that it finds, and then records in its epoch that it began.
-//! From then on, marks of earlier sessions are invalid. A mark that appears after that belongs to a
-//! former writer whose renewal failed.
+//! The next session resolves all marks that it finds, and then marks its epoch as begun. From then
+//! on, marks of earlier sessions are invalid. A mark that appears later belongs to a former writer
+//! whose renewal failed.
 
 use std::collections::HashSet;
 

@@ -131,8 +131,9 @@ impl Poison {
         Self { fs: Arc::clone(fs), is_wanted, sources: Mutex::default() }
     }
 
-    /// Returns whether a fully resident file of this size will get poison when it is released.
-    /// Poison must be wanted, and a source of shareable blocks must exist or be created.
+    /// Returns whether a fully resident file of this size will get poison when it is released. This
+    /// requires that poison is wanted, and that a source of shareable blocks exists or can be
+    /// created.
     pub fn is_ready(&self, size: u64) -> bool {
         let said = |error: &fslab_vfs::Error| tracing::info!(%error, "can't create poison");
         self.is_wanted && self.source(size).inspect_err(said).is_ok()

@@ -57,7 +57,7 @@ impl BlockSum {
     }
 }
 
-/// All bytes of a small object, which begins at an offset of its container.
+/// All bytes of a small object, and its offset in the container.
 struct Whole {
     offset: u64,
     bytes: Vec<u8>,

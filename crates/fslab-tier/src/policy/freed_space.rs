@@ -14,8 +14,8 @@ use crate::lower::own_request;
 const FIRST_BYTES_MAX: u64 = 64 << 20;
 const FIRST_BYTES_MIN: u64 = 1 << 20;
 
-/// Maximum of the bytes that are released between two measurements, each of which syncs the file
-/// system.
+/// Maximum number of bytes that are released between two measurements. Each measurement syncs the
+/// file system.
 const STEP_BYTES_MAX: u64 = 1 << 30;
 
 /// Releasing ends unless at least one of this many released bytes becomes free.

@@ -85,7 +85,7 @@ impl Rebuilder<'_> {
         }
     }
 
-    /// Removes the xattrs for which `is_one` returns true and that were not archived.
+    /// Removes those xattrs that were not archived, if `is_one` returns true for them.
     pub(super) fn remove_extra_xattrs(
         &mut self,
         attributes: &Attributes,

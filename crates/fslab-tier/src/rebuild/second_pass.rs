@@ -12,7 +12,8 @@ use crate::stored::{TreeEntry, Version};
 
 impl Rebuilder<'_> {
     /// Makes the files whose objects were found elsewhere, and reports lost and older files. Then
-    /// sets the times of directories, which making files has changed, and their final permissions.
+    /// sets the times of directories, because making files has changed them, and the final
+    /// permissions.
     pub(super) fn finish_tree(&mut self, tree: &ObjectReader, request: &Request) -> Result<()> {
         for moved in [true, false] {
             entries(tree, request, &mut |entry, is_behind| {

@@ -408,8 +408,8 @@ fn found_twice(life: &Life, tree: &Arc<dyn FileSystem>) -> fslab_vfs::Result<Vec
     found(life, tree)
 }
 
-/// Ignores times of files that a power cut made appear changed, although their bytes are the same.
-/// Some file systems do not order metadata changes. On these, a power cut may leave the
+/// Ignores the times of files that appear changed after a power cut, although their bytes are the
+/// same. Some file systems do not order metadata changes. On these, a power cut may leave the
 /// modification time of a recall without the recalled bytes and the flag for moving.
 fn forget_times(expected: &mut [File], again: &[File]) {
     for (before, after) in expected.iter_mut().zip(again) {

@@ -209,7 +209,7 @@ fn file_is_reported_as_archived_if_the_catalogue_fails() {
 }
 
 /// Each command for an unmounted tree opens the tier, so opening must be fast for any number of
-/// files. The test has an unreadable row, and reading it would fail.
+/// files. One row of the catalogue is damaged, so opening would fail if it read all rows.
 #[test]
 fn opening_a_tier_reads_only_pending_rows() {
     const OBJECTS: redb::TableDefinition<'_, [u8; 16], &[u8]> =

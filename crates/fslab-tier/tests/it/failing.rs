@@ -1,9 +1,9 @@
 //! A lower file system on which one modifying call fails, or that call and all later ones. This
 //! happens on a full disk, with an exhausted quota, or with a failing disk.
 //!
-//! After the failure, all data that were acknowledged before exist. Each byte of a failed call has
-//! its old or its new value. This is checked after a restart of the engine, and after archiving,
-//! releasing and recalling once more.
+//! After the failure, all data that was acknowledged earlier still exists. Each byte of a failed
+//! call has its old or its new value. This is checked after a restart of the engine, and after
+//! archiving, releasing and recalling once more.
 
 use std::sync::Arc;
 

@@ -384,8 +384,7 @@ fn archive_that_names_no_writer_is_read_only_to_a_rebuilt_tree() {
         assert_eq!(refusal(&tier), None);
         tier.shutdown().unwrap();
         drop((tier, tiered));
-        // The other tree may still only read, as the writer record in the archive, or its absence,
-        // shows.
+        // The other tree may still only read.
         let (tier, tiered) = world.open(&second);
         assert!(refusal(&tier).is_some());
         tier.shutdown().unwrap();

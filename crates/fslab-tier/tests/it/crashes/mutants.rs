@@ -115,11 +115,11 @@ impl Step {
 }
 
 enum Forgets {
-    /// Skips a sync that is followed by such a step.
+    /// Skips a sync that is followed by a step for which the function returns true.
     SyncBefore(fn(&Step) -> bool),
-    /// Skips a sync that follows such a step.
+    /// Skips a sync that follows a step for which the function returns true.
     SyncAfter(fn(&Step) -> bool),
-    /// Skips a sync of the whole file system that follows such a step.
+    /// Like `SyncAfter`, for syncs of the whole file system.
     SyncOfAllAfter(fn(&Step) -> bool),
     /// Does not record that blocks are being moved.
     Moving,
