@@ -10,14 +10,14 @@ pub struct Location {
     pub bucket: String,
     /// The common beginning of all keys, without a slash at the end.
     pub prefix: String,
-    /// The profile with the keys, the region and the endpoint. `None` selects the environment
-    /// first.
+    /// The profile with the keys, the region and the endpoint. With `None`, environment variables
+    /// come first.
     pub profile: Option<String>,
-    /// Whether HTTP without TLS is allowed to any host.
+    /// Whether HTTP without TLS is allowed even to other machines.
     pub plain_http: bool,
     /// How long the lease of a writer lasts without a renewal.
     pub lease: Duration,
-    /// How long a connection may make no progress.
+    /// How long a request may make no progress before it fails.
     pub stall: Duration,
 }
 
@@ -49,7 +49,7 @@ impl Location {
         let (bucket, prefix) = place.split_once('/').ok_or_else(|| wrong("it has no prefix"))?;
         let prefix = prefix.strip_suffix('/').unwrap_or(prefix);
         if !is_bucket(bucket) {
-            return Err(wrong("a bucket name has 3 to 63 of a-z, 0-9, . and -"));
+            return Err(wrong("a bucket name has 3 to 63 characters of a-z, 0-9, . and -"));
         }
         if !is_prefix(prefix) {
             return Err(wrong(

@@ -1,4 +1,4 @@
-//! Parses the XML of answers. Elements that are not needed are ignored.
+//! Parses the XML of a store's answers. Elements that are not needed are ignored.
 
 use quick_xml::events::Event;
 use serde::Deserialize;

@@ -38,7 +38,7 @@ impl Archive for S3Archive {
         }
     }
 
-    /// Requests time out without progress, and the number of attempts is limited.
+    /// A request without progress times out, and the number of attempts is limited.
     fn limits_its_calls(&self) -> bool {
         true
     }
@@ -71,7 +71,7 @@ impl Archive for S3Archive {
         Ok(self.0.find(container)?.length)
     }
 
-    /// Objects of the same container are adjacent in a list.
+    /// Relies on the order of keys in a list, in which objects of the same container are adjacent.
     fn list(&self, kind: ContainerKind, visit: &mut dyn FnMut(Id, u64)) -> io::Result<()> {
         let marked = Marks::read(&self.0.bucket).map_err(Failure::into_io)?.objects();
         let mut last: Option<Place> = None;
@@ -95,7 +95,7 @@ impl Archive for S3Archive {
         listed.map_err(Failure::into_io)
     }
 
-    /// Each container is a separate object.
+    /// Treats each container as a medium of its own, because each is a separate object.
     fn position(&self, container: Id, offset: u64) -> (u64, u64) {
         ((u128::from_be_bytes(container.0) >> 64) as u64, offset)
     }

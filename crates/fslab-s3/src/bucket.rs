@@ -10,8 +10,8 @@ use crate::answers::{BegunUpload, ListedUpload, ObjectsPage, UploadsPage, error,
 use crate::runtime::Pending;
 use crate::transport::{Answer, Call, Cause, Counter, Failure, Range, Transport};
 
-/// The maximum size in bytes of an object that is read in one request. This crate writes far
-/// smaller ones.
+/// The maximum size in bytes of an object that is read completely in one request. Such objects, for
+/// example the lease, are far smaller.
 const WHOLE_BYTES_MAX: usize = 64 << 10;
 /// The maximum size in bytes of a page of a list. Stores return at most 1000 entries.
 const PAGE_BYTES_MAX: usize = 8 << 20;
@@ -212,8 +212,8 @@ impl Bucket {
         parse(&answer.body, name).ok_or_else(|| Failure::wrong("the store's reply is not a list"))
     }
 
-    /// Returns the key of an object relative to the prefix, or `None` for an object that was not
-    /// requested.
+    /// Returns the key of an object relative to the prefix, or `None` if its key does not begin
+    /// with `whole`.
     fn below<'a>(&self, key: &'a str, whole: &str) -> Option<&'a str> {
         let key = key.starts_with(whole).then_some(key)?;
         key.strip_prefix(&self.prefix)?.strip_prefix('/')
@@ -274,7 +274,8 @@ impl Bucket {
         call.query.push(("uploadId", upload.to_owned()));
         call.headers.push((CONTENT_TYPE, HeaderValue::from_static("application/xml")));
         let answer = self.transport.send(Call { body: body.into(), ..call })?;
-        // A store that needs a long time returns success immediately, and the result in the body.
+        // A store that needs a long time returns a success status at once, and the real result
+        // later in the body.
         if is(&answer.body, "CompleteMultipartUploadResult") {
             return Ok(());
         }
@@ -301,7 +302,8 @@ impl Bucket {
     /// Returns the keys and identifiers of unfinished multipart uploads under the prefix.
     ///
     /// # Errors
-    /// Fails with [`Cause::Unsupported`] if the store has no such list, or if a request fails.
+    /// Fails with [`Cause::Unsupported`] if the store does not offer this list. Also fails if a
+    /// request fails.
     pub fn begun_parts(&self) -> Result<Vec<(String, String)>> {
         let (whole, mut found) = (format!("{}/", self.prefix), Vec::new());
         let mut marker = None::<(String, String)>;

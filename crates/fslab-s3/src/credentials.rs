@@ -15,7 +15,7 @@ use crate::profiles::{self, Lacking, Profile};
 /// The region for stores without regions.
 const USUAL_REGION: &str = "us-east-1";
 
-/// The access to a store.
+/// The credentials, the region and the endpoint of a store.
 pub struct Access {
     /// The keys.
     pub credential: AwsCredential,
@@ -98,7 +98,7 @@ impl Access {
         self.endpoint.port().map_or_else(|| host.to_owned(), |port| format!("{host}:{port}"))
     }
 
-    /// Removes keys from a text, because a store may repeat them in a message.
+    /// Replaces keys in a text by `***`, because a store may repeat them in a message.
     pub fn scrubbed(&self, text: &str) -> String {
         let AwsCredential { key_id, secret_key, token } = &self.credential;
         let secrets = [Some(secret_key), token.as_ref(), Some(key_id)];
@@ -107,8 +107,8 @@ impl Access {
     }
 }
 
-/// Checks that an endpoint is only a host. Other parts of a URL would not be signed, or would be
-/// shown.
+/// Checks that an endpoint consists of a scheme, a host and optionally a port. A path would not be
+/// signed, and a password would be shown in messages.
 fn checked_endpoint(text: &str, plain_http: bool) -> Result<Url, Lacking> {
     let wrong = |what: &str| format!("the endpoint {what}: set AWS_ENDPOINT_URL to https://HOST");
     let url: Url = text.parse().map_err(|error| wrong(&format!("is not a URL ({error})")))?;
@@ -137,8 +137,8 @@ fn is_loopback(url: &Url) -> bool {
     address.parse::<std::net::IpAddr>().is_ok_and(|address| address.is_loopback())
 }
 
-/// Disables core dumps. A limit of one byte prevents a dump to a file. The kernel has a special
-/// rule for this value that also prevents a dump to a program; a limit of zero does not.
+/// Disables core dumps. A limit of one byte prevents a dump to a file. For this value the kernel
+/// also refuses to pipe a dump to a program, which a limit of zero does not prevent.
 fn forbid_core_dumps() {
     let limit = getrlimit(Resource::Core);
     let maximum = limit.maximum;

@@ -8,7 +8,7 @@ use fslab_tier::archive::{Container, ContainerKind};
 
 /// The description of the archive.
 pub const DESCRIPTION: &str = "archive.toml";
-/// The lease of its writer.
+/// The lease of the archive's writer.
 pub const LEASE: &str = "lease";
 /// The prefix of the claimed epochs.
 pub const EPOCHS: &str = "epochs/";
@@ -29,7 +29,7 @@ pub struct Session {
     pub nonce: u64,
 }
 
-/// The key of an object with a container. It is never used twice.
+/// The key of an object that stores a container. No key is used twice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct ContainerKey {
     /// The container.
@@ -41,15 +41,15 @@ pub struct ContainerKey {
 }
 
 impl ContainerKey {
-    /// The order of two objects with one container: the one with the lower rank is valid. A new
-    /// object replaces it only after the new one was read back completely and the earlier one was
-    /// deleted.
+    /// Returns the rank of an object among the objects of its container: the one with the lowest
+    /// rank is valid. So a new object becomes valid only when the earlier one is deleted, after the
+    /// new one was read back completely.
     pub fn rank(&self) -> (u64, u64, u64) {
         (self.session.epoch, self.number, self.session.nonce)
     }
 }
 
-/// Returns the common beginning of the keys of all objects with a container.
+/// Returns the common beginning of the keys of all objects that store a container.
 pub fn begin_of((kind, id): Container) -> String {
     match kind {
         ContainerKind::Files => format!("{}{:02x}/{id}.", folder(kind), id.0[0]),
@@ -90,7 +90,8 @@ impl fmt::Display for ContainerKey {
 impl FromStr for ContainerKey {
     type Err = ();
 
-    /// Any text that differs from the formatted key is the name of another object.
+    /// Refuses any text that differs from the formatted key, because it is the name of another
+    /// object.
     fn from_str(text: &str) -> Result<Self, ()> {
         let (kind, rest) = [ContainerKind::Files, ContainerKind::Tree]
             .into_iter()
@@ -110,13 +111,13 @@ pub fn epoch_key(epoch: u64) -> String {
     format!("{EPOCHS}{epoch:016x}")
 }
 
-/// Returns the key that records that an epoch's writer began: all marks of earlier writers are
-/// resolved.
+/// Returns the key of the object that marks an epoch as begun. The epoch's writer creates this
+/// object after it has resolved all marks of earlier writers.
 pub fn begun_key(epoch: u64) -> String {
     format!("{}.begun", epoch_key(epoch))
 }
 
-/// Returns the epoch of a key, and whether the key records that its writer began.
+/// Returns the epoch of a key, and whether the key marks the epoch as begun.
 pub fn epoch_of(key: &str) -> Option<(u64, bool)> {
     let name = key.strip_prefix(EPOCHS)?;
     let (digits, has_begun) = match name.strip_suffix(".begun") {

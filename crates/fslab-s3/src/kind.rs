@@ -52,7 +52,7 @@ pub const SPEC: ArchiveKindSpec = ArchiveKindSpec {
     },
 };
 
-/// A location for an archive.
+/// The location of an archive in a store.
 pub struct Store {
     label: String,
     lease: Duration,
@@ -137,8 +137,9 @@ impl Store {
         found.refusal().map_or(Ok(()), |why| Err(self.no_archive(why)))
     }
 
-    /// Creates an archive, unless another process creates one there. An object with a fixed key is
-    /// never deleted. The cleanup empties the description, if it is still the one written here.
+    /// Creates an archive, unless another process creates one at the same location. Objects with
+    /// fixed keys are never deleted, so the cleanup empties the description instead. If the
+    /// description was replaced meanwhile, the cleanup leaves it unchanged.
     ///
     /// # Errors
     /// Fails if an archive exists there, or if the store ignores conditional writes.
@@ -207,8 +208,8 @@ impl Store {
         Ok(marks.objects())
     }
 
-    /// Determines whether a tree may write or only read. The right to write takes the lease and
-    /// resolves the leftovers of earlier writers.
+    /// Determines whether a tree may write or only read. If the tree may write, takes the lease and
+    /// resolves the leftovers of earlier writers. Also returns the marked objects.
     fn right(
         &self,
         archive: Id,
@@ -303,7 +304,7 @@ impl Store {
         writer: Option<&Writer>,
     ) -> Result<Option<String>> {
         let failed = |failure| self.failed(failure);
-        // Only a rebuilt tree needs to know whether anything was written.
+        // Whether the archive has containers matters only for a rebuilt tree.
         let is_asked = writer.is_some_and(|writer| writer.mark.is_rebuilt);
         let mut is_fresh = true;
         for folder in CONTAINERS.into_iter().filter(|_| is_asked) {

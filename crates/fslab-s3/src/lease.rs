@@ -2,9 +2,9 @@
 //!
 //! A writer claims the next *epoch* by creating an object that only one process can create. It then
 //! writes the lease on the condition that the lease has not changed since it was read. From then on
-//! every conditional write of the previous writer fails. Some results must not come from a former
-//! writer. Before such a result is used, the writer renews the lease (`fence`); if that succeeds,
-//! no other writer had taken over.
+//! every conditional write of the previous writer fails. A former writer must not report success.
+//! So a writer renews the lease (`fence`) before it reports a result that depends on the lease. If
+//! the renewal succeeds, no other writer had taken over.
 //!
 //! Clocks only decide how long a new writer waits for a writer that does not renew its lease. The
 //! lease and all other objects with fixed keys are never deleted. So a delayed request can't delete
@@ -53,9 +53,10 @@ pub struct LeaseText {
     lease_seconds: u64,
     /// The name of the holder, for messages.
     holder: String,
-    /// Identifies the holder's process, so that its own machine can check whether it still runs.
+    /// The identifier of the holder's process. With it, other processes of the same machine can
+    /// check whether the holder still runs.
     process: String,
-    /// The tree that writes.
+    /// The record of the tree that writes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     writer: Option<WriterRecord>,
 }
@@ -85,8 +86,8 @@ impl FoundLease {
         })
     }
 
-    /// Returns the tree that writes. If the lease was lost, this comes from the last writer that
-    /// began.
+    /// Returns the record of the tree that writes. If the lease is missing or damaged, returns the
+    /// record of the last writer that began.
     ///
     /// # Errors
     /// Fails if a request fails.
@@ -150,16 +151,16 @@ pub struct Wish<'a> {
     /// is read, since another tree may have become the writer meanwhile.
     pub record: &'a dyn Fn(FoundRecord) -> Result<Option<WriterRecord>, Refused>,
     /// Called after the lease is read, and before it is written on the condition that it has not
-    /// changed. Every mark whose writer renewed the lease afterwards is visible to this call: that
-    /// renewal would have changed the lease.
+    /// changed. If that write succeeds, this call has seen every mark whose writer then renewed the
+    /// lease: a later renewal would have changed the lease.
     pub before_writing: &'a dyn Fn() -> Result<(), Failure>,
 }
 
 /// The reason for a refused lease.
 pub enum Refused {
-    /// Another process holds the lease; a message for users.
+    /// Another process holds the lease. The text is a message for users.
     Held(String),
-    /// Another tree is the writer; a message for users.
+    /// Another tree is the writer. The text is a message for users.
     OtherTree(String),
     /// A request to the store failed.
     Failed(Failure),
@@ -197,7 +198,7 @@ struct State {
 }
 
 impl Lease {
-    /// Takes the lease. If its holder does not renew it, this waits for the duration of that lease.
+    /// Takes the lease. If the holder does not renew it, waits for the duration of the lease.
     ///
     /// # Errors
     /// Fails if another process holds the lease and renews it, if another tree is the writer, or if
@@ -236,8 +237,8 @@ impl Lease {
                 Err(failure) => return Err(failure.into()),
             };
             let lease = Self::begin(bucket, session, wish.lease, (text, tag));
-            // A process with an older list may have claimed an epoch whose object was deleted
-            // meanwhile.
+            // If the list of epochs was outdated, the claimed epoch may be an old one whose object
+            // had been deleted.
             if Epochs::read(bucket)?.last <= session.epoch {
                 return Ok(lease);
             }
@@ -304,8 +305,8 @@ impl Lease {
         self.lost.get().cloned()
     }
 
-    /// Succeeds if no other writer had taken over at the time of the call. Callers share a renewal
-    /// that begins after all of their calls.
+    /// Renews the lease, to check that no other writer had taken over at the time of the call.
+    /// Concurrent callers share one renewal, which begins after all of their calls.
     ///
     /// # Errors
     /// Fails with `NotConnected` if the lease is lost or can't be renewed.
@@ -442,8 +443,8 @@ fn wait_until_free(bucket: &Bucket) -> Result<FoundLease, Refused> {
     Ok(found)
 }
 
-/// Returns the holder of the lease. An unreadable lease has no holder: conditional writes protect
-/// the holder's data.
+/// Returns the holder of the lease. A damaged lease is treated as free, because conditional writes
+/// protect the data of its holder.
 fn holder(found: &FoundLease) -> Option<LeaseText> {
     match found {
         FoundLease::Text(text, _) if text.is_held => Some((**text).clone()),

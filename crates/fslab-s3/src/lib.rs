@@ -2,15 +2,16 @@
 //!
 //! - `address`: parses locations. `credentials`: keys, region and endpoint, from the environment
 //!   and from profile files.
-//! - `transport`: signs, sends, retries and classifies. **Every request passes through it.**
-//!   `bucket`: the requests, for keys under the prefix. `answers`: their XML.
+//! - `transport`: signs requests, sends and retries them, and classifies the answers. **Every
+//!   request passes through it.** `bucket`: the requests, for keys under the prefix. `answers`:
+//!   their XML.
 //! - `keys`: the names of objects. `lease`: the right to write. `marks`: objects to be deleted.
 //!   `probe`: whether the store honours conditions.
 //! - `objects`, `upload`, `archive`: containers as objects. `kind`: the archive kind.
 //! - `runtime`: the async runtime. Callers are blocking threads that never run on it.
 //!
-//! The store is not trusted: it may answer late, twice, incompletely or wrongly. Only the result of
-//! a conditional write decides about data; safety never depends on a clock. The layout of the
+//! The store is not trusted: it may answer late, twice, incompletely or wrongly. Conditional writes
+//! alone decide which writer may change data; safety never depends on a clock. The layout of the
 //! bucket and the reasons for its rules are in `docs/formats/s3.md`.
 
 mod address;

@@ -5,9 +5,9 @@
 //! renewal succeeds, every later writer finds the mark and never refers to the object. If the
 //! renewal fails, the writer deletes nothing.
 //!
-//! The marks of a session are valid for later sessions, until one of them has resolved all marks
-//! that it found. It records this in its epoch. A mark that appears after that belongs to a former
-//! writer whose renewal failed.
+//! The next session resolves all marks that it finds, and then marks its epoch as begun. From then
+//! on, marks of earlier sessions are invalid. A mark that appears later belongs to a former writer
+//! whose renewal failed.
 
 use std::collections::HashSet;
 
@@ -21,7 +21,7 @@ use crate::transport::Failure;
 /// The maximum number of marks to read, far more than a writer leaves behind.
 const MARKS_MAX: usize = 1_000_000;
 
-/// Objects that must no longer be referred to.
+/// The marks that were found in an archive.
 #[derive(Debug, Default)]
 pub struct Marks {
     found: Vec<(Session, ContainerKey)>,
@@ -77,7 +77,8 @@ impl Marks {
                     tracing::warn!(
                         "can't delete an object of an archive now; it is deleted later: {failure}"
                     );
-                    // A mark of this session is valid for later sessions.
+                    // The old mark becomes invalid when this session begins, so this session marks
+                    // the object again.
                     mark(bucket, lease.session(), &object)?;
                     left.insert(object);
                 }

@@ -1,4 +1,5 @@
-//! The containers of an archive as objects: the live object of each, new keys, and deletion.
+//! Maps the containers of an archive to objects: finds the valid object of a container, makes new
+//! keys, and deletes objects.
 
 use std::collections::HashSet;
 use std::io::{self, ErrorKind};
@@ -30,7 +31,7 @@ pub struct Objects {
     pub label: String,
     /// The description of the archive.
     pub description: ArchiveDescription,
-    /// Whether the archive may be written.
+    /// Whether this process may write to the archive.
     pub right: Right,
     /// The number of keys that this session has created.
     named: AtomicU64,
@@ -41,9 +42,9 @@ pub struct Objects {
 
 /// The right to write to an archive, or the reason why it is read-only.
 pub enum Right {
-    /// Write, while the lease is held.
+    /// Write, as long as the lease is held.
     Write(Arc<Lease>),
-    /// Read, as requested.
+    /// Read only, because the caller opened the archive for reading.
     Read,
     /// Read only, for this reason.
     Refused(String),
@@ -59,8 +60,8 @@ pub struct Place {
 }
 
 impl Objects {
-    /// Creates the objects of an archive from its description. `deleted` are marked objects, which
-    /// are ignored.
+    /// Creates the access to the objects of an archive. `deleted` are marked objects, which are
+    /// ignored.
     pub fn new(
         bucket: Arc<Bucket>,
         label: String,
@@ -100,7 +101,7 @@ impl Objects {
         Ok(ContainerKey { container, session, number: self.named.fetch_add(1, Ordering::SeqCst) })
     }
 
-    /// Returns the objects of a container, the live one first.
+    /// Returns the objects of a container, the valid one first.
     ///
     /// # Errors
     /// Fails if the request fails.
@@ -145,7 +146,7 @@ impl Objects {
         Ok(Arc::new(place))
     }
 
-    /// Calls `ask` with the location of a container, again if the object has been replaced
+    /// Calls `ask` with the location of a container. Calls it again if the object has been replaced
     /// meanwhile.
     ///
     /// # Errors

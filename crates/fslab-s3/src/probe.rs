@@ -30,7 +30,7 @@ impl Found {
     }
 }
 
-/// Tests the conditions with an object of its own, which is deleted afterwards.
+/// Tests conditional writes with a temporary object, which is deleted afterwards.
 ///
 /// # Errors
 /// Fails if a request fails.
@@ -46,7 +46,7 @@ pub fn probe(bucket: &Bucket) -> Result<Found, Failure> {
 fn try_conditions(bucket: &Bucket, key: &str) -> Result<Found, Failure> {
     let first = match write(bucket, key, "1", When::Absent)? {
         Some(tag) => tag,
-        // An earlier attempt succeeded.
+        // The object already exists, because an earlier attempt of this request succeeded.
         None => bucket.get(key)?.tag,
     };
     if write(bucket, key, "2", When::Absent)?.is_some() {

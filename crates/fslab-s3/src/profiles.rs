@@ -1,8 +1,8 @@
 //! Profile files in the format of the AWS command line: `~/.aws/credentials` and `~/.aws/config`.
 //!
 //! A file may be inside the tree that a mount of this program serves. Reading it could then wait
-//! for the same archive that needs it. So a separate thread reads the file, with a time limit. If
-//! the file can't be read again, its last contents are used.
+//! for the same archive whose settings it contains. So a separate thread reads the file, with a
+//! time limit. If reading takes too long, the contents of the last successful read are used.
 
 use std::collections::HashMap;
 use std::env;
@@ -26,7 +26,7 @@ const FILE_BYTES_MAX: u64 = 1 << 20;
 /// The time limit for reading a file.
 const READ_LIMIT: Duration = Duration::from_secs(5);
 
-/// The last contents of each file.
+/// The contents of each file when it was last read.
 static LAST: Mutex<Option<HashMap<PathBuf, String>>> = Mutex::new(None);
 
 /// The settings of one profile.
@@ -115,7 +115,7 @@ pub fn read(name: &str, must_be_there: bool) -> Result<Profile, Lacking> {
         let Some(text) = file.as_deref().map(text_of).transpose()?.flatten() else { continue };
         let (text, file) = (text, file.unwrap_or_default());
         let sections = sections_of(&text).map_err(|error| {
-            // The message of the library may contain a part of the line.
+            // The message of the library is not shown, because it may contain a part of the line.
             format!("{}, line {}: not in the format of a profile file", file.display(), error.line)
         })?;
         for found in sections.section_all(Some(section)) {

@@ -1,5 +1,5 @@
-//! The async runtime. It has two workers, is created for the first request and exists until the
-//! program exits. So it is never dropped on one of its own workers.
+//! The async runtime. It has two worker threads, is created for the first request and exists until
+//! the program exits. So it is never dropped by one of its own workers, which would panic.
 
 use std::io;
 use std::sync::OnceLock;

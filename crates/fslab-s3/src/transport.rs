@@ -35,7 +35,7 @@ const FIRST_PAUSE: Duration = Duration::from_millis(200);
 const PAUSE_MAX: Duration = Duration::from_secs(20);
 /// The time limit for connecting.
 const CONNECT_LIMIT: Duration = Duration::from_secs(15);
-/// The bytes read of an answer that reports an error; the rest is ignored.
+/// The maximum number of bytes that are read of an error answer; the rest is ignored.
 const ERROR_BYTES_MAX: usize = 64 << 10;
 /// The size of the pieces in which a request's body is sent.
 const PIECE_BYTES: usize = 64 << 10;
@@ -290,8 +290,8 @@ fn paced(body: Bytes, pace: &Arc<Pace>) -> reqwest::Body {
     reqwest::Body::wrap_stream(futures_util::stream::iter(pieces))
 }
 
-/// Returns the pause after an attempt, drawn from the upper half of the range so that clients do
-/// not collide again.
+/// Returns the pause after an attempt: a random time from the upper half of an exponential
+/// back-off, so that clients do not collide again.
 fn pause_after(attempt: u32) -> Duration {
     let whole = FIRST_PAUSE * 2_u32.saturating_pow(attempt - 1).min(1 << 8);
     let share = crate::random::random() % 1024;

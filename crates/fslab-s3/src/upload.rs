@@ -33,7 +33,7 @@ pub struct S3Upload {
     older: Vec<Place>,
     buffer: Vec<u8>,
     length: u64,
-    /// The hash of everything so far, if the object is to be read back.
+    /// The hash of all bytes so far, if the object is to be read back.
     hash: Option<Sha256>,
     parts: Option<Parts>,
     /// Whether a part was lost, so that the upload can't be finished.
@@ -155,7 +155,8 @@ impl Upload for S3Upload {
     fn finish(mut self: Box<Self>) -> io::Result<()> {
         self.check()?;
         self.put().map_err(Failure::into_io)?;
-        // A writer that took over before this may not know the object.
+        // Fails if another writer has taken over, because that writer may not have seen the new
+        // object.
         self.objects.lease()?.fence()?;
         self.replace()?;
         self.objects.remember(Place { key: self.key, length: self.length });
@@ -231,7 +232,8 @@ impl Drop for Parts {
         if !self.bucket.answers() {
             return;
         }
-        // Parts that arrive after the abort would remain.
+        // Waits for in-flight parts, because parts that arrive after the abort would remain in the
+        // store.
         while !self.sending.is_empty() {
             if let Err(failure) = self.wait_for_one() {
                 tracing::debug!("can't send a part of an unfinished container: {failure}");
@@ -239,7 +241,7 @@ impl Drop for Parts {
         }
         if let Err(failure) = self.bucket.drop_parts(&self.key, &self.upload) {
             tracing::warn!(
-                "can't remove parts of an unfinished container before the next start: {failure}"
+                "can't remove parts of an unfinished container; the next start does: {failure}"
             );
         }
     }

@@ -1,9 +1,9 @@
-//! Archives: the trait, and a file for each kind.
+//! The trait of archives, their addresses and kinds, and wrappers that work with every kind.
 //!
 //! Users refer to an archive by an `address`, a URL whose scheme is its `kind`; `registry` lists
-//! the kinds. `directory` is the only kind in this crate; the program adds others. The folder
-//! `directory` contains the lease and the file with the writer record. The record itself, which
-//! keeps two trees from writing to one archive, is in `writer_record`.
+//! the kinds. `directory` is the only kind in this crate; the program adds others. Its submodules
+//! implement its lease and store its writer record. `writer_record` defines the record, which keeps
+//! two trees from writing to one archive.
 //!
 //! Three wrappers work with any archive: `encryption` encrypts with a `key`, `unavailable`
 //! reconnects, and `call_timeout` limits the time of a call.
@@ -51,19 +51,20 @@ pub use unavailable::ReconnectingArchive;
 pub use writer::{Openings, Writer};
 pub use writer_record::{FoundRecord, WriterRecord};
 
-/// An archive of a tier.
+/// A tier's entry for one of its archives.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ArchiveEntry {
-    /// Its identity.
+    /// The identity of the archive.
     pub id: Id,
     /// The address of the archive. Homes made before archives had URLs call it `path`.
     #[serde(alias = "path")]
     pub address: ArchiveAddress,
-    /// The file with its key, if it is encrypted. The key itself is stored only in that file.
+    /// The file with the archive's key, if the archive is encrypted. The key itself is stored only
+    /// in that file.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub key: Option<PathBuf>,
-    /// How the tier uses it.
+    /// How the tier uses the archive.
     #[serde(default, skip_serializing_if = "ArchiveUsage::is_active")]
     pub usage: ArchiveUsage,
 }
@@ -72,12 +73,14 @@ pub struct ArchiveEntry {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum ArchiveUsage {
-    /// It accepts copies.
+    /// The archive receives new copies.
     #[default]
     Active,
-    /// It accepts no new copies; its copies are still counted, read, repaired and expired.
+    /// The archive receives no new copies; its copies are still counted, read, repaired and
+    /// expired.
     Retired,
-    /// It is not opened. Its entry is kept, since files may refer to it as a holder of a copy.
+    /// The archive is not opened. Its entry is kept, because files may still list it among their
+    /// copies.
     Detached,
 }
 
@@ -89,8 +92,8 @@ impl ArchiveUsage {
     }
 }
 
-/// The kind of the objects in a container. Archives keep the kinds apart, so that trees are found
-/// quickly.
+/// The kind of the objects in a container. Archives keep the kinds apart, so that containers with
+/// trees are found quickly.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum ContainerKind {
     /// Files.
@@ -99,18 +102,18 @@ pub enum ContainerKind {
     Tree,
 }
 
-/// A container of an archive.
+/// The name of a container in an archive: its kind and its identity.
 pub type Container = (ContainerKind, Id);
 
 /// A store of containers.
 ///
-/// Calls block until the archive responds, which takes minutes for a tape. So only dedicated
-/// threads call them. Errors are those of the system; callers add the label of the archive.
+/// Calls block until the archive responds, which may take minutes for a tape. So only dedicated
+/// threads call them. Errors are plain system errors; callers add the label of the archive.
 pub trait Archive: Send + Sync {
     /// Returns the identity of the archive, which it keeps when it is moved.
     fn id(&self) -> Id;
 
-    /// Returns its label for messages.
+    /// Returns the archive's label for messages.
     fn label(&self) -> &str;
 
     /// If another tree writes to the archive, returns the reason why it is read-only, with a
@@ -119,39 +122,40 @@ pub trait Archive: Send + Sync {
         None
     }
 
-    /// Returns whether all bytes that it returns were written by somebody with its key.
+    /// Returns whether reads return only bytes that were written with the archive's key.
     fn is_authentic(&self) -> bool {
         false
     }
 
-    /// Returns the reason why it is unavailable, or `None` if it is available. While it is
+    /// Returns the reason why the archive is unavailable, or `None` if it is available. While it is
     /// unavailable, calls fail with `NotConnected`. Does not access the archive.
     fn why_unavailable(&self) -> Option<String> {
         None
     }
 
-    /// Returns whether each of its calls ends by itself if no bytes move for a while. A limit on
-    /// the total time of a call would then only break slow links.
+    /// Returns whether the archive itself ends calls that transfer no bytes for a while. A limit on
+    /// the total time of a call would then only break slow connections.
     fn limits_its_calls(&self) -> bool {
         false
     }
 
-    /// Returns whether a call has not returned yet; `false` if calls are not counted.
+    /// Returns whether a call is still in progress; `false` if calls are not counted.
     fn is_busy(&self) -> bool {
         false
     }
 
-    /// Checks that the archive is still at its location. If it is not, no container is reported as
-    /// missing.
+    /// Checks that the archive is still at its location. Callers use this to distinguish a missing
+    /// container from a missing archive.
     ///
     /// # Errors
-    /// The other contents that were found at its location.
+    /// `NotConnected` if the archive is missing, or another archive is at its location. Also errors
+    /// of the system.
     fn check(&self) -> io::Result<()> {
         Ok(())
     }
 
-    /// Tries from time to time to reach an unavailable archive. Returns `true` if it became
-    /// available since the last call.
+    /// Starts an attempt to reach an unavailable archive, if one is due. Returns whether the
+    /// archive became available again since the last call.
     fn look(&self) -> bool {
         false
     }
@@ -162,7 +166,8 @@ pub trait Archive: Send + Sync {
     /// Errors of the system.
     fn begin(&self, container: Container) -> io::Result<Box<dyn Upload>>;
 
-    /// Reads at an offset. Fewer bytes than requested are returned only at the end.
+    /// Reads bytes of a container at an offset. Returns fewer bytes than requested only at the end
+    /// of the container.
     ///
     /// # Errors
     /// `NotFound` if the container does not exist.
@@ -191,22 +196,22 @@ pub trait Archive: Send + Sync {
     /// Errors of the system.
     fn delete(&self, container: Container) -> io::Result<()>;
 
-    /// Returns the number of bytes that its writer may still use, if that is known.
+    /// Returns the free space for new containers in bytes, if it is known.
     fn free_bytes(&self) -> Option<u64> {
         None
     }
 
-    /// Returns the position of a part of a container, to order recalls: the medium, and the offset
-    /// on it.
+    /// Returns the position of a part of a container, by which recalls are ordered: the number of
+    /// the medium, and the offset on it.
     fn position(&self, container: Id, offset: u64) -> (u64, u64) {
         let _ = container;
         (0, offset)
     }
 }
 
-/// A container that is being written. If it is dropped unfinished, no part of it is left.
+/// A container that is being written. If it is dropped unfinished, its bytes are removed.
 pub trait Upload: Send {
-    /// Adds bytes.
+    /// Appends bytes to the container.
     ///
     /// # Errors
     /// Errors of the system.
@@ -215,8 +220,8 @@ pub trait Upload: Send {
     /// Makes the container durable, then visible.
     ///
     /// # Errors
-    /// Errors of the system. Even then the container may exist, complete but possibly not durable:
-    /// a failed sync or a late answer does not undo it. It is not deleted here, because it may have
-    /// replaced a damaged copy with bytes that no other copy has.
+    /// Errors of the system. The container may exist nevertheless, complete but possibly not
+    /// durable: a failed sync or a late answer does not undo it. It is not deleted here: it may
+    /// have replaced a damaged copy with bytes that no other copy has.
     fn finish(self: Box<Self>) -> io::Result<()>;
 }

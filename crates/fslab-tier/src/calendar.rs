@@ -1,4 +1,4 @@
-//! The time of day, which tiering never reads from the system itself.
+//! The interface to the time of day, so that tests can replace the system's clock.
 
 use std::time::Duration;
 

@@ -1,8 +1,9 @@
-//! The catalogue: the objects in archives, and the times since which some of them are unneeded.
+//! The catalogue: an index of the objects in archives, with the time since when an object is
+//! unneeded.
 //!
 //! Invariant: the catalogue is only an index. Only the xattr on a file shows where its bytes are. A
-//! lost or wrong catalogue can keep an object for too long, but never deletes a needed one. No
-//! object is deleted before a scan has visited every file of the tree since it became unneeded
+//! lost or wrong catalogue can keep an object for too long, but never deletes a needed one. After
+//! an object became unneeded, it is kept until a scan has visited every file of the tree
 //! (`engine::expiry`).
 //!
 //! `row`: the row of an object. `status`: the state of the catalogue as a whole. `updates`: changes
@@ -29,8 +30,8 @@ const OBJECTS: TableDefinition<[u8; 16], &[u8]> = TableDefinition::new("objects"
 /// Number of rows of each container. A container is deleted with its last row.
 const CONTAINERS: TableDefinition<[u8; 16], u64> = TableDefinition::new("containers");
 
-/// Objects with pending rows. An engine reads them when it starts, and there may be ten million
-/// other rows.
+/// The objects whose rows are pending. With this index, a starting engine need not search ten
+/// million rows.
 const PENDING: TableDefinition<[u8; 16], ()> = TableDefinition::new("pending");
 
 /// Numbers about the catalogue as a whole, by name.
@@ -119,10 +120,10 @@ impl Catalogue {
         done().map_err(|error| failed(&self.path, error))
     }
 
-    /// Returns a new sequence. It is greater than all sequences drawn before, all those in rows,
-    /// and `above`, which the caller found elsewhere. It is at least the time in nanoseconds. So a
-    /// lost catalogue neither repeats a sequence nor returns a lower one, even if the clock was
-    /// once ahead.
+    /// Returns a new sequence number. It is greater than all sequences drawn before, all those in
+    /// rows, and `above`, which the caller found elsewhere. It is at least the time in nanoseconds.
+    /// So sequences neither repeat nor decrease after the loss of a catalogue, even if the clock
+    /// was once ahead.
     ///
     /// # Errors
     /// Errors of the database.
@@ -137,7 +138,7 @@ impl Catalogue {
         })
     }
 
-    /// Whether a sequence was drawn or a row was written.
+    /// Returns whether any sequence was drawn or any row was written.
     ///
     /// # Errors
     /// Errors of the database.
@@ -146,7 +147,7 @@ impl Catalogue {
     }
 
     /// Writes rows durably, all or none. They are treated as seen by every scan that has begun,
-    /// because the caller's information is as recent.
+    /// because the caller's information is at least as recent.
     ///
     /// # Errors
     /// Errors of the database.
@@ -210,7 +211,7 @@ impl Catalogue {
         objects.into_iter().filter_map(|object| self.get(object).transpose()).collect()
     }
 
-    /// Whether any row refers to a container.
+    /// Returns whether any row refers to a container.
     ///
     /// # Errors
     /// Errors of the database.
@@ -227,8 +228,8 @@ impl Catalogue {
         self.for_some(None, &mut |row| visit(row).map(|()| true))
     }
 
-    /// Calls `visit` with each row after that of an object, in the order of objects, until it
-    /// returns `false`.
+    /// Calls `visit` with the rows in the order of their objects, until `visit` returns `false`.
+    /// Begins with the first row after the object `behind`.
     ///
     /// # Errors
     /// As [`Self::for_each`].
@@ -280,8 +281,8 @@ impl Catalogue {
     }
 }
 
-/// Returns the least sequence that can be drawn at a time. Sequences drawn before are lower, unless
-/// the clock was set back.
+/// Returns the lowest sequence that can be drawn at this time. Sequences drawn earlier are lower,
+/// unless the clock was set back.
 #[must_use]
 pub fn sequence_at(time: Timestamp) -> u64 {
     let seconds = u64::try_from(time.seconds).unwrap_or(0);
@@ -319,7 +320,7 @@ fn insert(transaction: &redb::WriteTransaction, rows: &[ObjectRow]) -> Result<()
     Ok(())
 }
 
-/// Maximum size of the database's pages in memory in bytes, for any number of files.
+/// Maximum memory for the database's cached pages in bytes, whatever the number of files.
 const CACHE_BYTES: usize = 32 << 20;
 
 fn builder() -> redb::Builder {
@@ -411,7 +412,7 @@ mod tests {
         assert_eq!(found, [live, Some((ObjectState::Removed, 8)), None, live]);
     }
 
-    /// The xattr is on the file, and the catalogue is updated only after the file was removed.
+    /// Archiving has written the xattr, but the file is removed before the catalogue is updated.
     #[test]
     fn removal_during_archiving_is_recorded() {
         let catalogue = Catalogue::in_memory().unwrap();

@@ -1,17 +1,18 @@
-//! Closes the root of a tree to programs that do not use the mount.
+//! Closes the root directory of a tree to programs that do not use the mount.
 //!
 //! In the lower directory, a released file is a hole or poison. A program that reads it there gets
-//! zeros or the poison text, without an error. So only root may enter the root of a tier's tree.
-//! The mode of the root is 0400, and an xattr keeps the mode that the mount shows. The root remains
-//! closed whether the tree is mounted or not, so nothing depends on a clean shutdown of the daemon.
+//! zeros or the poison text, without an error. So only the root user may enter the root directory
+//! of a tier's tree. The directory has mode 0400, and an xattr keeps the mode that the mount shows.
+//! The directory remains closed whether the tree is mounted or not, so nothing depends on a clean
+//! shutdown of the daemon.
 //!
-//! Root's engine enters a closed directory by its capabilities. The engine of an ordinary user has
-//! none. The root of such a tree has mode 0700 while the engine works, and 0400 after a clean
-//! shutdown.
+//! An engine of the root user enters a closed directory by its capabilities. The engine of an
+//! ordinary user has none. So the root directory of an ordinary user's tree has mode 0700 while the
+//! engine works, and 0400 after a clean shutdown.
 //!
-//! Invariant: the xattr with the mode is durable before the root is closed. The root is durably
-//! open again before the xattr is removed. A root with any other mode was opened by its owner, and
-//! that mode is used from then on.
+//! Invariant: the xattr with the mode is durable before the root directory is closed. The directory
+//! is durably open again before the xattr is removed. If the directory has any other mode, its
+//! owner has opened it, and that mode is used from then on.
 
 use std::ffi::OsStr;
 
@@ -25,22 +26,22 @@ use crate::lower::own_request;
 use crate::stored::Marks;
 use crate::stored::marks::{sync_root, takes_no_xattr};
 
-/// The mode of a closed root. Its owner can still read the xattrs.
+/// The mode of a closed root directory. Its owner can still read the xattrs.
 const CLOSED: u32 = 0o400;
-/// The mode of an ordinary user's root while the engine works.
+/// The mode of the root directory of an ordinary user's tree while the engine works.
 const IN_USE: u32 = 0o700;
-/// The bits of a mode that closing changes.
+/// The mode bits that change when the root directory is closed.
 const CHANGED: u32 = 0o777;
 
-/// The root of a tree, and its mode as programs see it in the mount.
+/// The root directory of a tree, and its mode as programs see it in the mount.
 #[derive(Debug)]
 pub(crate) struct ClosedRoot {
     marks: Marks,
-    /// The mode that the mount shows; `None` if the root is not closed.
+    /// The mode that the mount shows; `None` if the root directory is not closed.
     kept: Mutex<Option<Permissions>>,
 }
 
-/// How an engine treats the root of its tree.
+/// How an engine treats the root directory of its tree.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Treatment {
     /// Close it.
@@ -52,7 +53,7 @@ pub(crate) enum Treatment {
 }
 
 impl ClosedRoot {
-    /// Reads the present state of the root.
+    /// Reads the present state of the root directory.
     ///
     /// # Errors
     /// Errors of the lower file system.
@@ -61,10 +62,10 @@ impl ClosedRoot {
         Ok(Self { marks, kept: Mutex::new(kept(lower, marks, &attr)?) })
     }
 
-    /// Closes or opens the root durably before an engine works on the tree.
+    /// Closes or opens the root directory durably before an engine works on the tree.
     ///
     /// # Errors
-    /// Errors of the lower file system. A root that does not accept xattrs remains open,
+    /// Errors of the lower file system. A root directory that does not accept xattrs remains open,
     /// with a warning.
     pub fn enter(lower: &dyn FileSystem, marks: Marks, treatment: Treatment) -> Result<Self> {
         let root = Self::of(lower, marks)?;
@@ -112,7 +113,7 @@ impl ClosedRoot {
         sync_root(lower)
     }
 
-    /// Closes an ordinary user's root after an engine has worked on the tree.
+    /// Closes the root directory of an ordinary user's tree after an engine has worked on the tree.
     ///
     /// # Errors
     /// Errors of the lower file system.
@@ -131,7 +132,7 @@ impl ClosedRoot {
         }
     }
 
-    /// Returns the value of an xattr of the root as the mount shows it.
+    /// Returns the value of an xattr of the root directory as the mount shows it.
     pub fn xattr_shown(&self, name: &OsStr, value: Vec<u8>) -> Vec<u8> {
         match *self.kept.lock() {
             Some(mode) if name == acl::ACCESS => with_mode(&value, mode).unwrap_or(value),
@@ -139,7 +140,7 @@ impl ClosedRoot {
         }
     }
 
-    /// Sets attributes of the root. If it is closed, a new mode changes the kept mode.
+    /// Sets attributes of the root directory. If it is closed, a new mode changes the kept mode.
     ///
     /// # Errors
     /// Errors of the lower file system.
@@ -164,7 +165,7 @@ impl ClosedRoot {
         lower.getattr(request, Ino::ROOT, handle)
     }
 
-    /// Sets an xattr of the root. If it is closed, an ACL changes the kept mode.
+    /// Sets an xattr of the root directory. If it is closed, an ACL changes the kept mode.
     ///
     /// # Errors
     /// `EINVAL` for a value that is not an ACL, and errors of the lower file system.
@@ -191,7 +192,7 @@ impl ClosedRoot {
         Ok(())
     }
 
-    /// Sets or removes the ACL of a closed root in the lower file system.
+    /// Sets or removes the ACL of a closed root directory in the lower file system.
     fn set_list(
         &self,
         lower: &dyn FileSystem,
@@ -215,15 +216,16 @@ impl ClosedRoot {
         set_mode(lower, request, Permissions::new(below.bits() & !lost))
     }
 
-    /// Returns the mode of a closed root in the lower file system. It keeps the special bits of
-    /// `mode`, because new files in a directory depend on them.
+    /// Returns the mode of a closed root directory in the lower file system. Keeps the set-id and
+    /// sticky bits of `mode`, because they affect the files in the directory.
     fn below(&self, mode: Permissions) -> Permissions {
         let closed = if self.marks == Marks::Trusted { CLOSED } else { IN_USE };
         with_special_bits(Permissions::new(closed), mode)
     }
 }
 
-/// Opens the closed root of an ordinary user's tree to its owner before an engine works on it.
+/// Opens the closed root directory of an ordinary user's tree to its owner before an engine works
+/// on it.
 ///
 /// # Errors
 /// Errors of the lower file system.
@@ -237,7 +239,7 @@ pub fn open_to_owner(tree: &dyn FileSystem, marks: Marks) -> Result<()> {
     set_mode(tree, &request, in_use)
 }
 
-/// Closes the root of an ordinary user's tree that [`open_to_owner`] opened.
+/// Closes the root directory of an ordinary user's tree that [`open_to_owner`] opened.
 ///
 /// # Errors
 /// Errors of the lower file system.
@@ -262,7 +264,7 @@ pub fn is_closed_to_owner(tree: &dyn FileSystem, marks: Marks) -> Result<bool> {
     Ok(is_closed && kept(tree, marks, &attr)?.is_some())
 }
 
-/// Returns the mode in the xattr, if the root is closed.
+/// Returns the mode in the xattr, if the root directory is closed.
 fn kept(tree: &dyn FileSystem, marks: Marks, attr: &Attr) -> Result<Option<Permissions>> {
     match attr.permissions.bits() & CHANGED {
         CLOSED | IN_USE => marks.read_mode(tree),

@@ -1,5 +1,5 @@
-//! The commands of a tier and their results. They are the same whether the tree is mounted, and its
-//! daemon executes them, or not.
+//! The commands of a tier and their results. If the tree is mounted, its daemon executes them, with
+//! the same results.
 //!
 //! [`execute`] runs any command. The submodules contain the commands that need more than one call
 //! of the engine.
@@ -128,7 +128,7 @@ pub enum Command {
         /// The identity or the URL of the archive.
         archive: String,
     },
-    /// Retire an archive, and copy those objects to others that only it contains.
+    /// Retire an archive, and copy the objects that only it contains to other archives.
     Drain {
         /// The identity or the URL of the archive.
         archive: String,
@@ -153,13 +153,13 @@ pub enum Command {
     },
     /// Report what a command would do, without changing anything.
     DryRun {
-        /// One of archive, release, recall, drain, scrub, expire and undelete-all.
+        /// The command: archive, release, recall, drain, scrub, expire or undelete-all.
         of: Box<Command>,
     },
 }
 
 impl Command {
-    /// Whether the command leaves the tree, its archives and the catalogue unchanged.
+    /// Returns whether the command leaves the tree, its archives and the catalogue unchanged.
     #[must_use]
     pub fn only_asks(&self) -> bool {
         matches!(

@@ -1,5 +1,5 @@
 //! The deny list: programs that may not recall, such as indexers and `updatedb`. Their reads of
-//! offline blocks fail at once, with the error of a recall that takes too long.
+//! offline blocks fail at once, with the same error as a recall that takes too long.
 
 use std::collections::HashSet;
 use std::path::PathBuf;
@@ -18,12 +18,12 @@ const TOLD_MAX: usize = 100;
 /// The program that a process runs.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Program {
-    /// Its name as the kernel shows it, which is at most 15 bytes. If the kernel cut the name in a
-    /// character, a replacement character stands for its rest.
+    /// The program's name as the kernel shows it, which is at most 15 bytes. If the kernel cut the
+    /// name within a character, a replacement character takes the place of that character.
     pub name: String,
-    /// Its file, if that can be read.
+    /// The path of the program's file, if it can be read.
     pub executable: Option<PathBuf>,
-    /// The control groups that it is in.
+    /// The control groups of the process.
     pub groups: Vec<String>,
 }
 
@@ -48,12 +48,12 @@ impl std::fmt::Debug for DenyList {
 }
 
 impl DenyList {
-    /// Makes a list from its entries. An entry is a name (`updatedb`), a file
-    /// (`/usr/libexec/tracker*`), or a control group, including its descendants
+    /// Makes a list from its entries. An entry is a program's name (`updatedb`), the path of its
+    /// file (`/usr/libexec/tracker*`), or a control group, including its descendants
     /// (`cgroup:/system.slice/plocate.service`).
     ///
     /// # Errors
-    /// The first entry of another form, and the reason.
+    /// The first invalid entry, and the reason.
     pub fn new(entries: &[String], programs: Arc<dyn Programs>) -> Result<Self, String> {
         let rules = entries.iter().map(|entry| Rule::parse(entry)).collect::<Result<_, _>>()?;
         Ok(Self { rules, programs: Some(programs), ..Self::default() })
@@ -64,7 +64,7 @@ impl DenyList {
         Some(self.programs.as_ref()?.of(pid)?.name)
     }
 
-    /// Returns the program that a process runs, if it may not recall.
+    /// Returns the program that a process runs, if that program may not recall.
     pub(crate) fn refused(&self, pid: u32) -> Option<Program> {
         if self.rules.is_empty() {
             return None;
@@ -73,7 +73,7 @@ impl DenyList {
         self.rules.iter().any(|rule| rule.fits(&program)).then_some(program)
     }
 
-    /// Returns whether a refusal is to be reported: the first one of each program is.
+    /// Returns whether a refusal is the first one of its program, and so is reported.
     pub(crate) fn is_first(&self, program: &Program) -> bool {
         let mut told = self.told.lock();
         told.len() < TOLD_MAX && told.insert(program.name.clone())

@@ -1,4 +1,4 @@
-//! The inputs that the engine may not obtain by itself: clocks, random numbers, and the trusted
+//! The inputs that callers pass to the engine: clocks, random identities, and the kind of trusted
 //! xattrs.
 
 use std::sync::Arc;
@@ -10,16 +10,16 @@ use crate::id::Id;
 pub use crate::id::Identities;
 use crate::stored::Marks;
 
-/// A function that returns an identity of an inode, distinct from all other inodes and from later
-/// uses of its number.
+/// A function that returns the identity of an inode. It differs from those of all other inodes,
+/// including later ones with the same number.
 pub type InodeIdentity = fn(&Attr) -> Id;
 
-/// Clocks, random numbers, and the kind of xattrs that this program trusts.
+/// Clocks, a source of random identities, and the kind of xattrs that the engine trusts.
 #[derive(Clone)]
 pub struct Environment {
     /// The clock for waiting.
     pub clock: Arc<dyn Clock>,
-    /// The calendar for dates in archives, ages and delays of days.
+    /// The calendar for dates in archives, and for ages and delays that are counted in days.
     pub calendar: Arc<dyn Calendar>,
     /// The source of new identities.
     pub identities: Arc<dyn Identities>,
@@ -31,15 +31,15 @@ pub struct Environment {
 }
 
 impl Environment {
-    /// Returns whether a recorded identity is that of an inode.
+    /// Returns whether a recorded identity is that of the inode with these attributes.
     #[must_use]
     pub fn is_of(&self, written: Id, attr: &Attr) -> bool {
         written == (self.inode_identity)(attr)
     }
 
-    /// Returns whether a recorded identity is that of the root of a tree. If the birth time is
-    /// known, only the birth time decides: some file systems do not keep the numbers of
-    /// directories. A copy of the tree has a later birth time.
+    /// Returns whether a recorded identity is that of a tree's root directory with these
+    /// attributes. If the birth time is known, only the birth time decides: some file systems do
+    /// not keep the numbers of directories. A copy of the tree has a later birth time.
     #[must_use]
     pub fn is_root(&self, written: Id, attr: &Attr) -> bool {
         let born = birth(written);

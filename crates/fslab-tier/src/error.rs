@@ -20,7 +20,7 @@ pub enum Error {
     /// The lower file system failed.
     #[error("{path}: {source}")]
     Below {
-        /// The file, from the root of the tree.
+        /// The path of the file from the root of the tree.
         path: String,
         /// The cause.
         source: fslab_vfs::Error,
@@ -62,7 +62,7 @@ pub enum Error {
         /// The tree that writes to it, and a remedy.
         why: String,
     },
-    /// The contents of an archive differ from the archived data.
+    /// Data that was read from an archive differs from the data that was archived.
     #[error("archive {archive}, object {object}: {what}")]
     Damaged {
         /// The archive.
@@ -77,23 +77,23 @@ pub enum Error {
     NoArchive {
         /// The directory.
         path: PathBuf,
-        /// The actual finding, and a remedy.
+        /// The problem, and a remedy.
         what: String,
     },
     /// A location on another machine is not an archive, or can't be used as one.
     #[error("{archive}: {what}")]
     NoRemoteArchive {
-        /// Its address.
+        /// The address of the location.
         archive: String,
-        /// The actual finding, and a remedy.
+        /// The problem, and a remedy.
         what: String,
     },
-    /// The machine lacks a requirement of an archive, such as credentials.
+    /// This machine lacks a prerequisite for using an archive, such as credentials.
     #[error("{archive}: {what}")]
     Missing {
         /// The address of the archive.
         archive: String,
-        /// The missing requirement, and a remedy.
+        /// The missing prerequisite, and a remedy.
         what: String,
     },
     /// An archive on another machine does not respond as expected.
@@ -138,19 +138,19 @@ pub enum Error {
         wanted: usize,
         /// The number of copies in attached archives.
         found: usize,
-        /// Archives with copies that are not attached.
+        /// Archives that contain copies but are not attached.
         missing: Vec<String>,
     },
     /// No attached archive contains the data.
     #[error("no attached archive contains it{}", besides(missing))]
     NoCopy {
-        /// Archives that contain it and are not attached.
+        /// Archives that contain the data but are not attached.
         missing: Vec<String>,
     },
     /// The catalogue failed.
     #[error("catalogue {}: {source}", path.display())]
     Catalogue {
-        /// Its file.
+        /// The catalogue's file.
         path: PathBuf,
         /// The cause.
         #[source]
@@ -162,7 +162,7 @@ pub enum Error {
         path.display()
     )]
     CatalogueUnreadable {
-        /// Its file.
+        /// The catalogue's file.
         path: PathBuf,
         /// The cause.
         #[source]
@@ -171,7 +171,7 @@ pub enum Error {
     /// The catalogue contains an invalid record.
     #[error("catalogue {}: {what}; move it away and run `fslab tier scan`", path.display())]
     CatalogueDamaged {
-        /// Its file.
+        /// The catalogue's file.
         path: PathBuf,
         /// The problem.
         what: Corrupt,
@@ -204,7 +204,7 @@ pub enum Error {
         /// The problem, and a remedy.
         what: String,
     },
-    /// A command that has no dry run was called with `dry_run`.
+    /// A dry run was requested of a command that has none.
     #[error("this command has no dry run")]
     NoDryRun,
     /// A file can't be archived, released or recalled now.
@@ -215,7 +215,7 @@ pub enum Error {
         /// The reason.
         why: &'static str,
     },
-    /// Another program moves the files of the tree.
+    /// Another fslab process is using the tree.
     #[error(
         "the tree, or a directory above or below it, is in use by another fslab mount or command; \
          stop that one first, or use the mount point"
@@ -270,7 +270,8 @@ impl Error {
         move |source| Self::File { path, source }
     }
 
-    /// Returns whether an archive was unavailable. Such an error shows nothing about its contents.
+    /// Returns whether the error means that an archive was unavailable. Such an error shows nothing
+    /// about the contents of the archive.
     pub(crate) fn is_unavailable(&self) -> bool {
         matches!(self, Self::Archive { source, .. } if source.kind() == io::ErrorKind::NotConnected)
     }

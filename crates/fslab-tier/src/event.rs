@@ -10,7 +10,7 @@ use crate::id::Id;
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "event", rename_all = "kebab-case")]
 pub enum Event {
-    /// An action on a file that was done.
+    /// A completed action on a file.
     Done {
         /// The action.
         what: String,
@@ -26,38 +26,38 @@ pub enum Event {
     },
     /// The residency of a file.
     State(FileSummary),
-    /// The numbers of resident and archived bytes.
+    /// The numbers of resident and archived bytes in a file or directory.
     Usage {
         /// The file or directory.
         path: String,
-        /// Regular files.
+        /// Number of regular files.
         files: u64,
-        /// Bytes of the regular files.
+        /// Total size of these files in bytes.
         bytes: u64,
-        /// Number of resident bytes among these.
+        /// Resident bytes of these files.
         resident_bytes: u64,
-        /// Number of archived bytes among these.
+        /// Total size of those files that are archived, in bytes.
         archived_bytes: u64,
     },
-    /// A recall that is waiting.
+    /// A recall that is not finished.
     Waiting {
         /// The file.
         path: String,
         /// The block.
         block: u64,
-        /// How urgent it is.
+        /// The urgency class of the recall.
         class: String,
-        /// The user who requested it.
+        /// The user who requested the recall.
         user: u32,
-        /// The number of programs that wait for it.
+        /// The number of programs that wait for the recall.
         waiters: u64,
         /// The first of the waiting programs.
         by: Vec<WaitingProgram>,
-        /// Whether it is being read.
+        /// Whether the block is being read from an archive.
         begun: bool,
-        /// Whether it waits for an unavailable archive.
+        /// Whether the recall waits for an unavailable archive.
         away: bool,
-        /// How long it has been waiting, in milliseconds.
+        /// The age of the request in milliseconds.
         waited_ms: u64,
     },
     /// A version of a file that can be restored.
@@ -66,30 +66,30 @@ pub enum Event {
         object: String,
         /// The path of the file.
         path: String,
-        /// Its bytes.
+        /// The size of the version in bytes.
         bytes: u64,
         /// `live`, `replaced`, `removed` or `pending`.
         state: String,
-        /// The time when it got this state, in seconds since 1970.
+        /// The time when the version entered this state, in seconds since 1970.
         since: i64,
-        /// The time when its contents were last changed, in seconds since 1970.
+        /// The modification time of the version, in seconds since 1970.
         modified: i64,
     },
     /// An archive of the tier.
     Archive(ArchiveState),
-    /// Figures so far, during a long command.
+    /// Intermediate figures of a long command.
     Progress {
-        /// Name and value, in order.
+        /// Pairs of a name and a value, in display order.
         figures: Vec<(String, u64)>,
     },
-    /// Figures at the end.
+    /// The figures at the end of a command.
     Total {
-        /// Name and value, in order.
+        /// Pairs of a name and a value, in display order.
         figures: Vec<(String, u64)>,
     },
     /// The end of a command; no event follows.
     End {
-        /// The reason if it failed.
+        /// The reason if the command failed.
         error: Option<String>,
         /// The exit code of `fslab tier`.
         code: u8,
@@ -99,38 +99,38 @@ pub enum Event {
 /// The state of an archive of the tier.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ArchiveState {
-    /// Its identity.
+    /// The identity of the archive.
     pub archive: Id,
-    /// Its URL, if the tier's home lists it.
+    /// The URL of the archive, if the tier's home lists it.
     pub address: Option<String>,
-    /// Whether it can be used.
+    /// Whether the tier has the archive open and it is available.
     pub attached: bool,
-    /// The reason why it is read-only, if another tree writes to it.
+    /// The reason why the archive is read-only, if another tree writes to it.
     pub refusal: Option<String>,
-    /// The reason why it is unavailable, if it is. It is attached again as soon as it can be
-    /// reached.
+    /// The reason why the archive is unavailable, or `None` if it is available. It is used again as
+    /// soon as it can be reached.
     pub away: Option<String>,
-    /// How the tier uses it. A daemon of an earlier version does not send this.
+    /// How the tier uses the archive. A daemon of an earlier version does not send this field.
     #[serde(default)]
     pub usage: ArchiveUsage,
-    /// Whether it is known to be encrypted.
+    /// Whether the archive is known to be encrypted.
     pub encrypted: bool,
     /// Free bytes in the archive, if known.
     pub free_bytes: Option<u64>,
-    /// Latest versions of files of which it has a copy.
+    /// Number of files of whose latest version the archive has a copy.
     pub objects: u64,
-    /// Their bytes, as they are stored.
+    /// Stored bytes of these copies.
     pub bytes: u64,
 }
 
 /// A program that waits for a recall.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct WaitingProgram {
-    /// Its user.
+    /// The user who runs the program.
     pub user: u32,
-    /// Its process.
+    /// The process ID.
     pub pid: u32,
-    /// Its name, if it can be read.
+    /// The name of the program, if it can be read.
     pub program: Option<String>,
 }
 
@@ -138,22 +138,22 @@ pub struct WaitingProgram {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Residence {
-    /// In the tree; the file was never archived.
+    /// All bytes are in the tree; the file was never archived.
     Resident,
-    /// In the tree and in archives.
+    /// All bytes are in the tree and in archives.
     Archived,
-    /// In the tree, and changed since the file was archived.
+    /// All bytes are in the tree, and the file was changed since it was archived.
     Changed,
-    /// Some bytes only in archives.
+    /// Some bytes are only in archives.
     PartlyResident,
-    /// All bytes only in archives.
+    /// All bytes are only in archives.
     Offline,
-    /// Unknown, because the residency can't be used.
+    /// The location of the bytes is unknown, because the recorded residency is damaged.
     Damaged,
 }
 
 impl Residence {
-    /// Returns the word that `fslab tier state` prints for it.
+    /// Returns the word that `fslab tier state` prints for this state.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -172,17 +172,17 @@ impl Residence {
 pub struct FileSummary {
     /// The file.
     pub path: String,
-    /// Its residency, and whether archives have its bytes.
+    /// The residency of the file, and whether archives have its bytes.
     pub state: Residence,
     /// Bytes of the file.
     pub bytes: u64,
     /// Number of resident bytes of the file.
     pub resident_bytes: u64,
-    /// Whether it was changed since it was archived.
+    /// Whether the file was changed since it was archived.
     pub changed: bool,
     /// Archives with a copy, by identity.
     pub copies: Vec<String>,
-    /// Whether a policy never releases it.
+    /// Whether the file is pinned, so that policies never release it.
     #[serde(default)]
     pub pinned: bool,
 }
@@ -190,7 +190,7 @@ pub struct FileSummary {
 /// The receiver of events. It returns `false` once nobody is listening.
 pub type EventSink<'a> = dyn FnMut(Event) -> bool + 'a;
 
-/// Turns the result of a receiver into an error that ends the command if nobody listens.
+/// Returns an error, which ends the command, if the receiver of events has stopped listening.
 pub(crate) fn go_on(heard: bool) -> Result<()> {
     if heard { Ok(()) } else { Err(Error::Interrupted) }
 }

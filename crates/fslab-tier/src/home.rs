@@ -2,8 +2,8 @@
 //!
 //! ```text
 //! HOME/tier.toml         the settings of the tier
-//! HOME/catalogue.redb    the index of the archives; can be lost
-//! HOME/policy.toml       the files to archive and release, and when; written by the owner
+//! HOME/catalogue.redb    the catalogue, an index of the archives that can be rebuilt
+//! HOME/policy.toml       rules for archiving and releasing files; written by the owner
 //! ```
 
 use std::fs;
@@ -114,7 +114,7 @@ impl TierDescription {
         self.archives.iter().filter(|archive| archive.usage.is_active()).count()
     }
 
-    /// Returns the key of an invalid value, and a remedy.
+    /// Returns the name of a setting with an invalid value, and a message with a remedy.
     fn wrong(&self) -> Option<(&'static str, String)> {
         let archives = self.active_archives();
         let (key, what) = if self.version != VERSION {
@@ -147,10 +147,10 @@ impl TierDescription {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Umount {
-    /// Only root can enter the tree's root: see [`crate::closed_root`].
+    /// Only the root user can enter the tree's root directory: see [`crate::closed_root`].
     #[default]
     Closed,
-    /// The tree's root keeps the mode that it has in the mount.
+    /// The tree's root directory keeps the mode that the mount shows.
     Open,
 }
 
@@ -225,7 +225,7 @@ impl Home {
         }
         home.save()?;
         // No file of the new tree was archived yet. So the catalogue is complete, and no earlier
-        // use is unfinished.
+        // use of it ended uncleanly.
         let catalogue = Catalogue::open(&home.path.join(CATALOGUE))?;
         catalogue.end_doubt()?;
         catalogue.end_use()?;
@@ -248,8 +248,8 @@ impl Home {
     /// Makes a new home for a tier that has lost everything except its archives.
     ///
     /// # Errors
-    /// If a home already exists there. Also if the tree has another home that still exists: its
-    /// settings for policies, copies and archives would no longer be used.
+    /// If a home already exists at `path`. Also if the tree has another home that still exists,
+    /// because the settings of that home would no longer be used.
     pub fn again(
         path: &Path,
         tree: &dyn FileSystem,
@@ -265,8 +265,8 @@ impl Home {
         Ok(home)
     }
 
-    /// Closes the root of a tree before files in it are released, unless the settings leave it
-    /// open.
+    /// Closes the root directory of a tree before files in it are released, unless the settings
+    /// leave it open.
     ///
     /// # Errors
     /// Errors of the lower file system.
@@ -281,7 +281,7 @@ impl Home {
     /// Marks a rebuilt tree as this tier's, unless it is marked already.
     ///
     /// # Errors
-    /// If the tree belongs to another tier. Errors of marking it.
+    /// If the tree belongs to another tier. Errors of writing the mark.
     pub fn adopt(&self, tree: &dyn FileSystem, around: &Environment) -> Result<()> {
         match mark_of(tree, around.marks)? {
             Some(mark) if mark.tier == self.description.tier => Ok(()),
@@ -348,8 +348,8 @@ impl Home {
     /// is given.
     ///
     /// # Errors
-    /// If the archive belongs to another tier, the key is not its key, or another attached archive
-    /// with this identity is still in use.
+    /// If the archive belongs to another tier, the key is wrong, or another attached archive with
+    /// this identity is still in use.
     pub fn attach(&mut self, archive: &ArchiveAddress, id: Id, key: Option<PathBuf>) -> Result<()> {
         // Checked before anything is made.
         let usage = ArchiveUsage::Active;
@@ -391,7 +391,7 @@ impl Home {
     }
 
     /// Makes an empty archive with the identity of a lost one. A scrub fills it from the other
-    /// archives. It has the key of the lost one, unless another key is given.
+    /// archives. It is encrypted with the key of the lost one, unless another key is given.
     ///
     /// The archive is created before the home refers to it. If the command fails in between, the
     /// archive can be attached like any other.
@@ -609,7 +609,8 @@ impl Home {
         check_mark(&*tree, self.description.tier, around.marks)?;
         let is_closed = closed_root::is_closed_to_owner(&*tree, around.marks);
         if is_closed.map_err(Error::below(b""))? {
-            // The engine that used the tree has just closed it.
+            // The caller has opened the root directory, so another engine has used the tree and
+            // closed it since.
             return Err(Error::InUse);
         }
         private::warn_if_open(&self.path, &[CATALOGUE]);
@@ -625,8 +626,8 @@ impl Home {
 }
 
 impl Home {
-    /// The files that are locked while a tree of the tier is in use: the catalogue, and the lease
-    /// of each archive.
+    /// Returns the files that are locked while a tree of the tier is in use: the catalogue, and the
+    /// lease of each archive.
     #[must_use]
     pub fn locked_files(&self) -> Vec<PathBuf> {
         let archives = self.description.attached_archives();
@@ -731,7 +732,7 @@ fn refused(what: String) -> Error {
     Error::Refused { what }
 }
 
-/// Returns the line of a key's value, or the first line.
+/// Returns the line of a setting, or the first line if the setting is missing.
 fn line_of_key(text: &str, key: &str) -> usize {
     let is_its = |line: &str| line.split('=').next().is_some_and(|name| name.trim() == key);
     1 + text.lines().position(is_its).unwrap_or(0)

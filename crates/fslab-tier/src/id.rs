@@ -12,7 +12,7 @@ pub struct Id(pub [u8; 16]);
 
 /// The error for a text that is not an [`Id`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("an identity is 32 hexadecimal digits, such as `fslab tier versions` and `archives` show")]
+#[error("an identity is 32 hexadecimal digits, as shown by `fslab tier versions` and `archives`")]
 pub struct NotAnId;
 
 impl fmt::Display for Id {

@@ -1,8 +1,8 @@
 //! The layer: a tree as programs see it, whether its bytes are resident or in archives.
 //!
-//! A transformer: operations on bytes and attributes are implemented here, or refused. Other
-//! operations on names go to the lower tree. Resident files are served by the lower file system,
-//! including the backing descriptor; the engine handles the others.
+//! The layer implements or refuses all operations on bytes and attributes. Operations on names that
+//! it does not implement go to the lower tree. The lower file system serves resident files, and
+//! provides their descriptors for passthrough. The engine serves files with offline blocks.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -20,7 +20,7 @@ use crate::stored::marks::is_ours;
 mod attributes;
 mod open;
 
-/// The maximum number of attempts at a creation while other programs create and remove the name.
+/// Maximum number of attempts to create a file while other programs create and remove its name.
 const CREATE_ATTEMPTS_MAX: u32 = 1000;
 
 /// A tree whose files may be in archives, as a file system.
@@ -48,7 +48,7 @@ impl TierFs {
         Self { tier, lower, handles: HandleTable::default() }
     }
 
-    /// Syncs after a change if the program opened the file with `O_SYNC` or `O_DSYNC`.
+    /// Syncs a file after a change if the program opened the file with `O_SYNC` or `O_DSYNC`.
     fn sync_if_asked(&self, open: &OpenFile, request: &Request) -> Result<()> {
         if !open.mode.contains(OpenMode::DATA_SYNC) {
             return Ok(());
@@ -83,7 +83,7 @@ impl FileSystem for TierFs {
         self.lower.mknod(request, parent, name, mode, device)
     }
 
-    /// Refused, because the engine itself opens files.
+    /// Refuses leases, because the engine itself opens the files.
     fn take_lease(&self, _ino: Ino, _handle: Handle) -> Result<()> {
         Err(Errno::OPNOTSUPP.into())
     }

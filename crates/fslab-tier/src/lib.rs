@@ -3,8 +3,8 @@
 //! The design follows DMFS (W. Studenmund, USENIX 2000) and extends it:
 //!
 //! - Any part of a file may be resident.
-//! - A write to an offline file recalls only the blocks at its edges.
-//! - Every change survives a crash at any moment.
+//! - A write to an offline file recalls only blocks that it overwrites partly.
+//! - A crash at any moment leaves the tree and its archives consistent.
 //! - One archive is enough to rebuild the tree.
 //!
 //! The modules:
@@ -20,8 +20,8 @@
 //! - `home`: the directory with a tier's settings. `command`, `event`: the commands of users, and
 //!   their output.
 //!
-//! **The authority for the location of a file's bytes is an xattr on the file.** The catalogue can
-//! be lost.
+//! **An xattr on each file is authoritative for the location of its bytes.** The catalogue is only
+//! an index, which can be rebuilt.
 //!
 //! The engine reads no clock and no random source ([`Environment`]), accesses archives only through
 //! [`archive::Archive`], and the lower tree only through [`fslab_vfs::FileSystem`].

@@ -1,4 +1,4 @@
-//! The lower tree: files opened by the engine itself, and inodes found by path.
+//! Access to the lower tree: files opened by the engine itself, and inodes found by path.
 
 use std::ffi::{OsStr, OsString};
 use std::ops::Range;
@@ -25,7 +25,8 @@ pub fn own_request() -> Request {
     Request { credentials, ..Request::default() }
 }
 
-/// Like [`own_request`], with the current time. Leaves use this as the time of a change.
+/// Like [`own_request`], with the current time. File systems at the bottom of a stack use it as the
+/// time of a change.
 #[must_use]
 pub fn request_at(calendar: &dyn Calendar) -> Request {
     Request { now: calendar.now(), ..own_request() }
@@ -59,8 +60,8 @@ impl OwnFile {
             opened => opened,
         };
         let opened = match open() {
-            // The owner may not open the file, and is not root. The engine must nevertheless move
-            // its bytes.
+            // The engine's user owns the file, but is not root and has no permission to open it.
+            // The engine must nevertheless move the file's bytes.
             Err(error) if error.errno() == Errno::ACCESS => {
                 let (opened, restored) = with_leave(&**fs, &request, ino, open)?;
                 if let Err(error) = restored {
@@ -159,8 +160,8 @@ impl OwnFile {
         self.fs.setattr(&self.request(), self.ino, Some(self.handle), &changes).map(drop)
     }
 
-    /// Returns the privileges that a change of bytes is about to remove. `attr` contains the
-    /// current attributes of the file.
+    /// Returns the set-id bits and the file capability, which the next write will remove. `attr`
+    /// contains the current attributes of the file.
     ///
     /// # Errors
     /// Errors of the lower file system.
@@ -176,10 +177,10 @@ impl OwnFile {
         Ok(Privileges { permissions: attr.permissions, capability })
     }
 
-    /// Restores the privileges that a change of bytes has removed.
+    /// Restores the set-id bits and the file capability that a write has removed.
     ///
     /// # Errors
-    /// Errors of the lower file system; some privileges can be set by root only.
+    /// Errors of the lower file system; only root may set some of these privileges.
     pub fn give_back(&self, privileges: &Privileges) -> Result<()> {
         let Privileges { permissions, capability } = privileges;
         if permissions.has_set_id() && self.attr()?.permissions != *permissions {
@@ -199,7 +200,8 @@ impl OwnFile {
         Ok(self.next_data(from)?.is_some_and(|data| data < to))
     }
 
-    /// Returns the next offset, at or after an offset, that may contain data, or `None`.
+    /// Returns the first offset at or after `from` that may contain data, or `None` if only a hole
+    /// follows.
     ///
     /// # Errors
     /// Errors of the lower file system.
@@ -208,8 +210,8 @@ impl OwnFile {
         self.seek(from, SeekTo::Data, Some(from))
     }
 
-    /// Returns the start of the next hole, at or after an offset. Returns `None` past the end of
-    /// the file, or if it is unknown.
+    /// Returns the start of the first hole at or after `from`. Returns `None` if `from` is past the
+    /// end of the file, or if the file system can't search for holes.
     ///
     /// # Errors
     /// Errors of the lower file system.
@@ -243,19 +245,18 @@ impl OwnFile {
     }
 }
 
-/// The privileges that the kernel removes at each change of a file's bytes, so that nobody can
-/// change a trusted program. These are the set-id bits, unless the writer may keep them, and file
-/// capabilities in any case. The engine restores both, because it changes no byte that programs
-/// see.
+/// The set-id bits and the file capability of a file. A write removes the capability, and the
+/// set-id bits unless the writer may keep them, so that nobody can change a trusted program. The
+/// engine restores both, because its writes change no byte that programs see.
 #[derive(Debug)]
 pub struct Privileges {
     permissions: Permissions,
     capability: Option<Vec<u8>>,
 }
 
-/// Runs an operation on a file that its owner, an ordinary user, may not read or write. It
-/// temporarily gives these permissions to the owner only. After a kill in between, the file keeps
-/// these permissions. Also returns whether the permissions were restored.
+/// Runs an operation on a file whose owner, an ordinary user, has no permission to read or write
+/// it. Gives the owner these permissions temporarily. If the process is killed meanwhile, the file
+/// keeps them. Also returns the result of restoring the permissions.
 ///
 /// # Errors
 /// Errors of the lower file system.
@@ -285,7 +286,7 @@ impl Drop for OwnFile {
     }
 }
 
-/// An inode that was looked up; forgotten when dropped.
+/// An inode with a lookup reference, which is released on drop.
 pub struct Found {
     fs: Arc<dyn FileSystem>,
     /// Its attributes when it was found.
@@ -294,7 +295,7 @@ pub struct Found {
 }
 
 impl Found {
-    /// Returns the root.
+    /// Returns the root directory.
     ///
     /// # Errors
     /// Errors of the lower file system.

@@ -1,5 +1,5 @@
-//! Maintenance: a mount follows the policy in the tier's home at intervals, archives the tree, and
-//! deletes old versions past their retention time.
+//! Maintenance rounds: at intervals, a mount runs the policy in the tier's home, archives the tree,
+//! and deletes old versions past their retention time.
 //!
 //! A round begins when the interval has passed since the end of the last round. So rounds never
 //! overlap, and even a slow machine has pauses.
@@ -15,7 +15,7 @@ use crate::error::{Error, Result};
 use crate::event::Event;
 
 impl Tier {
-    /// Starts a thread that does a round at each interval.
+    /// Starts a thread that runs a maintenance round at each interval.
     ///
     /// # Errors
     /// If the thread can't be started.
@@ -34,7 +34,7 @@ impl Tier {
         started.inspect_err(|_| self.background().ended())
     }
 
-    /// Follows the tier's policy if it has one, archives the tree, and deletes expired versions.
+    /// Runs the tier's policy if it has one, archives the tree, and deletes expired versions.
     /// Problems are logged and counted; they do not stop the other steps. A round does nothing if
     /// other trees write to archives that are needed for the copies.
     pub fn round(self: &Arc<Self>, request: &Request) {
@@ -47,7 +47,7 @@ impl Tier {
         self.counters().add(Counter::Rounds, 1);
     }
 
-    /// Does a round; returns the number of problems.
+    /// Runs a round; returns the number of problems.
     fn do_round(self: &Arc<Self>, request: &Request) -> u64 {
         if let Err(error) = self.check_copy_targets() {
             tracing::error!("maintenance round: {error}");
@@ -75,7 +75,7 @@ impl Tier {
 
     fn follow_policy(self: &Arc<Self>, request: &Request, problems: &mut u64) -> Result<()> {
         let policy = self.settings().policy.as_ref();
-        // An existing policy that can't be read is a problem, and is reported later in the round.
+        // A policy that exists but can't be read is reported as a problem by the run below.
         if policy.is_none_or(|policy| matches!(policy.try_exists(), Ok(false))) {
             return Ok(());
         }
@@ -101,7 +101,8 @@ fn keep_rounds(tier: &Weak<Tier>, rounds: &BackgroundThread, begun_ns: u64, ever
                 tracing::error!("a maintenance round panicked; please report this");
                 1
             });
-            // Set before the round is counted, because the counter is visible to others.
+            // Set before the round is counted, so that an observer of the counter can rely on the
+            // new interval.
             last_ns = clock.now_ns();
             tier.note_round(problems);
         }

@@ -1,12 +1,12 @@
 //! Poison: the text that a released file shows instead of zeros while its tree is not mounted.
 //!
 //! If the lower file system can share blocks between files, released blocks are replaced by shared
-//! blocks of text. The text tells users to mount the tree. The period of the text divides every
-//! sector. So bytes that a program wrote in the lower directory can be distinguished from poison by
-//! comparison.
+//! blocks of text. The text tells users to mount the tree. The length of the text divides the
+//! sector size, so all sectors of poison are the same. Bytes that a program wrote in the lower
+//! directory are found by comparison with poison.
 //!
-//! The text comes from nameless files, which exist as long as the engine that made them. Their
-//! blocks are kept as long as a released file shares them.
+//! The shared blocks belong to unnamed temporary files, the sources, which exist as long as the
+//! engine that made them. Their blocks remain allocated as long as a released file shares them.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -21,14 +21,15 @@ use crate::lower::own_request;
 use crate::runs::Runs;
 use crate::stored::BLOCK_BYTES;
 
-/// The text, repeated from the first byte of a file on.
+/// The text, which is repeated from the beginning of a file.
 pub const LINE: &[u8; 64] = b"fslab: this file is in an archive; mount its tree to read it. \n\n";
 
-/// The unit that a power cut leaves either old or new.
+/// Bytes of a sector. A power cut leaves a sector either completely old or completely new.
 const SECTOR_BYTES: u64 = 512;
 
-/// The largest source of poison, in bytes; extents of released files are not longer. After the
-/// first source, a source has at most one byte for [`SOURCE_SHARE`] released bytes.
+/// Maximum size of a source of poison in bytes, and so of an extent of a released file. A source
+/// larger than [`SOURCE_BYTES_FIRST`] has at most one byte for each [`SOURCE_SHARE`] released
+/// bytes.
 const SOURCE_BYTES_MAX: u64 = 16 * BLOCK_BYTES;
 const SOURCE_BYTES_FIRST: u64 = 64 << 10;
 const SOURCE_SHARE: u64 = 16;
@@ -37,27 +38,29 @@ const SOURCE_SHARE: u64 = 16;
 /// all users of a block (a balance of Btrfs, `filefrag`) take at most this many steps.
 const USES_MAX: u64 = 16_384;
 
-/// The most sources for partial last blocks. Each has its own length, and uses one block of the
-/// file system and [`TAIL_DESCRIPTORS`] descriptors. All of them use at most a fourth of the
+/// Maximum number of sources for partial last blocks. Each has its own length, and uses one block
+/// of the file system and [`TAIL_DESCRIPTORS`] descriptors. All of them use at most a fourth of the
 /// descriptors that this process may open.
 const TAILS_MAX: u64 = 4096;
 const TAIL_DESCRIPTORS: u64 = 2;
 
-/// If fewer bytes than this equal poison between the edge of a sector and a change in it, they are
-/// treated as changed. Programs write whole sectors more often than parts of one.
+/// Fewer bytes than this, between the edge of a sector and a changed byte, may equal poison by
+/// coincidence. They are treated as changed, because programs write whole sectors more often than
+/// parts of a sector.
 const COINCIDENCE_BYTES: usize = 8;
 
-/// Fills a buffer with the poison of an offset of a file.
+/// Fills a buffer with the poison that belongs at an offset of a file.
 pub fn fill(offset: u64, buffer: &mut [u8]) {
     let start = (offset % LINE.len() as u64) as usize;
     let text = LINE.iter().cycle().skip(start);
     buffer.iter_mut().zip(text).for_each(|(byte, poison)| *byte = *poison);
 }
 
-/// Returns the ranges of a file that are not poison, from its bytes at an offset.
+/// Returns the ranges of a file that are not poison. `bytes` are the file's bytes at `offset`.
 ///
-/// A sector is either all poison or changed. Neighbouring changed sectors are one change. It begins
-/// and ends where the first and the last byte differ from poison.
+/// A sector counts as changed unless all of it is poison. Adjacent changed sectors form one range,
+/// from the first to the last byte that differs from poison. If one of these is less than 8 bytes
+/// from the edge of its sector, the range extends to the edge.
 pub fn changed_in(offset: u64, bytes: &[u8]) -> Vec<Range<u64>> {
     let (mut poison, mut changes) = (vec![0; bytes.len()], Runs::new());
     fill(offset, &mut poison);
@@ -79,7 +82,7 @@ pub fn changed_in(offset: u64, bytes: &[u8]) -> Vec<Range<u64>> {
     changes
 }
 
-/// Adds the sectors that differ from the expected bytes, for a range of bytes of a file.
+/// Adds to `differing` the sectors of a range for which `is_same` returns `false`.
 pub(crate) fn differing_sectors(
     offset: u64,
     length: usize,
@@ -113,9 +116,9 @@ pub struct Poison {
 /// The files whose blocks are shared.
 #[derive(Default)]
 struct Sources {
-    /// Whether blocks can be shared here; `None` before the first trial.
+    /// Whether the file system can share blocks; `None` before the first trial.
     can_share: Option<bool>,
-    /// The bytes that were replaced, including failed attempts.
+    /// Number of bytes that were replaced by poison, including failed attempts.
     put_bytes: u64,
     newest: Option<Arc<Source>>,
     /// Sources for partial last blocks, by length.
@@ -123,21 +126,21 @@ struct Sources {
 }
 
 impl Poison {
-    /// Makes poison for the files of a tree.
+    /// Prepares to write poison to the files of a tree.
     pub fn new(fs: &Arc<dyn FileSystem>, is_wanted: bool) -> Self {
         Self { fs: Arc::clone(fs), is_wanted, sources: Mutex::default() }
     }
 
-    /// Returns whether a file of this size without offline blocks will get poison. It must be
-    /// wanted, blocks must be shareable here, and a source must exist.
+    /// Returns whether a fully resident file of this size will get poison when it is released. This
+    /// requires that poison is wanted, and that a source of shareable blocks exists or can be
+    /// created.
     pub fn is_ready(&self, size: u64) -> bool {
         let said = |error: &fslab_vfs::Error| tracing::info!(%error, "can't create poison");
         self.is_wanted && self.source(size).inspect_err(said).is_ok()
     }
 
     /// Replaces a range of a file by poison. The range begins at a block. Returns the number of
-    /// bytes that were written because they can't be shared, which are those of a partial last
-    /// block.
+    /// bytes of a partial last block that were written, because the block can't be shared.
     ///
     /// # Errors
     /// Errors of the lower file system: see [`is_refusal`].
@@ -161,8 +164,8 @@ impl Poison {
         Ok(0)
     }
 
-    /// Replaces a partial last block. File systems share such a block only with a file that ends
-    /// there too.
+    /// Replaces a partial last block. File systems share such a block only with the last block of
+    /// another file, of the same length.
     fn put_tail(&self, file: (Ino, Handle), range: Range<u64>) -> Result<u64> {
         let length = range.end - range.start;
         let place = (file.0, file.1, range.start);
@@ -193,7 +196,8 @@ impl Poison {
         if sources.tails.len() as u64 >= tails_max() {
             return Ok(None);
         }
-        // Not synced here: sharing its blocks writes them to the disk first.
+        // Not synced here, because the file system writes the blocks to the disk before it shares
+        // them.
         let tail = Arc::new(Source::make(&self.fs, length)?);
         sources.tails.insert(length, Arc::clone(&tail));
         Ok(Some(tail))
@@ -226,7 +230,7 @@ impl Poison {
         Ok(Arc::clone(sources.newest.insert(Arc::new(made))))
     }
 
-    /// Shares a block, which is a hole, between two new files.
+    /// Tries to share a block between two new files. The block is a hole, so no data is written.
     fn try_out(&self) -> Result<()> {
         let unit = unit_of(&*self.fs)?;
         let [source, target] = [Source::empty(&self.fs, unit)?, Source::empty(&self.fs, unit)?];
@@ -269,7 +273,7 @@ pub fn is_in(offset: u64, bytes: &[u8]) -> bool {
     changed.sum::<u64>() < bytes.len() as u64
 }
 
-/// Returns whether an error means that a file can't share blocks, or that there is no space for it.
+/// Returns whether an error means that a file can't share blocks, or that no space is left.
 pub fn is_refusal(error: &fslab_vfs::Error) -> bool {
     is_lack(error) || is_full(error)
 }
@@ -285,7 +289,7 @@ fn is_full(error: &fslab_vfs::Error) -> bool {
     matches!(error.errno(), Errno::NOSPC | Errno::DQUOT)
 }
 
-/// A nameless file that is all poison.
+/// An unnamed file that contains only poison.
 struct Source {
     fs: Arc<dyn FileSystem>,
     ino: Ino,
@@ -311,8 +315,8 @@ impl Source {
         let (ino, handle) = (entry.attr.ino, opened.handle);
         let (fs, uses) = (Arc::clone(fs), AtomicU64::new(0));
         let source = Self { fs, ino, handle, bytes, unit: 1, uses };
-        // The size is set first, because XFS reserves as much space again for a file that is
-        // appended to.
+        // The size is set first, because XFS preallocates extra space for a file that grows by
+        // appending, up to the file's size.
         let size = SetAttr { size: Some(bytes), ..SetAttr::default() };
         source.fs.setattr(&request, ino, Some(handle), &size)?;
         Ok(source)
@@ -403,7 +407,8 @@ mod tests {
         check(&[(100, b"X"), (300, b"X")], &[(100, 301)]);
     }
 
-    /// Bytes that equal poison by chance are kept inside a change, and at the edges of its sectors.
+    /// Bytes that equal poison by chance belong to a change if they are inside it or at the edges
+    /// of its sectors.
     #[test]
     fn poison_like_bytes_inside_a_change_are_kept() {
         let mut written = vec![0; 1024];

@@ -2,8 +2,8 @@
 //!
 //! The first rule that matches a file decides. With watermarks, files are released only if the file
 //! system is fuller than `high`, and until it is no fuller than `low`. The least recently used
-//! files are released first. Files are archived in advance while it is at least as full as
-//! `premigrate`.
+//! files are released first. Files are archived in advance if the file system is at least as full
+//! as `premigrate`.
 //!
 //! `rules`: parsing. `file_facts`: the facts about a file that rules use. `selection`,
 //! `candidates`: the files that a policy affects. `freed_space`: whether releases free space.

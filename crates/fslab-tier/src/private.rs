@@ -13,7 +13,8 @@ pub(crate) const FILE_MODE: u32 = 0o600;
 const OTHERS_LOOK: u32 = 0o077;
 /// Mode bits of a directory by which others may replace its files.
 const OTHERS_CHANGE: u32 = 0o022;
-/// In a directory with this bit, others may only add files.
+/// The sticky bit. In a directory with this bit, others may add files but not replace existing
+/// ones.
 const STICKY: u32 = 0o1000;
 
 /// Makes a private directory.
@@ -40,7 +41,7 @@ pub(crate) fn options() -> OpenOptions {
 }
 
 /// Warns if others can access a directory and one of the given names in it. Somebody must have
-/// changed its mode, since it was created as private.
+/// changed the mode, because both were created as private.
 pub(crate) fn warn_if_open(directory: &Path, names: &[&str]) {
     if is_open(directory, names) {
         let shown = directory.display();

@@ -1,11 +1,11 @@
-//! Limits for writing and reading archives, in bytes a second over any longer time.
+//! Limits for the rate of writing and reading archives, in bytes a second.
 //!
 //! A limit is a token bucket with the size of one piece. The first piece passes at once. Each later
-//! piece passes when the pieces before it would have passed at the rate. Idle time is not saved up.
+//! piece passes once the earlier pieces would have been transferred at the limit. Idle time is not
+//! saved up.
 //!
-//! The order of recalls is not decided here. A recalling thread waits until more bytes may pass,
-//! and only then takes the most urgent recall. So waiting readers are served before reads in
-//! advance.
+//! A thread that recalls blocks waits until more bytes may pass, and only then takes the most
+//! urgent recall. So recalls that a program waits for come before read-ahead.
 
 use std::num::NonZeroU64;
 use std::sync::Arc;
@@ -21,11 +21,11 @@ const LOOK_EVERY: Duration = Duration::from_millis(5);
 
 const SECOND_NS: u128 = 1_000_000_000;
 
-/// A limit of bytes a second in one direction.
+/// Limits the bytes that are transferred per second in one direction.
 pub struct RateLimit {
     bytes_per_second: NonZeroU64,
     clock: Arc<dyn Clock>,
-    /// The time at which all bytes so far would have passed at the rate.
+    /// The time at which all bytes so far would have been transferred at the limit.
     paid_ns: Mutex<u64>,
 }
 
@@ -48,7 +48,7 @@ impl RateLimit {
         self.add(&mut self.paid_ns.lock(), bytes);
     }
 
-    /// Waits until more bytes may pass, and counts these.
+    /// Waits until more bytes may pass, and counts `bytes` as passed.
     ///
     /// # Errors
     /// [`Error::Interrupted`] if the request was cancelled.
@@ -93,7 +93,7 @@ pub struct Pace<'a> {
 }
 
 impl Pace<'_> {
-    /// Waits until more bytes may pass by each limit, and counts these.
+    /// Waits until each limit lets more bytes pass, and counts `bytes` as passed.
     ///
     /// # Errors
     /// Like [`RateLimit::pass`].

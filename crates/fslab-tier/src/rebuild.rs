@@ -3,9 +3,11 @@
 //! 1. Existing files are kept, and so are the objects that they refer to.
 //! 2. The newest complete archived tree provides names and attributes. Files become stubs, whose
 //!    bytes are recalled when they are read.
-//! 3. Newer objects are placed at the paths that they were archived from. They replace files that
-//!    this run made, and intact stubs of an earlier version. Other existing files are kept.
-//! 4. A file whose object is not at the location in the archived tree gets its latest version.
+//! 3. Objects newer than the archived tree become files at the paths from which they were archived.
+//!    They replace files that this run made, and intact stubs of an earlier version. Other existing
+//!    files are kept.
+//! 4. If the object of a file is not at the location recorded in the archived tree, the file gets
+//!    its latest version.
 //!
 //! Finally each object in the archives has a row in the catalogue. An object that no file refers to
 //! can be restored by `undelete` until it expires.
@@ -14,7 +16,7 @@
 //!
 //! - the report
 //! - 8 bytes for each inode that was renamed while the tree was archived
-//! - 70 bytes for each file whose object is not at the location in the archived tree
+//! - 70 bytes for each file whose object is not at the location recorded in the archived tree
 //! - the path of each directory that its owner may not read, write or enter
 //! - the path of each empty or existing file with several names
 //! - some 50 MB for containers
@@ -55,20 +57,20 @@ use object_roles::ObjectRoles;
 /// The report of a rebuild.
 #[derive(Clone, Debug, Default, Serialize, PartialEq, Eq)]
 pub struct Rebuilt {
-    /// Directories.
+    /// Number of directories.
     pub directories: u64,
-    /// Files of the archived tree whose bytes are in an archive.
+    /// Number of files of the archived tree whose bytes are in an archive.
     pub files: u64,
-    /// Files that the archived tree does not contain. Without an archived tree, these are all
-    /// files.
+    /// Number of files that the archived tree does not contain. Without an archived tree, these are
+    /// all files.
     pub added: u64,
-    /// Symbolic links, pipes, sockets and device nodes.
+    /// Number of symbolic links, pipes, sockets and device nodes.
     pub others: u64,
-    /// Additional names of files.
+    /// Number of additional names of files.
     pub links: u64,
-    /// Existing files that were kept. Directories are not counted.
+    /// Number of existing files that were kept. Directories are not counted.
     pub kept: u64,
-    /// Versions in archives that no file has. `undelete` can restore them.
+    /// Number of versions in archives that no file refers to. `undelete` can restore them.
     pub earlier: u64,
     /// Files of which archives contain only an earlier state.
     pub older: Vec<String>,
@@ -78,7 +80,7 @@ pub struct Rebuilt {
     pub unplaced: Vec<String>,
     /// Attributes and files that could not be restored exactly, with the reasons.
     pub problems: Vec<String>,
-    /// Files that are newer than the archived tree.
+    /// Number of files that are newer than the archived tree.
     pub younger: u64,
     /// Set-id bits, capabilities and devices that were skipped. Anyone who can write to an
     /// unencrypted archive could plant them.
@@ -95,7 +97,7 @@ struct Rebuilder<'a> {
     around: &'a Environment,
     tier: Id,
     poison: Poison,
-    /// Whether archives are trusted with attributes that give programs and users more rights.
+    /// Whether set-id bits, capabilities and devices in the archives are trusted, and so restored.
     is_trusting: bool,
     notes: ObjectRoles<'a>,
     rebuilt: Rebuilt,
@@ -110,24 +112,25 @@ struct Rebuilder<'a> {
     moved: HashSet<u64>,
     /// Directories that were made for their children, before their own entries were read.
     implied: HashSet<Vec<u8>>,
-    /// Files whose objects are not at the location in the archived tree, with the latest version
-    /// found.
+    /// Files whose objects are not at the location recorded in the archived tree, with the latest
+    /// version found.
     missing: HashMap<Id, Option<Latest>>,
     /// The versions of these files in the archived tree, by file and sequence, with the object that
-    /// was found. They are used if only their bytes were moved. After a rebuild, two files of the
-    /// tree may be versions of the same file.
+    /// was found. The object is used if the version was only moved to another container. The key
+    /// has the sequence too, because two files of a rebuilt tree may be versions of the same file.
     moved_versions: HashMap<(Id, u64), Option<Id>>,
-    /// Directories that their owner may not read, write or enter once the tree is made.
+    /// Directories that get their permissions last, because their owner may not read, write or
+    /// enter them.
     closing: Vec<(Vec<u8>, Permissions)>,
 }
 
 /// A version of a file: sequence and object.
 type Latest = (u64, Id);
 
-/// Rows written in one transaction.
+/// Number of rows written in one transaction.
 const BATCH: usize = 500;
 
-/// How a tree is rebuilt.
+/// The options of a rebuild.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Options {
     /// Restores the tree as it was at this time, as far as archives go back. Later objects are
@@ -154,8 +157,8 @@ pub fn rebuild(
     (around, tier): (&Environment, Id),
     request: &Request,
 ) -> Result<Rebuilt> {
-    // The catalogue does not record the end of this use. So a scan checks the new tree before
-    // anything expires.
+    // The end of this use is never recorded, so the catalogue remains in doubt. The next engine
+    // scans the new tree before anything expires.
     catalogue.begin_use()?;
     catalogue.clear_open_epoch()?;
     let notes = ObjectRoles::begin(catalogue)?;
@@ -230,9 +233,9 @@ impl<'a> Rebuilder<'a> {
         request_at(&*self.around.calendar)
     }
 
-    /// Makes the entries of the archived tree. A file that was renamed during the walk belongs
-    /// where the walk found it last. Such entries are made first, so the earlier entries do not
-    /// replace them.
+    /// Makes the entries of the archived tree. A file that was renamed while the tree was archived
+    /// gets the path of its last entry. These entries are made first, so that earlier entries of
+    /// the file are skipped.
     fn make_tree(&mut self, tree: &ObjectReader, request: &Request) -> Result<()> {
         for moved in [true, false] {
             entries(tree, request, &mut |entry, is_behind| {

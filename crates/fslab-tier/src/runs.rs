@@ -6,7 +6,7 @@ use std::ops::Range;
 /// A set of block numbers.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Runs {
-    /// First block of a run, and the block after the run. No two runs are adjacent.
+    /// Maps the first block of each run to the block after its last one. No two runs are adjacent.
     runs: BTreeMap<u64, u64>,
 }
 
@@ -192,7 +192,7 @@ mod tests {
             assert!(joined.pieces() <= 2 && blocks(&joined).is_superset(&set));
         }
     }
-    /// A program that reads parts of a large file leaves about as many runs.
+    /// A program that reads many parts of a large file can leave this many runs.
     #[test]
     fn runs_are_joined_across_their_smallest_gaps() {
         let runs: Runs = (0..200_000_u64).map(|run| run * 10..run * 10 + 5 + run % 2).collect();

@@ -1,5 +1,5 @@
 //! A buffer for data whose length must be known before it is written. Up to a block is kept in
-//! memory, the rest in a nameless temporary file.
+//! memory, the rest in an unnamed temporary file.
 
 use std::fs::File;
 use std::io::{self, Write};
@@ -16,24 +16,24 @@ use crate::stored::format::blocks_of;
 pub(crate) struct Spool {
     /// The first bytes, if they exceed a block.
     file: Option<File>,
-    /// The bytes after them.
+    /// The bytes after those in the file.
     buffer: Vec<u8>,
     length: u64,
 }
 
 impl Spool {
-    /// The number of bytes.
+    /// Returns the total number of bytes.
     pub(crate) fn length(&self) -> u64 {
         self.length
     }
 
-    /// The number of bytes in memory.
+    /// Returns the number of bytes in memory.
     #[cfg(test)]
     pub(crate) fn memory_bytes(&self) -> usize {
         self.buffer.len()
     }
 
-    /// Adds bytes.
+    /// Appends bytes.
     pub(crate) fn put(&mut self, bytes: &[u8]) -> Result<()> {
         self.buffer.extend(bytes);
         self.length += bytes.len() as u64;
@@ -83,7 +83,7 @@ fn failed(source: io::Error) -> Error {
 mod tests {
     use super::*;
 
-    /// Adds bytes in pieces that are shorter than a block.
+    /// Checks a spool to which `length` bytes are added in pieces that are shorter than a block.
     fn check(length: usize) {
         let bytes: Vec<u8> = (0..length).map(|byte| (byte % 251) as u8).collect();
         let mut spool = Spool::default();

@@ -60,7 +60,7 @@ enum Began {
     At(String),
     /// The process does not exist, or is dead.
     Ended,
-    /// This process may not see it.
+    /// This process has no permission to see the start time.
     Unknown,
 }
 

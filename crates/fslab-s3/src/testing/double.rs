@@ -118,7 +118,7 @@ fn refused(status: u16, code: &str) -> Message {
     Message::answer(status, &[], body)
 }
 
-/// Returns whether a body has the signed hash, which stores check.
+/// Returns whether the hash of a body equals the signed hash, as real stores check.
 fn is_as_signed(request: &Message) -> bool {
     let own = Sha256::digest(&request.body);
     let own: String = own.iter().map(|byte| format!("{byte:02x}")).collect();

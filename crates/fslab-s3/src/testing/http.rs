@@ -1,4 +1,4 @@
-//! The part of HTTP/1.1 that servers for tests need.
+//! The part of HTTP/1.1 that test servers need.
 
 use std::io::{self, BufRead, BufReader, Read};
 use std::net::TcpStream;

@@ -1,4 +1,4 @@
-//! A location for an archive, with the credentials of the servers for tests.
+//! A location for an archive, with the credentials of the test servers.
 
 use std::ffi::OsStr;
 use std::sync::Arc;
@@ -33,10 +33,10 @@ impl Place {
         Store::of(format!("s3:{location}"), parsed, access).map(Self)
     }
 
-    /// Creates an archive there.
+    /// Creates an archive at this location.
     ///
     /// # Errors
-    /// Fails if an archive exists there.
+    /// Fails if an archive exists at this location.
     pub fn make(&self, id: Id, owner: Id) -> Result<()> {
         self.0.make(&NewArchive { id, owner, key: None }).map(fslab_tier::Cleanup::keep)
     }

@@ -11,7 +11,7 @@ use parking_lot::Mutex;
 
 use super::http::Message;
 
-/// A fault of a request.
+/// A fault that the proxy injects into a request.
 #[derive(Clone, Debug)]
 pub enum Fault {
     /// The request is delayed.
@@ -43,8 +43,8 @@ pub enum Fault {
     OtherTag,
     /// The proxy sends no answer.
     Silent,
-    /// The request is held back and the connection breaks. It reaches the store when the test
-    /// delivers it.
+    /// The request is held back and the connection breaks. The request reaches the store when the
+    /// test calls [`Proxy::deliver`].
     HeldUp,
 }
 

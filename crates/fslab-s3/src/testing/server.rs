@@ -1,7 +1,7 @@
 //! Real servers on loopback: SeaweedFS, which honours conditions, and rclone, which ignores them.
 //!
-//! A server ends with the thread that started it, however that thread ends: `setpriv` requests a
-//! signal from the kernel. So a separate thread starts each server and lives until the server is
+//! A server must not outlive its test. So `setpriv` makes the kernel kill the server when the
+//! thread that started it ends. A separate thread starts each server and lives until the server is
 //! dropped.
 
 use std::fs;
@@ -26,7 +26,7 @@ pub const BUCKET: &str = "fslab-test";
 const START_LIMIT: Duration = Duration::from_secs(60);
 /// The number of attempts to start: another process may take a port before the server does.
 const STARTS: u32 = 5;
-/// SeaweedFS uses each of its ports, and that port plus this number.
+/// For each of its ports, SeaweedFS also uses the port that is higher by this number.
 const SECOND_PORTS: u16 = 10_000;
 /// The number of consecutive ports that SeaweedFS uses.
 const SEAWEED_PORTS: u16 = 6;
@@ -119,7 +119,7 @@ impl Server {
 impl Drop for Server {
     fn drop(&mut self) {
         drop(self.end.take());
-        // A keeper that panicked has ended, and its server with it.
+        // If the keeper thread panicked, the kernel has killed its server.
         self.keeper.take().map_or(Ok(()), JoinHandle::join).unwrap_or_default();
     }
 }
@@ -135,7 +135,7 @@ fn keep(
     let mut command = Command::new("setpriv");
     command.args(["--pdeathsig", "KILL"]).arg(program).args(arguments);
     command.current_dir(folder).stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log);
-    // The settings of this user must not apply.
+    // Hides the settings of the user who runs the test.
     command.env("HOME", folder).env_remove("RCLONE_CONFIG").env("RCLONE_CONFIG", "/dev/null");
     let (end, ended) = channel::<()>();
     let (report, reported) = channel();
@@ -146,7 +146,7 @@ fn keep(
             Err(error) => return report.send(Err(error)).unwrap_or_default(),
         };
         report.send(Ok(())).unwrap_or_default();
-        // This waits until the other end is dropped.
+        // Waits until the other end is dropped.
         ended.recv().unwrap_or_default();
         stop(&mut child);
     })?;
@@ -161,11 +161,11 @@ fn keep(
 fn stop(child: &mut Child) {
     let ended = child.kill().and_then(|()| child.wait());
     if let Err(error) = ended {
-        eprintln!("a server does not end: {error}");
+        eprintln!("can't stop a server: {error}");
     }
 }
 
-/// Waits until a server answers a request for its bucket with anything but a server error.
+/// Waits until a server answers a request for its bucket with a success or a client error.
 fn wait_until_ready(mut child: Child, port: u16) -> io::Result<Child> {
     let begun = Instant::now();
     loop {
@@ -194,7 +194,8 @@ fn is_ready(port: u16) -> io::Result<bool> {
     Ok(answer.starts_with(b"HTTP/1.1 4") || answer.starts_with(b"HTTP/1.1 2"))
 }
 
-/// Returns the first of `count` consecutive free ports whose second ports are also free.
+/// Returns the first of `count` consecutive free ports whose second ports (see [`SECOND_PORTS`])
+/// are also free.
 fn free_ports(count: u16) -> io::Result<u16> {
     let is_free = |port: u16| TcpListener::bind((Ipv4Addr::LOCALHOST, port)).is_ok();
     for _ in 0..1000 {

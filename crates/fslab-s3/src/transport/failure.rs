@@ -180,10 +180,10 @@ fn meaning(status: StatusCode, code: &str) -> (Cause, bool) {
             (Cause::Unavailable, true)
         }
         (412, _) => (Cause::Condition, false),
-        // Two conditional writes at the same time: neither may have succeeded.
+        // Two conditional writes collided, and possibly both failed.
         (409, _) => (Cause::Condition, true),
         (404, "NoSuchKey" | "NoSuchUpload") => (Cause::NotFound, false),
-        // Possibly from a proxy: this does not prove that the object is missing.
+        // This does not prove that the object is missing, because the answer may come from a proxy.
         (404, _) => (Cause::Unavailable, true),
         (401 | 407, _) => (Cause::Unavailable, false),
         (403, _) => (Cause::Denied, false),
@@ -193,13 +193,13 @@ fn meaning(status: StatusCode, code: &str) -> (Cause, bool) {
     }
 }
 
-/// Parses the header as seconds. A date is ignored.
+/// Parses the header `Retry-After` as seconds. A date is ignored.
 fn retry_after(headers: &HeaderMap) -> Option<Duration> {
     let seconds = headers.get(RETRY_AFTER)?.to_str().ok()?.parse::<u32>().ok()?;
     Some(Duration::from_secs(seconds.into()))
 }
 
-/// Prepares a foreign text for a one-line message.
+/// Prepares text from a store for a one-line message.
 fn shown(text: &str) -> String {
     let line = text.chars().map(|letter| if letter.is_control() { ' ' } else { letter });
     line.take(SHOWN_CHARS).collect()

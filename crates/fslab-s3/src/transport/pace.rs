@@ -1,11 +1,11 @@
-//! Tracks whether bytes move.
+//! Detects requests that make no progress.
 
 use std::time::Duration;
 
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
-/// The number of bytes that is regarded as progress. A slower answer is stalled.
+/// The number of bytes that must be transferred within the time limit. A slower request is stalled.
 const PROGRESS_BYTES: usize = 1024;
 
 /// The progress of one request.
@@ -15,20 +15,20 @@ pub struct Pace {
 }
 
 struct State {
-    /// The time at which the request is stalled unless bytes move before.
+    /// The time at which the request is stalled, unless enough bytes are transferred before.
     deadline: Instant,
-    /// The bytes moved since the deadline was set.
+    /// The number of bytes transferred since the deadline was set.
     moved: usize,
 }
 
 impl Pace {
-    /// Starts the progress of a request now.
+    /// Starts the time limit of a request.
     pub fn new(limit: Duration) -> Self {
         let state = State { deadline: Instant::now() + limit, moved: 0 };
         Self { limit, state: Mutex::new(state) }
     }
 
-    /// Records moved bytes.
+    /// Records transferred bytes.
     pub fn moved(&self, bytes: usize) {
         let mut state = self.state.lock();
         state.moved = state.moved.saturating_add(bytes);
@@ -37,7 +37,7 @@ impl Pace {
         }
     }
 
-    /// Returns when no bytes have moved for the limit.
+    /// Returns when fewer than [`PROGRESS_BYTES`] were transferred within the time limit.
     pub async fn stalled(&self) {
         loop {
             let deadline = self.state.lock().deadline;

@@ -75,7 +75,7 @@ fn exercise(archive: &dyn Archive, large: usize) -> Vec<(u8, Vec<u8>)> {
     }
     for (number, bytes) in &held {
         match contents(archive, files(*number)) {
-            // A reader that knows the hash of a block detects flipped bits in an answer.
+            // One flipped bit is accepted here, because readers detect it by the hash of the block.
             Ok(found) => {
                 let wrong = found.iter().zip(bytes).filter(|(one, other)| one != other).count();
                 assert!(found.len() == bytes.len() && wrong <= 1, "{number}: {wrong} wrong");
@@ -86,7 +86,7 @@ fn exercise(archive: &dyn Archive, large: usize) -> Vec<(u8, Vec<u8>)> {
     if archive.delete(files(1)).is_ok() {
         held.retain(|(number, _)| *number != 1);
     } else if !listed(archive).is_ok_and(|found| found.iter().any(|(id, _)| id.0[0] == 1)) {
-        // The container may have been deleted or not.
+        // The store may have deleted the container although the call failed.
         held.retain(|(number, _)| *number != 1);
     }
     held
@@ -98,8 +98,8 @@ fn archive_over_an_in_memory_store_conforms() {
     assert_eq!(broken_promises(&*world.open()), Vec::<String>::new());
 }
 
-/// Each fault, once at each request: no acknowledged data is lost, no wrong data is read, and the
-/// next start removes unfinished parts.
+/// Injects each fault once into each kind of request. No acknowledged data is lost, no wrong data
+/// is read, and the next start removes unfinished parts.
 #[test]
 fn no_fault_loses_or_changes_acknowledged_data() {
     for fault in faults() {

@@ -49,7 +49,7 @@ fn seaweedfs_conforms_and_survives_a_split_brain() {
     unfinished_upload(&proxy, &place, server.port());
 }
 
-/// A writer is disconnected beyond the end of its lease and another one takes over. Then the first
+/// Disconnects a writer until its lease has ended and another writer takes over. Then the first
 /// writer resumes, and its delayed deletes arrive.
 fn split_brain(proxy: &Proxy, place: &Place, direct: &Place) {
     let first = place.open(TIER, None).unwrap();
@@ -73,7 +73,7 @@ fn split_brain(proxy: &Proxy, place: &Place, direct: &Place) {
     [1, 2].iter().for_each(|number| second.delete(files(*number)).unwrap());
 }
 
-/// `port` is that of the server.
+/// Checks that the next start aborts an unfinished upload, once. `port` is the server's port.
 fn unfinished_upload(proxy: &Proxy, place: &Place, port: u16) {
     let archive = place.open(TIER, None).unwrap();
     let mut upload = archive.begin(files(1)).unwrap();

@@ -104,8 +104,8 @@ fn delayed_mark_deletes_nothing() {
     }
 }
 
-/// Opens the archive through a proxy that delays the PUT of the lease by seconds, and calls a
-/// function meanwhile. The archive needs the proxy.
+/// Opens the archive through a proxy that delays the PUT of the lease by five seconds, and calls
+/// `meanwhile` during the delay. Also returns the proxy, which the archive needs.
 fn open_slowly(
     world: &World,
     tree: Option<Writer>,
@@ -125,8 +125,8 @@ fn open_slowly(
     (slow, archive)
 }
 
-/// A mark that reaches the store during a take-over: the renewal after it failed, so its object is
-/// still needed.
+/// A mark reaches the store during a take-over. Its writer's renewal failed, so the object is still
+/// needed.
 #[test]
 fn mark_that_arrives_during_a_take_over_deletes_nothing() {
     let world = World::new();

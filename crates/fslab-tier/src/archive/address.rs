@@ -2,7 +2,7 @@
 //!
 //! The text after the scheme is the location, which the kind interprets. Bytes that a URL may not
 //! contain are written as `%XX`, so every location has one URL, and each URL is ASCII. Text without
-//! a scheme is a plain path, which means a directory.
+//! a scheme is the path of a directory archive.
 
 use std::ffi::{OsStr, OsString};
 use std::fmt::{self, Display, Formatter};
@@ -62,7 +62,7 @@ impl ArchiveAddress {
         }
     }
 
-    /// Returns the directory of the archive, if it is a local one.
+    /// Returns the directory of the archive, if the archive is a local directory.
     #[must_use]
     pub fn local_path(&self) -> Option<PathBuf> {
         (self.kind.local_path)(&self.location)
@@ -74,24 +74,24 @@ impl ArchiveAddress {
         (self.kind.lock_file)(&self.location)
     }
 
-    /// Returns the same address with links followed.
+    /// Returns the same address with symbolic links resolved.
     ///
     /// # Errors
-    /// If nothing exists there.
+    /// If nothing exists at the address.
     pub fn canonical(&self) -> Result<Self> {
         Ok(Self { location: (self.kind.canonical)(&self.location)?, ..self.clone() })
     }
 
-    /// Returns whether an archive exists there, of this owner or of another one.
+    /// Returns whether an archive of any owner exists at the address.
     #[must_use]
     pub fn is_made(&self) -> bool {
         (self.kind.is_made)(&self.location)
     }
 
-    /// Checks that an archive can be created there. Creates nothing.
+    /// Checks that an archive can be created at the address. Creates nothing.
     ///
     /// # Errors
-    /// If an archive can't be created there. The message contains the reason.
+    /// If an archive can't be created. The message contains the reason.
     pub fn check_place(&self) -> Result<()> {
         (self.kind.check_place)(&self.location)
     }
@@ -99,7 +99,7 @@ impl ArchiveAddress {
     /// Makes an empty archive. Dropping the result removes it.
     ///
     /// # Errors
-    /// If something already exists there. No files are left behind.
+    /// If something already exists at the address. No files are left behind.
     pub(crate) fn make(&self, new: &NewArchive<'_>) -> Result<Cleanup> {
         (self.kind.make)(&self.location, new)
     }
@@ -107,7 +107,7 @@ impl ArchiveAddress {
     /// Returns the archive's description, without opening it.
     ///
     /// # Errors
-    /// If no archive exists there, or it was made by a later fslab.
+    /// If no archive exists at the address, or it was made by a later fslab.
     pub fn describe(&self) -> Result<ArchiveDescription> {
         (self.kind.describe)(&self.location)
     }
@@ -115,20 +115,21 @@ impl ArchiveAddress {
     /// Opens the archive for its owner. Opening it for writing takes its lease.
     ///
     /// # Errors
-    /// If it belongs to another tier, or is in use.
+    /// If the archive belongs to another tier, or is in use.
     pub(super) fn open(&self, owner: Id, purpose: &Purpose) -> Result<Arc<dyn Archive>> {
         (self.kind.open)(&self.location, owner, purpose)
     }
 
-    /// Makes a tree the writer of an archive of its tier, whichever tree was the writer before.
+    /// Makes a tree the writer of this archive, whichever tree was the writer before.
     ///
     /// # Errors
-    /// If it belongs to another tier, or somebody uses it.
+    /// If the archive belongs to another tier, or is in use.
     pub fn take_over(&self, owner: Id, writer: &Writer) -> Result<()> {
         (self.kind.take_over)(&self.location, owner, writer)
     }
 
-    /// Returns which tree writes to the archive, since when, and the time of the last write.
+    /// Describes the tree that writes to the archive, with the time when it became the writer and
+    /// the time of the last write.
     ///
     /// # Errors
     /// Errors of the system.
@@ -148,7 +149,7 @@ impl ArchiveAddress {
 impl From<&Path> for ArchiveAddress {
     /// Returns the address of a directory.
     fn from(path: &Path) -> Self {
-        // A plain path means the first kind.
+        // A path without a scheme belongs to the first kind, `dir`.
         Self { kind: OWN[0], location: path.as_os_str().to_owned() }
     }
 }
@@ -205,7 +206,8 @@ impl<'de> Deserialize<'de> for ArchiveAddress {
     }
 }
 
-/// Splits a URL as RFC 3986 does: a scheme begins with a letter and contains no slash.
+/// Splits a URL into its scheme and its location. As in RFC 3986, a scheme begins with a letter and
+/// contains no slash.
 fn split_scheme(text: &[u8]) -> Option<(&str, &[u8])> {
     let end = text.iter().position(|byte| *byte == b':')?;
     let (scheme, location) = (&text[..end], &text[end + 1..]);

@@ -1,4 +1,5 @@
-//! Threads for calls that may never return. There are about as many as there were concurrent calls.
+//! Threads for calls that may never return. The number of threads is about the greatest number of
+//! concurrent calls so far.
 
 use std::io;
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -9,13 +10,14 @@ use parking_lot::Mutex;
 /// A function for a thread. It must not panic.
 pub(super) type Job = Box<dyn FnOnce() + Send>;
 
-/// The idle threads. All threads end when this is dropped.
+/// The idle threads. When this is dropped, idle threads end at once and busy ones after their job.
 #[derive(Default)]
 pub(super) struct CallThreads(Arc<Idle>);
 
 type Idle = Mutex<Vec<Worker>>;
 
-/// A handle of a thread. The thread adds it to the idle ones when its job is done.
+/// A handle that sends jobs to a thread. The thread adds the handle to the idle ones when its job
+/// is done.
 struct Worker(Sender<(Job, Self)>);
 
 impl CallThreads {

@@ -21,7 +21,8 @@ use super::unavailable::unavailable_error;
 use super::{Archive, Container, ContainerKind, Upload};
 use crate::id::Id;
 
-/// Interval at which a waiting caller reads the clock, which may differ from the system's.
+/// Interval at which a waiting caller reads the clock. Tests use a simulated clock, so a timed wait
+/// alone is not enough.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 
 /// The lowest expected transfer rate. A call gets additional time for its bytes at this rate.
@@ -30,11 +31,11 @@ const CALL_BYTES_A_SECOND: u64 = 1 << 20;
 /// The corresponding rate for finishing a container, which waits until all bytes are durable.
 const FINISH_BYTES_A_SECOND: u64 = 4 << 20;
 
-/// Bytes of a container that are written in one call. Small containers are written in small pieces,
-/// and waking up a thread for each piece would take too long.
+/// Number of bytes that are collected before one call writes them to a container. Waking up a
+/// thread for each small piece would take too long.
 const TOGETHER_BYTES: usize = 128 << 10;
 
-/// The number of listed containers that may wait for the caller.
+/// Maximum number of listed containers that the caller has not visited yet.
 const LISTED_AHEAD: usize = 1024;
 
 /// A function that is called once a late archive responds again.
@@ -52,7 +53,7 @@ struct Calls {
     clock: Arc<dyn Clock>,
     limit: Duration,
     workers: CallThreads,
-    /// Calls that have not returned yet.
+    /// Number of calls that have not returned yet.
     under_way: AtomicUsize,
     /// Number of calls that passed their limit and have not returned yet. Locked while a call is
     /// given up, so that the counter is never decremented before it is incremented.
@@ -61,7 +62,7 @@ struct Calls {
     returned: Returned,
 }
 
-/// A call in progress, for its caller.
+/// A call in progress, as its caller sees it.
 struct Call<T> {
     outcome: Receiver<io::Result<T>>,
     /// Set when the call returns or is given up, whichever is first. The second event has no
@@ -84,7 +85,8 @@ impl TimeoutArchive {
         Self { archive, calls: Arc::new(calls) }
     }
 
-    /// Returns the limit of a call. It is infinite if the archive limits its calls itself.
+    /// Returns the time limit of a call that transfers `bytes` bytes. It is infinite if the archive
+    /// limits its calls itself.
     fn limit_of(&self, bytes: u64, bytes_a_second: u64) -> Duration {
         match self.archive.limits_its_calls() {
             true => Duration::MAX,
@@ -134,13 +136,13 @@ impl Calls {
         let call = Call { outcome, is_decided: Arc::clone(&is_decided), begun_ns, limit };
         self.under_way.fetch_add(1, Ordering::SeqCst);
         let started = self.workers.run(Box::new(move || {
-            // The closure's references to the archive are dropped before the caller continues.
+            // Drops the closure's reference to the archive before the caller continues.
             let outcome = catch_unwind(AssertUnwindSafe(ask));
             let outcome = outcome.unwrap_or_else(|_| Err(io::Error::other("the archive panicked")));
             let calls = calls.upgrade();
             calls.iter().for_each(|calls| calls.has_returned());
             if !is_decided.swap(true, Ordering::SeqCst) {
-                // A caller that did not wait does not need the result.
+                // The send fails only if the caller no longer needs the result.
                 return sender.send(outcome).unwrap_or_default();
             }
             drop(outcome);
@@ -160,7 +162,7 @@ impl Calls {
         }
     }
 
-    /// Gives up a call whose limit has passed.
+    /// Gives up a call and returns an error, if the call's limit has passed.
     fn check_limit<T>(&self, call: &Call<T>) -> io::Result<()> {
         let took_ns = self.clock.now_ns().saturating_sub(call.begun_ns.get());
         let is_late = Duration::from_nanos(took_ns) >= call.limit;
@@ -261,7 +263,7 @@ impl Archive for TimeoutArchive {
         let (listed, found) = sync_channel(LISTED_AHEAD);
         let (archive, limit) = (Arc::clone(&self.archive), self.limit_of(0, 1));
         let call = self.calls.begin(limit, move || {
-            // After a timeout nobody receives the list any longer.
+            // The send fails only after a timeout, when nobody reads the list any longer.
             archive.list(kind, &mut |id, length| listed.send((id, length)).unwrap_or_default())
         })?;
         loop {
@@ -283,7 +285,7 @@ impl Archive for TimeoutArchive {
             Ok(())
         });
         if let Err(error) = forgotten {
-            tracing::debug!(%error, "can't close a container of an unresponsive archive");
+            tracing::debug!(%error, "can't drop the cached data of a container");
         }
     }
 
@@ -364,7 +366,7 @@ impl Upload for TimedUpload {
 }
 
 impl Drop for TimedUpload {
-    /// Removes an unfinished container. This may take as long as any other call.
+    /// Removes an unfinished container. This may take up to the time limit of a call.
     fn drop(&mut self) {
         let Some(upload) = self.upload.take() else { return };
         if self.calls.why_late().is_some() {

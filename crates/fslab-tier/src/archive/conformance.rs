@@ -6,7 +6,8 @@ use std::io::{self, ErrorKind};
 use super::{Archive, Container, ContainerKind};
 use crate::id::Id;
 
-/// The result of a check. The error is a broken promise or an error of the archive.
+/// The result of a check. The error tells which rule the archive broke, or is an error of the
+/// archive.
 type Checked = io::Result<()>;
 
 /// A check, with its name.
@@ -40,7 +41,7 @@ fn promise(is_kept: bool, what: &str) -> Checked {
 
 fn is_empty(archive: &dyn Archive) -> Checked {
     for kind in [ContainerKind::Files, ContainerKind::Tree] {
-        promise(listed(archive, kind)?.is_empty(), "something is left")?;
+        promise(listed(archive, kind)?.is_empty(), "containers are left")?;
     }
     Ok(())
 }
@@ -69,7 +70,8 @@ fn contents(archive: &dyn Archive, container: Container) -> io::Result<Vec<u8>> 
     Ok(bytes)
 }
 
-/// Returns identities and lengths, with the number of times that each was listed.
+/// Returns the identities and lengths of the listed containers, with the number of times that each
+/// was listed.
 fn listed(archive: &dyn Archive, kind: ContainerKind) -> io::Result<BTreeMap<(Id, u64), u32>> {
     let mut found = BTreeMap::new();
     archive.list(kind, &mut |id, length| *found.entry((id, length)).or_insert(0) += 1)?;
@@ -88,9 +90,12 @@ fn is_invisible_until_finished(archive: &dyn Archive) -> Checked {
         promise(is_not_found(&archive.length(container)), "it has a length")?;
         promise(listed(archive, kind)?.is_empty(), "it is listed")?;
         drop(upload);
-        promise(is_not_found(&archive.length(container)), "it is there although it was dropped")?;
+        promise(
+            is_not_found(&archive.length(container)),
+            "it exists although its upload was dropped",
+        )?;
         write(archive, container, b"hello")?;
-        promise(contents(archive, container)? == b"hello", "it holds something else")?;
+        promise(contents(archive, container)? == b"hello", "it has other contents")?;
         archive.delete(container)?;
     }
     Ok(())
@@ -124,8 +129,8 @@ fn kinds_are_kept_apart(archive: &dyn Archive) -> Checked {
     write(archive, files(1), b"files")?;
     write(archive, tree, b"tree")?;
     archive.delete(files(1))?;
-    promise(is_not_found(&archive.length(files(1))), "the other one answers")?;
-    promise(contents(archive, tree)? == b"tree", "the other one was deleted")?;
+    promise(is_not_found(&archive.length(files(1))), "the deleted container still has a length")?;
+    promise(contents(archive, tree)? == b"tree", "the container of the other kind was deleted")?;
     archive.delete(tree)
 }
 
@@ -142,7 +147,7 @@ fn each_is_listed_once(archive: &dyn Archive) -> Checked {
         write(archive, files(number), &vec![number; usize::from(number)])?;
         expected.insert((Id([number; 16]), number.into()), 1);
     }
-    promise(listed(archive, ContainerKind::Files)? == expected, "the list is another")?;
+    promise(listed(archive, ContainerKind::Files)? == expected, "the list is wrong")?;
     (0..20).try_for_each(|number| archive.delete(files(number)))
 }
 
@@ -151,14 +156,14 @@ fn can_be_replaced(archive: &dyn Archive) -> Checked {
     let mut upload = archive.begin(files(1))?;
     upload.write(b"never")?;
     drop(upload);
-    promise(contents(archive, files(1))? == b"before", "what was not finished counts")?;
+    promise(contents(archive, files(1))? == b"before", "an unfinished upload replaced it")?;
     write(archive, files(1), b"and after")?;
     archive.forget(files(1));
-    promise(contents(archive, files(1))? == b"and after", "it holds what it held before")?;
+    promise(contents(archive, files(1))? == b"and after", "it still has its old contents")?;
     let expected = BTreeMap::from([((Id([1; 16]), 9), 1)]);
     promise(listed(archive, ContainerKind::Files)? == expected, "both are listed")?;
     archive.delete(files(1))?;
-    promise(is_not_found(&archive.length(files(1))), "the one before is there again")
+    promise(is_not_found(&archive.length(files(1))), "the replaced container reappeared")
 }
 
 fn large_is_whole(archive: &dyn Archive) -> Checked {
@@ -166,6 +171,6 @@ fn large_is_whole(archive: &dyn Archive) -> Checked {
         (0..20_u32 << 20).map(|number| (number >> 3) as u8 ^ number as u8).collect();
     write(archive, files(1), &bytes)?;
     promise(archive.length(files(1))? == bytes.len() as u64, "it has another length")?;
-    promise(contents(archive, files(1))? == bytes, "it holds other bytes")?;
+    promise(contents(archive, files(1))? == bytes, "it has other bytes")?;
     archive.delete(files(1))
 }

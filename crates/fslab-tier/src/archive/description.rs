@@ -13,11 +13,11 @@ use crate::id::Id;
 pub struct ArchiveDescription {
     /// The version of the layout.
     pub version: u32,
-    /// Its identity.
+    /// The identity of the archive.
     pub id: Id,
     /// The tier that the archive belongs to. No other tier writes to it or deletes from it.
     pub owner: Id,
-    /// Its encryption, if it is encrypted.
+    /// The encryption, if the archive is encrypted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub encryption: Option<Encryption>,
 }
@@ -28,7 +28,7 @@ pub struct ArchiveDescription {
 pub struct Encryption {
     /// The cipher.
     pub cipher: Cipher,
-    /// The mark of its key, see [`super::Key::mark`].
+    /// The mark of the archive's key, see [`super::Key::mark`].
     pub key: Id,
 }
 

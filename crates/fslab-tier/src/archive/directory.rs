@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! DIRECTORY/archive.toml     its description, with its identity and tier
-//! DIRECTORY/lease            locked by its writer and its readers; names the last writer
+//! DIRECTORY/lease            locked by the archive's writer and readers; names the last writer
 //! DIRECTORY/writer.toml      the tree of the tier that writes to it
 //! DIRECTORY/incoming/ID      a container that is being written
 //! DIRECTORY/files/xx/ID      containers of files, by the first two digits
@@ -11,7 +11,7 @@
 //!
 //! Invariant: a container with a name in `files` or `trees` is complete and durable. It is synced
 //! first and then renamed to this name, and its directory is synced before success is reported.
-//! Only its owner may access the archive.
+//! Only the archive's owner may access its files.
 
 use std::fs::{self, File};
 use std::io::{self, ErrorKind, Write};
@@ -81,9 +81,10 @@ pub struct DirectoryArchive {
     description: ArchiveDescription,
     /// The reason why the archive is read-only, if another tree writes to it.
     refusal: Option<String>,
-    /// The directories in `files`, by their digits, that this process has made durable.
+    /// For each directory in `files`, whether this process has made it durable. The index is its
+    /// two digits as a number.
     durable: Arc<Mutex<[bool; 256]>>,
-    /// Exclusive for a writer, shared for readers.
+    /// The lease: exclusive for a writer, shared for readers.
     _lease: Option<File>,
 }
 
@@ -165,7 +166,8 @@ impl DirectoryArchive {
         writer_record::take_over(root, writer)
     }
 
-    /// Describes the writer of an archive, since when it writes, and the time of the last write.
+    /// Describes the writer of an archive, with the time when it became the writer and the time of
+    /// the last write.
     ///
     /// # Errors
     /// Errors of the system.
@@ -174,14 +176,14 @@ impl DirectoryArchive {
         let holder =
             holder.unwrap_or_else(|| "has no record of the tree that writes to it".to_owned());
         let written = last_write(root).map_err(Error::file(root))?;
-        // A clock that was set to before 1970 shows as 1970.
+        // A time before 1970, from a wrong clock, is shown as 1970.
         let seconds = written.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs();
         let written = writer_record::date(i64::try_from(seconds).unwrap_or(i64::MAX));
         Ok(format!("{holder}, last written to at {written}"))
     }
 
     /// Opens an archive of a tier for reading; nobody can open it for writing meanwhile. Nothing is
-    /// written, so it may be a snapshot, or on a write-protected disk.
+    /// written, so the archive may be a snapshot, or on a write-protected disk.
     ///
     /// # Errors
     /// If it belongs to another tier, or somebody writes to it.
@@ -238,8 +240,8 @@ impl DirectoryArchive {
     }
 }
 
-/// Checks that a directory can be made, or is there. The directories above it are not made: if one
-/// is missing, the disk that the archive is meant for may not be mounted.
+/// Checks that a directory exists or can be made. Its parent directory must exist, because a
+/// missing parent may mean that the archive's disk is not mounted.
 fn check_place(root: &Path) -> Result<()> {
     let is_there = |place: &Path| place.as_os_str().is_empty() || place.is_dir();
     match root.parent() {
@@ -268,7 +270,7 @@ fn make(root: &Path, new: &NewArchive<'_>) -> Result<Cleanup> {
     }
 }
 
-/// Returns whether an error means that somebody else created files there.
+/// Returns whether an error means that somebody else created files in the archive's directory.
 fn is_taken(error: &Error) -> bool {
     match error {
         Error::File { source, .. } => source.kind() == ErrorKind::AlreadyExists,
@@ -354,7 +356,8 @@ impl Archive for DirectoryArchive {
         self.refusal.clone()
     }
 
-    /// Reads the description. If the disk is not mounted, the directory may exist and be empty.
+    /// Reads the description, because the directory may exist but be empty while the disk is not
+    /// mounted.
     fn check(&self) -> io::Result<()> {
         let found = describe(&self.root).map_err(unseen)?;
         if found.id == self.description.id {
@@ -420,7 +423,7 @@ impl Archive for DirectoryArchive {
         // If the file can't be opened, its next reader gets the error.
         let Ok(file) = self.open_container(container) else { return };
         if let Err(error) = fadvise(&file, 0, None, Advice::DontNeed) {
-            tracing::debug!(%error, "{}: can't drop the page cache; the file is read back from \
+            tracing::debug!(%error, "{}: can't drop the cached pages; the file is read back from \
                 memory", container.1);
         }
     }
@@ -430,7 +433,8 @@ impl Archive for DirectoryArchive {
         Some(found.f_bavail.saturating_mul(found.f_frsize))
     }
 
-    /// Each container is a file, so only offsets within a container are close to each other.
+    /// Treats each container as a medium of its own, because only offsets within one file are close
+    /// to each other.
     fn position(&self, container: Id, offset: u64) -> (u64, u64) {
         ((u128::from_be_bytes(container.0) >> 64) as u64, offset)
     }
@@ -479,7 +483,7 @@ fn list_directory(directory: &ConfinedDir, visit: &mut dyn FnMut(Id, u64)) -> io
         let Ok(id) = name.parse() else { continue };
         match directory.bytes_of(&name) {
             Ok(bytes) => visit(id, bytes),
-            // It was deleted after its name was read.
+            // The container was deleted after its name was read.
             Err(error) if error.kind() == ErrorKind::NotFound => {}
             Err(error) => return Err(error),
         }
@@ -506,8 +510,8 @@ impl DirectoryUpload {
                 Err(error) if error.kind() == ErrorKind::AlreadyExists => false,
                 Err(error) => return Err(error),
             };
-            // The process that created the directory may have been killed before it made it
-            // durable, or may not have done so yet.
+            // The directory may not be durable yet: the process that made it may have been killed,
+            // or may not have synced it yet.
             if is_new || !self.durable.lock()[usize::from(digits)] {
                 files.sync()?;
                 self.durable.lock()[usize::from(digits)] = true;
@@ -662,7 +666,7 @@ mod tests {
         let first = DirectoryArchive::open_for(&root, owner, Some(&writer(1))).unwrap();
         first.begin((kind, container)).unwrap().finish().unwrap();
         drop(first);
-        // The same applies to a caller without a known tree.
+        // A caller without a known tree is refused too.
         for other in [None, Some(&writer(2))] {
             let archive = DirectoryArchive::open_for(&root, owner, other).unwrap();
             let begun = archive.begin((kind, Id([8; 16]))).map(drop).unwrap_err();

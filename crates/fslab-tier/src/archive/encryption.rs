@@ -1,16 +1,16 @@
 //! An archive whose containers are encrypted before they leave this machine.
 //!
-//! A container is sealed in chunks of 64 KiB by ChaCha20-Poly1305. Its key is derived from the
-//! archive's key, the archive, the container and a salt. The nonce consists of the number of the
-//! chunk and whether it is the last. It never repeats, because each writing of a container has a
-//! key of its own.
+//! A container is sealed in chunks of 64 KiB by ChaCha20-Poly1305. The key of a container is
+//! derived from the archive's key, the identities of archive and container, and a salt. The nonce
+//! consists of the number of the chunk and a flag for the last chunk. No nonce is used twice with a
+//! key, because each write of a container has its own key.
 //!
 //! So the bytes that are read were written with this key at this offset of this container, and they
 //! are complete. Chunks that were changed, moved, truncated or copied from elsewhere are refused.
 //!
-//! Reading a range reads the chunks that overlap it. A damaged byte makes its chunk unreadable. In
-//! the head, which contains the salt, it makes the container unreadable; then only another copy can
-//! be used.
+//! Reading a range reads the chunks that overlap it. A damaged byte makes its chunk unreadable.
+//! Damage to the head, which contains the salt, makes the whole container unreadable; then only
+//! another copy can be used.
 
 use std::io::{self, ErrorKind};
 use std::sync::Arc;
@@ -29,7 +29,7 @@ use crate::stored::format::{
 const HEAD_BYTES: u64 = size_of::<SealRecord>() as u64;
 const SEALED_BYTES: u64 = CHUNK_BYTES + TAG_BYTES;
 
-/// Containers whose keys and lengths are cached.
+/// Number of containers whose keys and lengths are cached.
 const OPENED: usize = 256;
 
 /// An archive whose containers are encrypted.
@@ -47,7 +47,8 @@ struct Opened {
 }
 
 impl EncryptedArchive {
-    /// Encrypts the containers that are written to an archive, and decrypts those that are read.
+    /// Returns an archive that encrypts containers before `inner` stores them, and decrypts them
+    /// when they are read.
     #[must_use]
     pub fn new(inner: Arc<dyn Archive>, key: Key, identities: Arc<dyn Identities>) -> Self {
         Self { inner, key, identities, opened: Cache::new(OPENED) }
@@ -121,8 +122,7 @@ impl EncryptedArchive {
 
 impl Opened {
     fn unseal(&self, number: u64, is_last: bool, chunk: &[u8]) -> io::Result<Vec<u8>> {
-        let refused =
-            || wrong("a chunk was not written there with this key: it was damaged or exchanged");
+        let refused = || wrong("a chunk is damaged, or was written elsewhere or with another key");
         let (plain, tag) =
             chunk.split_last_chunk::<{ TAG_BYTES as usize }>().ok_or_else(refused)?;
         let mut plain = plain.to_vec();
@@ -216,7 +216,7 @@ impl Archive for EncryptedArchive {
         if read.as_ref().is_ok() {
             return read;
         }
-        // The container may have been written again since, with another salt.
+        // The container may have been written again since its key was cached, with another salt.
         self.opened.remove(&container);
         let opened = self.open(container)?;
         self.read_opened(container, &opened, offset, buffer)
@@ -255,7 +255,8 @@ impl Archive for EncryptedArchive {
 struct SealingUpload {
     inner: Box<dyn Upload>,
     cipher: ChaCha20Poly1305,
-    /// Less than a chunk, or a full one that may be the last.
+    /// Bytes that are not encrypted yet: less than a chunk, or a full chunk that may be the last
+    /// one.
     pending: Vec<u8>,
     chunks: u64,
 }

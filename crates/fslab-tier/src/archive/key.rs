@@ -1,4 +1,4 @@
-//! Keys of archives: 32 bytes, stored as one line of text in a file of their owner.
+//! Keys of archives: 32 bytes, stored as one line of text in a file that only its owner may read.
 //!
 //! Invariant: a key is stored nowhere else, neither in settings nor in the catalogue nor in
 //! archives. An archive stores a mark of its key, which only distinguishes the right key from
@@ -20,10 +20,10 @@ use crate::id::Id;
 /// The beginning of the line.
 const PREFIX: &str = "fslab-tier-key-1 ";
 
-/// The number of bytes of a key file that are read.
+/// Maximum number of bytes that are read from a key file.
 const FILE_BYTES_MAX: u64 = 256;
 
-/// The purposes of derived keys. No two purposes share a key.
+/// The purposes of derived keys. Each purpose leads to another key.
 const FOR_CONTAINERS: &str = "fslab tier, 2026: a container of an archive";
 const FOR_TELLING: &str = "fslab tier, 2026: telling the key of an archive";
 
@@ -55,7 +55,7 @@ impl Key {
         let file = opened.map_err(|error| wrong(&format!("can't be read as a key: {error}")))?;
         let about = file.metadata().map_err(Error::file(path))?;
         if !about.is_file() {
-            return Err(wrong("is not a file; create a file with a key with `fslab tier key`"));
+            return Err(wrong("is not a file; create a key file with `fslab tier key`"));
         }
         if ![0, rustix::process::geteuid().as_raw()].contains(&about.uid()) {
             return Err(wrong(
@@ -96,7 +96,7 @@ impl Key {
         let opened = options.write(true).create_new(true).mode(0o600).open(path);
         let mut file = opened.map_err(Error::file(path))?;
         let written = file.write_all(line.as_bytes()).and_then(|()| file.sync_all());
-        // A partial file would prevent the next attempt.
+        // A partly written file would make the next attempt fail.
         written.inspect_err(|_| drop(std::fs::remove_file(path))).map_err(Error::file(path))?;
         sync_directory_of(path).map_err(Error::file(path))
     }

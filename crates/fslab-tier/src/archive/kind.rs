@@ -9,17 +9,16 @@ use crate::cleanup::Cleanup;
 use crate::error::Result;
 use crate::id::Id;
 
-/// The declaration of a kind. Its functions get the location of an archive, which is the decoded
-/// text after the scheme of its URL. [`super::ArchiveAddress`] has a method for each, with its
-/// errors.
+/// The declaration of a kind of archive. Its functions get the location of an archive, which is the
+/// decoded text after the scheme of its URL. [`super::ArchiveAddress`] has a method for each
+/// function, and describes its errors.
 ///
-/// The methods of an open archive are in [`Archive`]. They include its free space, and the position
-/// of a part of a container, by which recalls are ordered.
+/// The methods of an open archive are in [`Archive`].
 #[derive(Debug)]
 pub struct ArchiveKindSpec {
-    /// Its name, which is the scheme of its URLs.
+    /// The name of the kind, which is the scheme of its URLs.
     pub name: &'static str,
-    /// One line of help.
+    /// A one-line description for help texts.
     pub help: &'static str,
     /// Returns the directory of a local archive; `None` for other archives.
     pub local_path: fn(&OsStr) -> Option<PathBuf>,
@@ -27,21 +26,21 @@ pub struct ArchiveKindSpec {
     pub lock_file: fn(&OsStr) -> Option<PathBuf>,
     /// Resolves symbolic links.
     pub canonical: fn(&OsStr) -> Result<OsString>,
-    /// Returns whether an archive exists there.
+    /// Returns whether an archive exists at the location.
     pub is_made: fn(&OsStr) -> bool,
-    /// Checks that an archive can be made there.
+    /// Checks that an archive can be made at the location.
     pub check_place: fn(&OsStr) -> Result<()>,
     /// Makes an empty archive.
     pub make: fn(&OsStr, &NewArchive<'_>) -> Result<Cleanup>,
     /// Reads the description of an archive.
     pub describe: fn(&OsStr) -> Result<ArchiveDescription>,
-    /// Opens an archive for its owner; takes its lease to write.
+    /// Opens an archive for its owner. Takes the lease if it is opened for writing.
     pub open: OpenArchive,
     /// Makes a tree the writer of an archive.
     pub take_over: fn(&OsStr, Id, &Writer) -> Result<()>,
     /// Describes the writer of an archive.
     pub holder: fn(&OsStr) -> Result<String>,
-    /// Returns the reason why a tree may only read.
+    /// Returns the reason why a tree may only read the archive; `None` if it may write.
     pub refusal: fn(&OsStr, Option<&Writer>) -> Result<Option<String>>,
 }
 
@@ -51,20 +50,20 @@ pub type OpenArchive = fn(&OsStr, Id, &Purpose) -> Result<Arc<dyn Archive>>;
 /// An archive that is to be made.
 #[derive(Clone, Copy)]
 pub struct NewArchive<'a> {
-    /// Its identity.
+    /// The identity of the archive.
     pub id: Id,
-    /// Its tier.
+    /// The tier that the archive belongs to.
     pub owner: Id,
-    /// Its key, if it is encrypted.
+    /// The key, if the archive is encrypted.
     pub key: Option<&'a Key>,
 }
 
 /// The purpose of opening an archive.
 #[derive(Clone)]
 pub enum Purpose {
-    /// To write to it, for a tree if its identity is known. If another tree writes to the archive,
-    /// the archive is opened read-only and reports the reason.
+    /// To write to the archive. The writer is `None` if the identity of the tree is unknown. If
+    /// another tree writes to the archive, the archive is opened read-only and reports the reason.
     Write(Option<Writer>),
-    /// To read from it while nobody writes to it. It may be write-protected.
+    /// To read from the archive while nobody writes to it. The archive may be write-protected.
     Read,
 }

@@ -7,10 +7,10 @@ use super::{Archive, ArchiveAddress, ArchiveDescription, EncryptedArchive, Key, 
 use crate::error::{Error, Result};
 use crate::id::{Id, Identities};
 
-/// Opens an archive of a tier. If it is encrypted, `key` is the file with its key.
+/// Opens an archive of a tier. If the archive is encrypted, `key` is the file with its key.
 ///
 /// # Errors
-/// If there is no archive, it is another tier's or in use, or the key is not the right one.
+/// If there is no archive, it belongs to another tier, it is in use, or the key is wrong.
 pub fn open(
     address: &ArchiveAddress,
     (owner, purpose): (Id, &Purpose),
@@ -28,8 +28,8 @@ pub fn open(
     })
 }
 
-/// Returns the key of an archive, or `None` if it is not encrypted. The description identifies the
-/// key.
+/// Returns the key of an archive, or `None` if it is not encrypted. The key must have the mark in
+/// the description.
 ///
 /// # Errors
 /// If a key is missing or wrong, or a key is given but the archive is not encrypted.

@@ -5,7 +5,7 @@ use std::sync::OnceLock;
 use super::directory;
 use super::kind::ArchiveKindSpec;
 
-/// The kinds of this crate. A plain path means the first of them.
+/// The kinds of this crate. A path without a scheme belongs to the first kind.
 pub(super) const OWN: &[&ArchiveKindSpec] = &[&directory::SPEC];
 
 /// The kinds of other crates, which the program lists.

@@ -25,13 +25,13 @@ pub struct MemoryArchive {
     faults: Arc<Faults>,
 }
 
-/// The faults.
+/// The faults of a [`MemoryArchive`], which tests switch on and off.
 #[derive(Debug, Default)]
 pub struct Faults {
     /// Reads wait until this is false.
     pub stalled: Mutex<bool>,
     resumed: Condvar,
-    /// Reads that are waiting.
+    /// Number of reads that wait for the end of a stall or of the latency.
     pub blocked: AtomicU64,
     /// Reads fail with EIO.
     pub reads_fail: AtomicBool,
@@ -39,11 +39,11 @@ pub struct Faults {
     pub full: AtomicBool,
     /// Each read returns one flipped bit.
     pub flips: AtomicBool,
-    /// Deleted containers are kept.
+    /// Deletions succeed but delete nothing.
     pub keeps: AtomicBool,
     /// Reads return half of the requested bytes.
     pub short: AtomicBool,
-    /// The last container is lost in a crash if it is a bundle.
+    /// [`MemoryArchive::fork`] loses the last container if it is a bundle.
     pub hasty: AtomicBool,
     /// Containers are listed from the last to the first.
     pub backwards: AtomicBool,
@@ -128,7 +128,7 @@ impl MemoryArchive {
         }
     }
 
-    /// Changes a byte of every container at an offset from its end.
+    /// Changes the byte of every container that is `from_end` bytes before its end.
     pub fn damage(&self, from_end: usize) {
         for bytes in self.containers.lock().values_mut() {
             let bytes = Arc::make_mut(bytes);

@@ -3,9 +3,8 @@
 //!
 //! While it is unavailable, calls fail with `NotConnected`, and a separate thread tries to open it
 //! again at intervals. The calls start these attempts, but wait only for a moment, so that a
-//! hanging server delays no caller. An archive becomes unavailable when its errors show that it
-//! can't be reached. The same happens when something in it is missing and the archive itself is
-//! missing too.
+//! hanging server delays no caller. An archive becomes unavailable when the error of a call shows
+//! that it can't be reached. If a container is missing, the archive itself is checked first.
 
 use std::io::{self, ErrorKind};
 use std::sync::Arc;
@@ -22,8 +21,8 @@ use crate::id::Id;
 /// The interval between attempts to open an unavailable archive.
 pub const LOOK_EVERY: Duration = Duration::from_secs(5);
 
-/// How long the call that started an attempt waits for its result. An archive that works is opened
-/// sooner.
+/// How long the call that started an attempt waits for its result. A working archive is opened
+/// within this time.
 const LOOK_WAIT: Duration = Duration::from_millis(200);
 
 /// Opens an archive at its usual address.
@@ -34,7 +33,7 @@ pub struct ReconnectingArchive {
     shared: Arc<Shared>,
 }
 
-/// The state shared with the thread that reopens the archive, which may outlive the caller.
+/// The state shared with the thread that reopens the archive. This thread may outlive the caller.
 struct Shared {
     id: Id,
     label: String,
@@ -48,7 +47,7 @@ struct Shared {
 
 struct Connection {
     state: State,
-    /// Whether a thread is trying to open it.
+    /// Whether a thread is trying to open the archive.
     is_looked_for: bool,
 }
 
@@ -73,8 +72,8 @@ impl ReconnectingArchive {
             Ok(archive) => (State::Here(archive), None),
             Err(error) => (unavailable(error.to_string(), &*clock), Some(error)),
         };
-        // If disks were mounted at each other's mount points, each archive has the identity found
-        // there.
+        // Two disks may be mounted at each other's mount points, so the identity found at the
+        // address is used.
         let id = if let State::Here(archive) = &state { archive.id() } else { id };
         let place = Mutex::new(Connection { state, is_looked_for: false });
         let (looked, came_back) = (Condvar::new(), AtomicBool::new(false));
@@ -88,8 +87,8 @@ impl ReconnectingArchive {
         self.shared.told(&archive, ask(&*archive))
     }
 
-    /// Starts an attempt to reopen the archive if one is due. Only the caller that started it
-    /// waits.
+    /// Starts an attempt to reopen the archive if one is due. Only the caller that starts the
+    /// attempt waits for it.
     fn look_for_it(&self) {
         let mut place = self.shared.place.lock();
         if !self.shared.is_due(&place) {
@@ -97,13 +96,13 @@ impl ReconnectingArchive {
         }
         place.is_looked_for = true;
         let shared = Arc::clone(&self.shared);
-        // Nobody waits for the end of the thread, because it may hang.
+        // The thread is never joined, because it may hang.
         let begun = std::thread::Builder::new().name("look".to_owned()).spawn(move || {
             let looking = Looking(shared);
             looking.0.look();
         });
         if let Err(error) = begun {
-            tracing::warn!(%error, "can't look for the archive {}", self.shared.label);
+            tracing::warn!(%error, "can't try to reopen the archive {}", self.shared.label);
             place.is_looked_for = false;
             return;
         }
@@ -113,7 +112,8 @@ impl ReconnectingArchive {
 }
 
 impl Shared {
-    /// Checks the result of a call. An error may show that the archive can't be reached.
+    /// Returns the result of a call. Makes the archive unavailable if the error shows that it can't
+    /// be reached.
     fn told<T>(&self, archive: &Arc<dyn Archive>, answer: io::Result<T>) -> io::Result<T> {
         answer.map_err(|error| {
             let Some(why) = why_gone(&**archive, &error) else { return error };
@@ -125,7 +125,7 @@ impl Shared {
     /// Makes the archive unavailable and closes it. Reopening it later takes a new lease.
     fn goes_away(&self, archive: &Arc<dyn Archive>, why: &str) {
         let mut place = self.place.lock();
-        // Another caller may have noticed this before, and the archive may be available again.
+        // Another caller may have noticed this first, and the archive may have been reopened since.
         if matches!(&place.state, State::Here(known) if Arc::ptr_eq(known, archive)) {
             tracing::warn!("the archive {} is unavailable for now: {why}", self.label);
             place.state = unavailable(why.to_owned(), &*self.clock);
@@ -139,7 +139,7 @@ impl Shared {
         }
     }
 
-    /// Fails if the archive is unavailable, or was reopened since.
+    /// Fails if the archive is unavailable, or was reopened since the caller got `archive`.
     fn check_same(&self, archive: &Arc<dyn Archive>) -> io::Result<()> {
         match self.present() {
             Ok(present) if Arc::ptr_eq(&present, archive) => Ok(()),
@@ -169,13 +169,13 @@ impl Shared {
         self.place.lock().state = state;
         if is_back {
             tracing::warn!("the archive {} is available again", self.label);
-            // Set after the state, so that a caller that sees it finds the archive.
+            // Set after the state, so that a caller that sees this flag finds the archive open.
             self.came_back.store(true, Ordering::SeqCst);
         }
     }
 }
 
-/// An attempt, which ends when this is dropped.
+/// An attempt to open the archive, which ends when this is dropped.
 struct Looking(Arc<Shared>);
 
 impl Drop for Looking {
@@ -196,7 +196,7 @@ pub(super) fn unavailable_error(why: &str) -> io::Error {
 
 /// Returns the reason why an archive can't be reached, if an error shows that. Errors about
 /// missing, stale or unreadable files also occur in an available archive, so the archive is
-/// checked. A removed disk returns `EIO`.
+/// checked. It is also checked after `EIO`, which a removed disk returns.
 fn why_gone(archive: &dyn Archive, error: &io::Error) -> Option<String> {
     let errno = Errno::from_io_error(error);
     let is_in_doubt = matches!(
@@ -300,8 +300,9 @@ impl Archive for ReconnectingArchive {
     }
 }
 
-/// A container that is being written. It keeps a reference to the old archive, and so the lease.
-/// Otherwise a reopened archive would remove the container as unfinished.
+/// A container that is being written. It holds a reference to the archive in which it was begun,
+/// and so keeps the lease. Without the lease, a reopened archive would remove the container as
+/// unfinished.
 struct ReconnectingUpload {
     // Dropped first, so that an unfinished container is removed while the lease is held.
     upload: Box<dyn Upload>,
@@ -310,8 +311,8 @@ struct ReconnectingUpload {
 }
 
 impl Upload for ReconnectingUpload {
-    /// Fails once the archive was found unavailable, because later bytes could go to another
-    /// archive.
+    /// Fails if the archive became unavailable after the container was begun, even if it was
+    /// reopened. Later bytes could otherwise go to another archive.
     fn write(&mut self, bytes: &[u8]) -> io::Result<()> {
         self.shared.check_same(&self.archive)?;
         let written = self.upload.write(bytes);

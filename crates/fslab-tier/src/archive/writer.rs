@@ -16,11 +16,11 @@ use crate::stored::{Opening, WriterMark};
 pub struct Writer {
     /// The identity of the tree.
     pub mark: WriterMark,
-    /// Its directory, for messages; `None` if it has no path.
+    /// The directory of the tree, for messages; `None` if it has no path.
     pub tree: Option<PathBuf>,
     /// The current time, which is recorded when the tree begins to write to an archive.
     pub since: Timestamp,
-    /// Its record of the archives that it opened; `None` if no record is kept.
+    /// The tree's record of the archives that it opened; `None` if no record is kept.
     pub openings: Option<Openings>,
 }
 
@@ -40,7 +40,8 @@ impl Openings {
         Self { tree: Arc::clone(tree), around: around.clone(), changing: Arc::default() }
     }
 
-    /// Returns whether an opening of an archive is the last or the previous one of this tree.
+    /// Returns whether this tree recorded `opening` as its last opening of the archive, or as the
+    /// one before it.
     ///
     /// # Errors
     /// Errors of the tree.

@@ -24,7 +24,7 @@ pub struct WriterRecord {
     host: String,
     /// Seconds since 1970.
     since: i64,
-    /// The last opening of the archive for writing.
+    /// The identifier of the last opening of the archive for writing.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     opening: Option<Id>,
     /// The time of the last opening, in seconds since 1970.
@@ -57,7 +57,7 @@ impl WriterRecord {
     }
 
     /// Returns the record of a tree that opens an archive for writing, based on the previous
-    /// record. The tree stores the opening first.
+    /// record. The opening is stored in the tree before the caller stores the record.
     #[must_use]
     pub fn of_opening(writer: &Writer, archive: Id, known: Option<&Self>) -> Self {
         let before = known.and_then(|known| known.opening);
@@ -67,8 +67,8 @@ impl WriterRecord {
             // previous openings.
             Err(error) => {
                 tracing::warn!(
-                    "the tree's root does not accept xattrs ({error}): the tree can't be \
-                     distinguished from a copy of it"
+                    "the tree's root does not accept xattrs ({error}): this tree can't be \
+                     distinguished from its copies"
                 );
                 None
             }
@@ -83,7 +83,8 @@ impl WriterRecord {
         }
     }
 
-    /// Returns the record of a tree that takes over an archive. The tree stores the opening first.
+    /// Returns the record of a tree that takes over an archive. The opening is stored in the tree
+    /// before the caller stores the record.
     ///
     /// # Errors
     /// Fails if the tree can't store the opening.
@@ -93,13 +94,13 @@ impl WriterRecord {
         Ok(Self { opening: opening.map_err(Error::below(b""))?, ..Self::of(writer) })
     }
 
-    /// Returns the message for another tree.
+    /// Returns the refusal for a tree that is not the writer.
     fn told(&self) -> String {
         let since = date(self.since);
         format!("is written by another tree, {} on {}, since {since}", self.tree, self.host)
     }
 
-    /// Returns the message for a copy of the tree.
+    /// Returns the refusal for a copy of the writing tree.
     fn told_to_copy(&self) -> String {
         let opened = date(self.opened);
         format!(
@@ -109,7 +110,8 @@ impl WriterRecord {
         )
     }
 
-    /// Describes the holder, with the time since when it writes, and the time of its last opening.
+    /// Describes the writing tree, with the time when it became the writer and the time of its last
+    /// opening.
     #[must_use]
     pub fn holder(&self) -> String {
         let Self { tree, host, since, opened, .. } = self;
@@ -133,9 +135,9 @@ impl FoundRecord {
     /// remedy. Returns `None` if the tree may write. A tree without a known identity may write if
     /// no other tree does.
     ///
-    /// An archive that `is_fresh` was never written to. If an archive that is not fresh has no
-    /// record, its writer could not record itself. A tree rebuilt from that archive since then can
-    /// only read it.
+    /// `is_fresh` means that the archive has no containers. If an archive with containers has no
+    /// record, its writer could not record itself. A tree rebuilt from such an archive may only
+    /// read it.
     ///
     /// # Errors
     /// Fails if the tree's openings can't be read.

@@ -34,7 +34,8 @@ pub struct ObjectRow {
     pub version: Version,
     /// The time when the object entered this state.
     pub since: Timestamp,
-    /// The last scan that had begun when the row was written, or that found the object.
+    /// The number of the last scan that had begun when the row was written, or that found the
+    /// object.
     pub seen: u64,
     /// The path of the file from the root of the tree.
     pub path: Vec<u8>,
@@ -50,8 +51,8 @@ pub struct RowChange {
 }
 
 impl ObjectRow {
-    /// Returns the row as seen by scan `scan`. The writer's information is as recent as that of any
-    /// scan that has begun.
+    /// Returns the row, marked as seen by scan `scan`. The writer's information is as recent as
+    /// that of any scan that has begun.
     pub(super) fn said_after(self, scan: u64) -> Self {
         Self { seen: self.seen.max(scan), ..self }
     }

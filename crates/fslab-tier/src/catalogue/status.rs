@@ -10,7 +10,7 @@ use crate::error::Result;
 const SCANNED: &str = "scanned";
 /// 1 while an engine uses the catalogue.
 const IN_USE: &str = "in use";
-/// 0 once every file was visited since the last use that did not end cleanly.
+/// 0 if a scan has visited every file since the last use that did not end cleanly; otherwise 1.
 const IN_DOUBT: &str = "in doubt";
 /// The open epoch: a count of openings and scans.
 const USES: &str = "uses";
@@ -19,8 +19,8 @@ const TREE: &str = "tree";
 
 impl Catalogue {
     /// Records that an engine begins to use the catalogue. If the last use did not end cleanly, the
-    /// catalogue is in doubt. The tree may have returned to its durable state, and files that rows
-    /// record as removed may exist again.
+    /// catalogue is in doubt. After a crash, files that rows record as removed may exist again,
+    /// because their removal was not durable.
     ///
     /// # Errors
     /// Errors of the database.
@@ -60,8 +60,8 @@ impl Catalogue {
         })
     }
 
-    /// Puts the catalogue in doubt, because it and the tree were not saved together. Rows and scans
-    /// may describe other files, so nothing expires before a new scan.
+    /// Puts the catalogue in doubt, because it and the tree are of different times, such as after
+    /// one was restored. Nothing expires before a new scan.
     ///
     /// # Errors
     /// Errors of the database.
@@ -77,7 +77,7 @@ impl Catalogue {
         self.note(&[(IN_USE, 0)])
     }
 
-    /// Whether a use did not end cleanly, and no scan has visited every file since.
+    /// Returns whether a use did not end cleanly, and no scan has visited every file since.
     ///
     /// # Errors
     /// Errors of the database.
@@ -147,7 +147,8 @@ impl Catalogue {
         self.note(&[(SCANNED, number)])
     }
 
-    /// Returns the number of the last such scan; 0 if there was none.
+    /// Returns the number of the last scan that visited every file and read every residency; 0 if
+    /// there was none.
     ///
     /// # Errors
     /// Errors of the database.

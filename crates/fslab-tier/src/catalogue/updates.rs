@@ -25,8 +25,8 @@ impl Catalogue {
         })
     }
 
-    /// Makes pending rows live, and the previous objects of their files replaced. If a row is no
-    /// longer pending, only its version is written: its file was removed, or a scan found it.
+    /// Marks pending rows as live, and the previous objects of their files as replaced. If a row is
+    /// no longer pending, only its version is written: its file was removed, or a scan found it.
     /// Writes all or none, durably.
     ///
     /// # Errors
@@ -49,7 +49,7 @@ impl Catalogue {
 
     /// Gives new objects the rows of the old ones from which they were copied, with the new
     /// versions. New objects that are no longer pending are left unchanged, because a later change
-    /// was aware of them. Writes all or none, durably.
+    /// has updated their rows. Writes all or none, durably.
     ///
     /// # Errors
     /// Errors of the database, or if a row is damaged.
@@ -86,9 +86,9 @@ impl Catalogue {
         })
     }
 
-    /// Writes the rows whose objects still have the row that the change is based on. If the row
-    /// differs, its writer had newer information, so only its scan is updated. Writes all or none,
-    /// durably.
+    /// Writes the new rows of objects whose present row is still the one that the change is based
+    /// on. A different row was written with newer information, so only its scan number is updated.
+    /// Writes all or none, durably.
     ///
     /// # Errors
     /// Errors of the database, or if a row is damaged.
@@ -132,7 +132,7 @@ impl Catalogue {
     }
 }
 
-/// Whether the outcome of an object was recorded.
+/// Returns whether a row is no longer pending, so that the outcome of its object is recorded.
 fn is_turned(row: &ObjectRow) -> bool {
     row.state != ObjectState::Pending
 }

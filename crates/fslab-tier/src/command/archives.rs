@@ -53,9 +53,11 @@ impl Execution<'_> {
         let entry = self.retired(archive)?;
         let (tier, request) = (self.tier, self.request);
         let short = self.read_copies(&mut |heard| tier.drain(entry.id, request, limit, heard))?;
-        // Renamed files do not refer to their new copies yet, so the tree is scanned.
+        // The scan adds the new copies to the xattrs of renamed files, which the drain did not
+        // find.
         report_problems(self.tell, tier.scan(request)?.damaged)?;
-        // The newest tree must be in another archive too, because a rebuild begins with it.
+        // The newest archived tree must also be in another archive, because a rebuild begins with
+        // it.
         let archived = tier.archive_tree(request)?;
         report_problems(self.tell, archived.problems)?;
         let name = entry.address.label();
@@ -74,7 +76,7 @@ impl Execution<'_> {
         self.tell_state(entry.id)
     }
 
-    /// Returns an archive that can be retired, without retiring it.
+    /// Checks that an archive can be retired, and returns its entry without retiring it.
     pub(super) fn retirable(&self, archive: &str) -> Result<ArchiveEntry> {
         let entry = self.attached(archive)?;
         self.home()?.change_usage(entry.id, ArchiveUsage::Retired)?;

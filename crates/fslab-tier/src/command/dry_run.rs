@@ -1,5 +1,5 @@
-//! Dry runs of commands, for `--dry-run`: no file and no archive is changed. A release opens the
-//! copies in archives to check that they exist; other dry runs read no copies.
+//! Dry runs of commands, for `--dry-run`: no file and no archive is changed. The dry run of a
+//! release opens the copies in archives to check that they exist; other dry runs read no copies.
 
 use super::inspect::version_event;
 use super::recall::blocks_asked;
@@ -118,8 +118,8 @@ impl Execution<'_> {
         total(self.tell, &figures)
     }
 
-    /// Reports the versions that an expiry would delete. A real expiry scans first if no scan has
-    /// looked for files that need them, and keeps those that a file needs.
+    /// Reports the versions that an expiry would delete. A real expiry scans the tree first, unless
+    /// a scan has already shown that no file needs them. It keeps the versions that a file needs.
     fn would_expire(&mut self) -> Result<()> {
         let Self { tier, tell, .. } = self;
         tier.look_for_archives();

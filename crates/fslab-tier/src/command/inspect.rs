@@ -126,7 +126,7 @@ fn who_waits(tier: &Tier, recall: &Recall) -> Vec<WaitingProgram> {
         .collect()
 }
 
-/// Whether a path equals another one or is under it.
+/// Returns whether a path equals another one or is under it.
 pub(super) fn is_below(path: &[u8], above: &[u8]) -> bool {
     let rest = path.strip_prefix(above);
     rest.is_some_and(|rest| above.is_empty() || rest.is_empty() || rest[0] == b'/')

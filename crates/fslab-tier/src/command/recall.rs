@@ -1,7 +1,7 @@
 //! Recalling files on a user's command.
 //!
-//! Blocks of several files are requested before the first file is waited for. So the queue can
-//! choose an order, and no mover is idle while files are small.
+//! The command requests blocks of several files before it waits for the first one. So the queue can
+//! choose an order, and small files keep all mover threads busy.
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -18,8 +18,8 @@ use crate::rate_limit::RateLimit;
 use crate::stored::BLOCK_BYTES;
 use crate::stored::format::{blocks_met, blocks_of};
 
-/// Limit of blocks that are requested at once; the last file may exceed it. Requested blocks may
-/// still be recalled after the caller has ended.
+/// Maximum number of blocks that are requested at once; the last file may exceed it. Requested
+/// blocks may still be recalled after the command was interrupted.
 const BLOCKS_MAX: u64 = 64;
 
 impl Execution<'_> {
@@ -73,7 +73,8 @@ struct Round<'a> {
 }
 
 impl Round<'_> {
-    /// Requests a file, and waits for earlier files if many blocks are requested.
+    /// Requests the blocks of a file. Then waits for the first requested files, as long as too many
+    /// blocks are requested or the first file is resident.
     fn ask(&mut self, place: &WalkEntry<'_>, tell: &mut EventSink<'_>) -> Result<()> {
         let mut asked = self.begin(place)?;
         let blocks = self.blocks.clone();
@@ -87,8 +88,8 @@ impl Round<'_> {
         Ok(())
     }
 
-    /// Whether to wait for the first file before more blocks are requested, or it is already
-    /// resident.
+    /// Returns whether to finish the first file before more blocks are requested: it is already
+    /// resident, or too many blocks or files are waiting.
     fn has_enough(&self) -> bool {
         let is_here = self.asked.front().is_some_and(|first| first.blocks == 0);
         is_here || self.waiting > BLOCKS_MAX || self.asked.len() as u64 > BLOCKS_MAX
@@ -158,8 +159,8 @@ impl Round<'_> {
         }
     }
 
-    /// Recalls one block after the other, within the rate limit. Blocks already in the queue are
-    /// recalled at the tier's own rate.
+    /// Recalls the blocks of a file one after the other, within the rate limit. Blocks already in
+    /// the queue are recalled at the tier's own rate.
     fn one_by_one(
         &self,
         place: &WalkEntry<'_>,

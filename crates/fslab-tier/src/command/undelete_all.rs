@@ -21,8 +21,8 @@ impl Execution<'_> {
     }
 
     /// Undeletes the last version of each file that was removed under a path. If another file now
-    /// has that name, it is kept and the removed file is skipped. Programs that save a file by
-    /// renaming another over it leave such names.
+    /// has that name, it is kept and the removed file is skipped. This is common, because many
+    /// programs save a file by renaming a new one over it.
     pub(super) fn undelete_all(&mut self, path: &[u8]) -> Result<()> {
         let mut undeleted = 0;
         for (path, Removed { object, .. }) in missing(self.tier, path)? {
@@ -43,7 +43,7 @@ impl Execution<'_> {
     }
 }
 
-/// The last version of a removed file. The order is that of the versions.
+/// The last version of a removed file. Versions are ordered by their sequence.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct Removed {
     sequence: u64,

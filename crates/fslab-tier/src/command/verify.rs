@@ -8,7 +8,7 @@ use crate::error::Result;
 use crate::event::{Event, EventSink, go_on, owned, report_problems, total};
 use crate::rate_limit::RateLimit;
 
-/// Reads copies, and reports the results so far.
+/// A function that reads copies and reports the results so far.
 type ReadCopies<'a> = dyn FnMut(&mut ProgressSink<'_, Scrubbed>) -> Result<Scrubbed> + 'a;
 
 /// Interval between progress reports.
@@ -58,7 +58,7 @@ impl Execution<'_> {
         let anew = (scrubbed.anew > 0).then(|| {
             format!(
                 "{} resident files have no intact copy: they are not released before the next \
-                 `fslab tier archive` or policy has archived them again",
+                 `fslab tier archive` or policy run has archived them again",
                 scrubbed.anew
             )
         });

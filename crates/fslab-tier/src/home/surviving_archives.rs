@@ -10,11 +10,11 @@ use crate::id::{Id, Identities};
 
 /// Archives of one tier, opened read-only.
 pub struct SurvivingArchives {
-    /// The tier.
+    /// The identity of the tier.
     pub tier: Id,
     /// The archives that the user specified, with their addresses and keys.
     pub attached: Vec<ArchiveEntry>,
-    /// These archives, and others that a home lists.
+    /// The opened archives: those that the user specified, and others that a home lists.
     pub archives: Vec<Arc<dyn Archive>>,
     /// The reasons why other archives of a home can't be used.
     pub problems: Vec<String>,
@@ -45,7 +45,7 @@ impl SurvivingArchives {
         }
         if !keys.is_empty() && remains.attached.iter().all(|archive| archive.key.is_none()) {
             let what = "a key is given, but no archive is marked as encrypted: somebody may have \
-                replaced it by an unencrypted one; to use it anyway, omit --key";
+                replaced the archive by an unencrypted one; to use it anyway, omit --key";
             return Err(refused(what.to_owned()));
         }
         for known in home.iter().flat_map(|home| home.description.attached_archives()) {
@@ -100,9 +100,9 @@ impl SurvivingArchives {
     }
 }
 
-/// Returns the file with the key of an archive: one of the given files, or the one in a home. If
-/// the home has a key for an archive that claims to be unencrypted, somebody else made that
-/// archive.
+/// Returns the file with the key of an archive: one of the given files, or the one in a home. Fails
+/// if the archive is not encrypted although the home has a key for it, because somebody else must
+/// have made this archive.
 fn fitting_key(
     found: &ArchiveDescription,
     archive: &ArchiveAddress,

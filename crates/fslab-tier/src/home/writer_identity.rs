@@ -18,11 +18,11 @@ use crate::stored::marks::takes_no_xattr;
 pub(super) enum Origin {
     /// The tree was made together with the tier.
     New,
-    /// The tree was rebuilt from archives; another tree may have its files in them.
+    /// The tree was rebuilt from archives, which another tree may still use.
     Rebuilt,
 }
 
-/// Gives a tree a writer identity, unless it already belongs to the tier.
+/// Gives a tree a writer identity, unless the tree already belongs to the tier.
 pub(super) fn begin(
     tree: &dyn FileSystem,
     around: &Environment,
@@ -62,13 +62,14 @@ pub fn writer_of(tree: &Arc<dyn FileSystem>, around: &Environment) -> Result<Opt
     let attr = tree.getattr(&own_request(), Ino::ROOT, None).map_err(Error::below(b""))?;
     let mark = match known {
         None => make(tree, around, Origin::New),
-        // The xattrs were made for another root: this tree is a copy.
+        // The xattrs identify another root directory, so this tree is a copy.
         Some(known) if !around.is_root(known.root, &attr) => make(tree, around, Origin::Rebuilt),
         Some(known) => Ok(known),
     };
     let mark = match mark {
         Ok(mark) => mark,
-        // Users need their files even if there is no space, or no permission to write.
+        // The tree remains usable without space or permission for the xattr, because users need
+        // their files.
         Err(error) if takes_no_xattr(error.errno()) => {
             tracing::warn!(
                 "the tree's root does not accept xattrs ({error}): archives can't identify the tree"

@@ -15,7 +15,7 @@ impl TierFs {
     }
 
     /// Returns an entry with the attributes that programs see. For a file in use the attributes are
-    /// read again, because a block may have been in progress during the lookup.
+    /// read again, because a recalled block may have been written during the lookup.
     pub(super) fn shown_entry(&self, request: &Request, entry: Entry) -> Result<Entry> {
         let ino = entry.attr.ino;
         let attr = match self.tier.in_use(ino) {

@@ -23,8 +23,8 @@ pub fn trees(archive: &Arc<dyn Archive>) -> Result<Vec<(Id, Heading)>> {
     Ok(trees)
 }
 
-/// Containers and the headings of their trees. A tree is opened again to be read. So only one at a
-/// time is in memory, with up to 64 MiB of hashes.
+/// Containers and the headings of their trees. A tree is opened again when it is read. So only one
+/// tree at a time has its hashes in memory, up to 64 MiB.
 type Trees = Vec<(Id, Heading)>;
 
 /// Returns the trees of an archive that can be opened, and the errors of the others.
@@ -84,7 +84,7 @@ pub(crate) fn check(tree: &ObjectReader, request: &Request) -> Result<()> {
 }
 
 /// Calls `visit` with each entry of a tree, and with `true` for entries that were renamed while the
-/// tree was walked. These follow a second entry of the root.
+/// tree was archived. Such entries follow a second entry of the root directory.
 pub(crate) fn entries(
     tree: &ObjectReader,
     request: &Request,

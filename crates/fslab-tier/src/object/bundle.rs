@@ -28,14 +28,14 @@ const KIND: ContainerKind = ContainerKind::Files;
 pub struct Contents {
     /// The objects, in the order of their offsets.
     pub members: Vec<Location>,
-    /// The identities in the list, in the same order; empty without a list.
+    /// The identities of the objects, in the same order; empty if the container has no list.
     pub objects: Vec<Id>,
-    /// Bytes of the list at each end of a bundle; 0 for a container without a list.
+    /// Length of the list at each end of a bundle, in bytes; 0 for a container without a list.
     pub list_bytes: u64,
 }
 
 impl Contents {
-    /// Bytes of the complete container, even if a copy of it is truncated.
+    /// Returns the length of the complete container in bytes, even if a copy of it is truncated.
     #[must_use]
     pub fn length(&self) -> u64 {
         let end = self.members.last().map(|last| last.offset + last.length);
@@ -43,7 +43,7 @@ impl Contents {
     }
 }
 
-/// Returns the bytes of a bundle's list.
+/// Returns the length of a bundle's list in bytes.
 #[must_use]
 pub fn list_bytes(members: usize) -> u64 {
     let mut attributes = Vec::new();
@@ -51,7 +51,7 @@ pub fn list_bytes(members: usize) -> u64 {
     length_of(attributes.len() as u64, (members * size_of::<MemberRecord>()) as u64)
 }
 
-/// Returns the bytes of an object with one raw block.
+/// Returns the length of an object with one uncompressed block, in bytes.
 fn length_of(attributes: u64, contents: u64) -> u64 {
     let around = size_of::<HeadRecord>() + size_of::<EntryRecord>() + 32 + size_of::<TailRecord>();
     around as u64 + attributes + contents
@@ -79,8 +79,8 @@ pub fn enclose(
     }
     let heading = Heading { kind: KIND_BUNDLE, size: contents.len() as u64, ..heading.clone() };
     let mut bundle = Vec::new();
-    // The list is not compressed. So a reader that finds its last copy damaged can compute its
-    // length.
+    // The list is not compressed. So a reader that finds the last copy damaged can compute the
+    // length of the first one.
     let mut writer = ObjectWriter::begin(&mut bundle, &heading, &no_file(), 0)?;
     writer.block(&contents)?;
     writer.finish()?;
@@ -108,8 +108,8 @@ pub fn contents_of(
         },
         Ok(None) => one_behind_the_other(&source, length),
         Err(problem) => match first_list(&source) {
-            // A container that was truncated or has bytes added at its end has its members at the
-            // usual offsets.
+            // In a container that was truncated or extended, the members are still at their
+            // offsets.
             Some(list) => read_list(&list, container, length),
             None => Err(problem),
         },
@@ -179,7 +179,8 @@ fn no_sense(list: &ObjectReader) -> crate::Error {
 fn one_behind_the_other(source: &Source<'_>, length: u64) -> crate::Result<Contents> {
     let (mut members, mut end) = (Vec::new(), length);
     while end > 0 {
-        // The objects may include the last list of a bundle.
+        // One object more than `MEMBERS_MAX` is accepted, because it may be the last list of a
+        // bundle.
         if members.len() > MEMBERS_MAX {
             return Err(source.damaged(Corrupt("it has more objects than a container may have")));
         }

@@ -23,7 +23,7 @@ use crate::stored::format::{
 };
 use crate::stored::residency::{Location, Version};
 
-/// Objects up to this size are read in one piece, because each read waits for the archive.
+/// Objects up to this size are read in one piece, because each read is a round trip to the archive.
 const WHOLE_BYTES_MAX: u64 = 64 << 10;
 
 /// An object in an archive.
@@ -38,7 +38,7 @@ pub struct ObjectReader {
     table_offset: u64,
     blocks: u64,
     page_hashes: Vec<u8>,
-    /// The last page that was read, after its check.
+    /// The last page of the table that was read and checked.
     page: Mutex<Option<(u64, Arc<Vec<u8>>)>>,
 }
 
@@ -57,15 +57,15 @@ impl BlockSum {
     }
 }
 
-/// All bytes of a small object, which begins at an offset of its container.
+/// All bytes of a small object, and its offset in the container.
 struct Whole {
     offset: u64,
     bytes: Vec<u8>,
 }
 
 impl Whole {
-    /// Reads a small object. Returns `None` on failure; the later reads of its parts then report
-    /// the error.
+    /// Reads a small object. Returns `None` if the object is large or the read fails; later reads
+    /// of its parts then report the error.
     fn read(archive: &dyn Archive, kind: ContainerKind, location: Location) -> Option<Self> {
         let length = usize::try_from(location.length).ok()?;
         if location.length > WHOLE_BYTES_MAX {
@@ -82,7 +82,7 @@ impl Whole {
     }
 }
 
-/// Reads from one archive, whose label is in the errors.
+/// Reads a container of one archive. Errors contain the label of the archive.
 pub(super) struct Source<'a> {
     pub(super) archive: &'a Arc<dyn Archive>,
     pub(super) container: Container,
@@ -120,7 +120,7 @@ impl<'a> Source<'a> {
 }
 
 impl ObjectReader {
-    /// Opens an object that must be a version of a file.
+    /// Opens the object of a version of a file, and checks that it is this version.
     ///
     /// # Errors
     /// Errors of the archive, or damage to the object.
@@ -180,19 +180,20 @@ impl ObjectReader {
         })
     }
 
-    /// The heading.
+    /// Returns the heading of the object.
     #[must_use]
     pub fn heading(&self) -> &Heading {
         &self.heading
     }
 
-    /// The attributes of the file.
+    /// Returns the attributes of the file.
     #[must_use]
     pub fn attributes(&self) -> &Attributes {
         &self.attributes
     }
 
-    /// The object as a version of its file, with this copy as the only one.
+    /// Returns the object as a version of its file, with this archive as the only one that has a
+    /// copy.
     #[must_use]
     pub fn version(&self) -> Version {
         Version {
@@ -206,19 +207,19 @@ impl ObjectReader {
         }
     }
 
-    /// The archive that contains the object.
+    /// Returns the archive that contains the object.
     pub(crate) fn archive(&self) -> &Arc<dyn Archive> {
         &self.archive
     }
 
-    /// Memory that the reader uses once a page of the table was read.
+    /// Returns the memory in bytes that the reader uses once a page of the table was read.
     pub(crate) fn memory_bytes(&self) -> u64 {
         let page = self.blocks.min(PAGE_ENTRIES) as usize * size_of::<EntryRecord>();
         let whole = self.whole.as_ref().map_or(0, |whole| whole.bytes.len());
         (size_of::<Self>() + self.attributes.bytes() + self.page_hashes.len() + page + whole) as u64
     }
 
-    /// The number of blocks of the contents.
+    /// Returns the number of blocks of the contents.
     #[must_use]
     pub fn blocks(&self) -> u64 {
         self.blocks
@@ -252,7 +253,7 @@ impl ObjectReader {
         Ok(bytes)
     }
 
-    /// The number of bytes that are read from the archive for a block.
+    /// Returns the number of bytes that are read from the archive for a block.
     ///
     /// # Errors
     /// Like [`Self::block`].
@@ -261,7 +262,7 @@ impl ObjectReader {
         Ok(if entry.form == FORM_ZEROS { 0 } else { entry.stored_length.get().into() })
     }
 
-    /// Returns whether a block is stored as zeros.
+    /// Returns whether a block contains only zeros, which are not stored.
     ///
     /// # Errors
     /// Like [`Self::block`].
@@ -289,7 +290,7 @@ impl ObjectReader {
         Ok(start..start + self.stored_bytes(number)?)
     }
 
-    /// Returns the range of the table's page with the entry of a block.
+    /// Returns the range, in the container, of the table's page that has the entry of a block.
     pub(crate) fn page_place(&self, block: u64) -> Range<u64> {
         let first = block / PAGE_ENTRIES * PAGE_ENTRIES;
         let entries = self.blocks.saturating_sub(first).min(PAGE_ENTRIES);
@@ -298,10 +299,10 @@ impl ObjectReader {
         start..start + entries * entry_bytes
     }
 
-    /// Reads the page of the table with the entry of a block.
+    /// Reads and checks the page of the table that has the entry of a block.
     ///
     /// # Errors
-    /// Errors of the archive, or that the page is damaged.
+    /// Errors of the archive, or damage to the page.
     pub(crate) fn check_page(&self, block: u64) -> crate::Result<()> {
         self.page(block / PAGE_ENTRIES).map(drop)
     }
@@ -321,7 +322,8 @@ impl ObjectReader {
         Ok(entry)
     }
 
-    /// Checks an entry. The hash of the table matched, but its writer may have been malicious.
+    /// Checks an entry of the table. A matching hash does not prove that the values are valid,
+    /// because the writer may have been malicious.
     fn check(&self, number: u64, entry: &EntryRecord) -> Result<()> {
         let rest = self.heading.size - number * BLOCK_BYTES;
         let stored = entry.stored_length.get();
@@ -362,7 +364,7 @@ fn decode(form: u8, stored: Vec<u8>, length: usize) -> Result<Vec<u8>> {
     if bytes.len() == length { Ok(bytes) } else { Err(Corrupt("a block has a wrong length")) }
 }
 
-/// Checked offsets in an object.
+/// Offsets in an object, which have been checked.
 struct Layout {
     hashes_offset: u64,
     hashes_length: usize,
@@ -404,7 +406,7 @@ pub(crate) fn head_place(object: Location) -> Range<u64> {
 /// Returns the range of the hashes of an object's table, according to its tail.
 ///
 /// # Errors
-/// Errors of the archive, or that the tail is damaged.
+/// Errors of the archive, or damage to the tail.
 pub(crate) fn hashes_place(
     archive: &Arc<dyn Archive>,
     object: Location,
@@ -423,7 +425,7 @@ pub(crate) fn hashes_place(
 /// Returns the range of an object's attributes, according to its head.
 ///
 /// # Errors
-/// Errors of the archive, or that the head is damaged.
+/// Errors of the archive, or damage to the head.
 pub(crate) fn attributes_place(
     archive: &Arc<dyn Archive>,
     object: Location,

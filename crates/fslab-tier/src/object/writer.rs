@@ -15,7 +15,7 @@ use crate::stored::format::{
 
 /// The destination of an object: all archives that receive a copy.
 pub trait Sink {
-    /// Adds bytes.
+    /// Appends bytes to every copy.
     ///
     /// # Errors
     /// Errors of an archive.
@@ -32,25 +32,25 @@ impl Sink for Vec<u8> {
 /// The fixed properties of an object.
 #[derive(Clone, Debug)]
 pub struct Heading {
-    /// `KIND_FILE` or `KIND_TREE` of the format.
+    /// `KIND_FILE`, `KIND_TREE` or `KIND_BUNDLE` of the format.
     pub kind: u8,
-    /// Its identity.
+    /// The identity of the object.
     pub object: Id,
-    /// The identity of its file.
+    /// The identity of the file.
     pub file: Id,
-    /// The identity of its tier.
+    /// The identity of the tier.
     pub tier: Id,
     /// The sequence number; it increases with each object.
     pub sequence: u64,
-    /// Bytes of the contents.
+    /// Size of the contents in bytes.
     pub size: u64,
     /// The creation time of the object.
     pub created: Timestamp,
 }
 
-/// An object that is being written. In memory it keeps a page of its table, a block of the table,
-/// and the hashes of the table's pages (32 bytes per GiB). The rest of the table is in a temporary
-/// file.
+/// An object that is being written. It keeps in memory a page of its table, a block of the table,
+/// and the hashes of the table's pages (32 bytes per GiB of contents). The rest of the table is in
+/// a temporary file.
 pub struct ObjectWriter<'a> {
     sink: &'a mut dyn Sink,
     hasher: blake3::Hasher,
@@ -58,10 +58,10 @@ pub struct ObjectWriter<'a> {
     table: Spool,
     /// The hash of each complete page.
     page_hashes: Vec<u8>,
-    /// The page after them, which is incomplete.
+    /// The last page of the table, which is incomplete.
     page: Vec<u8>,
     blocks: u64,
-    /// Bytes written so far.
+    /// Number of bytes written so far.
     position: u64,
     /// The zstd level; 0 for no compression.
     level: i32,
@@ -122,8 +122,8 @@ impl<'a> ObjectWriter<'a> {
         self.enter(FORM_ZEROS, 0, length, [0; 32])
     }
 
-    /// Encodes a block. Returns `None` if this saves less than a sixteenth, which does not justify
-    /// the time for decoding.
+    /// Compresses a block. Returns `None` if this saves less than a sixteenth of its size, which
+    /// does not justify the time for decoding.
     fn encode(&self, bytes: &[u8]) -> Option<Vec<u8>> {
         if self.level == 0 {
             return None;
@@ -227,7 +227,7 @@ mod tests {
 
     const KIND: ContainerKind = ContainerKind::Files;
     const CONTAINER: Id = Id([4; 16]);
-    /// A few more blocks than fill three blocks of a table.
+    /// Slightly more blocks than the number of entries in three blocks of the table.
     const BLOCKS: u64 = 60_000;
 
     #[test]

@@ -4,7 +4,8 @@ use std::collections::BinaryHeap;
 
 use fslab_vfs::{Ino, Timestamp};
 
-/// A file that may be released. The order is that of the last use, the latest being the greatest.
+/// A file that may be released. Candidates are ordered by their last use, the least recently used
+/// first.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Candidate {
     pub(super) used: Timestamp,
@@ -14,8 +15,8 @@ pub(super) struct Candidate {
     pub(super) space: u64,
 }
 
-/// The next candidates of a tree with any number of files. Each round takes the least recently used
-/// files that no earlier round has taken. Another walk finds the ones after them.
+/// The next candidates of a tree with any number of files. Each walk of the tree finds the least
+/// recently used files that were not taken after an earlier walk.
 #[derive(Debug)]
 pub(super) struct Candidates {
     /// Maximum number of candidates held at once.
@@ -23,7 +24,7 @@ pub(super) struct Candidates {
     next: BinaryHeap<Candidate>,
     /// The last candidate that was taken.
     behind: Option<Candidate>,
-    /// Whether there are more candidates than are kept.
+    /// Whether a walk found more candidates than are held.
     has_more: bool,
 }
 
@@ -43,7 +44,7 @@ impl Candidates {
         }
     }
 
-    /// Takes the next candidates in their order, and whether another walk would find more.
+    /// Takes the held candidates in their order. Also returns whether another walk would find more.
     pub(super) fn take(&mut self) -> (Vec<Candidate>, bool) {
         let taken = std::mem::take(&mut self.next).into_sorted_vec();
         self.behind = taken.last().cloned().or_else(|| self.behind.take());

@@ -12,7 +12,7 @@ use crate::error::{Error, Result};
 use crate::lower::{SECTOR_BYTES, own_request};
 use crate::stored::BLOCK_BYTES;
 
-/// Minimum unit of space in bytes.
+/// The smallest unit in which space is counted, in bytes.
 pub(super) const PAGE_BYTES: u64 = 4096;
 
 pub(super) fn last_use(attr: &Attr) -> Timestamp {
@@ -22,7 +22,8 @@ pub(super) fn last_use(attr: &Attr) -> Timestamp {
 /// Returns the facts about a file.
 ///
 /// # Errors
-/// If an xattr that a rule uses can't be read, because it might keep the file.
+/// If an xattr that a rule uses can't be read, because its value could require that the file is
+/// kept.
 pub(super) fn facts(tier: &Arc<Tier>, policy: &Policy, place: &WalkEntry<'_>) -> Result<Facts> {
     let (attr, now) = (&place.found.attr, tier.surroundings().calendar.now());
     let xattr = |name: &String| match tier.users_xattr(attr, name) {
@@ -38,7 +39,7 @@ pub(super) fn facts(tier: &Arc<Tier>, policy: &Policy, place: &WalkEntry<'_>) ->
         unchanged: age(attr.modified, now),
         unused: age(last_use(attr), now),
         here_for: if policy.stay.is_zero() { Duration::MAX } else { here_for(tier, attr) },
-        // If that is unknown, the file is treated as pinned.
+        // A file whose pin can't be read is treated as pinned.
         is_pinned: tier.is_pinned(attr),
         xattrs: policy.xattr_names().filter_map(xattr).collect::<Result<_>>()?,
     })
@@ -56,20 +57,21 @@ fn types(tier: &Tier, policy: &Policy, attr: &Attr) -> Vec<FileType> {
     found.into_iter().filter_map(|(kind, is_so)| is_so.then_some(kind)).collect()
 }
 
-/// Whether at least a page of a file uses no space. If the residency can't be read, no bytes are
-/// treated as offline. The error is reported when the file is archived or released.
+/// Returns whether at least a page of a file uses no space. If the residency can't be read, no
+/// bytes are treated as offline. The error is reported when the file is archived or released.
 fn is_sparse(tier: &Tier, attr: &Attr) -> bool {
     let known = tier.residency_of(attr).ok().flatten();
-    // Poison is counted as used space by the file system.
+    // The file system counts poison as used space, so it must not be counted again as offline
+    // bytes.
     let known = known.filter(|known| !known.is_poisoned());
     let offline = known.map_or(0, |known| known.offline.count() * BLOCK_BYTES);
     attr.blocks * SECTOR_BYTES + offline + PAGE_BYTES <= attr.size
 }
 
 /// Returns the time since the bytes of a file became resident. Writers can set back modification
-/// times (`cp -p`, `tar`), so the file's birth time is also used. The time of recalls and changes
-/// in its residency is used, too. An unreadable residency is treated as missing, and does not
-/// prevent a release.
+/// times (`cp -p`, `tar`), so the file's birth time is also used, and the time of the last recall
+/// or change in its residency. An unreadable residency is treated as missing, and does not prevent
+/// a release.
 pub(super) fn here_for(tier: &Arc<Tier>, attr: &Attr) -> Duration {
     let known = tier.residency_of(attr).ok().flatten();
     let touched = known.map_or(0, |known| known.touched_seconds);

@@ -14,11 +14,11 @@ use crate::lower::own_request;
 const FIRST_BYTES_MAX: u64 = 64 << 20;
 const FIRST_BYTES_MIN: u64 = 1 << 20;
 
-/// Maximum of the bytes that are released between two measurements, each of which syncs the file
-/// system.
+/// Maximum number of bytes that are released between two measurements. Each measurement syncs the
+/// file system.
 const STEP_BYTES_MAX: u64 = 1 << 30;
 
-/// At least one in this many released bytes must become free, or releasing ends.
+/// Releasing ends unless at least one of this many released bytes becomes free.
 const SHARE_MIN: u64 = 8;
 
 /// Compares released bytes with freed space.
@@ -41,7 +41,7 @@ pub(super) struct Measured {
 }
 
 impl Measured {
-    /// Whether further releases would be useless.
+    /// Returns whether further releases would be useless.
     pub(super) fn is_in_vain(&self) -> bool {
         // With fewer bytes, the file system's own use of space would hide the result.
         self.released >= FIRST_BYTES_MIN && self.freed < self.released / SHARE_MIN

@@ -19,9 +19,9 @@ use crate::error::{Error, Result, line_of};
 pub enum Action {
     /// Do nothing.
     Keep,
-    /// Make copies; the bytes are kept.
+    /// Make copies in archives; the bytes remain resident.
     Archive,
-    /// Make copies; the bytes may be released.
+    /// Make copies in archives; the bytes may be released.
     Release,
 }
 
@@ -34,11 +34,11 @@ pub enum FileType {
     /// The file takes less space than its size, counting offline bytes as resident. It has holes,
     /// or the file system compresses it.
     Sparse,
-    /// The file has several names.
+    /// The file has several hard links.
     Linked,
 }
 
-/// The facts that decide about a file.
+/// The facts about a file that rules use.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Facts {
     /// The path from the root of the tree.
@@ -49,13 +49,13 @@ pub struct Facts {
     pub uid: u32,
     /// The group ID.
     pub gid: u32,
-    /// The properties of the file; sparse only if a rule uses it.
+    /// The properties of the file. [`FileType::Sparse`] is determined only if a rule uses it.
     pub types: Vec<FileType>,
     /// The time since the last modification.
     pub unchanged: Duration,
     /// The time since the last read or modification.
     pub unused: Duration,
-    /// The time since its bytes became resident: it was created, written to, or recalled.
+    /// The time since the file was created, written to or recalled.
     pub here_for: Duration,
     /// Whether the owner has pinned the file.
     pub is_pinned: bool,
@@ -93,7 +93,7 @@ impl Policy {
         }
     }
 
-    /// Whether a rule uses a property of files.
+    /// Returns whether any rule uses a property of files.
     pub(super) fn asks_for(&self, kind: FileType) -> bool {
         self.rules.iter().any(|rule| rule.asks_for(kind))
     }
@@ -172,7 +172,7 @@ pub(super) struct Rule {
     users: Vec<u32>,
     groups: Vec<u32>,
     types: Vec<FileType>,
-    /// Names, and values if a value is required.
+    /// The required xattrs: names, each with a value if one is required.
     pub(super) xattrs: Vec<(String, Option<Vec<u8>>)>,
     larger: u64,
     smaller: u64,
@@ -180,7 +180,7 @@ pub(super) struct Rule {
     unused: Duration,
 }
 
-/// A text and its path, for errors with line numbers.
+/// The text of a policy and its path, for errors with line numbers.
 struct Origin<'a> {
     text: &'a str,
     path: &'a str,
@@ -297,7 +297,7 @@ impl Rule {
     }
 }
 
-/// Whether a value fits a condition. An empty condition fits all values.
+/// Returns whether a value matches a condition. An empty condition matches all values.
 fn is_one_of<T: PartialEq>(wanted: &[T], found: &T) -> bool {
     wanted.is_empty() || wanted.contains(found)
 }
@@ -306,7 +306,7 @@ fn glob(text: &str) -> Result<GlobMatcher, String> {
     Ok(Glob::new(text).map_err(|error| error.to_string())?.compile_matcher())
 }
 
-/// Returns the number of a user or group, given by name or, as with `chown`, by number.
+/// Returns the ID of a user or group. As with `chown`, text that is not a name may be a number.
 fn number(
     account: &Account,
     kind: &str,

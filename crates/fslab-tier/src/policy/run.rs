@@ -2,12 +2,12 @@
 //!
 //! Without watermarks there is one walk: each file is released as soon as it is archived. With
 //! watermarks, freeing space comes before making copies. Archived files are released first, the
-//! least recently used first, until enough is free. Then copies are made, and more is released if
-//! needed.
+//! least recently used first, until enough space is free. Then copies are made, and more files are
+//! released if needed.
 //!
-//! Memory is used for as many files as a bundle has or for [`CANDIDATES_MAX`], for files with
-//! several names, and for files in use. If there are more candidates, the tree is walked again for
-//! the next ones.
+//! A run keeps in memory up to [`CANDIDATES_MAX`] candidates, the files of a bundle, files with
+//! several names, and files in use. If there are more candidates, the tree is walked again for the
+//! next ones.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -37,13 +37,13 @@ struct Tally {
     released: u64,
     released_bytes: u64,
     /// Paths of files that are in use or being changed. The next run may be able to handle them.
-    /// A run may try to release a file several times.
+    /// This is a set, because a run may try to release a file several times.
     busy: HashSet<String>,
-    /// Files of other users, which an ordinary user's tier skips.
+    /// Number of files of other users, which an ordinary user's tier skips.
     foreign: u64,
 }
 
-/// A running policy.
+/// A run of a policy.
 struct Run<'a> {
     tier: &'a Arc<Tier>,
     policy: Policy,
@@ -59,10 +59,10 @@ struct Run<'a> {
     wanted: u64,
     /// The measurement of freed space, if there are watermarks.
     freed: Option<Freed>,
-    /// Whether releases free no space.
+    /// Whether measurements have shown that releases free no space.
     is_in_vain: bool,
     has_walked: bool,
-    /// Whether a file with copies only in another tree's archives was reported.
+    /// Whether an [`Error::OthersArchive`] was reported. Later ones are not reported.
     has_told_others: bool,
     tally: Tally,
 }
@@ -173,7 +173,7 @@ impl Run<'_> {
             self.wanted = if self.dry_run { 0 } else { bytes_wanted(self.tier, &self.policy)? };
             return self.release_by_use(&|_, _, chosen| !chosen.needs_archiving());
         }
-        // Files archived before were already released, as far as possible.
+        // Files archived before this run were already released as far as possible.
         self.release_by_use(&|run, place, chosen| {
             if run.dry_run { run.would_archive(place, chosen) } else { run.is_new(place) }
         })
@@ -229,7 +229,7 @@ impl Run<'_> {
         }
         let Measured { released, freed, .. } = measured;
         let what = format!(
-            "released {released} bytes, but the lower file system has only {freed} more free: \
+            "released {released} bytes, but this freed only {freed} in the lower file system: \
              snapshots or reflinks may share the blocks, or other programs may be filling it; this \
              run releases no more files"
         );
@@ -255,7 +255,7 @@ impl Run<'_> {
             }
             Ok(Visit::Descend)
         })?;
-        // The last bundle may not be full.
+        // Archives the last bundle even if it is not full.
         self.by_archiver(|archiver, told| archiver.finish(told))?;
         self.has_walked = true;
         self.tally.files = self.tally.files.max(met.files);
@@ -292,8 +292,7 @@ impl Run<'_> {
         chosen.needs_archiving() && self.hindrance(place).is_none()
     }
 
-    /// Whether a file was archived by this run. A file with an unreadable residency is not
-    /// released.
+    /// Returns whether a file was archived by this run; `false` if its residency can't be read.
     fn is_new(&self, place: &WalkEntry<'_>) -> bool {
         let known = self.tier.residency_of(&place.found.attr).ok().flatten();
         known.is_some_and(|known| !known.changed && known.version.sequence > self.begun)

@@ -43,7 +43,8 @@ impl Met {
     /// is needed beyond that for its other names.
     ///
     /// # Errors
-    /// If that can't be determined.
+    /// If the facts about the file can't be read, its residency is damaged, or another user owns
+    /// it.
     pub(super) fn choose(
         &mut self,
         tier: &Arc<Tier>,

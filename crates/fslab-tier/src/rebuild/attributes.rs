@@ -27,15 +27,15 @@ impl Rebuilder<'_> {
             let path = shown(&attributes.path);
             self.rebuilt.problems.push(format!("{path}: can't set its owner: {error}"));
         }
-        // Otherwise the permissions would make ACLs effective that were inherited from the
-        // directory.
+        // ACLs inherited from the directory are removed first, because setting the permissions
+        // would make them effective.
         self.remove_extra_xattrs(attributes, ino, is_list)?;
         self.give_xattrs(attributes, ino);
         let is_link = attributes.kind() == Some(FileKind::Symlink);
         let permissions = (!is_link).then(|| Permissions::new(attributes.mode));
         let rest = SetAttr { permissions, ..times_of(attributes) };
         let set = match ino {
-            // The root may be closed, and then remains closed.
+            // A closed root directory remains closed.
             Ino::ROOT => ClosedRoot::of(&**self.lower, self.around.marks)
                 .and_then(|root| root.set_attributes(&**self.lower, &request, None, &rest)),
             _ => self.lower.setattr(&request, ino, None, &rest),
@@ -54,15 +54,17 @@ impl Rebuilder<'_> {
             return Cow::Borrowed(attributes);
         }
         let path = shown(&attributes.path);
-        self.rebuilt.left_out.push(format!("{path}: set-id bits or capabilities were removed"));
+        self.rebuilt
+            .left_out
+            .push(format!("{path}: set-id bits or capabilities were not restored"));
         let mut believed = attributes.clone();
         believed.mode &= !SET_ID;
         believed.xattrs.retain(|xattr| !is_capability(xattr));
         Cow::Owned(believed)
     }
 
-    /// Sets the xattrs. Marks of a tier are refused: an archive contains them only if somebody
-    /// planted them.
+    /// Sets the xattrs. Xattrs that fslab itself uses are refused: an archive contains them only if
+    /// somebody planted them.
     fn give_xattrs(&mut self, attributes: &Attributes, ino: Ino) {
         let (request, lower, how) = (self.request(), &**self.lower, XattrMode::empty());
         for (name, value) in &attributes.xattrs {
@@ -83,7 +85,7 @@ impl Rebuilder<'_> {
         }
     }
 
-    /// Removes the xattrs for which `is_one` returns true and that were not archived.
+    /// Removes those xattrs that were not archived, if `is_one` returns true for them.
     pub(super) fn remove_extra_xattrs(
         &mut self,
         attributes: &Attributes,

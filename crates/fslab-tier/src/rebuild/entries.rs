@@ -20,7 +20,7 @@ use crate::stored::{Attributes, TreeEntry, Version};
 const OWNER_MAY: u32 = 0o700;
 
 impl Rebuilder<'_> {
-    /// Makes the file of an entry. Failures are reported.
+    /// Makes the file, directory or other inode of an entry. Failures are added to the report.
     pub(super) fn make(&mut self, entry: &TreeEntry, is_behind: bool) -> Result<()> {
         if entry.attributes.path.is_empty() || self.is_superseded(entry, is_behind) {
             return Ok(());
@@ -33,8 +33,8 @@ impl Rebuilder<'_> {
         self.notes.write(BATCH)
     }
 
-    /// Returns whether the file was found later under another name. A file with several names keeps
-    /// each of them.
+    /// Returns whether a later entry contains the same file under its new name. A file with several
+    /// hard links keeps each name.
     pub(super) fn is_superseded(&self, entry: &TreeEntry, is_behind: bool) -> bool {
         let attributes = &entry.attributes;
         let has_one_name = attributes.links <= 1 || attributes.kind() == Some(FileKind::Directory);
@@ -54,8 +54,8 @@ impl Rebuilder<'_> {
         }
     }
 
-    /// Keeps an existing file, but a directory that this run made for its children gets its
-    /// attributes.
+    /// Keeps an existing file or directory. A directory that this run made for its children gets
+    /// the attributes of its entry.
     fn meet(&mut self, entry: &TreeEntry, found: &Found) -> Result<()> {
         let attributes = &entry.attributes;
         let is_directory = attributes.kind() == Some(FileKind::Directory);
@@ -91,7 +91,7 @@ impl Rebuilder<'_> {
             return self.make_further(entry, &first);
         }
         match &entry.archived {
-            // A later step finds the version, if the file was archived since.
+            // A later step finds the version, if the file was archived after the tree.
             None if entry.size > 0 => return Ok(()),
             None => {
                 self.make_stub(attributes, None)?;
@@ -133,9 +133,9 @@ impl Rebuilder<'_> {
         Ok(noted.filter(is_named).map(|(_, row)| row.path))
     }
 
-    /// Makes an additional name of a file. Reports a problem if it had only one name, because an
-    /// object must not belong to two files. Neither file would know that the other needs the
-    /// object.
+    /// Makes an additional name of a file. If the archived file had only one name, reports a
+    /// problem instead, because an object must not belong to two files. Neither file would know
+    /// that the other needs the object.
     pub(super) fn make_further(&mut self, entry: &TreeEntry, first: &[u8]) -> Result<()> {
         let path = &entry.attributes.path;
         if entry.attributes.links > 1 {
@@ -171,8 +171,8 @@ impl Rebuilder<'_> {
         Version { copies, ..version.clone() }
     }
 
-    /// Returns the parent directory of a path, and the name in it. Missing parents are made.
-    /// Archives determine the depth of a path, so this does not recurse.
+    /// Returns the parent directory of a path, and the name in it. Missing parents are made. Does
+    /// not recurse, because an untrusted archive determines the depth of the path.
     pub(super) fn parent<'p>(&mut self, path: &'p [u8]) -> Result<(Found, &'p OsStr)> {
         let cut = path.iter().rposition(|byte| *byte == b'/');
         let (parent, name) = match cut {
@@ -190,8 +190,8 @@ impl Rebuilder<'_> {
         Ok((found, OsStr::from_bytes(name)))
     }
 
-    /// Returns an entry of a directory; makes a directory if there is none. Its permissions are not
-    /// known yet, so only its owner may enter it.
+    /// Returns a child of a directory; makes a directory if the child does not exist. The
+    /// permissions of the new directory are not known yet, so only its owner may enter it.
     fn directory(&mut self, parent: Ino, path: &[u8], name: &OsStr) -> fslab_vfs::Result<Found> {
         match Found::below(self.lower, parent, name) {
             Err(error) if error.errno() == Errno::NOENT => {
@@ -225,7 +225,7 @@ impl Rebuilder<'_> {
                 self.lower.symlink(&request, parent, name, OsStr::from_bytes(&attributes.target))
             }
             kind => {
-                // Only its owner may use it until it has its permissions.
+                // Only the owner may use the new file until its permissions are set.
                 let mode = kind.map_or(0, FileKind::mode_bits) | 0o600;
                 self.lower.mknod(&request, parent, name, mode, device)
             }

@@ -1,5 +1,5 @@
-//! Surveys the directory before a rebuild. Existing files are kept, and no other files are made
-//! from their objects.
+//! Surveys the target directory before a rebuild. Existing files are kept, and no other files are
+//! made from their objects.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -28,7 +28,7 @@ impl Rebuilder<'_> {
     fn look_into(&mut self, path: &[u8], pending: &mut Vec<Vec<u8>>) -> Result<()> {
         let directory = Found::at(self.lower, path).map_err(Error::below(path))?;
         let names = match names(&**self.lower, directory.ino()) {
-            // A user has no files in a directory that they may not read.
+            // A directory that an ordinary user may not read contains no files of that user's tier.
             Err(error) if error.errno() == Errno::ACCESS => return Ok(()),
             names => names.map_err(Error::below(path))?,
         };
@@ -60,7 +60,7 @@ impl Rebuilder<'_> {
         if found.attr.kind == FileKind::Regular { self.note_kept(&path, &found) } else { Ok(()) }
     }
 
-    /// Records the object that an existing file refers to. No other file is made from it.
+    /// Records the object that an existing file refers to, so that no other file is made from it.
     fn note_kept(&mut self, path: &[u8], found: &Found) -> Result<()> {
         let marks = self.around.marks;
         let is_own = |known: &Residency| self.around.is_of(known.inode, &found.attr);
@@ -84,7 +84,7 @@ impl Rebuilder<'_> {
         Ok(())
     }
 
-    /// Reports an existing stub that can't be recalled here.
+    /// Reports an existing stub whose bytes can't be recalled.
     fn tell_stub(&mut self, path: &[u8], what: &str) {
         let path = shown(path);
         self.rebuilt.problems.push(format!("{path}: {what}; remove it and rebuild again"));

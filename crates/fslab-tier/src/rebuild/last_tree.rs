@@ -11,7 +11,8 @@ use crate::object::reader::ObjectReader;
 use crate::object::writer::Heading;
 
 impl Rebuilder<'_> {
-    /// Returns the newest complete tree of those wanted. Newer ones that are damaged are reported.
+    /// Returns the newest complete tree that is not newer than the state to be restored. Damaged
+    /// trees are reported.
     pub(super) fn last_tree(&mut self, request: &Request) -> Result<Option<ObjectReader>> {
         let (mut trees, mut damaged) = (Vec::new(), Vec::new());
         let mut failed = Vec::new();

@@ -1,5 +1,5 @@
-//! Objects that the archived tree does not refer to: files archived later, objects that have moved,
-//! and objects that no file needs.
+//! Processes objects that the archived tree does not refer to: versions that were archived later,
+//! objects that were moved to other containers, and objects that no file needs.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -20,10 +20,10 @@ use crate::runs::Runs;
 use crate::stored::format::{KIND_FILE, blocks_of};
 use crate::stored::{Attributes, Location, Residency, Version};
 
-/// The number of containers that are processed at a time.
+/// Maximum number of containers that are processed at a time.
 const LISTED_MAX: usize = 1 << 19;
 
-/// The known contents of a container.
+/// The total of the known objects of a container.
 #[derive(Default)]
 struct Told {
     objects: usize,
@@ -40,8 +40,8 @@ impl Told {
         self.object_bytes = self.object_bytes.saturating_add(location.length);
     }
 
-    /// The length of a container that contains only these objects. A bundle has a list of them at
-    /// each end; a sequence of objects without a list has none.
+    /// Returns the length of a container that contains only these objects. A bundle has a list of
+    /// them at each end; a sequence of objects without a list has none.
     fn bytes(&self) -> u64 {
         let list = list_bytes(self.objects);
         let lists = if self.first == list { 2 * list } else { 0 };
@@ -55,7 +55,7 @@ enum Standing {
     Gives(Box<Residency>),
     /// A file of this tier with the same or a later version.
     Later,
-    /// Anything else, which is kept.
+    /// Any other file, which is kept.
     Other,
 }
 
@@ -94,7 +94,7 @@ impl Rebuilder<'_> {
         Ok(())
     }
 
-    /// Returns the known objects of each container, without access to the archive.
+    /// Returns the total of the known objects of each container, without access to the archive.
     fn told(&mut self, part: &[(Id, u64)]) -> Result<HashMap<Id, Told>> {
         let mut told: HashMap<Id, Told> =
             part.iter().map(|(container, _)| (*container, Told::default())).collect();
@@ -128,15 +128,17 @@ impl Rebuilder<'_> {
         Ok(())
     }
 
-    /// Returns whether the role of an object is known. If so, also offers the object to its file.
+    /// Returns whether the role of an object is known. If so, also passes the object to
+    /// [`Self::offer`].
     fn is_known(&mut self, object: Id) -> Result<bool> {
         let Some((_, row)) = self.notes.get(object)? else { return Ok(false) };
         self.offer(row.file, (row.version.sequence, object));
         Ok(true)
     }
 
-    /// Records an object as a candidate for a file whose object is not at the location in the
-    /// archived tree. The same version at another location is preferred, then the latest version.
+    /// Records an object as a candidate for a file whose object is not at the location recorded in
+    /// the archived tree. The same version at another location is preferred, then the latest
+    /// version.
     fn offer(&mut self, file: Id, found: super::Latest) {
         let is_wanted = found.0 <= self.until;
         if let Some(latest) = self.missing.get_mut(&file).filter(|_| is_wanted) {
@@ -147,8 +149,8 @@ impl Rebuilder<'_> {
         }
     }
 
-    /// Makes a file of an object if it is newer than the archived tree. Otherwise records that no
-    /// file refers to it.
+    /// Makes a file from an object if the object is newer than the archived tree. Otherwise records
+    /// that no file refers to the object.
     fn place(&mut self, object: &ObjectReader) -> Result<()> {
         let heading = object.heading();
         let is_ours = heading.tier == self.tier && heading.kind == KIND_FILE;

@@ -1,6 +1,6 @@
-//! The role of each object in a rebuild. Roles are kept in the catalogue's rows, in the field for
-//! the number of a scan, so that objects need no memory. Rows of an earlier run are ignored,
-//! because they describe another tree.
+//! The role of each object in a rebuild. To save memory, roles are stored in the catalogue's rows,
+//! in the field for the number of a scan. Rows of an earlier run are ignored, because they describe
+//! another tree.
 
 use std::collections::HashMap;
 
@@ -11,11 +11,11 @@ use crate::id::Id;
 /// The role of an object in a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Role {
-    /// An existing file refers to it.
+    /// An existing file refers to the object.
     Kept,
-    /// A file that this run made refers to it.
+    /// A file that this run made refers to the object.
     Made,
-    /// It is in an archive, and no file refers to it.
+    /// The object is in an archive, and no file refers to it.
     Unneeded,
 }
 
@@ -36,8 +36,8 @@ impl<'a> ObjectRoles<'a> {
         Ok(Self { kept: catalogue.begin_scan()?, ..Self::of_no_run(catalogue) })
     }
 
-    /// Ends the survey. Objects recorded from now on belong to files that this run makes, or are
-    /// only found.
+    /// Ends the survey. Objects recorded from now on belong to files that this run makes, or to no
+    /// file.
     pub(super) fn begin_making(&mut self) -> Result<()> {
         self.write(0)?;
         self.made = self.catalogue.begin_scan()?;

@@ -12,7 +12,8 @@ use crate::stored::{TreeEntry, Version};
 
 impl Rebuilder<'_> {
     /// Makes the files whose objects were found elsewhere, and reports lost and older files. Then
-    /// sets the times of directories, which making files has changed, and their final permissions.
+    /// sets the times of directories, because making files has changed them, and the final
+    /// permissions.
     pub(super) fn finish_tree(&mut self, tree: &ObjectReader, request: &Request) -> Result<()> {
         for moved in [true, false] {
             entries(tree, request, &mut |entry, is_behind| {
@@ -52,7 +53,7 @@ impl Rebuilder<'_> {
                 None if entry.size > 0 => self.rebuilt.lost.push(shown(path)),
                 None => {}
             },
-            // The failure to make it was reported before.
+            // The failure to make the file was already reported.
             (Err(error), _) if error.errno() == Errno::NOTDIR => {}
             (Err(error), _) => return Err(Error::below(path)(error)),
         }
@@ -60,7 +61,7 @@ impl Rebuilder<'_> {
     }
 
     /// Reports an existing file that is not the archived one. A killed rebuild may leave such a
-    /// file, if the lower file system has no nameless files.
+    /// file, if the lower file system has no unnamed temporary files (`O_TMPFILE`).
     fn tell_other(&mut self, path: &[u8], version: &Version, found: &Found) {
         let is_same = (found.attr.size, found.attr.modified) == (version.size, version.modified);
         let is_file = found.attr.kind == FileKind::Regular;
@@ -88,7 +89,7 @@ impl Rebuilder<'_> {
     /// Makes a file from the version in the tree, even if its object was moved. If that version is
     /// missing, uses the latest version in the archives.
     fn make_missing(&mut self, entry: &TreeEntry, file: Id) -> Result<()> {
-        // Other reasons for its absence were reported before.
+        // Other reasons why the file is missing were already reported.
         let Some(latest) = self.missing.get(&file).copied() else { return Ok(()) };
         let named = entry.archived.as_ref().map_or(0, |(_, named)| named.sequence);
         let moved = self.moved_versions.get(&(file, named)).copied().flatten();
@@ -97,7 +98,8 @@ impl Rebuilder<'_> {
             return Ok(());
         };
         if let Some(first) = self.place_of(object)? {
-            // The file may have been renamed and archived again.
+            // Another file already has the object, for example after the file was renamed and
+            // archived again.
             return self.make_further(entry, &first);
         }
         let Some((_, row)) = self.notes.get(object)? else { return Ok(()) };
@@ -121,7 +123,8 @@ impl Rebuilder<'_> {
             return Ok(());
         }
         let found = match Found::at(self.lower, path) {
-            // A parent is not a directory, or the failure to make it was reported before.
+            // A parent is not a directory, or the failure to make the directory was already
+            // reported.
             Err(error) if matches!(error.errno(), Errno::NOENT | Errno::NOTDIR) => return Ok(()),
             found => found.map_err(Error::below(path))?,
         };

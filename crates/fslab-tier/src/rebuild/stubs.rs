@@ -15,9 +15,9 @@ use crate::stored::format::blocks_of;
 use crate::stored::{Attributes, Residency, Version};
 
 impl Rebuilder<'_> {
-    /// Makes a file whose bytes are in archives, or an empty file. It gets its name once it is
-    /// complete, if the lower file system has nameless files. A program that opened it earlier
-    /// would read zeros.
+    /// Makes a file whose bytes are in archives, or an empty file. If the lower file system has
+    /// unnamed temporary files (`O_TMPFILE`), the file gets its name only when it is complete. A
+    /// program that opened it earlier would read zeros.
     pub(super) fn make_stub(
         &mut self,
         attributes: &Attributes,
@@ -30,7 +30,7 @@ impl Rebuilder<'_> {
         let nameless = self.lower.tmpfile(&request, parent, 0o600, mode);
         let (is_nameless, mut has_name) = (nameless.is_ok(), nameless.is_err());
         let made = nameless.or_else(|_| {
-            // The mode keeps others from reading it before it is complete.
+            // The mode keeps others from reading the file before it is complete.
             self.lower.create(&request, parent, name, 0o600, mode | OpenMode::EXCLUSIVE)
         });
         let (entry, opened) = made.map_err(Error::below(path))?;
@@ -86,9 +86,9 @@ impl Rebuilder<'_> {
         write(&residency)?;
         resize(version.size)?;
         if let Err(error) = self.put_poison(&residency, (ino, handle)) {
-            tracing::info!(%error, "{}: can't write poison; it reads as zeros while the tree is \
-                not mounted", shown(&attributes.path));
-            // Removes poison that may have been written to a part of it.
+            tracing::info!(%error, "{}: can't write poison; the file reads as zeros while the tree \
+                is not mounted", shown(&attributes.path));
+            // Removes poison that may have been written to a part of the file.
             resize(0)?;
             resize(version.size)?;
             write(&Residency { poisoned: false, ..residency })?;
@@ -99,7 +99,7 @@ impl Rebuilder<'_> {
     /// Turns a stub with several names into a later version. The residency is written last: if this
     /// run is stopped before, the next one finds the earlier version and repeats the change. After
     /// a failure, the file gets the size and time of the earlier version again. Other values would
-    /// be treated as a change.
+    /// be mistaken for a change of the file.
     pub(super) fn renew(
         &mut self,
         found: &Found,
@@ -110,7 +110,7 @@ impl Rebuilder<'_> {
         let (path, ino) = (&attributes.path, found.ino());
         let below = || Error::below(path);
         let own = OwnFile::open(self.lower, &self.around.calendar, ino, true).map_err(below())?;
-        // The placeholder for its bytes remains of the same kind: holes or poison.
+        // Offline blocks that were holes remain holes, and poison remains poison.
         let earlier = self.own_residency(found);
         let poisoned = earlier.as_ref().is_some_and(Residency::is_poisoned);
         let residency = Residency { poisoned, ..self.stub(file, version, &found.attr) };

@@ -9,26 +9,27 @@ use super::residency::{Location, Version};
 /// The metadata of a file that are archived.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Attributes {
-    /// The path from the root of the tree, without a leading slash; empty for the root itself.
+    /// The path from the root of the tree, without a leading slash; empty for the root directory
+    /// itself.
     pub path: Vec<u8>,
     /// Kind and permissions, as in `st_mode`.
     pub mode: u32,
-    /// Owning user.
+    /// User ID of the owner.
     pub uid: u32,
-    /// Owning group.
+    /// Group ID.
     pub gid: u32,
     /// The number of a device node.
     pub device: u32,
-    /// Number of names.
+    /// Number of hard links.
     pub links: u32,
-    /// The inode number in the lower file system. Entries of a tree with the same number are one
-    /// file.
+    /// The inode number in the lower file system. Entries of a tree with the same inode number are
+    /// names of one file.
     pub ino: u64,
-    /// Last read.
+    /// Time of the last access.
     pub accessed: Timestamp,
-    /// Last change of the contents.
+    /// Time of the last modification of the contents.
     pub modified: Timestamp,
-    /// Last change of the inode.
+    /// Time of the last change of the inode.
     pub changed: Timestamp,
     /// Target of a symbolic link.
     pub target: Vec<u8>,
@@ -36,14 +37,15 @@ pub struct Attributes {
     pub xattrs: Vec<(Vec<u8>, Vec<u8>)>,
 }
 
-/// An entry of a tree.
+/// An entry of an archived tree.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TreeEntry {
-    /// Its name, owner and other metadata.
+    /// Name, owner and other metadata of the entry.
     pub attributes: Attributes,
-    /// Bytes of a regular file.
+    /// Size of a regular file in bytes.
     pub size: u64,
-    /// The archived version with the same content as the file, and the file's identity.
+    /// The file's identity and its last archived version. The file may have been changed since that
+    /// version.
     pub archived: Option<(crate::Id, Version)>,
 }
 
@@ -71,7 +73,7 @@ impl Attributes {
         FileKind::from_mode(self.mode)
     }
 
-    /// Returns the bytes of its names and values.
+    /// Returns the total length of path, target and xattrs in bytes.
     #[must_use]
     pub fn bytes(&self) -> usize {
         let xattrs = self.xattrs.iter().map(|(name, value)| name.len() + value.len());
@@ -131,7 +133,8 @@ impl Attributes {
         attributes.check()
     }
 
-    /// Rejects invalid paths. Archives are not trusted, and a path must not lead out of a tree.
+    /// Rejects unknown types of files and invalid paths. Archives are not trusted, and a path must
+    /// not lead out of a tree.
     fn check(self) -> Result<Self> {
         if self.kind().is_none() {
             return Err(Corrupt("a file has an unknown type"));
@@ -147,7 +150,7 @@ impl Attributes {
 }
 
 impl TreeEntry {
-    /// Encodes the entry for an archived tree, after its length.
+    /// Encodes the entry for an archived tree, preceded by its length.
     #[must_use]
     pub fn encode(&self) -> Vec<u8> {
         let mut out = Vec::new();
@@ -195,7 +198,8 @@ fn encode_version(out: &mut Vec<u8>, version: &Version) {
     out.extend(version.root);
 }
 
-/// A tree does not record which archives have copies. Its reader finds them.
+/// Decodes a version. A tree does not record which archives have copies; the reader of a tree finds
+/// them.
 fn decode_version(from: &mut Cursor<'_>) -> Result<Version> {
     let (object, container) = (from.id()?, from.id()?);
     let [offset, length, size, sequence] = [(); 4].map(|()| from.u64());

@@ -66,7 +66,7 @@ impl<'a> Cursor<'a> {
         Ok(self.take(length)?.to_vec())
     }
 
-    /// Reads a number in groups of seven bits, the low ones first.
+    /// Reads a number in LEB128: groups of seven bits, the low ones first.
     pub fn packed(&mut self) -> Result<u64> {
         let mut number = 0_u64;
         for shift in (0..64).step_by(7) {
@@ -104,7 +104,7 @@ pub fn put_time(out: &mut Vec<u8>, time: Timestamp) {
     out.extend(time.nanoseconds.to_le_bytes());
 }
 
-/// Appends a number in groups of seven bits, the low ones first.
+/// Appends a number in LEB128: groups of seven bits, the low ones first.
 pub fn put_packed(out: &mut Vec<u8>, mut number: u64) {
     while number > 0x7f {
         out.push((number & 0x7f) as u8 | 0x80);

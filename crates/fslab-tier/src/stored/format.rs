@@ -11,8 +11,8 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 pub const RESIDENCY_NAMES: [&str; 2] = ["trusted.fslab.tier", "user.fslab.tier"];
 /// The xattr on the root of a tree that identifies its tier.
 pub const TREE_NAMES: [&str; 2] = ["trusted.fslab.tier.tree", "user.fslab.tier.tree"];
-/// The xattr on the root of a tree with the number of times that an engine began to use the tree.
-/// The catalogue has the same counter.
+/// The xattr on the root of a tree that counts openings and scans of the tree. The catalogue has
+/// the same counter.
 pub const USES_NAMES: [&str; 2] = ["trusted.fslab.tier.uses", "user.fslab.tier.uses"];
 /// The xattr on the root of a tree that distinguishes it from other trees of the same tier.
 pub const WRITER_NAMES: [&str; 2] = ["trusted.fslab.tier.writer", "user.fslab.tier.writer"];
@@ -32,16 +32,16 @@ pub const BLOCK_LOG2: u8 = 20;
 pub const SIZE_MAX: u64 = i64::MAX as u64;
 /// The longest residency xattr. The xattrs of an inode of ext4 share one block of 4096 bytes.
 pub const RESIDENCY_BYTES_MAX: usize = 2048;
-/// The number of archives that may contain a copy of a file.
+/// Maximum number of archives that may contain a copy of a file.
 pub const COPIES_MAX: usize = 8;
 /// The longest description of a file: path, target and xattrs.
 pub const ATTRIBUTES_BYTES_MAX: usize = 1 << 20;
-/// Entries of the table of blocks that are hashed together.
+/// Number of entries in a page of the table of blocks. Each page has one hash.
 pub const PAGE_ENTRIES: u64 = 1024;
-/// The most pages of a table, for an object of 2 PiB. Their hashes need 64 MiB of memory while the
-/// object is read.
+/// Maximum number of pages of a table, for an object of 2 PiB. Their hashes need 64 MiB of memory
+/// while the object is read.
 pub const PAGES_MAX: u64 = 1 << 21;
-/// The longest stored form of a block. Encoding may add a little.
+/// Maximum length of a stored block in bytes. Encoding may make a block slightly longer.
 pub const STORED_BLOCK_BYTES_MAX: u32 = (1 << 20) + (1 << 16);
 /// The longest entry of a tree: attributes and the other fields.
 pub const TREE_ENTRY_BYTES_MAX: usize = ATTRIBUTES_BYTES_MAX + 1024;
@@ -57,7 +57,7 @@ pub const TAIL_MAGIC: [u8; 8] = *b"fslabTOz";
 
 /// The first bytes of an encrypted container.
 pub const SEAL_MAGIC: [u8; 8] = *b"fslabTS1";
-/// Bytes of a container that are encrypted together.
+/// Bytes of a chunk, the unit of encryption in a container.
 pub const CHUNK_BYTES: u64 = 1 << 16;
 /// The base-2 logarithm of [`CHUNK_BYTES`].
 pub const CHUNK_LOG2: u8 = 16;
@@ -66,11 +66,12 @@ pub const TAG_BYTES: u64 = 16;
 
 /// The file was changed since its last version was archived. Its resident blocks are authoritative.
 pub const FLAG_CHANGED: u8 = 1;
-/// Blocks were being moved. The modification time of the lower file may not be that of the file.
+/// Blocks were being moved when this was written. So the modification time of the lower file may
+/// differ from the one that programs see.
 pub const FLAG_MOVING: u8 = 2;
 
-/// The version of a residency whose offline blocks contain poison in the lower file. Programs
-/// without support for poison would treat it as data, so they refuse this version.
+/// The version of a residency whose offline blocks contain poison in the lower file. Versions of
+/// fslab without support for poison would treat it as data, so they refuse this version.
 pub const VERSION_POISONED: u8 = 2;
 
 /// An object contains the bytes of a file.
@@ -80,16 +81,17 @@ pub const KIND_TREE: u8 = 2;
 
 /// An object lists the other objects of its container.
 pub const KIND_BUNDLE: u8 = 3;
-/// The most objects of a bundle. Their list fits into one block.
+/// Maximum number of objects in a bundle. Their list fits into one block.
 pub const MEMBERS_MAX: usize = 4096;
-/// The most bytes of a bundle. Larger ones are not written, and a list with more bytes is invalid.
+/// Maximum length of a bundle in bytes. Longer bundles are not written, and a list of a longer
+/// bundle is invalid.
 pub const BUNDLE_BYTES_MAX: u64 = 64 << 20;
 
 /// A block is stored raw.
 pub const FORM_RAW: u8 = 0;
 /// A block is stored as a zstd frame.
 pub const FORM_ZSTD: u8 = 1;
-/// A block is all zeros, and nothing is stored.
+/// A block contains only zeros, which are not stored.
 pub const FORM_ZEROS: u8 = 2;
 
 /// The residency of a file. The identities of archives with copies and the offline runs follow it.
@@ -99,14 +101,14 @@ pub struct ResidencyRecord {
     pub magic: [u8; 4],
     pub version: u8,
     pub flags: u8,
-    /// Archives with a copy.
+    /// Number of archives with a copy.
     pub copies: u8,
     pub zero: u8,
     /// The tier that the file belongs to.
     pub tier: [u8; 16],
     /// The identity of the file, which does not depend on its inode.
     pub file: [u8; 16],
-    /// The inode that this was written to.
+    /// The inode to which this residency was written.
     pub inode: [u8; 16],
     /// The last archived version.
     pub object: [u8; 16],
@@ -116,7 +118,7 @@ pub struct ResidencyRecord {
     pub length: U64,
     /// Size of that version in bytes.
     pub size: U64,
-    /// Increases with each version.
+    /// A number that increases with each version.
     pub sequence: U64,
     /// Time of modification of that version.
     pub modified_seconds: I64,
@@ -219,8 +221,7 @@ pub struct SealRecord {
     pub version: u8,
     pub chunk_log2: u8,
     pub zero: [u8; 10],
-    /// A random number for each writing of a container, so that no two are encrypted with the same
-    /// key.
+    /// A random number for each write of a container, so that no two writes use the same key.
     pub salt: [u8; 32],
     /// CRC32C of all preceding bytes.
     pub crc: U32,

@@ -74,7 +74,8 @@ impl Marks {
     /// system, or the reason why the value is invalid.
     pub fn read(self, fs: &dyn FileSystem, ino: Ino) -> ReadResidency {
         let value = match get(fs, ino, self.residency_name()) {
-            // A user who can't read another user's file can't have marked it either.
+            // If a user can't read another user's file, this user's tier can't have marked it
+            // either.
             Err(error) if self.wants_leave(&error) => {
                 let is_own = self.are_believed(&fs.getattr(&own_request(), ino, None)?);
                 return if is_own { Err(error.into()) } else { Ok(None) };
@@ -114,7 +115,7 @@ impl Marks {
     }
 
     /// Returns whether a file is a stub according to an untrusted mark. The bytes of such a file
-    /// are in no file here.
+    /// are not in this tree.
     ///
     /// # Errors
     /// Errors of the lower file system.
@@ -154,8 +155,8 @@ impl Marks {
     /// Errors of the lower file system, or the reason why the mark is invalid.
     pub fn read_tree(self, fs: &dyn FileSystem) -> Result<Option<TreeMark>, Unreadable> {
         let Some(value) = get(fs, Ino::ROOT, self.tree_name())? else {
-            // Root gets an error for an untrusted mark, so that it does not make a second tier of
-            // the tree.
+            // The root user gets an error for an untrusted mark, and so does not make a second tier
+            // of the tree.
             let has_other = self == Self::Trusted && get(fs, Ino::ROOT, TREE_NAMES[1])?.is_some();
             return if has_other { Err(Corrupt(UNTRUSTED).into()) } else { Ok(None) };
         };
@@ -174,8 +175,8 @@ impl Marks {
         write_durably(fs, self.tree_name(), &residency::encode_tree(mark))
     }
 
-    /// Returns the number of times that engines began to use a tree, according to its root; `None`
-    /// if the root has no valid count.
+    /// Returns the open epoch of a tree, a count of openings and scans; `None` if the root
+    /// directory has no valid xattr with the count.
     ///
     /// # Errors
     /// Errors of the lower file system.
@@ -184,7 +185,7 @@ impl Marks {
         Ok(value.and_then(|value| value.try_into().ok()).map(u64::from_le_bytes))
     }
 
-    /// Records this count durably.
+    /// Records the open epoch of a tree durably.
     ///
     /// # Errors
     /// Errors of the lower file system.

@@ -1,4 +1,4 @@
-//! The residency of a file: an xattr that is the authority for the location of its bytes.
+//! The residency of a file: an xattr that is authoritative for the location of the file's bytes.
 
 use fslab_vfs::Timestamp;
 use zerocopy::{FromBytes, IntoBytes};
@@ -16,7 +16,7 @@ use crate::runs::Runs;
 pub struct Location {
     /// The container of the object, which may contain other objects.
     pub container: Id,
-    /// Its offset in the container, in bytes.
+    /// The offset of the object in the container, in bytes.
     pub offset: u64,
     /// Length of the whole object, in bytes.
     pub length: u64,
@@ -25,19 +25,19 @@ pub struct Location {
 /// An archived version of a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Version {
-    /// The object that contains it.
+    /// The object that contains the version.
     pub object: Id,
     /// The location of the object, which is the same in each archive.
     pub location: Location,
     /// Size of the file in bytes.
     pub size: u64,
-    /// Increases with each version.
+    /// A number that increases with each version.
     pub sequence: u64,
     /// Time of the last modification.
     pub modified: Timestamp,
     /// The hash that the object must have.
     pub root: [u8; 32],
-    /// Archives with a copy.
+    /// Identities of the archives with a copy.
     pub copies: Vec<Id>,
 }
 
@@ -59,14 +59,14 @@ impl Version {
 pub struct Residency {
     /// The tier that the file belongs to.
     pub tier: Id,
-    /// The file.
+    /// The identity of the file.
     pub file: Id,
-    /// The inode that this was written to.
+    /// The inode to which this residency was written.
     pub inode: Id,
     /// The file was changed since `version`. Its resident blocks are authoritative.
     pub changed: bool,
-    /// Blocks were being moved. The modification time of the lower file may not be that of the
-    /// file.
+    /// Blocks were being moved when this was written. So the modification time of the lower file
+    /// may differ from the one that programs see.
     pub moving: bool,
     /// Offline blocks contain poison in the lower file; otherwise they are holes.
     pub poisoned: bool,

@@ -22,7 +22,7 @@ use crate::id::{Id, Identities};
 use crate::object::bundle::contents_of;
 use crate::object::reader::ObjectReader;
 
-/// The number of objects and blocks of one container that are read.
+/// Maximum numbers of objects of a container, and of blocks of an object, that are read.
 const OBJECTS: usize = 64;
 const BLOCKS: u64 = 16;
 
@@ -62,8 +62,8 @@ pub fn check_container(bytes: &[u8]) {
     check_encrypted(bytes);
 }
 
-/// Checks that each accepted chunk of an encrypted container equals what encryption writes. Returns
-/// the number of accepted chunks.
+/// Checks that each accepted chunk of an encrypted container equals the chunk that encryption would
+/// write. Returns the number of accepted chunks.
 fn check_encrypted(bytes: &[u8]) -> usize {
     let inner = Arc::new(MemoryArchive::new(ARCHIVE, "bytes"));
     inner.put((KIND, CONTAINER), bytes.to_vec());
@@ -94,7 +94,7 @@ fn check_encrypted(bytes: &[u8]) -> usize {
     believed.len()
 }
 
-/// Returns a container as it is written with the key and the salt of the check.
+/// Returns a container that is encrypted with the key and the salt of the check.
 fn sealed_with_key(plain: &[u8], salt: Salt) -> io::Result<Vec<u8>> {
     let inner = Arc::new(MemoryArchive::new(ARCHIVE, "bytes"));
     let archive = EncryptedArchive::new(
@@ -110,11 +110,11 @@ fn sealed_with_key(plain: &[u8], salt: Salt) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// Returns the salt of a container again, in two halves.
+/// A source of identities that returns the two halves of a container's salt by turns.
 struct Salt([Id; 2], AtomicUsize);
 
 impl Salt {
-    /// Reads the salt of a container; zeros if there is no head.
+    /// Reads the salt of a container; the salt is zero if there is no head.
     fn of(container: &[u8]) -> Self {
         let head = SealRecord::read_from_prefix(container).map_or([0; 32], |(head, _)| head.salt);
         let half = |from: usize| Id(std::array::from_fn(|byte| head[from + byte]));
@@ -128,8 +128,8 @@ impl Identities for Salt {
     }
 }
 
-/// Checks that an accepted entry of a tree does not leave the root, and decodes to the same entry
-/// after it is written again.
+/// Checks that the path of an accepted tree entry does not lead out of the tree. The entry must
+/// also decode to the same entry after it is written again.
 ///
 /// # Panics
 /// If this fails.
@@ -246,8 +246,6 @@ mod tests {
         check_tree_entry(bytes);
     }
 
-    /// Recomputing the checksums of an intact container changes nothing, so that the original is
-    /// read.
     #[test]
     fn recomputing_checksums_changes_no_intact_container() {
         let golden = golden();
@@ -327,7 +325,7 @@ mod tests {
     fn objects_per_container_and_bytes_per_bundle_are_limited() {
         let object = object();
         assert_eq!(members(&object.repeat(MEMBERS_MAX)), MEMBERS_MAX);
-        // The objects may include the last list of a bundle.
+        // One object more than the limit is accepted, because it may be the last list of a bundle.
         assert_eq!(members(&object.repeat(MEMBERS_MAX + 2)), 0);
         let own = list_bytes(1);
         for (length, expected) in [(64 << 20, 0), ((64 << 20) - 2 * own, 1), (u64::MAX - own, 0)] {
@@ -339,8 +337,6 @@ mod tests {
         }
     }
 
-    /// An intact container is accepted completely. One that was damaged, cut or lengthened is
-    /// accepted except for that part.
     #[test]
     fn encrypted_container_is_accepted_except_for_damaged_parts() {
         let plain: Vec<u8> = (0..3 * CHUNK_BYTES + 9).map(|byte| (byte % 251) as u8).collect();
@@ -355,7 +351,7 @@ mod tests {
         assert_eq!(check_encrypted(&head), 0);
     }
 
-    /// An invalid checksum would reveal the damage to a table, and the later checks would not run.
+    /// With an invalid checksum, the table would be refused before the later checks run.
     #[test]
     fn invalid_table_with_valid_checksum_is_refused() {
         let mut file = golden().swap_remove(1);

@@ -76,7 +76,7 @@ fn copies_fail_over_from_a_full_or_damaging_archive() {
     clock.turn(Duration::from_secs(601));
     archive("rested").unwrap();
     assert_eq!(containers(), [1, 2]);
-    // The bytes that are read back differ from the written bytes.
+    // From now on, bytes that are read back from the first archive differ from the written ones.
     first.flips.store(true, Ordering::SeqCst);
     archive("flipped").unwrap();
     assert_eq!(containers(), [1, 3]);

@@ -56,7 +56,8 @@ fn temporary_modification_time_of_a_recall_is_never_shown() {
         let (client, data) = (bench.client(), noise(99, MIB));
         let ino = bench.offline(&client, "file", &data);
         let before = client.attr(ino).unwrap();
-        // After a scan, times come from the xattrs.
+        // After the scan the catalogue is not in doubt, so the mount shows the time of the lower
+        // file.
         bench.tier.scan(&own_request()).unwrap();
         let (fs, looking) = (Arc::clone(&bench.fs), Arc::new(Mutex::new(None)));
         let thread = Arc::clone(&looking);
@@ -64,7 +65,8 @@ fn temporary_modification_time_of_a_recall_is_never_shown() {
             let (done, is_done) = mpsc::channel();
             *thread.lock() = Some(std::thread::spawn(move || {
                 let found = look(&Client::new(&*fs), ino).unwrap();
-                // If it had to wait for the block, the receiver has given up.
+                // The send fails if the caller had to wait for the block, because the receiver has
+                // given up.
                 done.send(()).unwrap_or_default();
                 found
             }));

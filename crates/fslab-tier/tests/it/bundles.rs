@@ -299,8 +299,7 @@ fn repacking_moves_needed_members_and_frees_the_rest() {
     open.close().unwrap();
     all_are_right(&bench, 0..10);
     assert_eq!(expire(&bench).repacked, 0);
-    // The tree was archived before. Since then its objects were moved, or replaced by later
-    // versions.
+    // The archived tree is older: its objects were moved since, or replaced by later versions.
     let (found, report) = rebuilt(&bench);
     assert_eq!((report.files, report.younger), (3, 7), "{report:?}");
     assert_eq!(report.lost, Vec::<String>::new());
@@ -313,7 +312,7 @@ fn repacking_moves_needed_members_and_frees_the_rest() {
     assert_eq!(bench.tier.scan(&own_request()).unwrap().repaired, 0);
 }
 
-/// The catalogue does not know the new time, and must not restore the old one.
+/// The catalogue still has the old time, which a repack must not restore.
 #[test]
 fn repacking_keeps_a_modification_time_set_by_hand() {
     let bench = Bench::new();
@@ -334,7 +333,8 @@ fn repacking_keeps_a_modification_time_set_by_hand() {
 }
 
 /// A removed file can be restored during the retention time, even if other members were moved. Its
-/// object is kept for the same time for other users of it, such as a snapshot of the tree.
+/// object also stays in the bundle for this time, because others may refer to it, such as a
+/// snapshot of the tree.
 #[test]
 fn removed_member_stays_in_its_bundle_and_can_be_undeleted() {
     let bench = Bench::new();
@@ -462,7 +462,7 @@ impl FileSystem for CountingOpenings {
     }
 }
 
-/// A process may have some hundred files open, but a bundle has thousands of members.
+/// A process may have only some hundred files open, but a bundle has thousands of members.
 #[test]
 fn bundling_keeps_few_files_open() {
     let below = Arc::new(CountingOpenings::default());
@@ -472,7 +472,8 @@ fn bundling_keeps_few_files_open() {
     assert!((1..=4).contains(&most), "{most} files open at a time");
 }
 
-/// Programs that do not wait request one file after the other, and no recall is served.
+/// Programs whose reads fail at once request one file after the other, and no thread serves the
+/// recalls.
 #[test]
 fn queue_of_recalls_without_waiting_readers_is_bounded() {
     const FILES: u64 = OF_A_USER_MAX as u64 + 50;
@@ -496,7 +497,7 @@ fn queue_of_recalls_without_waiting_readers_is_bounded() {
     bench.tier.shutdown().unwrap();
 }
 
-/// The memory for a bundle is limited, whichever parts of the files it contains.
+/// The memory for a bundle is limited, so long xattrs count as well as contents.
 #[test]
 fn attribute_bytes_count_towards_the_size_of_a_bundle() {
     let bench = Bench::new();

@@ -208,7 +208,7 @@ fn panic_in_a_recall_thread_fails_its_recall_with_eio() {
     for ino in &inos {
         let (done, is_done) = mpsc::channel();
         let (fs, ino) = (Arc::clone(&fs), *ino);
-        // Not joined: before panics were caught, this thread never ended.
+        // The thread is not joined: if the panic were not caught, it would never end.
         std::thread::spawn(move || done.send(Client::new(&*fs).contents(ino)).unwrap_or_default());
         let read = is_done.recv_timeout(PATIENCE).expect("a reader waits forever");
         assert_eq!(read.unwrap_err().errno(), Errno::IO);

@@ -1,4 +1,4 @@
-//! The root of a tree is closed to programs that do not use the mount.
+//! The root directory of a tree is closed to programs that do not use the mount.
 
 use std::ffi::{OsStr, OsString};
 use std::sync::Arc;
@@ -191,7 +191,7 @@ fn mount_shows_mode_and_access_list_of_a_closed_root() {
     assert_eq!(below.getxattr(Ino::ROOT, ACCESS).unwrap(), list([4, 6, 5, 0, 0]));
     client.chmod(Ino::ROOT, 0o751).unwrap();
     assert_eq!(client.getxattr(Ino::ROOT, ACCESS).unwrap(), list([7, 6, 5, 5, 1]));
-    // A list of three entries is equivalent to a mode.
+    // An ACL of three entries is equivalent to a mode.
     client.setxattr(Ino::ROOT, ACCESS, &plain_list()).unwrap();
     assert_eq!(modes(), [0o666, 0o400]);
     assert!(client.getxattr(Ino::ROOT, ACCESS).is_err());
@@ -203,7 +203,7 @@ fn plain_list() -> Vec<u8> {
     [&list([6; 5])[..12], &list([6; 5])[20..28], &list([6; 5])[36..]].concat()
 }
 
-/// The kernel asks for this if the caller is not in the group of the root.
+/// The kernel requests this if the caller is not in the group of the root directory.
 #[test]
 fn access_list_clears_the_set_group_id_bit_of_a_closed_root() {
     for value in [list([7, 6, 5, 4, 0]), plain_list()] {
@@ -242,7 +242,7 @@ fn archived_tree_has_the_mode_of_the_mount() {
     let lower: Arc<dyn FileSystem> = Arc::new(MemFs::default());
     let archives: Vec<_> = bench.archives.iter().map(|one| Arc::clone(one) as _).collect();
     let catalogue = fslab_tier::catalogue::Catalogue::in_memory().unwrap();
-    // Like the command, this closes the root before a released file is made in it.
+    // Closes the root directory before released files are made in it, as the command does.
     let closed = Bench::over(Arc::clone(&lower));
     closed.tier.shutdown().unwrap();
     let around = &bench.around;

@@ -1,4 +1,4 @@
-//! Changes during a repack or a scan, and files that can't be marked meanwhile.
+//! Changes during a repack or a scan, and files whose xattr can't be written meanwhile.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -137,7 +137,8 @@ fn scan_during_a_repack_records_no_object_as_unneeded() {
         let (done, is_done) = mpsc::channel();
         *thread.lock() = Some(std::thread::spawn(move || {
             let expired = tier.expire(&own_request()).unwrap();
-            // If it had to wait for the scan, the receiver has given up.
+            // The send fails if the expiry had to wait for the scan, because the receiver has given
+            // up.
             done.send(()).unwrap_or_default();
             expired
         }));
@@ -172,7 +173,7 @@ fn waiting_for_a_scan_is_interruptible() {
             let request = Request { cancellation, ..own_request() };
             let command = Command::Undelete { object: Id([0x99; 16]), path: b"file".into() };
             let ended = execute(&tier, &command, &request, &mut |_| true);
-            // If it waited for the scan, the receiver has given up.
+            // The send fails if the command waited for the scan, because the receiver has given up.
             done.send(()).unwrap_or_default();
             ended
         });
@@ -207,7 +208,7 @@ fn has_an_earlier_version(bench: &Bench, path: &str) {
     assert_eq!(found, [ObjectState::Live, ObjectState::Replaced], "{path}");
 }
 
-/// The scan has seen these files, and records its findings later.
+/// The files change after the scan has visited them, and before it records its results.
 #[test]
 fn replacement_or_removal_after_a_file_was_scanned_is_kept() {
     let (lower, bench) = Meddled::bench();
@@ -222,7 +223,7 @@ fn replacement_or_removal_after_a_file_was_scanned_is_kept() {
     bench.tier.scan(&own_request()).unwrap();
     has_an_earlier_version(&bench, "file0");
     assert_eq!(states(&bench, "file1"), [ObjectState::Removed]);
-    // The file system in memory does not know the new path.
+    // The file system in memory can't return the new path, so the row has an empty one.
     assert_eq!((states(&bench, "file2"), states(&bench, "")), (vec![], vec![ObjectState::Live]));
     let again = bench.tier.scan(&own_request()).unwrap();
     assert_eq!((again.repaired, again.unneeded), (0, 0));
@@ -273,7 +274,7 @@ fn file_removed_during_a_repack_is_recorded_as_removed() {
     let (lower, bench) = Meddled::bench();
     mostly_unneeded(&bench);
     let fs = Arc::clone(&bench.fs);
-    // One of them refers to its new object at this moment, the other still to the old one.
+    // At this moment file 7 refers to its new object, and file 9 still to the old one.
     lower.at(ino_of(&bench, 8), move || {
         let client = Client::new(&*fs);
         client.unlink(Ino::ROOT, "file7").unwrap();
@@ -313,7 +314,7 @@ fn tree_archived_beside_pending_objects_is_the_newest() {
     assert_eq!(sequences().len(), 3);
 }
 
-/// It is kept even if the clock was set back and the catalogue was lost.
+/// The catalogue was lost too, so it has no record of the earlier sequence numbers.
 #[test]
 fn newly_archived_tree_is_kept_if_the_clock_was_set_back() {
     let bench = Bench::new();
@@ -351,7 +352,7 @@ fn scan_spares_pending_objects_but_finds_removed_files() {
     let found = Found::at(&bench.lower, b"file").unwrap();
     let mut told = |_: &[u8], outcome: fslab_tier::Result<_>| outcome.map(drop);
     archiver.archive(&WalkEntry { path: b"file", found: &found }, &mut told).unwrap();
-    // The row of an object in transit, as recorded before the scan began.
+    // The row of an object that is being written, as recorded before the scan began.
     let mut row = rows(&bench).remove(0);
     row.version.object = Id([0x99; 16]);
     row.version.location.container = Id([0x98; 16]);
@@ -386,7 +387,7 @@ fn gathered_files_do_not_wait_for_a_large_file() {
     assert_eq!(order, ["small", "large"]);
 }
 
-/// If archiving and a scan coincide, a row may wrongly call a version the latest one.
+/// If archiving and a scan coincide, a row may be live although no file refers to its object.
 #[test]
 fn unreferenced_live_row_does_not_repack_its_bundle_repeatedly() {
     let bench = Bench::new();

@@ -70,7 +70,7 @@ fn objects_of_a_moved_tree_are_kept_after_losing_the_catalogue() {
     comes_back(&bench, "renamed", &noise(CONTENTS, MIB));
 }
 
-/// Only the file determines the location of its bytes.
+/// The xattr on the file, not the catalogue, determines which object the file needs.
 #[test]
 fn object_named_by_a_stub_stays_whatever_the_catalogue_says() {
     use fslab_tier::catalogue::{ObjectRow, ObjectState};
@@ -105,7 +105,8 @@ fn object_named_by_a_copied_stub_stays_while_the_copy_exists() {
     assert_eq!(expire(&bench).objects, 1);
 }
 
-/// The path of the file may differ from that in the catalogue.
+/// Any object may be the file's, because the file may have been renamed since the catalogue
+/// recorded its path.
 #[test]
 fn no_object_expires_while_a_residency_is_damaged() {
     for is_lost in [false, true] {

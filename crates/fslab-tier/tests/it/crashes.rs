@@ -44,10 +44,10 @@ const STEPS: usize = 16;
 /// One in this many states is crashed once more.
 const CRASHED_AGAIN: u64 = 64;
 
-/// The scripts from this seed on find every planted bug.
+/// The seed of the first of the scripts that find the planted bugs.
 const PLANTED_SEED: u64 = 1;
 
-/// The number of scripts that are tried for a planted bug.
+/// The maximum number of scripts that are tried for a planted bug.
 const ROUNDS: u64 = 30;
 
 /// A script, and the choice of states that are checked.
@@ -58,9 +58,9 @@ struct Case {
     plan: Plan,
     /// One in this many states is crashed once more; none if it is 0.
     again: u64,
-    /// The faults of the archives: a planted bug.
+    /// The planted fault of the archives, if any.
     archives: Archives,
-    /// The number of archives. Each has a copy of everything.
+    /// The number of archives. Each archive has a copy of everything.
     copies: u8,
     /// Whether released files get poison instead of holes.
     poison: bool,
@@ -69,7 +69,7 @@ struct Case {
 #[derive(Clone, Copy, PartialEq)]
 enum Archives {
     Sound,
-    /// They keep deleted containers.
+    /// The archives keep deleted containers.
     Leak,
     /// A bundle is reported as stored before it is durable. The effect is the same as if files
     /// referred to it too early.
@@ -136,7 +136,7 @@ fn planted_bugs_are_caught() {
     assert!(missed.is_empty(), "not caught: {missed:#?}");
 }
 
-/// The scripts from [`PLANTED_SEED`] on.
+/// A search for planted bugs by the scripts from [`PLANTED_SEED`] on.
 struct Planted {
     /// Whether a script passes without a planted bug, by script and poison. If not, its failure
     /// proves nothing.
@@ -168,7 +168,7 @@ fn explore(case: &Case, mutant: Option<&Mutant>) -> Result<usize, String> {
     let mut visit = |state: &State| {
         let through = diary.steps.iter().filter(|(end, _)| *end <= state.point).count();
         let moment = world.moment(state.point);
-        // A known state with the same promises need not be checked again.
+        // A state that was checked before with the same allowed contents is skipped.
         if !seen.insert((state.fingerprint, through, moment.position())) {
             return Ok(());
         }
@@ -187,7 +187,7 @@ fn with_steps(problem: &str, diary: &Diary) -> String {
     format!("{problem}\n{}", steps.collect::<Vec<_>>().join("\n"))
 }
 
-/// Compares the state with the promised contents, and continues with it.
+/// Checks that a state after a crash has allowed contents, and that an engine can continue with it.
 fn check(moment: &Moment, state: &State, diary: &Diary, planted: Archives) -> Result<(), String> {
     let tree: Arc<dyn FileSystem> = Arc::new(state.open().unwrap());
     is_closed(&tree)?;
@@ -292,7 +292,7 @@ fn goes_on(
         life.tier.archive(ino, file.name.as_bytes(), &request).map_err(told)?;
         life.tier.release(ino, file.name.as_bytes(), 0).map_err(told)?;
     }
-    is_unchanged(life, tree, expected, "after one more way out and back")?;
+    is_unchanged(life, tree, expected, "after one more release and recall")?;
     // The first scan finds unneeded objects. The second expiry completes what the first one began.
     for _ in 0..2 {
         life.tier.scan(&request).map_err(|error| format!("no scan: {error}"))?;
@@ -369,8 +369,8 @@ fn holds_what_is_needed(
     Ok(())
 }
 
-/// Checks that the state after a crash is kept if the power fails again. This happens while the
-/// engine repairs the effects of the first failure, and while files are archived and recalled.
+/// Checks that the state after a crash is kept if the power fails again. The second failure happens
+/// while the engine repairs the effects of the first one, or while files are archived and recalled.
 fn crashes_again(moment: &Moment, state: &State, order: Order) -> Result<(), String> {
     let world = World::after(moment, state);
     let start = world.crash.position();
@@ -402,15 +402,15 @@ fn crashes_again(moment: &Moment, state: &State, order: Order) -> Result<(), Str
     world.log().for_each_state(order, &plan, &wanted, &mut visit).map(drop)
 }
 
-/// The first reading of a file may make it appear changed, so it is read twice.
+/// Reads all files twice, because the first read of a file may make it appear changed.
 fn found_twice(life: &Life, tree: &Arc<dyn FileSystem>) -> fslab_vfs::Result<Vec<File>> {
     found(life, tree)?;
     found(life, tree)
 }
 
-/// A file system may not order its metadata changes. Then a power cut may leave the modification
-/// time of a recall, but neither the recalled bytes nor the flag for moving. In this case a file is
-/// treated as changed, although its bytes are the same.
+/// Ignores the times of files that appear changed after a power cut, although their bytes are the
+/// same. Some file systems do not order metadata changes. On these, a power cut may leave the
+/// modification time of a recall without the recalled bytes and the flag for moving.
 fn forget_times(expected: &mut [File], again: &[File]) {
     for (before, after) in expected.iter_mut().zip(again) {
         if after.modified.is_none() {

@@ -1,4 +1,4 @@
-//! Trees that are deeper than the stack. Any user may make one.
+//! Trees so deep that a recursive walk would overflow the stack. Any user may make such a tree.
 
 use std::sync::Arc;
 
@@ -13,10 +13,10 @@ use crate::support::{Bench, TIER, noise};
 
 const LEVELS: usize = 10_000;
 
-/// Recursion would need more than this, even with a little for each level.
+/// The stack size of the tests. Recursion would need more, even with little stack for each level.
 const STACK_BYTES: usize = 512 << 10;
 
-/// Calls a function with little stack.
+/// Calls a function in a thread with a small stack.
 fn with_little_stack(work: impl FnOnce() + Send) {
     std::thread::scope(|scope| {
         let thread = std::thread::Builder::new().stack_size(STACK_BYTES);

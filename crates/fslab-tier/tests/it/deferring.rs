@@ -114,7 +114,7 @@ impl Stalled {
         self.bench.archives[0].faults().resume();
     }
 
-    /// Number of programs that are listed as waiting.
+    /// Returns the number of programs that are listed as waiting.
     fn listed(&self) -> u64 {
         let mut listed = 0;
         let mut tell = |event| {
@@ -168,7 +168,7 @@ fn hundred_thousand_deferred_reads_are_listed_and_get_the_right_bytes() {
                     assert!(is_right, "read {number}");
                     done += 1;
                 }
-                // It meets two blocks.
+                // The read overlaps two blocks, and the second one is not resident yet.
                 Err(Error::Deferred) => {}
                 Err(error) => panic!("{error}"),
             }
@@ -231,7 +231,7 @@ fn end_of_the_tier_fails_deferred_reads() {
         let request = stalled.sender.first(number as u64);
         let error = stalled.read(file, offset, &request).unwrap_err();
         assert!(matches!(error, Error::Deferred));
-        // The two threads are busy with the first two.
+        // The two recalling threads are busy with the first two reads.
         let busy = || stalled.bench.archives[0].faults().blocked.load(Ordering::SeqCst);
         until(|| busy() == (number as u64 + 1).min(2));
     }
@@ -255,7 +255,7 @@ fn refused_offer_waits_on_the_thread() {
     assert!(stalled.sender.memory.lock().is_empty());
 }
 
-/// A layer above passes requests on, but can't be called again.
+/// A layer above forwards requests, but can't perform a deferred one again.
 #[test]
 fn tier_below_another_layer_takes_no_offer() {
     let settings = Settings { ahead: 0, ..Settings::of(TIER) };
@@ -281,7 +281,7 @@ fn deferred_writes_take_effect_once() {
     let places = WriteOptions::default();
     let error = write(&stalled.sender.first(1), 100, places).unwrap_err();
     assert!(matches!(error, Error::Deferred));
-    // The file ends with a block, of which nothing must be recalled.
+    // The file ends at a block border, so appending recalls nothing.
     assert_eq!(write(&stalled.sender.first(2), 0, append).unwrap(), 7);
     stalled.resume();
     assert_eq!(stalled.sender.next_woken(), 1);
@@ -306,7 +306,8 @@ fn resumed_read_is_noted_once_for_read_ahead() {
         done = bench.fs.read(&sender.again(1), ino, handle, 0, &mut buffer);
     }
     assert_eq!(done.unwrap(), 4 * MIB as usize);
-    // It is not quite in order. After a jump, nothing would be requested in advance.
+    // This read skips 1 MiB but still counts as sequential. After a jump, no blocks would be
+    // recalled ahead.
     let next = bench.fs.read(&own_request(), ino, handle, 5 * MIB, &mut buffer[..1000]);
     assert_eq!(next.unwrap(), 1000);
     until(|| bench.counted("tier_recalled_bytes") == 7 * MIB);

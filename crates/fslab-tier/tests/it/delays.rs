@@ -71,7 +71,8 @@ fn gathered_files_are_bundled_after_a_minute() {
     assert_eq!((told.len(), bench.archives[0].containers()), (3, 2));
 }
 
-/// A walk over many files that are kept may take hours. The gathered files do not wait for its end.
+/// A walk over many files that the policy keeps may take hours. Files gathered for a bundle do not
+/// wait for its end.
 #[test]
 fn policy_bundles_gathered_files_while_it_still_walks() {
     let lower = Arc::new(Meddled::default());
@@ -207,8 +208,8 @@ fn file_is_reported_as_archived_if_the_catalogue_fails() {
     assert_eq!(doomed.bench.archive(ino, "file").unwrap(), Archived::Before);
 }
 
-/// The number of files does not matter, because each command for an unmounted tree opens its tier.
-/// An unreadable row is not read.
+/// Each command for an unmounted tree opens the tier, so opening must be fast for any number of
+/// files. One row of the catalogue is damaged, so opening would fail if it read all rows.
 #[test]
 fn opening_a_tier_reads_only_pending_rows() {
     const OBJECTS: redb::TableDefinition<'_, [u8; 16], &[u8]> =

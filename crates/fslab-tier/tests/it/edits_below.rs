@@ -116,7 +116,7 @@ fn edit_below_the_mount_of_a_released_file_stays() {
         let data = noise(80, size);
         let ino = bench.offline(&bench.client(), "file", &data);
         behind(&mut bench, ino, below);
-        // As after a clean shutdown: the catalogue contains no doubtful files.
+        // Ends the doubt about the catalogue, so that the state is as after a clean shutdown.
         bench.tier.scan(&own_request()).unwrap();
         let (client, expected) = (bench.client(), expected(data));
         // Reads the end first, and then everything with another handle.
@@ -134,8 +134,8 @@ fn edit_below_the_mount_of_a_released_file_stays() {
     }
 }
 
-/// The recalled neighbouring bytes are data too. They must not make the zeros that fill up a page
-/// look like data.
+/// The recalled bytes next to the edit are data too. They must not make the zeros in the rest of a
+/// page look like data.
 #[test]
 fn edit_across_a_block_border_survives_recalls_in_any_order() {
     for first in [MIB / 2, MIB + MIB / 2] {
@@ -188,7 +188,7 @@ fn recall_torn_by_a_power_cut_is_read_from_the_archive() {
         file.write_all(MIB + 70_000, b"behind").unwrap();
     });
     bench.restart();
-    // The first round of a mount scans by itself.
+    // Scans the tree, as the first maintenance round of a mount does.
     bench.tier.scan(&own_request()).unwrap();
     let expected = overwritten(data, MIB as usize + 70_000, b"behind");
     assert!(bench.client().contents(ino).unwrap() == expected);
@@ -287,8 +287,8 @@ impl FileSystem for Unsure {
     }
 }
 
-/// The residency of a rewritten file is changed in several steps. Whichever is the last, no bytes
-/// of the archive return to the file.
+/// The residency of a rewritten file is changed in several steps. If any of the steps fails, no
+/// archived bytes return to the file.
 #[test]
 fn rewritten_file_stays_though_its_xattr_cannot_be_written() {
     for call in 1..5 {

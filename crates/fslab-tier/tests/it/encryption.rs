@@ -74,7 +74,7 @@ fn encrypted_files_are_recalled_by_range() {
     assert!(read < MIB, "{read} bytes for the last block of five");
     assert_eq!(picture(&*fs), expected);
     let scrubbed = tier.scrub(&own_request()).unwrap();
-    // Copies of files and of the tree.
+    // 14 copies of files and 2 of the tree.
     assert_eq!((scrubbed.copies, scrubbed.repaired, scrubbed.damaged.len()), (14 + 2, 0, 0));
 }
 
@@ -138,7 +138,7 @@ fn part_lost_in_both_archives_costs_no_other_part() {
     tier.scrub(&own_request()).unwrap();
     let scrubbed = tier.scrub(&own_request()).unwrap();
     assert_eq!(scrubbed.repaired, 0);
-    // In either archive, 64 KiB overlap at most five files of 20 KiB.
+    // In each archive, the lost 64 KiB overlap three to five files of 20 KiB.
     let count = scrubbed.damaged.len();
     assert!((2 * 3..=2 * 5).contains(&count), "{:?}", scrubbed.damaged);
 }

@@ -15,7 +15,7 @@ struct Refusing {
     answer: Errno,
     first: AtomicU64,
     refuses_all: bool,
-    /// The error for making a nameless file, if any.
+    /// The error for making an unnamed temporary file, if any.
     makes_none: Option<Errno>,
     asked: AtomicU64,
 }
@@ -79,7 +79,7 @@ fn release_retries_and_then_reports_an_open_file_as_busy() {
     assert!(asked > 3, "{asked}");
 }
 
-/// Otherwise no file could ever be released there.
+/// If a lease were required, no file could be released on a file system without leases.
 #[test]
 fn files_are_released_without_lease_support() {
     for answer in [Errno::AGAIN, Errno::NOLCK, Errno::INVAL, Errno::ACCESS] {

@@ -21,7 +21,8 @@ use crate::support::{Bench, MIB, TIER, noise, open, open_over};
 
 const CONTENTS: u64 = 97;
 
-/// Marks the catalogue as after a complete scan that missed the files of unneeded objects.
+/// Records a complete scan in the catalogue, as if it had found no file that needs an unneeded
+/// object.
 pub fn seen_by_no_scan(bench: &Bench) {
     let catalogue = bench.tier.catalogue();
     let number = catalogue.begin_scan().unwrap();
@@ -85,7 +86,8 @@ fn renames_during_scans_of_an_unmounted_tree_expire_nothing() {
             Client::new(&*moving).rename(last, "file", first, "file").unwrap();
         });
         assert_eq!(tier.expire(&own_request()).unwrap().objects, 0);
-        // It scans only if something may expire.
+        // Moves the file back for the next round, if the expiry scanned the tree and so moved the
+        // file.
         if bench.below().exists(first, "file").unwrap() {
             bench.below().rename(first, "file", last, "file").unwrap();
         }
@@ -130,8 +132,8 @@ impl FileSystem for Unmounted {
     }
 }
 
-/// After a power cut, one of several file systems is checked for a long time, and mounted the next
-/// day.
+/// Scenario: after a power cut, a file system in the tree is checked for a long time and mounted
+/// only the next day. Scans meanwhile miss its files.
 #[test]
 fn objects_missed_by_a_partial_scan_never_expire() {
     let lower = Arc::new(Unmounted::default());
@@ -171,8 +173,8 @@ fn object_missed_by_a_scan_stays_in_its_bundle() {
     assert!(client.contents(ino).unwrap() == contents(0));
 }
 
-/// The home was restored from a backup. On that day the file was recorded as removed, and a scan
-/// had found no need for its object. Since then it was undeleted under another name.
+/// The home was restored from a backup. In the backup the file is recorded as removed, and its
+/// object as proven unneeded by a scan. Since then the file was undeleted under another name.
 #[test]
 fn catalogue_restored_from_a_backup_expires_no_needed_object() {
     let (bench, scratch) = (Bench::new(), tempfile::tempdir().unwrap());
@@ -277,7 +279,7 @@ fn expiry_scans_at_most_once() {
     assert_eq!((expire(&bench).objects, scans()), (1, 3));
 }
 
-/// Otherwise the containers in the moved archive would remain forever without an owner.
+/// Without these rows, the containers in the moved archive would never be deleted.
 #[test]
 fn objects_of_a_moved_archive_stay_in_the_catalogue() {
     let (bench, scratch) = (Bench::new(), tempfile::tempdir().unwrap());

@@ -1,9 +1,9 @@
 //! A lower file system on which one modifying call fails, or that call and all later ones. This
 //! happens on a full disk, with an exhausted quota, or with a failing disk.
 //!
-//! After the failure, all data that were acknowledged before exist. Each byte of a failed call has
-//! its old or its new value. This is checked after a restart of the engine, and after archiving,
-//! releasing and recalling once more.
+//! After the failure, all data that was acknowledged earlier still exists. Each byte of a failed
+//! call has its old or its new value. This is checked after a restart of the engine, and after
+//! archiving, releasing and recalling once more.
 
 use std::sync::Arc;
 
@@ -59,12 +59,12 @@ type Step = fn(&mut Script<'_>);
 const EDGES: &[Step] = &[
     |script| script.out(),
     |script| script.read(MIB + 5),
-    // Parts of a resident and an offline block, then a whole block.
+    // Writes to parts of a resident and of an offline block, and then to a whole block.
     |script| script.write(2 * MIB - 50, 100),
     |script| script.write(3 * MIB, MIB),
     |script| script.out(),
     |script| script.hold(OpenMode::empty()),
-    // Past the end, so that the last block must be recalled first.
+    // Writes past the end, so that the last block must be recalled first.
     |script| script.write(4 * MIB + 5000, 300),
     |script| script.punch(MIB / 2, MIB + MIB / 2),
     |script| script.sync(),
@@ -263,20 +263,21 @@ fn outcome(steps: &[Step], failure: Failure, bytes: &[u8]) -> (Option<&'static s
     let is_told =
         |(_, errno): &(String, Errno)| fails.failed() == Some("fsync") && *errno == Errno::IO;
     if failure.then == Then::Heals && !story.refused.iter().skip(1).all(is_told) {
-        story.wrong.push("more than one thing was refused".to_owned());
+        story.wrong.push("more than one call was refused".to_owned());
     }
-    // Reading now may change the state that the next engine finds, so it is done only here.
+    // A read may change the state that the next engine finds. So the file is read here only if the
+    // disk works again.
     if failure.then == Then::Heals {
-        story.check(&bench.client(), ino, "in the same life");
+        story.check(&bench.client(), ino, "with the same engine");
     }
-    // The failure may occur here.
+    // The injected failure may occur during the shutdown.
     bench.tier.shutdown().unwrap_or_default();
     fails.heal();
     bench.restart();
-    story.check(&bench.client(), ino, "in the next life");
+    story.check(&bench.client(), ino, "with the next engine");
     bench.archive(ino, NAME).unwrap();
     bench.release(ino, NAME).unwrap();
-    story.check(&bench.client(), ino, "after one more way out and back");
+    story.check(&bench.client(), ino, "after one more release and recall");
     let (failed, refused) = (fails.failed(), story.refused);
     let told = |what| format!("{failure:?}, {failed:?}, refused {refused:?}: {what}");
     (failed, story.wrong.into_iter().map(told).collect())
@@ -308,8 +309,8 @@ fn sweep(steps: &[Step], errno: Option<Errno>, then: Then) -> Vec<(&'static str,
     failing::sweep(|first| outcome(steps, Failure { errno, first, then }, &bytes))
 }
 
-/// Every call fails once with an error. With `FSLAB_TIER_FAILURES` all kinds of continuation are
-/// tried.
+/// Checks that contents remain correct whichever call fails. Continues after the failure as in
+/// `usual`, or in all ways if `FSLAB_TIER_FAILURES` is set.
 fn nothing_is_wrong(errno: Errno, usual: &[Then]) {
     let all = [Then::Ends, Then::Heals, Then::Stays];
     let followed = if number("FSLAB_TIER_FAILURES").is_some() { &all } else { usual };
@@ -338,7 +339,6 @@ fn a_disk_below_that_fails_at_any_call_loses_nothing() {
     nothing_is_wrong(Errno::IO, &[Then::Ends]);
 }
 
-/// These checks also detect missing data.
 #[test]
 fn checks_detect_silently_lost_writes() {
     let swept = sweep(EDGES, None, Then::Ends).into_iter().enumerate();

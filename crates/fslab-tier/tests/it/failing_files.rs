@@ -91,7 +91,7 @@ fn fsync_of_a_never_archived_file_blocks_nobody() {
         let (done, is_done) = mpsc::channel();
         std::thread::spawn(move || {
             Client::new(&*fs).attr(ino).unwrap();
-            // If it had to wait, the receiver has given up.
+            // The send fails if the caller had to wait, because the receiver has given up.
             done.send(()).unwrap_or_default();
         });
         *waited.lock() = is_done.recv_timeout(Duration::from_secs(5)).is_err();
@@ -122,7 +122,7 @@ fn rebuild_finds_existing_files_beside_an_unreadable_name() {
     assert!(report.problems[0].starts_with("bad: "), "{report:?}");
 }
 
-/// A kill leaves such a file if nameless files are not supported.
+/// A killed rebuild leaves such a file if unnamed temporary files are not supported.
 #[test]
 fn rebuild_reports_a_file_without_xattr_in_an_archived_files_place() {
     let bench = Bench::new();
@@ -139,7 +139,7 @@ fn rebuild_reports_a_file_without_xattr_in_an_archived_files_place() {
     assert_eq!(report.problems, [why]);
 }
 
-/// Otherwise it would be treated as changed: the earlier version with the size of the later one.
+/// A stub of the earlier version with the size of the later one would be treated as changed.
 #[test]
 fn stub_keeps_its_version_if_updating_it_to_a_later_one_fails() {
     let bench = Bench::new();
@@ -165,7 +165,7 @@ fn stub_keeps_its_version_if_updating_it_to_a_later_one_fails() {
     assert!(client.contents(found.ino).unwrap() == noise(3, 2 * MIB));
 }
 
-/// This is when users want to save such a file.
+/// A failing disk often becomes read-only, and users then want to save their files.
 #[test]
 fn edit_below_a_mount_that_became_read_only_is_readable() {
     let lower = Arc::new(Hindered::default());
@@ -183,7 +183,8 @@ fn edit_below_a_mount_that_became_read_only_is_readable() {
     assert!(bench.client().contents(ino).unwrap().starts_with(b"changed"));
 }
 
-/// Otherwise a snapshot from before the scan would have the same number of uses.
+/// A snapshot from before the scan would have the same open epoch, although the scan does not apply
+/// to it.
 #[test]
 fn scan_is_not_trusted_if_the_tree_cannot_record_its_open_epoch() {
     let lower = Arc::new(Hindered::default());

@@ -140,7 +140,7 @@ fn a_tree_is_made_of_an_archive(archive: &Arc<dyn Archive>) {
     assert!(client.contents(file.ino).unwrap() == contents());
 }
 
-/// A released file on the disk: the right size, and the xattr.
+/// Checks a released file as it is on the disk, with the right size and the xattr.
 fn a_stub_is_read(archive: &Arc<dyn Archive>) {
     let lower: Arc<dyn FileSystem> = Arc::new(MemFs::default());
     Marks::Trusted.write_tree(&*lower, &TreeMark::of(TIER)).unwrap();

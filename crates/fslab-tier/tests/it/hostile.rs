@@ -77,7 +77,7 @@ fn at_once<T: Send + 'static>(call: impl FnOnce() -> T + Send + 'static) -> T {
     answered.recv_timeout(Duration::from_secs(20)).unwrap()
 }
 
-/// A function that puts something else at the path of a container.
+/// A function that puts a file of another type at the path of a container.
 type Planted = fn(&Scratch, &Path);
 
 const PLANTED: [(&str, Planted); 5] = [

@@ -113,7 +113,7 @@ fn replacement_of_a_lost_archive_gets_all_its_copies() {
     all_are_right(&tiered);
     tier.shutdown().unwrap();
     drop((tier, tiered));
-    // They are also sufficient to rebuild the tree.
+    // The copies in the replacement are also sufficient to rebuild the tree.
     let (again, catalogue) = (empty_again(&home, &twofold.around), Catalogue::in_memory().unwrap());
     let mut archives = home.archives(&Purpose::Write(None), &twofold.around).unwrap();
     archives.retain(|archive| archive.why_unavailable().is_none());
@@ -203,7 +203,8 @@ fn missing_copies_are_made_from_archive_to_archive() {
     assert_eq!(copies(ino), both);
     let renamed = client.lookup(Ino::ROOT, "renamed").unwrap().ino;
     assert_eq!(copies(renamed).len(), 1);
-    // It is nevertheless recalled from its copy, and a scan then records the copy.
+    // The renamed file is nevertheless recalled from the new copy, and a scan then records this
+    // copy.
     bench.archives[0].faults().reads_fail.store(true, Ordering::SeqCst);
     assert!(client.contents(renamed).unwrap() == contents(0));
     assert!(client.contents(ino).unwrap() == large());
@@ -274,8 +275,8 @@ fn copies_in_an_unattached_archive_are_reported() {
     assert!(said.contains(&expected), "{said}");
 }
 
-/// The resident bytes are the last intact ones. They must not be released because of a copy that is
-/// known to be damaged.
+/// The resident bytes are the last intact ones, so they must not be released while the only copy is
+/// damaged.
 #[test]
 fn file_without_an_intact_copy_is_not_released_until_archived_again() {
     let lose: [fn(&MemoryArchive); 2] = [
@@ -300,8 +301,8 @@ fn file_without_an_intact_copy_is_not_released_until_archived_again() {
     }
 }
 
-/// An unreadable copy is not damaged. Otherwise the same bytes would be archived again whenever a
-/// disk is unavailable.
+/// An unreadable copy does not count as damaged. If it did, files would be archived again whenever
+/// a disk is unavailable.
 #[test]
 fn file_with_an_unreadable_copy_is_not_archived_again() {
     let bench = Bench::new();
@@ -313,7 +314,8 @@ fn file_with_an_unreadable_copy_is_not_archived_again() {
     assert!(!bench.is_changed(ino));
 }
 
-/// Otherwise the settings of its policy, copies and archives would no longer be used.
+/// With a second home, the policy, copies and archives set in the first one would no longer be
+/// used.
 #[test]
 fn tree_with_an_existing_home_gets_no_second_home() {
     let scratch = tempfile::tempdir().unwrap();
@@ -493,7 +495,7 @@ fn each_surviving_archive_is_read_with_its_own_key() {
     assert!(said.contains("one.key: is not the key of the archive"), "{said}");
     let said = open(&["one", "none"], &["one.key"], None).err().unwrap().to_string();
     assert!(said.contains("none: the archive is not there"), "{said}");
-    // A home knows the keys of its archives, and an unavailable archive is reported.
+    // The keys of archives in the home need not be given. An unavailable archive is reported.
     fs::remove_dir_all(of("plain")).unwrap();
     let known = open(&["one"], &[], Some(&home)).unwrap();
     assert_eq!((known.archives.len(), known.problems.len()), (2, 1), "{:?}", known.problems);

@@ -90,7 +90,7 @@ fn maintenance_counts_failures_and_does_the_remaining_work() {
     assert_eq!(kept(&bench, ContainerKind::Files), 0);
 }
 
-/// A tree whose root can't be listed without a panic.
+/// A tree that panics on demand when its root directory is listed.
 #[derive(Default)]
 struct Panicking {
     memory: MemFs,

@@ -27,7 +27,7 @@ fn own_bench() -> Bench {
     Bench::of(lower, Settings::of(TIER), Marks::Own(OWNER))
 }
 
-/// Copies the residency of one file to another under this name, with the inode of that file.
+/// Copies the residency of `from` to the xattr `name` of `to`, with the inode of `to`.
 fn forge(bench: &Bench, from: Ino, to: Ino, name: &str) {
     let marks = bench.around.marks;
     let mut known = marks.read(&*bench.lower, from).unwrap().unwrap();

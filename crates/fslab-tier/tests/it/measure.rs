@@ -1,5 +1,5 @@
-//! Two million files, the size of DMFS's largest system. Measures the size of the catalogue, and
-//! the time and memory for a scan and a rebuild.
+//! Measures the size of the catalogue, and the time and memory for a scan and a rebuild, with two
+//! million files. This is the size of DMFS's largest system.
 
 use std::io;
 use std::sync::Arc;
@@ -84,7 +84,7 @@ fn most_memory() -> u64 {
     line.trim().trim_end_matches(" kB").trim().parse::<u64>().unwrap() / 1024
 }
 
-/// `FSLAB_TIER_FILES` sets another number.
+/// `FSLAB_TIER_FILES` sets another number of files.
 #[test]
 #[ignore = "a measurement: two million files take minutes and some gigabytes"]
 fn two_million_files_are_scanned_and_rebuilt() {
@@ -211,7 +211,7 @@ pub fn row_of(number: u64) -> ObjectRow {
     }
 }
 
-/// `FSLAB_TIER_FILES` sets another number.
+/// `FSLAB_TIER_FILES` sets another number of files.
 #[test]
 #[ignore = "a measurement: two million rows take a minute"]
 fn tier_with_two_million_rows_opens() {

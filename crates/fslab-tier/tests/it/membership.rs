@@ -170,14 +170,14 @@ fn retired_archive_takes_no_copies_and_is_read() {
     tier.archive(ino, b"new", &own_request()).unwrap();
     tier.archive_tree(&own_request()).unwrap();
     assert_eq!(counts(), [2, 1]);
-    // Its copies are counted, so no others are made.
+    // Copies in the retired archive are counted, so no others are made.
     assert_eq!(tier.scrub(&own_request()).unwrap().made, 0);
     let ino = client.lookup(Ino::ROOT, "file3").unwrap().ino;
     assert!(tier.release(ino, b"file3", 0).unwrap().bytes > 0);
     tier.shutdown().unwrap();
     drop(client);
     drop((tier, fs));
-    // It remains retired until it is attached again.
+    // The archive remains retired until it is attached again.
     let (tier, _fs) = world.open();
     assert_eq!(world.ask(&tier, "attach", "first").unwrap().usage, Active);
     assert_eq!(world.usages(), [Active, Active]);
@@ -203,7 +203,7 @@ fn archive_is_detached_only_after_others_have_all_its_copies() {
     let state = world.ask(&tier, "detach", "first").unwrap();
     assert_eq!((state.usage, state.attached), (Detached, false));
     assert_eq!(world.usages(), [Detached, Active]);
-    // Its lease is released at once.
+    // The lease of the detached archive is released at once.
     world.home().description.archives[0].address.describe().unwrap();
     let lease = fs::File::open(world.path("first/lease")).unwrap();
     lease.try_lock().unwrap();
@@ -301,7 +301,7 @@ fn interrupted_drain_resumes() {
     all_are_right(&fs);
 }
 
-/// The catalogue has the previous path of a renamed file.
+/// The catalogue still has the old path of a renamed file.
 #[test]
 fn drain_records_its_copies_on_a_renamed_file() {
     let world = World::filled();
@@ -328,7 +328,8 @@ fn needed_archive_is_not_detached_after_losing_the_catalogue() {
     assert!(refused.starts_with("4 versions have fewer than 1 copies"), "{refused}");
 }
 
-/// Lost or damaged copies do not allow the archive with the last intact ones to be detached.
+/// A drain does not count lost or damaged copies, so the archive with the last intact ones can't be
+/// detached.
 #[test]
 fn drain_reads_the_copies_that_it_counts() {
     let world = World::filled();

@@ -104,7 +104,7 @@ fn rebuild_without_a_tree_uses_the_last_version_in_any_list_order() {
     }
 }
 
-/// Its rows describe the lost tree.
+/// The rows of the old catalogue describe the lost tree.
 #[test]
 fn old_catalogue_hides_no_file_from_a_rebuild() {
     let bench = Bench::new();
@@ -200,7 +200,7 @@ fn two_versions_of_one_file_are_rebuilt_as_two_files() {
     assert!(read(&last.client(), "renamed") == later);
 }
 
-/// Failures are reported together with the rest of the report.
+/// The rebuild reports the conflict and makes the other files.
 #[test]
 fn rebuild_keeps_a_file_in_place_of_a_directory() {
     let bench = Bench::new();
@@ -291,7 +291,7 @@ fn files_in_read_only_directories_are_rebuilt() {
     assert_eq!(picture(&*fresh_over(&bench, lower).fs), picture(&*bench.fs));
 }
 
-/// A tree in memory that records at each operation on a file whether a name exists.
+/// A tree in memory that records at each operation on a file whether the name `again` exists.
 #[derive(Default)]
 struct Watched {
     memory: MemFs,
@@ -334,7 +334,7 @@ impl FileSystem for Watched {
     }
 }
 
-/// A program that opened it earlier would read zeros for as long as it is open.
+/// A program that opened the file earlier would read zeros as long as it keeps the file open.
 #[test]
 fn undeleted_file_is_invisible_until_complete() {
     let lower = Arc::new(Watched::default());

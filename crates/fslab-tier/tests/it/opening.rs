@@ -1,4 +1,4 @@
-//! Opens and recalls during which the file or the engine changes.
+//! Files that are changed, and engines that are killed, during an open or a recall.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
@@ -122,7 +122,8 @@ fn edit_below_the_mount_after_a_kill_is_kept() {
     assert!(bench.client().contents(ino).unwrap() == data);
 }
 
-/// A kill during this check: the check is repeated, and the time is nevertheless restored.
+/// The engine is killed during the check for edits. The next engine repeats the check, and still
+/// restores the time.
 #[test]
 fn check_repeated_after_a_kill_restores_mtime_and_stays_changed() {
     let mut bench = Bench::new();

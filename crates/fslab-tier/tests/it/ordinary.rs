@@ -187,7 +187,7 @@ fn temporary_owner_permissions_are_never_shown() {
         let (done, is_done) = mpsc::channel();
         *thread.lock() = Some(std::thread::spawn(move || {
             let found = Client::new(&*fs).attr(ino).unwrap();
-            // If it had to wait, the receiver has given up.
+            // The send fails if the caller had to wait, because the receiver has given up.
             done.send(()).unwrap_or_default();
             found.permissions.bits()
         }));
@@ -198,7 +198,7 @@ fn temporary_owner_permissions_are_never_shown() {
     assert_eq!(found, 0o400);
 }
 
-/// Files of other users in the tree, with various permissions for its owner.
+/// The tree contains files of other users, with various permissions for the owner of the tree.
 #[test]
 fn files_and_directories_of_other_users_do_not_interfere() {
     let (lower, bench) = Ordinary::bench();
@@ -224,7 +224,7 @@ fn files_and_directories_of_other_users_do_not_interfere() {
     assert_eq!(expire(&bench).objects, 1);
 }
 
-/// The files may still exist.
+/// A scan can't visit these files, but they may still exist.
 #[test]
 fn files_in_a_now_inaccessible_directory_keep_their_objects() {
     let (lower, bench) = Ordinary::bench();
@@ -257,7 +257,7 @@ fn file_moved_into_a_now_inaccessible_directory_keeps_its_object() {
     assert!(bench.client().contents(ino).unwrap() == data);
 }
 
-/// Its residency may be readable or not, and the other user may write there.
+/// The tier's user may be unable to read the residency, and the other user can write to it.
 #[test]
 fn a_file_that_was_given_to_another_user_keeps_its_object() {
     for mode in [0o600, 0o644] {

@@ -160,7 +160,7 @@ fn truncated_copy_does_not_shorten_other_copies() {
     all_are_right(&bench, 0..4);
 }
 
-/// A rebuild searches for the list at the end.
+/// A rebuild searches for the list at the end of the container, which these bytes would hide.
 #[test]
 fn bytes_after_a_bundle_are_dropped_and_not_copied() {
     let bench = two_copies();
@@ -177,8 +177,8 @@ fn bytes_after_a_bundle_are_dropped_and_not_copied() {
     }
 }
 
-/// For example, copies were truncated on a full disk. The bytes before the cut are kept, even in
-/// the last chunk.
+/// Copies may be truncated on a full disk. The bytes before the cut are kept, even in the last
+/// chunk.
 #[test]
 fn scrub_keeps_all_bytes_of_truncated_copies() {
     let bench = two_copies();

@@ -77,15 +77,15 @@ fn released_file_is_poison_below_to_its_last_byte() {
     }
 }
 
-/// The end of a file is shared with a source that ends there too. If this is refused, it is
-/// written.
+/// The partial last block of a file is shared with a source of the same length. If the file system
+/// refuses this, the block is written.
 #[test]
 fn release_frees_all_bytes_except_an_unshareable_tail() {
     for (size, clones, tail) in [
         (10 * MIB, u64::MAX, 0),
         (10 * MIB + 100, u64::MAX, 0),
         (100, u64::MAX, 0),
-        // One successful call shows that blocks can be shared here.
+        // One successful call shows that this file system can share blocks.
         (100, 1, 100),
         (PAGE + 100, 2, 100),
     ] {
@@ -326,7 +326,7 @@ fn files_released_as_holes_and_as_poison_coexist() {
     let client = bench.client();
     let poison = bench.offline(&client, "poison", &data);
     assert!(is_poisoned(&bench, poison));
-    // A file keeps its kind of placeholder until it is completely resident.
+    // Offline blocks remain holes or poison, as before, until the file is completely resident.
     for (ino, name) in [(holes, "holes"), (poison, "poison")] {
         let file = client.open(ino, OpenMode::empty()).unwrap();
         assert!(file.read(MIB, MIB as usize).unwrap() == data[MIB as usize..2 * MIB as usize]);

@@ -264,7 +264,8 @@ fn busy_and_foreign_files_are_counted_but_not_reported_as_problems() {
     assert_eq!(figures(&bench, &policy(RELEASE, false), all), [4, 1, 2, 0, 1]);
 }
 
-/// The space that a run has freed may be used by others while it archives.
+/// Other programs may fill the freed space while the run archives files. Then the run tries to
+/// release the busy file again.
 #[test]
 fn busy_file_counts_once_even_if_its_release_is_retried() {
     let (lower, bench) = Watched::bench(10 * MIB);
@@ -378,7 +379,7 @@ fn file_with_an_unreadable_rule_xattr_is_skipped_and_reported() {
     assert_eq!((bench.archives[0].containers(), problems(&told).len()), (0, 1));
 }
 
-/// Offline bytes are not holes.
+/// Offline bytes do not make a file sparse.
 #[test]
 fn rules_match_file_type_and_owner() {
     let (_, bench) = Watched::bench(20 * MIB);

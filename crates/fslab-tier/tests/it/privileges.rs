@@ -92,7 +92,7 @@ impl FileSystem for Strict {
     }
 }
 
-/// Makes an archived file with more privileges than its user.
+/// Makes an archived file with set-id bits and a file capability.
 fn privileged(bench: &Bench, data: &[u8]) -> Ino {
     let client = bench.client();
     let ino = client.file(Ino::ROOT, "file", data).unwrap();
@@ -155,7 +155,8 @@ fn privileges_removed_during_a_recall_stay_removed() {
             let (fs, (done, is_done)) = (Arc::clone(&fs), mpsc::channel());
             threads.lock().push(std::thread::spawn(move || {
                 take(&Client::new(&*fs), ino).unwrap();
-                // If it had to wait for the block, the receiver has given up.
+                // The send fails if the caller had to wait for the block, because the receiver has
+                // given up.
                 done.send(()).unwrap_or_default();
             }));
             // If the caller does not wait for the block, it finishes here, before the recall.

@@ -37,7 +37,7 @@ fn rate_limit_delays_each_piece_until_earlier_ones_fit_the_rate() {
     assert!(!limit.is_open());
 }
 
-/// A program waits for a block after others were requested in advance. The next block that the
+/// A program requests a block after many others were requested in bulk. The next block that the
 /// limit allows is the program's.
 #[test]
 fn waiting_programs_come_before_bulk_recalls() {
@@ -105,7 +105,8 @@ fn recalls_follow_a_custom_order_of_archive_positions() {
         faults.resume();
     });
     assert_eq!(bench.offline_blocks(ino), []);
-    // The key of a served recall is asked for when it is removed, and for the choice of the next.
+    // The queue asks for the key of a served recall when it removes this recall, and again to
+    // choose the next one.
     let mut asked = std::mem::take(&mut *order.0.lock());
     asked.dedup();
     let mut rest = asked.split_off(1);

@@ -38,7 +38,7 @@ fn scan_restores_a_lost_catalogue_from_the_tree() {
     assert_eq!(client.contents(one).unwrap(), noise(30, MIB));
 }
 
-/// Returns the contents of a tree, except for those that a rebuild can't restore.
+/// Describes the contents of a tree, without the properties that a rebuild can't restore.
 pub fn picture(fs: &dyn FileSystem) -> Vec<String> {
     let client = Client::new(fs);
     let mut lines = Vec::new();
@@ -129,7 +129,7 @@ fn rebuilt(bench: &Bench, lower: &Arc<dyn FileSystem>) -> rebuild::Rebuilt {
         .unwrap()
 }
 
-/// Otherwise anybody who can write to such an archive would obtain these privileges at the next
+/// Anybody who can write to an unencrypted archive could plant such privileges for the next
 /// rebuild.
 #[test]
 fn rebuild_leaves_out_privileges_that_a_plain_archive_names() {
@@ -294,8 +294,8 @@ fn file_moved_during_a_scan_is_not_recorded_as_removed() {
     }
 }
 
-/// An object that is in transit during the walk may be recorded in a file only after the walk has
-/// passed it.
+/// An object that is being written during the walk may be recorded on its file only after the walk
+/// has passed the file.
 #[test]
 fn archived_tree_is_older_than_pending_objects() {
     let bench = Bench::new();

@@ -182,8 +182,8 @@ fn missing_archive_directory_fails_lists_and_deletions() {
     );
 }
 
-/// Returns what a scrub finds if the first of two copies is damaged, and the second copy's archive
-/// becomes unavailable after this number of reads.
+/// Returns the results of a scrub. The first of two copies is damaged, and the archive of the
+/// second becomes unavailable after this number of reads.
 fn scrubbed_with_a_damaged_copy(reads: u64) -> Scrubbed {
     let (settings, hands) =
         (Settings { copies: 2, ..Settings::of(TIER) }, Arc::new(Hands::default()));

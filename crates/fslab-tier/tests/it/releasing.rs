@@ -26,7 +26,7 @@ fn release_beside(bench: &Bench, ino: Ino, deed: impl FnOnce() + Send) -> Result
         let (done, is_done) = mpsc::channel();
         let using = scope.spawn(move || {
             deed();
-            // If it had to wait, the receiver has given up.
+            // The send fails if the function had to wait, because the receiver has given up.
             done.send(()).unwrap_or_default();
         });
         let waited = is_done.recv_timeout(Duration::from_secs(20));

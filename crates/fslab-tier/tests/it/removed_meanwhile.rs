@@ -37,7 +37,8 @@ fn file_removed_while_waiting_for_its_bundle_leaves_no_object() {
     assert_eq!((rows(&bench), bench.archives[0].containers()), (vec![], 0));
 }
 
-/// The previous version is recorded as removed with its name. The later one does not replace it.
+/// Removing the name marks the previous version as removed. The later version does not mark it as
+/// replaced.
 #[test]
 fn version_archived_after_removal_keeps_the_previous_one_removed() {
     let bench = Bench::new();
@@ -53,7 +54,7 @@ fn version_archived_after_removal_keeps_the_previous_one_removed() {
     assert_eq!((expire(&bench).objects, bench.archives[0].containers()), (1, 0));
 }
 
-/// The path that it was archived from no longer leads to it.
+/// The path from which the file was archived no longer leads to it.
 #[test]
 fn file_changed_and_renamed_during_archiving_leaves_no_object() {
     type Deed = fn(&Bench, Ino);
@@ -85,7 +86,7 @@ fn file_changed_and_renamed_during_archiving_leaves_no_object() {
         *faults.stalled.lock() = true;
         std::thread::scope(|scope| {
             let archiving = scope.spawn(|| bench.archive(ino, "file").map(drop));
-            // It is written, and about to be read back.
+            // The object is written, and about to be read back.
             while faults.blocked.load(Ordering::SeqCst) == 0 {
                 std::thread::yield_now();
             }

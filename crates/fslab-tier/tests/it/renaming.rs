@@ -21,7 +21,7 @@ type Habit = Box<dyn FnMut() + Send>;
 struct Restless {
     memory: MemFs,
     habit: Mutex<Option<(Ino, Habit)>>,
-    /// How often this inode was accessed.
+    /// The number of accesses to this inode.
     looks: AtomicU64,
     /// The number of lookups that fail after each rename.
     lost: AtomicU64,
@@ -106,7 +106,7 @@ fn scan_ends_even_if_a_file_is_renamed_at_every_access() {
     });
     assert_eq!(bench.tier.scan(&own_request()).unwrap().unneeded, 0);
     *lower.habit.lock() = None;
-    // The walk accesses it, and once more after its end.
+    // The scan accesses the file during the walk, and once more after it.
     assert!(lower.looks.load(Ordering::SeqCst) < 10, "{:?}", lower.looks);
 }
 

@@ -63,7 +63,7 @@ fn archiving_after_shutdown_leaves_no_object() {
     assert_eq!((rows(&bench), bench.archives[0].containers()), (vec![], 0));
 }
 
-/// Its name would not be durable, although the shutdown was clean.
+/// The name of the file would not be durable, although the shutdown was clean.
 #[test]
 fn undelete_after_shutdown_creates_no_file() {
     let bench = Bench::new();
@@ -77,8 +77,8 @@ fn undelete_after_shutdown_creates_no_file() {
     assert!(!bench.below().exists(Ino::ROOT, "again").unwrap());
 }
 
-/// There are more runs than its xattr can record. Recalled blocks are dropped, and the shutdown is
-/// clean.
+/// The file has more runs than its xattr can record. Recalled blocks are dropped, and the shutdown
+/// is clean.
 #[test]
 fn shutdown_is_clean_for_a_changed_file_with_too_many_runs() {
     const PIECES: u64 = 150;

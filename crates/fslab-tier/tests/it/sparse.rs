@@ -29,7 +29,7 @@ fn file_with_too_many_holes_is_not_archived() {
     assert_eq!(bench.archive(ino, "file").unwrap(), Archived::Now { bytes: 4 });
 }
 
-/// Its table exceeds the part that is kept in memory.
+/// The table of the object is longer than the part that is kept in memory.
 #[test]
 fn file_of_many_blocks_is_released_and_recalled() {
     let bench = Bench::new();

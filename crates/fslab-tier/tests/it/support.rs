@@ -80,7 +80,7 @@ impl Cloning {
         Self::refusing(inner, u64::MAX, Errno::OPNOTSUPP)
     }
 
-    /// Makes one that clones this many times.
+    /// Makes a file system on which `left` calls to share blocks succeed.
     pub fn refusing(inner: Arc<dyn FileSystem>, left: u64, refusal: Errno) -> Arc<Self> {
         Arc::new(Self { inner, left: AtomicU64::new(left), refusal })
     }
@@ -110,7 +110,7 @@ impl FileSystem for Cloning {
         let size = |ino, handle| -> fslab_vfs::Result<u64> {
             Ok(self.inner.getattr(&request, ino, Some(handle))?.size)
         };
-        // The end of a file can be shared only with a file that ends there too.
+        // A partial last block can be shared only if both files end in it.
         let are_ends = from + length == size(source, source_handle)?
             && to + length >= size(target, target_handle)?;
         let is_whole = length.is_multiple_of(PAGE) || are_ends;

@@ -15,8 +15,9 @@ use parking_lot::Mutex;
 
 use crate::support::{Bench, MIB, noise};
 
-/// A file system with a disk that fails once. The bytes written since the last sync are lost, and
-/// only that sync reports it. As in kernels, they can still be read until their pages are dropped.
+/// A file system with a disk that fails during one sync. The bytes written since the previous sync
+/// are lost. That sync returns an error; later ones do not. As in kernels, the lost bytes can still
+/// be read until their pages are dropped.
 #[derive(Default)]
 struct Lossy {
     memory: MemFs,
@@ -149,7 +150,7 @@ fn lose_recalled(size: u64, fail: impl FnOnce(&File<'_>) -> Result<()>) {
     assert!(parts() == expected);
     lower.evict(ino);
     assert!(parts() == expected);
-    // No block may be recorded as resident or reported as durable that may be lost.
+    // A block that may be lost must be neither recorded as resident nor reported as durable.
     assert_eq!(file.fsync(false).unwrap_err().errno(), Errno::IO);
     if size > 3 * MIB {
         assert_eq!(file.write_all(2 * MIB, &other).unwrap_err().errno(), Errno::IO);
@@ -175,7 +176,7 @@ fn blocks_lost_by_a_failed_sync_are_recalled_again() {
     lose_recalled(4 * MIB + 100_000, |file| file.write_all(MIB, &noise(302, MIB)));
 }
 
-/// Only the log reports it, because the last user has closed it.
+/// Only the log reports the failed sync, because the last user has closed the file.
 #[test]
 fn blocks_lost_by_a_failed_last_sync_are_recalled_again() {
     let (lower, mut bench) = lossy();

@@ -89,7 +89,7 @@ fn tree_is_rebuilt_as_it_was_at_a_given_time() {
     put("behind", 3);
     bench.tier.archive_tree(&own_request()).unwrap();
     later();
-    // It is newer than the tree, but must be restored.
+    // This file is newer than the tree, but must be restored.
     change("behind", 4);
     let time = bench.around.calendar.now();
     later();

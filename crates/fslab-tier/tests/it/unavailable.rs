@@ -87,7 +87,7 @@ impl Late {
 #[derive(Default)]
 struct Place {
     is_there: AtomicBool,
-    /// The number of attempts to open it.
+    /// The number of attempts to open the archive.
     looks: AtomicU64,
     /// Attempts hang until this is false.
     hangs: AtomicBool,
@@ -123,7 +123,7 @@ fn archive_that_appears_later_is_used_without_remounting() {
     late.hands.turn(Duration::from_millis(1));
     assert_eq!(late.client().contents(ino).unwrap(), noise(1, 2 * MIB));
     assert!(late.tier.archive_states().unwrap()[0].attached);
-    // The archive remains available, whatever is at its location.
+    // An open archive remains available, even if it could not be opened again.
     late.place.is_there.store(false, Ordering::SeqCst);
     late.hands.turn(LOOK_EVERY);
     assert_eq!(late.tier.archives().len(), 2);
@@ -308,7 +308,7 @@ fn wait_for_an_unavailable_archive_times_out() {
             late.hands.turn(Duration::from_secs(60));
         });
         assert_eq!(read.err(), Some(late_errno));
-        // The request is no longer waited for, and is made again.
+        // Nobody waits for the request any longer, so the next read makes it again.
         let read = while_it_waits(&late, ino, |_| late.comes());
         assert!(read == Ok(noise(1, 2 * MIB)), "{:?}", read.err());
     }

@@ -123,7 +123,8 @@ impl FileSystem for Ordinary {
     }
 }
 
-/// A clean shutdown records that all names are unchanged, so no crash may undo them.
+/// After a clean shutdown, the catalogue is trusted. So the shutdown must make the new name durable
+/// first.
 #[test]
 fn undeleted_file_is_durable_after_shutdown() {
     let lower = Arc::new(Ordinary::default());

@@ -21,7 +21,7 @@ use crate::support::{Bench, MIB, noise};
 enum Broken {
     /// The xattrs of files.
     Xattrs,
-    /// Names.
+    /// The lookup of names.
     Names,
 }
 
@@ -99,7 +99,7 @@ fn objects_that_a_damaged_residency_may_name_are_kept() {
     assert!(bench.client().contents(ino).unwrap() == noise(CONTENTS, MIB));
 }
 
-/// A tree without the copies would in time replace the trees that record them.
+/// An archived tree without the versions of files would in time replace the trees that have them.
 #[test]
 fn no_tree_is_archived_while_a_residency_is_unreadable() {
     let lower = Arc::new(Flaky::default());
@@ -115,7 +115,7 @@ fn no_tree_is_archived_while_a_residency_is_unreadable() {
     assert_eq!(rebuild::trees(&archive).unwrap().len(), 1);
 }
 
-/// Users change the number of copies in this file only.
+/// Users edit this file, for example to change the number of copies.
 #[test]
 fn invalid_settings_are_refused_with_a_line_number() {
     let scratch = tempfile::tempdir().unwrap();
@@ -165,7 +165,8 @@ fn invalid_deny_list_entry_is_refused_with_its_line_number() {
     assert!(refused.contains("line 3: 'bin/updatedb'"), "{refused}");
 }
 
-/// TOML is text. A partly written file would be mistaken for a home.
+/// TOML can't contain paths that are not UTF-8. A partly written settings file would be mistaken
+/// for a home.
 #[test]
 fn settings_that_toml_cannot_hold_are_refused_before_any_change() {
     let scratch = tempfile::tempdir().unwrap();
@@ -185,7 +186,7 @@ fn settings_that_toml_cannot_hold_are_refused_before_any_change() {
     assert_eq!(Home::read(&of(b"home")).unwrap().description.archives.len(), 1);
 }
 
-/// A URL is ASCII, so TOML can contain any path.
+/// A URL is ASCII, so TOML can contain the URL of any path.
 #[test]
 fn home_stores_non_utf8_archive_paths_as_urls() {
     let scratch = tempfile::tempdir().unwrap();

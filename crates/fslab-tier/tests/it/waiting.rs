@@ -102,7 +102,7 @@ fn gauges_report_pending_recalls_and_the_longest_wait() {
     assert!(gauges().eq([0, 0]), "{:?}", bench.tier.gauges());
 }
 
-/// The command itself requests nothing.
+/// The command only waits for recalls that others requested.
 #[test]
 fn wait_starts_no_recalls() {
     let (bench, ino) = stalled();

@@ -230,7 +230,7 @@ fn rebuilt_tree_changes_nothing_in_the_archive_of_the_original() {
     tier.shutdown().unwrap();
 }
 
-/// A property of an inode that a clone keeps.
+/// Identifies an inode by its size, which a clone keeps.
 fn by_size(attr: &Attr) -> Id {
     Id(u128::from(if attr.kind == FileKind::Directory { 0 } else { attr.size }).to_le_bytes())
 }
@@ -261,7 +261,7 @@ fn only_the_copy_of_a_tree_that_opened_an_archive_last_writes_to_it() {
     bench.around.inode_identity = by_size;
     let (world, first) = World::of(bench);
     let second = world.cloned(&first, "second");
-    // The order does not matter.
+    // The copy that opens the archive first becomes the writer, whichever it is.
     assert_eq!(written_by(&world, &second), None);
     for _ in 0..2 {
         let refused = written_by(&world, &first).expect("a clone opened it since");
@@ -384,7 +384,7 @@ fn archive_that_names_no_writer_is_read_only_to_a_rebuilt_tree() {
         assert_eq!(refusal(&tier), None);
         tier.shutdown().unwrap();
         drop((tier, tiered));
-        // The other tree finds this out from the record in the archive, or from its absence.
+        // The other tree may still only read.
         let (tier, tiered) = world.open(&second);
         assert!(refusal(&tier).is_some());
         tier.shutdown().unwrap();
@@ -433,7 +433,7 @@ fn tree_writes_copies_only_to_its_own_archive() {
         tier.release(ino, name.as_bytes(), 0)
     };
     assert!(release("small").unwrap().bytes > 0);
-    // A scrub has found its only copy damaged.
+    // A scrub has found the only copy of this file damaged.
     release("large").unwrap_err();
     assert!(!archive_all(&tier).unwrap().is_empty(), "to the archive of its own");
     assert!(release("large").unwrap().bytes > 0);

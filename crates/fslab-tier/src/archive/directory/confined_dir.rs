@@ -1,7 +1,7 @@
-//! Access to an archive's directory that never leaves the directory. Its contents may come from
-//! anybody: links are not followed, pipes do not block, and the length of settings is limited.
+//! Confines file accesses to an archive's directory, whose contents are not trusted. Symbolic links
+//! are not followed, pipes do not block, and the length of settings files is limited.
 //!
-//! The user chose the path of the archive itself, so it may contain links.
+//! The path of the archive itself was chosen by the user, so it may contain symbolic links.
 
 use std::fs::File;
 use std::io::{self, ErrorKind, Read};
@@ -28,7 +28,7 @@ impl ConfinedDir {
     /// # Errors
     /// Errors of the system.
     pub(super) fn at(path: &Path) -> io::Result<Self> {
-        // Access to the files in a directory needs no permission to read it.
+        // `O_PATH` needs no read permission for the directory.
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
         Ok(Self(retry_on_intr(|| openat(CWD, path, flags, Mode::empty()))?))
     }
@@ -41,7 +41,7 @@ impl ConfinedDir {
         self.open_directory(name, OFlags::RDONLY).map(Self)
     }
 
-    /// Checks that there is a directory with this name in this one. It need not be readable.
+    /// Checks that this directory contains a directory with this name, which need not be readable.
     ///
     /// # Errors
     /// `NotADirectory` if it has another type, `NotFound` if it does not exist.
@@ -84,7 +84,7 @@ impl ConfinedDir {
         Ok(self.regular(path)?.metadata()?.len())
     }
 
-    /// Opens a file for its attributes, not for reading.
+    /// Opens a regular file for its attributes, not for reading.
     fn regular(&self, path: &Path) -> io::Result<File> {
         regular(self.resolve(path, OFlags::PATH)?.into())
     }
@@ -124,7 +124,7 @@ impl ConfinedDir {
         }))
     }
 
-    /// Returns the length of a file in bytes; 0 for anything but a regular file.
+    /// Returns the length of a file in bytes; 0 for other types of files.
     ///
     /// # Errors
     /// Errors of the system.

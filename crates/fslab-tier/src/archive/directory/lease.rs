@@ -48,7 +48,7 @@ fn is_read_only(error: &Error) -> bool {
     matches!(error, Error::File { source, .. } if source.kind() == ErrorKind::ReadOnlyFilesystem)
 }
 
-/// Returns whether an archive has no containers that a tree could need.
+/// Returns whether an archive has no containers; `false` if its directories can't be read.
 pub(super) fn is_fresh(root: &Path) -> bool {
     let is_empty = |kind| {
         let place =
@@ -73,8 +73,8 @@ pub(super) fn take_lease(root: &Path) -> Result<File> {
     Ok(lease)
 }
 
-/// Takes a shared lease. A copy of an archive may lack the file if empty files were omitted; then
-/// nobody writes to it.
+/// Takes the lease for reading. A copy of an archive may lack the lease file, because empty files
+/// were not copied. Nobody writes to such a copy.
 pub(super) fn share_lease(root: &Path) -> Result<Option<File>> {
     let path = root.join(LEASE);
     match ConfinedDir::at(root).and_then(|place| place.file(Path::new(LEASE))) {
@@ -102,8 +102,8 @@ fn lock(root: &Path, lease: File, operation: FlockOperation) -> Result<File> {
     }
 }
 
-/// Writes the holder's name to the lease, for the messages of others. The modification time is the
-/// time of the lease.
+/// Writes the process and host of the holder to the lease, for the error messages of other
+/// processes. The file's modification time shows when the lease was taken.
 fn sign(lease: &File) -> io::Result<()> {
     let system = rustix::system::uname();
     let (pid, host) = (std::process::id(), system.nodename().to_string_lossy());

@@ -22,7 +22,7 @@ pub(super) fn refusal(
 ) -> Result<Option<String>> {
     let found = read(archive)?;
     let id = match &found {
-        // The identity is only needed to compare openings, which are in the record.
+        // The identity is needed only to compare openings, and only a readable record has one.
         FoundRecord::Tree(_) => describe(archive)?.id,
         FoundRecord::Nothing | FoundRecord::Damaged => Default::default(),
     };
@@ -38,8 +38,8 @@ fn read(archive: &Path) -> Result<FoundRecord> {
     }
 }
 
-/// Describes the writer of an archive, since when it writes, and the time of the last opening.
-/// Returns `None` without a readable record.
+/// Describes the writer of an archive, with the time when it became the writer and the time of the
+/// last opening. Returns `None` without a readable record.
 pub(super) fn holder(archive: &Path) -> Result<Option<String>> {
     match read(archive)? {
         FoundRecord::Tree(known) => Ok(Some(known.holder())),
@@ -52,8 +52,8 @@ pub(super) fn take_over(archive: &Path, writer: &Writer) -> Result<()> {
     write(archive, &WriterRecord::of_take_over(writer, describe(archive)?.id)?)
 }
 
-/// Records that a tree has opened an archive for writing. In a full archive this is done at a later
-/// opening, because expiry frees space.
+/// Records that a tree has opened an archive for writing. If the archive is full, a later opening
+/// records this, once expiry has freed space.
 pub(super) fn record_opening(archive: &Path, writer: &Writer) -> Result<()> {
     let known = match read(archive)? {
         FoundRecord::Tree(known) => Some(known),
@@ -64,8 +64,8 @@ pub(super) fn record_opening(archive: &Path, writer: &Writer) -> Result<()> {
         return Ok(());
     }
     match write(archive, &record) {
-        // The previous record still identifies this tree, and the tree has stored the opening in
-        // that record.
+        // The previous record still identifies this tree, and the tree has also stored the opening
+        // in that record.
         Err(Error::File { source, .. }) if known.is_some() => {
             tracing::info!("can't record in {} that it was opened: {source}", archive.display());
             Ok(())

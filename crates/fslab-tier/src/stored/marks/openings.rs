@@ -11,7 +11,7 @@ use super::{Marks, get, write_durably};
 use crate::id::Id;
 use crate::stored::format::{COPIES_MAX, OPENINGS_NAMES};
 
-/// Bytes of the entry of an archive.
+/// Length of the entry of one archive in bytes.
 const LENGTH: usize = 48;
 
 /// A tree's record of an archive that it opened.
@@ -19,9 +19,9 @@ const LENGTH: usize = 48;
 pub struct Opening {
     /// The archive.
     pub archive: Id,
-    /// The opening before the last one.
+    /// The identity of the opening before the last one.
     pub before: Id,
-    /// The last opening.
+    /// The identity of the last opening.
     pub last: Id,
 }
 

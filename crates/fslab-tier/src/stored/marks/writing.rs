@@ -1,5 +1,5 @@
 //! The xattr that distinguishes trees of one tier. A tree that is rebuilt from archives has the
-//! tier's identity, but is not the tree that was there before.
+//! tier's identity, but is not the original tree.
 
 use fslab_vfs::{Errno, FileSystem, Ino};
 
@@ -8,21 +8,22 @@ use crate::id::Id;
 use crate::lower::own_request;
 use crate::stored::format::WRITER_NAMES;
 
-/// The tree was rebuilt from archives.
+/// The value of a byte in the xattr of a tree that was rebuilt from archives.
 const REBUILT: u8 = 1;
 
-/// Bytes of the xattr.
+/// Length of the xattr in bytes.
 const LENGTH: usize = 33;
 
 /// The identity of a tree for the archives that it writes to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WriterMark {
-    /// Its identity.
+    /// The identity of the tree.
     pub id: Id,
-    /// Whether it was rebuilt from archives. Then another tree of the tier may still be in use.
+    /// Whether the tree was rebuilt from archives. If so, another tree of the tier may still be in
+    /// use.
     pub is_rebuilt: bool,
-    /// The inode of its root. A copy of the tree with its xattrs has the same value here, but
-    /// another inode.
+    /// The inode of the root directory. A copy of the tree has the same xattrs, and so the same
+    /// value here, but another inode.
     pub root: Id,
 }
 

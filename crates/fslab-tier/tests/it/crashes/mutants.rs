@@ -1,5 +1,5 @@
-//! Planted bugs in the order in which a tier makes data durable. Observers between the engine and
-//! the lower tree have the effect of a missing line of code.
+//! Planted bugs: a tier makes data durable in the wrong order. Observers between the engine and the
+//! lower tree have the effect of a missing line of code.
 
 use std::ffi::OsStr;
 use std::sync::Arc;
@@ -25,49 +25,49 @@ pub type Plant = fn(Arc<dyn FileSystem>) -> Arc<dyn FileSystem>;
 
 pub const MUTANTS: &[Mutant] = &[
     Mutant {
-        bug: "bytes are not synced before the xattr says that they are here",
+        bug: "bytes are not synced before the xattr records them as resident",
         script: 1,
         poison: false,
         plant: |inner| forgetful(inner, Forgets::SyncBefore(|step| step.comes_here())),
     },
     Mutant {
-        bug: "bytes are not synced before the xattr says that archives hold them",
+        bug: "bytes are not synced before the xattr records their copies",
         script: 0,
         poison: false,
         plant: |inner| forgetful(inner, Forgets::SyncBefore(|step| step.is_archived())),
     },
     Mutant {
-        bug: "the xattr that says 'changed' is not durable before the change",
+        bug: "the flag for changes is not durable before the change",
         script: 0,
         poison: false,
         plant: |inner| forgetful(inner, Forgets::SyncAfter(|step| step.is_changed())),
     },
     Mutant {
-        bug: "the record before growth is not durable",
+        bug: "the record of a truncation is not durable before growth",
         script: 18,
         poison: false,
         plant: |inner| forgetful(inner, Forgets::SyncAfter(|step| step.is_recorded())),
     },
     Mutant {
-        bug: "blocks are punched before the xattr durably names them",
+        bug: "blocks are punched before the xattr durably records them as offline",
         script: 1,
         poison: false,
         plant: |inner| forgetful(inner, Forgets::SyncAfter(|step| step.goes_away())),
     },
     Mutant {
-        bug: "poison comes before the xattr durably says so",
+        bug: "poison is written before the xattr durably records it",
         script: 1,
         poison: true,
         plant: |inner| forgetful(inner, Forgets::SyncAfter(|step| step.goes_away())),
     },
     Mutant {
-        bug: "the xattr does not say that blocks are on their way",
+        bug: "the xattr does not record that blocks are being moved",
         script: 1,
         poison: false,
         plant: |inner| forgetful(inner, Forgets::Moving),
     },
     Mutant {
-        bug: "xattrs that name the new bundle are not durable before the old one goes",
+        bug: "xattrs for the new bundle are not durable before the old one is deleted",
         script: 13,
         poison: false,
         plant: |inner| forgetful(inner, Forgets::SyncOfAllAfter(|step| step.is_moved())),
@@ -115,11 +115,11 @@ impl Step {
 }
 
 enum Forgets {
-    /// Skips a sync that is followed by such a step.
+    /// Skips a sync that is followed by a step for which the function returns true.
     SyncBefore(fn(&Step) -> bool),
-    /// Skips a sync that follows such a step.
+    /// Skips a sync that follows a step for which the function returns true.
     SyncAfter(fn(&Step) -> bool),
-    /// Skips a sync of the whole file system that follows such a step.
+    /// Like `SyncAfter`, for syncs of the whole file system.
     SyncOfAllAfter(fn(&Step) -> bool),
     /// Does not record that blocks are being moved.
     Moving,
@@ -155,7 +155,7 @@ fn step(below: &dyn FileSystem, request: &Request, ino: Ino, call: &Call<'_>) ->
 }
 
 impl Forgetful {
-    /// Called for other calls: performs the postponed sync, and skips no further sync.
+    /// Performs the postponed sync before any other call. From then on, no sync is skipped.
     fn catch_up(&self, below: &dyn FileSystem) -> Result<()> {
         let pending = std::mem::take(&mut *self.pending.lock());
         pending.sync.map_or(Ok(()), |sync| sync.perform(below))
@@ -205,7 +205,8 @@ impl Forgetful {
         }
     }
 
-    /// The engine may have to open the file between setting an xattr and syncing it.
+    /// Keeps `forgotten` when the engine itself opens the file, which may happen between setting an
+    /// xattr and syncing it.
     fn open(&self, below: &dyn FileSystem, mode: OpenMode) -> Result<Verdict> {
         let is_between = mode.contains(OpenMode::READ_WRITE | OpenMode::NO_ACCESS_TIME);
         let forgotten = self.pending.lock().forgotten.filter(|_| is_between);

@@ -20,14 +20,14 @@ pub const NAMES: [&str; 2] = ["a", "b"];
 /// The first number for owners of files. Each file has its own owner.
 const FIRST_OWNER: u32 = 1000;
 
-/// The largest file. Files have a few blocks, mostly holes, because each written sector is part of
-/// many states.
+/// The maximum size of a file. Files have a few blocks, mostly holes, because each written sector
+/// is part of many states.
 const SIZE_MAX: u64 = 3 * MIB;
 
 /// The history of one file in the script.
 pub struct Story {
     bytes: History<Arc<Vec<u8>>>,
-    /// Its modification times.
+    /// The modification times of the file.
     times: History<Timestamp>,
 }
 
@@ -119,13 +119,14 @@ impl<'a> Script<'a> {
         }
     }
 
-    /// Detects a missing mark of a change.
+    /// Archives a file and then changes it, to detect a missing record of the change.
     fn change_what_is_archived(&mut self, id: usize, name: &'static str) -> String {
         let archived = [self.archive(name), self.sync(id)].join("; ");
         [archived, self.write(id)].join("; ")
     }
 
-    /// Detects a missing record of a truncation before growth.
+    /// Truncates a released file and extends it again, to detect a missing record of the
+    /// truncation.
     fn shrink_and_grow(&mut self, id: usize, name: &'static str) -> String {
         let away = [self.archive(name), self.release(name)].join("; ");
         let cut = self.random.random_range(0..2) * MIB + self.random.random_range(0..2) * 5000;

@@ -18,8 +18,8 @@ use std::time::Duration;
 use super::mutants::Plant;
 use crate::support::{Cloning, Counted, Dates, TIER};
 
-/// The number of engines so far. Each uses a different range of identities, so that none is used
-/// twice.
+/// The number of engines so far. Each engine uses a different range of identities, so that no
+/// identity is used twice.
 static LIVES: AtomicU64 = AtomicU64::new(1);
 
 /// The lower tree of a tier, its archives and its catalogue, all with a record of their past
@@ -149,8 +149,8 @@ impl Moment {
         self.position
     }
 
-    /// Starts an engine over a tree, with copies of the other remains, optionally without the
-    /// catalogue.
+    /// Starts an engine over a tree after a crash, with copies of the archives, and with or without
+    /// the catalogue.
     pub fn live(
         &self,
         tree: Arc<dyn FileSystem>,
