@@ -59,8 +59,8 @@ impl FromStr for Gate {
         let wrong = || {
             format!(
                 "{text:?} is not a gate: write METRIC, PHASE.METRIC or WORKLOAD.PHASE.METRIC, \
-                 optionally \"on TARGET\", then slower, more, less or worse, and a share, such as \
-                 \"create.elapsed slower 5%\""
+                 optionally \"on TARGET\", then slower, faster, more, less or worse, and a share, \
+                 such as \"create.elapsed slower 5%\""
             )
         };
         let trimmed = text.trim();

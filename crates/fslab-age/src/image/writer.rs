@@ -63,7 +63,8 @@ fn facts_text(identity: &Identity) -> Result<String> {
     for (key, value) in &identity.facts {
         let broken = key.is_empty() || key.contains([':', '\n']) || value.contains('\n');
         if broken {
-            let what = format!("the fact '{}' must be on one line", key.escape_debug());
+            let key = key.escape_debug();
+            let what = format!("the fact '{key}' needs a key without a colon, and one line");
             return Err(Error::parameter(what));
         }
         text += &format!("{key}: {value}\n");
