@@ -1,5 +1,5 @@
-//! The differences between two snapshots. Both snapshots are read once, in parallel, so the memory
-//! needed does not depend on their size.
+//! The differences between two snapshots. Both snapshots are sorted and read side by side, so the
+//! memory needed does not depend on their size.
 
 use std::cmp::Ordering;
 
@@ -8,7 +8,7 @@ use serde::Serialize;
 use crate::error::{Error, Result};
 use crate::snapshot::Entry;
 
-/// A difference of one file or directory.
+/// A change of one file or directory between two snapshots.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Change {
     /// It was created.
@@ -111,11 +111,12 @@ impl Summary {
     }
 }
 
-/// The changes from one snapshot to another, in the order of snapshots.
+/// An iterator over the changes from one snapshot to another, in snapshot order.
 pub struct Diff<A: Iterator, B: Iterator> {
     before: Side<A>,
     after: Side<B>,
-    /// The second change, if one step found two.
+    /// The creation of a new file that reuses the inode of a deleted one; it is returned after the
+    /// deletion.
     held: Option<Change>,
     unchanged: u64,
 }

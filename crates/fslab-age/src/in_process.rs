@@ -1,9 +1,10 @@
-//! Runs the benchmarks of the slides on the ext2 engine in this process, over a modelled disk.
+//! Runs the benchmarks of Smith and Seltzer's slides (1997) on the ext2 engine in this process,
+//! over a modelled disk.
 //!
 //! A workload ages the volume through the engine, with the same policy that is measured afterwards.
 //! The disk stores no file content and sums the modelled time of its requests. The requests come
-//! from the real engine, with its caches, write order and metadata. Throughput is modelled and must
-//! be labelled so.
+//! from the real engine, with its caches, write order and metadata. The throughput is modelled and
+//! must be labelled as such.
 
 mod disk;
 mod files;
@@ -43,7 +44,7 @@ pub struct OfSize {
     pub modelled_read: f64,
 }
 
-/// The results for the hot files, which changed in the last days.
+/// The results for the hot files, which the last days of the workload changed.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct HotFiles {
     /// Number of hot files.

@@ -1,8 +1,8 @@
 //! Snapshots: the content of a tree at one time, stored as Parquet. See `docs/formats/snapshot.md`
 //! for the format.
 //!
-//! Directories come first, then all other entries, each sorted by inode. So two snapshots can be
-//! compared in one pass.
+//! Directories come first, then all other entries, each sorted by inode. With this *snapshot
+//! order*, two snapshots can be compared in one pass.
 
 mod anonymise;
 mod capture;
@@ -71,7 +71,7 @@ impl SnapshotReader {
         Ok(Self { rows, taken })
     }
 
-    /// Returns its metadata.
+    /// Returns the metadata of the snapshot.
     #[must_use]
     pub fn taken(&self) -> &Taken {
         &self.taken
@@ -94,14 +94,14 @@ pub struct SnapshotWriter {
 
 /// The entries to write.
 enum Rows {
-    /// Entries that arrive in the order of snapshots.
+    /// Entries that arrive in snapshot order.
     Ascending(Box<Ascending>),
     /// Entries that arrive in any order.
     Any(Box<Sorter<Entry, (bool, u64)>>),
 }
 
-/// Writes entries that arrive in the order of snapshots. If several entries have the same inode
-/// (hard links), keeps only the first.
+/// Writes entries that arrive in snapshot order. If several entries have the same inode (hard
+/// links), keeps only the first.
 struct Ascending {
     writer: Writer<Entry>,
     last: Option<(bool, u64)>,
@@ -115,7 +115,7 @@ impl Ascending {
     fn push(&mut self, entry: &Entry) -> Result<()> {
         let last = self.last.replace(entry.key());
         if last > self.last {
-            return Err(Error::parameter("entries are not in the order of snapshots"));
+            return Err(Error::parameter("entries are not sorted in snapshot order"));
         }
         if last == self.last { Ok(()) } else { self.writer.push(entry) }
     }
@@ -129,7 +129,7 @@ impl SnapshotWriter {
         Self { rows: Rows::Any(Box::new(sorter)), path: path.to_owned() }
     }
 
-    /// Makes a writer for entries that arrive in the order of snapshots and need no sorting.
+    /// Makes a writer for entries that arrive in snapshot order and need no sorting.
     ///
     /// # Errors
     /// Errors of the system.

@@ -26,7 +26,7 @@ pub struct Provenance {
     pub made_by: String,
 }
 
-/// The text between a profile's name and its values in a source.
+/// The text that separates a profile's name from its values in [`Provenance::source`].
 const VALUES: &str = ": Profile {";
 
 /// Returns a short form of a workload's source: for a profile, only its name without the values.
@@ -57,13 +57,13 @@ impl WorkloadReader {
         Ok(Self { rows, provenance })
     }
 
-    /// Returns its metadata.
+    /// Returns the provenance of the workload.
     #[must_use]
     pub fn provenance(&self) -> &Provenance {
         &self.provenance
     }
 
-    /// Returns the number of operations according to the file.
+    /// Returns the number of operations in the file, according to its footer.
     #[must_use]
     pub fn total(&self) -> u64 {
         self.rows.total()
@@ -102,8 +102,8 @@ pub fn write(
 }
 
 /// Returns the identity of a workload: the BLAKE3 hash of its operations, in hexadecimal. The
-/// identity does not depend on the storage in a file, on the program that wrote it, or on the
-/// footer. `docs/formats/workload.md` describes the hashed bytes.
+/// identity does not depend on how operations are stored, on the program that wrote the file, or on
+/// its footer. `docs/formats/workload.md` describes the hashed bytes.
 ///
 /// # Errors
 /// Errors of the operations.

@@ -70,7 +70,7 @@ impl AgedImage {
         Ok(Self { path: path.to_owned(), input, header, identity })
     }
 
-    /// Returns its identity.
+    /// Returns the identity from the header.
     #[must_use]
     pub fn identity(&self) -> &Identity {
         &self.identity
@@ -96,7 +96,7 @@ impl AgedImage {
         output.set_len(self.image_bytes()).map_err(Error::file(to))?;
         let path = self.path;
         let mut input = self.input;
-        // The decoder would treat the end of the input as a truncated frame.
+        // An empty image has no frames; the decoder would report a truncated frame.
         let is_empty = input.fill_buf().map_err(Error::file(&path))?.is_empty();
         if is_empty && self.header.image_bytes.get() == 0 {
             return Ok(());
@@ -111,7 +111,7 @@ impl AgedImage {
             let read = decoder.by_ref().take(1 << 20).read_to_end(&mut buffer);
             let length = read.map_err(|error| {
                 match error.raw_os_error() {
-                    // This error comes from the system, not from the decoder.
+                    // An error with an errno comes from the system, not from the decoder.
                     Some(_) => Error::file(&path)(error),
                     None => damaged(),
                 }
@@ -174,7 +174,7 @@ fn wrong(path: &Path, what: &'static str) -> Error {
     Error::Format { path: path.to_owned(), format: NAME, what }
 }
 
-/// Writes nonzero data; several blocks are written together.
+/// Writes the blocks that contain data, adjacent ones together, and skips blocks of zeros.
 fn write_data(output: &File, bytes: &[u8], at: u64) -> std::io::Result<()> {
     let is_data = |block: &[u8]| block.iter().any(|byte| *byte != 0);
     let blocks: Vec<&[u8]> = bytes.chunks(HOLE_BYTES).collect();

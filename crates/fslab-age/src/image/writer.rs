@@ -1,4 +1,4 @@
-//! Packs images into files.
+//! Packs an image of a file system into an aged image.
 
 use std::fs::File;
 use std::io::{BufWriter, Seek, SeekFrom, Write};
@@ -57,7 +57,8 @@ pub fn pack(image: &Path, output: &Path, identity: &Identity) -> Result<Packed> 
     Ok(Packed { image_bytes, file_bytes })
 }
 
-/// Formats the facts as lines. A fact with a line break is an error.
+/// Formats the facts as lines. Fails if a key is empty or contains a colon, or if a fact contains a
+/// line break.
 fn facts_text(identity: &Identity) -> Result<String> {
     let mut text = String::new();
     for (key, value) in &identity.facts {

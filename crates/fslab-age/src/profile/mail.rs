@@ -1,5 +1,5 @@
 //! A mail server with one file per message in few directories. Nearly all files are small and never
-//! change. They are removed approximately in the order of their creation.
+//! change.
 
 use super::{Directories, Profile, Sizes};
 

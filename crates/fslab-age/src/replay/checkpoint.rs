@@ -31,7 +31,7 @@ pub struct Checkpoint {
 impl Checkpoint {
     pub(super) fn new(settings: &Settings, replayed: Replayed, missing: Vec<u64>) -> Self {
         let workload = settings.workload_hash.clone();
-        // A batch may end slightly after the planned checkpoint.
+        // Checkpoints are written between batches, so the next one may be slightly late.
         let every = settings.checkpoint_every + 2 * 4096;
         Self { workload, replayed, every, data: settings.data, missing }
     }

@@ -42,7 +42,7 @@ pub struct Settings {
     /// Number of threads.
     pub threads: usize,
     /// Interval between syncs of the target, in nanoseconds of workload time. Without syncs, files
-    /// that are removed soon would never be allocated.
+    /// that are removed soon would never get blocks.
     pub sync_every_ns: u64,
     /// The path of the checkpoint file; `None` for no checkpoints.
     pub checkpoint: Option<PathBuf>,

@@ -61,7 +61,7 @@ impl FreeSpace {
         Ok(free)
     }
 
-    /// Returns the share of the free bytes that are in pieces smaller than `bytes`.
+    /// Returns the share of the free bytes that are in pieces smaller than `bytes`, a power of two.
     #[must_use]
     pub fn share_below(&self, bytes: u64) -> f64 {
         let small = self.by_size.iter().filter(|(log, _)| 1 << **log < bytes);

@@ -1,4 +1,4 @@
-//! Sums of layouts, in total and by size class.
+//! Sums over the layouts of files, in total and by size class.
 
 use std::collections::BTreeMap;
 

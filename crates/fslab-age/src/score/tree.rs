@@ -15,7 +15,7 @@ use crate::workload::{checksum_of_lines, tree_line};
 /// Scores every regular file of a file system.
 ///
 /// # Errors
-/// Fails if it can't report extents; errors of the file system.
+/// Fails if the file system can't report extents, and with errors of the file system.
 pub fn score_tree(target: &dyn FileSystem, rules: Rules) -> Result<Score> {
     score_files(target, rules, &mut |_file| {})
 }
@@ -133,8 +133,8 @@ fn shown(path: &[u8]) -> String {
     path.escape_ascii().to_string()
 }
 
-/// The callback of [`visit`]. It receives the path, the directory, the attributes, and a value that
-/// is kept from file to file within a directory.
+/// The callback of [`visit`]. It receives an entry's path, directory and attributes, and a value
+/// that it may keep between the entries of one directory.
 type Visitor<'a> = dyn FnMut(&[u8], Ino, &Attr, &mut Option<u64>) -> Result<()> + 'a;
 
 /// Visits everything under the root. The entries of a directory are visited in listing order.
@@ -165,7 +165,7 @@ fn visit(target: &dyn FileSystem, visitor: &mut Visitor<'_>) -> Result<()> {
     Ok(())
 }
 
-/// Releases the lookup references of directories that will not be visited.
+/// Releases the lookup references of `directory` and of the `waiting` directories.
 fn forget(target: &dyn FileSystem, directory: Ino, waiting: &[(Vec<u8>, Ino)]) {
     let all = waiting.iter().map(|(_, ino)| *ino).chain([directory]);
     all.filter(|ino| *ino != Ino::ROOT).for_each(|ino| target.forget(ino, 1));

@@ -1,5 +1,5 @@
 //! Models the cost of a layout on a disk: seeks, rotation, transfer and a track buffer. All results
-//! are modelled instead of measured, and must be labelled so.
+//! are modelled, not measured, and must be labelled as such.
 
 /// A modelled disk.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -34,8 +34,8 @@ struct Spindle {
 pub const DISKS: &[Disk] = &[
     Disk {
         name: "fujitsu-m2694es",
-        help: "the disk of the paper: 1 GB, 5400 revolutions per minute, 1818 cylinders of 15 \
-               tracks, 9.5 ms seek",
+        help: "the disk of Smith and Seltzer (1997): 1 GB, 5400 revolutions per minute, 1818 \
+               cylinders of 15 tracks, 9.5 ms seek",
         spindle: Some(Spindle {
             turn_us: 60e6 / 5400.0,
             track_bytes: 94 * 512,

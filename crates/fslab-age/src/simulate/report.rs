@@ -11,7 +11,7 @@ use super::volume::{Point, SimulatedFile, Simulator};
 use crate::profile::DAY_NS;
 use crate::score::{FreeSpace, Score, Sums};
 
-/// The hot files, which changed in the last days.
+/// The results for the hot files, which the last days of the workload changed.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct Hot {
     /// Their layout.
@@ -66,7 +66,8 @@ pub struct Aged {
     pub bytes: u64,
     /// The hot files.
     pub hot: Hot,
-    /// Split files by distance from their directories, cumulative (slide 41).
+    /// Split files by distance from their directories, cumulative (slide 41 of Smith and Seltzer
+    /// 1997).
     pub distant: Vec<Distant>,
     /// The score over time.
     pub points: Vec<Point>,
@@ -156,10 +157,10 @@ impl Simulator {
         self.volume.blocks(file.inode).len() > DIRECT_BLOCKS as usize
     }
 
-    /// Returns the modelled throughput of reading or writing files in an order, in bytes per
-    /// second. Blocks are requested as by a file system: the inode, then the blocks, with each
-    /// indirect block just before its first use. A block of inodes is requested only once because
-    /// it remains cached; after overwriting, it is written once.
+    /// Returns the modelled throughput of reading or overwriting files in the given order, in bytes
+    /// per second. For each file, the inode is read first, then the blocks, with each indirect
+    /// block just before its first use. A block of inodes is read only once, because it remains
+    /// cached. After overwriting, it is written once.
     pub(super) fn throughput(&self, files: &[SimulatedFile], disk: &Disk, writes: bool) -> f64 {
         let mut arm = disk.arm();
         let block = self.block_bytes();

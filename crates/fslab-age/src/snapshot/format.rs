@@ -35,8 +35,8 @@ row! {
     /// The state of a file or directory in a snapshot. Only the owner may read a snapshot, because
     /// it contains names of other users' files.
     Entry: "snapshot" 2, mode 0o600, Entry::fit;
-    // Each line contains the column's type, whether its values rise, and the format version that
-    // introduced it.
+    // Each line contains the column's type, whether it has delta encoding, and the format version
+    // that introduced it.
     numbers {
         /// The inode number; never 0, which means the root.
         inode: u64, true, 1;

@@ -1,4 +1,4 @@
-//! Writes a file of rows.
+//! Writes a Parquet file of rows.
 
 use std::fs::{File, Permissions};
 use std::marker::PhantomData;
@@ -102,7 +102,7 @@ fn write_group(file: &mut SerializedFileWriter<File>, batch: &Batch) -> ParquetR
     let mut group = file.next_row_group()?;
     let (mut numbers, mut texts) = (batch.numbers.iter(), batch.texts.iter());
     while let Some(mut column) = group.next_column()? {
-        let missing = || ParquetError::General("there is an unexpected column".to_owned());
+        let missing = || ParquetError::General("the writer has an unexpected column".to_owned());
         match column.untyped() {
             ColumnWriter::Int64ColumnWriter(out) => {
                 out.write_batch(numbers.next().ok_or_else(missing)?, None, None)?

@@ -81,8 +81,8 @@ impl Number for OperationKind {
 row! {
     /// One operation.
     Operation: "workload" 1, mode 0o666, Operation::fit;
-    // Each line contains the column's type, whether its values rise, and the format version that
-    // introduced it.
+    // Each line contains the column's type, whether it has delta encoding, and the format version
+    // that introduced it.
     numbers {
         /// The time in nanoseconds since the workload began; it never decreases.
         time_ns: u64, true, 1;
@@ -106,8 +106,8 @@ row! {
     }
     texts {
         /// Its name, or the new name for `rename`. If it is empty, [`Operation::name_of`] makes a
-        /// name from the number. In a directory, a name is never used for two files, not even one
-        /// after the other.
+        /// name from the number. A name is never reused in its directory, even after its file was
+        /// removed.
         name, 1;
     }
 }
@@ -141,7 +141,7 @@ impl Operation {
                 self.kind == OperationKind::Symlink && !(1..=4095).contains(&self.length),
                 "it makes a symbolic link whose target does not have from 1 to 4095 bytes",
             ),
-            (self.mode > 0o7777, "its mode contains more than permissions"),
+            (self.mode > 0o7777, "its mode contains bits other than permissions"),
         ];
         wrong.into_iter().find(|(is_so, _)| *is_so).map_or(Ok(self), |(_, what)| Err(what))
     }
