@@ -1,4 +1,4 @@
-//! The machine and the folders that xtask works in. Everything here only reads.
+//! Finds the folders, tools and privileges that xtask needs, without changing anything.
 
 use std::env;
 use std::path::{Path, PathBuf};
@@ -76,7 +76,8 @@ pub fn target_directory() -> Result<PathBuf> {
     folder.map(PathBuf::from).context("cargo metadata prints no target_directory")
 }
 
-/// Returns the files of the workspace that git tracks or would track, by their paths in it.
+/// Returns the files of the workspace that git tracks or would track, as paths relative to the
+/// workspace.
 pub fn files() -> Result<Vec<String>> {
     let root = workspace_root();
     let mut git = Command::new("git");

@@ -130,7 +130,8 @@ pub fn over_time(reference: &[Moment], aged: &[Moment], limits: Limits) -> Optio
     let pairs = reference.iter().filter_map(|at| Some((at, score_on(aged, at.day)?)));
     let apart = |pair: &(&Moment, f64)| (pair.0.score - pair.1).abs();
     let (at, other) = pairs.max_by(|one, two| apart(one).total_cmp(&apart(two)))?;
-    let what = format!("layout score over time, on day {:.0}, the furthest apart", at.day);
+    let what =
+        format!("layout score over time, on the day of the largest difference (day {:.0})", at.day);
     Some(difference(&what, at.score, other, limits.difference))
 }
 

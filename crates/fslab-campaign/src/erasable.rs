@@ -16,7 +16,7 @@ use fslab_compare::plan::DevicePlan;
 
 use crate::error::{Error, Result};
 
-/// The list of each host.
+/// The path of the list on each host.
 pub const ERASABLE: &str = "/etc/fslab/erasable";
 
 /// The directory of device names that do not depend on the port.
@@ -33,10 +33,11 @@ pub struct Erasable {
 }
 
 impl Erasable {
-    /// Reads a list. A missing file is an empty list.
+    /// Reads a list. A missing file is treated as an empty list.
     ///
     /// # Errors
-    /// Fails if users other than root could have written the list, or if a line does not parse.
+    /// Fails if users other than root and the caller may have written the list, or if a line is
+    /// invalid.
     pub fn read(list: &Path) -> Result<Self> {
         let mut file = match File::open(list) {
             Ok(file) => file,
@@ -78,7 +79,7 @@ impl Erasable {
     }
 }
 
-/// Refuses a plan that gives a device by anything other than a role.
+/// Refuses a plan in which a device is not specified by a role.
 pub(crate) fn check_roles(plan: &Plan) -> Result<()> {
     let mut plan = plan.clone();
     for (target, device) in plan.devices_mut() {

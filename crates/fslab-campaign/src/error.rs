@@ -11,7 +11,7 @@ pub type Result<T> = std::result::Result<T, Error>;
 /// An error of creating, running or reading a campaign.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The plan, or the comparison, failed.
+    /// The plan is invalid, or the comparison failed.
     #[error(transparent)]
     Compare(#[from] fslab_compare::Error),
     /// Samples can't be read.
@@ -108,7 +108,7 @@ pub enum Error {
     Changed {
         /// The file or directory.
         path: PathBuf,
-        /// Its hash.
+        /// Its current hash.
         found: String,
         /// The frozen hash.
         frozen: String,
@@ -157,7 +157,7 @@ pub enum Error {
         /// The target.
         target: String,
     },
-    /// An in-process stack uses a file, whose contents can't be frozen.
+    /// An in-process stack uses a file or directory, whose contents can't be frozen.
     #[error(
         "target `{target}`: `in_process` uses {named}, whose contents a campaign can't freeze; set \
          `aged` in a target to use an image"
@@ -225,7 +225,9 @@ pub enum Error {
         path: PathBuf,
     },
     /// A batch script can't contain a text.
-    #[error("{what} {text:?}: a batch script can't contain control characters or quotes")]
+    #[error(
+        "{what} {text:?}: a batch script can't contain control characters, quotes or backslashes"
+    )]
     OddText {
         /// The kind of text.
         what: &'static str,

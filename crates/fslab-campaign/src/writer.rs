@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use crate::error::{Error, Result};
 use crate::format::{ATTEMPTS, Frozen, PLAN, RECORD};
 
-/// Creates the directory of a campaign. After an error the campaign does not exist.
+/// Creates the directory of a campaign. After an error, the campaign does not exist.
 pub(crate) fn create(directory: &Path, frozen: &Frozen, plan: &str) -> Result<()> {
     let is_free = match fs::read_dir(directory) {
         Ok(mut entries) => entries.next().is_none(),
@@ -26,7 +26,7 @@ pub(crate) fn create(directory: &Path, frozen: &Frozen, plan: &str) -> Result<()
         sync_directory(parent(directory))
     });
     if made.is_err() {
-        // The first error is the one to report.
+        // Only the first error is reported.
         fs::remove_dir_all(&hidden).ok();
     }
     made
@@ -68,7 +68,7 @@ pub(crate) fn publish(from: &Path, to: &Path) -> Result<()> {
     sync_directory(parent(to))
 }
 
-/// Makes the contents of a file durable, even if another handle of this host wrote them.
+/// Makes the contents of a file durable, even if they were written through another descriptor.
 pub(crate) fn sync_file(path: &Path) -> io::Result<()> {
     File::open(path)?.sync_all()
 }
