@@ -22,7 +22,8 @@ pub struct Skip {
     pub test: String,
     /// The reason why it did not run.
     pub reason: String,
-    /// Whether an allow-list contains it: then it is not a failure even if all tests are required.
+    /// Whether an allow-list contains the test. If so, the skip is not a failure, even if all tests
+    /// are required.
     pub allowed: bool,
 }
 

@@ -1,5 +1,6 @@
 # The first process of a node, in namespaces of its own. It sets up the node and runs its daemons.
-# When it exits, the kernel kills all other processes of the node. node.sh STATE NAME ADDRESS
+# When it exits, the kernel kills all other processes of the node.
+#   node.sh STATE NAME ADDRESS
 set -eu
 state=$1 name=$2 address=$3
 hostname "$name"

@@ -1,4 +1,4 @@
-//! The project's files, and the results of checks.
+//! The project's files, and the violations that checks find.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::{fmt, fs};
