@@ -1,12 +1,12 @@
 //! Derives a workload from successive snapshots.
 //!
-//! The content of the first snapshot is created at time 0. The differences between successive
-//! snapshots follow, each between the times of its two snapshots. Files are created and changed at
-//! the times recorded in their inodes. Files are removed at random times drawn from the seed, as in
-//! Smith and Seltzer (1997). Snapshots do not record times for directories. Directories are created
-//! or moved at the beginning of their interval and removed at its end.
+//! The content of the first snapshot is created at time 0. The changes between two successive
+//! snapshots happen between the times of these snapshots. Files are created and changed at the
+//! times recorded in their inodes. Files are removed at random times drawn from the seed, as in
+//! Smith and Seltzer (1997). The times of directories are not used: directories are created or
+//! moved at the beginning of the interval between two snapshots, and removed at its end.
 //!
-//! The workload makes file names unique by appending the file's number to its own name.
+//! File names in the workload are made unique by appending the number of the file.
 
 mod files;
 mod inode_reuse;
@@ -158,7 +158,7 @@ impl Maker<'_> {
         u64::try_from(time_ns.saturating_sub(self.start_ns)).unwrap_or_default()
     }
 
-    /// Converts the changes that lead to the snapshot at `path` to operations.
+    /// Converts changes to operations. `path` is the snapshot that results from the changes.
     fn rows(&mut self, path: &Path, changes: impl Iterator<Item = Result<Change>>) -> Result<Rows> {
         let mut tree = TreeChanges::default();
         let mut sorter = Sorter::new(&self.beside, |operation: &Operation| operation.time_ns);

@@ -20,7 +20,7 @@ pub struct Identity {
     /// The identity of the workload, in hexadecimal. An image of version 1 contains the BLAKE3 hash
     /// of the workload file instead, which never equals the identity of a workload.
     pub workload: String,
-    /// Other facts about how it was made; each must fit on one line.
+    /// Other facts about how the image was made; each must fit on one line.
     pub facts: BTreeMap<String, String>,
 }
 

@@ -89,8 +89,8 @@ impl EngineVolume {
     /// Errors of the engine, and inconsistent operations.
     pub fn age(&mut self, operations: impl Iterator<Item = Result<Operation>>) -> Result<()> {
         let engine = self.open()?;
-        // Freed blocks can be reused at once, so writing back does not affect where files are
-        // placed.
+        // The interval of syncs does not matter: freed blocks can be reused at once, so writing
+        // back does not affect allocation.
         let settings = replay::Settings { when_full: WhenFull::Skip, ..Default::default() };
         let mut replayer = Replayer::new(&engine, settings);
         replayer.run(operations, &mut ())?;

@@ -123,19 +123,19 @@ impl<'a> Replayer<'a> {
         self.save()?;
         let last_ns = self.population.last_ns();
         if self.settings.observe_every_days > 0 {
-            // The last day ends at the end of the workload.
+            // The last day is reported even if the workload ends in the middle of it.
             observer.day(last_ns / DAY_NS + 1)?;
         }
         observer.progress(&self.replayed, last_ns)?;
         Ok(true)
     }
 
-    /// Skips the operations that were performed according to the checkpoint.
+    /// Skips the operations that, according to the checkpoint, have been performed.
     fn resume(&mut self, operations: &mut dyn Iterator<Item = Result<Operation>>) -> Result<()> {
         let Some(path) = self.settings.checkpoint.clone() else { return Ok(()) };
         let Some(checkpoint) = Checkpoint::read(&path)? else {
-            // With this checkpoint, a replay that is killed before its first regular one can be
-            // resumed.
+            // With this checkpoint, a replay that is killed before its first regular checkpoint can
+            // be resumed.
             return self.save();
         };
         checkpoint.check(&path, &self.settings)?;

@@ -38,8 +38,7 @@ pub struct Settings {
     pub reserved: f64,
     /// Interval between scores, in days.
     pub score_every_days: u32,
-    /// Length of the period, in days, whose changed files are the hot files; it ends with the
-    /// workload.
+    /// Hot files are the files that changed in this many days before the end of the workload.
     pub hot_days: u32,
 }
 

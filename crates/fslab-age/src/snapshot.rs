@@ -1,5 +1,5 @@
-//! Snapshots: the content of a tree at one time, stored as Parquet. See `docs/formats/snapshot.md`
-//! for the format.
+//! Snapshots: the names, sizes, times and extents of a tree at one moment, stored as Parquet. See
+//! `docs/formats/snapshot.md` for the format.
 //!
 //! Directories come first, then all other entries, each sorted by inode. With this *snapshot
 //! order*, two snapshots can be compared in one pass.
@@ -115,7 +115,9 @@ impl Ascending {
     fn push(&mut self, entry: &Entry) -> Result<()> {
         let last = self.last.replace(entry.key());
         if last > self.last {
-            return Err(Error::parameter("entries are not sorted in snapshot order"));
+            return Err(Error::parameter(
+                "entries are not sorted: directories first, then by inode",
+            ));
         }
         if last == self.last { Ok(()) } else { self.writer.push(entry) }
     }

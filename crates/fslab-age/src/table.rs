@@ -1,8 +1,8 @@
-//! Stores rows in Parquet files, which this crate's snapshots and workloads have in common.
+//! Stores rows in Parquet files. Snapshots and workloads are such files.
 //!
 //! A format is a [`Row`]: a few columns of numbers and bytes, which are never null. Files are
-//! written and read by row groups, so the memory needed does not depend on their length. A file
-//! appears under its final name only when it is complete.
+//! written and read one row group at a time, so the memory needed does not depend on their length.
+//! A file appears under its final name only when it is complete.
 
 mod reader;
 mod sort;
@@ -76,7 +76,7 @@ impl Kind {
 /// The layout of one format's files.
 #[derive(Debug)]
 pub struct Layout {
-    /// The format's name. Keys of the footer begin with it: `fslab.NAME.version`.
+    /// The format's name. The keys of the footer contain it, as in `fslab.NAME.version`.
     pub name: &'static str,
     /// The version that is written. Older versions can also be read.
     pub version: u32,
@@ -88,7 +88,7 @@ pub struct Layout {
     pub mode: u32,
 }
 
-/// A type of numbers in rows.
+/// A type of numeric values in rows.
 pub trait Number: Copy {
     /// The type of the column.
     const KIND: Kind;

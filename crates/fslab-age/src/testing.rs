@@ -37,7 +37,7 @@ pub fn check_p9trace(bytes: &[u8]) {
     within(bytes, |file, scratch| {
         let dumps = P9Dumps::read(&[file.to_owned()], scratch)?;
         for path in dumps.write(scratch)?.snapshots {
-            snapshot(&path).unwrap_or_else(|error| panic!("what was imported: {error}"));
+            snapshot(&path).unwrap_or_else(|error| panic!("unreadable imported snapshot: {error}"));
         }
         Ok(())
     });
@@ -60,7 +60,7 @@ pub fn check_geriatrix(bytes: &[u8]) {
         let mut population = crate::workload::Population::default();
         for operation in generator.take(OPERATIONS) {
             let answer = population.apply(&operation?);
-            answer.unwrap_or_else(|error| panic!("what was generated: {error}"));
+            answer.unwrap_or_else(|error| panic!("inconsistent generated operation: {error}"));
         }
         Ok(())
     });
@@ -74,7 +74,7 @@ pub fn check_git(bytes: &[u8]) {
     within(&[], |_file, scratch| {
         let history = History::of_log(&bytes[..bytes.len().min(LOG_BYTES_MAX)])?;
         for path in history.write(Every::Week, scratch, None)? {
-            snapshot(&path).unwrap_or_else(|error| panic!("what was imported: {error}"));
+            snapshot(&path).unwrap_or_else(|error| panic!("unreadable imported snapshot: {error}"));
         }
         Ok(())
     });
@@ -88,7 +88,7 @@ pub fn check_csv(bytes: &[u8]) {
     within(bytes, |file, scratch| {
         let output = scratch.join("snapshot");
         import_csv(file, &output, None, 0)?;
-        snapshot(&output).unwrap_or_else(|error| panic!("what was imported: {error}"));
+        snapshot(&output).unwrap_or_else(|error| panic!("unreadable imported snapshot: {error}"));
         Ok(())
     });
 }
@@ -127,7 +127,10 @@ fn snapshot(path: &Path) -> Result<()> {
         panic!("a snapshot differs from itself: {:?}", change?);
     }
     let apart = verify(open()?, open()?, Limits::default())?;
-    assert!(apart.iter().all(crate::verify::Finding::holds), "far from itself: {apart:?}");
+    assert!(
+        apart.iter().all(crate::verify::Finding::holds),
+        "a snapshot differs from itself: {apart:?}"
+    );
     let mut output = path.to_owned();
     output.as_mut_os_string().push(".workload");
     let (seed, rewrite_all) = (1, false);
@@ -143,7 +146,7 @@ fn snapshot(path: &Path) -> Result<()> {
 /// message must have one line.
 fn within(bytes: &[u8], work: impl FnOnce(&Path, &Path) -> Result<()>) {
     let made = tempfile::Builder::new().prefix("fslab-age-fuzz-").tempdir();
-    let scratch = made.unwrap_or_else(|error| panic!("a scratch directory: {error}"));
+    let scratch = made.unwrap_or_else(|error| panic!("can't make a scratch directory: {error}"));
     let file = scratch.path().join("input");
     std::fs::write(&file, bytes).unwrap_or_else(|error| panic!("{}: {error}", file.display()));
     if let Err(error) = work(&file, scratch.path()) {

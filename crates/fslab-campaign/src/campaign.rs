@@ -96,7 +96,7 @@ impl Campaign {
     }
 
     /// Returns the plan. Its inputs are absolute paths, which are the same on every host. Its
-    /// devices are roles.
+    /// devices are specified by roles.
     #[must_use]
     pub fn plan(&self) -> &Plan {
         &self.plan

@@ -2,9 +2,10 @@
 //!
 //! A campaign's plan comes from another machine, where the same path may be a different disk. So a
 //! plan contains a *role*, and only this list, which root keeps on each host, maps a role to a
-//! device. A line is `ROLE DEVICE [SERIAL]`; `#` begins a comment. The safety checks of `fslab
-//! compare` also apply to the device. A device with a serial number is erased whatever it contains,
-//! as with `--erase`: a killed run leaves a file system on it.
+//! device. A line is `ROLE DEVICE [SERIAL]`; `#` begins a comment. The safety checks of
+//! `fslab compare` also apply to the device. If its line contains a serial number, a device is
+//! erased whatever it contains, as with `--erase`. Otherwise a killed run would block later runs,
+//! because it leaves a file system on the device.
 
 use std::fs::{self, File};
 use std::io::{ErrorKind, Read};
@@ -19,7 +20,7 @@ use crate::error::{Error, Result};
 /// The path of the list on each host.
 pub const ERASABLE: &str = "/etc/fslab/erasable";
 
-/// The directory of device names that do not depend on the port.
+/// The directory of device names that do not depend on the port of a device.
 const BY_ID: &str = "/dev/disk/by-id";
 
 /// Mode bits that let users other than the owner write.

@@ -30,7 +30,7 @@ pub struct Frozen {
     pub created: String,
     /// BLAKE3 of the plan's text.
     pub plan_blake3: String,
-    /// The form in which the plan is read.
+    /// The form of the plan that is run: full or quick.
     pub form: Form,
     /// The seed of all random choices.
     pub seed: u64,

@@ -22,7 +22,8 @@ pub struct Numbers {
     flat: HashMap<u64, u64>,
     /// Whether the first snapshot has been processed.
     is_populated: bool,
-    /// Number of file events in each directory since the last [`take_active`](Self::take_active).
+    /// Number of created and changed files in each directory since the last
+    /// [`take_active`](Self::take_active).
     active: HashMap<u64, u64>,
 }
 
@@ -48,8 +49,9 @@ impl Numbers {
     }
 
     /// Adds a new directory and returns its number; `parent` is the inode of its parent.
-    /// Directories are processed before files, so a removed file with this inode may still have the
-    /// number. Therefore, after the first snapshot, all new directories get fresh numbers.
+    /// Directories are processed before files, so this inode number may still be the number of a
+    /// file that is removed in the same interval. Therefore, after the first snapshot, all new
+    /// directories get fresh numbers.
     pub fn begin_directory(&mut self, inode: u64, parent: u64) -> u64 {
         let number = if self.is_populated { self.fresh() } else { inode };
         // A damaged snapshot may contain a file with the same inode.
@@ -103,13 +105,13 @@ impl Numbers {
         FRESH + self.fresh
     }
 
-    /// Counts an event in a directory; `directory` is its number.
+    /// Counts a created or changed file in a directory; `directory` is the directory's number.
     pub fn note_active(&mut self, directory: u64) {
         *self.active.entry(directory).or_default() += 1;
     }
 
-    /// Returns the directories with events since the last call, each with its number of events,
-    /// busiest first.
+    /// Returns the directories in which files were created or changed since the last call, each
+    /// with the number of these files, busiest first.
     pub fn take_active(&mut self) -> Vec<(u64, u64)> {
         let mut order: Vec<_> = std::mem::take(&mut self.active).into_iter().collect();
         order.sort_unstable_by_key(|(directory, count)| (std::cmp::Reverse(*count), *directory));

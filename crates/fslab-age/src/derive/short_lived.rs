@@ -44,14 +44,14 @@ pub(super) struct Brief {
     pub life_ns: u64,
     /// Final size in bytes.
     pub bytes: u64,
-    /// The rank of its directory by number of file events; 0 is the busiest.
+    /// The rank of its directory by activity; 0 is the busiest.
     pub rank: usize,
 }
 
 impl ShortLived {
     /// Returns the operations on the short-lived files of an interval. All of these files are
-    /// removed by the end of the interval. `directories` contains numbers of directories and their
-    /// event counts, busiest first.
+    /// removed by the end of the interval. `directories` contains the numbers of directories with
+    /// the numbers of files created or changed in them, busiest first.
     pub(super) fn operations(
         &self,
         from_ns: u64,
@@ -110,7 +110,8 @@ impl Model {
     }
 }
 
-/// The event counts of directories as cumulative sums, busiest directory first.
+/// The numbers of files created or changed in directories, as cumulative sums, busiest directory
+/// first.
 struct Busy(Vec<u64>);
 
 impl Busy {
@@ -122,7 +123,7 @@ impl Busy {
         Self(directories.iter().scan(0, sum).collect())
     }
 
-    /// Returns the index of a random directory, weighted by event counts.
+    /// Returns the index of a random directory, weighted by these numbers.
     fn draw(&self, random: &mut Pcg64) -> usize {
         let Some(total) = self.0.last() else { return 0 };
         let at = random.random_range(0..*total);

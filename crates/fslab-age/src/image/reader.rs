@@ -146,7 +146,7 @@ fn check(header: &RawHeader, path: &Path) -> Result<()> {
     if header.skippable.get() != SKIPPABLE || header.magic != MAGIC {
         return Err(wrong(
             path,
-            "it does not begin like one; `fslab age image pack` makes aged images",
+            "it does not begin with a header; `fslab age image pack` makes aged images",
         ));
     }
     let (found, known) = (header.version.get(), VERSION);

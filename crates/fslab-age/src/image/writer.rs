@@ -64,7 +64,10 @@ fn facts_text(identity: &Identity) -> Result<String> {
     for (key, value) in &identity.facts {
         let broken = key.is_empty() || key.contains([':', '\n']) || value.contains('\n');
         if broken {
-            let what = format!("the fact '{}' must be on one line", key.escape_debug());
+            let what = format!(
+                "the fact '{}' must be on one line, and its key must not contain a colon",
+                key.escape_debug()
+            );
             return Err(Error::parameter(what));
         }
         text += &format!("{key}: {value}\n");
@@ -102,7 +105,8 @@ impl<'a> Packer<'a> {
     /// Writes all frames and returns the hash of the image.
     fn pack(mut self, image_bytes: u64, out: &mut impl Write) -> Result<[u8; 32]> {
         let mut piece = vec![0; PIECE_BYTES];
-        // Most pieces of a young image are holes; the frame for a hole is compressed only once.
+        // Most pieces of a little-used image are holes; the frame for a hole is compressed only
+        // once.
         let mut empty: Option<Vec<u8>> = None;
         let mut at = 0;
         while at < image_bytes {

@@ -48,8 +48,8 @@ pub struct Profile {
 /// The structure of the directories.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Directories {
-    /// All directories are in the root directory. Smith and Seltzer (1997) used one per cylinder
-    /// group.
+    /// All directories are in the root directory. Smith and Seltzer (1997) used one directory per
+    /// cylinder group.
     Flat {
         /// Bytes of the volume per directory.
         bytes_each: u64,
@@ -82,18 +82,27 @@ impl Profile {
             (share(self.utilisation), "the utilisation must be from 0 to 0.97"),
             (share(self.idle_days), "the share of idle days must be from 0 to 0.97"),
             ((0.0..=1.0).contains(&self.rewrites), "the share of rewrites must be from 0 to 1"),
-            (small(self.creates_per_file), "the creates per file and day must be from 0 to 10"),
-            (small(self.changes_per_file), "the changes per file and day must be from 0 to 10"),
-            (self.operations_per_file >= 0.0, "the operations per file must not be negative"),
+            (
+                small(self.creates_per_file),
+                "the number of creations per file and day must be from 0 to 10",
+            ),
+            (
+                small(self.changes_per_file),
+                "the number of changes per file and day must be from 0 to 10",
+            ),
+            (
+                self.operations_per_file >= 0.0,
+                "the number of operations per file must not be negative",
+            ),
             (
                 (0.0..=100.0).contains(&self.writes_per_volume),
-                "the writes per volume must be from 0 to 100",
+                "the bytes written per day must be from 0 to 100 times the volume",
             ),
             (
                 small(self.short_sigma) && small(self.day_sigma),
                 "the spreads of sizes and of daily activity must be from 0 to 10",
             ),
-            (small(self.directory_sigma), "the spread of directories must be from 0 to 10"),
+            (small(self.directory_sigma), "the spread of directory weights must be from 0 to 10"),
             (
                 (1..=1000).contains(&self.change_candidates),
                 "the number of candidates for a change must be from 1 to 1000",

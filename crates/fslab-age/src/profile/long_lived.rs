@@ -137,8 +137,8 @@ impl Directories {
     }
 
     /// Returns the index of the parent for the next directory, as in Impressions (Agrawal et al.
-    /// 2009). This is a random directory above the maximum depth, weighted by its number of
-    /// subdirectories plus two. `None` means the root.
+    /// 2009). This is a random directory whose depth is less than `depth_max`, weighted by its
+    /// number of subdirectories plus two. `None` means the root.
     pub fn parent_of_next(&self, depth_max: u32, random: &mut Pcg64) -> Option<usize> {
         // Rejection sampling: a random directory is accepted with a probability proportional to its
         // weight.

@@ -3,8 +3,9 @@
 //! with a total of 634 MB, of which 9.5 % were changed in the last 30 days.
 //!
 //! The other values are chosen for this profile. Sizes of long-lived files are lognormal; their
-//! mean follows from these figures. Days vary as in the home directories of the FSL. Directories
-//! (one per cylinder group) are used unevenly, so that groups overflow.
+//! mean follows from these figures. The activity varies from day to day as in the home directories
+//! that the FSL (Stony Brook) recorded. Directories (one per cylinder group) are used unevenly, so
+//! that groups overflow.
 
 use super::{Directories, Profile, Sizes};
 

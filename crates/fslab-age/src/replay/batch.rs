@@ -21,7 +21,7 @@ pub struct Step {
     pub index: u64,
     /// The directory that contained the file before the operation.
     pub directory: u64,
-    /// The name of the file before the operation; for a new file, its name.
+    /// The name of an existing file before the operation, or the name of a new file.
     pub name: Vec<u8>,
     /// For `rename`: the new name.
     pub new_name: Vec<u8>,

@@ -20,7 +20,8 @@ use crate::workload::{Operation, OperationKind, Population};
 /// Size of a write request in bytes.
 const REQUEST_BYTES: usize = 128 << 10;
 
-/// Size of the buffer of incompressible bytes. It is larger than a request so that requests differ.
+/// Size of the buffer of incompressible bytes. It is larger than a request, so that requests write
+/// different bytes.
 const NOISE_BYTES: usize = 1 << 20;
 
 type VfsResult<T> = fslab_vfs::Result<T>;

@@ -9,7 +9,7 @@ pub struct FileLayout {
     pub blocks: u64,
     /// Number of blocks that do not follow their predecessor, not including the first block.
     pub breaks: u64,
-    /// Number of pieces that are contiguous on the device.
+    /// Number of contiguous pieces on the device.
     pub pieces: u64,
     /// Offset of the first byte on the device.
     pub first: Option<u64>,

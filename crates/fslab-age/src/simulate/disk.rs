@@ -136,7 +136,8 @@ impl Arm<'_> {
         }
         let tracks = (at + bytes) / spindle.track_bytes - at / spindle.track_bytes;
         self.now_us += bytes as f64 / spindle.track_bytes as f64 * spindle.turn_us;
-        // Switching tracks loses no rotation, because sectors are skewed.
+        // A track switch takes half of the minimum seek time. It loses no rotation, because sectors
+        // are skewed.
         self.now_us += tracks as f64 * spindle.seek_min_us / 2.0;
         self.end = Some(at + bytes);
         self.cylinder = spindle.cylinder_of(at + bytes);

@@ -64,7 +64,7 @@ pub fn capture(root: &Path, output: &Path, options: &Capture) -> Result<u64> {
     })
 }
 
-/// Whether a directory is the root of its file system; then all used space belongs to it.
+/// Whether a directory is the root of its file system. If so, all used space belongs to its tree.
 fn is_whole(root: &Path, top: &Metadata) -> Result<bool> {
     let above = root.join("..");
     let above = above.metadata().map_err(Error::file(&above))?;

@@ -32,8 +32,8 @@ impl Number for EntryKind {
 }
 
 row! {
-    /// The state of a file or directory in a snapshot. Only the owner may read a snapshot, because
-    /// it contains names of other users' files.
+    /// The state of a file or directory in a snapshot. Only its owner may read a new snapshot file,
+    /// because it contains names of other users' files.
     Entry: "snapshot" 2, mode 0o600, Entry::fit;
     // Each line contains the column's type, whether it has delta encoding, and the format version
     // that introduced it.
@@ -60,7 +60,7 @@ row! {
         uid: u32, false, 1;
         /// Group ID.
         gid: u32, false, 1;
-        /// Number of names.
+        /// Number of names (hard links).
         links: u32, false, 1;
         /// Number of allocated blocks; 0 if the layout was not recorded.
         blocks: u64, false, 1;

@@ -50,7 +50,7 @@ fn replay(operations: &[Operation]) {
         done => assert!(done.unwrap_or_else(|error| panic!("{error}")), "a replay ended early"),
     }
     let (found, expected) = (tree_checksum(&memory, true), replayer.population().checksum());
-    assert_eq!(found.ok(), expected.ok(), "another tree than the workload's");
+    assert_eq!(found.ok(), expected.ok(), "the replayed tree differs from the workload's");
 }
 
 fn simulate(operations: &[Operation]) {
@@ -96,7 +96,7 @@ pub fn check_entries(bytes: &[u8]) {
             // The second snapshot lacks a directory of a file that it contains. A diff does not
             // detect this, because it does not look up the directories of unchanged files.
             Err(Error::Operation { what, .. }) if what.contains("not empty") => return Ok(()),
-            made => made.unwrap_or_else(|error| panic!("what was derived: {error}")),
+            made => made.unwrap_or_else(|error| panic!("inconsistent derived workload: {error}")),
         };
         let of_files = |(_, member): &(u64, &_)| is_file(member);
         assert_eq!(population.members().filter(of_files).count() as u64, files);
@@ -131,7 +131,8 @@ fn options(bytes: &[u8]) -> Options {
 fn operations(bytes: &[u8]) -> impl Iterator<Item = Operation> {
     let mut time_ns = 0_u64;
     bytes.chunks_exact(ROW).map(move |row| {
-        // Mostly a little later; sometimes at the highest possible time.
+        // Most operations are a little later than the previous one; some have the highest possible
+        // time.
         time_ns = time_ns.saturating_add(1 << (row[5] % 65).min(63));
         let kind = OperationKind::ALL[usize::from(row[0]) % OperationKind::ALL.len()];
         let size = |byte: u8| (u64::from(byte) << (byte % 55)).min(i64::MAX as u64 / 2);

@@ -51,8 +51,8 @@ impl OperationKind {
         matches!(self, Self::MakeDirectory | Self::Create | Self::Symlink)
     }
 
-    /// Whether operations on other files may depend on it. Operations on regular files only affect
-    /// that file.
+    /// Whether operations on other files may depend on it. A write, truncation or removal of a file
+    /// affects only that file.
     #[must_use]
     pub fn is_structural(self) -> bool {
         matches!(self, Self::MakeDirectory | Self::RemoveDirectory | Self::Rename)
@@ -135,8 +135,14 @@ impl Operation {
                 name.iter().any(|byte| matches!(byte, b'/' | 0)),
                 "its name contains a slash or a NUL byte",
             ),
-            (self.offset.checked_add(self.length).is_none(), "its end exceeds 64 bits"),
-            (self.offset.saturating_add(self.length) > i64::MAX as u64, "its end exceeds 63 bits"),
+            (
+                self.offset.checked_add(self.length).is_none(),
+                "its offset plus its length exceeds 64 bits",
+            ),
+            (
+                self.offset.saturating_add(self.length) > i64::MAX as u64,
+                "its offset plus its length exceeds 63 bits",
+            ),
             (
                 self.kind == OperationKind::Symlink && !(1..=4095).contains(&self.length),
                 "it makes a symbolic link whose target does not have from 1 to 4095 bytes",
