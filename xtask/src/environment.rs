@@ -57,7 +57,7 @@ pub fn is_root() -> bool {
     rustix::process::geteuid().is_root()
 }
 
-/// Returns why file systems can't be mounted here; `None` if they can.
+/// Returns the reason why file systems can't be mounted here; `None` if they can.
 pub fn why_no_mounts() -> Option<&'static str> {
     if !is_root() {
         return Some("needs root to mount; run it as root");

@@ -66,7 +66,7 @@ impl Args {
         Ok(summary::close(&tally))
     }
 
-    /// Builds the program as the blocks need it and returns its path.
+    /// Builds the program, without optimisation if `quick` is set, and returns its path.
     fn built(&self) -> Result<PathBuf> {
         let context = Context::new()?;
         if self.quick { build::program(&context) } else { build::release(&context) }

@@ -89,7 +89,7 @@ const FORMS: &[Form] = &[
     form(
         "measured",
         60,
-        "the measurements that fail above a limit; needs an otherwise idle machine",
+        "the measurements that have a limit; needs an otherwise idle machine",
         "test --release --locked --workspace --all-features --no-fail-fast -- --ignored \
          --test-threads=1",
     ),

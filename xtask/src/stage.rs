@@ -296,7 +296,7 @@ impl Mount {
         let force = if kind.ground == "ext4" { "-F" } else { "-f" };
         process::capture(environment::tool(kind.maker)?.args(["-q", force]).arg(image))?;
         let mut mount = Command::new("mount");
-        // The kernel detaches the loop device that `mount` sets up after any unmount.
+        // `mount` sets up a loop device, which the kernel detaches after any unmount.
         mount.args(["-t", kind.ground, "-o", options]).arg(image).arg(&point);
         Self::new(&mut mount, point, Command::new("umount"))
     }

@@ -71,7 +71,8 @@ pub fn command(step: &Step, result: &Path) -> Command {
 }
 
 impl Args {
-    /// Runs the step and writes the result. Fails only if that is impossible.
+    /// Runs the step and writes the result. Fails only if the step can't be run or the result can't
+    /// be written.
     pub fn run(&self) -> Result<bool> {
         let step = crate::steps::find(&self.step)?;
         if self.inner {

@@ -118,8 +118,8 @@ pub fn targets(suite: &Suite, context: &Context, is_quick: bool) -> Result<Vec<T
     stacks.iter().map(|stack| stack.parse()).collect()
 }
 
-/// Reads the layers from the output of `fslab list --json`. Their output files go to folders next
-/// to the mount.
+/// Reads the layers from the output of `fslab list --json`. Files that a layer writes go to folders
+/// next to the mount.
 fn layers(list: &str) -> Result<Vec<String>> {
     let list: serde_json::Value = serde_json::from_str(list).context("fslab list --json")?;
     let layers = list["layers"].as_array().context("fslab list --json has no layers")?;

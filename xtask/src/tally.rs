@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 pub struct Tally {
     /// Number of passed tests.
     pub passed: usize,
-    /// Names of failed tests, each with the known cause.
+    /// Names of failed tests, each with its cause if known.
     pub failed: Vec<String>,
     /// Skipped tests.
     pub skipped: Vec<Skip>,

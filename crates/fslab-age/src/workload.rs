@@ -106,7 +106,7 @@ pub fn write(
 /// its footer. `docs/formats/workload.md` describes the hashed bytes.
 ///
 /// # Errors
-/// Errors of the operations.
+/// Returns the first error among the operations.
 pub fn identity(operations: impl Iterator<Item = Result<Operation>>) -> Result<String> {
     let (mut hasher, mut bytes) = (blake3::Hasher::new(), Vec::new());
     for operation in operations {

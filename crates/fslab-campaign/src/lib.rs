@@ -6,7 +6,8 @@
 //! A share that was killed is run again, and only its remaining blocks are measured. This crate
 //! prints nothing and has no daemon.
 //!
-//! The types to know first: [`Campaign`], [`ShareRun`], [`State`].
+//! Start with these types: [`Campaign`], [`ShareRun`], [`State`]. [`Campaign`], [`ShareRun`],
+//! [`State`].
 
 mod attempt;
 mod campaign;

@@ -25,7 +25,7 @@ const LINES_TOLD: usize = 15;
 /// Folders of the machine in which pages may make files. Each page has its own.
 const OWN: [&str; 2] = ["mnt", "srv"];
 
-/// Folders of the machine that pages see unchanged, and may change only for themselves.
+/// Folders of the machine over which each page gets a writable layer of its own.
 const OVERLAID: [&str; 2] = ["etc", "usr/sbin"];
 
 /// Runs blocks in order until one fails. The failure contains the end of the output.

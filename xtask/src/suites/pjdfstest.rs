@@ -48,7 +48,7 @@ fn run(stage: &mut Stage, target: &Target, _options: &Options) -> Result<Tally> 
     fs::write(&configuration, CONFIGURATION)?;
     let mut command = environment::tool("pjdfstest")?;
     command.arg("-c").arg(&configuration).arg("-p").arg(stage.directory());
-    // Tests of renames between file systems need a second one.
+    // Tests of renames between file systems need a second file system.
     command.arg("-s").arg(stage.beside("secondary")?).env("RUST_BACKTRACE", "0");
     let output = process::output(&mut command)?;
     let mut report = Report::parse(&output.stdout)

@@ -1,4 +1,4 @@
-//! Checks that ARCHITECTURE.md mentions every crate and has less than 300 lines.
+//! Checks that ARCHITECTURE.md mentions every crate and has fewer than 300 lines.
 
 use super::tree::{Tree, Violation, has_word};
 

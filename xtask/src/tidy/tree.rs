@@ -122,7 +122,7 @@ pub struct RustLine {
     pub comment: Option<String>,
 }
 
-/// Splits the lines of a Rust source, one after another.
+/// Splits each line of a Rust source into its parts. The lines must be passed in order.
 #[derive(Default)]
 pub struct RustLexer {
     /// The string that the last line left open.

@@ -1,4 +1,4 @@
-//! Replaces names by keyed hashes: with one key, equal names have equal hashes.
+//! Replaces names by keyed hashes. With the same key, equal names have equal hashes.
 
 use std::path::Path;
 

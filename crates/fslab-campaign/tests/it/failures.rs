@@ -258,7 +258,7 @@ fn devices_are_taken_only_from_the_list_of_the_host() {
     let line = one_line(&error);
     assert!(line.contains("no-erasable") && line.contains("`scratch`"), "{line}");
     assert_eq!(names(&campaign.directory().join("attempts")), Vec::<String>::new());
-    // A listed device passes through the safety checks of every comparison. This device does not
+    // The safety checks of every comparison also apply to a listed device. This device does not
     // exist, so its target fails and the others are measured.
     fs::write(scratch.path().join("no-erasable"), "scratch /dev/disk/by-id/fslab-none\n").unwrap();
     run(&campaign, "1/1", scratch.path()).unwrap().expect("samples");

@@ -64,7 +64,8 @@ impl Machine {
         Ok(machine)
     }
 
-    /// Returns the path of its root directory on the host, which shows the files below its mounts.
+    /// Returns the path of its root directory on the host. The machine's own mounts don't appear
+    /// there.
     pub fn root(&self) -> PathBuf {
         self.folder.path().join("root")
     }
