@@ -70,8 +70,7 @@ pub struct Derived {
 /// Derives a workload from snapshots in chronological order, and writes it to `output`.
 ///
 /// # Errors
-/// Fails if a file is not a snapshot or the snapshots are out of order, and with errors of the
-/// system.
+/// Fails if a file is not a snapshot or the snapshots are out of order, and on I/O errors.
 pub fn derive(snapshots: &[PathBuf], output: &Path, options: &Options) -> Result<Derived> {
     let [first, ..] = snapshots else {
         return Err(Error::parameter("a workload needs at least one snapshot"));

@@ -14,7 +14,7 @@ pub enum Error {
     File {
         /// The file or directory.
         path: PathBuf,
-        /// The error of the system.
+        /// The I/O error.
         #[source]
         source: io::Error,
     },
@@ -152,7 +152,7 @@ pub(crate) fn one_line(text: &str) -> String {
 }
 
 impl Error {
-    /// Returns a function for `map_err` that adds a path to errors of the system.
+    /// Returns a function for `map_err` that adds a path to I/O errors.
     pub fn file<E: Into<io::Error>>(path: &Path) -> impl FnOnce(E) -> Self {
         let path = path.to_owned();
         move |source| Self::File { path, source: source.into() }

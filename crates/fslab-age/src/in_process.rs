@@ -86,7 +86,7 @@ impl EngineVolume {
     /// Performs the operations of a workload. Operations that do not fit are skipped and counted.
     ///
     /// # Errors
-    /// Errors of the engine, and inconsistent operations.
+    /// Fails if the engine returns an error or the operations are inconsistent.
     pub fn age(&mut self, operations: impl Iterator<Item = Result<Operation>>) -> Result<()> {
         let engine = self.open()?;
         // The interval of syncs does not matter: freed blocks can be reused at once, so writing
@@ -108,7 +108,7 @@ impl EngineVolume {
     /// Returns the layout score of all files.
     ///
     /// # Errors
-    /// Errors of the engine.
+    /// Fails if the engine returns an error.
     pub fn score(&self) -> Result<Score> {
         let engine = self.open()?;
         let geometry = self.settings.geometry()?;
@@ -122,7 +122,7 @@ impl EngineVolume {
     /// For each size, creates, reads and removes files with a total of 32 MiB.
     ///
     /// # Errors
-    /// Errors of the engine, including a lack of space for the files.
+    /// Fails if the engine returns an error, for example because the files do not fit.
     pub fn sequential(&self) -> Result<Vec<OfSize>> {
         sizes().map(|size| self.of_size(size)).collect()
     }
@@ -157,7 +157,8 @@ impl EngineVolume {
     /// Reads and then overwrites the files that the last days of a workload changed.
     ///
     /// # Errors
-    /// Errors of the engine, including a hot file that is missing because it did not fit.
+    /// Fails if the engine returns an error, for example because a hot file did not fit and is
+    /// missing.
     pub fn hot_files(&self, population: &Population) -> Result<HotFiles> {
         let paths = population.hot_paths(self.settings.hot_days);
         let all = |work: &dyn Fn(&mut Files<'_>, &[u8]) -> Result<u64>| {

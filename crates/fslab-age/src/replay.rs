@@ -94,7 +94,7 @@ impl<'a> Replayer<'a> {
     /// whether it reached the end of the workload.
     ///
     /// # Errors
-    /// Errors of the target and of the observer, and inconsistent operations.
+    /// Fails if the target or the observer returns an error, or if the operations are inconsistent.
     pub fn run(
         &mut self,
         operations: impl Iterator<Item = Result<Operation>>,

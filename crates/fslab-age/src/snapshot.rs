@@ -54,7 +54,7 @@ impl SnapshotReader {
     /// Opens a snapshot.
     ///
     /// # Errors
-    /// Fails if the file is not a snapshot, and with errors of the system.
+    /// Fails if the file is not a snapshot, and on I/O errors.
     pub fn open(path: &Path) -> Result<Self> {
         let rows = Reader::<Entry>::open(path)?;
         let taken = Taken {
@@ -134,7 +134,7 @@ impl SnapshotWriter {
     /// Makes a writer for entries that arrive in snapshot order and need no sorting.
     ///
     /// # Errors
-    /// Errors of the system.
+    /// Fails on I/O errors.
     pub fn ascending(path: &Path) -> Result<Self> {
         let rows = Rows::Ascending(Box::new(Ascending::create(path)?));
         Ok(Self { rows, path: path.to_owned() })
@@ -143,7 +143,7 @@ impl SnapshotWriter {
     /// Adds an entry.
     ///
     /// # Errors
-    /// Errors of the system, for example if entries do not fit in memory and are written to a
+    /// Fails on I/O errors, for example if entries do not fit in memory and are written to a
     /// temporary file.
     pub fn push(&mut self, entry: Entry) -> Result<()> {
         match &mut self.rows {
@@ -156,7 +156,7 @@ impl SnapshotWriter {
     /// inode (hard links), keeps only the first.
     ///
     /// # Errors
-    /// Errors of the system.
+    /// Fails on I/O errors.
     pub fn finish(self, taken: &Taken) -> Result<u64> {
         let ascending = match self.rows {
             Rows::Ascending(ascending) => *ascending,

@@ -45,7 +45,7 @@ impl WorkloadReader {
     /// Opens a workload file.
     ///
     /// # Errors
-    /// Fails if the file is not a workload, and with errors of the system.
+    /// Fails if the file is not a workload, and on I/O errors.
     pub fn open(path: &Path) -> Result<Self> {
         let rows = Reader::<Operation>::open(path)?;
         let provenance = Provenance {
@@ -81,7 +81,7 @@ impl Iterator for WorkloadReader {
 /// Writes a workload file and returns the number of its operations.
 ///
 /// # Errors
-/// Errors of the operations and of the system.
+/// Fails if an operation is an error, and on I/O errors.
 pub fn write(
     path: &Path,
     provenance: &Provenance,
@@ -106,7 +106,7 @@ pub fn write(
 /// its footer. `docs/formats/workload.md` describes the hashed bytes.
 ///
 /// # Errors
-/// Returns the first error among the operations.
+/// Fails if an operation is an error.
 pub fn identity(operations: impl Iterator<Item = Result<Operation>>) -> Result<String> {
     let (mut hasher, mut bytes) = (blake3::Hasher::new(), Vec::new());
     for operation in operations {

@@ -23,7 +23,7 @@ const HOLE_BYTES: usize = 4096;
 /// Whether a file begins with the magic numbers of an aged image.
 ///
 /// # Errors
-/// Errors of the system.
+/// Fails on I/O errors.
 pub fn is_aged_image(path: &Path) -> Result<bool> {
     let file = File::open(path).map_err(Error::file(path))?;
     let mut begin = [0; 16];
@@ -48,7 +48,7 @@ impl AgedImage {
     /// Opens an aged image.
     ///
     /// # Errors
-    /// Fails if the file is not an aged image, and with errors of the system.
+    /// Fails if the file is not an aged image, and on I/O errors.
     pub fn open(path: &Path) -> Result<Self> {
         let file = File::open(path).map_err(Error::file(path))?;
         let mut input = BufReader::with_capacity(1 << 18, file);
@@ -89,8 +89,8 @@ impl AgedImage {
     /// Writes the image to a file, replacing its content; blocks of zeros become holes.
     ///
     /// # Errors
-    /// Fails if the aged image is damaged, and with errors of the system. After a failure, the file
-    /// must not be used.
+    /// Fails if the aged image is damaged, and on I/O errors. After a failure, the file must not be
+    /// used.
     pub fn unpack(self, to: &Path, output: &File) -> Result<()> {
         output.set_len(0).map_err(Error::file(to))?;
         output.set_len(self.image_bytes()).map_err(Error::file(to))?;

@@ -22,7 +22,7 @@ const LEVEL: i32 = 3;
 /// Packs an image. The output file appears only when it is complete.
 ///
 /// # Errors
-/// Fails for an invalid identity, and with errors of the system.
+/// Fails if the identity is invalid, and on I/O errors.
 pub fn pack(image: &Path, output: &Path, identity: &Identity) -> Result<Packed> {
     let facts = facts_text(identity)?;
     let workload_hash = parse_hash(&identity.workload)?;

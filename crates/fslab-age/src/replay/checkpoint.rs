@@ -39,7 +39,7 @@ impl Checkpoint {
     /// Reads the checkpoint; `None` if the file does not exist.
     ///
     /// # Errors
-    /// Fails if the file is not a checkpoint, and with errors of the system.
+    /// Fails if the file is not a checkpoint, and on I/O errors.
     pub fn read(path: &Path) -> Result<Option<Self>> {
         let length = match std::fs::metadata(path) {
             Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),

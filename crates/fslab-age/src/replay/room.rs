@@ -60,7 +60,7 @@ impl Room {
     /// is done.
     ///
     /// # Errors
-    /// Errors of `sync`; errors of the operation are in the inner result.
+    /// Fails if `sync` fails. An error of the operation is in the inner result.
     pub fn again<T>(
         &self,
         first: fslab_vfs::Error,

@@ -40,7 +40,7 @@ impl FreeSpace {
     /// Reads the free space of an ext2 image from its bitmaps.
     ///
     /// # Errors
-    /// Fails if there is no ext2 file system, and with errors of the device.
+    /// Fails if the device contains no ext2 file system, and on I/O errors of the device.
     pub fn of_image(device: &dyn BlockDevice) -> Result<Self> {
         let superblock = Superblock::read(device)?;
         let geometry = superblock.geometry();

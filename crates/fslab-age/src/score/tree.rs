@@ -15,7 +15,7 @@ use crate::workload::{checksum_of_lines, tree_line};
 /// Scores every regular file of a file system.
 ///
 /// # Errors
-/// Fails if the file system can't report extents, and with errors of the file system.
+/// Fails if the file system can't report extents, or if one of its operations fails.
 pub fn score_tree(target: &dyn FileSystem, rules: Rules) -> Result<Score> {
     score_files(target, rules, &mut |_file| {})
 }
@@ -99,7 +99,7 @@ impl Scorer<'_> {
 /// operations. The directory `lost+found`, which mkfs creates, is ignored.
 ///
 /// # Errors
-/// Errors of the file system.
+/// Fails if an operation of the file system fails.
 pub fn tree_checksum(target: &dyn FileSystem, with_owners: bool) -> Result<String> {
     let mut lines = Vec::new();
     visit(target, &mut |path, _directory, attr, _last| {
@@ -119,7 +119,7 @@ pub fn tree_checksum(target: &dyn FileSystem, with_owners: bool) -> Result<Strin
 /// name. `lost+found` is ignored.
 ///
 /// # Errors
-/// Errors of the file system.
+/// Fails if an operation of the file system fails.
 pub fn count_entries(target: &dyn FileSystem) -> Result<u64> {
     let mut entries = 0;
     visit(target, &mut |_path, _directory, _attr, _last| {

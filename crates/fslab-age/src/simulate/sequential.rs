@@ -62,8 +62,8 @@ impl Simulator {
     /// For each size, creates and reads files with a total of 32 MiB, then removes them.
     ///
     /// # Errors
-    /// Errors of the policy. A full volume is not an error; the results then cover the files that
-    /// fit.
+    /// Fails if the policy returns an error. A full volume is not an error; the results then cover
+    /// the files that fit.
     pub fn sequential(&mut self, disk: &Disk) -> Result<Vec<BySize>> {
         sizes()
             .map(|size| {
@@ -80,7 +80,7 @@ impl Simulator {
     /// Creates a file and determines after how many blocks the policy switches to another group.
     ///
     /// # Errors
-    /// Errors of the policy.
+    /// Fails if the policy returns an error.
     pub fn first_switch(&mut self) -> Result<FirstSwitch> {
         let block = self.block_bytes();
         self.with_files(1, FILE_BLOCKS * block, |simulator, files| {

@@ -34,7 +34,7 @@ pub struct Capture {
 /// Writes a snapshot of a tree and returns the number of its entries.
 ///
 /// # Errors
-/// Errors of the system. Files that are removed during the capture are skipped.
+/// Fails on I/O errors. Files that are removed during the capture are skipped.
 pub fn capture(root: &Path, output: &Path, options: &Capture) -> Result<u64> {
     let top = std::fs::metadata(root).map_err(Error::file(root))?;
     let space = rustix::fs::statvfs(root).map_err(Error::file(root))?;

@@ -17,7 +17,7 @@ use crate::error::{Error, Result, one_line};
 /// inode numbers, entries with the same path in several snapshots are treated as the same file.
 ///
 /// # Errors
-/// Fails at the first invalid line, and with errors of the system.
+/// Fails at the first invalid line, and on I/O errors.
 pub fn import_csv(
     input: &Path,
     output: &Path,

@@ -86,7 +86,7 @@ impl History {
     /// Writes a snapshot for each period into a directory. Returns their paths in order.
     ///
     /// # Errors
-    /// Errors of the system.
+    /// Fails on I/O errors.
     pub fn write(
         &self,
         every: Every,

@@ -45,7 +45,7 @@ impl P9Dumps {
     /// in a temporary file in the directory `beside`.
     ///
     /// # Errors
-    /// Fails at the first invalid record, and with errors of the system.
+    /// Fails at the first invalid record, and on I/O errors.
     pub fn read(traces: &[PathBuf], beside: &Path) -> Result<Self> {
         let mut blocks = Blocks::new(beside)?;
         let mut dumps = Vec::new();
@@ -74,7 +74,7 @@ impl P9Dumps {
     /// Writes a snapshot for each dump into `directory`.
     ///
     /// # Errors
-    /// Fails at the first invalid block, and with errors of the system.
+    /// Fails at the first invalid block, and on I/O errors.
     pub fn write(&self, directory: &Path) -> Result<P9Written> {
         let mut written = P9Written::default();
         let mut latest_ns = 0;

@@ -18,7 +18,7 @@ const FILES_PER_DIRECTORY: u64 = 20;
 /// and one is renamed. Half as many files are created as removed.
 ///
 /// # Errors
-/// Errors of the system.
+/// Fails on I/O errors.
 pub fn write_synthetic_pair(rows: u64, seed: u64, before: &Path, after: &Path) -> Result<Summary> {
     let directories = rows / (FILES_PER_DIRECTORY + 1);
     let mut first = SnapshotWriter::ascending(before)?;

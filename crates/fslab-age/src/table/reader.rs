@@ -44,7 +44,7 @@ impl<R: Row> Reader<R> {
     /// Opens a file. A separate thread decodes row groups ahead of the reader.
     ///
     /// # Errors
-    /// Fails if the file does not have this format, and with errors of the system.
+    /// Fails if the file does not have this format, and on I/O errors.
     pub fn open(path: &Path) -> Result<Self> {
         Self::with_groups(path, |decoder| Ok(Box::new(decode_ahead(decoder)?.into_iter())))
     }

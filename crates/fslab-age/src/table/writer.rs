@@ -33,7 +33,7 @@ impl<R: Row> Writer<R> {
     /// Starts a file under a temporary name in the same directory.
     ///
     /// # Errors
-    /// Errors of the system.
+    /// Fails on I/O errors.
     pub fn create(path: &Path) -> Result<Self> {
         Self::with_groups_of(GROUP_ROWS, path)
     }
@@ -55,7 +55,7 @@ impl<R: Row> Writer<R> {
     /// Adds a row.
     ///
     /// # Errors
-    /// Errors of the system.
+    /// Fails on I/O errors.
     pub fn push(&mut self, row: &R) -> Result<()> {
         self.batch.push(row);
         self.rows += 1;
@@ -74,7 +74,7 @@ impl<R: Row> Writer<R> {
     /// name. Keys are given without the format's prefix.
     ///
     /// # Errors
-    /// Errors of the system; the file does not exist in this case.
+    /// Fails on I/O errors; the file then does not exist.
     pub fn finish(mut self, facts: &[(&str, String)]) -> Result<()> {
         self.write_group()?;
         let version = ("version", R::LAYOUT.version.to_string());

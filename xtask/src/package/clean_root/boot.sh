@@ -21,7 +21,7 @@ exec unshare --fork --pid --kill-child --mount --propagation private --uts --ipc
       touch "$root/dev/$device"
       mount --bind "/dev/$device" "$root/dev/$device"
     done
-    # In Debian, every user may open this device. The host may not allow that.
+    # In Debian, every user may open this device. Some hosts do not allow that.
     mknod -m 666 "$root/dev/fuse" c 10 229
     if [ -e "$hierarchy/cgroup.controllers" ]; then
       mount -t cgroup2 cgroup2 "$root/sys/fs/cgroup"

@@ -54,7 +54,7 @@ impl Distributions {
     /// `dir_distribution.txt` from a directory. Geriatrix uses these file names for its profiles.
     ///
     /// # Errors
-    /// Fails at the first invalid line, and with errors of the system.
+    /// Fails at the first invalid line, and on I/O errors.
     pub fn read(directory: &Path) -> Result<Self> {
         let ages = buckets(&directory.join("age_distribution.txt"))?;
         let sizes = buckets(&directory.join("size_distribution.txt"))?;

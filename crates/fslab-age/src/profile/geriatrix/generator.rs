@@ -55,7 +55,7 @@ impl GeriatrixGenerator {
     /// Reads the distributions from a directory.
     ///
     /// # Errors
-    /// Fails if they are invalid or need too many operations, and with errors of the system.
+    /// Fails if they are invalid or need too many operations, and on I/O errors.
     pub fn read(directory: &Path, ageing: Ageing) -> Result<Self> {
         let source = format!("Geriatrix {}", directory.display());
         Self::new(Distributions::read(directory)?, ageing, source)
