@@ -37,11 +37,11 @@ pub struct Event {
 /// Result of a test.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TestResult {
-    /// It passed.
+    /// The test passed.
     Passed,
-    /// It failed, ended abnormally or took too long.
+    /// The test failed, ended abnormally or took too long.
     Failed,
-    /// It is marked as ignored.
+    /// The test is marked as ignored and was not run.
     Ignored,
 }
 

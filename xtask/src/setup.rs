@@ -53,7 +53,7 @@ pub enum Purpose {
 /// A requirement that is missing and could not be installed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Missing {
-    /// Its name.
+    /// The name of the missing requirement.
     pub what: String,
     /// The consequence of its absence.
     pub consequence: String,

@@ -11,11 +11,11 @@ use crate::snapshot::Entry;
 /// A change of one file or directory between two snapshots.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Change {
-    /// It was created.
+    /// The file or directory was created.
     Created(Entry),
-    /// It was deleted.
+    /// The file or directory was deleted.
     Deleted(Entry),
-    /// It was changed.
+    /// The file or directory was changed.
     Changed {
         /// The earlier entry.
         before: Entry,
@@ -26,18 +26,18 @@ pub enum Change {
     },
 }
 
-/// The differences of a file that exists in both snapshots.
+/// The differences of a file or directory that exists in both snapshots.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Differences {
-    /// Its content was changed without changing its size.
+    /// The content of the file was changed, but not its size.
     pub modified: bool,
-    /// It grew.
+    /// The file grew.
     pub grown: bool,
-    /// It shrank.
+    /// The file shrank.
     pub truncated: bool,
-    /// It was renamed or moved to another directory.
+    /// The file or directory was renamed or moved to another directory.
     pub renamed: bool,
-    /// Its owner or permissions were changed.
+    /// The owner or permissions were changed.
     pub attributes: bool,
 }
 

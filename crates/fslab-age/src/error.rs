@@ -125,7 +125,7 @@ pub enum Error {
     /// A required program can't be started.
     #[error("can't run {program}, which is required: {source}")]
     NoProgram {
-        /// Its name.
+        /// The name of the program.
         program: &'static str,
         /// The reason why it could not be started.
         #[source]
@@ -134,9 +134,9 @@ pub enum Error {
     /// A required program failed.
     #[error("{program}: {message}")]
     Program {
-        /// Its name.
+        /// The name of the program.
         program: &'static str,
-        /// Its error message.
+        /// The error message of the program.
         message: String,
     },
 }

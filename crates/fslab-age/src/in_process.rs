@@ -49,11 +49,11 @@ pub struct OfSize {
 pub struct HotFiles {
     /// Number of hot files.
     pub files: u64,
-    /// Their total size in bytes.
+    /// Total size of the hot files in bytes.
     pub bytes: u64,
-    /// Modelled throughput of reading all of them with an empty cache, in bytes per second.
+    /// Modelled throughput of reading all hot files with an empty cache, in bytes per second.
     pub modelled_read: f64,
-    /// Modelled throughput of overwriting all of them and writing all data back, in bytes per
+    /// Modelled throughput of overwriting all hot files and writing all data back, in bytes per
     /// second.
     pub modelled_write: f64,
 }

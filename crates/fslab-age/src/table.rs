@@ -38,9 +38,9 @@ pub type Texts = [Text; TEXTS_MAX];
 /// A column.
 #[derive(Clone, Copy, Debug)]
 pub struct Column {
-    /// Its name.
+    /// The name of the column.
     pub name: &'static str,
-    /// Its type.
+    /// The type of the values.
     pub kind: Kind,
     /// Whether values increase or rarely repeat. Such columns are stored with delta encoding
     /// instead of a dictionary.

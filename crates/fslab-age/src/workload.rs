@@ -16,7 +16,7 @@ use crate::table::{Reader, Row, Writer};
 /// The metadata of a workload.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Provenance {
-    /// Its source: a profile with its parameters, or snapshots.
+    /// The source of the workload: a profile with its parameters, or snapshots.
     pub source: String,
     /// The seed for all random choices.
     pub seed: u64,

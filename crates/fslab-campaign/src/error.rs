@@ -108,7 +108,7 @@ pub enum Error {
     Changed {
         /// The file or directory.
         path: PathBuf,
-        /// Its current hash.
+        /// The current hash.
         found: String,
         /// The frozen hash.
         frozen: String,
@@ -246,7 +246,7 @@ pub enum Error {
     Slurm {
         /// The exit status.
         status: std::process::ExitStatus,
-        /// Its standard error, on one line.
+        /// The standard error of `sbatch`, on one line.
         message: String,
     },
 }

@@ -51,7 +51,7 @@ pub struct Frozen {
 /// A build of fslab.
 #[derive(Clone, Debug, Serialize, Deserialize, PartialEq, Eq)]
 pub struct Program {
-    /// Its version.
+    /// The version of fslab.
     pub version: String,
     /// BLAKE3 of the program's file.
     pub blake3: String,

@@ -1,6 +1,6 @@
-//! Tests the package in a minimal Debian: apt installs it, an ordinary user follows a tutorial, and
-//! apt upgrades it while mounts run, removes it and purges it. Afterwards, the root directory must
-//! contain the same files as before.
+//! Tests the package in a minimal Debian. apt installs the package, and an ordinary user follows a
+//! tutorial. apt then upgrades the package while mounts run, removes it and purges it. Afterwards,
+//! the root directory must contain the same files as before.
 
 mod base;
 mod listing;

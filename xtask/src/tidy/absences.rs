@@ -1,5 +1,5 @@
-//! Finds code in crates that must not contain it: unsafe code outside fslab-sys, clocks and random
-//! sources in crates that get them as parameters, and printing in libraries.
+//! Finds unsafe code outside fslab-sys, and output to the terminal in libraries. Also finds uses of
+//! clocks and random sources in crates that get times and seeds as parameters.
 
 use super::tree::{RustLexer, Tree, Violation, has_word};
 

@@ -18,7 +18,7 @@ pub enum ShortLived {
     /// A statistical model.
     Drawn(Model),
     /// Recorded days. For each day of the workload, one of them is chosen at random, as in Smith
-    /// and Seltzer (1997), who used the days of a trace.
+    /// and Seltzer (1997). Their days came from a trace.
     Recorded(Days),
 }
 

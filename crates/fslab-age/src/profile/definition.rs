@@ -6,7 +6,7 @@ use crate::error::{Error, Result};
 /// A model of how a file system is used. All values are defaults that a user can change.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Profile {
-    /// Its name on command lines.
+    /// Name of the profile on command lines.
     pub name: &'static str,
     /// One line of help.
     pub help: &'static str,

@@ -20,9 +20,9 @@ pub struct Residents {
 /// A long-lived file.
 #[derive(Clone, Copy)]
 pub struct File {
-    /// Its number.
+    /// The number of the file.
     pub number: u64,
-    /// Its size in bytes.
+    /// Size in bytes.
     pub size: u64,
 }
 

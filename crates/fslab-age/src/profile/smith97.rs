@@ -1,6 +1,6 @@
 //! A model of the workload of "File System Aging" (Smith and Seltzer 1997). Its slides contain
-//! these figures: 1 GB, 7 months, 1.3 million operations, 87.3 GB written; at the end 33,797 files
-//! with a total of 634 MB, of which 9.5 % were changed in the last 30 days.
+//! these figures: 1 GB, 7 months, 1.3 million operations, 87.3 GB written. At the end, there are
+//! 33,797 files with a total of 634 MB, and 9.5 % of the files were changed in the last 30 days.
 //!
 //! The other values are chosen for this profile. Sizes of long-lived files are lognormal; their
 //! mean follows from these figures. The activity varies from day to day as in the home directories

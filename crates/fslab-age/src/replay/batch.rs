@@ -17,7 +17,7 @@ pub struct Batch {
 pub struct Step {
     /// The operation.
     pub operation: Operation,
-    /// Its index in the workload, from 0.
+    /// The index of the operation in the workload, from 0.
     pub index: u64,
     /// The directory that contained the file before the operation.
     pub directory: u64,

@@ -7,7 +7,7 @@ use super::{Class, Score};
 /// A line of a chart.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Series {
-    /// Its name in the legend.
+    /// The name of the line in the legend.
     pub name: String,
     /// Pairs of a horizontal position, for example in days, and a score.
     pub points: Vec<(f64, f64)>,

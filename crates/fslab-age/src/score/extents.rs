@@ -26,8 +26,8 @@ impl FileLayout {
 }
 
 /// Returns the layout of a file of `size` bytes; extents must be in logical order. Preallocated
-/// space past the end of the file is ignored. The block after a hole follows the block before the
-/// hole if both are adjacent on the device, or if the gap between them is as long as the hole.
+/// space past the end of the file is ignored. Across a hole, two blocks count as contiguous if they
+/// are adjacent on the device, or if the gap between them is as long as the hole.
 #[must_use]
 pub fn layout_of(extents: &[Extent], size: u64, block_bytes: u64) -> FileLayout {
     let mut layout = FileLayout::default();

@@ -111,7 +111,7 @@ impl Scorer {
 
 /// The data that FIEMAP returns for a file.
 pub(crate) struct Told {
-    /// Its extents.
+    /// The extents of the file.
     pub extents: Vec<Extent>,
     /// The FIEMAP flags of each extent.
     pub flags: Vec<u32>,

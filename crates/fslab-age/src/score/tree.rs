@@ -23,11 +23,11 @@ pub fn score_tree(target: &dyn FileSystem, rules: Rules) -> Result<Score> {
 /// A file with its layout.
 #[derive(Clone, Copy, Debug)]
 pub struct ScoredFile<'a> {
-    /// Its path without a leading slash; if it has several paths, the first one found.
+    /// The path of the file without a leading slash. For several hard links, the first path found.
     pub path: &'a [u8],
-    /// Its extents.
+    /// The extents of the file.
     pub extents: &'a [Extent],
-    /// Its layout, as included in the score.
+    /// The layout of the file, as included in the score.
     pub layout: FileLayout,
 }
 

@@ -4,7 +4,7 @@
 /// A modelled disk.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Disk {
-    /// Its name on command lines.
+    /// Name of the disk on command lines.
     pub name: &'static str,
     /// One line of help.
     pub help: &'static str,

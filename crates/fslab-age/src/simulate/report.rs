@@ -14,23 +14,23 @@ use crate::score::{FreeSpace, Score, Sums};
 /// The results for the hot files, which the last days of the workload changed.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct Hot {
-    /// Their layout.
+    /// The layout of the hot files.
     #[serde(flatten)]
     pub sums: Sums,
-    /// Their layout score.
+    /// Layout score of the hot files.
     pub score: Option<f64>,
-    /// Their total size in bytes.
+    /// Total size of the hot files in bytes.
     pub bytes: u64,
     /// Number of hot files with more blocks than an inode maps directly. A policy may continue such
     /// files in another group.
     pub large: u64,
-    /// Their share of the bytes of all files, from 0 to 1.
+    /// The share of the hot files in the bytes of all files, from 0 to 1.
     pub share_of_bytes: f64,
-    /// Their share of the number of all files, from 0 to 1.
+    /// The share of the hot files in the number of all files, from 0 to 1.
     pub share_of_files: f64,
-    /// Modelled throughput of reading all of them, in bytes per second.
+    /// Modelled throughput of reading all hot files, in bytes per second.
     pub modelled_read: f64,
-    /// Modelled throughput of overwriting all of them, in bytes per second.
+    /// Modelled throughput of overwriting all hot files, in bytes per second.
     pub modelled_write: f64,
 }
 

@@ -66,14 +66,14 @@ row! {
         blocks: u64, false, 1;
         /// Number of these blocks that do not follow their predecessor.
         breaks: u64, false, 1;
-        /// The generation of its inode, which changes when the inode is reused; 0 if the file
+        /// The generation of the inode, which changes when the inode is reused; 0 if the file
         /// system does not report it.
         generation: u32, false, 2;
     }
     texts {
-        /// Its name.
+        /// The name of the file or directory.
         name, 1;
-        /// Its extents, if they were recorded; see [`ExtentList`].
+        /// The extents of the file, if they were recorded; see [`ExtentList`].
         extents, 2;
     }
 }

@@ -90,7 +90,7 @@ row! {
         kind: OperationKind, false, 1;
         /// The number of the file or directory, which is unique in the workload; the root is 0.
         file: u64, true, 1;
-        /// The directory in which it is made, or to which it is moved.
+        /// The directory in which the file or directory is made, or to which it is moved.
         directory: u64, false, 1;
         /// The offset of a write in bytes.
         offset: u64, false, 1;
@@ -105,9 +105,9 @@ row! {
         gid: u32, false, 1;
     }
     texts {
-        /// Its name, or the new name for `rename`. If it is empty, [`Operation::name_of`] makes a
-        /// name from the number. A name is never reused in its directory, even after its file was
-        /// removed.
+        /// The name of the file or directory, or the new name for `rename`. If it is empty,
+        /// [`Operation::name_of`] makes a name from the number. A name is never reused in its
+        /// directory, even after its file was removed.
         name, 1;
     }
 }

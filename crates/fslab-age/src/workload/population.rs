@@ -18,9 +18,9 @@ pub struct Population {
 /// A file, symbolic link or directory of a workload.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Member {
-    /// The number of its directory.
+    /// The number of the parent directory.
     pub directory: u64,
-    /// Its name in the operation, which may be empty.
+    /// The name in the operation, which may be empty.
     pub name: Text,
     /// The kind of operation that created it.
     pub kind: OperationKind,

@@ -9,11 +9,11 @@ use crate::profile::long_lived::stored;
 /// An existing file.
 #[derive(Clone, Copy, Debug)]
 pub struct File {
-    /// Its number in the workload.
+    /// The number of the file in the workload.
     pub number: u64,
-    /// The index of its size in the distribution.
+    /// The index of the size in the distribution.
     pub size: usize,
-    /// The index of its depth in the distribution.
+    /// The index of the depth in the distribution.
     pub depth: usize,
 }
 

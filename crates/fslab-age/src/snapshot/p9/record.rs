@@ -48,9 +48,9 @@ pub struct Super {
 pub struct Record {
     /// The kind of block, as stored.
     pub tag: u8,
-    /// Its address.
+    /// The address of the block.
     pub address: u32,
-    /// Its parsed content.
+    /// The parsed content of the block.
     pub kind: Kind,
 }
 
