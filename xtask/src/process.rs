@@ -212,7 +212,8 @@ fn succeeded(command: &Command, status: ExitStatus, said: &str) -> Result<()> {
     bail!("{} ended with {status}: {}", line_of(command), said.trim())
 }
 
-/// A running program. It is in [`RUNNING`] exactly as long as its process id belongs to it.
+/// A running program. [`RUNNING`] contains the program's process group exactly as long as the
+/// group's ID belongs to it.
 struct Started {
     child: Child,
     group: Pid,
@@ -244,8 +245,8 @@ impl Started {
         if interrupted() { bail!("interrupted") } else { Ok(status) }
     }
 
-    /// Waits for the program. It removes the id from the list while the program is a zombie: once
-    /// the program is reaped, the id may be reused.
+    /// Waits for the program. Its ID is removed from [`RUNNING`] while the program is a zombie,
+    /// because the ID may be reused after the program is reaped.
     fn end(&mut self) -> Result<ExitStatus> {
         let options = WaitIdOptions::EXITED | WaitIdOptions::NOWAIT;
         while let Err(errno) = waitid(WaitId::Pid(self.group), options) {

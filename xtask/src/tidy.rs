@@ -65,7 +65,7 @@ const CHECKS: &[Check] = &[
     ("hosts", "no file contains the name of a package registry", hosts::run),
 ];
 
-/// The options.
+/// The options of `cargo xtask tidy`.
 #[derive(Debug, clap::Args)]
 pub struct Args {
     /// List the checks, without running them

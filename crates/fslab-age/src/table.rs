@@ -192,7 +192,7 @@ pub(crate) use row;
 
 /// A row of one of the formats.
 pub trait Row: Clone + Send + 'static {
-    /// The layout of its files.
+    /// The layout of the files in this format.
     const LAYOUT: &'static Layout;
 
     /// Converts to cells.

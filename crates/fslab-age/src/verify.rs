@@ -98,9 +98,9 @@ pub fn verify(
 /// The layout score of a volume on one day.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Moment {
-    /// Days since the beginning.
+    /// Days since the first snapshot, or since the workload began.
     pub day: f64,
-    /// The score.
+    /// The layout score.
     pub score: f64,
 }
 

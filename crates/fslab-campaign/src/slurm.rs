@@ -21,7 +21,7 @@ pub struct Slurm {
     pub options: Vec<String>,
     /// Licences that each share needs, such as `disk:1`.
     pub licences: Option<String>,
-    /// The partition.
+    /// The Slurm partition in which the shares run.
     pub partition: Option<String>,
 }
 

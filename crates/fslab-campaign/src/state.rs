@@ -57,7 +57,7 @@ pub struct Cell {
     pub workload: String,
     /// The round, counted from 0.
     pub round: u32,
-    /// The target.
+    /// The name of the target.
     pub target: String,
     /// The state of the cell.
     pub state: CellState,

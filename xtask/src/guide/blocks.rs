@@ -17,9 +17,9 @@ use std::fmt;
 /// A block of commands.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Block {
-    /// The line number of its fence, from 1.
+    /// The line number of the opening fence, from 1.
     pub line: usize,
-    /// Whether it is run.
+    /// Whether the block is run.
     pub kind: Kind,
     /// Commands before the block, its own commands, and those after it.
     pub commands: String,

@@ -37,7 +37,7 @@ const OLDER: &str = "~older-1";
 /// Which of two packages of a program is made. They differ only in their versions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Age {
-    /// The package.
+    /// The package with the current version.
     Current,
     /// A package from which one can upgrade to the current one.
     Older,

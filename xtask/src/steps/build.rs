@@ -9,7 +9,7 @@ use super::{Context, Step};
 use crate::tally::Tally;
 use crate::{nextest, process};
 
-/// The step.
+/// The step `build`.
 pub const STEP: Step =
     Step { name: "build", help: "compile all tests and the program they test", run };
 

@@ -13,7 +13,7 @@ use crate::{environment, process};
 
 mod expression;
 
-/// The step.
+/// The step `licences`.
 pub const STEP: Step =
     Step { name: "licences", help: "licences of dependencies are allowed in deny.toml", run };
 

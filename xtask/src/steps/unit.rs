@@ -16,7 +16,7 @@ use super::{Context, Step, build};
 use crate::nextest::{self, Event, TestResult};
 use crate::tally::{Skip, Tally};
 
-/// The step.
+/// The step `unit`.
 pub const STEP: Step = Step {
     name: "unit",
     help: "every test: unit, model, conformance, crash, formats, mounted",

@@ -12,7 +12,7 @@ use crate::stage::{Stage, Target};
 use crate::tally::Tally;
 use crate::{environment, process};
 
-/// The suite.
+/// The suite `cargo-build`.
 pub const SUITE: Suite =
     Suite { name: "cargo-build", program: None, over: Over::FirstStack, quick: Options::NONE, run };
 

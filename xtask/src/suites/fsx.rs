@@ -10,7 +10,7 @@ use crate::stage::{Stage, Target};
 use crate::tally::Tally;
 use crate::{environment, process};
 
-/// The suite.
+/// The suite `fsx`.
 pub const SUITE: Suite =
     Suite { name: "fsx", program: Some("fsx"), over: Over::Stacks, quick: QUICK, run };
 

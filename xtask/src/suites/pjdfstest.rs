@@ -9,7 +9,7 @@ use crate::stage::{Stage, Target};
 use crate::tally::{Skip, Tally};
 use crate::{environment, process};
 
-/// The suite.
+/// The suite `pjdfstest`.
 pub const SUITE: Suite = Suite {
     name: "pjdfstest",
     program: Some("pjdfstest"),

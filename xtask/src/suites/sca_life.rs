@@ -21,7 +21,7 @@ use crate::stage::{Stage, Target};
 use crate::tally::Tally;
 use crate::{environment, process};
 
-/// The suite.
+/// The suite `sca-life`.
 pub const SUITE: Suite =
     Suite { name: "sca-life", program: None, over: Over::Stacks, quick: Options::NONE, run };
 

@@ -71,7 +71,7 @@ impl Tree {
 /// A violation of a rule: its location and a message.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Violation {
-    /// The file.
+    /// The path of the file.
     pub path: String,
     /// The line, counted from 1; `None` for the whole file.
     pub line: Option<usize>,

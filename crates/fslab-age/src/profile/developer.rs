@@ -5,7 +5,7 @@
 
 use super::{Directories, Profile, Sizes};
 
-/// The profile.
+/// The profile `developer`.
 pub const PROFILE: Profile = Profile {
     name: "developer",
     help: "a developer's files: small, in a deep tree, with builds that come and go",

@@ -3,7 +3,7 @@
 
 use super::{Directories, Profile, Sizes};
 
-/// The profile.
+/// The profile `mail`.
 pub const PROFILE: Profile = Profile {
     name: "mail",
     help: "a mail server with a file a message: small files that come and go, some that grow",

@@ -9,7 +9,7 @@
 
 use super::{Directories, Profile, Sizes};
 
-/// The profile.
+/// The profile `smith97`.
 pub const PROFILE: Profile = Profile {
     name: "smith97",
     help: "a file server of 1997: 1 GiB, 7 months, 1.3 million operations (Smith and Seltzer)",

@@ -13,7 +13,7 @@ use super::paths::Directories;
 use super::{Entry, EntryKind, NameKey, SnapshotWriter, Taken};
 use crate::error::{Error, Result, one_line};
 
-/// Writes a snapshot of the files listed in a CSV file. Returns the number of its entries. Without
+/// Writes a snapshot of the files listed in a CSV file. Returns the number of entries. Without
 /// inode numbers, entries with the same path in several snapshots are treated as the same file.
 ///
 /// # Errors

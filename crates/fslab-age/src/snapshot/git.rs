@@ -83,7 +83,8 @@ impl History {
         self.commits.len()
     }
 
-    /// Writes a snapshot for each period into a directory. Returns their paths in order.
+    /// Writes a snapshot for each period into a directory. Returns the paths of the snapshots in
+    /// order.
     ///
     /// # Errors
     /// Fails on I/O errors.
@@ -274,7 +275,7 @@ fn parse_change(change: &str, path: Vec<u8>) -> Option<Change> {
     let mut words = change.split_ascii_whitespace();
     let mode = u32::from_str_radix(words.nth(1)?, 8).ok()?;
     let blob = words.nth(1)?.to_owned();
-    // The path was removed, or it is a nested repository.
+    // The mode is 0 if the path was removed, and 160000 if it is a nested repository.
     let is_file = mode & 0o170_000 != 0 && mode != 0o160_000;
     Some(Change { blob: is_file.then_some(blob), mode, path })
 }

@@ -64,8 +64,8 @@ impl Machine {
         Ok(machine)
     }
 
-    /// Returns the path of its root directory on the host. The machine's own mounts don't appear
-    /// there.
+    /// Returns the path of the machine's root directory on the host. The machine's own mounts don't
+    /// appear there.
     pub fn root(&self) -> PathBuf {
         self.folder.path().join("root")
     }
