@@ -332,8 +332,8 @@ impl Drop for Mount {
     }
 }
 
-/// Whether a folder is a mount point. It reads the kernel's list, because access to the folder
-/// could hang on a dead daemon.
+/// Whether a folder is a mount point. Reads the kernel's list of mounts, because access to the
+/// folder could hang if its daemon is dead.
 fn is_mounted(point: &Path) -> Result<bool> {
     let list = fs::read_to_string("/proc/self/mountinfo").context("cannot list mounts")?;
     Ok(lists(&list, point))

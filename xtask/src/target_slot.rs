@@ -20,8 +20,8 @@ use crate::environment;
 /// Number of folders. If all are in use, a clone builds in its own folder.
 const SLOTS: usize = 4;
 
-/// Maximum size of a folder in bytes. It grows with each change of a dependency and is emptied
-/// above this size.
+/// Maximum size of a folder in bytes. A folder grows with each change of a dependency and is
+/// emptied above this size.
 const SIZE_MAX_BYTES: u64 = 12 << 30;
 
 /// Name of the list of files in a build folder.

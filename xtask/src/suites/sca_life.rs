@@ -31,7 +31,7 @@ struct Part {
     programs: &'static [&'static str],
     /// Does the work in a folder of the mount. The second folder is outside the mount.
     work: fn(&Path, &Path) -> Result<()>,
-    /// Fails if the result is wrong. It runs again after the target was mounted again.
+    /// Checks the result of `work`. The check is repeated after the target was mounted again.
     check: fn(&Path, &Path) -> Result<()>,
 }
 
