@@ -105,13 +105,13 @@ pub struct Summary {
     pub is_complete: bool,
     /// The number of cells.
     pub cells: usize,
-    /// Cells measured without interference.
+    /// Number of cells that were measured without interference.
     pub done: usize,
-    /// Cells measured with interference.
+    /// Number of cells that were measured with interference.
     pub disturbed: usize,
-    /// Cells that failed.
+    /// Number of cells that failed.
     pub failed: usize,
-    /// Cells not measured to the end.
+    /// Number of cells that have no complete measurement.
     pub missing: usize,
     /// The estimated time of the missing blocks on one host; `None` while no block is done.
     pub time_left_seconds: Option<f64>,

@@ -137,7 +137,7 @@ impl<'a> Packer<'a> {
         match rustix::fs::seek(self.image, Where::Data(at)) {
             Ok(next) => Ok(next < at + length),
             Err(rustix::io::Errno::NXIO) => Ok(false),
-            // The file system cannot report holes.
+            // The file system can't report holes, so any part may contain data.
             Err(rustix::io::Errno::INVAL) => Ok(true),
             Err(errno) => Err(Error::file(self.path)(errno)),
         }
