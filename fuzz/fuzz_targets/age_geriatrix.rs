@@ -1,4 +1,4 @@
-//! Bytes as Geriatrix's distributions; see `fslab_age::testing`.
+//! Fuzzes the reader of Geriatrix's distribution files; see `fslab_age::testing`.
 #![no_main]
 
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| fslab_age::testing::check_geriatrix(bytes));

@@ -1,4 +1,4 @@
-//! Bytes as the history of a repository; see `fslab_age::testing`.
+//! Fuzzes the parser of `git log` output; see `fslab_age::testing`.
 #![no_main]
 
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| fslab_age::testing::check_git(bytes));

@@ -1,4 +1,4 @@
-//! Bytes as damage of an ext2 image; see `fslab_ext2::testing`.
+//! Fuzzes the ext2 engine with a damaged image; see `fslab_ext2::testing`.
 #![no_main]
 
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {

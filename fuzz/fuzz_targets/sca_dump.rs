@@ -1,4 +1,4 @@
-//! Bytes as a stored file that is taken apart; see `fslab_sca::testing`.
+//! Fuzzes the dump of a stored file; see `fslab_sca::testing`.
 #![no_main]
 
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| fslab_sca::testing::check_dump(bytes));

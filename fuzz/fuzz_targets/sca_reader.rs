@@ -1,4 +1,4 @@
-//! Bytes as a stored file that is opened and read; see `fslab_sca::testing`.
+//! Fuzzes the reader of stored files; see `fslab_sca::testing`.
 #![no_main]
 
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| fslab_sca::testing::check_reader(bytes));

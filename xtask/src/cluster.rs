@@ -1,4 +1,5 @@
-//! `cargo xtask cluster`: Slurm on two nodes in namespaces of this machine, and a campaign on them.
+//! `cargo xtask cluster`: runs Slurm on two nodes in namespaces of this machine, and a campaign on
+//! them.
 
 mod demo;
 mod nodes;
@@ -19,9 +20,10 @@ pub struct Args {
 enum Action {
     /// Install Slurm from the distribution, and start a controller and two nodes
     Up,
-    /// End the cluster, and remove its files
+    /// Stop the cluster and remove its files
     Down,
-    /// Run a campaign on two nodes, kill one in the middle, and compare with a serial run
+    /// Run a campaign on two nodes, kill one during the run, and compare the result with a serial
+    /// run
     Demo,
 }
 
@@ -43,16 +45,16 @@ fn up(cluster: &Cluster) -> Result<bool> {
     }
     let started = cluster.up();
     if started.is_err() {
-        println!("cluster: `cargo xtask cluster down` ends the cluster");
+        println!("cluster: `cargo xtask cluster down` stops the cluster");
     }
     started.map(|()| true)
 }
 
-/// Runs the demonstration on a cluster of its own. All its nodes end when the demonstration ends.
-/// The logs of a cluster that failed to start are kept.
+/// Runs the demonstration on a cluster of its own. All its nodes are stopped afterwards. The logs
+/// of a cluster that failed to start are kept.
 fn demo(cluster: &Cluster) -> Result<bool> {
     if cluster.is_up() {
-        bail!("the cluster is up; `cargo xtask cluster down` ends it");
+        bail!("the cluster is running; `cargo xtask cluster down` stops it");
     }
     let (ran, ended) = match up(cluster) {
         Ok(true) => (demo::run(cluster).map(|()| true), cluster.down()),

@@ -10,7 +10,7 @@ use crate::{environment, process, setup};
 /// Options of the demo.
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// Folder for samples and report [default: fslab-report, or with a number if there is one]
+    /// Folder for samples and report [default: fslab-report, with a number if it exists]
     #[arg(long)]
     out: Option<PathBuf>,
 }

@@ -1,4 +1,4 @@
-//! The machine and the folders that xtask works in. Everything here only reads.
+//! Finds the folders, tools and privileges that xtask needs, without changing anything.
 
 use std::env;
 use std::path::{Path, PathBuf};
@@ -57,7 +57,7 @@ pub fn is_root() -> bool {
     rustix::process::geteuid().is_root()
 }
 
-/// Returns why file systems can't be mounted here; `None` if they can.
+/// Returns the reason why file systems can't be mounted here; `None` if they can.
 pub fn why_no_mounts() -> Option<&'static str> {
     if !is_root() {
         return Some("needs root to mount; run it as root");
@@ -76,7 +76,8 @@ pub fn target_directory() -> Result<PathBuf> {
     folder.map(PathBuf::from).context("cargo metadata prints no target_directory")
 }
 
-/// Returns the files of the workspace that git tracks or would track, by their paths in it.
+/// Returns the files of the workspace that git tracks or would track, as paths relative to the
+/// workspace.
 pub fn files() -> Result<Vec<String>> {
     let root = workspace_root();
     let mut git = Command::new("git");

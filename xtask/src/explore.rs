@@ -22,7 +22,7 @@ use crate::{process, summary};
 /// The duration and the tests.
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// Stop starting tests after this many minutes; running ones end first
+    /// Start no new tests after this many minutes, and finish the running ones
     #[arg(long, default_value_t = 30)]
     minutes: u64,
     /// Only tests whose binary and name contain this
@@ -86,7 +86,7 @@ struct Subject {
     failed: Vec<String>,
 }
 
-/// Until the deadline, runs the test with the least time so far.
+/// Until the deadline, repeatedly runs the test with the shortest total run time so far.
 fn explore(subjects: &Mutex<Vec<Subject>>, deadline: Instant) {
     while Instant::now() < deadline && !process::interrupted() {
         let lock = || subjects.lock().unwrap_or_else(PoisonError::into_inner);
@@ -112,7 +112,7 @@ fn explore(subjects: &Mutex<Vec<Subject>>, deadline: Instant) {
     }
 }
 
-/// Takes the test with the least time so far that is not running.
+/// Takes the idle test with the shortest total run time so far.
 fn next(subjects: &mut [Subject]) -> Option<(usize, Command)> {
     let idle = subjects.iter_mut().enumerate().filter(|(_, subject)| subject.command.is_some());
     let (index, subject) = idle.min_by_key(|(_, subject)| subject.spent)?;
@@ -131,7 +131,7 @@ fn one(command: &mut Command) -> Result<Option<(u64, String)>> {
     Ok(None)
 }
 
-/// Draws a seed of 48 bits, so that counting on from it never overflows.
+/// Draws a seed of 48 bits, so that a test can add to it without overflow.
 fn seed() -> Result<u64> {
     let mut bytes = [0; 8];
     let mut source = File::open("/dev/urandom").context("/dev/urandom")?;

@@ -1,10 +1,9 @@
-//! `cargo xtask guide`: runs every command block of README.md and of the guide, as readers would
-//! copy them, and reports failures.
+//! `cargo xtask guide`: runs every command block of README.md and of the guide, as a reader would,
+//! and reports failures.
 //!
 //! The blocks of a page run in order, in one shell, in an empty home folder. The shell has its own
-//! mount and process namespaces, so its mounts and processes end with it. `/mnt` and `/srv` are
-//! folders of the page. [`blocks`] describes the marks of slow blocks and of blocks that are not
-//! run.
+//! mount and process namespaces, so its mounts and processes end with it. Each page has its own
+//! `/mnt` and `/srv`. [`blocks`] describes the marks of slow blocks and of blocks that are not run.
 
 mod blocks;
 mod output;
@@ -32,7 +31,7 @@ pub const STEP: Step = Step {
 /// The pages and blocks to run.
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// Leave out the blocks that are marked slow, as CI does, and build without optimisation
+    /// Skip the blocks that are marked slow, as CI does, and build without optimisation
     #[arg(long)]
     quick: bool,
     /// Only pages whose paths contain this
@@ -67,7 +66,7 @@ impl Args {
         Ok(summary::close(&tally))
     }
 
-    /// Builds the program as the blocks need it and returns its path.
+    /// Builds the program, without optimisation if `quick` is set, and returns its path.
     fn built(&self) -> Result<PathBuf> {
         let context = Context::new()?;
         if self.quick { build::program(&context) } else { build::release(&context) }
@@ -102,13 +101,14 @@ fn run(fslab: &Path, slow: bool, wanted: Option<&str>) -> Result<Tally> {
     Ok(tally)
 }
 
-/// Runs the blocks of one page elsewhere, and compares their output. `command` makes the command
-/// for a script.
+/// Runs the blocks of one page in another environment, and compares their output. `command` makes
+/// the command that runs a script there.
 pub fn run_elsewhere(
     page: &str,
     command: impl FnOnce(&str) -> Result<std::process::Command>,
 ) -> Result<Tally> {
-    let (_, blocks) = pages(Some(page))?.pop().with_context(|| format!("no page is {page}"))?;
+    let (_, blocks) =
+        pages(Some(page))?.pop().with_context(|| format!("there is no page {page}"))?;
     let is_run = |block: &&Block| !matches!(block.kind, Kind::NotHere(_));
     let chosen: Vec<&Block> = blocks.iter().filter(is_run).collect();
     let ended = process::output(&mut command(&shell::script_of(&chosen))?)?;
@@ -132,7 +132,7 @@ fn pages(wanted: Option<&str>) -> Result<Vec<(String, Vec<Block>)>> {
 
 #[cfg(test)]
 mod tests {
-    /// Otherwise an unreadable block would be detected only when root runs the blocks.
+    /// Without this test, an invalid block would be detected only when root runs the blocks.
     #[test]
     fn every_block_of_the_guide_parses() {
         let pages = super::pages(None).unwrap();

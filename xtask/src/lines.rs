@@ -1,9 +1,9 @@
 //! `cargo xtask lines`: counts the product code of each crate.
 //!
-//! It counts lines of Rust in `crates/*/src` and `xtask/src` with more than blanks or a comment. It
-//! leaves out tests: modules with `cfg(test)`, files and folders named `tests` or `testing`, and
-//! crates named `*-testing`. Examples, benchmarks, build scripts and data files are not counted
-//! either.
+//! It counts the lines of Rust in `crates/*/src` and `xtask/src` that are neither blank nor only a
+//! comment. It leaves out tests: modules with `cfg(test)`, files and folders named `tests` or
+//! `testing`, and crates named `*-testing`. Examples, benchmarks, build scripts and data files are
+//! not counted either.
 
 use std::collections::BTreeMap;
 
@@ -19,7 +19,7 @@ pub struct Args {
     files: bool,
 }
 
-/// Files, lines, and lines with more than blanks or a comment.
+/// Numbers of files, of lines, and of lines that are neither blank nor only a comment.
 type Count = [usize; 3];
 
 impl Args {
@@ -89,7 +89,7 @@ mod tests {
             "//! Head.\n\n/// Doc.\nfn a() {\n    // b\n}\n\n",
             "#[cfg(test)]\nmod tests {\n    fn c() {}\n}\nfn d() {}\n",
         );
-        // The attribute of the tests is counted as a line.
+        // The attribute `#[cfg(test)]` is counted as a line.
         assert_eq!(count(text), [1, 9, 4]);
         assert_eq!(count("#[cfg(test)]\nmod tests;\nmod a;\n")[2], 2);
     }

@@ -8,7 +8,8 @@ use serde_json::Value;
 
 use crate::{environment, process};
 
-/// The version that setup installs. The JSON format is experimental and belongs to this version.
+/// The version that setup installs. The JSON format is experimental and may differ in other
+/// versions.
 pub const VERSION: &str = "0.9.148";
 
 /// Name of the program.
@@ -36,15 +37,16 @@ pub struct Event {
 /// Result of a test.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TestResult {
-    /// It passed.
+    /// The test passed.
     Passed,
-    /// It failed, ended abnormally or took too long.
+    /// The test failed, ended abnormally or took too long.
     Failed,
-    /// It is marked as ignored.
+    /// The test is marked as ignored and was not run.
     Ignored,
 }
 
-/// Runs `nextest run` and passes on each result. Failures are also printed with their output.
+/// Runs `nextest run` and passes each result to `each`. Nextest also prints failures with their
+/// output.
 pub fn run(command: &mut Command, mut each: impl FnMut(&Event)) -> Result<ExitStatus> {
     command.env("NEXTEST_EXPERIMENTAL_LIBTEST_JSON", "1");
     command.args(["--message-format", "libtest-json-plus", "--color", "never"]);

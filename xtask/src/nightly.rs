@@ -1,8 +1,9 @@
-//! `cargo xtask nightly`: the long forms of the checks, for which `cargo xtask test` has no time.
+//! `cargo xtask nightly`: runs the long forms of the checks, which take too long for
+//! `cargo xtask test`.
 //!
-//! Each form is a command with a time limit. A form that exceeds its limit is ended and counted as
-//! failed. If a form does not run here, the output has the reason. The last lines are a table and
-//! the counts.
+//! Each form is a command with a time limit. A form that exceeds its limit is stopped and counted
+//! as failed. If a form can't run here, the output contains the reason. The last lines of the
+//! output are a table and the counts.
 
 use std::fs::{self, File};
 use std::path::Path;
@@ -55,7 +56,7 @@ const FORMS: &[Form] = &[
     form(
         "examples",
         15,
-        "the examples on the front pages of crates compile and run",
+        "the examples in the documentation of crates compile and run",
         "test --locked --workspace --doc",
     ),
     form(
@@ -71,11 +72,11 @@ const FORMS: &[Form] = &[
         "xtask suite fsx",
     ),
     form("sca-life", 60, "git, a database, tar and rsync over every layer", "xtask suite sca-life"),
-    // The variables set the number of cases of each random test.
+    // The variables set the number of cases of random tests, or enable tests of all layers.
     form(
         "longer",
         360,
-        "every test, the random ones with many more tries and all mounted layers",
+        "every test; random tests run many more cases, and mounted tests use all layers",
         "FSLAB_AGE_CASES=20000 FSLAB_CONVERSION_KILLS=300 FSLAB_CRASH_SCRIPTS=200 \
          FSLAB_EXT2_CUTS=500 FSLAB_EXT2_DAMAGES=100000 FSLAB_EXT2_SCRIPTS=300 \
          FSLAB_EXT2_VERDICTS=3000 FSLAB_FLIPS=10000 FSLAB_INTERRUPTS=1000 FSLAB_KILLS=300 \
@@ -88,7 +89,7 @@ const FORMS: &[Form] = &[
     form(
         "measured",
         60,
-        "the measurements that fail above a bound; on a quiet machine",
+        "the measurements that have a limit; needs an otherwise idle machine",
         "test --release --locked --workspace --all-features --no-fail-fast -- --ignored \
          --test-threads=1",
     ),
@@ -98,7 +99,12 @@ const FORMS: &[Form] = &[
         "all command blocks of README.md and the guide, the slow ones too",
         "xtask guide",
     ),
-    form("deb", 15, "the Debian package as users get it", "xtask deb"),
+    form(
+        "deb",
+        15,
+        "the Debian package with an optimised program: made, installed, used and removed",
+        "xtask deb",
+    ),
     form(
         "clean-root",
         30,
@@ -110,7 +116,7 @@ const FORMS: &[Form] = &[
     form(
         "self-test",
         60,
-        "false alarms and misses of comparisons; on a quiet machine",
+        "false alarms and misses of comparisons; needs an otherwise idle machine",
         "run --release --locked --package fslab -- compare --self-test",
     ),
     form(
@@ -174,7 +180,7 @@ impl Form {
         command.stdout(output.try_clone().context("cannot duplicate a descriptor")?).stderr(output);
         let limit = Duration::from_secs(60 * self.limit_min);
         let Some(status) = process::run_at_most(&mut command, limit)? else {
-            bail!("did not end within {} minutes", self.limit_min);
+            bail!("did not finish within {} minutes", self.limit_min);
         };
         let text = fs::read_to_string(log).with_context(|| log.display().to_string())?;
         let mut tally = counted(&text);
@@ -188,8 +194,8 @@ impl Form {
     }
 }
 
-/// Returns the counts of the last line of a form's output. Without such a line it is counted as one
-/// test.
+/// Returns the counts in the last line of a form's output. A form without such a line is counted as
+/// one passed test.
 fn counted(text: &str) -> Tally {
     let last = text.lines().last().unwrap_or_default();
     let number = |part: &str| {

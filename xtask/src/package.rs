@@ -39,10 +39,10 @@ pub struct Args {
     /// Folder for the package [default: the build folder]
     #[arg(long, conflicts_with = "clean_root")]
     out: Option<PathBuf>,
-    /// Only make it, without the trial
+    /// Make the package without testing it
     #[arg(long, conflicts_with = "clean_root")]
     no_trial: bool,
-    /// Try it in a minimal Debian instead of below a folder
+    /// Test the package in a minimal Debian instead of in a folder
     #[arg(long)]
     clean_root: bool,
     /// Package this `fslab` instead of building one
@@ -62,7 +62,7 @@ impl Args {
         Ok(summary::close(&if require_all { tally.requiring_all() } else { tally }))
     }
 
-    /// Makes the package to keep, and tests it below a folder.
+    /// Makes the package in the output folder, and tests it in a temporary folder.
     fn below(&self, fslab: &Path) -> Result<Tally> {
         let out = match &self.out {
             Some(out) => out.clone(),
@@ -89,7 +89,8 @@ impl Args {
     }
 }
 
-/// Compression by dpkg-deb of a package to keep, and of one that is only tested.
+/// Options of dpkg-deb: strong compression for a package to keep, and none for one that is only
+/// tested.
 const SMALL: &str = "-Zxz";
 const QUICK: &str = "-Znone";
 
@@ -101,13 +102,14 @@ fn make(fslab: &Path, age: Age, out: &Path, packing: &str) -> Result<PathBuf> {
     let package = out.join(format!("{name}.deb"));
     let mut command = Command::new("dpkg-deb");
     command.args(["--root-owner-group", packing, "--build"]).arg(tree.path()).arg(&package);
-    // Files get the time of the commit, so that packages of one commit and program are equal.
+    // Files get the time of the commit, so that packages of the same commit and program are
+    // identical.
     command.env("SOURCE_DATE_EPOCH", control::last_commit("%ct")?);
     process::capture(&mut command)?;
     Ok(package)
 }
 
-/// Checks the package against Debian's rules. `packaging/lintian` has the exceptions.
+/// Checks the package against Debian's rules. `packaging/lintian` contains the exceptions.
 fn lint(package: &Path) -> Result<Tally> {
     let Some(lintian) = environment::find_tool("lintian") else {
         let reason = "lintian is not installed; `cargo xtask setup --for package` installs it";

@@ -70,8 +70,8 @@ pub fn run_that_passes_signals_on(command: &mut Command) -> Result<ExitStatus> {
     Started::that_passes_on(command.stdin(Stdio::null()), true)?.wait()
 }
 
-/// Runs a program like [`run`]. If it takes longer than `limit`, ends it and returns `None`. It
-/// gets half a minute to clean up.
+/// Runs a program like [`run`]. If the program takes longer than `limit`, stops it and returns
+/// `None`. The program gets half a minute to clean up.
 pub fn run_at_most(command: &mut Command, limit: Duration) -> Result<Option<ExitStatus>> {
     const GRACE: Duration = Duration::from_secs(30);
     let started = Started::that_passes_on(command.stdin(Stdio::null()), true)?;
@@ -148,7 +148,7 @@ pub fn clean_up(command: &mut Command) -> Result<()> {
     succeeded(command, status, &read_back(&mut stderr)?)
 }
 
-/// A program that runs until this is dropped.
+/// A program that runs until this value is dropped.
 pub struct Background(Started);
 
 impl Background {
@@ -161,7 +161,7 @@ impl Background {
     pub fn has_ended(&mut self) -> Result<bool> {
         let options = WaitIdOptions::EXITED | WaitIdOptions::NOWAIT | WaitIdOptions::NOHANG;
         let status = waitid(WaitId::Pid(self.0.group), options);
-        Ok(status.context("cannot look for a program")?.is_some())
+        Ok(status.context("cannot get the state of a program")?.is_some())
     }
 }
 
@@ -212,7 +212,8 @@ fn succeeded(command: &Command, status: ExitStatus, said: &str) -> Result<()> {
     bail!("{} ended with {status}: {}", line_of(command), said.trim())
 }
 
-/// A running program. It is in [`RUNNING`] exactly as long as its process id belongs to it.
+/// A running program. [`RUNNING`] contains the program's process group exactly as long as the
+/// group's ID belongs to it.
 struct Started {
     child: Child,
     group: Pid,
@@ -244,8 +245,8 @@ impl Started {
         if interrupted() { bail!("interrupted") } else { Ok(status) }
     }
 
-    /// Waits for the program. It removes the id from the list while the program is a zombie: once
-    /// the program is reaped, the id may belong to another.
+    /// Waits for the program. Its ID is removed from [`RUNNING`] while the program is a zombie,
+    /// because the ID may be reused after the program is reaped.
     fn end(&mut self) -> Result<ExitStatus> {
         let options = WaitIdOptions::EXITED | WaitIdOptions::NOWAIT;
         while let Err(errno) = waitid(WaitId::Pid(self.group), options) {

@@ -30,8 +30,8 @@ pub struct Scratch {
 }
 
 impl Scratch {
-    /// Makes one. If the tests have to use the machine's temporary folder, prints the reason and
-    /// returns `None`.
+    /// Makes and mounts the file system. If file systems can't be mounted here, prints the reason
+    /// and returns `None`; tests then use the machine's temporary folder.
     pub fn new() -> Result<Option<Self>> {
         if let Some(reason) = environment::why_no_mounts() {
             println!("tests use {}: {reason}", std::env::temp_dir().display());

@@ -1,5 +1,5 @@
-//! `cargo xtask setup`: installs the requirements of tests, demo or cluster. If something can't be
-//! installed, it prints the command for it and the consequences.
+//! `cargo xtask setup`: installs the requirements of tests, demo, cluster or package. If something
+//! can't be installed, it prints the command for it and the consequences.
 
 use anyhow::Result;
 use clap::ValueEnum;
@@ -53,7 +53,7 @@ pub enum Purpose {
 /// A requirement that is missing and could not be installed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Missing {
-    /// Its name.
+    /// The name of the missing requirement.
     pub what: String,
     /// The consequence of its absence.
     pub consequence: String,
@@ -78,7 +78,7 @@ impl Missing {
 }
 
 impl Args {
-    /// Installs; fails if anything is still missing.
+    /// Installs the requirements. Returns `false` if anything is still missing.
     pub fn run(&self) -> Result<bool> {
         let missing = install(self.purpose)?;
         if missing.is_empty() {
@@ -93,8 +93,8 @@ fn cargo_install(program: &str, version: &str, more: &[&str]) -> Result<()> {
     let mut command = environment::cargo();
     command.args(["install", "--quiet", "--locked", "--root"]).arg(environment::tools()?);
     command.args(more).args(["--version", version, program]);
-    // Warnings in foreign code do not matter, and foreign code does not use this workspace's
-    // target.
+    // This workspace's compiler flags would turn warnings in foreign code into errors, and its
+    // build folder is only for its own code.
     command.env_remove("RUSTFLAGS").env_remove("CARGO_TARGET_DIR");
     process::capture(&mut command).map(drop)
 }
@@ -119,8 +119,8 @@ pub fn install(purpose: Purpose) -> Result<Vec<Missing>> {
     Ok(missing)
 }
 
-/// Returns rustfmt and clippy if they are missing. They are not installed, because xtask must not
-/// choose the toolchain manager of this machine's Rust.
+/// Returns rustfmt and clippy if they are missing. They are not installed, because xtask does not
+/// know how Rust was installed on this machine.
 fn toolchain() -> Result<Vec<Missing>> {
     let mut missing = Vec::new();
     for (subcommand, component) in [("fmt", "rustfmt"), ("clippy", "clippy")] {

@@ -2,8 +2,8 @@
 //!
 //! The lowest file system is a fresh ext4, or XFS or Btrfs if the target requires it. It is on a
 //! sparse image with a loop device. Depending on the target, bindfs or a stack of fslab is mounted
-//! over it. A stack over the ext2 engine has a separate image next to it, which e2fsck must find
-//! clean at the end.
+//! over it. A stack over the ext2 engine has a second image, next to the first one, which e2fsck
+//! must find clean at the end.
 //!
 //! Dropping a stage unmounts and deletes everything, from the top down. [`Stage::close`] does the
 //! same and returns any failure.
@@ -29,7 +29,7 @@ const IMAGE_SIZE_BYTES: u64 = 4 << 30;
 const UNMOUNT_TRIES: usize = 600;
 const UNMOUNT_PAUSE: Duration = Duration::from_millis(100);
 
-/// The file system mounted over the kernel's one.
+/// The user-space file system that is mounted over the kernel's file system.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Over {
     /// Nothing, to get results without fslab.
@@ -253,7 +253,7 @@ pub fn public_folder(prefix: &str, parent: &Path) -> Result<TempDir> {
     folder.with_context(|| format!("cannot make a folder in {}", parent.display()))
 }
 
-/// A mount, which ends on drop.
+/// A mount that is unmounted on drop.
 pub struct Mount {
     point: PathBuf,
     /// Command that unmounts it.
@@ -264,14 +264,15 @@ pub struct Mount {
 impl Mount {
     fn new(command: &mut Command, point: PathBuf, mut unmount: Command) -> Result<Self> {
         unmount.arg(&point);
-        // The guard exists before the call, because a signal may come after the kernel has mounted.
+        // The guard is made before the call, because a signal may arrive after the kernel has
+        // mounted.
         let mut mount = Self { point, unmount, mounted: true };
         let outcome = process::capture(command);
         mount.mounted = is_mounted(&mount.point)?;
         outcome?;
         ensure!(
             mount.mounted,
-            "{} succeeded and mounted nothing on {}",
+            "{} succeeded, but nothing is mounted on {}",
             process::line_of(command),
             mount.point.display()
         );
@@ -295,7 +296,7 @@ impl Mount {
         let force = if kind.ground == "ext4" { "-F" } else { "-f" };
         process::capture(environment::tool(kind.maker)?.args(["-q", force]).arg(image))?;
         let mut mount = Command::new("mount");
-        // The kernel detaches the loop device of `mount` after any unmount.
+        // `mount` sets up a loop device, which the kernel detaches after any unmount.
         mount.args(["-t", kind.ground, "-o", options]).arg(image).arg(&point);
         Self::new(&mut mount, point, Command::new("umount"))
     }
@@ -331,8 +332,8 @@ impl Drop for Mount {
     }
 }
 
-/// Whether a folder is a mount point. It reads the kernel's list, because access to the folder
-/// could hang on a dead daemon.
+/// Whether a folder is a mount point. Reads the kernel's list of mounts, because access to the
+/// folder could hang if its daemon is dead.
 fn is_mounted(point: &Path) -> Result<bool> {
     let list = fs::read_to_string("/proc/self/mountinfo").context("cannot list mounts")?;
     Ok(lists(&list, point))

@@ -1,10 +1,10 @@
 //! `cargo xtask step`: runs one step of `cargo xtask test` in separate processes.
 //!
-//! The outer process adopts processes that the step leaves behind, such as the daemon of a mount,
-//! and waits for them. The kernel then adds their processor time to the outer process. So a step's
-//! figure includes the daemons that it tested, but not kernel threads such as those of loop
-//! devices. A process that outlives its step is ended and counted as a failure. The inner process
-//! runs the step.
+//! The inner process runs the step. The outer process starts it, adopts processes that the step
+//! leaves behind, such as the daemon of a mount, and waits for them. The kernel then adds their
+//! processor time to that of the outer process. So the processor time of a step includes the
+//! daemons that it tested, but not kernel threads such as those of loop devices. A process that
+//! does not exit soon after its step is killed and counted as a failure.
 
 use std::collections::BTreeMap;
 use std::os::unix::process::CommandExt;
@@ -23,7 +23,7 @@ use crate::steps::{Context, Step};
 use crate::tally::Tally;
 use crate::{environment, process};
 
-/// Time in which processes must end after the step.
+/// Time within which the remaining processes must exit after the step.
 const GRACE: Duration = Duration::from_secs(20);
 const PAUSE: Duration = Duration::from_millis(20);
 
@@ -64,14 +64,15 @@ impl Outcome {
 
 /// Makes the command that runs a step.
 pub fn command(step: &Step, result: &Path) -> Command {
-    // This path leads to the program even after cargo has replaced the file.
+    // This path refers to the running program, even after cargo has replaced the file.
     let mut command = Command::new("/proc/self/exe");
     command.arg0("xtask").args(["step", step.name, "--result"]).arg(result);
     command
 }
 
 impl Args {
-    /// Runs the step and writes the result. Fails only if that is impossible.
+    /// Runs the step and writes the result. Fails only if the step can't be run or the result can't
+    /// be written.
     pub fn run(&self) -> Result<bool> {
         let step = crate::steps::find(&self.step)?;
         if self.inner {
@@ -113,7 +114,7 @@ impl Args {
     }
 }
 
-/// Waits for one child, and reaps others that end before it.
+/// Waits for one child, and reaps others that exit before it.
 fn wait_for(wanted: Pid) -> Result<WaitStatus> {
     loop {
         match wait(WaitOptions::empty()) {
@@ -124,7 +125,7 @@ fn wait_for(wanted: Pid) -> Result<WaitStatus> {
     }
 }
 
-/// Waits for the remaining children, and kills those that do not end within `GRACE`. Returns the
+/// Waits for the remaining children, and kills those that do not exit within `GRACE`. Returns the
 /// command lines of the killed ones.
 fn end_the_rest() -> Result<Vec<String>> {
     let start = Instant::now();
@@ -137,9 +138,9 @@ fn end_the_rest() -> Result<Vec<String>> {
             Ok(None) => {
                 if start.elapsed() > GRACE {
                     for (child, line) in children()? {
-                        // A killed process remains a child until it has ended.
+                        // A killed process remains a child until it has exited.
                         killed.entry(child.as_raw_nonzero()).or_insert(line);
-                        kill_process(child, Signal::KILL).context("cannot end a process")?;
+                        kill_process(child, Signal::KILL).context("cannot kill a process")?;
                     }
                 }
                 thread::sleep(PAUSE);

@@ -1,4 +1,4 @@
-//! `cargo xtask suite`: runs one external suite over chosen targets, with chosen numbers.
+//! `cargo xtask suite`: runs one external suite over chosen targets, with a chosen length.
 
 use std::time::Instant;
 

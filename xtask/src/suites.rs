@@ -21,32 +21,32 @@ pub mod sca_life;
 const KINDS: &[&str] =
     &["fslab:null", "fslab:null:passthrough=off", "fslab:fault", "fslab:zstd", "fslab-ext2"];
 
-/// Stacks that the nightly run adds to the stacks of one registered layer each.
+/// Stacks that the nightly run uses in addition to one stack for each registered layer.
 const MORE: &[&str] = &["fslab:null:passthrough=off", "fslab-ext2"];
 
-/// Tiers. The fsx suite does not run on them: a test of fslab does it, which archives and recalls
-/// the file meanwhile.
+/// Tiers. The fsx suite does not run on them, because a test of fslab runs fsx on tiers while it
+/// archives and recalls the file.
 const TIERS: &[&str] = &["fslab:tier", "fslab@xfs:tier", "fslab@btrfs:tier"];
 
 /// All suites.
 pub const SUITES: &[&Suite] =
     &[&pjdfstest::SUITE, &fsx::SUITE, &cargo_build::SUITE, &sca_life::SUITE];
 
-/// POSIX semantics, case by case.
+/// The step that checks POSIX semantics, case by case.
 pub const PJDFSTEST: Step = Step {
     name: "pjdfstest",
     help: "pjdfstest in a mounted stack of each kind, and in tiers",
     run: |context| run_quickly(&pjdfstest::SUITE, context),
 };
 
-/// File contents under random operations.
+/// The step that checks file contents under random operations.
 pub const FSX: Step = Step {
     name: "fsx",
     help: "fsx in a mounted stack of each kind",
     run: |context| run_quickly(&fsx::SUITE, context),
 };
 
-/// Everyday work: a build.
+/// The step that builds a program inside a mount.
 pub const CARGO_BUILD: Step = Step {
     name: "cargo-build",
     help: "a build by cargo in the first mounted stack",
@@ -70,7 +70,7 @@ pub struct Suite {
 /// The targets of a suite if none are given.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Over {
-    /// The first of [`KINDS`]: for long suites that find the same in all stacks.
+    /// The first of [`KINDS`], for long suites whose results hardly depend on the stack.
     FirstStack,
     /// A stack of each kind. In the nightly run: every layer by itself, and some more stacks.
     Stacks,
@@ -78,7 +78,7 @@ pub enum Over {
     StacksAndTiers,
 }
 
-/// Length of suites that can run for any time.
+/// The length of a suite, if it is not fixed.
 #[derive(Clone, Copy, Debug)]
 pub struct Options {
     /// Operations per seed.
@@ -96,7 +96,7 @@ impl Default for Options {
 }
 
 impl Options {
-    /// For suites with a fixed length.
+    /// The options of suites with a fixed length.
     pub const NONE: Self = Self { operations: 0, seeds: 0, first_seed: 0 };
 }
 
@@ -118,8 +118,8 @@ pub fn targets(suite: &Suite, context: &Context, is_quick: bool) -> Result<Vec<T
     stacks.iter().map(|stack| stack.parse()).collect()
 }
 
-/// Reads the layers from the output of `fslab list --json`. Their output files go to folders next
-/// to the mount.
+/// Reads the layers from the output of `fslab list --json`. Files that a layer writes go to folders
+/// next to the mount.
 fn layers(list: &str) -> Result<Vec<String>> {
     let list: serde_json::Value = serde_json::from_str(list).context("fslab list --json")?;
     let layers = list["layers"].as_array().context("fslab list --json has no layers")?;
@@ -160,7 +160,7 @@ pub fn run(suite: &Suite, fslab: &Path, targets: &[Target], options: &Options) -
         let run = || -> Result<Tally> {
             let mut stage = Stage::new(target, fslab)?;
             let tally = (suite.run)(&mut stage, target, options)?;
-            stage.close().context("after the suite")?;
+            stage.close().context("cannot clean up after the suite")?;
             Ok(tally)
         };
         tally += run().unwrap_or_else(|error| Tally::fail(format!("{name}: {error:#}")));

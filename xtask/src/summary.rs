@@ -68,7 +68,7 @@ fn heading(name: &str, count: usize) -> String {
     if count == 0 { "\n".to_owned() } else { format!("\n{name} ({count}):\n") }
 }
 
-/// Adds one line, even if another program's message has several.
+/// Adds one line of text. If a message has several lines, they are joined.
 fn line(text: &mut String, words: &str) {
     let lines = words.lines().map(str::trim).filter(|line| !line.is_empty());
     let words = lines.collect::<Vec<_>>().join("; ");

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 pub struct Tally {
     /// Number of passed tests.
     pub passed: usize,
-    /// Names of failed tests, each with the known cause.
+    /// Names of failed tests, each with its cause if known.
     pub failed: Vec<String>,
     /// Skipped tests.
     pub skipped: Vec<Skip>,
@@ -22,7 +22,8 @@ pub struct Skip {
     pub test: String,
     /// The reason why it did not run.
     pub reason: String,
-    /// Whether an allow-list contains it: then it is not a failure even if all tests are required.
+    /// Whether an allow-list contains the test. If so, the skip is not a failure, even if all tests
+    /// are required.
     pub allowed: bool,
 }
 

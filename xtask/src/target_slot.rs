@@ -17,17 +17,17 @@ use sha2::{Digest, Sha256};
 
 use crate::environment;
 
-/// Number of folders. Clones beyond this number build in their own folders.
+/// Number of folders. If all are in use, a clone builds in its own folder.
 const SLOTS: usize = 4;
 
-/// Maximum size of a folder in bytes. It grows with each change of a dependency and is emptied
-/// above this size.
+/// Maximum size of a folder in bytes. A folder grows with each change of a dependency and is
+/// emptied above this size.
 const SIZE_MAX_BYTES: u64 = 12 << 30;
 
 /// Name of the list of files in a build folder.
 const SOURCES: &str = "sources.json";
 
-/// A build folder that nobody else can use until this is dropped.
+/// A build folder that no other process can use until this value is dropped.
 pub struct TargetSlot {
     /// The folder, for `CARGO_TARGET_DIR`.
     pub folder: PathBuf,
@@ -35,7 +35,7 @@ pub struct TargetSlot {
 }
 
 impl TargetSlot {
-    /// Takes the first free folder; `None` if all are taken.
+    /// Takes the first free folder; `None` if all are in use.
     pub fn take() -> Result<Option<Self>> {
         let parent = environment::cache()?.join("targets");
         fs::create_dir_all(&parent).with_context(|| format!("cannot make {}", parent.display()))?;

@@ -1,4 +1,4 @@
-//! `cargo xtask test`: every check of the project, in named steps; the whole of CI.
+//! `cargo xtask test`: runs every check of the project, in named steps. CI runs only this command.
 //!
 //! A failed step does not stop the others. Independent steps run in parallel; each has its own log,
 //! which is printed if the step fails. The last line of the output contains only the counts:
@@ -29,7 +29,7 @@ pub struct Args {
     /// Run only these steps, in their usual order
     #[arg(long, value_name = "STEP", value_delimiter = ',')]
     only: Vec<String>,
-    /// Do not limit the processor time of steps, for runs with more tries than usual
+    /// Do not limit the processor time of steps, for runs with more test cases than usual
     #[arg(long)]
     no_budget: bool,
     /// List the steps, without running them

@@ -26,13 +26,15 @@ pub struct Context {
 }
 
 impl Context {
-    /// Takes a build folder of the cache if `FSLAB_CACHE_TARGET` asks for one.
+    /// Takes a build folder of the cache if `FSLAB_CACHE_TARGET` is set.
     pub fn new() -> Result<Self> {
         if !environment::switched_on("FSLAB_CACHE_TARGET") {
             return Self::inherited();
         }
         let Some(slot) = TargetSlot::take()? else {
-            println!("all build folders of the cache are taken; building in the clone's");
+            println!(
+                "all build folders of the cache are in use; building in the clone's own folder"
+            );
             return Self::inherited();
         };
         println!("building in {}", slot.folder.display());

@@ -42,12 +42,8 @@ pub const STEP: Step = Step {
 type Check = (&'static str, &'static str, fn(&Tree) -> Vec<Violation>);
 
 const CHECKS: &[Check] = &[
-    ("sizes", "800 lines a file, 100 columns a line, ASCII sources", sizes::run),
-    (
-        "leftovers",
-        "no notes to oneself and no conflicts of merges in sources and documents",
-        leftovers::run,
-    ),
+    ("sizes", "Rust files have at most 800 lines of 100 columns, and only ASCII", sizes::run),
+    ("leftovers", "no notes about unfinished work and no merge conflicts", leftovers::run),
     (
         "absences",
         "no unsafe code, clock or printing in files that must not use them",
@@ -61,15 +57,15 @@ const CHECKS: &[Check] = &[
     ("commands", "README.md or the guide shows every subcommand", commands::run),
     ("exit-codes", "README.md lists the program's exit codes", exit_codes::run),
     ("format-pages", "docs/formats and format.rs change together", format_pages::run),
-    ("semantics", "every promise lists tests that exist", semantics::run),
-    ("features", "every feature of FUSE has a test that exists", features::run),
-    ("links", "links between documents lead to files and headings", links::run),
+    ("semantics", "every promise in docs/SEMANTICS.md lists existing tests", semantics::run),
+    ("features", "every FUSE feature lists an existing test", features::run),
+    ("links", "links between documents lead to existing files and headings", links::run),
     ("book", "docs/SUMMARY.md lists each page, and links lead to pages of the book", book::run),
-    ("prose", "no phrase that readers stumble over", prose::run),
+    ("prose", "no phrase that is hard to understand", prose::run),
     ("hosts", "no file contains the name of a package registry", hosts::run),
 ];
 
-/// The options.
+/// The options of `cargo xtask tidy`.
 #[derive(Debug, clap::Args)]
 pub struct Args {
     /// List the checks, without running them

@@ -1,12 +1,12 @@
 //! Derives a workload from successive snapshots.
 //!
-//! The content of the first snapshot is created at time 0. The differences between successive
-//! snapshots follow, each between the times of its two snapshots. Creations and changes get the
-//! times in the inodes. Removals get random times drawn from the seed, as in the paper. Snapshots
-//! do not record times for directories. Directories are created or moved at the beginning of their
-//! interval and removed at its end.
+//! The content of the first snapshot is created at time 0. The changes between two successive
+//! snapshots happen between the times of these snapshots. Files are created and changed at the
+//! times recorded in their inodes. Files are removed at random times drawn from the seed, as in
+//! Smith and Seltzer (1997). The times of directories are not used: directories are created or
+//! moved at the beginning of the interval between two snapshots, and removed at its end.
 //!
-//! Each file gets a unique name in the workload, which consists of its own name and its number.
+//! File names in the workload are made unique by appending the number of the file.
 
 mod files;
 mod inode_reuse;
@@ -34,11 +34,11 @@ use tree::TreeChanges;
 pub struct Options {
     /// Seed for the times of removals and for files that live less than a day.
     pub seed: u64,
-    /// Whether every changed file is rewritten, as in the paper. Otherwise a file that grew is
-    /// appended to, and a file that shrank is truncated.
+    /// Whether every changed file is rewritten, as in Smith and Seltzer (1997). Otherwise a file
+    /// that grew is appended to, and a file that shrank is truncated.
     pub rewrite_all: bool,
-    /// Replaces the real directories by one directory for each range of this many inodes, like the
-    /// paper's directory for each cylinder group.
+    /// Replaces the real directories by one directory for each range of this many inodes. Smith and
+    /// Seltzer (1997) used one directory for each cylinder group.
     pub inodes_per_directory: Option<NonZeroU64>,
     /// Model of files that live less than a day, which snapshots do not contain.
     pub short_lived: Option<ShortLived>,
@@ -60,16 +60,17 @@ pub struct Derived {
     pub operations: u64,
     /// The differences between all pairs of successive snapshots.
     pub summary: Summary,
-    /// Number of entries that are neither files, directories nor symbolic links.
+    /// Number of entries that were skipped, because they are neither files, directories nor
+    /// symbolic links.
     pub left_out: u64,
-    /// Number of entries whose directory is in no snapshot; they are put into the root.
+    /// Number of entries whose directory is in no snapshot; they are created in the root directory.
     pub orphans: u64,
 }
 
-/// Derives a workload from snapshots, which must be in chronological order, and writes it.
+/// Derives a workload from snapshots in chronological order, and writes it to `output`.
 ///
 /// # Errors
-/// Fails if a file is not a snapshot, and with errors of the system.
+/// Fails if a file is not a snapshot or the snapshots are out of order, and on I/O errors.
 pub fn derive(snapshots: &[PathBuf], output: &Path, options: &Options) -> Result<Derived> {
     let [first, ..] = snapshots else {
         return Err(Error::parameter("a workload needs at least one snapshot"));
@@ -127,8 +128,8 @@ struct Maker<'a> {
 }
 
 impl Maker<'_> {
-    /// Returns the operations that lead to a snapshot: from an empty tree (`None`), or from the
-    /// previous snapshot.
+    /// Returns the operations that turn the previous snapshot into the one with index `pair`. With
+    /// `None`, returns the operations that create the first snapshot.
     fn interval(&mut self, snapshots: &[PathBuf], pair: Option<usize>) -> Result<Rows> {
         let Some(index) = pair else {
             let after = SnapshotReader::open(&snapshots[0])?;
@@ -156,7 +157,7 @@ impl Maker<'_> {
         u64::try_from(time_ns.saturating_sub(self.start_ns)).unwrap_or_default()
     }
 
-    /// Returns the operations that lead to the snapshot at `path`.
+    /// Converts changes to operations. `path` is the snapshot that results from the changes.
     fn rows(&mut self, path: &Path, changes: impl Iterator<Item = Result<Change>>) -> Result<Rows> {
         let mut tree = TreeChanges::default();
         let mut sorter = Sorter::new(&self.beside, |operation: &Operation| operation.time_ns);

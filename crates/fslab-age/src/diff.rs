@@ -1,5 +1,5 @@
-//! The differences between two snapshots. Both snapshots are read once, in parallel, so the memory
-//! needed does not depend on their size.
+//! The differences between two snapshots. Both snapshots are sorted and read side by side, so the
+//! memory needed does not depend on their size.
 
 use std::cmp::Ordering;
 
@@ -8,14 +8,14 @@ use serde::Serialize;
 use crate::error::{Error, Result};
 use crate::snapshot::Entry;
 
-/// A difference of one file or directory.
+/// A change of one file or directory between two snapshots.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Change {
-    /// It was created.
+    /// The file or directory was created.
     Created(Entry),
-    /// It was deleted.
+    /// The file or directory was deleted.
     Deleted(Entry),
-    /// It was changed.
+    /// The file or directory was changed.
     Changed {
         /// The earlier entry.
         before: Entry,
@@ -26,18 +26,18 @@ pub enum Change {
     },
 }
 
-/// The differences of a file that exists in both snapshots.
+/// The differences of a file or directory that exists in both snapshots.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Differences {
-    /// Its content was changed without changing its size.
+    /// The content of the file was changed, but not its size.
     pub modified: bool,
-    /// It grew.
+    /// The file grew.
     pub grown: bool,
-    /// It shrank.
+    /// The file shrank.
     pub truncated: bool,
-    /// It was renamed or moved to another directory.
+    /// The file or directory was renamed or moved to another directory.
     pub renamed: bool,
-    /// Its owner or permissions were changed.
+    /// The owner or permissions were changed.
     pub attributes: bool,
 }
 
@@ -111,11 +111,12 @@ impl Summary {
     }
 }
 
-/// The changes from one snapshot to another, in the order of snapshots.
+/// An iterator over the changes from one snapshot to another, in snapshot order.
 pub struct Diff<A: Iterator, B: Iterator> {
     before: Side<A>,
     after: Side<B>,
-    /// The second change, if one step found two.
+    /// The creation of a new file that reuses the inode of a deleted one; it is returned after the
+    /// deletion.
     held: Option<Change>,
     unchanged: u64,
 }

@@ -14,14 +14,14 @@ pub enum Error {
     File {
         /// The file or directory.
         path: PathBuf,
-        /// The error of the system.
+        /// The I/O error.
         #[source]
         source: io::Error,
     },
     /// A file is not a Parquet file, or it is damaged.
     #[error("{} was not made by fslab age, or is damaged: {source}", path.display())]
     Parquet {
-        /// The file.
+        /// The path of the file.
         path: PathBuf,
         /// The error of the Parquet library.
         #[source]
@@ -30,9 +30,9 @@ pub enum Error {
     /// A file does not have the expected format.
     #[error("{} is not a valid {format} of fslab age: {what}", path.display())]
     Format {
-        /// The file.
+        /// The path of the file.
         path: PathBuf,
-        /// The format.
+        /// The name of the expected format.
         format: &'static str,
         /// A description of the flaw.
         what: &'static str,
@@ -42,7 +42,7 @@ pub enum Error {
     Row {
         /// The file that contains the row.
         path: PathBuf,
-        /// The row, from 0.
+        /// The number of the row, from 0.
         row: u64,
         /// A description of the flaw.
         what: &'static str,
@@ -50,9 +50,9 @@ pub enum Error {
     /// A line of an imported text is invalid.
     #[error("{}, line {line}: {what}", path.display())]
     Line {
-        /// The file.
+        /// The path of the file.
         path: PathBuf,
-        /// The line, from 1.
+        /// The number of the line, from 1.
         line: u64,
         /// A description of the flaw and the valid values.
         what: String,
@@ -60,7 +60,7 @@ pub enum Error {
     /// A record of an imported binary file is invalid.
     #[error("{}, record at byte {offset}: {what}", path.display())]
     Record {
-        /// The file.
+        /// The path of the file.
         path: PathBuf,
         /// The offset of the record in bytes.
         offset: u64,
@@ -117,7 +117,7 @@ pub enum Error {
     /// A file can't be used for its purpose.
     #[error("{}: {what}", path.display())]
     Unfit {
-        /// The file.
+        /// The path of the file.
         path: PathBuf,
         /// The reason and a remedy.
         what: String,
@@ -125,7 +125,7 @@ pub enum Error {
     /// A required program can't be started.
     #[error("can't run {program}, which is required: {source}")]
     NoProgram {
-        /// Its name.
+        /// The name of the program.
         program: &'static str,
         /// The reason why it could not be started.
         #[source]
@@ -134,9 +134,9 @@ pub enum Error {
     /// A required program failed.
     #[error("{program}: {message}")]
     Program {
-        /// Its name.
+        /// The name of the program.
         program: &'static str,
-        /// Its error message.
+        /// The error message of the program.
         message: String,
     },
 }
@@ -152,7 +152,7 @@ pub(crate) fn one_line(text: &str) -> String {
 }
 
 impl Error {
-    /// Returns a function for `map_err` that adds a path to errors of the system.
+    /// Returns a function for `map_err` that adds a path to I/O errors.
     pub fn file<E: Into<io::Error>>(path: &Path) -> impl FnOnce(E) -> Self {
         let path = path.to_owned();
         move |source| Self::File { path, source: source.into() }

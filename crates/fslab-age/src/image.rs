@@ -1,4 +1,4 @@
-//! Aged images: a file system after a workload, packed into a file that identifies the workload.
+//! Aged images: the image of an aged file system, packed into a file that identifies the workload.
 //! `docs/formats/aged.md` describes the format. `zstd -d` can also unpack it.
 
 mod dump;
@@ -20,13 +20,13 @@ pub struct Identity {
     /// The identity of the workload, in hexadecimal. An image of version 1 contains the BLAKE3 hash
     /// of the workload file instead, which never equals the identity of a workload.
     pub workload: String,
-    /// Other facts about how it was made; each must fit on one line.
+    /// Other facts about how the image was made; each must fit on one line.
     pub facts: BTreeMap<String, String>,
 }
 
-/// Returns the options of the ext2 engine for ageing an image. With them, the engine places files
-/// like a simulation of the same policy. Freed blocks are reused at once, which is not safe against
-/// power cuts. Therefore the image must not be used before it is complete.
+/// Returns the options of the ext2 engine for ageing an image. With them, the engine allocates
+/// blocks like a simulation of the same policy. Freed blocks are reused at once, which is not safe
+/// against power cuts. Therefore the image must not be used before it is complete.
 #[must_use]
 pub fn engine_use(policy: &'static PolicySpec, clustering: Clustering) -> VolumeOptions {
     VolumeOptions { policy, clustering, reuse: Reuse::AtOnce, ..VolumeOptions::default() }

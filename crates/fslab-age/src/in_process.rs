@@ -1,9 +1,10 @@
-//! Runs the benchmarks of the slides on the ext2 engine in this process, over a modelled disk.
+//! Runs the benchmarks of Smith and Seltzer's slides (1997) on the ext2 engine in this process,
+//! over a modelled disk.
 //!
 //! A workload ages the volume through the engine, with the same policy that is measured afterwards.
 //! The disk stores no file content and sums the modelled time of its requests. The requests come
-//! from the real engine, with its caches, write order and metadata. Throughput is modelled and must
-//! be labelled so.
+//! from the real engine, with its caches, write order and metadata. The throughput is modelled and
+//! must be labelled as such.
 
 mod disk;
 mod files;
@@ -43,16 +44,16 @@ pub struct OfSize {
     pub modelled_read: f64,
 }
 
-/// The results for the hot files, which changed in the last days.
+/// The results for the hot files, which the last days of the workload changed.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct HotFiles {
     /// Number of hot files.
     pub files: u64,
-    /// Their total size in bytes.
+    /// Total size of the hot files in bytes.
     pub bytes: u64,
-    /// Modelled throughput of reading all of them with an empty cache, in bytes per second.
+    /// Modelled throughput of reading all hot files with an empty cache, in bytes per second.
     pub modelled_read: f64,
-    /// Modelled throughput of overwriting all of them and writing all data back, in bytes per
+    /// Modelled throughput of overwriting all hot files and writing all data back, in bytes per
     /// second.
     pub modelled_write: f64,
 }
@@ -85,11 +86,11 @@ impl EngineVolume {
     /// Performs the operations of a workload. Operations that do not fit are skipped and counted.
     ///
     /// # Errors
-    /// Errors of the engine, and inconsistent operations.
+    /// Fails if the engine returns an error or the operations are inconsistent.
     pub fn age(&mut self, operations: impl Iterator<Item = Result<Operation>>) -> Result<()> {
         let engine = self.open()?;
-        // Freed blocks can be reused at once, so writing back does not affect where files are
-        // placed.
+        // The interval of syncs does not matter: freed blocks can be reused at once, so writing
+        // back does not affect allocation.
         let settings = replay::Settings { when_full: WhenFull::Skip, ..Default::default() };
         let mut replayer = Replayer::new(&engine, settings);
         replayer.run(operations, &mut ())?;
@@ -107,7 +108,7 @@ impl EngineVolume {
     /// Returns the layout score of all files.
     ///
     /// # Errors
-    /// Errors of the engine.
+    /// Fails if the engine returns an error.
     pub fn score(&self) -> Result<Score> {
         let engine = self.open()?;
         let geometry = self.settings.geometry()?;
@@ -121,7 +122,7 @@ impl EngineVolume {
     /// For each size, creates, reads and removes files with a total of 32 MiB.
     ///
     /// # Errors
-    /// Errors of the engine, including a lack of space for the files.
+    /// Fails if the engine returns an error, for example because the files do not fit.
     pub fn sequential(&self) -> Result<Vec<OfSize>> {
         sizes().map(|size| self.of_size(size)).collect()
     }
@@ -156,7 +157,8 @@ impl EngineVolume {
     /// Reads and then overwrites the files that the last days of a workload changed.
     ///
     /// # Errors
-    /// Errors of the engine, including a hot file that is missing because it did not fit.
+    /// Fails if the engine returns an error, for example because a hot file did not fit and is
+    /// missing.
     pub fn hot_files(&self, population: &Population) -> Result<HotFiles> {
         let paths = population.hot_paths(self.settings.hot_days);
         let all = |work: &dyn Fn(&mut Files<'_>, &[u8]) -> Result<u64>| {

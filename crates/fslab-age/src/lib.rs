@@ -4,14 +4,15 @@
 //! ```text
 //! snapshots --diff--> changes --derive--> workload <--generate-- profile
 //!                                            |
-//!                  simulate (placements alone) or replay (any FileSystem)
+//!                  simulate (allocation only) or replay (any FileSystem)
 //!                                            |
 //!                                     layout --> score
 //! ```
 //!
 //! A workload is one file ([`workload`]), regardless of its source. The same workload can age a
 //! simulation or a mounted file system. This crate reads neither a clock nor a source of
-//! randomness; both are parameters. It prints nothing, and it does not depend on layers or FUSE.
+//! randomness: times and seeds are parameters. It prints nothing, and it does not depend on layers
+//! or FUSE.
 //!
 //! Start with these types: [`workload::Operation`], [`simulate::Simulator`], [`score::Score`].
 //!

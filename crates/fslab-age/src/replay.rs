@@ -1,15 +1,15 @@
 //! Performs a workload's operations on any [`FileSystem`]: a directory of the host, an engine or a
 //! stack.
 //!
-//! The result of a workload is always the same, even with several threads. One thread performs the
-//! operations on files of a directory, in order. Operations that change directories wait for all
-//! threads.
+//! The resulting tree does not depend on the number of threads. The operations on the files of one
+//! directory are performed by one thread, in order. An operation that changes directories waits
+//! until all earlier operations are done.
 //!
 //! At intervals, the target is synced and a checkpoint is written. A killed replay resumes from its
 //! checkpoint. Operations after the checkpoint may already have been performed. Therefore, for
 //! operations that the killed replay may have reached, existing or missing files are not errors.
 //! This is safe because numbers and names of a workload are never reused. To start from the
-//! beginning, delete the tree and use the same checkpoint.
+//! beginning, delete the tree; the checkpoint file may be kept.
 
 mod batch;
 mod checkpoint;
@@ -41,7 +41,8 @@ pub trait Observer {
         Ok(true)
     }
 
-    /// Called at the end of a day and of the workload, after the target was synced.
+    /// Called every [`Settings::observe_every_days`] days and at the end of the workload, after the
+    /// target was synced.
     ///
     /// # Errors
     /// An error ends the replay.
@@ -60,9 +61,10 @@ pub struct Replayer<'a> {
     performer: Performer<'a>,
     population: Population,
     replayed: Replayed,
-    /// A killed replay may have performed the operations before this one.
+    /// Index of an operation. A killed replay may already have performed the operations before it.
     redo_until: u64,
-    /// Whether the tree must be counted once no further operation can be a repetition.
+    /// Whether [`recount`](Self::recount) must be called as soon as no further operation can be a
+    /// repetition.
     recounts: bool,
     next_checkpoint: u64,
     next_sync_ns: u64,
@@ -70,7 +72,7 @@ pub struct Replayer<'a> {
 }
 
 impl<'a> Replayer<'a> {
-    /// Makes a replay. The target's root must be empty or contain the tree of a killed replay.
+    /// Makes a replayer. The target's root must be empty or contain the tree of a killed replay.
     #[must_use]
     pub fn new(target: &'a dyn FileSystem, settings: Settings) -> Self {
         let every = u64::from(settings.observe_every_days);
@@ -92,7 +94,7 @@ impl<'a> Replayer<'a> {
     /// whether it reached the end of the workload.
     ///
     /// # Errors
-    /// Errors of the target and of the observer, and inconsistent operations.
+    /// Fails if the target or the observer returns an error, or if the operations are inconsistent.
     pub fn run(
         &mut self,
         operations: impl Iterator<Item = Result<Operation>>,
@@ -121,25 +123,24 @@ impl<'a> Replayer<'a> {
         self.save()?;
         let last_ns = self.population.last_ns();
         if self.settings.observe_every_days > 0 {
-            // The last day ends at the end of the workload.
+            // The last day is reported even if the workload ends in the middle of it.
             observer.day(last_ns / DAY_NS + 1)?;
         }
         observer.progress(&self.replayed, last_ns)?;
         Ok(true)
     }
 
-    /// Skips the operations that were performed according to the checkpoint.
+    /// Skips the operations that, according to the checkpoint, have been performed.
     fn resume(&mut self, operations: &mut dyn Iterator<Item = Result<Operation>>) -> Result<()> {
         let Some(path) = self.settings.checkpoint.clone() else { return Ok(()) };
         let Some(checkpoint) = Checkpoint::read(&path)? else {
-            // The checkpoint also identifies a replay that is killed before its first regular
-            // checkpoint.
+            // With this checkpoint, a replay that is killed before its first regular checkpoint can
+            // be resumed.
             return self.save();
         };
         checkpoint.check(&path, &self.settings)?;
         if count_entries(self.target)? == 0 {
-            // The user or the workload deleted everything; in both cases the replay starts from the
-            // beginning.
+            // The user or the workload deleted everything. In both cases, start from the beginning.
             return self.save();
         }
         self.replayed = checkpoint.replayed;
@@ -161,8 +162,8 @@ impl<'a> Replayer<'a> {
         Ok(())
     }
 
-    /// Whether a sync or the end of a day is due before an operation; the operation then waits for
-    /// the batch.
+    /// Whether a sync or a call of the observer is due before an operation. If so, the current
+    /// batch is performed first.
     fn passes_a_mark(&self, operation: &Operation) -> bool {
         operation.time_ns >= self.next_sync_ns || self.passes_a_day(operation.time_ns)
     }
@@ -192,9 +193,9 @@ impl<'a> Replayer<'a> {
         if self.replayed.operations >= self.redo_until { self.recount() } else { Ok(()) }
     }
 
-    /// After resuming, checks that no file was removed by anything but the workload. While
-    /// operations may be repetitions, removals by the killed replay cannot be distinguished from
-    /// these.
+    /// After a resume, checks that the target has as many entries as the workload. As long as
+    /// operations may be repetitions, the numbers may differ, because the killed replay may have
+    /// performed later removals.
     fn recount(&mut self) -> Result<()> {
         if !std::mem::take(&mut self.recounts) {
             return Ok(());

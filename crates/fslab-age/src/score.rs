@@ -1,4 +1,4 @@
-//! Measures contiguity of files, free space, and distances between files.
+//! Measures the contiguity of files, the free space, and the distances between files.
 //!
 //! The definition is the same for mounts, images and simulations. The layout score is the share of
 //! blocks that directly follow their predecessor on the device. The first block of each file is not

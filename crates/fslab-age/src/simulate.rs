@@ -1,5 +1,5 @@
-//! Ages a simulated file system without data: runs the engine's policies on bitmaps, with a virtual
-//! clock. Seven months of use take seconds.
+//! Ages a simulated file system without data: runs the engine's allocation policies on bitmaps,
+//! with a virtual clock. Simulating seven months of use takes seconds.
 
 mod block_map_image;
 mod disk;
@@ -30,7 +30,7 @@ pub struct Settings {
     pub volume_bytes: u64,
     /// Block size in bytes: a power of two from 1 to 64 KiB.
     pub block_bytes: u32,
-    /// Group size in bytes, rounded to whole blocks.
+    /// Group size in bytes, rounded down to a multiple of eight blocks.
     pub group_bytes: u64,
     /// Bytes of the volume per inode.
     pub bytes_per_inode: u32,
@@ -38,13 +38,13 @@ pub struct Settings {
     pub reserved: f64,
     /// Interval between scores, in days.
     pub score_every_days: u32,
-    /// Files that changed in this many last days are hot.
+    /// Hot files are the files that changed in this many days before the end of the workload.
     pub hot_days: u32,
 }
 
 impl Default for Settings {
-    /// The file system of the paper: 1 GB, blocks of 8 KB, cylinder groups of 16 cylinders of the
-    /// Fujitsu M2694ES, one inode per 4 KB.
+    /// The file system of Smith and Seltzer (1997): 1 GB, blocks of 8 KB, cylinder groups of 16
+    /// cylinders of the Fujitsu M2694ES, one inode per 4 KB.
     fn default() -> Self {
         Self {
             volume_bytes: 1 << 30,
@@ -77,7 +77,7 @@ impl Settings {
             ));
         }
         let first_data_block = u32::from(self.block_bytes == 1024);
-        // A last group that is too small for its own tables is dropped.
+        // An incomplete last group is dropped.
         let groups = ((blocks - first_data_block) / group).max(1);
         let inodes = u64::from(group) * block / u64::from(self.bytes_per_inode);
         let inodes_per_group = (inodes.clamp(8, u64::from(most)) as u32).next_multiple_of(8);
@@ -123,7 +123,7 @@ pub fn saved_by_fragments(
     small.map(|(_, member)| saved(member.size)).sum()
 }
 
-/// A variant of a simulation, which is one row of the results.
+/// A simulated policy with its clustering; one row of the results.
 #[derive(Clone, Copy, Debug)]
 pub struct Variant {
     /// The name of the policy.

@@ -1,8 +1,8 @@
-//! Snapshots: the content of a tree at one time, stored as Parquet. See `docs/formats/snapshot.md`
-//! for the format.
+//! Snapshots: the names, sizes, times and extents of a tree at one moment, stored as Parquet. See
+//! `docs/formats/snapshot.md` for the format.
 //!
-//! Directories come first, then all other entries, each sorted by inode. So two snapshots can be
-//! compared in one pass.
+//! Directories come first, then all other entries, each sorted by inode. With this *snapshot
+//! order*, two snapshots can be compared in one pass.
 
 mod anonymise;
 mod capture;
@@ -54,7 +54,7 @@ impl SnapshotReader {
     /// Opens a snapshot.
     ///
     /// # Errors
-    /// Fails if the file is not a snapshot, and with errors of the system.
+    /// Fails if the file is not a snapshot, and on I/O errors.
     pub fn open(path: &Path) -> Result<Self> {
         let rows = Reader::<Entry>::open(path)?;
         let taken = Taken {
@@ -71,7 +71,7 @@ impl SnapshotReader {
         Ok(Self { rows, taken })
     }
 
-    /// Returns its metadata.
+    /// Returns the metadata of the snapshot.
     #[must_use]
     pub fn taken(&self) -> &Taken {
         &self.taken
@@ -94,14 +94,14 @@ pub struct SnapshotWriter {
 
 /// The entries to write.
 enum Rows {
-    /// Entries that arrive in the order of snapshots.
+    /// Entries that arrive in snapshot order.
     Ascending(Box<Ascending>),
     /// Entries that arrive in any order.
     Any(Box<Sorter<Entry, (bool, u64)>>),
 }
 
-/// Writes entries that arrive in the order of snapshots. If several entries have the same inode
-/// (hard links), keeps only the first.
+/// Writes entries that arrive in snapshot order. If several entries have the same inode (hard
+/// links), keeps only the first.
 struct Ascending {
     writer: Writer<Entry>,
     last: Option<(bool, u64)>,
@@ -115,7 +115,9 @@ impl Ascending {
     fn push(&mut self, entry: &Entry) -> Result<()> {
         let last = self.last.replace(entry.key());
         if last > self.last {
-            return Err(Error::parameter("entries are not in the order of snapshots"));
+            return Err(Error::parameter(
+                "entries are not sorted: directories first, then by inode",
+            ));
         }
         if last == self.last { Ok(()) } else { self.writer.push(entry) }
     }
@@ -129,10 +131,10 @@ impl SnapshotWriter {
         Self { rows: Rows::Any(Box::new(sorter)), path: path.to_owned() }
     }
 
-    /// Makes a writer for entries that arrive in the order of snapshots and need no sorting.
+    /// Makes a writer for entries that arrive in snapshot order and need no sorting.
     ///
     /// # Errors
-    /// Errors of the system.
+    /// Fails on I/O errors.
     pub fn ascending(path: &Path) -> Result<Self> {
         let rows = Rows::Ascending(Box::new(Ascending::create(path)?));
         Ok(Self { rows, path: path.to_owned() })
@@ -141,7 +143,7 @@ impl SnapshotWriter {
     /// Adds an entry.
     ///
     /// # Errors
-    /// Errors of the system, for example if entries do not fit in memory and are written to a
+    /// Fails on I/O errors, for example if entries do not fit in memory and are written to a
     /// temporary file.
     pub fn push(&mut self, entry: Entry) -> Result<()> {
         match &mut self.rows {
@@ -154,7 +156,7 @@ impl SnapshotWriter {
     /// inode (hard links), keeps only the first.
     ///
     /// # Errors
-    /// Errors of the system.
+    /// Fails on I/O errors.
     pub fn finish(self, taken: &Taken) -> Result<u64> {
         let ascending = match self.rows {
             Rows::Ascending(ascending) => *ascending,

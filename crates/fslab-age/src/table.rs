@@ -1,8 +1,8 @@
-//! Stores rows in Parquet files: the common part of this crate's formats.
+//! Stores rows in Parquet files. Snapshots and workloads are such files.
 //!
 //! A format is a [`Row`]: a few columns of numbers and bytes, which are never null. Files are
-//! written and read by row groups, so the memory needed does not depend on their length. A file
-//! appears under its final name only when it is complete.
+//! written and read one row group at a time, so the memory needed does not depend on their length.
+//! A file appears under its final name only when it is complete.
 
 mod reader;
 mod sort;
@@ -26,27 +26,27 @@ const GROUP_TEXT_BYTES: usize = 64 << 20;
 /// Maximum number of numeric columns in a format.
 pub const NUMBERS_MAX: usize = 16;
 
-/// The numbers of a row in column order; unused ones are 0.
+/// The numbers of a row in column order; unused elements are 0.
 pub type Numbers = [i64; NUMBERS_MAX];
 
 /// Maximum number of byte columns in a format.
 pub const TEXTS_MAX: usize = 2;
 
-/// The bytes of a row in column order; unused ones are empty.
+/// The texts of a row in column order; unused elements are empty.
 pub type Texts = [Text; TEXTS_MAX];
 
 /// A column.
 #[derive(Clone, Copy, Debug)]
 pub struct Column {
-    /// Its name.
+    /// The name of the column.
     pub name: &'static str,
-    /// Its type.
+    /// The type of the values.
     pub kind: Kind,
-    /// Whether values increase or rarely repeat. Such columns are stored as differences instead of
-    /// with a dictionary.
+    /// Whether values increase or rarely repeat. Such columns are stored with delta encoding
+    /// instead of a dictionary.
     pub rising: bool,
-    /// The format version that introduced the column. Older files lack it; 0 or empty bytes are
-    /// read instead.
+    /// The format version that introduced the column. In older files, its values are read as 0 or
+    /// as empty texts.
     pub since: u32,
 }
 
@@ -76,7 +76,7 @@ impl Kind {
 /// The layout of one format's files.
 #[derive(Debug)]
 pub struct Layout {
-    /// The format's name. Keys of the footer begin with it: `fslab.NAME.version`.
+    /// The format's name. The keys of the footer contain it, as in `fslab.NAME.version`.
     pub name: &'static str,
     /// The version that is written. Older versions can also be read.
     pub version: u32,
@@ -88,7 +88,7 @@ pub struct Layout {
     pub mode: u32,
 }
 
-/// A type of numbers in rows.
+/// A type of numeric values in rows.
 pub trait Number: Copy {
     /// The type of the column.
     const KIND: Kind;
@@ -123,7 +123,8 @@ number!(u32: U32);
 number!(u64: U64);
 number!(i64: I64);
 
-/// Implements a format for a struct. `fit` checks and completes each row that is read.
+/// Defines a struct and implements [`Row`] for it. `$fit` checks and completes each row that is
+/// read.
 macro_rules! row {
     (
         $(#[$about:meta])*
@@ -191,7 +192,7 @@ pub(crate) use row;
 
 /// A row of one of the formats.
 pub trait Row: Clone + Send + 'static {
-    /// The layout of its files.
+    /// The layout of the files in this format.
     const LAYOUT: &'static Layout;
 
     /// Converts to cells.
@@ -207,7 +208,7 @@ pub trait Row: Clone + Send + 'static {
     fn from_cells(numbers: &Numbers, texts: Texts) -> std::result::Result<Self, &'static str>;
 }
 
-/// The bytes of a cell, shared with the page of the file that contains them.
+/// The bytes of a cell. They share the memory of the Parquet page that they were read from.
 #[derive(Clone, Default)]
 pub struct Text(Option<ByteArray>);
 

@@ -1,7 +1,7 @@
 //! Checks that must succeed for any input, shared by fuzz targets and tests.
 //!
-//! Each check reads the bytes as one of the kinds of files that this crate reads. Random bytes are
-//! almost never a valid Parquet file. Therefore they are also interpreted as rows; see `rows`.
+//! Each check parses its input as a file of one of the formats that this crate reads. Random bytes
+//! are almost never a valid Parquet file, so other checks convert them to rows; see `rows`.
 
 mod rows;
 
@@ -28,7 +28,7 @@ const OPERATIONS: usize = 20_000;
 /// become a snapshot.
 const LOG_BYTES_MAX: usize = 8 << 10;
 
-/// Reads bytes as a trace of a Plan 9 file server. The result must be a one-line error or readable
+/// Parses bytes as a trace of a Plan 9 file server. The result must be a one-line error or readable
 /// snapshots.
 ///
 /// # Panics
@@ -37,13 +37,13 @@ pub fn check_p9trace(bytes: &[u8]) {
     within(bytes, |file, scratch| {
         let dumps = P9Dumps::read(&[file.to_owned()], scratch)?;
         for path in dumps.write(scratch)?.snapshots {
-            snapshot(&path).unwrap_or_else(|error| panic!("what was imported: {error}"));
+            snapshot(&path).unwrap_or_else(|error| panic!("unreadable imported snapshot: {error}"));
         }
         Ok(())
     });
 }
 
-/// Reads bytes as the distributions of Geriatrix; `=` separates the files.
+/// Parses bytes as the distribution files of Geriatrix, separated by `=`.
 ///
 /// # Panics
 /// Panics if an error is not one line, or if operations are inconsistent.
@@ -60,13 +60,13 @@ pub fn check_geriatrix(bytes: &[u8]) {
         let mut population = crate::workload::Population::default();
         for operation in generator.take(OPERATIONS) {
             let answer = population.apply(&operation?);
-            answer.unwrap_or_else(|error| panic!("what was generated: {error}"));
+            answer.unwrap_or_else(|error| panic!("inconsistent generated operation: {error}"));
         }
         Ok(())
     });
 }
 
-/// Reads bytes as the output of `git log`.
+/// Parses bytes as the output of `git log`.
 ///
 /// # Panics
 /// Panics if an error is not one line, or if a snapshot can't be read.
@@ -74,13 +74,13 @@ pub fn check_git(bytes: &[u8]) {
     within(&[], |_file, scratch| {
         let history = History::of_log(&bytes[..bytes.len().min(LOG_BYTES_MAX)])?;
         for path in history.write(Every::Week, scratch, None)? {
-            snapshot(&path).unwrap_or_else(|error| panic!("what was imported: {error}"));
+            snapshot(&path).unwrap_or_else(|error| panic!("unreadable imported snapshot: {error}"));
         }
         Ok(())
     });
 }
 
-/// Reads bytes as a CSV list of files.
+/// Parses bytes as a CSV list of files.
 ///
 /// # Panics
 /// Panics if an error is not one line, or if the snapshot can't be read.
@@ -88,12 +88,12 @@ pub fn check_csv(bytes: &[u8]) {
     within(bytes, |file, scratch| {
         let output = scratch.join("snapshot");
         import_csv(file, &output, None, 0)?;
-        snapshot(&output).unwrap_or_else(|error| panic!("what was imported: {error}"));
+        snapshot(&output).unwrap_or_else(|error| panic!("unreadable imported snapshot: {error}"));
         Ok(())
     });
 }
 
-/// Reads bytes as a snapshot and as a workload.
+/// Parses bytes as a snapshot and as a workload.
 ///
 /// # Panics
 /// Panics if an error is not one line.
@@ -104,7 +104,7 @@ pub fn check_tables(bytes: &[u8]) {
     });
 }
 
-/// Reads bytes as an aged image.
+/// Parses bytes as an aged image.
 ///
 /// # Panics
 /// Panics if an error is not one line.
@@ -118,8 +118,8 @@ pub fn check_image(bytes: &[u8]) {
     });
 }
 
-/// Reads a snapshot in every possible way. Deriving a workload may fail, because a damaged snapshot
-/// may have directories that contain themselves.
+/// Reads a snapshot with every function that accepts one: a diff, a verification and a derivation.
+/// The derivation may fail, because directories of a damaged snapshot may contain themselves.
 fn snapshot(path: &Path) -> Result<()> {
     let open = || SnapshotReader::open(path);
     let mut diff = Diff::new(open()?, open()?);
@@ -127,7 +127,10 @@ fn snapshot(path: &Path) -> Result<()> {
         panic!("a snapshot differs from itself: {:?}", change?);
     }
     let apart = verify(open()?, open()?, Limits::default())?;
-    assert!(apart.iter().all(crate::verify::Finding::holds), "far from itself: {apart:?}");
+    assert!(
+        apart.iter().all(crate::verify::Finding::holds),
+        "a snapshot differs from itself: {apart:?}"
+    );
     let mut output = path.to_owned();
     output.as_mut_os_string().push(".workload");
     let (seed, rewrite_all) = (1, false);
@@ -139,10 +142,11 @@ fn snapshot(path: &Path) -> Result<()> {
     WorkloadReader::open(&output)?.try_for_each(|operation| population.apply(&operation?))
 }
 
-/// Runs `work` on a file with these bytes, in a temporary directory. An error must be one line.
+/// Runs `work` on a file with these bytes, in a temporary directory. If it returns an error, its
+/// message must have one line.
 fn within(bytes: &[u8], work: impl FnOnce(&Path, &Path) -> Result<()>) {
     let made = tempfile::Builder::new().prefix("fslab-age-fuzz-").tempdir();
-    let scratch = made.unwrap_or_else(|error| panic!("a scratch directory: {error}"));
+    let scratch = made.unwrap_or_else(|error| panic!("can't make a scratch directory: {error}"));
     let file = scratch.path().join("input");
     std::fs::write(&file, bytes).unwrap_or_else(|error| panic!("{}: {error}", file.display()));
     if let Err(error) = work(&file, scratch.path()) {

@@ -1,5 +1,5 @@
-//! Compares an aged volume with a real one: two snapshots as populations instead of file by file,
-//! and both layout scores over time.
+//! Compares an aged volume with a real one: the statistics of two snapshots, and both layout scores
+//! over time. Individual files are not compared.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +9,7 @@ use crate::error::Result;
 use crate::score::Sums;
 use crate::snapshot::{Entry, EntryKind, SnapshotReader};
 
-/// The maximum permitted distances.
+/// The maximum permitted distances between an aged volume and a real one.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
     /// For counts and bytes, as a share of the reference value.
@@ -49,7 +49,7 @@ impl Finding {
     }
 }
 
-/// The statistics of a population.
+/// The statistics of a snapshot.
 #[derive(Clone, Debug, Default)]
 struct Census {
     files: u64,
@@ -58,12 +58,12 @@ struct Census {
     used: Option<f64>,
     /// Number of files by the base-2 logarithm of their size.
     by_size: BTreeMap<u32, u64>,
-    /// Layouts by the base-2 logarithm of their number of blocks.
+    /// Layouts by the base-2 logarithm of the file's number of blocks.
     by_blocks: BTreeMap<u32, Sums>,
     total: Sums,
 }
 
-/// Compares the population of an aged volume with that of a reference.
+/// Compares the statistics of an aged volume's snapshot with those of a reference.
 ///
 /// # Errors
 /// Fails if an entry can't be read.
@@ -98,9 +98,9 @@ pub fn verify(
 /// The layout score of a volume on one day.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Moment {
-    /// Days since the beginning.
+    /// Days since the first snapshot, or since the workload began.
     pub day: f64,
-    /// The score.
+    /// The layout score.
     pub score: f64,
 }
 
@@ -122,15 +122,16 @@ pub fn moments(snapshots: impl Iterator<Item = Result<SnapshotReader>>) -> Resul
     Ok(moments)
 }
 
-/// Compares scores over time, on the day with their largest distance. Only days of the reference
-/// are considered for which the aged score is known or can be interpolated. `None` if there is no
+/// Compares two series of scores on the day on which they differ most. A day of the reference is
+/// considered only if the aged score is known or can be interpolated for it. `None` if there is no
 /// such day.
 #[must_use]
 pub fn over_time(reference: &[Moment], aged: &[Moment], limits: Limits) -> Option<Finding> {
     let pairs = reference.iter().filter_map(|at| Some((at, score_on(aged, at.day)?)));
     let apart = |pair: &(&Moment, f64)| (pair.0.score - pair.1).abs();
     let (at, other) = pairs.max_by(|one, two| apart(one).total_cmp(&apart(two)))?;
-    let what = format!("layout score over time, on day {:.0}, the furthest apart", at.day);
+    let what =
+        format!("layout score over time, on the day of the largest difference (day {:.0})", at.day);
     Some(difference(&what, at.score, other, limits.difference))
 }
 
@@ -172,7 +173,7 @@ impl Census {
 
     fn add(&mut self, entry: &Entry) {
         match entry.kind {
-            // The directory `lost+found` that mkfs creates is not part of a population.
+            // The directory `lost+found` that mkfs creates is not counted.
             EntryKind::Directory if entry.name.bytes() == b"lost+found" => {}
             EntryKind::Directory => self.directories += 1,
             EntryKind::File => {

@@ -1,5 +1,5 @@
-//! Walks through a directory tree of the host with several threads. Each takes a waiting directory
-//! and adds its subdirectories.
+//! Walks through a directory tree of the host with several threads. Each thread takes a waiting
+//! directory and adds its subdirectories.
 
 use std::path::{Path, PathBuf};
 
@@ -18,7 +18,7 @@ struct Line {
 /// each thread collected.
 ///
 /// # Errors
-/// The first error of `visit`; the other threads then end.
+/// The first error of `visit`; the other threads then stop.
 pub(crate) fn walk<T: Send>(
     root: &Path,
     threads: usize,
@@ -48,7 +48,7 @@ pub(crate) fn walk<T: Send>(
     })
 }
 
-/// Returns the next directory; `None` if no more can be added.
+/// Waits for the next directory; returns `None` if the walk is finished or has failed.
 fn next(line: &Mutex<Line>, came: &Condvar) -> Option<PathBuf> {
     let mut line = line.lock();
     came.wait_while(&mut line, |line| line.waiting.is_empty() && line.busy > 0 && !line.failed);

@@ -16,7 +16,7 @@ use crate::table::{Reader, Row, Writer};
 /// The metadata of a workload.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Provenance {
-    /// Its source: a profile with its parameters, or snapshots.
+    /// The source of the workload: a profile with its parameters, or snapshots.
     pub source: String,
     /// The seed for all random choices.
     pub seed: u64,
@@ -26,7 +26,7 @@ pub struct Provenance {
     pub made_by: String,
 }
 
-/// The text between a profile's name and its values in a source.
+/// The text that separates a profile's name from its values in [`Provenance::source`].
 const VALUES: &str = ": Profile {";
 
 /// Returns a short form of a workload's source: for a profile, only its name without the values.
@@ -45,7 +45,7 @@ impl WorkloadReader {
     /// Opens a workload file.
     ///
     /// # Errors
-    /// Fails if the file is not a workload, and with errors of the system.
+    /// Fails if the file is not a workload, and on I/O errors.
     pub fn open(path: &Path) -> Result<Self> {
         let rows = Reader::<Operation>::open(path)?;
         let provenance = Provenance {
@@ -57,13 +57,13 @@ impl WorkloadReader {
         Ok(Self { rows, provenance })
     }
 
-    /// Returns its metadata.
+    /// Returns the provenance of the workload.
     #[must_use]
     pub fn provenance(&self) -> &Provenance {
         &self.provenance
     }
 
-    /// Returns the number of operations according to the file.
+    /// Returns the number of operations in the file, according to its footer.
     #[must_use]
     pub fn total(&self) -> u64 {
         self.rows.total()
@@ -81,7 +81,7 @@ impl Iterator for WorkloadReader {
 /// Writes a workload file and returns the number of its operations.
 ///
 /// # Errors
-/// Errors of the operations and of the system.
+/// Fails if an operation is an error, and on I/O errors.
 pub fn write(
     path: &Path,
     provenance: &Provenance,
@@ -102,11 +102,11 @@ pub fn write(
 }
 
 /// Returns the identity of a workload: the BLAKE3 hash of its operations, in hexadecimal. The
-/// identity does not depend on the storage in a file, on the program that wrote it, or on the
-/// footer. `docs/formats/workload.md` describes the hashed bytes.
+/// identity does not depend on how operations are stored, on the program that wrote the file, or on
+/// its footer. `docs/formats/workload.md` describes the hashed bytes.
 ///
 /// # Errors
-/// Errors of the operations.
+/// Fails if an operation is an error.
 pub fn identity(operations: impl Iterator<Item = Result<Operation>>) -> Result<String> {
     let (mut hasher, mut bytes) = (blake3::Hasher::new(), Vec::new());
     for operation in operations {

@@ -1,8 +1,8 @@
 //! The samples files of a campaign. Each attempt at a share has one, written by one process.
 //!
-//! A file is named `KKK-of-NNN.TIME.HOST.PID.jsonl`. The name has the suffix `.part` until the
-//! attempt has ended by itself. No two attempts share a name, so an attempt never writes or
-//! replaces the file of another.
+//! A file is named `KKK-of-NNN.TIME.HOST.PID.jsonl`. The name has the suffix `.part` while the
+//! attempt runs, and keeps it if the attempt is killed. No two attempts share a name, so an attempt
+//! never writes or replaces the file of another.
 
 use std::fs;
 use std::io::ErrorKind;
@@ -68,7 +68,7 @@ fn parse(name: &str) -> Option<(Share, &str)> {
 }
 
 /// Returns all attempts with at least one record, in the order in which they began. Files with
-/// other names are ignored: network file systems create some of their own.
+/// other names are ignored, such as the temporary files of network file systems.
 pub(crate) fn all(campaign: &Campaign) -> Result<Vec<Attempt>> {
     let directory = campaign.directory().join(ATTEMPTS);
     let mut names = Vec::new();
@@ -77,7 +77,8 @@ pub(crate) fn all(campaign: &Campaign) -> Result<Vec<Attempt>> {
         names.extend(name.into_string().ok().filter(|name| parse(name).is_some()));
     }
     names.sort_by(|one, other| order(one).cmp(&order(other)));
-    // A file that was renamed during the listing may appear under both names, the final one first.
+    // A file that was renamed during the listing may be listed under both names. After sorting, the
+    // final name comes first, and is kept.
     names.dedup_by(|later, first| stem(later) == stem(first));
     let mut found = Vec::new();
     for name in &names {
@@ -95,8 +96,8 @@ fn stem(name: &str) -> &str {
     name.strip_suffix(PART).or_else(|| name.strip_suffix(WHOLE)).unwrap_or(name)
 }
 
-/// Returns the records read, or `None` for a file that has been renamed since. A network file
-/// system may open a renamed file through a cached handle, which is stale.
+/// Returns the result of reading a file, or `None` if the file was renamed after the listing. A
+/// network file system may open a renamed file through a cached handle, which is stale.
 fn found<T>(read: fslab_report::Result<T>) -> Result<Option<T>> {
     match read {
         Err(fslab_report::Error::File { source, .. })

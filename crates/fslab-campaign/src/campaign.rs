@@ -10,7 +10,7 @@ use crate::error::{Error, Result};
 use crate::format::{Block, FORMAT, Frozen, Input, Program};
 use crate::{erasable, hash, reader, writer};
 
-/// A campaign with its plan, ready to run on this host.
+/// An existing campaign with its plan.
 #[derive(Debug)]
 pub struct Campaign {
     directory: PathBuf,
@@ -30,7 +30,7 @@ pub struct Freeze<'a> {
     pub reruns_max: u32,
     /// The program that creates the campaign.
     pub program: Program,
-    /// The present time.
+    /// The current time.
     pub now: Timestamp,
 }
 
@@ -38,9 +38,9 @@ impl Campaign {
     /// Creates a campaign in a directory that is empty or does not exist.
     ///
     /// # Errors
-    /// Fails if the plan contains the path of a device or a file in a stack. Also fails if an input
-    /// of the plan is missing, or if the directory can't be written. After an error no part of the
-    /// campaign remains.
+    /// Fails if the plan contains a device path, or a stack over a file or directory. Also fails if
+    /// an input of the plan is missing, or if the directory can't be written. After an error, no
+    /// part of the campaign remains.
     pub fn create(directory: &Path, freeze: Freeze<'_>) -> Result<Self> {
         let Freeze { plan, seed, reruns_max, program, now } = freeze;
         erasable::check_roles(plan)?;
@@ -95,7 +95,8 @@ impl Campaign {
         &self.frozen
     }
 
-    /// Returns the plan. Inputs have the paths that they have on every host; devices are roles.
+    /// Returns the plan. Its inputs are absolute paths, which are the same on every host. Its
+    /// devices are specified by roles.
     #[must_use]
     pub fn plan(&self) -> &Plan {
         &self.plan
@@ -128,8 +129,7 @@ impl Campaign {
     }
 }
 
-/// Refuses in-process stacks that end in a file or a directory, because its contents are not
-/// frozen.
+/// Refuses in-process stacks over a file or directory, because its content is not frozen.
 fn check_stacks(plan: &Plan) -> Result<()> {
     for target in &plan.targets {
         let TargetKind::InProcess { specification } = &target.kind else { continue };

@@ -2,9 +2,10 @@
 //!
 //! A campaign's plan comes from another machine, where the same path may be a different disk. So a
 //! plan contains a *role*, and only this list, which root keeps on each host, maps a role to a
-//! device. A line is `ROLE DEVICE [SERIAL]`; `#` begins a comment. The safety checks of `fslab
-//! compare` also apply to the device. A device with a serial number is erased whatever it contains,
-//! as with `--erase`: a killed run leaves a file system on it.
+//! device. A line is `ROLE DEVICE [SERIAL]`; `#` begins a comment. The safety checks of
+//! `fslab compare` also apply to the device. If its line contains a serial number, a device is
+//! erased whatever it contains, as with `--erase`. Otherwise a killed run would block later runs,
+//! because it leaves a file system on the device.
 
 use std::fs::{self, File};
 use std::io::{ErrorKind, Read};
@@ -16,10 +17,10 @@ use fslab_compare::plan::DevicePlan;
 
 use crate::error::{Error, Result};
 
-/// The list of each host.
+/// The path of the list on each host.
 pub const ERASABLE: &str = "/etc/fslab/erasable";
 
-/// The directory of device names that do not depend on the port.
+/// The directory of device names that do not depend on the port of a device.
 const BY_ID: &str = "/dev/disk/by-id";
 
 /// Mode bits that let users other than the owner write.
@@ -33,10 +34,11 @@ pub struct Erasable {
 }
 
 impl Erasable {
-    /// Reads a list. A missing file is an empty list.
+    /// Reads a list. A missing file is treated as an empty list.
     ///
     /// # Errors
-    /// Fails if users other than root could have written the list, or if a line does not parse.
+    /// Fails if users other than root and the caller may have written the list, or if a line is
+    /// invalid.
     pub fn read(list: &Path) -> Result<Self> {
         let mut file = match File::open(list) {
             Ok(file) => file,
@@ -78,7 +80,7 @@ impl Erasable {
     }
 }
 
-/// Refuses a plan that gives a device by anything other than a role.
+/// Refuses a plan in which a device is not specified by a role.
 pub(crate) fn check_roles(plan: &Plan) -> Result<()> {
     let mut plan = plan.clone();
     for (target, device) in plan.devices_mut() {

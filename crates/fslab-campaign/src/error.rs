@@ -11,7 +11,7 @@ pub type Result<T> = std::result::Result<T, Error>;
 /// An error of creating, running or reading a campaign.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The plan, or the comparison, failed.
+    /// The plan is invalid, or the comparison failed.
     #[error(transparent)]
     Compare(#[from] fslab_compare::Error),
     /// Samples can't be read.
@@ -29,7 +29,7 @@ pub enum Error {
     /// The directory of a new campaign is not empty.
     #[error("{}: it is not empty; choose a new directory for the campaign", path.display())]
     NotEmpty {
-        /// The directory.
+        /// The path of the directory.
         path: PathBuf,
     },
     /// A directory is not a campaign.
@@ -40,13 +40,13 @@ pub enum Error {
         path.display()
     )]
     NoCampaign {
-        /// The directory.
+        /// The path of the directory.
         path: PathBuf,
     },
     /// The record of a campaign does not parse.
     #[error("{}: not the record of a campaign: {source}", path.display())]
     Damaged {
-        /// The record.
+        /// The path of the record.
         path: PathBuf,
         /// The error of the parser.
         #[source]
@@ -59,7 +59,7 @@ pub enum Error {
         crate::format::FORMAT
     )]
     NewerFormat {
-        /// The record.
+        /// The path of the record.
         path: PathBuf,
         /// The format of the record.
         format: u32,
@@ -70,7 +70,7 @@ pub enum Error {
         path.display()
     )]
     Inconsistent {
-        /// The directory.
+        /// The path of the directory.
         path: PathBuf,
         /// The part that differs.
         what: &'static str,
@@ -108,7 +108,7 @@ pub enum Error {
     Changed {
         /// The file or directory.
         path: PathBuf,
-        /// Its hash.
+        /// The current hash.
         found: String,
         /// The frozen hash.
         frozen: String,
@@ -130,7 +130,7 @@ pub enum Error {
         path.display()
     )]
     HostInUse {
-        /// The lock.
+        /// The path of the lock file.
         path: PathBuf,
     },
     /// The host has no directory for its lock.
@@ -154,16 +154,16 @@ pub enum Error {
          which each host maps to its own device in /etc/fslab/erasable"
     )]
     DeviceByPath {
-        /// The target.
+        /// The name of the target.
         target: String,
     },
-    /// An in-process stack uses a file, whose contents can't be frozen.
+    /// An in-process stack uses a file or directory, whose contents can't be frozen.
     #[error(
         "target `{target}`: `in_process` uses {named}, whose contents a campaign can't freeze; set \
          `aged` in a target to use an image"
     )]
     PathInStack {
-        /// The target.
+        /// The name of the target.
         target: String,
         /// The leaf with the path.
         named: String,
@@ -173,9 +173,9 @@ pub enum Error {
         "target `{target}`: `device` is `{role}`, but a role can contain only a-z, 0-9, `-` and `_`"
     )]
     OddRole {
-        /// The target.
+        /// The name of the target.
         target: String,
-        /// The role.
+        /// The name of the role.
         role: String,
     },
     /// This host has no device for a role.
@@ -185,17 +185,18 @@ pub enum Error {
         list.display()
     )]
     NoDevice {
-        /// The target.
+        /// The name of the target.
         target: String,
-        /// The role.
+        /// The name of the role.
         role: String,
-        /// The host's list.
+        /// The path of the host's list.
         list: PathBuf,
     },
-    /// A user other than root can change the list of devices.
+    /// The list of devices is not a regular file, or users other than root and the caller can write
+    /// it.
     #[error("{}: must be writable only by root: {reason}", path.display())]
     UnsafeList {
-        /// The list.
+        /// The path of the list.
         path: PathBuf,
         /// The reason.
         reason: &'static str,
@@ -203,9 +204,9 @@ pub enum Error {
     /// A line of the list of devices does not parse.
     #[error("{}:{line}: {reason}", path.display())]
     BadList {
-        /// The list.
+        /// The path of the list.
         path: PathBuf,
-        /// The line, counted from 1.
+        /// The number of the line, from 1.
         line: usize,
         /// The reason.
         reason: &'static str,
@@ -213,7 +214,7 @@ pub enum Error {
     /// A samples file belongs to another plan or seed.
     #[error("{}: these samples belong to another campaign: their {what} differs", path.display())]
     Foreign {
-        /// The file.
+        /// The path of the file.
         path: PathBuf,
         /// The field that differs.
         what: &'static str,
@@ -221,15 +222,17 @@ pub enum Error {
     /// No block is done yet.
     #[error("{}: no block of the campaign is done yet; run a share first", path.display())]
     NothingDone {
-        /// The directory.
+        /// The path of the directory.
         path: PathBuf,
     },
     /// A batch script can't contain a text.
-    #[error("{what} {text:?}: a batch script can't contain control characters or quotes")]
+    #[error(
+        "{what} {text:?}: a batch script can't contain control characters, quotes or backslashes"
+    )]
     OddText {
         /// The kind of text.
         what: &'static str,
-        /// The text.
+        /// The invalid text.
         text: String,
     },
     /// `sbatch` could not be started.
@@ -244,7 +247,7 @@ pub enum Error {
     Slurm {
         /// The exit status.
         status: std::process::ExitStatus,
-        /// Its standard error, on one line.
+        /// The standard error of `sbatch`, on one line.
         message: String,
     },
 }

@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 /// Version of the record.
 pub const FORMAT: u32 = 1;
 
-/// The record's file.
+/// The file name of the record.
 pub(crate) const RECORD: &str = "campaign.json";
 
 /// The file with the text of the plan.
@@ -19,7 +19,7 @@ pub(crate) const PLAN: &str = "plan.toml";
 /// The directory with the samples of each attempt at a share.
 pub(crate) const ATTEMPTS: &str = "attempts";
 
-/// The content of a campaign, as it was frozen.
+/// The record of a campaign: everything that is frozen when it is created.
 #[derive(Clone, Debug, Serialize, Deserialize, PartialEq)]
 pub struct Frozen {
     /// Version of this record.
@@ -30,15 +30,15 @@ pub struct Frozen {
     pub created: String,
     /// BLAKE3 of the plan's text.
     pub plan_blake3: String,
-    /// The form in which the plan is read.
+    /// The form of the plan that is run: full or quick.
     pub form: Form,
-    /// The seed of everything random.
+    /// The seed of all random choices.
     pub seed: u64,
     /// Rounds of each workload.
     pub rounds: u32,
     /// Maximum number of times that a block is repeated because of interference.
     pub reruns_max: u32,
-    /// The program that runs it.
+    /// The build of fslab that created the campaign and that must run it.
     pub program: Program,
     /// Files and directories that the runs read, in addition to the plan.
     pub inputs: Vec<Input>,
@@ -51,7 +51,7 @@ pub struct Frozen {
 /// A build of fslab.
 #[derive(Clone, Debug, Serialize, Deserialize, PartialEq, Eq)]
 pub struct Program {
-    /// Its version.
+    /// The version of fslab.
     pub version: String,
     /// BLAKE3 of the program's file.
     pub blake3: String,
@@ -82,7 +82,7 @@ pub enum InputKind {
     Directory,
 }
 
-/// One workload of one round: the unit that is run and repeated as a whole.
+/// One workload in one round, on all targets: the unit that is run and repeated as a whole.
 #[derive(Clone, Debug, Serialize, Deserialize, PartialEq, Eq)]
 pub struct Block {
     /// The workload's label.

@@ -6,7 +6,7 @@
 //! - the kind (`f`, `d`, `l`)
 //! - the length of the relative path, and the path
 //! - the permission bits
-//! - for a file, the length and hash of its contents; for a symbolic link, those of its target
+//! - for a file, the length and hash of its contents; for a symbolic link, those of its target path
 //!
 //! Numbers have 64 bits and are little-endian. Owners and times are not covered.
 

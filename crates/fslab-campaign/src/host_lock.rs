@@ -1,8 +1,9 @@
 //! The lock that lets each host run one share at a time, because two would disturb each other.
 //!
 //! The lock is flock(2) on a file in `/run/lock`, or in `/var/lock` if that is missing. The kernel
-//! drops it when its holder ends for any reason. Every user can open the file and acquire the lock.
-//! So the lock only keeps measurements apart; it is not a security boundary.
+//! releases the lock when the process that holds it exits for any reason. Every user can open the
+//! file and acquire the lock. So the lock only keeps measurements apart; it is not a security
+//! boundary.
 
 use std::fs::{self, File, OpenOptions, Permissions, TryLockError};
 use std::io::{self, ErrorKind};
@@ -65,10 +66,10 @@ impl HostLock {
 
 impl Drop for HostLock {
     fn drop(&mut self) {
-        // A child process that is between fork and exec still holds this file open, so closing it
-        // here would not release the lock.
+        // A child process that is between fork and exec may also have this file open, so closing it
+        // here might not release the lock.
         if let Err(error) = self.file.unlock() {
-            tracing::warn!(%error, "unlocking {}", self.path.display());
+            tracing::warn!(%error, "can't unlock {}", self.path.display());
         }
     }
 }
@@ -141,7 +142,7 @@ mod tests {
         HostLock::take(Some(&path), None).unwrap();
     }
 
-    /// A lock file that was removed while held no longer locks anything.
+    /// A lock on a removed file has no effect on later runs, so they create a new file.
     #[test]
     fn removed_lock_file_is_recreated() {
         let scratch = tempfile::tempdir().unwrap();

@@ -1,12 +1,12 @@
 //! Campaigns: comparisons whose cells are run in shares, on one machine or on several.
 //!
-//! A campaign is a directory with a record ([`Frozen`]). It contains the plan, the seed, and the
-//! hash of every input of the plan. Each run of a share appends samples to a file of its own, which
-//! no other process writes. The state of a campaign ([`State`]) is computed only from those files.
-//! A share that was killed is run again, and only its remaining blocks are measured. This crate
-//! prints nothing and has no daemon.
+//! A campaign is a directory with a record ([`Frozen`]). The record contains the plan, the seed,
+//! and the hash of every input of the plan. Each run of a share appends samples to a file of its
+//! own, which no other process writes. The state of a campaign ([`State`]) is computed only from
+//! those files. A share that was killed is run again, and only its remaining blocks are measured.
+//! This crate prints nothing and has no daemon.
 //!
-//! The types to know first: [`Campaign`], [`ShareRun`], [`State`].
+//! Start with these types: [`Campaign`], [`ShareRun`], [`State`].
 
 mod attempt;
 mod campaign;

@@ -1,4 +1,4 @@
-//! The records for the report of a campaign. Each block contributes those of one attempt.
+//! The records for the report of a campaign. Each block contributes the records of one attempt.
 
 use std::collections::HashSet;
 
@@ -8,8 +8,8 @@ use crate::error::{Error, Result};
 use crate::state::{CellState, State, is_failure_of};
 
 impl State<'_> {
-    /// Returns all records that are used, attempt by attempt, as if each attempt were a finished
-    /// run.
+    /// Returns the records for the report, attempt by attempt. Each attempt gets a new end record,
+    /// as if it were a run of its own.
     ///
     /// # Errors
     /// Fails if no block is done yet.

@@ -63,8 +63,8 @@ pub enum Done {
 }
 
 impl ShareRun<'_> {
-    /// Runs the remaining blocks of the share, into a new samples file. It is safe to kill it and
-    /// to run it again: every complete block in the file is used.
+    /// Runs the remaining blocks of the share and writes their samples to a new file. It is safe to
+    /// kill the process and to run the share again: all complete blocks in the file are used.
     ///
     /// # Errors
     /// Fails before the first measurement for another build, changed inputs, and roles without a
@@ -74,8 +74,8 @@ impl ShareRun<'_> {
         if self.allow_other_build && self.program != self.campaign.frozen().program {
             let Program { version, blake3 } = &self.program;
             self.remarks.push(format!(
-                "a share was run by another build than the one that made the campaign: fslab \
-                 {version} (BLAKE3 {blake3})"
+                "a share was run by another build of fslab than the one that made the campaign: \
+                 fslab {version} (BLAKE3 {blake3})"
             ));
         } else {
             self.campaign.check_program(&self.program)?;
@@ -134,11 +134,12 @@ impl ShareRun<'_> {
     }
 }
 
-/// Makes samples durable block by block.
+/// An observer that makes samples durable after each block.
 struct Durable<'a> {
     observer: &'a mut dyn Observer,
     samples: &'a Path,
-    /// The number of cells to run; the runner reports that of the whole plan.
+    /// The number of cells to run. The runner reports the number of cells in the whole plan
+    /// instead.
     cells: u64,
     interrupt: &'a Interrupt,
     /// The first failure, which ends the run.
@@ -166,11 +167,11 @@ impl Observer for Durable<'_> {
     }
 }
 
-/// Removes a samples file without blocks. The error that left it is reported by the caller.
+/// Removes the samples file of a failed run if the file contains no complete block.
 fn discard_without_blocks(samples: &Path) {
     let has_blocks = fslab_report::sample::read_prefix(samples)
         .is_ok_and(|records| records.iter().any(|one| matches!(one, Record::Block(_))));
     if !has_blocks && let Err(error) = fs::remove_file(samples) {
-        tracing::debug!(%error, "removing {}", samples.display());
+        tracing::debug!(%error, "can't remove {}", samples.display());
     }
 }

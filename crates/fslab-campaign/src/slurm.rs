@@ -21,7 +21,7 @@ pub struct Slurm {
     pub options: Vec<String>,
     /// Licences that each share needs, such as `disk:1`.
     pub licences: Option<String>,
-    /// The partition.
+    /// The Slurm partition in which the shares run.
     pub partition: Option<String>,
 }
 
@@ -30,7 +30,7 @@ impl Slurm {
     /// is queued again if its node fails.
     ///
     /// # Errors
-    /// Fails if a script can't contain one of the texts.
+    /// Fails if an option or path has characters that a batch script can't contain.
     pub fn script(&self, campaign: &Campaign) -> Result<String> {
         let directory = absolute(campaign.directory())?;
         // The job name appears in Slurm's own lists, so it has only plain characters.

@@ -1,8 +1,9 @@
 //! The progress of a campaign, computed only from its samples files.
 //!
 //! One attempt at each block is used, however often the block was run. It is the attempt with the
-//! fewest failed cells, then with the fewest disturbed cells, then the earliest. So the choice does
-//! not depend on the measured values. A killed attempt at a block is never used.
+//! fewest failed cells, then with the fewest disturbed cells, then the earliest. Of several
+//! attempts in one samples file, only the last is considered. So the choice does not depend on the
+//! measured values. A killed attempt at a block is never used.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -56,7 +57,7 @@ pub struct Cell {
     pub workload: String,
     /// The round, counted from 0.
     pub round: u32,
-    /// The target.
+    /// The name of the target.
     pub target: String,
     /// The state of the cell.
     pub state: CellState,
@@ -85,7 +86,7 @@ pub enum CellState {
 pub struct HostState {
     /// The name of the host.
     pub host: String,
-    /// The kernel, as in the last attempt.
+    /// The kernel version, as recorded in the last attempt.
     pub kernel: String,
     /// The number of cells that are used.
     pub cells: usize,
@@ -95,7 +96,7 @@ pub struct HostState {
     pub unended: usize,
 }
 
-/// The numbers of a state.
+/// A summary of a campaign's progress.
 #[derive(Clone, Debug, Serialize)]
 pub struct Summary {
     /// The title of the plan.
@@ -104,13 +105,13 @@ pub struct Summary {
     pub is_complete: bool,
     /// The number of cells.
     pub cells: usize,
-    /// Cells measured without interference.
+    /// Number of cells that were measured without interference.
     pub done: usize,
-    /// Cells measured with interference.
+    /// Number of cells that were measured with interference.
     pub disturbed: usize,
-    /// Cells that failed.
+    /// Number of cells that failed.
     pub failed: usize,
-    /// Cells not measured to the end.
+    /// Number of cells that have no complete measurement.
     pub missing: usize,
     /// The estimated time of the missing blocks on one host; `None` while no block is done.
     pub time_left_seconds: Option<f64>,
@@ -172,7 +173,7 @@ impl<'a> State<'a> {
         left
     }
 
-    /// Returns the numbers of the state, and the open cells.
+    /// Returns a summary of the progress.
     #[must_use]
     pub fn summary(&self) -> Summary {
         let cells = || self.blocks.iter().flat_map(|block| &block.cells);
@@ -192,8 +193,8 @@ impl<'a> State<'a> {
         }
     }
 
-    /// Estimates the time from the mean of the workload's blocks, or of all blocks if the workload
-    /// has none.
+    /// Estimates the time of the missing blocks on one host. The estimate for a block is the mean
+    /// of its workload's finished blocks, or of all finished blocks if the workload has none.
     fn time_left_seconds(&self) -> Option<f64> {
         let mean = |workload: Option<&str>| {
             let of = |state: &&BlockState| workload.is_none_or(|name| name == state.block.workload);
@@ -226,7 +227,8 @@ impl<'a> State<'a> {
     }
 }
 
-/// Returns the last complete attempt at each block in a file. A repeated block has several.
+/// Returns the last complete attempt at each block in a file. A block that was repeated within the
+/// file has several attempts.
 fn last_blocks(attempt: &Attempt) -> impl Iterator<Item = &sample::Block> {
     let mut last: BTreeMap<(&str, u32), &sample::Block> = BTreeMap::new();
     for record in &attempt.records {
@@ -281,7 +283,7 @@ fn candidate(
 /// Returns the last note that explains why a target was left out or failed in a workload.
 fn failure(campaign: &Campaign, attempt: &Attempt, target: &str, workload: &str) -> Option<String> {
     let copy = campaign.plan().second_copy().is_some_and(|copy| copy.name == target);
-    // The second copy runs only if the baseline does.
+    // The second copy has no notes of its own, because it is run only together with the baseline.
     let target = if copy { &campaign.plan().baseline } else { target };
     attempt.records.iter().rev().find_map(|record| match record {
         Record::Note(note) if is_failure_of(note, target, workload) => Some(note.text.clone()),

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use crate::error::{Error, Result};
 use crate::format::{ATTEMPTS, Frozen, PLAN, RECORD};
 
-/// Creates the directory of a campaign. After an error the campaign does not exist.
+/// Creates the directory of a campaign. After an error, the campaign does not exist.
 pub(crate) fn create(directory: &Path, frozen: &Frozen, plan: &str) -> Result<()> {
     let is_free = match fs::read_dir(directory) {
         Ok(mut entries) => entries.next().is_none(),
@@ -21,13 +21,15 @@ pub(crate) fn create(directory: &Path, frozen: &Frozen, plan: &str) -> Result<()
         return Err(Error::NotEmpty { path: directory.to_owned() });
     }
     let hidden = hidden(directory);
-    let made = fill(&hidden, frozen, plan).and_then(|()| {
-        fs::rename(&hidden, directory).map_err(Error::file(directory))?;
-        sync_directory(parent(directory))
-    });
+    let made = fill(&hidden, frozen, plan)
+        .and_then(|()| fs::rename(&hidden, directory).map_err(Error::file(directory)));
+    let (made, rest) = match made {
+        Ok(()) => (sync_directory(parent(directory)), directory),
+        Err(error) => (Err(error), hidden.as_path()),
+    };
     if made.is_err() {
-        // The first error is the one to report.
-        fs::remove_dir_all(&hidden).ok();
+        // Only the first error is reported.
+        fs::remove_dir_all(rest).ok();
     }
     made
 }
@@ -68,7 +70,7 @@ pub(crate) fn publish(from: &Path, to: &Path) -> Result<()> {
     sync_directory(parent(to))
 }
 
-/// Makes the contents of a file durable, even if another handle of this host wrote them.
+/// Makes the contents of a file durable, even if they were written through another descriptor.
 pub(crate) fn sync_file(path: &Path) -> io::Result<()> {
     File::open(path)?.sync_all()
 }

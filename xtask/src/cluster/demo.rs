@@ -89,14 +89,14 @@ pub fn run(cluster: &Cluster) -> Result<()> {
     compare_cells(&at("serial/samples.jsonl"), &campaign)
 }
 
-/// Waits until the node has completed a block and is still running, and kills it.
+/// Waits until a share on the node has completed a block and is still running, and kills the node.
 fn kill_in_the_middle(cluster: &Cluster, campaign: &Path) -> Result<()> {
-    wait_at_most(REQUEUED_MOST, "a share is at work on the node that is to be killed", || {
+    wait_at_most(REQUEUED_MOST, "a share is running on the node to be killed", || {
         let mut is_at_work = false;
         for file in attempts(campaign)? {
             let name = file.file_name().unwrap_or_default().to_string_lossy().into_owned();
             let is_running = name.contains(&format!(".{KILLED}.")) && name.ends_with(".part");
-            // The file may have been renamed since.
+            // The file may have been renamed after the listing.
             let text = fs::read_to_string(&file).unwrap_or_default();
             is_at_work |= is_running && text.contains("\"record\":\"block\"");
         }
@@ -104,7 +104,7 @@ fn kill_in_the_middle(cluster: &Cluster, campaign: &Path) -> Result<()> {
     })?;
     cluster.kill(KILLED)?;
     println!("cluster demo: killed {KILLED} in the middle of a share");
-    wait_for("Slurm has put its share back into the queue", || {
+    wait_for("Slurm has requeued the share of the killed node", || {
         let mut squeue = cluster.command("squeue")?;
         let queue = process::capture(squeue.args(["-h", "-r", "-o", "%T %N"]))?;
         let is_running_there = |line: &str| line == format!("RUNNING {KILLED}");
@@ -141,10 +141,10 @@ fn attempts(campaign: &Path) -> Result<Vec<PathBuf>> {
     entries.map(|entry| Ok(entry?.path())).collect()
 }
 
-/// The seed, position, operations and bytes, by target, workload, phase and round.
+/// The seed, position, operations and bytes of each sample, by target, workload, phase and round.
 type Cells = BTreeMap<String, Vec<String>>;
 
-/// Reads the cells of a samples file that are in complete blocks.
+/// Adds the samples in the complete blocks of a samples file to `cells`.
 fn cells(file: &Path, cells: &mut Cells) -> Result<()> {
     let text = fs::read_to_string(file).with_context(|| file.display().to_string())?;
     let lines = text.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
@@ -161,7 +161,7 @@ fn cells(file: &Path, cells: &mut Cells) -> Result<()> {
     Ok(())
 }
 
-/// Checks that the campaign has the cells of the comparison, each once.
+/// Checks that the campaign has the same cells as the comparison, without duplicates.
 fn compare_cells(serial: &Path, campaign: &Path) -> Result<()> {
     let (mut expected, mut found) = (Cells::new(), Cells::new());
     cells(serial, &mut expected)?;
@@ -170,11 +170,11 @@ fn compare_cells(serial: &Path, campaign: &Path) -> Result<()> {
     }
     if expected != found {
         let differs = expected.iter().find(|(name, value)| found.get(*name) != Some(value));
-        bail!("the campaign's cells are not those of the comparison, first {differs:?}");
+        bail!("the campaign's cells differ from those of the comparison, first at {differs:?}");
     }
     println!(
-        "cluster demo: {} phases of {CELLS} cells have the seeds, orders and counts of one \
-         comparison, each once",
+        "cluster demo: {} phases of {CELLS} cells have the same seeds, orders and counts as in \
+         one comparison, without duplicates",
         found.len()
     );
     Ok(())

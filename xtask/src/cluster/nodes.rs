@@ -1,5 +1,6 @@
 //! A cluster on one machine: Slurm's controller and two nodes. Each has its own network, host name,
-//! mount and process namespaces. A node is one process, and all its processes end with it.
+//! mount and process namespaces. When the first process of a node exits, the kernel kills the
+//! others.
 
 use std::fs::{self, File, Permissions};
 use std::io::Read;
@@ -50,7 +51,7 @@ impl Cluster {
     /// Starts all nodes, and waits until the controller reports both as idle.
     pub fn up(&self) -> Result<()> {
         if self.is_up() {
-            bail!("the cluster is up; `cargo xtask cluster down` ends it");
+            bail!("the cluster is running; `cargo xtask cluster down` stops it");
         }
         if !environment::is_root() {
             bail!("namespaces and mounts need root; run it as root");
@@ -66,12 +67,12 @@ impl Cluster {
         started.with_context(|| format!("logs are in {}", self.state.display()))
     }
 
-    /// Ends all nodes and keeps their logs. Tries every node and returns the first error.
+    /// Stops all nodes and keeps their logs. Tries every node and returns the first error.
     pub fn end_all(&self) -> Result<()> {
         NODES.map(|(name, _)| self.kill(name)).into_iter().collect()
     }
 
-    /// Ends all nodes and removes their files.
+    /// Stops all nodes and removes their files.
     pub fn down(&self) -> Result<()> {
         self.end_all()?;
         match fs::remove_dir_all(&self.state) {
@@ -82,23 +83,28 @@ impl Cluster {
         }
     }
 
-    /// Ends a node like a power failure: all its processes at once. An interrupt does not end the
-    /// wait, so that no node remains.
+    /// Kills all processes of a node at once, as in a power failure. An interrupt does not end the
+    /// wait, so that no process remains.
     pub fn kill(&self, name: &str) -> Result<()> {
         let Some(outer) = self.process(name) else { return Ok(()) };
-        // This is the first process of the namespace: the kernel kills the others with it.
+        // The kernel kills the other processes of a namespace together with its first process.
         for pid in self.first_process(name).into_iter().chain([outer]) {
             match kill_process(pid, Signal::KILL) {
                 Ok(()) | Err(rustix::io::Errno::SRCH) => {}
                 Err(errno) => bail!("cannot kill {name}: {errno}"),
             }
         }
-        wait(PATIENCE, "its processes end", || Ok(self.process(name).is_none()), || false)
+        wait(
+            PATIENCE,
+            "the node's processes have exited",
+            || Ok(self.process(name).is_none()),
+            || false,
+        )
     }
 
     /// Returns the command for a program of Slurm on the controller, in the current directory.
     pub fn command(&self, program: &str) -> Result<Command> {
-        let pid = self.first_process(CONTROLLER).context("the cluster is not up")?;
+        let pid = self.first_process(CONTROLLER).context("the cluster is not running")?;
         let mut command = Command::new("nsenter");
         command.args([
             "--net",
@@ -138,7 +144,7 @@ impl Cluster {
             fs::set_permissions(&file, Permissions::from_mode(0o600))?;
         }
         let Some(state) = self.state.to_str() else {
-            bail!("the cache folder's name is not UTF-8")
+            bail!("the cache folder's path is not UTF-8")
         };
         fs::write(self.configuration(), CONFIGURATION.replace("STATE", state))?;
         fs::write(self.state.join("node.sh"), NODE)?;
@@ -153,7 +159,7 @@ impl Cluster {
             let answer = process::output(self.in_network()?.args(["link", "show", "switch"]))?;
             Ok(answer.status.success())
         };
-        wait_for("the network is there", has_switch)?;
+        wait_for("the network is up", has_switch)?;
         for (name, _) in &NODES[1..] {
             let pid = self.first_process(name).context("a node has ended")?;
             let pid = pid.as_raw_nonzero().to_string();
@@ -176,7 +182,7 @@ impl Cluster {
         command.stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log).process_group(0);
         let child = command.spawn().with_context(|| process::line_of(&command))?;
         fs::write(self.state.join(name).join("pid"), child.id().to_string())?;
-        wait_for("a node begins", || Ok(self.first_process(name).is_some()))
+        wait_for("a node has started", || Ok(self.first_process(name).is_some()))
     }
 
     /// Returns the command for ip(8) in the controller's network.
@@ -232,7 +238,7 @@ fn wait(
             bail!("interrupted");
         }
         if start.elapsed() > most {
-            bail!("not within {} s: {what}", most.as_secs());
+            bail!("timed out after {} s: waited until {what}", most.as_secs());
         }
         thread::sleep(Duration::from_millis(200));
     }

@@ -1,7 +1,7 @@
 //! The command blocks of a page.
 //!
-//! A fence of `sh` contains commands. In a fence of `console`, lines after `$ ` are commands. The
-//! other lines are their output, which is compared with the real output (see
+//! A fence of `sh` contains commands. In a fence of `console`, lines that begin with `$ ` are
+//! commands. The other lines are their output, which is compared with the real output (see
 //! [`output`](super::output)). A block marked `sh,slow` takes minutes, and CI skips it. Comments
 //! directly before a fence, which readers do not see, control it:
 //!
@@ -17,9 +17,9 @@ use std::fmt;
 /// A block of commands.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Block {
-    /// The line number of its fence, from 1.
+    /// The line number of the opening fence, from 1.
     pub line: usize,
-    /// Whether it is run.
+    /// Whether the block is run.
     pub kind: Kind,
     /// Commands before the block, its own commands, and those after it.
     pub commands: String,

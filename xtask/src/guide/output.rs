@@ -1,8 +1,8 @@
 //! Compares the output shown on a page with the real output of its commands.
 //!
 //! The lines of the page must occur in the real output, in the same order. Sizes, times and other
-//! figures may differ: all numbers with units are equal, and so are runs of blanks. A line that
-//! ends in `...` matches all lines that begin with its text.
+//! numbers may differ: all numbers are treated as equal, and so are all units and all runs of
+//! blanks. A line that ends in `...` matches all lines that begin with its text.
 
 /// The end of an abbreviated line of a page.
 const CUT: &str = "...";
@@ -40,7 +40,7 @@ fn without_figures(line: &str) -> String {
         let unit = shown.trim_end_matches([',', ';', ':', '.', ')']);
         let is_unit = UNITS.contains(&unit) && words.last().is_some_and(|last| last.ends_with('#'));
         if is_unit {
-            // Punctuation after a unit is kept, because the sentence continues in the same way.
+            // Punctuation after a unit is kept, because it belongs to the sentence.
             let mark = shown[unit.len()..].to_owned();
             words.iter_mut().last().into_iter().for_each(|last| last.push_str(&mark));
         } else {

@@ -16,7 +16,7 @@ use crate::{environment, process};
 /// Printed before each block; shows the block at which the shell ended.
 const MARK: &str = "@@ block ";
 
-/// The first line of a script: it ends at the first failure.
+/// The first line of a script, which makes it stop at the first failure.
 const STRICT: &str = "set -eu -o pipefail\n";
 
 /// Lines of output in the report of a failure.
@@ -25,7 +25,7 @@ const LINES_TOLD: usize = 15;
 /// Folders of the machine in which pages may make files. Each page has its own.
 const OWN: [&str; 2] = ["mnt", "srv"];
 
-/// Folders of the machine that pages see unchanged, and may change only for themselves.
+/// Folders of the machine over which each page gets a writable layer of its own.
 const OVERLAID: [&str; 2] = ["etc", "usr/sbin"];
 
 /// Runs blocks in order until one fails. The failure contains the end of the output.
@@ -85,8 +85,8 @@ pub fn script_of(blocks: &[&Block]) -> String {
     text
 }
 
-/// Appends a command. With `set -e`, a list of commands continues after a failure of any but the
-/// last one. The status of such a list is therefore checked.
+/// Appends a line of commands. `set -e` does not stop the script if a command before `&&` fails.
+/// Therefore the exit status of such a line is checked.
 fn push_command(text: &mut String, line: &str) {
     text.push_str(line);
     text.push('\n');
@@ -102,7 +102,7 @@ fn prepare(scratch: &TempDir, fslab: &Path, blocks: &[&Block]) -> Result<std::pa
         fs::create_dir(at(name)).with_context(|| name.to_string())?;
     }
     symlink(fslab, at("bin/fslab")).with_context(|| fslab.display().to_string())?;
-    // Root needs no sudo. The blocks must run even if it is not installed.
+    // A replacement for sudo. The blocks run as root, and sudo may not be installed.
     let sudo = at("bin/sudo");
     fs::write(&sudo, "#!/bin/sh\nexec \"$@\"\n")?;
     fs::set_permissions(&sudo, fs::Permissions::from_mode(0o755))?;

@@ -1,6 +1,6 @@
-//! Tests the package in a minimal Debian: apt installs it, an ordinary user follows a tutorial, and
-//! apt upgrades it while mounts run, removes it and purges it. Afterwards the files of the root
-//! directory are those from before.
+//! Tests the package in a minimal Debian. apt installs the package, and an ordinary user follows a
+//! tutorial. apt then upgrades the package while mounts run, removes it and purges it. Afterwards,
+//! the root directory must contain the same files as before.
 
 mod base;
 mod listing;
@@ -21,7 +21,7 @@ use crate::{environment, guide, process};
 /// The tutorial whose commands are run.
 const TUTORIAL: &str = "docs/guide/src/tutorials/compressing.md";
 
-/// The folder of the trial in the Debian.
+/// The folder of the trial in the minimal Debian.
 const PLACE: &str = "srv/trial";
 
 /// Files that the administrator makes. The package must keep them in every case.
@@ -32,7 +32,7 @@ const OWN: [&str; 4] = [
     "etc/systemd/system/fslab@.service.d/own.conf",
 ];
 
-/// Enables the units of a mount and of a timer, and changes one, as the guide describes it.
+/// Enables the units of a mount and of a timer, and changes one unit, as described in the guide.
 const ENABLE: &str = r#"
 mkdir -p /srv/packed /srv/files /etc/fslab /etc/systemd/system/fslab@.service.d
 cp /usr/share/doc/fslab/examples/mount.conf /etc/fslab/files.conf
@@ -44,7 +44,8 @@ findmnt --types fuse.fslab /srv/files
 echo before > /srv/files/words
 "#;
 
-/// Mounts as the ordinary user, with a program that writes to an open file during the upgrade.
+/// Makes a mount as the ordinary user, and starts a program that writes to an open file during the
+/// upgrade.
 const WRITE: &str = r#"
 mkdir -p ~/lower ~/mount
 fslab mount -l null ~/lower ~/mount
@@ -57,7 +58,7 @@ bash ~/writer.sh > /dev/null 2>&1 &
 until [ -s ~/mount/lines ]; do sleep 0.1; done
 "#;
 
-/// Prints the state that an upgrade must not change: mounts by their numbers, the daemon of the
+/// Prints the state that an upgrade must not change: the mounts with their IDs, the daemon of the
 /// unit, and the settings of the administrator.
 const STATE: &str = r#"
 grep ' fuse.fslab ' /proc/self/mountinfo
@@ -66,7 +67,7 @@ systemctl is-active fslab-tier-policy@srv-photos.timer
 sha256sum /etc/fslab/files.conf /etc/systemd/system/fslab@.service.d/own.conf
 "#;
 
-/// Uses both mounts after the upgrade, and ends the program that writes.
+/// Uses both mounts after the upgrade, and stops the program that writes.
 const WORKED_ON: &str = r#"
 [ "$(cat /srv/files/words)" = before ]
 echo after > /srv/files/words
@@ -109,7 +110,7 @@ pub fn run(fslab: &Path) -> Result<Tally> {
     trial.run(&path_inside(&older)?, &path_inside(&current)?)
 }
 
-/// Returns the path of a package in the Debian.
+/// Returns the path of a package inside the minimal Debian.
 fn path_inside(package: &Path) -> Result<String> {
     let name = package.file_name().context("a package has no name")?;
     Ok(format!("/{PLACE}/{}", name.to_string_lossy()))
@@ -187,8 +188,8 @@ impl Trial<'_> {
         self.machine.run("dpkg-query --show --showformat '${Version}' fslab")
     }
 
-    /// Removes the package while both mounts run: the unit is stopped, and the user's mount
-    /// continues until the user ends it.
+    /// Removes the package while both mounts run: the unit is stopped, and the user's mount remains
+    /// until the user unmounts it.
     fn remove(&self) -> Result<Tally> {
         let said = self.machine.run("apt-get remove -q -y fslab 2>&1")?;
         let point = format!("/home/{USER}/mount");
@@ -222,7 +223,7 @@ impl Trial<'_> {
     fn nothing_remains(&self, may_remain: impl Fn(&str) -> bool) -> Result<()> {
         let remains = self.machine.run(REMAINS)?;
         let remains: Vec<&str> = remains.lines().filter(|line| !may_remain(line)).collect();
-        ensure!(remains.is_empty(), "something remains:\n{}", remains.join("\n"));
+        ensure!(remains.is_empty(), "parts of the package remain:\n{}", remains.join("\n"));
         Ok(())
     }
 }

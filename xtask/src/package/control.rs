@@ -12,7 +12,7 @@ use crate::{environment, process};
 /// Unit of `Installed-Size`, in bytes.
 const SIZE_UNIT_BYTES: u64 = 1024;
 
-/// The facts about a package that its control files state.
+/// The data of a package for its control files.
 pub struct Facts<'a> {
     /// Version with Debian revision.
     pub version: &'a str,
@@ -42,8 +42,8 @@ pub fn write_all(facts: &Facts<'_>, tree: &Path) -> Result<()> {
     write(&tree.join("DEBIAN/md5sums"), process::capture(&mut command)?.as_bytes())
 }
 
-/// Returns a property of the last commit, in a format of `git log`. Packages of one commit are
-/// equal.
+/// Returns a property of the last commit, in a format of `git log`. The package contains the time
+/// of the commit instead of the current time, so that packages of one commit are identical.
 pub fn last_commit(format: &str) -> Result<String> {
     let mut git = Command::new("git");
     git.current_dir(environment::workspace_root());
@@ -51,8 +51,8 @@ pub fn last_commit(format: &str) -> Result<String> {
     Ok(process::capture(&mut git)?.trim().to_owned())
 }
 
-/// Returns the name and address of the maker of the package: from `DEBFULLNAME` and `DEBEMAIL`, as
-/// Debian's tools do, else of the last commit.
+/// Returns the name and address of the package's maintainer: from `DEBFULLNAME` and `DEBEMAIL`, as
+/// Debian's tools do, or else from the last commit.
 fn maintainer() -> Result<String> {
     let given = |variable: &str, format: &str| match std::env::var(variable) {
         Ok(value) if !value.is_empty() => Ok(value),
@@ -84,7 +84,7 @@ fn changelog(version: &str, maintainer: &str, date: &str) -> String {
     )
 }
 
-/// Returns the licence. Debian has the text of the Apache License in a common file.
+/// Returns the licence. In Debian, the text of the Apache License is in a common file.
 fn copyright(root: &Path) -> Result<String> {
     let mit = fs::read_to_string(root.join("LICENSE-MIT")).context("LICENSE-MIT")?;
     Ok(format!(
@@ -103,7 +103,8 @@ fn files_below(tree: &Path) -> Result<Vec<String>> {
     Ok(files)
 }
 
-/// Returns the size as Debian counts it: whole units of each file, and one unit of everything else.
+/// Returns the size as Debian counts it: whole units for each regular file, and one unit for each
+/// other entry.
 fn installed_size(tree: &Path, files: &[String]) -> Result<u64> {
     let mut size = 0;
     for name in files {

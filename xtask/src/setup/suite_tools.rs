@@ -1,5 +1,4 @@
-//! The external test suites that are Rust programs: pjdfstest and fsx. They are built once into the
-//! cache.
+//! Builds the external test suites that are Rust programs, pjdfstest and fsx, once into the cache.
 
 use std::fs;
 

@@ -1,5 +1,5 @@
 //! Step `build`: compiles all tests, and the program with the same features. The other steps run
-//! the results.
+//! these programs.
 
 use std::path::PathBuf;
 
@@ -9,7 +9,7 @@ use super::{Context, Step};
 use crate::tally::Tally;
 use crate::{nextest, process};
 
-/// The step.
+/// The step `build`.
 pub const STEP: Step =
     Step { name: "build", help: "compile all tests and the program they test", run };
 
@@ -29,17 +29,18 @@ fn run(context: &Context) -> Result<Tally> {
     Ok(Tally::pass())
 }
 
-/// Path of the list of test programs, with which nextest runs them without asking cargo again.
+/// Returns the path of the list of test programs, with which nextest runs them without asking cargo
+/// again.
 pub fn binaries(context: &Context) -> std::path::PathBuf {
     context.target_directory().join("test-programs.json")
 }
 
-/// Path of cargo's description of the workspace, for the same purpose.
+/// Returns the path of cargo's metadata of the workspace, which nextest needs for the same purpose.
 pub fn metadata_of_cargo(context: &Context) -> std::path::PathBuf {
     context.target_directory().join("workspace.json")
 }
 
-/// Builds the program as users get it, and returns its path.
+/// Builds the program with optimisation and without test features, and returns its path.
 pub fn release(context: &Context) -> Result<PathBuf> {
     let build = ["build", "--release", "--locked", "--package", "fslab"];
     process::run_ok(context.cargo().args(build))?;

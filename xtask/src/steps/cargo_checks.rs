@@ -22,7 +22,7 @@ pub const CLIPPY: Step = Step {
     },
 };
 
-/// Checks that the program compiles with the features of a build by users.
+/// Checks that the program compiles without the features that are only for tests.
 pub const SHIPPED: Step = Step {
     name: "shipped",
     help: "cargo check of the program without test features",

@@ -1,5 +1,5 @@
-//! Step `licences`: the licences of dependencies must be in the list of deny.toml. If cargo-deny is
-//! installed, it checks this too, and the sources of the dependencies.
+//! Step `licences`: checks that deny.toml allows the licences of all dependencies. If cargo-deny is
+//! installed, it also checks the licences and the sources of the dependencies.
 
 use std::collections::HashSet;
 use std::path::Path;
@@ -13,9 +13,9 @@ use crate::{environment, process};
 
 mod expression;
 
-/// The step.
+/// The step `licences`.
 pub const STEP: Step =
-    Step { name: "licences", help: "licences of dependencies, as deny.toml allows them", run };
+    Step { name: "licences", help: "licences of dependencies are allowed in deny.toml", run };
 
 fn run(context: &Context) -> Result<Tally> {
     let allowed = Allowed::read(&environment::workspace_root().join("deny.toml"))?;
@@ -29,7 +29,11 @@ fn run(context: &Context) -> Result<Tally> {
     problems.sort_unstable();
     problems.dedup();
     problems.iter().for_each(|problem| println!("{problem}"));
-    ensure!(problems.is_empty(), "{} dependencies have other licences", problems.len());
+    ensure!(
+        problems.is_empty(),
+        "deny.toml does not allow the licences of {} dependencies",
+        problems.len()
+    );
     let mut tally = Tally::pass();
     tally += by_cargo_deny(context)?;
     Ok(tally)

@@ -1,10 +1,10 @@
 //! Step `unit`: runs every test of the workspace, each in its own process, and counts the results.
 //!
 //! A test that can't run here appends a line `SKIP <test>: <reason>` to the file in the variable
-//! `FSLAB_SKIP_LOG` (see docs/guide/src/how-to/test-fslab.md). The test harness has no skipped
-//! tests and counts it as passed; this module corrects the count. A random test appends its name to
-//! the file in the variable `FSLAB_SEED_LOG`. These names must be the names in
-//! `xtask/random-tests.txt`.
+//! `FSLAB_SKIP_LOG` (see docs/guide/src/how-to/test-fslab.md). The test harness can't report
+//! skipped tests and counts such a test as passed; this module corrects the count. A random test
+//! appends its name to the file in the variable `FSLAB_SEED_LOG`. `xtask/random-tests.txt` must
+//! list exactly these names.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -16,7 +16,7 @@ use super::{Context, Step, build};
 use crate::nextest::{self, Event, TestResult};
 use crate::tally::{Skip, Tally};
 
-/// The step.
+/// The step `unit`.
 pub const STEP: Step = Step {
     name: "unit",
     help: "every test: unit, model, conformance, crash, formats, mounted",
@@ -71,7 +71,8 @@ fn of_event(event: &Event) -> Tally {
     match event.result {
         TestResult::Passed => Tally::pass(),
         TestResult::Failed => Tally::fail(&event.name),
-        // Only measurements are ignored. CI must not judge by times, so it never runs them.
+        // Only measurements are marked as ignored. CI must not judge by times, so it never runs
+        // them.
         TestResult::Ignored => {
             let (test, reason) = (event.name.clone(), "a measurement".to_owned());
             let skip = Skip { test, reason, allowed: true };
@@ -81,8 +82,8 @@ fn of_event(event: &Event) -> Tally {
 }
 
 /// Moves the skips in the log from the passed to the skipped tests. A skip of one case, written
-/// `test[case]`, is only added, because the test's other cases did run. A test that also failed
-/// remains a failure; it fails if all tests are required.
+/// `test[case]`, is only added, because the test's other cases did run. A test that was skipped and
+/// also failed counts only as failed.
 fn with_skips(mut tally: Tally, log: &str) -> Tally {
     let mut seen = Vec::new();
     let skips = log.lines().filter_map(|line| line.strip_prefix("SKIP ")?.split_once(": "));
@@ -101,7 +102,7 @@ fn with_skips(mut tally: Tally, log: &str) -> Tally {
     tally
 }
 
-/// Whether a name with its path is that of a test whose path may be shorter.
+/// Whether `name`, a test name with its full path, refers to `test`, whose path may be shorter.
 fn is_same_test(name: &str, test: &str) -> bool {
     let path = name.strip_suffix(test);
     path.is_some_and(|path| path.is_empty() || path.ends_with([':', '$', ' ']))
@@ -111,8 +112,8 @@ fn base(test: &str) -> &str {
     test.split_once('[').map_or(test, |(test, _)| test)
 }
 
-/// Adds a failure for each random test that is not listed. A listed test that drew no seed was
-/// skipped or failed before. If no test failed or was skipped, the list is wrong.
+/// Adds a failure for each test that drew a seed but is not listed. If all tests ran and passed,
+/// also adds a failure for each listed test that drew no seed.
 fn with_random_tests(mut tally: Tally, listed: &str, drawn: &str) -> Tally {
     let listed: BTreeSet<_> = listed.lines().filter(|line| !line.starts_with('#')).collect();
     let drawn: BTreeSet<_> = drawn.lines().collect();
@@ -121,7 +122,7 @@ fn with_random_tests(mut tally: Tally, listed: &str, drawn: &str) -> Tally {
         tally += Tally::fail(format!("random tests: xtask/random-tests.txt lacks {name}"));
     }
     for name in listed.difference(&drawn).filter(|_| all_ran) {
-        tally += Tally::fail(format!("random tests: {name} is listed and drew no seed"));
+        tally += Tally::fail(format!("random tests: {name} is listed but drew no seed"));
     }
     tally
 }

@@ -1,5 +1,5 @@
-//! cargo-build: compiles a part of this workspace inside the mount. A compiler maps files, links
-//! through temporary names, runs new programs at once and relies on file times.
+//! cargo-build: compiles a part of this workspace inside the mount. Cargo and the compiler map
+//! files into memory, rename temporary files, run new programs at once and rely on file times.
 
 use std::fs;
 use std::io::ErrorKind;
@@ -12,7 +12,7 @@ use crate::stage::{Stage, Target};
 use crate::tally::Tally;
 use crate::{environment, process};
 
-/// The suite.
+/// The suite `cargo-build`.
 pub const SUITE: Suite =
     Suite { name: "cargo-build", program: None, over: Over::FirstStack, quick: Options::NONE, run };
 
@@ -45,7 +45,8 @@ fn build(sources: &Path) -> Result<String> {
     Ok(output.stderr)
 }
 
-/// Copies the files that git would track, so that the build inside finds nothing built outside.
+/// Copies the files that git tracks or would track, so that the build in the mount finds no earlier
+/// results.
 fn copy_workspace(target: &Path) -> Result<()> {
     let root = environment::workspace_root();
     for name in environment::files()? {

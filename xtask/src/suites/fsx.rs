@@ -10,7 +10,7 @@ use crate::stage::{Stage, Target};
 use crate::tally::Tally;
 use crate::{environment, process};
 
-/// The suite.
+/// The suite `fsx`.
 pub const SUITE: Suite =
     Suite { name: "fsx", program: Some("fsx"), over: Over::Stacks, quick: QUICK, run };
 
@@ -33,7 +33,7 @@ fn run(stage: &mut Stage, target: &Target, options: &Options) -> Result<Tally> {
     let mut configuration = CONFIGURATION.to_owned();
     // fsx ends at the first operation that the file system does not support.
     if target.is_bindfs() {
-        println!("fsx on {target}: without punch_hole, which bindfs does not have");
+        println!("fsx on {target}: without punch_hole, which bindfs does not support");
         configuration = CONFIGURATION.replace("punch_hole = 1.0\n", "punch_hole = 0.0\n");
     }
     fs::write(folder.join("configuration.toml"), configuration)?;

@@ -1,4 +1,4 @@
-//! pjdfstest: about 400 cases of the POSIX rules on names, ownership, modes and times.
+//! Runs pjdfstest: about 400 test cases for the POSIX rules on names, ownership, modes and times.
 
 use std::fs;
 
@@ -9,7 +9,7 @@ use crate::stage::{Stage, Target};
 use crate::tally::{Skip, Tally};
 use crate::{environment, process};
 
-/// The suite.
+/// The suite `pjdfstest`.
 pub const SUITE: Suite = Suite {
     name: "pjdfstest",
     program: Some("pjdfstest"),
@@ -18,13 +18,15 @@ pub const SUITE: Suite = Suite {
     run,
 };
 
-/// Skips that a mount through FUSE must have, each with its reason.
+/// The test cases that can't run on a FUSE mount, each with its reason.
 const ALLOWED_SKIPS: &str = include_str!("../../pjdfstest-skips.txt");
 
-/// Cases that fail on Btrfs itself, and so on layers over it, each with its reason. Layers do not
-/// promise this behaviour.
-const BTRFS: &[(&str, &str)] =
-    &[("rename::updates_link_parent", "Btrfs counts no subdirectories among a directory's links")];
+/// Test cases that fail on Btrfs itself and therefore on layers over it, each with its reason.
+/// Layers do not promise this behaviour.
+const BTRFS: &[(&str, &str)] = &[(
+    "rename::updates_link_parent",
+    "Btrfs does not count subdirectories in a directory's link count",
+)];
 
 const CONFIGURATION: &str = r#"
 [features]
@@ -46,7 +48,7 @@ fn run(stage: &mut Stage, target: &Target, _options: &Options) -> Result<Tally> 
     fs::write(&configuration, CONFIGURATION)?;
     let mut command = environment::tool("pjdfstest")?;
     command.arg("-c").arg(&configuration).arg("-p").arg(stage.directory());
-    // Tests of renames between file systems need a second one.
+    // Tests of renames between file systems need a second file system.
     command.arg("-s").arg(stage.beside("secondary")?).env("RUST_BACKTRACE", "0");
     let output = process::output(&mut command)?;
     let mut report = Report::parse(&output.stdout)
@@ -100,7 +102,7 @@ impl Report {
             ["FAILED", "skipped", "ok"].map(|result| report.of(result).count());
         let (counted, summary) =
             (format!("{failed} failed, {skipped} skipped, {passed} passed"), &report.summary);
-        ensure!(passed > 0, "no case passed or ran");
+        ensure!(passed > 0, "no test case passed");
         ensure!(
             summary.starts_with(&counted),
             "the lines have {counted:?}, but the summary has {summary:?}"

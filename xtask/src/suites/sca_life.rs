@@ -1,6 +1,6 @@
-//! sca-life: everyday work with files, inside the mount.
+//! Runs sca-life: everyday work with files, inside the mount.
 //!
-//! - a clone by git and its check
+//! - a git clone, checked by git fsck
 //! - a database with a write-ahead log
 //! - packing and unpacking an archive
 //! - a copy by rsync with links, sparse files, ACLs and xattrs
@@ -21,7 +21,7 @@ use crate::stage::{Stage, Target};
 use crate::tally::Tally;
 use crate::{environment, process};
 
-/// The suite.
+/// The suite `sca-life`.
 pub const SUITE: Suite =
     Suite { name: "sca-life", program: None, over: Over::Stacks, quick: Options::NONE, run };
 
@@ -29,9 +29,9 @@ pub const SUITE: Suite =
 struct Part {
     name: &'static str,
     programs: &'static [&'static str],
-    /// Does the work in a folder of the mount. The second folder is outside.
+    /// Does the work in a folder of the mount. The second folder is outside the mount.
     work: fn(&Path, &Path) -> Result<()>,
-    /// Fails if the result is not right; also runs after the target was mounted again.
+    /// Checks the result of `work`. The check is repeated after the target was mounted again.
     check: fn(&Path, &Path) -> Result<()>,
 }
 
@@ -49,7 +49,7 @@ const PARTS: &[Part] = &[
 
 fn run(stage: &mut Stage, target: &Target, options: &Options) -> Result<Tally> {
     let outside = stage.beside("sca-life")?;
-    make_tree(&outside.join("tree")).context("the tree to copy")?;
+    make_tree(&outside.join("tree")).context("cannot make the tree to copy")?;
     let mut tally = Tally::default();
     let mut done = Vec::new();
     for part in PARTS {
@@ -89,7 +89,7 @@ fn capture(program: &str, arguments: &[&str], folder: &Path) -> Result<String> {
 
 fn git_clone(folder: &Path, _outside: &Path) -> Result<()> {
     let source = environment::workspace_root();
-    // Without hard links to the source, which is on another file system anyway.
+    // With `--no-local`, git transfers all objects, as from another machine.
     let mut git = environment::tool("git")?;
     git.args(["clone", "--quiet", "--no-local"]).arg(source).arg(folder.join("clone"));
     process::capture(&mut git).map(drop)
@@ -116,7 +116,7 @@ DELETE FROM t WHERE a % 11 = 0;
 
 fn sqlite_work(folder: &Path, _outside: &Path) -> Result<()> {
     capture("sqlite3", &["-bail", "base", SQL], folder)?;
-    // A writer in a second process checkpoints the first one's log.
+    // A second process writes the log of the first one back to the database.
     capture("sqlite3", &["-bail", "base", "PRAGMA wal_checkpoint(TRUNCATE); VACUUM;"], folder)?;
     capture("sqlite3", &["-bail", "base", "UPDATE t SET b='late' WHERE a=1;"], folder).map(drop)
 }
@@ -132,7 +132,12 @@ fn sqlite_check(folder: &Path, _outside: &Path) -> Result<()> {
 
 /// Returns the path of the archive, as an argument of tar.
 fn archive(folder: &Path) -> Result<String> {
-    folder.join("tree.tar").into_os_string().into_string().ok().context("a name that is not UTF-8")
+    folder
+        .join("tree.tar")
+        .into_os_string()
+        .into_string()
+        .ok()
+        .context("the archive's path is not UTF-8")
 }
 
 fn tar_out_and_in(folder: &Path, outside: &Path) -> Result<()> {
@@ -165,7 +170,7 @@ fn rsync(folder: &Path, outside: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Compares by checksum: contents and attributes must be equal, so nothing is copied.
+/// Runs rsync again. It compares contents by checksum, and must find nothing to copy.
 fn rsync_again(folder: &Path, outside: &Path) -> Result<()> {
     let copied = rsync_command(folder, outside)?;
     ensure!(copied.is_empty(), "another run copied again: {copied}");

@@ -17,7 +17,7 @@ use crate::{environment, steps};
 
 const FILE: &str = "xtask/budget.toml";
 
-/// Shares of the budget: of a warning and of a failure.
+/// Shares of the budget above which a step gives a warning or fails.
 const WARN: f64 = 0.8;
 const FAIL: f64 = 1.5;
 
@@ -55,7 +55,8 @@ impl Budget {
         Ok(Self { figures, slowness })
     }
 
-    /// Adds a failure to a step above the limit, or prints a warning about one near it.
+    /// Adds a failure to a step far above its budget, or prints a warning about a step that needs
+    /// most of its budget.
     pub fn judge(&self, step: &mut Done) {
         let Some(budget_s) = self.figures.cpu_s.get(step.name) else { return };
         let share = step.cpu_s / (budget_s * self.slowness);
@@ -76,15 +77,17 @@ impl Budget {
     pub fn of_elapsed(&self, elapsed: Duration, is_whole: bool) -> String {
         let (minutes, most) = (elapsed.as_secs_f64() / 60.0, self.figures.elapsed_min);
         let slowness = match self.slowness {
-            slowness if slowness > 1.0 => format!("; this machine is {slowness:.2} times slower"),
+            slowness if slowness > 1.0 => {
+                format!("; this machine is {slowness:.2} times slower than the reference")
+            }
             _ => String::new(),
         };
         let word = if is_whole && minutes > most { "warning: " } else { "" };
-        format!("{word}{minutes:.1} minutes of {most} in the budget{slowness}\n")
+        format!("{word}{minutes:.1} of {most} minutes in the budget{slowness}\n")
     }
 }
 
-/// Returns the time of a fixed amount of work in seconds, the shortest of three.
+/// Returns the time of a fixed amount of work in seconds, the shortest of three runs.
 fn looping_s() -> f64 {
     let once = || {
         let start = std::time::Instant::now();

@@ -26,7 +26,7 @@ pub fn keep(done: &[Done], elapsed: Duration) -> Result<()> {
             })
         })
         .collect();
-    // `None` outside a clone.
+    // Outside a git clone, there is no commit.
     let mut git = Command::new("git");
     git.current_dir(environment::workspace_root()).args(["describe", "--always", "--dirty"]);
     let commit = process::capture(&mut git).ok().map(|name| name.trim().to_owned());
@@ -42,6 +42,6 @@ pub fn keep(done: &[Done], elapsed: Duration) -> Result<()> {
         Ok(opened.write_all(format!("{line}\n").as_bytes())?)
     };
     write().with_context(|| format!("cannot append to {}", file.display()))?;
-    println!("this table is kept in {}", file.display());
+    println!("this table is recorded in {}", file.display());
     Ok(())
 }

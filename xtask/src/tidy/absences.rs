@@ -1,5 +1,5 @@
-//! Code that is deliberately absent from crates: unsafe code outside fslab-sys, clocks and random
-//! sources if they must be parameters, and printing in libraries.
+//! Finds unsafe code outside fslab-sys, and output to the terminal in libraries. Also finds uses of
+//! clocks and random sources in crates that get times and seeds as parameters.
 
 use super::tree::{RustLexer, Tree, Violation, has_word};
 
@@ -20,7 +20,7 @@ const ABSENCES: &[Absence] = &[
     Absence {
         words: &["SystemTime::now", "Instant::now", "thread_rng", "rand::rng", "rand::random"],
         within: |path| source_crate(path).is_some_and(|name| DETERMINISTIC.contains(&name)),
-        message: "clock and random source are parameters here",
+        message: "this crate gets the clock and the random source as parameters",
     },
     Absence {
         words: &["println!", "eprintln!", "print!", "eprint!"],
@@ -40,12 +40,12 @@ pub fn run(tree: &Tree) -> Vec<Violation> {
 fn file(path: &str, text: &str) -> Vec<Violation> {
     let rules: Vec<_> = ABSENCES.iter().filter(|absence| (absence.within)(path)).collect();
     let mut violations = Vec::new();
-    // Such a file is a module of tests.
+    // A file with this name is a module of tests.
     let mut in_tests = path.ends_with("/tests.rs");
     let mut lexer = RustLexer::default();
     let mut lines = text.lines().enumerate().peekable();
     while let Some((index, line)) = lines.next() {
-        // The declaration of a module in its own file ends with `;`.
+        // If the module's declaration ends with `;`, its code is in another file.
         let is_elsewhere = lines.peek().is_some_and(|(_, next)| next.trim_end().ends_with(';'));
         in_tests |= line.trim_start().starts_with("#[cfg(test)]") && !is_elsewhere;
         let code = lexer.split(line).code;

@@ -1,5 +1,6 @@
-//! Dependencies between crates go in one direction, as ARCHITECTURE.md draws them. Code can import
-//! only crates that its manifest lists, so checking the manifests is sufficient.
+//! Checks that dependencies between crates go in one direction, as in the diagram in
+//! ARCHITECTURE.md. Code can import only crates that its manifest lists, so checking the manifests
+//! is sufficient.
 
 use toml::Table;
 
@@ -42,7 +43,9 @@ pub fn run(tree: &Tree) -> Vec<Violation> {
 
 fn manifest(path: &str, name: &str, text: &str) -> Vec<Violation> {
     let Some((_, allowed)) = ARROWS.iter().find(|(crate_name, _)| *crate_name == name) else {
-        let message = format!("{name} has no arrow; add it to xtask/src/tidy/arrows.rs");
+        let message = format!(
+            "{name} has no list of permitted dependencies; add it to xtask/src/tidy/arrows.rs"
+        );
         return vec![Violation::of_file(path, message)];
     };
     let table = match text.parse::<Table>() {

@@ -1,5 +1,5 @@
-//! The guide is also a book. `docs/SUMMARY.md` lists each of its pages once, and its links lead to
-//! pages of the book. Code on a page equals the file in the comment before it:
+//! Checks the guide as a book: `docs/SUMMARY.md` must list each page once, and links must lead to
+//! pages of the book. Code on a page must equal the file in the comment before it:
 //!
 //! ```text
 //! <!-- copy of: crates/NAME/examples/one.rs -->
@@ -20,7 +20,7 @@ const COPY: &str = "<!-- copy of: ";
 /// Finds violations of the rule.
 pub fn run(tree: &Tree) -> Vec<Violation> {
     let Some(summary) = tree.get(SUMMARY) else {
-        return vec![Violation::of_file(SUMMARY, "the contents of the book are missing")];
+        return vec![Violation::of_file(SUMMARY, "the table of contents of the book is missing")];
     };
     let entries: Vec<(usize, String)> = prose(summary)
         .flat_map(|(index, line)| targets(line).map(move |target| (index, target)))
@@ -47,8 +47,7 @@ pub fn run(tree: &Tree) -> Vec<Violation> {
     found
 }
 
-/// Returns links of a chapter to pages that are not chapters, and to files that mdBook does not
-/// copy.
+/// Finds links of a chapter to pages that are not chapters, and to files that mdBook does not copy.
 fn links_outside<'a>(
     page: &'a str,
     text: &'a str,
@@ -68,7 +67,7 @@ fn links_outside<'a>(
     })
 }
 
-/// Returns fences that differ from the file that they copy.
+/// Finds code fences that differ from the file that they copy.
 fn copies(tree: &Tree, page: &str, text: &str) -> Vec<Violation> {
     let lines: Vec<&str> = text.lines().collect();
     let starts = lines.iter().enumerate().filter_map(|(index, line)| {
@@ -81,7 +80,7 @@ fn copies(tree: &Tree, page: &str, text: &str) -> Vec<Violation> {
         let original = tree.get(source).map(|text| text.lines().collect::<Vec<_>>());
         original.as_deref() != Some(&fence[..length])
     };
-    let message = |source| format!("the code below is not that of {source}: copy it again");
+    let message = |source| format!("the code below differs from {source}: copy it again");
     starts
         .filter(differs)
         .map(|(index, source)| Violation::of_line(page, index, message(source)))

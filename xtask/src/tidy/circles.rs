@@ -1,9 +1,9 @@
-//! Files of a crate do not import each other in a circle, so that each can be read with the files
-//! that it uses.
+//! Checks that files of a crate do not import each other in a circle. So each file can be read with
+//! only the files that it uses.
 //!
 //! An import is attributed to the file that defines the imported item: `pub use` is followed to the
-//! origin. Imports from a file's own folder (`dir.rs` uses `dir/htree.rs`) are ignored. Such files
-//! are its parts and may use its definitions. Tests are ignored too.
+//! definition. Imports from a file's own folder (`dir.rs` uses `dir/htree.rs`) are ignored. Such
+//! files are its parts and may use its definitions. Tests are ignored too.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -22,7 +22,7 @@ type Path = Vec<String>;
 #[derive(Default)]
 struct Module {
     file: String,
-    /// The imported paths, and whether each is exported again.
+    /// The imported paths, and whether each is re-exported.
     imports: Vec<(Path, bool)>,
 }
 
@@ -67,8 +67,8 @@ struct Imports {
 }
 
 impl Imports {
-    /// Records a path from the crate's root. A path that begins with a name is treated as that of a
-    /// child module. If it is another crate, it resolves to nothing.
+    /// Records a path from the crate's root. A path that begins with a name is treated as the path
+    /// of a child module. If the name is that of another crate, no module is found for it.
     fn note(&mut self, path: &[String], passes_on: bool) {
         let above = path.iter().take_while(|part| *part == "super").count();
         let Some(kept) = self.own.len().checked_sub(above) else { return };
@@ -155,7 +155,7 @@ fn edges(modules: &BTreeMap<Path, Module>) -> BTreeMap<&Path, BTreeSet<Path>> {
     modules.iter().map(of).collect()
 }
 
-/// Returns the sets of modules that all reach each other.
+/// Returns the sets of modules that import each other, directly or indirectly.
 fn circles(modules: &BTreeMap<Path, Module>) -> Vec<BTreeSet<Path>> {
     let edges = edges(modules);
     let reached = |from: &Path| {
@@ -182,7 +182,7 @@ fn told(modules: &BTreeMap<Path, Module>, circle: &BTreeSet<Path>) -> Option<Vio
     if ALLOWED.contains(&&*files) {
         return None;
     }
-    let message = format!("imports in a circle with {}", files[1..].join(", "));
+    let message = format!("is in a circle of imports with {}", files[1..].join(", "));
     Some(Violation::of_file(files[0], message))
 }
 
@@ -202,7 +202,7 @@ mod tests {
         };
         assert_eq!(tree("use crate::other::X;", "pub struct X;"), 0);
         assert_eq!(tree("use crate::other::X;", "use super::one::Y;"), 1);
-        // An item that the root exports again is attributed to the file that defines it.
+        // An item that the root re-exports is attributed to the file that defines it.
         assert_eq!(tree("use crate::other::X; pub struct One;", "use crate::One;"), 1);
         assert_eq!(tree("fn f() { crate::other::g() }", "fn g() { super::one::f() }"), 1);
         let in_tests = "#[cfg(test)] mod tests { use crate::one::Y; }";

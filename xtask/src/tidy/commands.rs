@@ -1,4 +1,4 @@
-//! Every subcommand is documented: README.md or the guide shows `fslab NAME`.
+//! Checks that every subcommand is documented: README.md or the guide must show `fslab NAME`.
 
 use super::tree::{Tree, Violation, has_word};
 

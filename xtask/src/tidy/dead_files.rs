@@ -1,4 +1,4 @@
-//! Every Rust file is compiled: a `mod` declares it, or cargo finds it by its path.
+//! Checks that every Rust file is compiled: a `mod` declares it, or cargo finds it by its path.
 
 use std::collections::BTreeSet;
 

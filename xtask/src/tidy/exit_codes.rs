@@ -1,4 +1,4 @@
-//! The tables of exit codes in README.md and the guide match the program.
+//! Checks that the tables of exit codes in README.md and the guide match the program.
 
 use super::tree::{Tree, Violation};
 
@@ -22,7 +22,7 @@ fn compare(page: &str, codes: &[u8], listed: &[u8]) -> Vec<Violation> {
     let missing = codes.iter().filter(|code| !listed.contains(code));
     let extra = listed.iter().filter(|code| !codes.contains(code));
     let missing = missing.map(|code| format!("does not list exit code {code}"));
-    let extra = extra.map(|code| format!("lists exit code {code}, which no error has"));
+    let extra = extra.map(|code| format!("lists exit code {code}, which the program does not use"));
     missing.chain(extra).map(|message| Violation::of_file(page, message)).collect()
 }
 

@@ -1,4 +1,4 @@
-//! Every feature requested from the kernel has a test that shows its benefit.
+//! Checks that every FUSE feature requested from the kernel lists an existing test.
 
 use super::semantics::exists;
 use super::tree::{Tree, Violation};

@@ -1,5 +1,5 @@
-//! No file contains the name of a package registry: the source of packages is the user's
-//! configuration.
+//! Checks that no file contains the name of a package registry, because users configure the source
+//! of packages themselves.
 
 use super::tree::{Tree, Violation, lines_of};
 
@@ -23,7 +23,8 @@ pub fn run(tree: &Tree) -> Vec<Violation> {
 }
 
 /// Whether a line contains a host name. A name that ends with a dot must be followed by a label and
-/// another dot. `registry.rs` is a file of ours, and "the registry." ends a sentence.
+/// another dot. Otherwise `registry.rs`, a file of the project, and "the registry." at the end of a
+/// sentence would match.
 fn names(line: &str, host: &str) -> bool {
     line.match_indices(host).any(|(start, _)| {
         let rest = &line[start + host.len()..];

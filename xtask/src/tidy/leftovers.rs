@@ -1,12 +1,13 @@
-//! Sources and documents contain no notes about work left to do, which belongs in an issue, where
-//! others can see it. They contain no conflict of a merge.
+//! Checks that sources and documents contain no notes about unfinished work and no merge conflicts.
+//! Unfinished work belongs in an issue, where others can see it.
 
 use super::tree::{Tree, Violation, has_word, lines_of};
 
 /// Written in two parts, because this file would contain them otherwise.
 const WORDS: &[&str] = &[concat!("TO", "DO"), concat!("FIX", "ME"), concat!("XX", "X")];
 
-/// The first and the last line of a conflict begin with seven of one of these.
+/// A merge conflict begins with a line of seven of the first character, and ends with a line of
+/// seven of the second.
 const CONFLICTS: [char; 2] = ['<', '>'];
 
 const SUFFIXES: &[&str] = &[".rs", ".toml", ".md", ".html"];
@@ -17,8 +18,8 @@ pub fn run(tree: &Tree) -> Vec<Violation> {
     let files = tree.files().filter(|(path, _)| checked(path));
     let found = |(path, index, line): (&str, usize, &str)| {
         let problem = match WORDS.iter().find(|word| has_word(line, word)) {
-            Some(word) => format!("{word}: do it, or write an issue"),
-            None if is_conflict(line) => "a conflict of a merge: resolve it".to_owned(),
+            Some(word) => format!("{word}: finish the work, or write an issue"),
+            None if is_conflict(line) => "a merge conflict: resolve it".to_owned(),
             None => return None,
         };
         Some(Violation::of_line(path, index, problem))

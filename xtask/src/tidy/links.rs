@@ -1,4 +1,4 @@
-//! Links between documents lead to files and headings that exist.
+//! Checks that links between documents lead to existing files and headings.
 
 use super::markdown::{anchors, prose, resolve, targets};
 use super::tree::{Tree, Violation};

@@ -1,4 +1,4 @@
-//! The links, headings and lines of prose of a Markdown page.
+//! Finds the links, headings and lines of prose in a Markdown page.
 
 use std::collections::{BTreeMap, BTreeSet};
 

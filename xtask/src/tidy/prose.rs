@@ -1,4 +1,4 @@
-//! Finds phrases that readers stumble over, in comments, strings and documents. CONTRIBUTING.md
+//! Finds phrases that are hard to understand, in comments, strings and documents. CONTRIBUTING.md
 //! describes how to write; this check finds only the phrases in its list.
 
 use super::markdown;
@@ -44,7 +44,7 @@ const PHRASES: &[Phrase] = &[
 /// First words of sentences that hide their subject, such as "Who waits is answered".
 const FIRST_WORDS: &[&str] = &["who", "of which", "of what", "by what", "from what"];
 
-/// This file has all phrases.
+/// This file is not checked, because it contains all phrases.
 const THIS_FILE: &str = "xtask/src/tidy/prose.rs";
 
 /// Files that may use a phrase, with the phrase.
@@ -71,7 +71,8 @@ struct Paragraph {
     text: String,
 }
 
-/// Comments of consecutive lines are paragraphs as in Markdown; each string is one.
+/// Returns the paragraphs of a Rust file. Comments on consecutive lines form paragraphs as in
+/// Markdown, and each string is a paragraph.
 fn rust_paragraphs(text: &str) -> Vec<Paragraph> {
     let mut strings: Vec<Paragraph> = Vec::new();
     let mut comments = Vec::new();
@@ -98,7 +99,7 @@ fn rust_paragraphs(text: &str) -> Vec<Paragraph> {
     strings
 }
 
-/// Paragraphs, items of lists and rows of tables, without code.
+/// Returns the paragraphs, list items and table rows of a page, without code.
 fn markdown_paragraphs(page: &str) -> Vec<Paragraph> {
     let mut paragraphs = Vec::new();
     let mut next_index = None;
@@ -156,8 +157,8 @@ impl Paragraph {
     }
 }
 
-/// The text in lower case and in one line, with code between backticks replaced. Each character
-/// keeps its offset.
+/// Returns the text in lower case and in one line, with code between backticks replaced. Each
+/// character keeps its offset.
 fn comparable(text: &str) -> String {
     let mut is_code = false;
     let mut result = String::with_capacity(text.len());
@@ -188,7 +189,7 @@ fn begins_statement(text: &str, start: usize) -> bool {
     let before = text[..start].trim_end();
     let is_first = before.is_empty() || before.ends_with(['.', '!', '?', ':', ';']);
     let rest = &text[start..];
-    // A stop within a word, such as in a number or a file name, ends no sentence.
+    // A stop within a word, such as in a number or a file name, does not end a sentence.
     let ends = rest.match_indices(['.', '!', '?']);
     let mut ends = ends.filter(|(at, _)| !rest[at + 1..].starts_with(|c: char| !c.is_whitespace()));
     let is_question = ends.next().is_some_and(|(_, end)| end == "?");

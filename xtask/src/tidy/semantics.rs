@@ -1,4 +1,4 @@
-//! Every promise in docs/SEMANTICS.md lists the tests that check it.
+//! Checks that every promise in docs/SEMANTICS.md lists existing tests.
 //!
 //! A promise is a bullet, which must end with `[test: NAME, ...]`. A name may be qualified
 //! (`fslab_vfs::host::tests::name`). Bullets below a heading that contains "Planned" are not
@@ -43,7 +43,7 @@ fn check(tree: &Tree, index: usize, promise: &str) -> Vec<Violation> {
     if !lists.last().is_some_and(ends_with_list) || lists.iter().any(|list| !list.contains(']')) {
         return vec![Violation::of_line(PAGE, index, "does not end with `[test: NAME]`")];
     }
-    // A promise of several sentences may have a list after each.
+    // A promise of several sentences may have a list after each sentence.
     let names = lists.iter().filter_map(|list| Some(list.split_once(']')?.0.split(", ")));
     let missing = names.flatten().filter(|name| !exists(tree, name.trim_matches('`')));
     let message = |name| format!("there is no test {name}");

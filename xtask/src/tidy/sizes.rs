@@ -1,4 +1,4 @@
-//! Files have at most 800 lines, lines have at most 100 columns, and Rust sources are ASCII.
+//! Checks that Rust files have at most 800 lines of at most 100 columns, and contain only ASCII.
 
 use super::tree::{Tree, Violation};
 
@@ -14,9 +14,9 @@ fn file(path: &str, text: &str) -> Vec<Violation> {
     let mut violations = Vec::new();
     for (index, line) in text.lines().enumerate() {
         let columns = line.chars().count();
-        // An address can't be broken into lines.
+        // A URL can't be broken into lines.
         if columns > COLUMNS_MAX && !line.contains("://") {
-            let message = format!("{columns} columns; {COLUMNS_MAX} are the limit");
+            let message = format!("{columns} columns; the limit is {COLUMNS_MAX}");
             violations.push(Violation::of_line(path, index, message));
         }
         if let Some(character) = line.chars().find(|character| !character.is_ascii()) {
@@ -26,7 +26,7 @@ fn file(path: &str, text: &str) -> Vec<Violation> {
     }
     let lines = text.lines().count();
     if lines > LINES_MAX {
-        let message = format!("{lines} lines; split it, {LINES_MAX} are the limit");
+        let message = format!("{lines} lines; split it, the limit is {LINES_MAX}");
         violations.push(Violation::of_file(path, message));
     }
     violations

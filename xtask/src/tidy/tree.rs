@@ -1,4 +1,4 @@
-//! The project's files, and the results of checks.
+//! The project's files, and the violations that checks find.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::{fmt, fs};
@@ -71,7 +71,7 @@ impl Tree {
 /// A violation of a rule: its location and a message.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Violation {
-    /// The file.
+    /// The path of the file.
     pub path: String,
     /// The line, counted from 1; `None` for the whole file.
     pub line: Option<usize>,
@@ -122,7 +122,7 @@ pub struct RustLine {
     pub comment: Option<String>,
 }
 
-/// Splits the lines of a Rust source, one after another.
+/// Splits each line of a Rust source into its parts. The lines must be passed in order.
 #[derive(Default)]
 pub struct RustLexer {
     /// The string that the last line left open.

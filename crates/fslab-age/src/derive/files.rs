@@ -1,4 +1,4 @@
-//! Returns the operations for one change of a file.
+//! Converts a change of one file to operations.
 
 use std::num::NonZeroU64;
 
@@ -11,7 +11,7 @@ use crate::snapshot::{Entry, EntryKind};
 use crate::workload::{Operation, OperationKind};
 
 impl Maker<'_> {
-    /// Returns the operations of a change; they are ordered only by their times.
+    /// Returns the operations for a change. The caller must sort them by time.
     pub(super) fn operations(&mut self, change: Change) -> Vec<Operation> {
         let mut rows = Vec::new();
         match change {
@@ -33,14 +33,14 @@ impl Maker<'_> {
         if to_ns > from_ns { self.random.random_range(from_ns..to_ns) } else { from_ns }
     }
 
-    /// Converts a time of the file system to workload time, limited to the interval.
+    /// Converts a timestamp of a file to workload time, clamped to the interval.
     fn time(&self, time_ns: i64) -> u64 {
         let since = u64::try_from(time_ns.saturating_sub(self.start_ns)).unwrap_or_default();
         since.clamp(self.interval.from_ns, self.interval.to_ns)
     }
 
-    /// Returns the number of an entry's directory. If one directory is used for many inodes, makes
-    /// the directory if needed.
+    /// Returns the number of an entry's directory. With `inodes_per_directory`, adds an operation
+    /// that makes the directory if it is new.
     fn directory(&mut self, entry: &Entry, rows: &mut Vec<Operation>) -> u64 {
         let Some(each) = self.options.inodes_per_directory.map(NonZeroU64::get) else {
             let known = self.numbers.directory(entry.directory);

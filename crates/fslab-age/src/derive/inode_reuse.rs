@@ -1,9 +1,9 @@
-//! The file numbers of a workload. The first file with an inode gets the inode's number. If the
-//! inode is reused, the next file gets a fresh number.
+//! Assigns the file numbers of a workload. The first file with an inode gets the inode number as
+//! its file number. If the inode is reused, the next file gets a fresh number.
 
 use std::collections::{HashMap, HashSet};
 
-/// The first fresh number; all inode numbers are smaller.
+/// Fresh numbers are larger than this; inode numbers are smaller.
 const FRESH: u64 = 1 << 63;
 
 /// Maps inodes to file numbers. An inode may belong to a directory and a file at the same time:
@@ -12,17 +12,18 @@ const FRESH: u64 = 1 << 63;
 pub struct Numbers {
     /// Files with a fresh number, by inode.
     files: HashMap<u64, u64>,
-    /// Inodes of removed files and directories; if such an inode is reused, a fresh number is
-    /// needed.
+    /// Inodes of removed files and of all directories. The next file with such an inode needs a
+    /// fresh number.
     used: HashSet<u64>,
     fresh: u64,
     /// Existing directories by inode, each with its number and the inode of its parent.
     directories: HashMap<u64, (u64, u64)>,
-    /// For each range of inodes, the directory that is used for all of them.
+    /// With `inodes_per_directory`: the number of the directory for each range of inodes.
     flat: HashMap<u64, u64>,
     /// Whether the first snapshot has been processed.
     is_populated: bool,
-    /// For each active directory, the number of events in it.
+    /// Number of created and changed files in each directory since the last
+    /// [`take_active`](Self::take_active).
     active: HashMap<u64, u64>,
 }
 
@@ -32,7 +33,7 @@ impl Numbers {
         self.files.get(&inode).copied().unwrap_or(inode)
     }
 
-    /// Returns the number of a new file.
+    /// Adds a new file and returns its number.
     pub fn begin_file(&mut self, inode: u64) -> u64 {
         if self.used.contains(&inode) {
             let number = self.fresh();
@@ -41,15 +42,16 @@ impl Numbers {
         self.of_file(inode)
     }
 
-    /// Returns the number of a removed file.
+    /// Removes a file and returns its number.
     pub fn end_file(&mut self, inode: u64) -> u64 {
         self.used.insert(inode);
         self.files.remove(&inode).unwrap_or(inode)
     }
 
-    /// Returns the number of a new directory; `parent` is the inode of its parent. Directories are
-    /// processed before files, so it is unknown whether an old file with this inode will be
-    /// removed. Therefore all new directories get fresh numbers after the first snapshot.
+    /// Adds a new directory and returns its number; `parent` is the inode of its parent.
+    /// Directories are processed before files, so this inode number may still be the number of a
+    /// file that is removed in the same interval. Therefore, after the first snapshot, all new
+    /// directories get fresh numbers.
     pub fn begin_directory(&mut self, inode: u64, parent: u64) -> u64 {
         let number = if self.is_populated { self.fresh() } else { inode };
         // A damaged snapshot may contain a file with the same inode.
@@ -58,7 +60,7 @@ impl Numbers {
         number
     }
 
-    /// Returns the number of a removed directory; `None` if it does not exist.
+    /// Removes a directory and returns its number; `None` if it does not exist.
     pub fn end_directory(&mut self, inode: u64) -> Option<u64> {
         self.used.insert(inode);
         self.directories.remove(&inode).map(|(number, _parent)| number)
@@ -103,13 +105,13 @@ impl Numbers {
         FRESH + self.fresh
     }
 
-    /// Counts an event in a directory; `directory` is its number.
+    /// Counts a created or changed file in a directory; `directory` is the directory's number.
     pub fn note_active(&mut self, directory: u64) {
         *self.active.entry(directory).or_default() += 1;
     }
 
-    /// Returns the directories with events since the last call and the numbers of these events,
-    /// busiest first.
+    /// Returns the directories in which files were created or changed since the last call, each
+    /// with the number of these files, busiest first.
     pub fn take_active(&mut self) -> Vec<(u64, u64)> {
         let mut order: Vec<_> = std::mem::take(&mut self.active).into_iter().collect();
         order.sort_unstable_by_key(|(directory, count)| (std::cmp::Reverse(*count), *directory));

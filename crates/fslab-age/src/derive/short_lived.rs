@@ -1,4 +1,5 @@
-//! Files that are created, written and removed between two snapshots. Most files are of this kind.
+//! Files that are created, written and removed between two snapshots. In real use, most files are
+//! of this kind.
 
 mod days;
 
@@ -16,8 +17,8 @@ use crate::workload::{Operation, OperationKind};
 pub enum ShortLived {
     /// A statistical model.
     Drawn(Model),
-    /// Recorded days. Each day of the workload gets a randomly chosen one, like the days of a trace
-    /// in the paper.
+    /// Recorded days. For each day of the workload, one of them is chosen at random, as in Smith
+    /// and Seltzer (1997). Their days came from a trace.
     Recorded(Days),
 }
 
@@ -28,7 +29,7 @@ pub struct Model {
     pub per_day: f64,
     /// Mean size, in bytes.
     pub mean_bytes: f64,
-    /// The spread, as the sigma of the logarithm of the size.
+    /// Standard deviation of the natural logarithm of the size.
     pub sigma: f64,
     /// Maximum size in bytes.
     pub largest: u64,
@@ -43,13 +44,14 @@ pub(super) struct Brief {
     pub life_ns: u64,
     /// Final size in bytes.
     pub bytes: u64,
-    /// The rank of its directory among those with events; 0 is the busiest.
+    /// The rank of its directory by activity; 0 is the busiest.
     pub rank: usize,
 }
 
 impl ShortLived {
-    /// Returns the operations of an interval. All files are removed by its end. `directories`
-    /// contains numbers of directories and their event counts, busiest first.
+    /// Returns the operations on the short-lived files of an interval. All of these files are
+    /// removed by the end of the interval. `directories` contains the numbers of directories with
+    /// the numbers of files created or changed in them, busiest first.
     pub(super) fn operations(
         &self,
         from_ns: u64,
@@ -108,7 +110,8 @@ impl Model {
     }
 }
 
-/// The event counts of directories as cumulative sums, busiest directory first.
+/// The numbers of files created or changed in directories, as cumulative sums, busiest directory
+/// first.
 struct Busy(Vec<u64>);
 
 impl Busy {
@@ -120,7 +123,7 @@ impl Busy {
         Self(directories.iter().scan(0, sum).collect())
     }
 
-    /// Returns the index of a random directory, weighted by event counts.
+    /// Returns the index of a random directory, weighted by these numbers.
     fn draw(&self, random: &mut Pcg64) -> usize {
         let Some(total) = self.0.last() else { return 0 };
         let at = random.random_range(0..*total);
@@ -136,7 +139,6 @@ mod tests {
 
     use super::*;
 
-    /// One directory has 10,000 events and another has 90,000.
     #[test]
     fn short_lived_files_are_spread_by_directory_activity() {
         let mut numbers = Numbers::default();

@@ -36,8 +36,8 @@ impl TreeChanges {
         *self = Self::default();
     }
 
-    /// Creates and moves directories, parents first, so that no directory is moved into itself.
-    /// Returns the operations, and the number of directories without a parent.
+    /// Returns the operations that create and move directories, and the number of directories
+    /// without a parent. Parents come first, so that no directory is moved into itself.
     ///
     /// # Errors
     /// Returns the inode of a directory that contains itself, which is possible only in a damaged
@@ -47,7 +47,8 @@ impl TreeChanges {
         numbers: &mut Numbers,
         time_ns: u64,
     ) -> Result<(Vec<Operation>, u64), u64> {
-        // A new directory may have the inode of a removed one.
+        // Removed directories come first, because a new directory may have the inode of a removed
+        // one.
         for (entry, number) in &mut self.gone {
             *number = numbers.end_directory(entry.inode);
         }
@@ -89,7 +90,7 @@ impl TreeChanges {
         Ok(chain)
     }
 
-    /// Removes directories, children first.
+    /// Returns the operations that remove directories, children first.
     pub fn close(&self, time_ns: u64) -> Vec<Operation> {
         let parents: HashMap<u64, u64> =
             self.gone.iter().map(|(entry, _)| (entry.inode, entry.directory)).collect();
@@ -100,7 +101,7 @@ impl TreeChanges {
             }
             depth
         };
-        // A directory without a parent was never created, so it has no number.
+        // A directory that the workload never created has no number.
         let numbered = self.gone.iter().filter_map(|(entry, number)| Some((entry, (*number)?)));
         let mut gone: Vec<_> = numbered.map(|(entry, number)| (depth(entry), number)).collect();
         gone.sort_by_key(|(depth, number)| (std::cmp::Reverse(*depth), *number));

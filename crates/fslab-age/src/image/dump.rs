@@ -1,4 +1,4 @@
-//! Prints the header of an aged image in readable form.
+//! Formats the header of an aged image as text.
 
 use std::fmt::Write;
 
@@ -22,7 +22,7 @@ pub fn dump(image: &AgedImage) -> String {
         let value = if key == "source" { brief_source(value) } else { value };
         // Control characters from the file must not reach the terminal.
         let written = writeln!(text, "{}: {}", harmless(key), harmless(value));
-        debug_assert!(written.is_ok(), "a string takes everything");
+        debug_assert!(written.is_ok(), "writing to a String can't fail");
     }
     text
 }

@@ -9,8 +9,8 @@ pub const SKIPPABLE: u32 = 0x184d_2a5f;
 /// The magic number at the beginning of that frame's content.
 pub const MAGIC: [u8; 8] = *b"FSLABAGE";
 
-/// The version that is written. Older versions can be read; in version 1, the hash of the workload
-/// is that of its file's bytes.
+/// The format version that is written. Older versions can be read. In version 1,
+/// [`RawHeader::workload_hash`] is the hash of the workload file's bytes.
 pub const VERSION: u32 = 2;
 
 /// Maximum size of the facts in bytes.

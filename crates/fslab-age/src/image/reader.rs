@@ -23,7 +23,7 @@ const HOLE_BYTES: usize = 4096;
 /// Whether a file begins with the magic numbers of an aged image.
 ///
 /// # Errors
-/// Errors of the system.
+/// Fails on I/O errors.
 pub fn is_aged_image(path: &Path) -> Result<bool> {
     let file = File::open(path).map_err(Error::file(path))?;
     let mut begin = [0; 16];
@@ -48,7 +48,7 @@ impl AgedImage {
     /// Opens an aged image.
     ///
     /// # Errors
-    /// Fails if the file is not an aged image, and with errors of the system.
+    /// Fails if the file is not an aged image, and on I/O errors.
     pub fn open(path: &Path) -> Result<Self> {
         let file = File::open(path).map_err(Error::file(path))?;
         let mut input = BufReader::with_capacity(1 << 18, file);
@@ -70,7 +70,7 @@ impl AgedImage {
         Ok(Self { path: path.to_owned(), input, header, identity })
     }
 
-    /// Returns its identity.
+    /// Returns the identity from the header.
     #[must_use]
     pub fn identity(&self) -> &Identity {
         &self.identity
@@ -89,14 +89,14 @@ impl AgedImage {
     /// Writes the image to a file, replacing its content; blocks of zeros become holes.
     ///
     /// # Errors
-    /// Fails if the aged image is damaged, and with errors of the system. After a failure, the file
-    /// must not be used.
+    /// Fails if the aged image is damaged, and on I/O errors. After a failure, the file must not be
+    /// used.
     pub fn unpack(self, to: &Path, output: &File) -> Result<()> {
         output.set_len(0).map_err(Error::file(to))?;
         output.set_len(self.image_bytes()).map_err(Error::file(to))?;
         let path = self.path;
         let mut input = self.input;
-        // The decoder would treat the end of the input as a truncated frame.
+        // An empty image has no frames; the decoder would report a truncated frame.
         let is_empty = input.fill_buf().map_err(Error::file(&path))?.is_empty();
         if is_empty && self.header.image_bytes.get() == 0 {
             return Ok(());
@@ -111,7 +111,7 @@ impl AgedImage {
             let read = decoder.by_ref().take(1 << 20).read_to_end(&mut buffer);
             let length = read.map_err(|error| {
                 match error.raw_os_error() {
-                    // This error comes from the system, not from the decoder.
+                    // An error with an errno comes from the system, not from the decoder.
                     Some(_) => Error::file(&path)(error),
                     None => damaged(),
                 }
@@ -146,7 +146,7 @@ fn check(header: &RawHeader, path: &Path) -> Result<()> {
     if header.skippable.get() != SKIPPABLE || header.magic != MAGIC {
         return Err(wrong(
             path,
-            "it does not begin like one; `fslab age image pack` makes aged images",
+            "it does not begin with a header; `fslab age image pack` makes aged images",
         ));
     }
     let (found, known) = (header.version.get(), VERSION);
@@ -174,7 +174,7 @@ fn wrong(path: &Path, what: &'static str) -> Error {
     Error::Format { path: path.to_owned(), format: NAME, what }
 }
 
-/// Writes nonzero data; several blocks are written together.
+/// Writes the blocks that contain data, adjacent ones together, and skips blocks of zeros.
 fn write_data(output: &File, bytes: &[u8], at: u64) -> std::io::Result<()> {
     let is_data = |block: &[u8]| block.iter().any(|byte| *byte != 0);
     let blocks: Vec<&[u8]> = bytes.chunks(HOLE_BYTES).collect();

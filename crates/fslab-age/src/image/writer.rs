@@ -1,4 +1,4 @@
-//! Packs images into files.
+//! Packs an image of a file system into an aged image.
 
 use std::fs::File;
 use std::io::{BufWriter, Seek, SeekFrom, Write};
@@ -22,7 +22,7 @@ const LEVEL: i32 = 3;
 /// Packs an image. The output file appears only when it is complete.
 ///
 /// # Errors
-/// Fails for an invalid identity, and with errors of the system.
+/// Fails if the identity is invalid, and on I/O errors.
 pub fn pack(image: &Path, output: &Path, identity: &Identity) -> Result<Packed> {
     let facts = facts_text(identity)?;
     let workload_hash = parse_hash(&identity.workload)?;
@@ -57,14 +57,17 @@ pub fn pack(image: &Path, output: &Path, identity: &Identity) -> Result<Packed> 
     Ok(Packed { image_bytes, file_bytes })
 }
 
-/// Formats the facts as lines. A fact with a line break is an error.
+/// Formats the facts as lines. Fails if a key is empty or contains a colon, or if a fact contains a
+/// line break.
 fn facts_text(identity: &Identity) -> Result<String> {
     let mut text = String::new();
     for (key, value) in &identity.facts {
         let broken = key.is_empty() || key.contains([':', '\n']) || value.contains('\n');
         if broken {
-            let key = key.escape_debug();
-            let what = format!("the fact '{key}' needs a key without a colon, and one line");
+            let what = format!(
+                "the fact '{}' must be on one line, and its key must not contain a colon",
+                key.escape_debug()
+            );
             return Err(Error::parameter(what));
         }
         text += &format!("{key}: {value}\n");
@@ -102,7 +105,8 @@ impl<'a> Packer<'a> {
     /// Writes all frames and returns the hash of the image.
     fn pack(mut self, image_bytes: u64, out: &mut impl Write) -> Result<[u8; 32]> {
         let mut piece = vec![0; PIECE_BYTES];
-        // Most pieces of a young image are holes; the frame for a hole is compressed only once.
+        // Most pieces of a little-used image are holes; the frame for a hole is compressed only
+        // once.
         let mut empty: Option<Vec<u8>> = None;
         let mut at = 0;
         while at < image_bytes {
@@ -133,7 +137,7 @@ impl<'a> Packer<'a> {
         match rustix::fs::seek(self.image, Where::Data(at)) {
             Ok(next) => Ok(next < at + length),
             Err(rustix::io::Errno::NXIO) => Ok(false),
-            // The file system cannot report holes.
+            // The file system can't report holes, so any part may contain data.
             Err(rustix::io::Errno::INVAL) => Ok(true),
             Err(errno) => Err(Error::file(self.path)(errno)),
         }

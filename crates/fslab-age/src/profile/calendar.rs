@@ -15,7 +15,7 @@ const LIFE_MIN_S: f64 = 0.1;
 /// Median lifetime of short-lived files, in seconds.
 const LIFE_MEDIAN_S: f64 = 30.0;
 
-/// Returns the activity of a day: 1 on average over all days, 0 on idle days.
+/// Returns the relative activity of a random day: 1 on average over all days, 0 on idle days.
 pub fn activity(profile: &Profile, random: &mut Pcg64) -> f64 {
     if random.random_bool(profile.idle_days) {
         return 0.0;
@@ -24,8 +24,8 @@ pub fn activity(profile: &Profile, random: &mut Pcg64) -> f64 {
     any_lognormal(random, -sigma * sigma / 2.0, sigma) / working
 }
 
-/// Returns a time in nanoseconds since the start of the day. Three quarters of the times are in ten
-/// working hours.
+/// Returns a time in nanoseconds since the start of the day. Three quarters of the times are drawn
+/// from ten working hours, the others from the whole day.
 pub fn time_of_day(random: &mut Pcg64) -> u64 {
     let hour = 3_600_000_000_000;
     match random.random_bool(0.75) {
@@ -35,8 +35,8 @@ pub fn time_of_day(random: &mut Pcg64) -> u64 {
 }
 
 /// Returns the lifetime of a file that lives less than a day. For half of the files it is
-/// log-uniform from a tenth of a second to 30 seconds. For the others it is log-uniform from there
-/// to 24 hours.
+/// log-uniform from a tenth of a second to 30 seconds. For the others it is log-uniform from 30
+/// seconds to 24 hours.
 pub fn short_life_ns(random: &mut Pcg64) -> u64 {
     let seconds = match random.random_bool(0.5) {
         true => log_uniform(random, LIFE_MIN_S, LIFE_MEDIAN_S),

@@ -6,7 +6,7 @@ use crate::error::{Error, Result};
 /// A model of how a file system is used. All values are defaults that a user can change.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Profile {
-    /// Its name on command lines.
+    /// Name of the profile on command lines.
     pub name: &'static str,
     /// One line of help.
     pub help: &'static str,
@@ -16,7 +16,7 @@ pub struct Profile {
     pub days: u32,
     /// Share of the volume that files use at the beginning.
     pub filled_at_first: f64,
-    /// Share of the volume that files use at the end; it changes linearly in between.
+    /// Share of the volume that files use at the end. The share changes linearly with time.
     pub utilisation: f64,
     /// Sizes of long-lived files.
     pub sizes: Sizes,
@@ -28,8 +28,8 @@ pub struct Profile {
     pub rewrites: f64,
     /// The largest of this many random files is changed; 1 means no preference for large files.
     pub change_candidates: u32,
-    /// Number of operations per day, for each file at the end. The operations that remain after
-    /// creations, changes and removals are used for files that live less than a day.
+    /// Number of operations per day, for each file that exists at the end. The operations that
+    /// remain after creations, changes and removals are used for files that live less than a day.
     pub operations_per_file: f64,
     /// Bytes written per day, as a share of the volume.
     pub writes_per_volume: f64,
@@ -41,14 +41,15 @@ pub struct Profile {
     pub idle_days: f64,
     /// The structure of the directories.
     pub directories: Directories,
-    /// Sigma of the logarithm of a directory's use.
+    /// Sigma of the logarithm of a directory's weight, which determines its share of new files.
     pub directory_sigma: f64,
 }
 
 /// The structure of the directories.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Directories {
-    /// All directories are in the root: one per cylinder group, as in the paper.
+    /// All directories are in the root directory. Smith and Seltzer (1997) used one directory per
+    /// cylinder group.
     Flat {
         /// Bytes of the volume per directory.
         bytes_each: u64,
@@ -74,22 +75,37 @@ impl Profile {
         let rules = [
             (self.volume_bytes >= 1 << 20, "the volume must have at least 1 MiB"),
             ((1..=36_500).contains(&self.days), "the number of days must be from 1 to 36,500"),
-            (share(self.filled_at_first), "the share filled at first must be from 0 to 0.97"),
+            (
+                share(self.filled_at_first),
+                "the share of the volume filled at first must be from 0 to 0.97",
+            ),
             (share(self.utilisation), "the utilisation must be from 0 to 0.97"),
             (share(self.idle_days), "the share of idle days must be from 0 to 0.97"),
             ((0.0..=1.0).contains(&self.rewrites), "the share of rewrites must be from 0 to 1"),
-            (small(self.creates_per_file), "the creates per file and day must be from 0 to 10"),
-            (small(self.changes_per_file), "the changes per file and day must be from 0 to 10"),
-            (self.operations_per_file >= 0.0, "the operations per file must not be negative"),
+            (
+                small(self.creates_per_file),
+                "the number of creations per file and day must be from 0 to 10",
+            ),
+            (
+                small(self.changes_per_file),
+                "the number of changes per file and day must be from 0 to 10",
+            ),
+            (
+                self.operations_per_file >= 0.0,
+                "the number of operations per file must not be negative",
+            ),
             (
                 (0.0..=100.0).contains(&self.writes_per_volume),
-                "the writes per volume must be from 0 to 100",
+                "the bytes written per day must be from 0 to 100 times the volume",
             ),
-            (small(self.short_sigma) && small(self.day_sigma), "the spreads must be from 0 to 10"),
-            (small(self.directory_sigma), "the spread of directories must be from 0 to 10"),
+            (
+                small(self.short_sigma) && small(self.day_sigma),
+                "the spreads of sizes and of daily activity must be from 0 to 10",
+            ),
+            (small(self.directory_sigma), "the spread of directory weights must be from 0 to 10"),
             (
                 (1..=1000).contains(&self.change_candidates),
-                "the number of candidates must be from 1 to 1000",
+                "the number of candidates for a change must be from 1 to 1000",
             ),
         ];
         let broken = rules.into_iter().find(|(holds, _)| !holds);
@@ -97,7 +113,8 @@ impl Profile {
         self.sizes.check()
     }
 
-    /// Returns the same profile for a volume of another size.
+    /// Returns the same profile for a volume of another size. File sizes are limited to 1/64 of the
+    /// volume, or 4 KiB if that is larger.
     #[must_use]
     pub fn on_volume(&self, volume_bytes: u64) -> Self {
         let sizes = self.sizes.clone().at_most((volume_bytes / 64).max(4096));
@@ -107,7 +124,8 @@ impl Profile {
     /// Describes the profile in one line, for the provenance of a workload.
     #[must_use]
     pub fn describe(&self) -> String {
-        // The debug format contains every value, so any changed value changes it.
+        // The debug format contains all values, so that different parameters give different
+        // descriptions.
         let told = format!("{self:?}");
         let told = told.split_whitespace().collect::<Vec<_>>().join(" ");
         format!("profile {}: {told}", self.name)

@@ -1,11 +1,11 @@
 //! A developer's home directory: many small files in a deep tree, with builds that create and
 //! remove many of them. Sizes and directories were measured on a development machine (411,284
-//! files). The lognormal distribution has a tail; without it, its mean would be half of the
-//! measured mean.
+//! files). A tail of large files is added to the lognormal distribution of sizes. Without it, the
+//! mean size would be half of the measured mean.
 
 use super::{Directories, Profile, Sizes};
 
-/// The profile.
+/// The profile `developer`.
 pub const PROFILE: Profile = Profile {
     name: "developer",
     help: "a developer's files: small, in a deep tree, with builds that come and go",

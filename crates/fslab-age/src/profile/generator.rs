@@ -1,9 +1,9 @@
 //! Turns a profile into operations, day by day.
 //!
 //! Long-lived files are created, changed and removed so that the utilisation follows the profile.
-//! Files that live less than a day provide the remaining operations and bytes of the day. Only
-//! files that existed at the beginning of a day are removed on it. So the time of an operation does
-//! not depend on other operations of that day.
+//! Files that live less than a day provide the remaining operations and bytes of the day. Of the
+//! long-lived files, a day removes only those that existed at its beginning. So the time of an
+//! operation does not depend on other operations of that day.
 
 use std::collections::HashSet;
 
@@ -82,7 +82,8 @@ impl Generator {
         }
     }
 
-    /// Creates the files that exist before the first day: the first snapshot in the paper.
+    /// Creates the files that exist before the first day. In Smith and Seltzer (1997), the first
+    /// snapshot contains these files.
     fn populate(&mut self) {
         if let Directories::Flat { bytes_each } = self.profile.directories {
             let count = (self.profile.volume_bytes / bytes_each.max(1)).max(1);
@@ -229,7 +230,8 @@ impl Generator {
         file.size + more
     }
 
-    /// Removes files so that the utilisation, with the expected new files, reaches its target.
+    /// Removes files, so that the utilisation reaches its target after the day's expected
+    /// creations. Returns the number of removed files.
     fn remove_residents(&mut self, start: u64, changed: &HashSet<u64>) -> u64 {
         let expected = self.expected_new_bytes();
         let progress = f64::from(self.day + 1) / f64::from(self.profile.days);
@@ -255,8 +257,9 @@ impl Generator {
         (self.residents.count() as f64 * self.profile.creates_per_file * each) as u64
     }
 
-    /// Creates files until utilisation reaches the target for the end of the day. A busy day may
-    /// create more; the next day then removes more.
+    /// Creates files until the utilisation reaches the target for the end of the day. The number of
+    /// files is limited to twice the day's usual number, or to twice `removed` if that is larger.
+    /// Returns the number of created files.
     fn create_residents(&mut self, start: u64, removed: u64, activity: f64) -> u64 {
         let progress = f64::from(self.day + 1) / f64::from(self.profile.days);
         let wanted = self.wanted_bytes(progress);
@@ -280,7 +283,8 @@ impl Generator {
         self.busy[self.random.random_range(0..self.busy.len())]
     }
 
-    /// Creates files that live less than a day, which write the missing bytes of the day.
+    /// Creates `count` files that live less than a day. Together they write the bytes by which the
+    /// written total lags behind the profile.
     fn create_short_lived(&mut self, start: u64, count: u64) {
         if count == 0 {
             return;
@@ -301,7 +305,8 @@ impl Generator {
             let gone = time + short_life_ns(&mut self.random);
             self.events.push(self.operation(gone, OperationKind::Remove, file));
         }
-        // Sizes that are too large are drawn again, which lowers the mean.
+        // Sizes that are too large are drawn again, which lowers the mean. The next day corrects
+        // for it.
         let got = (self.written - before).max(1) as f64;
         let ratio = (lacking / got).clamp(0.8, 1.25);
         self.short_scale = (self.short_scale * ratio).clamp(0.5, 4.0);

@@ -1,4 +1,4 @@
-//! The generator's state of files and directories that live longer than a day.
+//! The existing directories and long-lived files of a generated workload.
 
 use rand::RngExt;
 use rand::seq::SliceRandom;
@@ -7,7 +7,7 @@ use statrs::distribution::{ContinuousCDF, Normal};
 
 use super::sizes::any_lognormal;
 
-/// Allocation unit in bytes, with the size that most file systems use.
+/// Allocation unit in bytes; most file systems use this block size.
 const UNIT_BYTES: u64 = 4096;
 
 /// The long-lived files.
@@ -20,9 +20,9 @@ pub struct Residents {
 /// A long-lived file.
 #[derive(Clone, Copy)]
 pub struct File {
-    /// Its number.
+    /// The number of the file.
     pub number: u64,
-    /// Its size in bytes.
+    /// Size in bytes.
     pub size: u64,
 }
 
@@ -74,7 +74,7 @@ impl Residents {
 /// Returns a weight for each of `count` directories: the quantiles of the lognormal distribution,
 /// in random order. Randomly drawn weights would vary too much between seeds. The weight of the
 /// busiest of about ninety directories would vary, and with it the number of files that overflow
-/// its group. With quantiles, only its position varies.
+/// its group. With quantiles, only the position of the busiest directory varies.
 pub fn even_weights(count: u64, sigma: f64, random: &mut Pcg64) -> Vec<f64> {
     let normal = Normal::standard();
     let quantile = |place: u64| normal.inverse_cdf((place as f64 + 0.5) / count as f64);
@@ -127,7 +127,8 @@ impl Directories {
         self.numbers[place]
     }
 
-    /// Returns a random directory, weighted by use; the root if there are no directories.
+    /// Returns the number of a random directory, weighted by use; 0 (the root) if there are no
+    /// directories.
     pub fn draw(&self, random: &mut Pcg64) -> u64 {
         let Some(total) = self.sums.last() else { return 0 };
         let at = random.random::<f64>() * total;
@@ -135,12 +136,12 @@ impl Directories {
         self.numbers[place]
     }
 
-    /// Returns the parent of the next directory, as in Impressions. This is a random directory
-    /// within the maximum depth, weighted by its number of subdirectories plus two. `None` means
-    /// the root.
+    /// Returns the index of the parent for the next directory, as in Impressions (Agrawal et al.
+    /// 2009). This is a random directory whose depth is less than `depth_max`, weighted by its
+    /// number of subdirectories plus two. `None` means the root.
     pub fn parent_of_next(&self, depth_max: u32, random: &mut Pcg64) -> Option<usize> {
-        // All weights are at least 2, and most directories have no subdirectories, so few draws are
-        // rejected.
+        // Rejection sampling: a random directory is accepted with a probability proportional to its
+        // weight.
         let heaviest = self.within.iter().max().copied().unwrap_or_default() + 2;
         for _ in 0..1000 {
             let place = random.random_range(0..=self.numbers.len());

@@ -1,9 +1,9 @@
 //! A mail server with one file per message in few directories. Nearly all files are small and never
-//! change. They are removed approximately in the order of their creation.
+//! change.
 
 use super::{Directories, Profile, Sizes};
 
-/// The profile.
+/// The profile `mail`.
 pub const PROFILE: Profile = Profile {
     name: "mail",
     help: "a mail server with a file a message: small files that come and go, some that grow",

@@ -6,7 +6,7 @@ use crate::error::{Error, Result};
 /// A parameter that a user may set.
 #[derive(Debug)]
 pub struct Parameter {
-    /// Its name.
+    /// The name of the parameter.
     pub name: &'static str,
     /// One line of help.
     pub help: &'static str,

@@ -16,7 +16,7 @@ const SPEC_SFS: &[(u64, f64)] = &[
     (1 << 20, 1.0),
 ];
 
-/// The profile.
+/// The profile `server`.
 pub const PROFILE: Profile = Profile {
     name: "server",
     help: "a file server for many users, with the file sizes of SPECsfs",

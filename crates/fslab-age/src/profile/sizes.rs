@@ -32,14 +32,15 @@ pub enum Sizes {
         /// The maximum size.
         largest: u64,
     },
-    /// Sizes with weights. A file's size is above the previous entry and at most its own entry.
+    /// Ranges of sizes, each with its upper bound and its weight. Sizes are uniform from the
+    /// previous bound to the upper bound.
     Table(Cow<'static, [(u64, f64)]>),
 }
 
 /// Minimum size in the tail, in bytes.
 const TAIL_BYTES: u64 = 1 << 20;
 
-/// Maximum number of draws; then the maximum size is used.
+/// Maximum number of draws of one size. After them, the maximum size is used.
 const DRAWS_MAX: u32 = 64;
 
 impl Sizes {
@@ -107,8 +108,9 @@ pub fn lognormal(random: &mut Pcg64, mu: f64, sigma: f64, largest: u64) -> u64 {
 
 /// Draws a lognormal number.
 ///
-/// All mathematical functions in profiles come from `libm`. The system's library rounds some values
-/// differently on other processors, but a workload must be equal on all machines.
+/// All mathematical functions in profiles come from `libm`. A workload must be identical on all
+/// machines, but the system's mathematical library rounds some values differently on other
+/// processors.
 pub(super) fn any_lognormal(random: &mut Pcg64, mu: f64, sigma: f64) -> f64 {
     let normal: f64 = StandardNormal.sample(random);
     libm::exp(mu + sigma * normal)

@@ -1,14 +1,15 @@
-//! The workload of "File System Aging" (Smith and Seltzer 1997), as far as its slides describe it.
-//! 1 GB, 7 months, 1.3 million operations, 87.3 GB written; at the end 33,797 files of 634 MB, 9.5
-//! % of them changed in the last 30 days.
+//! A model of the workload of "File System Aging" (Smith and Seltzer 1997). Its slides contain
+//! these figures: 1 GB, 7 months, 1.3 million operations, 87.3 GB written. At the end, there are
+//! 33,797 files with a total of 634 MB, and 9.5 % of the files were changed in the last 30 days.
 //!
 //! The other values are chosen for this profile. Sizes of long-lived files are lognormal; their
-//! mean follows from these figures. Days vary as in the home directories of the FSL. Directories
-//! (one per cylinder group) are used unevenly, so that groups overflow.
+//! mean follows from these figures. The activity varies from day to day as in the home directories
+//! that the FSL (Stony Brook) recorded. Directories (one per cylinder group) are used unevenly, so
+//! that groups overflow.
 
 use super::{Directories, Profile, Sizes};
 
-/// The profile.
+/// The profile `smith97`.
 pub const PROFILE: Profile = Profile {
     name: "smith97",
     help: "a file server of 1997: 1 GiB, 7 months, 1.3 million operations (Smith and Seltzer)",

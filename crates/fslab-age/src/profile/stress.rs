@@ -3,7 +3,7 @@
 
 use super::{Directories, Profile, Sizes};
 
-/// The profile.
+/// The profile `stress`.
 pub const PROFILE: Profile = Profile {
     name: "stress",
     help: "a volume 90 % full from the first day, all of which is replaced again and again",

@@ -17,11 +17,11 @@ pub struct Batch {
 pub struct Step {
     /// The operation.
     pub operation: Operation,
-    /// Its index in the workload, from 0.
+    /// The index of the operation in the workload, from 0.
     pub index: u64,
     /// The directory that contained the file before the operation.
     pub directory: u64,
-    /// The name of the file before the operation; for a new file, its name.
+    /// The name of an existing file before the operation, or the name of a new file.
     pub name: Vec<u8>,
     /// For `rename`: the new name.
     pub new_name: Vec<u8>,

@@ -31,7 +31,7 @@ pub struct Checkpoint {
 impl Checkpoint {
     pub(super) fn new(settings: &Settings, replayed: Replayed, missing: Vec<u64>) -> Self {
         let workload = settings.workload_hash.clone();
-        // A batch may end slightly after the planned checkpoint.
+        // Checkpoints are written between batches, so the next one may be slightly late.
         let every = settings.checkpoint_every + 2 * 4096;
         Self { workload, replayed, every, data: settings.data, missing }
     }
@@ -39,7 +39,7 @@ impl Checkpoint {
     /// Reads the checkpoint; `None` if the file does not exist.
     ///
     /// # Errors
-    /// Fails if the file is not a checkpoint, and with errors of the system.
+    /// Fails if the file is not a checkpoint, and on I/O errors.
     pub fn read(path: &Path) -> Result<Option<Self>> {
         let length = match std::fs::metadata(path) {
             Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),

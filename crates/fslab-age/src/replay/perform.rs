@@ -20,7 +20,8 @@ use crate::workload::{Operation, OperationKind, Population};
 /// Size of a write request in bytes.
 const REQUEST_BYTES: usize = 128 << 10;
 
-/// Size of the buffer of incompressible bytes. It is larger than a request so that requests differ.
+/// Size of the buffer of incompressible bytes. It is larger than a request, so that requests write
+/// different bytes.
 const NOISE_BYTES: usize = 1 << 20;
 
 type VfsResult<T> = fslab_vfs::Result<T>;
@@ -335,8 +336,8 @@ impl<'a> Performer<'a> {
         let new_name = Name::new(OsStr::from_bytes(&step.new_name))?;
         let rename = |mode| self.target.rename(request, parent, name, new_parent, new_name, mode);
         let is_same = (parent, name.as_bytes()) == (new_parent, new_name.as_bytes());
-        // A resumed replay may have created the source again, although it had renamed that file
-        // before.
+        // After a resume, the replay may create a file again that it had already renamed before it
+        // was killed. Then the rename must replace the file at the new path.
         if is_same || redo {
             return rename(RenameMode::empty());
         }
@@ -366,8 +367,8 @@ impl Drop for Performer<'_> {
     }
 }
 
-/// Whether a repeated step can fail with this error: it was done before, or a later step removed
-/// its file.
+/// Whether a repeated step may fail with this error, because it was already performed or a later
+/// step removed its file.
 fn is_of_a_redo(error: &fslab_vfs::Error) -> bool {
     matches!(error.errno(), Errno::NOENT | Errno::EXIST | Errno::STALE)
 }
@@ -377,7 +378,7 @@ fn failed(step: &Step, source: fslab_vfs::Error) -> Error {
     Error::Target { index: *index, kind: operation.kind.name(), file: operation.file, source }
 }
 
-/// Whether the error means that space of any kind is exhausted.
+/// Whether the error means that a limit is reached: space, quota, number of links or file size.
 fn is_full(error: &fslab_vfs::Error) -> bool {
     matches!(error.errno(), Errno::NOSPC | Errno::DQUOT | Errno::MLINK | Errno::FBIG)
 }

@@ -1,10 +1,11 @@
-//! Handles space that a target frees only at a sync. Btrfs frees the space of removed files when it
-//! commits, and reserves space for pending operations.
+//! Retries operations that fail for lack of space, because some targets free space only at a sync.
+//! Btrfs frees the space of removed files when it commits, and reserves space for pending
+//! operations.
 //!
 //! Therefore an operation that does not fit is retried after a sync, with no other operation
-//! running. Only then is the target reported as full. On a target that is really full, this would
-//! need a sync for each operation. Therefore, after each failed retry, twice as many operations
-//! that free space are required before the next retry.
+//! running. The target is reported as full only if the retry fails. On a target that is really
+//! full, this would need a sync for each operation. Therefore, after each failed retry, twice as
+//! many operations that free space are required before the next retry.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -59,7 +60,7 @@ impl Room {
     /// is done.
     ///
     /// # Errors
-    /// Errors of `sync`; errors of the operation are in the inner result.
+    /// Fails if `sync` fails. An error of the operation is in the inner result.
     pub fn again<T>(
         &self,
         first: fslab_vfs::Error,

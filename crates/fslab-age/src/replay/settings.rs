@@ -42,7 +42,7 @@ pub struct Settings {
     /// Number of threads.
     pub threads: usize,
     /// Interval between syncs of the target, in nanoseconds of workload time. Without syncs, files
-    /// that are removed soon would never be allocated.
+    /// that are removed soon would never get blocks.
     pub sync_every_ns: u64,
     /// The path of the checkpoint file; `None` for no checkpoints.
     pub checkpoint: Option<PathBuf>,
@@ -50,8 +50,8 @@ pub struct Settings {
     pub checkpoint_every: u64,
     /// The identity of the workload, for the checkpoint.
     pub workload_hash: String,
-    /// Interval between calls of the observer, in days. It is also called at the end of the
-    /// workload; 0 for never.
+    /// Interval in days between calls of `Observer::day`, which is also called at the end of the
+    /// workload. With 0, it is never called.
     pub observe_every_days: u32,
 }
 

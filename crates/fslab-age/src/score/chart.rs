@@ -7,7 +7,7 @@ use super::{Class, Score};
 /// A line of a chart.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Series {
-    /// Its name in the legend.
+    /// The name of the line in the legend.
     pub name: String,
     /// Pairs of a horizontal position, for example in days, and a score.
     pub points: Vec<(f64, f64)>,
@@ -50,7 +50,7 @@ fn draw(
     let all = || series.iter().flat_map(|line| &line.points);
     let last = all().map(|point| point.0).fold(from + 1.0, f64::max);
     let least = all().map(|point| point.1).fold(1.0, f64::min);
-    // The scale has a margin at the bottom and spans at least a hundredth.
+    // The vertical scale has a margin at the bottom and spans at least 0.01.
     let least = (least - 0.1 * (1.0 - least)).clamp(0.0, 0.99);
     let xs = Scale::between((from, last), LEFT, RIGHT - LEFT);
     let ys = Scale::between((least, 1.0), BOTTOM, TOP - BOTTOM);

@@ -1,5 +1,5 @@
-//! Distances from the end of a file to the beginning of the next file, in directory order. They
-//! affect the cost of reading a tree, which the layout score does not show.
+//! Distances from the end of a file to the beginning of the next file, in directory order. The
+//! layout score does not show them, although they affect the cost of reading a tree.
 
 use serde::Serialize;
 

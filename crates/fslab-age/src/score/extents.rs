@@ -9,7 +9,7 @@ pub struct FileLayout {
     pub blocks: u64,
     /// Number of blocks that do not follow their predecessor, not including the first block.
     pub breaks: u64,
-    /// Number of pieces that are contiguous on the device.
+    /// Number of contiguous pieces on the device.
     pub pieces: u64,
     /// Offset of the first byte on the device.
     pub first: Option<u64>,
@@ -26,8 +26,8 @@ impl FileLayout {
 }
 
 /// Returns the layout of a file of `size` bytes; extents must be in logical order. Preallocated
-/// space past the end of the file is ignored. Blocks around a hole follow each other if they are
-/// adjacent on the device, or if their distance equals the length of the hole.
+/// space past the end of the file is ignored. Across a hole, two blocks count as contiguous if they
+/// are adjacent on the device, or if the gap between them is as long as the hole.
 #[must_use]
 pub fn layout_of(extents: &[Extent], size: u64, block_bytes: u64) -> FileLayout {
     let mut layout = FileLayout::default();

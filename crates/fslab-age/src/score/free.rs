@@ -40,7 +40,7 @@ impl FreeSpace {
     /// Reads the free space of an ext2 image from its bitmaps.
     ///
     /// # Errors
-    /// Fails if there is no ext2 file system, and with errors of the device.
+    /// Fails if the device contains no ext2 file system, and on I/O errors of the device.
     pub fn of_image(device: &dyn BlockDevice) -> Result<Self> {
         let superblock = Superblock::read(device)?;
         let geometry = superblock.geometry();
@@ -61,7 +61,7 @@ impl FreeSpace {
         Ok(free)
     }
 
-    /// Returns the share of the free bytes that are in pieces smaller than `bytes`.
+    /// Returns the share of the free bytes that are in pieces smaller than `bytes`, a power of two.
     #[must_use]
     pub fn share_below(&self, bytes: u64) -> f64 {
         let small = self.by_size.iter().filter(|(log, _)| 1 << **log < bytes);

@@ -24,7 +24,7 @@ use crate::walk::{present, walk};
 /// Scores every regular file in a directory tree, without leaving its file system.
 ///
 /// # Errors
-/// Errors of the system.
+/// Fails on I/O errors.
 pub fn score_directory(root: &Path, rules: Rules, threads: usize) -> Result<Score> {
     let top = File::open(root).map_err(Error::file(root))?;
     rustix::fs::syncfs(&top).map_err(Error::file(root))?;
@@ -111,7 +111,7 @@ impl Scorer {
 
 /// The data that FIEMAP returns for a file.
 pub(crate) struct Told {
-    /// Its extents.
+    /// The extents of the file.
     pub extents: Vec<Extent>,
     /// The FIEMAP flags of each extent.
     pub flags: Vec<u32>,

@@ -3,7 +3,7 @@
 use fslab_chart::{COLUMNS, heat_map};
 use fslab_vfs::Extent;
 
-/// Number of rows of a map. For a simulation, there is one row per group instead.
+/// Number of rows of a map. The maps of simulations have one row per group instead.
 const ROWS: u32 = 96;
 
 /// The used bytes in each part of a volume.
@@ -22,7 +22,7 @@ impl Map {
         Self { cell_bytes, used: vec![0; cells as usize] }
     }
 
-    /// Adds an extent. Addresses past the end of the volume are counted in the last part; a file
+    /// Adds an extent. Addresses past the end of the volume are counted in the last cell; a file
     /// system on several devices may have them.
     pub fn add(&mut self, extent: &Extent) {
         let (mut at, end) = (extent.physical, extent.physical.saturating_add(extent.length));

@@ -1,4 +1,4 @@
-//! Sums of layouts, in total and by size class.
+//! Sums over the layouts of files, in total and by size class.
 
 use std::collections::BTreeMap;
 
@@ -70,10 +70,10 @@ impl Sums {
 pub struct Class {
     /// Minimum number of blocks per file; the maximum is one less than twice this number.
     pub from_blocks: u64,
-    /// Sums over these files.
+    /// Sums over the files in the class.
     #[serde(flatten)]
     pub sums: Sums,
-    /// Their layout score.
+    /// Layout score of the files in the class.
     pub score: Option<f64>,
 }
 

@@ -15,7 +15,7 @@ use crate::workload::{checksum_of_lines, tree_line};
 /// Scores every regular file of a file system.
 ///
 /// # Errors
-/// Fails if it can't report extents; errors of the file system.
+/// Fails if the file system can't report extents, or if one of its operations fails.
 pub fn score_tree(target: &dyn FileSystem, rules: Rules) -> Result<Score> {
     score_files(target, rules, &mut |_file| {})
 }
@@ -23,11 +23,11 @@ pub fn score_tree(target: &dyn FileSystem, rules: Rules) -> Result<Score> {
 /// A file with its layout.
 #[derive(Clone, Copy, Debug)]
 pub struct ScoredFile<'a> {
-    /// Its path without a leading slash; if it has several paths, the first one found.
+    /// The path of the file without a leading slash. For several hard links, the first path found.
     pub path: &'a [u8],
-    /// Its extents.
+    /// The extents of the file.
     pub extents: &'a [Extent],
-    /// Its layout, as included in the score.
+    /// The layout of the file, as included in the score.
     pub layout: FileLayout,
 }
 
@@ -99,7 +99,7 @@ impl Scorer<'_> {
 /// operations. The directory `lost+found`, which mkfs creates, is ignored.
 ///
 /// # Errors
-/// Errors of the file system.
+/// Fails if an operation of the file system fails.
 pub fn tree_checksum(target: &dyn FileSystem, with_owners: bool) -> Result<String> {
     let mut lines = Vec::new();
     visit(target, &mut |path, _directory, attr, _last| {
@@ -119,7 +119,7 @@ pub fn tree_checksum(target: &dyn FileSystem, with_owners: bool) -> Result<Strin
 /// name. `lost+found` is ignored.
 ///
 /// # Errors
-/// Errors of the file system.
+/// Fails if an operation of the file system fails.
 pub fn count_entries(target: &dyn FileSystem) -> Result<u64> {
     let mut entries = 0;
     visit(target, &mut |_path, _directory, _attr, _last| {
@@ -133,39 +133,50 @@ fn shown(path: &[u8]) -> String {
     path.escape_ascii().to_string()
 }
 
-/// The callback of [`visit`]. It receives the path, the directory, the attributes, and a value that
-/// is kept from file to file within a directory.
+/// The callback of [`visit`]. It receives an entry's path, directory and attributes, and a value
+/// that it may keep between the entries of one directory.
 type Visitor<'a> = dyn FnMut(&[u8], Ino, &Attr, &mut Option<u64>) -> Result<()> + 'a;
 
 /// Visits everything under the root. The entries of a directory are visited in listing order.
 fn visit(target: &dyn FileSystem, visitor: &mut Visitor<'_>) -> Result<()> {
     let mut waiting = vec![(Vec::new(), Ino::ROOT)];
     while let Some((path, directory)) = waiting.pop() {
-        let mut last = None;
-        let names = list(target, directory).map_err(Error::volume(shown(&path)));
-        for name in names? {
-            let child = join(&path, name.as_bytes());
-            if child == b"lost+found" {
-                continue;
-            }
-            let found = find(target, directory, &name).map_err(Error::volume(shown(&child)))?;
-            let visited = visitor(&child, directory, &found, &mut last);
-            if found.kind == FileKind::Directory && visited.is_ok() {
-                waiting.push((child, found.ino));
-            } else {
-                target.forget(found.ino, 1);
-            }
-            if let Err(error) = visited {
-                forget(target, directory, &waiting);
-                return Err(error);
-            }
+        let visited = visit_directory(target, (&path, directory), &mut waiting, visitor);
+        if visited.is_err() {
+            forget(target, directory, &waiting);
+            return visited;
         }
         forget(target, directory, &[]);
     }
     Ok(())
 }
 
-/// Releases the lookup references of directories that will not be visited.
+/// Visits the entries of a directory, and adds its subdirectories to `waiting`.
+fn visit_directory(
+    target: &dyn FileSystem,
+    (path, directory): (&[u8], Ino),
+    waiting: &mut Vec<(Vec<u8>, Ino)>,
+    visitor: &mut Visitor<'_>,
+) -> Result<()> {
+    let mut last = None;
+    for name in list(target, directory).map_err(Error::volume(shown(path)))? {
+        let child = join(path, name.as_bytes());
+        if child == b"lost+found" {
+            continue;
+        }
+        let found = find(target, directory, &name).map_err(Error::volume(shown(&child)))?;
+        let visited = visitor(&child, directory, &found, &mut last);
+        if found.kind == FileKind::Directory && visited.is_ok() {
+            waiting.push((child, found.ino));
+        } else {
+            target.forget(found.ino, 1);
+        }
+        visited?;
+    }
+    Ok(())
+}
+
+/// Releases the lookup references of `directory` and of the `waiting` directories.
 fn forget(target: &dyn FileSystem, directory: Ino, waiting: &[(Vec<u8>, Ino)]) {
     let all = waiting.iter().map(|(_, ino)| *ino).chain([directory]);
     all.filter(|ino| *ino != Ino::ROOT).for_each(|ino| target.forget(ino, 1));

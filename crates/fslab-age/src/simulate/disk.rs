@@ -1,10 +1,10 @@
 //! Models the cost of a layout on a disk: seeks, rotation, transfer and a track buffer. All results
-//! are modelled instead of measured, and must be labelled so.
+//! are modelled, not measured, and must be labelled as such.
 
 /// A modelled disk.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Disk {
-    /// Its name on command lines.
+    /// Name of the disk on command lines.
     pub name: &'static str,
     /// One line of help.
     pub help: &'static str,
@@ -34,8 +34,8 @@ struct Spindle {
 pub const DISKS: &[Disk] = &[
     Disk {
         name: "fujitsu-m2694es",
-        help: "the disk of the paper: 1 GB, 5400 revolutions per minute, 1818 cylinders of 15 \
-               tracks, 9.5 ms seek",
+        help: "the disk of Smith and Seltzer (1997): 1 GB, 5400 revolutions per minute, 1818 \
+               cylinders of 15 tracks, 9.5 ms seek",
         spindle: Some(Spindle {
             turn_us: 60e6 / 5400.0,
             track_bytes: 94 * 512,
@@ -136,7 +136,8 @@ impl Arm<'_> {
         }
         let tracks = (at + bytes) / spindle.track_bytes - at / spindle.track_bytes;
         self.now_us += bytes as f64 / spindle.track_bytes as f64 * spindle.turn_us;
-        // Switching tracks loses no rotation, because sectors are skewed.
+        // A track switch takes half of the minimum seek time. It loses no rotation, because sectors
+        // are skewed.
         self.now_us += tracks as f64 * spindle.seek_min_us / 2.0;
         self.end = Some(at + bytes);
         self.cylinder = spindle.cylinder_of(at + bytes);

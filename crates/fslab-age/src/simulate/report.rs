@@ -11,26 +11,26 @@ use super::volume::{Point, SimulatedFile, Simulator};
 use crate::profile::DAY_NS;
 use crate::score::{FreeSpace, Score, Sums};
 
-/// The hot files, which changed in the last days.
+/// The results for the hot files, which the last days of the workload changed.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct Hot {
-    /// Their layout.
+    /// The layout of the hot files.
     #[serde(flatten)]
     pub sums: Sums,
-    /// Their layout score.
+    /// Layout score of the hot files.
     pub score: Option<f64>,
-    /// Their total size in bytes.
+    /// Total size of the hot files in bytes.
     pub bytes: u64,
     /// Number of hot files with more blocks than an inode maps directly. A policy may continue such
     /// files in another group.
     pub large: u64,
-    /// Their share of the bytes of all files, from 0 to 1.
+    /// The share of the hot files in the bytes of all files, from 0 to 1.
     pub share_of_bytes: f64,
-    /// Their share of the number of all files, from 0 to 1.
+    /// The share of the hot files in the number of all files, from 0 to 1.
     pub share_of_files: f64,
-    /// Modelled throughput of reading all of them, in bytes per second.
+    /// Modelled throughput of reading all hot files, in bytes per second.
     pub modelled_read: f64,
-    /// Modelled throughput of overwriting all of them, in bytes per second.
+    /// Modelled throughput of overwriting all hot files, in bytes per second.
     pub modelled_write: f64,
 }
 
@@ -66,7 +66,8 @@ pub struct Aged {
     pub bytes: u64,
     /// The hot files.
     pub hot: Hot,
-    /// Split files by distance from their directories, cumulative (slide 41).
+    /// Split files by distance from their directories, cumulative (slide 41 of Smith and Seltzer
+    /// 1997).
     pub distant: Vec<Distant>,
     /// The score over time.
     pub points: Vec<Point>,
@@ -156,10 +157,10 @@ impl Simulator {
         self.volume.blocks(file.inode).len() > DIRECT_BLOCKS as usize
     }
 
-    /// Returns the modelled throughput of reading or writing files in an order, in bytes per
-    /// second. Blocks are requested as by a file system: the inode, then the blocks, with each
-    /// indirect block just before its first use. A block of inodes is requested only once because
-    /// it remains cached; after overwriting, it is written once.
+    /// Returns the modelled throughput of reading or overwriting files in the given order, in bytes
+    /// per second. For each file, the inode is read first, then the blocks, with each indirect
+    /// block just before its first use. A block of inodes is read only once, because it remains
+    /// cached. After overwriting, it is written once.
     pub(super) fn throughput(&self, files: &[SimulatedFile], disk: &Disk, writes: bool) -> f64 {
         let mut arm = disk.arm();
         let block = self.block_bytes();

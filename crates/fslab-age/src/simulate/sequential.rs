@@ -1,6 +1,6 @@
-//! The sequential benchmark of the slides on a simulated volume: files of one size are created one
-//! after another and then read. Also returns where the policy places the blocks of one file. All
-//! costs are modelled.
+//! The sequential benchmark of Smith and Seltzer's slides (1997) on a simulated volume: files of
+//! one size are created one after another and then read. Also determines after how many blocks a
+//! policy continues a file in another group. All costs are modelled.
 
 use serde::Serialize;
 
@@ -12,8 +12,8 @@ use crate::workload::{Operation, OperationKind};
 /// Total size of the files of one size, in bytes.
 pub(crate) const TOTAL: u64 = 32 << 20;
 
-/// File sizes: each doubles the previous one (slide 36). In addition, the largest size that an
-/// inode maps directly with blocks of 8 KiB (96 KiB), and one block more.
+/// File sizes in KiB. Each is twice the previous one (slide 36). There are two additional sizes:
+/// the largest one that an inode maps directly with blocks of 8 KiB (96 KiB), and one block more.
 const SIZES_KIB: [u64; 13] = [16, 32, 64, 96, 104, 128, 256, 512, 1024, 2048, 4096, 8192, 16_384];
 
 /// Returns the file sizes in bytes.
@@ -24,11 +24,12 @@ pub(crate) fn sizes() -> impl Iterator<Item = u64> {
 /// Number of files per directory.
 pub(crate) const PER_DIRECTORY: u64 = 25;
 
-/// The first of the file numbers that workloads do not use.
+/// The first file number of the benchmark. Workloads use neither this number nor those that follow
+/// it.
 const FIRST_NUMBER: u64 = 1 << 62;
 
-/// Number of blocks in the file whose placement is reported; larger than the number that an inode
-/// maps directly.
+/// Number of blocks of the file that [`Simulator::first_switch`] creates; more than an inode maps
+/// directly.
 const FILE_BLOCKS: u64 = 64;
 
 /// The results for files of one size.
@@ -44,7 +45,7 @@ pub struct BySize {
     pub score: Option<f64>,
 }
 
-/// The point at which a policy switches away from the group of a file's first block.
+/// The point in a file at which a policy switches to another group than that of the first block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct FirstSwitch {
     /// Number of blocks before that point, or all blocks of the file if the policy does not switch.
@@ -61,8 +62,8 @@ impl Simulator {
     /// For each size, creates and reads files with a total of 32 MiB, then removes them.
     ///
     /// # Errors
-    /// Errors of the policy. A full volume is not an error; the results then cover the files that
-    /// fit.
+    /// Fails if the policy returns an error. A full volume is not an error; the results then cover
+    /// the files that fit.
     pub fn sequential(&mut self, disk: &Disk) -> Result<Vec<BySize>> {
         sizes()
             .map(|size| {
@@ -76,10 +77,10 @@ impl Simulator {
             .collect()
     }
 
-    /// Determines where the blocks of a new file are placed.
+    /// Creates a file and determines after how many blocks the policy switches to another group.
     ///
     /// # Errors
-    /// Errors of the policy.
+    /// Fails if the policy returns an error.
     pub fn first_switch(&mut self) -> Result<FirstSwitch> {
         let block = self.block_bytes();
         self.with_files(1, FILE_BLOCKS * block, |simulator, files| {
@@ -101,7 +102,8 @@ impl Simulator {
         })
     }
 
-    /// Calls `work` with files of one size in separate directories, then removes them.
+    /// Creates `count` files of `size` bytes in new directories, calls `work` with them, and
+    /// removes them.
     fn with_files<T>(
         &mut self,
         count: u64,

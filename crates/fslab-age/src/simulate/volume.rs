@@ -1,4 +1,4 @@
-//! The simulated volume; applies the operations of a workload.
+//! The simulated volume, to which the operations of a workload are applied.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -257,8 +257,8 @@ impl Simulator {
         numbers.filter_map(|number| self.files.get(&number).copied()).collect()
     }
 
-    /// Returns the number of groups between a file's first block and its directory's inode. `None`
-    /// if the block or the directory does not exist.
+    /// Returns the distance between a file's first block and its directory's inode, in groups.
+    /// `None` if the block or the directory does not exist.
     pub(super) fn groups_from_home(&self, file: &SimulatedFile) -> Option<u32> {
         let directory = self.files.get(&file.directory)?;
         let home = self.geometry.group_of_inode(directory.inode);

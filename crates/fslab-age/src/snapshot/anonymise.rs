@@ -1,4 +1,4 @@
-//! Replaces names by keyed hashes: with one key, equal names have equal hashes.
+//! Replaces names by keyed hashes. With the same key, equal names have equal hashes.
 
 use std::path::Path;
 
@@ -17,7 +17,7 @@ impl NameKey {
     /// Reads the key from a file; all bytes of the file are used.
     ///
     /// # Errors
-    /// Fails if the key is too short to be secure, and with errors of the system.
+    /// Fails if the key is too short to be secure, and on I/O errors.
     pub fn read(path: &Path) -> Result<Self> {
         let secret = std::fs::read(path).map_err(Error::file(path))?;
         if secret.len() < KEY_BYTES_MIN {

@@ -34,7 +34,7 @@ pub struct Capture {
 /// Writes a snapshot of a tree and returns the number of its entries.
 ///
 /// # Errors
-/// Errors of the system. Files that are removed during the capture are skipped.
+/// Fails on I/O errors. Files that are removed during the capture are skipped.
 pub fn capture(root: &Path, output: &Path, options: &Capture) -> Result<u64> {
     let top = std::fs::metadata(root).map_err(Error::file(root))?;
     let space = rustix::fs::statvfs(root).map_err(Error::file(root))?;
@@ -64,7 +64,7 @@ pub fn capture(root: &Path, output: &Path, options: &Capture) -> Result<u64> {
     })
 }
 
-/// Whether a directory is the root of its file system; then all used space belongs to it.
+/// Whether a directory is the root of its file system. If so, all used space belongs to its tree.
 fn is_whole(root: &Path, top: &Metadata) -> Result<bool> {
     let above = root.join("..");
     let above = above.metadata().map_err(Error::file(&above))?;

@@ -13,11 +13,11 @@ use super::paths::Directories;
 use super::{Entry, EntryKind, NameKey, SnapshotWriter, Taken};
 use crate::error::{Error, Result, one_line};
 
-/// Writes a snapshot of the files listed in a CSV file. Returns the number of its entries. Without
-/// inode numbers, a path is treated as the same file in all snapshots.
+/// Writes a snapshot of the files listed in a CSV file. Returns the number of entries. Without
+/// inode numbers, entries with the same path in several snapshots are treated as the same file.
 ///
 /// # Errors
-/// The first invalid line, or an error of the system.
+/// Fails at the first invalid line, and on I/O errors.
 pub fn import_csv(
     input: &Path,
     output: &Path,
@@ -33,7 +33,8 @@ pub fn import_csv(
         let record = record.map_err(csv_error(input))?;
         let (path, mut entry) = entry_of(&columns, &record, input)?;
         let (directory, name) = directories.place(&path, &mut |path| number_of(path, b"d"));
-        // A directory in the list may also occur in paths of other entries.
+        // A listed directory is added by the path of an imaginary entry in it, because it may also
+        // occur in paths of other entries.
         if entry.kind == EntryKind::Directory {
             directories
                 .place(&[path.as_slice(), b"/x"].concat(), &mut |path| number_of(path, b"d"));
@@ -133,7 +134,8 @@ fn entry_of(columns: &Columns, record: &StringRecord, input: &Path) -> Result<(V
     Ok((path, entry))
 }
 
-/// Returns a number for a path. Two paths collide with a probability of 1 in 2^63.
+/// Returns an inode number for a path, from a hash of the path. Two paths collide with a
+/// probability of 1 in 2^63.
 fn number_of(path: &[u8], kind: &[u8]) -> u64 {
     let mut hasher = blake3::Hasher::new();
     hasher.update(kind).update(path);

@@ -32,11 +32,11 @@ impl Number for EntryKind {
 }
 
 row! {
-    /// The state of a file or directory in a snapshot. Only the owner may read a snapshot, because
-    /// it contains names of other users' files.
+    /// The state of a file or directory in a snapshot. Only its owner may read a new snapshot file,
+    /// because it contains names of other users' files.
     Entry: "snapshot" 2, mode 0o600, Entry::fit;
-    // Each line contains the column's type, whether its values rise, and the format version that
-    // introduced it.
+    // Each line contains the column's type, whether it has delta encoding, and the format version
+    // that introduced it.
     numbers {
         /// The inode number; never 0, which means the root.
         inode: u64, true, 1;
@@ -60,20 +60,20 @@ row! {
         uid: u32, false, 1;
         /// Group ID.
         gid: u32, false, 1;
-        /// Number of names.
+        /// Number of names (hard links).
         links: u32, false, 1;
         /// Number of allocated blocks; 0 if the layout was not recorded.
         blocks: u64, false, 1;
         /// Number of these blocks that do not follow their predecessor.
         breaks: u64, false, 1;
-        /// The generation of its inode, which changes when the inode is reused; 0 if the file
+        /// The generation of the inode, which changes when the inode is reused; 0 if the file
         /// system does not report it.
         generation: u32, false, 2;
     }
     texts {
-        /// Its name.
+        /// The name of the file or directory.
         name, 1;
-        /// Its extents, if they were recorded; see [`ExtentList`].
+        /// The extents of the file, if they were recorded; see [`ExtentList`].
         extents, 2;
     }
 }

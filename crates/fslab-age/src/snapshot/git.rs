@@ -1,5 +1,5 @@
-//! Makes snapshots from the history of a git repository: its tree after each commit, day or week.
-//! Sizes are those of the blobs.
+//! Makes snapshots from the history of a git repository: its tree after each commit, or at the end
+//! of each day or week. The size of a file is that of its blob.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::io::{BufWriter, Seek, Write};
@@ -31,7 +31,7 @@ impl Every {
     }
 }
 
-/// The history of a repository, following first parents.
+/// The history of a repository: the current commit and its first-parent ancestors, oldest first.
 pub struct History {
     repository: PathBuf,
     commits: Vec<Commit>,
@@ -67,7 +67,7 @@ impl History {
         Ok(Self { repository: repository.to_owned(), commits, sizes })
     }
 
-    /// Makes a history from output of `git log`, with invented sizes.
+    /// Makes a history from output of `git log`; the sizes of files are made up.
     #[cfg(any(test, feature = "testing"))]
     pub(crate) fn of_log(text: &[u8]) -> Result<Self> {
         let commits = parse(text)?;
@@ -83,10 +83,11 @@ impl History {
         self.commits.len()
     }
 
-    /// Writes a snapshot for each period into a directory. Returns their paths in order.
+    /// Writes a snapshot for each period into a directory. Returns the paths of the snapshots in
+    /// order.
     ///
     /// # Errors
-    /// Errors of the system.
+    /// Fails on I/O errors.
     pub fn write(
         &self,
         every: Every,
@@ -97,7 +98,7 @@ impl History {
         let mut written = Vec::new();
         let mut latest = i64::MIN;
         for (index, commit) in self.commits.iter().enumerate() {
-            // Clocks of committers differ, but the time must not go backwards.
+            // The clocks of committers differ, but the times of snapshots must not decrease.
             latest = latest.max(commit.time_s);
             tree.apply(commit, latest, &self.sizes)?;
             let period = latest.div_euclid(every.period_s());
@@ -192,7 +193,7 @@ impl Tree {
     }
 }
 
-/// Adds all parent directories of a path.
+/// Adds all parent directories of a path to `used`.
 fn note_parents(path: &[u8], used: &mut BTreeSet<Vec<u8>>) {
     for (place, _) in path.iter().enumerate().filter(|(_, byte)| **byte == b'/') {
         if !used.contains(&path[..place]) {
@@ -274,12 +275,12 @@ fn parse_change(change: &str, path: Vec<u8>) -> Option<Change> {
     let mut words = change.split_ascii_whitespace();
     let mode = u32::from_str_radix(words.nth(1)?, 8).ok()?;
     let blob = words.nth(1)?.to_owned();
-    // The path was removed, or it is a nested repository.
+    // The mode is 0 if the path was removed, and 160000 if it is a nested repository.
     let is_file = mode & 0o170_000 != 0 && mode != 0o160_000;
     Some(Change { blob: is_file.then_some(blob), mode, path })
 }
 
-/// Returns the sizes of all blobs in the commits that git has.
+/// Returns the sizes of all blobs in these commits. Blobs that the repository lacks are omitted.
 fn sizes(repository: &Path, commits: &[Commit]) -> Result<HashMap<String, u64>> {
     let changes = commits.iter().flat_map(|commit| &commit.changes);
     let blobs: HashSet<&str> = changes.filter_map(|change| change.blob.as_deref()).collect();
@@ -294,7 +295,7 @@ fn sizes(repository: &Path, commits: &[Commit]) -> Result<HashMap<String, u64>> 
     Ok(String::from_utf8_lossy(&told).lines().filter_map(size).collect())
 }
 
-/// Writes the names to a temporary file and rewinds it.
+/// Writes the blob names to a temporary file, one per line, and rewinds it.
 fn list_of(blobs: &HashSet<&str>) -> std::io::Result<std::fs::File> {
     let mut names = BufWriter::new(tempfile::tempfile()?);
     blobs.iter().try_for_each(|blob| writeln!(names, "{blob}"))?;

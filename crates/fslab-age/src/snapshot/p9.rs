@@ -1,10 +1,10 @@
 //! Makes snapshots from traces of Plan 9 file servers (9fans/p9trace). Such a server dumped its
 //! tree every day. A trace contains every block of every dump, but no file contents and no names.
 //!
-//! A tree is walked from its super block, as the server does. While traces are read, directory and
-//! pointer blocks are stored in a temporary file with an index by address. So memory grows with the
-//! number of these blocks, not with their content. Blocks may be missing, because some traces of a
-//! server are missing. They are counted, and everything under them is omitted.
+//! Each tree is walked from its super block, as in the server. While traces are read, directory and
+//! pointer blocks are stored in a temporary file with an index by address. So the memory needed
+//! grows with the number of these blocks, not with their size. Blocks are missing if not all traces
+//! of a server are available. Missing blocks are counted, and everything under them is omitted.
 
 mod block;
 mod record;
@@ -41,11 +41,11 @@ pub struct P9Written {
 }
 
 impl P9Dumps {
-    /// Reads traces, which must be in chronological order. Blocks are stored in a temporary file in
-    /// the directory `beside`.
+    /// Reads traces, which must be in chronological order. Directory and pointer blocks are stored
+    /// in a temporary file in the directory `beside`.
     ///
     /// # Errors
-    /// The first invalid record, or an error of the system.
+    /// Fails at the first invalid record, and on I/O errors.
     pub fn read(traces: &[PathBuf], beside: &Path) -> Result<Self> {
         let mut blocks = Blocks::new(beside)?;
         let mut dumps = Vec::new();
@@ -71,10 +71,10 @@ impl P9Dumps {
         self.dumps.len()
     }
 
-    /// Writes a snapshot for each dump into a directory.
+    /// Writes a snapshot for each dump into `directory`.
     ///
     /// # Errors
-    /// The first invalid block, or an error of the system.
+    /// Fails at the first invalid block, and on I/O errors.
     pub fn write(&self, directory: &Path) -> Result<P9Written> {
         let mut written = P9Written::default();
         let mut latest_ns = 0;
@@ -100,14 +100,14 @@ impl P9Dumps {
 struct Blocks {
     path: PathBuf,
     file: File,
-    /// Data that has not been written to the file yet; its offset will be `written`.
+    /// Data that has not been written to the file yet; it will be written at the offset `written`.
     tail: Vec<u8>,
     written: u64,
-    /// For each block, its offset, length and tag.
+    /// For each block, its offset in the file, its length and its tag.
     places: HashMap<u32, (u64, u16, u8)>,
 }
 
-/// Number of bytes that are written at a time.
+/// Number of bytes that are written to the temporary file at a time.
 const TAIL_BYTES: usize = 1 << 20;
 
 impl Blocks {
@@ -166,7 +166,7 @@ impl<'a> Walk<'a> {
         Self { blocks, writer, seen, waiting, missing_blocks: 0, latest_ns: 0 }
     }
 
-    /// Walks through the whole tree; returns whether its root exists.
+    /// Walks through the whole tree. Returns `false` if its root does not exist.
     fn root(&mut self, address: u32) -> Result<bool> {
         let Some(bytes) = self.blocks.get(address, record::TAG_DIRECTORY)? else {
             return Ok(false);
@@ -197,7 +197,7 @@ impl<'a> Walk<'a> {
         Ok(blocks)
     }
 
-    /// Appends the pointers of a block to `into`; address 0 means no block.
+    /// Appends the pointers in a pointer block to `into`; address 0 means no block.
     fn follow(&mut self, address: u32, tag: u8, into: &mut Vec<u32>) -> Result<()> {
         if address != 0
             && let Some(bytes) = self.take(address, tag)?
@@ -207,7 +207,7 @@ impl<'a> Walk<'a> {
         Ok(())
     }
 
-    /// Returns a block if it has not been visited before.
+    /// Returns a block and marks it as visited; `None` if it is missing or was visited before.
     fn take(&mut self, address: u32, tag: u8) -> Result<Option<Vec<u8>>> {
         if !self.seen.insert(address) {
             return Ok(None);
@@ -234,8 +234,8 @@ impl<'a> Walk<'a> {
 }
 
 /// Converts an entry. A path number is never reused, so it serves as an inode number. The version
-/// changes with each write, even if the clock does not. Therefore the nanoseconds of the
-/// modification time store it.
+/// changes with each write, even within one second. Therefore it is stored as the nanoseconds of
+/// the modification time.
 fn to_entry(found: &DirectoryEntry, directory: u64) -> Entry {
     let is_directory = found.is_directory();
     let version_ns = i64::from(found.version) % SECOND_NS;

@@ -1,4 +1,4 @@
-//! A tree of which only paths are known: its directories and their numbers.
+//! The directories, with their numbers, of a tree that is known only from paths.
 
 use std::collections::BTreeMap;
 

@@ -1,5 +1,5 @@
-//! Makes two snapshots of any size from a number of rows and a seed. They serve to measure the cost
-//! of a comparison and to check its result.
+//! Makes two synthetic snapshots with a given number of rows from a seed. They are used to measure
+//! the cost of a comparison and to check its result.
 
 use std::path::Path;
 
@@ -13,12 +13,12 @@ use crate::profile::DAY_NS;
 /// Number of files per directory.
 const FILES_PER_DIRECTORY: u64 = 20;
 
-/// Writes a snapshot with `rows` entries and another that is a day later. Returns their
-/// differences. Per 100 files, about one is removed, one grows, one shrinks, one is rewritten and
-/// one is renamed. Half as many files are created as removed.
+/// Writes a snapshot with `rows` entries to `before`, and one of a day later to `after`. Returns
+/// their differences. Per 100 files, about one is removed, one grows, one shrinks, one is rewritten
+/// and one is renamed. Half as many files are created as removed.
 ///
 /// # Errors
-/// Errors of the system.
+/// Fails on I/O errors.
 pub fn write_synthetic_pair(rows: u64, seed: u64, before: &Path, after: &Path) -> Result<Summary> {
     let directories = rows / (FILES_PER_DIRECTORY + 1);
     let mut first = SnapshotWriter::ascending(before)?;
@@ -67,7 +67,7 @@ fn entry(inode: u64, directories: u64, seed: u64) -> Entry {
     }
 }
 
-/// Returns the entry a day later; `None` if it was removed.
+/// Returns an entry's state in the second snapshot; `None` if it was removed. Counts the change.
 fn later(entry: &Entry, seed: u64, summary: &mut Summary) -> Option<Entry> {
     let mut later = entry.clone();
     later.modified_ns += 1;

@@ -1,4 +1,4 @@
-//! Reads a file of rows, one row group at a time.
+//! Reads a Parquet file of rows, one row group at a time.
 //!
 //! Files are untrusted. Sizes in the file are checked against limits before memory is allocated. If
 //! the Parquet library panics on a damaged file, this is reported as an error of that file.
@@ -44,7 +44,7 @@ impl<R: Row> Reader<R> {
     /// Opens a file. A separate thread decodes row groups ahead of the reader.
     ///
     /// # Errors
-    /// Fails if the file does not have this format, and with errors of the system.
+    /// Fails if the file does not have this format, and on I/O errors.
     pub fn open(path: &Path) -> Result<Self> {
         Self::with_groups(path, |decoder| Ok(Box::new(decode_ahead(decoder)?.into_iter())))
     }
@@ -93,7 +93,8 @@ impl<R: Row> Reader<R> {
     /// # Errors
     /// [`Error::Unfit`] if it is missing or not a number.
     pub fn number<N: FromStr>(&self, key: &'static str) -> Result<N> {
-        // The error contains the text, which shows why it is not a number.
+        // The parser's error is not needed: the message contains the text, which shows why it is
+        // not a number.
         self.text(key)?.parse().map_err(|_unfit| self.wrong_fact(key))
     }
 
@@ -110,7 +111,7 @@ impl<R: Row> Reader<R> {
         Error::unfit(&self.path, what)
     }
 
-    /// Returns the number of rows according to the footer.
+    /// Returns the number of rows in the file, according to its footer.
     #[must_use]
     pub fn total(&self) -> u64 {
         self.total
@@ -160,7 +161,7 @@ struct Decoder<R: Row> {
     reader: SerializedFileReader<File>,
     /// The index of the next row group.
     group: usize,
-    /// Number of rows before it.
+    /// Number of rows before that row group.
     first_row: u64,
     row: PhantomData<R>,
 }
@@ -181,7 +182,7 @@ impl<R: Row> Iterator for Decoder<R> {
     }
 }
 
-/// Decodes in a thread that ends when the receiver is dropped.
+/// Decodes row groups in a thread that ends when the receiver is dropped.
 fn decode_ahead<R: Row>(mut decoder: Decoder<R>) -> Result<Receiver<Result<Vec<R>>>> {
     let (sender, receiver) = sync_channel(GROUPS_AHEAD);
     let path = decoder.path.clone();
@@ -210,13 +211,13 @@ fn rows_of<R: Row>(batch: &Batch, path: &Path, first_row: u64) -> Result<Vec<R>>
     let mut rows = Vec::with_capacity(batch.rows);
     let mut numbers = [0; super::NUMBERS_MAX];
     for row in 0..batch.rows {
-        // A column that the file's version lacks is empty.
+        // A column that was introduced after the file's version is empty.
         for (number, column) in numbers.iter_mut().zip(&batch.numbers) {
             *number = column.get(row).copied().unwrap_or_default();
         }
         let mut texts = Texts::default();
         for (text, column) in texts.iter_mut().zip(&batch.texts) {
-            // An empty cell need not share a page of the file.
+            // An empty cell need not keep the memory of its page.
             if let Some(bytes) = column.get(row).filter(|bytes| !bytes.is_empty()) {
                 *text = Text(Some(bytes.clone()));
             }
@@ -255,7 +256,7 @@ fn read_columns<R: Row>(
                 return Ok(None);
             };
             *values = read_values::<ByteArrayType>(reader, rows)?;
-            // The library leaves a value at its default if it did not read it.
+            // A value that the library failed to read is left at its default.
             if values.contains(&ByteArray::new()) {
                 return Ok(None);
             }

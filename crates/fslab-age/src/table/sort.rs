@@ -1,5 +1,5 @@
-//! Sorts more rows than fit in memory: sorted runs are written to temporary files and merged while
-//! they are read.
+//! Sorts more rows than fit in memory: sorted runs are written to temporary files, and merged when
+//! the sorted rows are read.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -13,11 +13,11 @@ use crate::error::{Error, Result};
 /// Maximum number of rows sorted in memory.
 const RUN_ROWS: usize = 1 << 20;
 
-/// Approximate maximum size of the texts of these rows in bytes.
+/// Approximate maximum size of the texts of the rows sorted in memory, in bytes.
 const RUN_TEXT_BYTES: usize = 256 << 20;
 
 /// Number of rows in a row group of a run. All runs are merged at the same time, each with one row
-/// group in memory. For 100 million rows, this needs about 150 MiB.
+/// group in memory. For 100 million rows, merging needs about 150 MiB.
 const RUN_GROUP_ROWS: usize = 1 << 13;
 
 /// Accepts rows in any order and returns them sorted by key. Rows with equal keys are returned in

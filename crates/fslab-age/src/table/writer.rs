@@ -1,4 +1,4 @@
-//! Writes a file of rows.
+//! Writes a Parquet file of rows.
 
 use std::fs::{File, Permissions};
 use std::marker::PhantomData;
@@ -33,7 +33,7 @@ impl<R: Row> Writer<R> {
     /// Starts a file under a temporary name in the same directory.
     ///
     /// # Errors
-    /// Errors of the system.
+    /// Fails on I/O errors.
     pub fn create(path: &Path) -> Result<Self> {
         Self::with_groups_of(GROUP_ROWS, path)
     }
@@ -55,7 +55,7 @@ impl<R: Row> Writer<R> {
     /// Adds a row.
     ///
     /// # Errors
-    /// Errors of the system.
+    /// Fails on I/O errors.
     pub fn push(&mut self, row: &R) -> Result<()> {
         self.batch.push(row);
         self.rows += 1;
@@ -74,7 +74,7 @@ impl<R: Row> Writer<R> {
     /// name. Keys are given without the format's prefix.
     ///
     /// # Errors
-    /// Errors of the system; the file does not exist in this case.
+    /// Fails on I/O errors; the file then does not exist.
     pub fn finish(mut self, facts: &[(&str, String)]) -> Result<()> {
         self.write_group()?;
         let version = ("version", R::LAYOUT.version.to_string());
@@ -102,7 +102,7 @@ fn write_group(file: &mut SerializedFileWriter<File>, batch: &Batch) -> ParquetR
     let mut group = file.next_row_group()?;
     let (mut numbers, mut texts) = (batch.numbers.iter(), batch.texts.iter());
     while let Some(mut column) = group.next_column()? {
-        let missing = || ParquetError::General("there is an unexpected column".to_owned());
+        let missing = || ParquetError::General("the writer has an unexpected column".to_owned());
         match column.untyped() {
             ColumnWriter::Int64ColumnWriter(out) => {
                 out.write_batch(numbers.next().ok_or_else(missing)?, None, None)?

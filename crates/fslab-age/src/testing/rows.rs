@@ -1,4 +1,4 @@
-//! Interprets bytes as the rows of a crafted file.
+//! Converts arbitrary bytes to operations or snapshot entries, and checks how they are processed.
 
 use fslab_ext2::alloc::Clustering;
 use fslab_vfs::MemFs;
@@ -19,12 +19,12 @@ const ROW: usize = 8;
 /// memory.
 const REPLAYED_BYTES_MAX: u64 = 1 << 16;
 
-/// Numbers of files and directories are smaller than this, so that they collide.
+/// Numbers of files and directories are chosen from about this many values, so that they collide.
 const NUMBERS: u64 = 16;
 
-/// Interprets bytes as operations. If a population accepts the operations, their replay must
-/// produce the same tree. The simulator accepts all operations. After all files are removed, all
-/// space must be free again.
+/// Converts bytes to operations. If a population accepts the operations, their replay must produce
+/// the same tree. The simulator may refuse operations, but it must not panic, and its used space
+/// must be from 0 to 100 %.
 ///
 /// # Panics
 /// Panics if one of these conditions does not hold.
@@ -50,7 +50,7 @@ fn replay(operations: &[Operation]) {
         done => assert!(done.unwrap_or_else(|error| panic!("{error}")), "a replay ended early"),
     }
     let (found, expected) = (tree_checksum(&memory, true), replayer.population().checksum());
-    assert_eq!(found.ok(), expected.ok(), "another tree than the workload's");
+    assert_eq!(found.ok(), expected.ok(), "the replayed tree differs from the workload's");
 }
 
 fn simulate(operations: &[Operation]) {
@@ -69,9 +69,9 @@ fn simulate(operations: &[Operation]) {
     assert!((0.0..=1.0).contains(&aged.used), "{} in use", aged.used);
 }
 
-/// Interprets bytes as entries of two snapshots. The derived workload must be consistent and must
-/// produce the files of the second snapshot. Removed directories that still contain something are
-/// excepted. Snapshots with directories that contain themselves must be refused.
+/// Converts bytes to entries of two snapshots. The derived workload must be consistent and must
+/// produce the files of the second snapshot. Exception: it may remove a directory that is not
+/// empty. Snapshots with directories that contain themselves must be refused.
 ///
 /// # Panics
 /// Panics if one of these conditions does not hold.
@@ -93,10 +93,10 @@ pub fn check_entries(bytes: &[u8]) {
         let output = scratch.join("workload");
         derive(&paths, &output, &options(bytes))?;
         let population = match made(&output) {
-            // A directory is removed while a file in it is kept. A diff does not detect this,
-            // because directories of unchanged files are not compared.
+            // The second snapshot lacks a directory of a file that it contains. A diff does not
+            // detect this, because it does not look up the directories of unchanged files.
             Err(Error::Operation { what, .. }) if what.contains("not empty") => return Ok(()),
-            made => made.unwrap_or_else(|error| panic!("what was derived: {error}")),
+            made => made.unwrap_or_else(|error| panic!("inconsistent derived workload: {error}")),
         };
         let of_files = |(_, member): &(u64, &_)| is_file(member);
         assert_eq!(population.members().filter(of_files).count() as u64, files);
@@ -126,12 +126,13 @@ fn options(bytes: &[u8]) -> Options {
     }
 }
 
-/// Makes an operation from each row: kind, file, directory, two sizes by their logarithms, time,
-/// name.
+/// Converts each row of bytes to an operation. The bytes determine the kind, file, directory,
+/// offset, length, time and name.
 fn operations(bytes: &[u8]) -> impl Iterator<Item = Operation> {
     let mut time_ns = 0_u64;
     bytes.chunks_exact(ROW).map(move |row| {
-        // Mostly a little later; sometimes at the highest possible time.
+        // Most operations are a little later than the previous one; some have the highest possible
+        // time.
         time_ns = time_ns.saturating_add(1 << (row[5] % 65).min(63));
         let kind = OperationKind::ALL[usize::from(row[0]) % OperationKind::ALL.len()];
         let size = |byte: u8| (u64::from(byte) << (byte % 55)).min(i64::MAX as u64 / 2);
@@ -154,7 +155,8 @@ fn operations(bytes: &[u8]) -> impl Iterator<Item = Operation> {
     })
 }
 
-/// Makes an entry from each row: inode, directory, kind, size, change time, birth time, name.
+/// Converts each row of bytes to an entry. The bytes determine the inode, directory, kind, size,
+/// times and name.
 fn entries(bytes: &[u8]) -> impl Iterator<Item = Entry> {
     let kinds = [EntryKind::Directory, EntryKind::File, EntryKind::Symlink, EntryKind::Other];
     bytes.chunks_exact(ROW).map(move |row| Entry {

@@ -51,8 +51,8 @@ impl OperationKind {
         matches!(self, Self::MakeDirectory | Self::Create | Self::Symlink)
     }
 
-    /// Whether operations on other files may depend on it. Operations on regular files only affect
-    /// that file.
+    /// Whether operations on other files may depend on it. A write, truncation or removal of a file
+    /// affects only that file.
     #[must_use]
     pub fn is_structural(self) -> bool {
         matches!(self, Self::MakeDirectory | Self::RemoveDirectory | Self::Rename)
@@ -81,8 +81,8 @@ impl Number for OperationKind {
 row! {
     /// One operation.
     Operation: "workload" 1, mode 0o666, Operation::fit;
-    // Each line contains the column's type, whether its values rise, and the format version that
-    // introduced it.
+    // Each line contains the column's type, whether it has delta encoding, and the format version
+    // that introduced it.
     numbers {
         /// The time in nanoseconds since the workload began; it never decreases.
         time_ns: u64, true, 1;
@@ -90,7 +90,7 @@ row! {
         kind: OperationKind, false, 1;
         /// The number of the file or directory, which is unique in the workload; the root is 0.
         file: u64, true, 1;
-        /// The directory in which it is made, or to which it is moved.
+        /// The directory in which the file or directory is made, or to which it is moved.
         directory: u64, false, 1;
         /// The offset of a write in bytes.
         offset: u64, false, 1;
@@ -105,9 +105,9 @@ row! {
         gid: u32, false, 1;
     }
     texts {
-        /// Its name, or the new name for `rename`. If it is empty, [`Operation::name_of`] makes a
-        /// name from the number. In a directory, a name is never used for two files, not even one
-        /// after the other.
+        /// The name of the file or directory, or the new name for `rename`. If it is empty,
+        /// [`Operation::name_of`] makes a name from the number. A name is never reused in its
+        /// directory, even after its file was removed.
         name, 1;
     }
 }
@@ -135,13 +135,19 @@ impl Operation {
                 name.iter().any(|byte| matches!(byte, b'/' | 0)),
                 "its name contains a slash or a NUL byte",
             ),
-            (self.offset.checked_add(self.length).is_none(), "its end exceeds 64 bits"),
-            (self.offset.saturating_add(self.length) > i64::MAX as u64, "its end exceeds 63 bits"),
+            (
+                self.offset.checked_add(self.length).is_none(),
+                "its offset plus its length exceeds 64 bits",
+            ),
+            (
+                self.offset.saturating_add(self.length) > i64::MAX as u64,
+                "its offset plus its length exceeds 63 bits",
+            ),
             (
                 self.kind == OperationKind::Symlink && !(1..=4095).contains(&self.length),
                 "it makes a symbolic link whose target does not have from 1 to 4095 bytes",
             ),
-            (self.mode > 0o7777, "its mode contains more than permissions"),
+            (self.mode > 0o7777, "its mode contains bits other than permissions"),
         ];
         wrong.into_iter().find(|(is_so, _)| *is_so).map_or(Ok(self), |(_, what)| Err(what))
     }

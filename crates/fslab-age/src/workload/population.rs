@@ -1,4 +1,4 @@
-//! The state that a workload has produced so far, without a file system: names, sizes and owners.
+//! The tree that a workload has produced so far, in memory: names, sizes and owners.
 
 use std::collections::HashMap;
 
@@ -18,9 +18,9 @@ pub struct Population {
 /// A file, symbolic link or directory of a workload.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Member {
-    /// The number of its directory.
+    /// The number of the parent directory.
     pub directory: u64,
-    /// Its name in the operation, which may be empty.
+    /// The name in the operation, which may be empty.
     pub name: Text,
     /// The kind of operation that created it.
     pub kind: OperationKind,
@@ -203,8 +203,8 @@ impl Population {
     }
 
     /// Returns the path of a file or directory from the root, without a leading slash. `None` if it
-    /// does not exist. After a refused operation, also `None` if its directory does not exist or a
-    /// cycle contains it.
+    /// does not exist. After a refused operation, also `None` if its directory does not exist or if
+    /// it is in a cycle of directories.
     #[must_use]
     pub fn path(&self, file: u64) -> Option<Vec<u8>> {
         let mut parts = Vec::new();
@@ -233,7 +233,8 @@ impl Population {
 }
 
 impl Member {
-    /// Returns its file name for a file system.
+    /// Returns its file name, which is made from the number `file` if [`name`](Self::name) is
+    /// empty.
     #[must_use]
     pub fn name_of(&self, file: u64) -> Vec<u8> {
         let (name, kind) = (self.name.clone(), self.kind);

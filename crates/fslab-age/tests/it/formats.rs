@@ -81,7 +81,7 @@ fn read_snapshot(path: &Path) -> (Taken, Vec<Entry>) {
 }
 
 /// A snapshot of version 1 has neither generations nor extents; both are read as unknown. The file
-/// was made from a list by the last fslab that wrote version 1.
+/// was imported from a CSV list by the last fslab that wrote version 1.
 #[test]
 fn the_golden_snapshot_of_version_1_is_read() {
     let (taken, entries) = read_snapshot(&golden_snapshot(1));
@@ -242,8 +242,7 @@ fn profiles_generate_workloads_with_recorded_hashes() {
     assert_eq!(made, golden);
 }
 
-/// Damages every third byte of a file in turn. The result is an error or the same file, never a
-/// panic.
+/// Damages every third byte of a file in turn. The result may be an error, but not a panic.
 #[test]
 fn damaged_files_are_errors() {
     let scratch = tempfile::tempdir().unwrap();
@@ -333,7 +332,8 @@ fn incomplete_footers_are_refused() {
 
 type Open<'a> = &'a dyn Fn(&Path) -> fslab_age::Result<()>;
 
-/// Omits each key of the footer in turn; numbers are also made unreadable.
+/// Opens files that lack one key of the footer, and files in which one number of the footer is
+/// invalid.
 fn check_footers<R: Row>(path: &Path, facts: &[(&'static str, &'static str)], open: Open<'_>) {
     let write =
         |facts: &[(&str, String)]| Writer::<R>::create(path).unwrap().finish(facts).unwrap();

@@ -1,4 +1,5 @@
-//! Distributions of Geriatrix: the final state of a workload must match them.
+//! Workloads from the distributions of Geriatrix: the final files must have the requested ages,
+//! sizes and depths.
 
 use std::collections::HashMap;
 use std::fs;

@@ -55,8 +55,7 @@ fn packed_image_is_unpacked_sparse_and_by_zstd() {
     }
 }
 
-/// Earlier versions stored the hash of the workload file's bytes instead of the workload's
-/// identity.
+/// Version 1 stores the hash of the workload file's bytes instead of the workload's identity.
 #[test]
 fn images_of_version_1_are_read() {
     const HEADER: usize = 104;

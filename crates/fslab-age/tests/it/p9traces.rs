@@ -1,4 +1,5 @@
-//! Traces of Plan 9 file servers, generated according to the description of the format.
+//! Imports traces of Plan 9 file servers, which are generated here according to the description of
+//! the format.
 
 use std::fs;
 use std::path::Path;
@@ -21,7 +22,7 @@ fn common(tag: u8, path: u32, address: u32) -> Vec<u8> {
     bytes
 }
 
-/// Builds a record with its header, deflated or not.
+/// Builds a record with its header. With `deflated`, its content is compressed with deflate.
 fn record(bytes: &[u8], deflated: bool) -> Vec<u8> {
     let stored = match deflated {
         false => bytes.to_vec(),
@@ -75,7 +76,8 @@ fn pointers(address: u32, tag: u8, to: &[u32]) -> Vec<u8> {
 }
 
 /// Returns a trace of two days. On the second day, a file changes without a new time, one file is
-/// removed, and one is added. Its directory has blocks that are reached through pointers.
+/// removed, and one is added. The directory of some files has blocks that are reached through
+/// pointer blocks.
 pub fn trace() -> Vec<u8> {
     let day = 86_400;
     let first = [
@@ -160,7 +162,6 @@ fn dumps_become_snapshots_and_a_workload() {
     assert_eq!(population.len(), 4);
 }
 
-/// Directories and pointers with cycles do not cause endless walks.
 #[test]
 fn directory_cycles_do_not_cause_endless_walks() {
     let scratch = tempfile::tempdir().unwrap();
@@ -174,7 +175,7 @@ fn directory_cycles_do_not_cause_endless_walks() {
     assert_eq!(read(&written.snapshots[0]).len(), 3);
 }
 
-/// Damages each byte in turn, and truncates the trace at each byte. The result is an error that
+/// Damages each byte in turn, and removes the last byte of the trace. The result is an error that
 /// states the position, or different snapshots, but never a panic.
 #[test]
 fn damaged_traces_are_errors() {

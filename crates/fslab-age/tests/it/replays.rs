@@ -37,7 +37,8 @@ fn engine(bytes: u64) -> Ext2 {
     Ext2::open(device, VolumeOptions::default()).unwrap()
 }
 
-/// Makes a workload with all kinds of operations: moved directories, links, truncated files.
+/// Makes a random workload with all kinds of operations, such as moved directories and truncated
+/// files.
 fn varied(seed: u64, count: usize) -> Vec<Operation> {
     let mut random = Pcg64::seed_from_u64(seed);
     let mut population = Population::default();
@@ -250,7 +251,7 @@ fn target_with_room_after_a_sync_does_not_count_as_full() {
     for threads in [1, 4] {
         let memory = MemFs::default();
         let disk = Pinning::new(&memory, 16 << 20);
-        // Elapsed time triggers no sync.
+        // Only a lack of space triggers syncs.
         let settings = Settings { sync_every_ns: u64::MAX / 4, ..settings(threads) };
         let replayed = replay(&disk, &operations, settings);
         assert_eq!(tree_checksum(&memory, true).unwrap(), expected, "{threads} threads");
@@ -271,7 +272,8 @@ fn full_target_is_synced_rarely() {
     assert!(replayed.no_space > 900 && syncs < 10, "{syncs} syncs, {replayed:?}");
 }
 
-/// Permits a number of changes and then fails every call, like a kill.
+/// A file system that permits a number of changes and syncs and then fails all further ones. For
+/// the target, this is like a kill of the replay.
 struct Mortal<'a> {
     inner: &'a dyn FileSystem,
     life: AtomicU64,
@@ -367,8 +369,8 @@ fn with_checkpoint(path: &Path, threads: usize) -> Settings {
     Settings { checkpoint, checkpoint_every: 60, ..settings(threads) }
 }
 
-/// Bugs that this test found: a kill before the first checkpoint was not detected; a directory was
-/// created again under its old name, as no checkpoint preceded its move.
+/// This test has found two bugs. A kill before the first checkpoint was not detected. A directory
+/// was created again under its old name, because no checkpoint was written before its move.
 #[test]
 fn replay_killed_anywhere_resumes_to_the_same_tree() {
     let seed = seed();
@@ -380,7 +382,7 @@ fn replay_killed_anywhere_resumes_to_the_same_tree() {
         let memory = MemFs::default();
         let threads = random.random_range(1..4);
         let path = scratch.path().join(format!("{round}"));
-        // Killed up to three times, at different operations.
+        // The replay is killed up to three times, after random numbers of changes.
         for _ in 0..random.random_range(1..4) {
             let life = AtomicU64::new(random.random_range(0..500));
             let mortal = Mortal { inner: &memory, life };

@@ -1,4 +1,5 @@
-//! Simulations reproduce the signs and the order of the paper's results.
+//! Simulations reproduce the results of Smith and Seltzer (1997): the signs of differences and
+//! their order of magnitude.
 
 use std::num::NonZeroU32;
 use std::sync::Arc;
@@ -45,8 +46,8 @@ fn smith97_profile_matches_the_figures_of_the_slides() {
     assert!((83e9..92e9).contains(&(written as f64)), "{written} bytes");
 }
 
-/// Simulates a quarter of the paper's volume for two months. The utilisation is the same as in the
-/// paper, which stored the ends of small files in fragments.
+/// Simulates two months on a quarter of the volume of Smith and Seltzer (1997). The volume is
+/// enlarged by the space that their fragments saved, so the utilisation is the same.
 fn quarter(seed: u64, variants: &[Variant]) -> Vec<Aged> {
     let mut profile = find("smith97").unwrap().on_volume(256 << 20);
     profile.days = 60;
@@ -96,7 +97,8 @@ fn hot_files_gain_from_staying_in_their_group() {
     assert!(reads[1] > reads[0] * 1.01 && writes[1] > writes[0], "{reads:?} {writes:?}");
 }
 
-/// Measured on 2026-11-22: 11.9 to 14.5 % and 21.6 to 25.2 % of the files are split.
+/// Measured on 2026-11-22, with smart clustering: ffs splits 11.9 to 14.5 % of the files, and
+/// ffs-noswitch 21.6 to 25.2 %.
 #[test]
 #[ignore = "a measurement: seven months, eight seeds; run with --release -- --ignored"]
 fn signs_and_order_of_the_paper_hold_over_seeds() {
@@ -151,8 +153,8 @@ fn removing_all_files_frees_all_space() {
     }
 }
 
-/// Returns the layout that the engine produces on a volume of the same size. Its metadata needs a
-/// few more blocks, for `lost+found` and larger directories.
+/// Returns the layout that the engine produces on a volume of the same size. The engine's metadata
+/// needs a few more blocks than the simulator's, for `lost+found` and larger directories.
 fn on_the_engine(made: &[Operation], settings: Settings, variant: Variant) -> Score {
     let device = Arc::new(MemoryDevice::of_metadata(settings.volume_bytes));
     let geometry = settings.geometry().unwrap();
@@ -180,7 +182,8 @@ fn on_the_engine(made: &[Operation], settings: Settings, variant: Variant) -> Sc
     score
 }
 
-/// When freed blocks could be reused only after a flush, the engine fragmented a third more files.
+/// While freed blocks could be reused only after a flush, the engine fragmented a third more files
+/// than the simulator.
 #[test]
 fn engine_and_simulator_give_similar_layouts() {
     let mut profile = find("smith97").unwrap().on_volume(64 << 20);
@@ -197,8 +200,8 @@ fn engine_and_simulator_give_similar_layouts() {
     }
 }
 
-/// Writes blocks far past the end; later, other files fill some of the hole, and one file is
-/// truncated within its hole.
+/// Blocks are written far past the end of files. Later writes fill parts of the holes, and one file
+/// is truncated within a hole.
 #[test]
 fn sparse_writes_leave_the_same_holes_in_simulator_and_replay() {
     let write = |time_ns, file, offset, length| {
@@ -236,14 +239,14 @@ fn sparse_writes_leave_the_same_holes_in_simulator_and_replay() {
         let placed = on_the_engine(&made, settings, variant).total;
         assert_eq!((simulated.score.total.blocks, placed.blocks), (blocks, blocks), "{variant:?}");
         assert_eq!(simulated.bytes, bytes.iter().sum::<u64>(), "{variant:?}");
-        // The metadata of the engine and of the simulator occupies different blocks.
+        // The number of breaks may differ, because the metadata of the engine and of the simulator
+        // occupies different blocks.
         assert!(simulated.score.total.breaks.abs_diff(placed.breaks) <= 2, "{variant:?}");
     }
 }
 
-/// On the modelled disk, FFS makes files slow to read that have one block more than an inode maps
-/// directly. With NoSwitch such files are read only slightly slower. Writing back and reading take
-/// modelled time.
+/// With FFS, files with one block more than an inode maps directly are read much slower than files
+/// without this block. With NoSwitch, they are read only slightly slower.
 #[test]
 fn modelled_disk_shows_a_read_dip_at_13_blocks_only_with_ffs() {
     let settings = Settings { volume_bytes: 256 << 20, ..Settings::default() };

@@ -153,7 +153,7 @@ fn a_diff_of_a_million_rows_finds_what_a_naive_model_finds() {
     equals_the_naive_model(1, 1_000_000);
 }
 
-/// Returns the expected number and size of files of a derived workload.
+/// Returns the expected number and total size of the files that a derived workload makes.
 fn expected(entries: &[Entry]) -> (u64, u64) {
     let files = entries.iter().filter(|entry| entry.kind == EntryKind::File);
     (files.clone().count() as u64, files.map(|entry| entry.size).sum())
@@ -218,7 +218,7 @@ fn short_lived_files_come_from_recorded_days() {
     let options = Options { short_lived: Some(ShortLived::Recorded(days)), ..options() };
     derive(&[one, two], &output, &options).unwrap();
     let short_lived = WorkloadReader::open(&output).unwrap().map(|operation| operation.unwrap());
-    // Files that have no name in a snapshot have none in the workload.
+    // Short-lived files are in no snapshot, so the workload contains no names for them.
     let made = short_lived
         .filter(|operation| operation.kind == OperationKind::Create && operation.name.is_empty());
     let made = made.count() as f64 / 20.0;
@@ -226,7 +226,8 @@ fn short_lived_files_come_from_recorded_days() {
     assert!((0.6..1.5).contains(&(made / expected)), "{made} a day, and {expected} recorded");
 }
 
-/// A directory and its subdirectory swap names, and an inode is reused.
+/// A subdirectory becomes the parent of its former parent, and the inode of a removed directory is
+/// reused.
 #[test]
 fn directories_can_swap_places_between_snapshots() {
     let scratch = tempfile::tempdir().unwrap();
@@ -304,7 +305,7 @@ fn snapshots_with_directory_cycles_are_refused() {
         (&two[..], &[][..], "/1"),
         (&[(1, 1)], &[], "/1"),
         (&[(1, 0), (2, 1)], &two, "/2"),
-        // 2 and 3 are not moved.
+        // Directories 2 and 3 are not moved.
         (&[(1, 0), (2, 1), (3, 2)], &below_itself, "/2"),
         (&[(7, 0)], &[(4, 5), (5, 6), (6, 4), (7, 0)], "/2"),
     ] {
@@ -361,7 +362,8 @@ fn inode_can_change_between_file_and_directory() {
     assert_eq!((population.len(), files_and_bytes(&population)), (2, (1, 10)));
 }
 
-/// Lists without inodes use numbers up to 2^63; generated numbers must not equal them.
+/// Inode numbers of imported CSV lists may be as large as 2^63 - 1; generated numbers must not
+/// equal them.
 #[test]
 fn generated_directory_numbers_never_equal_an_inode() {
     let scratch = tempfile::tempdir().unwrap();
@@ -420,7 +422,7 @@ fn a_live_tree_is_captured_and_verified() {
     assert_eq!(named("a").unwrap().directory, 0);
     assert_eq!(named("b").unwrap().directory, named("a").unwrap().inode);
     assert_eq!(named("file39").unwrap().size, 11_700);
-    // The generation that the kernel reports for the same file.
+    // The snapshot must contain the generation that the kernel reports.
     let file = fs::File::open(tree.join("a/b/file39")).unwrap();
     let generation = fslab_sys::generation::of(&file).unwrap().unwrap_or_default();
     let found = named("file39").unwrap();
@@ -474,7 +476,8 @@ fn lists_are_imported_and_bad_lines_named() {
     }
 }
 
-/// Makes a repository with many commits by `git fast-import`.
+/// Makes a repository with `commits` commits by `git fast-import`. Returns `false` if git is
+/// missing.
 fn repository(path: &Path, commits: u64) -> bool {
     let git = |arguments: &[&str]| Command::new("git").arg("-C").arg(path).args(arguments).output();
     fs::create_dir_all(path).unwrap();

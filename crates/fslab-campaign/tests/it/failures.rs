@@ -29,7 +29,7 @@ fn one_line(error: &Error) -> String {
     line
 }
 
-/// Returns [`PLAN`] with contents read from a file.
+/// Returns [`PLAN`] with a workload that reads its data from `input`.
 fn plan_reading(input: &Path) -> String {
     PLAN.replace(
         "label = \"again\"",
@@ -232,7 +232,8 @@ fn file_in_a_stack_is_refused_because_it_is_not_frozen() {
     }
 }
 
-/// A listing may be older than the end of an attempt. It then shows both names or only the old one.
+/// An attempt may end while the directory is listed. The listing then contains both names or only
+/// the old one.
 #[test]
 fn attempt_listed_under_two_names_counts_once() {
     let scratch = tempfile::tempdir().unwrap();
@@ -257,7 +258,7 @@ fn devices_are_taken_only_from_the_list_of_the_host() {
     let line = one_line(&error);
     assert!(line.contains("no-erasable") && line.contains("`scratch`"), "{line}");
     assert_eq!(names(&campaign.directory().join("attempts")), Vec::<String>::new());
-    // A listed device passes through the safety checks of every comparison. This device does not
+    // The safety checks of every comparison also apply to a listed device. This device does not
     // exist, so its target fails and the others are measured.
     fs::write(scratch.path().join("no-erasable"), "scratch /dev/disk/by-id/fslab-none\n").unwrap();
     run(&campaign, "1/1", scratch.path()).unwrap().expect("samples");
@@ -278,9 +279,9 @@ fn fill(directory: &Path, but: usize) -> PathBuf {
 }
 
 #[test]
-fn a_full_disk_costs_what_was_not_written_and_no_more() {
+fn full_disk_loses_only_unwritten_blocks() {
     if !rustix::process::geteuid().is_root() {
-        skip("a_full_disk_costs_what_was_not_written_and_no_more", "not root");
+        skip("full_disk_loses_only_unwritten_blocks", "not root");
         return;
     }
     let scratch = tempfile::tempdir().unwrap();

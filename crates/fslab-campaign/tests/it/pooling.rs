@@ -14,18 +14,18 @@ const MACHINES: usize = 20;
 /// The true ratio: the geometric mean over all possible machines.
 const TRUTH: f64 = 1.10;
 
-/// The spread of the machines' effects, as a logarithm.
+/// Standard deviation of the logarithm of the machines' effects.
 const BETWEEN: f64 = 0.05;
 
-/// The spread of each time about its machine's mean, as a logarithm.
+/// Standard deviation of the logarithm of the times on one machine.
 const WITHIN: f64 = 0.03;
 
-/// The sum of twelve uniform numbers, which is close to normal.
+/// Returns an approximately normal number with mean 0 and variance 1, from twelve uniform numbers.
 fn noise(random: &mut Pcg64) -> f64 {
     (0..12).map(|_| random.random::<f64>()).sum::<f64>() - 6.0
 }
 
-/// Pairs of times (target, baseline) of each machine.
+/// Returns pairs of times (target, baseline) for each machine.
 fn campaign(random: &mut Pcg64) -> Vec<Vec<(f64, f64)>> {
     let mut machine = |number: usize| {
         let speed = (0.7 * noise(random)).exp();
@@ -47,8 +47,8 @@ fn held(trials: u64, interval: impl Fn(&[Vec<(f64, f64)>], u64) -> RatioInterval
 }
 
 /// 950 of 1,000 intervals should contain the true ratio, with a standard deviation of 6.9
-/// (binomial). The limits are four standard deviations: a sound interval misses them once in 16,000
-/// seeds.
+/// (binomial). The limits are four standard deviations: even with a correct interval, the test
+/// fails for one in 16,000 seeds.
 #[test]
 fn pooled_interval_contains_the_true_ratio() {
     let found = held(1000, |machines, number| clustered_ratio(machines, number).unwrap());

@@ -58,7 +58,7 @@ fn a_share_run_by_two_hosts_at_once_counts_once() {
     let scratch = tempfile::tempdir().unwrap();
     let campaign = create(&scratch.path().join("run"), PLAN).unwrap();
     let first = run(&campaign, "1/1", scratch.path()).unwrap().unwrap();
-    // The other host did not see the file of the first.
+    // The file is moved away, so that the second host does not see it.
     let aside = scratch.path().join("aside");
     fs::rename(&first, &aside).unwrap();
     let second = run(&campaign, "1/1", scratch.path()).unwrap().expect("samples");
@@ -70,7 +70,7 @@ fn a_share_run_by_two_hosts_at_once_counts_once() {
     let report = Report::pooled(&records, &[], None, Pooling::Clusters).unwrap();
     let samples: usize = places(&records).values().map(Vec::len).sum();
     assert_eq!((report.samples, report.superseded), (samples, 0));
-    // If attempts are equal, the earlier one is used, whatever was measured.
+    // Of two attempts without failed and disturbed cells, the earlier one is used.
     let first = campaign_run(&first);
     let is_first = |record: &Record| match record {
         Record::Sample(sample) => sample.run == first,
@@ -79,7 +79,7 @@ fn a_share_run_by_two_hosts_at_once_counts_once() {
     assert!(records.iter().all(is_first), "samples of the second attempt are used");
 }
 
-/// Removes the notes on interference, which decide between attempts, from samples.
+/// Removes the interference notes from samples, because they influence which attempt is used.
 fn forget_interference(file: &Path) {
     let text = fs::read_to_string(file).unwrap();
     let lines = text.lines().map(|line| {

@@ -160,7 +160,7 @@ pub fn serial(text: &str, scratch: &Path) -> Places {
     places(&sample::read(&samples).unwrap())
 }
 
-/// Returns the cells of a campaign's samples that are used.
+/// Returns the cells of the samples that a campaign uses.
 pub fn counted(campaign: &Campaign) -> Places {
     places(&State::of(campaign).unwrap().records().unwrap())
 }

@@ -9,11 +9,12 @@ use anyhow::{Context, Result, bail};
 
 use crate::{environment, process};
 
-/// Packages besides the required ones: systemd for the units, and what the tutorial needs besides
-/// fslab.
+/// Packages in addition to the required ones: systemd for the units, and packages that the tutorial
+/// needs.
 const INCLUDED: &str = "systemd,zstd,linux-libc-dev";
 
-/// An archive is made again after this time. Security updates then are not installed in each run.
+/// Maximum age of an archive. An older one is made again, so that runs need not install many
+/// security updates.
 const KEPT: Duration = Duration::from_secs(7 * 24 * 3600);
 
 /// Returns the archive, and makes it if there is no recent one.
@@ -61,7 +62,7 @@ fn sources(codename: &str) -> Result<String> {
     apt.args(["indextargets", "--format", "$(ORIGIN)\t$(REPO_URI)\t$(RELEASE)\t$(COMPONENT)"]);
     let lines = lines_of_debian(&process::capture(apt.arg("Created-By: Packages"))?, codename);
     if lines.is_empty() {
-        bail!("apt has no sources of Debian {codename} here, or no lists: run `apt-get update`");
+        bail!("apt has no sources of Debian {codename} or no package lists; run `apt-get update`");
     }
     Ok(lines)
 }

@@ -1,6 +1,7 @@
 # Starts systemd as the first process of separate namespaces, in the folder ROOT.
 #   boot.sh ROOT GROUP HIERARCHY
-# GROUP is an empty control group for its processes. HIERARCHY is the mount point of its hierarchy.
+# GROUP is an empty control group for its processes. HIERARCHY is the mount point of the group's
+# hierarchy.
 set -eu
 echo $$ > "$2/cgroup.procs"
 exec unshare --fork --pid --kill-child --mount --propagation private --uts --ipc --cgroup \
@@ -10,7 +11,7 @@ exec unshare --fork --pid --kill-child --mount --propagation private --uts --ipc
     mount --bind "$root" "$root"
     mount -t tmpfs -o mode=755 none "$root/run"
     mount -t tmpfs -o mode=1777 none "$root/tmp"
-    # Settings of the kernel belong to the machine: they can only be read.
+    # Kernel settings would affect the whole host, so they are read-only here.
     mount -t proc proc "$root/proc"
     mount --bind "$root/proc/sys" "$root/proc/sys"
     mount -o remount,bind,ro "$root/proc/sys"
@@ -20,7 +21,7 @@ exec unshare --fork --pid --kill-child --mount --propagation private --uts --ipc
       touch "$root/dev/$device"
       mount --bind "/dev/$device" "$root/dev/$device"
     done
-    # Debian lets every user open this device. The machine may not.
+    # In Debian, every user may open this device. Some hosts do not allow that.
     mknod -m 666 "$root/dev/fuse" c 10 229
     if [ -e "$hierarchy/cgroup.controllers" ]; then
       mount -t cgroup2 cgroup2 "$root/sys/fs/cgroup"
@@ -28,7 +29,8 @@ exec unshare --fork --pid --kill-child --mount --propagation private --uts --ipc
       mount -t tmpfs -o mode=755 none "$root/sys/fs/cgroup"
       mkdir "$root/sys/fs/cgroup/systemd"
       mount -t cgroup -o none,name=systemd cgroup "$root/sys/fs/cgroup/systemd"
-      # Otherwise systemd mounts the other hierarchies, and makes groups in those of the machine.
+      # If this were writable, systemd would mount the other hierarchies and make groups in those of
+      # the host.
       mount -o remount,ro "$root/sys/fs/cgroup"
     fi
     mkdir -p "$root/run/systemd/system"

@@ -8,7 +8,8 @@ use anyhow::Result;
 
 use crate::process;
 
-/// Folders whose content apt, dpkg and systemd change in every run, and those of the trial.
+/// Folders whose content apt, dpkg and systemd change in every run, and folders that the trial
+/// uses.
 const LEFT_OUT: [&str; 9] = [
     "home",
     "srv",

@@ -1,5 +1,5 @@
 //! A Debian in namespaces of this machine, with systemd as its first process. Its processes, mounts
-//! and files end with it.
+//! and files are removed on drop.
 
 use std::fs::{self, File};
 use std::os::unix::fs::PermissionsExt;
@@ -29,14 +29,14 @@ pub const USER: &str = "user";
 /// A running Debian. The fields are dropped in this order.
 pub struct Machine {
     first: Background,
-    /// The id of systemd outside the namespaces.
+    /// The process ID of systemd outside the namespaces.
     systemd: String,
     _group: Group,
     folder: TempDir,
 }
 
 impl Machine {
-    /// Unpacks and starts one with an ordinary user.
+    /// Unpacks and starts a Debian, and adds an ordinary user.
     pub fn start() -> Result<Self> {
         let archive = base::archive()?;
         let (hierarchy, group) = (hierarchy()?, Group::new()?);
@@ -48,7 +48,7 @@ impl Machine {
         let script = folder.path().join("boot.sh");
         fs::write(&script, BOOT)?;
         let log = File::create(folder.path().join("boot.log"))?;
-        // It also ends if xtask is killed.
+        // If xtask is killed, the kernel also kills this process.
         let mut command = Command::new("setpriv");
         command
             .args(["--pdeathsig", "KILL", "sh"])
@@ -64,7 +64,8 @@ impl Machine {
         Ok(machine)
     }
 
-    /// Returns its root directory, as it is on this machine's disk: without mounts.
+    /// Returns the path of the machine's root directory on the host. The machine's own mounts don't
+    /// appear there.
     pub fn root(&self) -> PathBuf {
         self.folder.path().join("root")
     }
@@ -104,7 +105,8 @@ impl Machine {
         command
     }
 
-    /// Waits until the first process is systemd. Before that, its root is that of this machine.
+    /// Waits until the first process is systemd. Before that, its root directory is that of the
+    /// host.
     fn wait_for_systemd(&mut self) -> Result<String> {
         let outer = self.first.pid().as_raw_nonzero();
         let children = format!("/proc/{outer}/task/{outer}/children");
@@ -141,7 +143,7 @@ impl Machine {
     }
 }
 
-/// Runs a command. An error has its output too, because apt prints the reason there.
+/// Runs a command. An error also contains the standard output, because apt prints the reason there.
 fn succeed(command: &mut Command) -> Result<String> {
     let ended = process::output(command)?;
     if ended.status.success() {
@@ -153,7 +155,7 @@ fn succeed(command: &mut Command) -> Result<String> {
     bail!("{}: {}", ended.status, said[said.len().saturating_sub(LINES_SHOWN)..].join("\n"))
 }
 
-/// Returns the mount point of the hierarchy in which systemd keeps its groups.
+/// Returns the mount point of the hierarchy in which systemd keeps its control groups.
 fn hierarchy() -> Result<&'static Path> {
     let all = ["/sys/fs/cgroup/systemd", "/sys/fs/cgroup"].map(Path::new);
     let found = all.into_iter().find(|path| path.join("cgroup.procs").exists());

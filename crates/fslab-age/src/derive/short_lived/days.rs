@@ -1,4 +1,4 @@
-//! Recorded days: the files of a workload that lived less than a day.
+//! Recorded days: for each day of a workload, the files that lived less than a day.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -10,8 +10,8 @@ use crate::error::{Error, Result};
 use crate::profile::DAY_NS;
 use crate::workload::{Operation, OperationKind};
 
-/// Files that lived less than a day, by the day of their creation. Days without files are included:
-/// on some days nothing happens.
+/// Files that lived less than a day, by the day of their creation. Days without files are included,
+/// so that they are drawn as often as they occurred.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Days {
     days: Vec<Vec<Brief>>,
@@ -29,11 +29,11 @@ struct Living {
 }
 
 impl Days {
-    /// Collects the days of a workload from any source.
+    /// Collects the files of a workload that lived less than a day.
     ///
     /// # Errors
-    /// Errors of the operations. Also fails if no file lived less than a day, or if the recording
-    /// covers too many days.
+    /// Returns errors of the iterator. Also fails if no file lived less than a day, or if the
+    /// recording covers too many days.
     pub fn of(operations: impl Iterator<Item = Result<Operation>>) -> Result<Self> {
         let mut living: HashMap<u64, Living> = HashMap::new();
         let mut gone: BTreeMap<u64, Vec<(Living, u64)>> = BTreeMap::new();

@@ -1,4 +1,5 @@
-//! The three distribution files: each contains a number of rows, the rows, and then optional text.
+//! Reads the three distribution files of Geriatrix. Each contains its number of rows, the rows, and
+//! then optional text.
 
 use std::path::Path;
 
@@ -39,11 +40,12 @@ pub struct Depth {
 /// The requested distributions of files.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Distributions {
-    /// Upper bounds of ages relative to the last bound, with the shares of files up to each.
+    /// Upper bounds of ages in any unit, each with the share of files between the previous bound
+    /// and this one.
     pub ages: Vec<Bucket>,
     /// Sizes in bytes.
     pub sizes: Vec<Bucket>,
-    /// Depths; only the root if the file does not exist.
+    /// Depths; only the root directory if `dir_distribution.txt` does not exist.
     pub depths: Vec<Depth>,
 }
 
@@ -52,7 +54,7 @@ impl Distributions {
     /// `dir_distribution.txt` from a directory. Geriatrix uses these file names for its profiles.
     ///
     /// # Errors
-    /// The first invalid line, or an error of the system.
+    /// Fails at the first invalid line, and on I/O errors.
     pub fn read(directory: &Path) -> Result<Self> {
         let ages = buckets(&directory.join("age_distribution.txt"))?;
         let sizes = buckets(&directory.join("size_distribution.txt"))?;
@@ -95,11 +97,11 @@ struct Row {
     numbers: Vec<f64>,
 }
 
-/// Returns the rows of a file. Their first numbers must increase.
+/// Returns the rows of a file. The first numbers of successive rows must increase.
 fn rows(path: &Path, columns: usize) -> Result<Vec<Row>> {
     let length = path.metadata().map_err(Error::file(path))?.len();
     if length > FILE_BYTES_MAX {
-        return Err(wrong(path, 1, "the file is too large for a distribution"));
+        return Err(wrong(path, 1, "the file is larger than 1 MiB, the limit for a distribution"));
     }
     let text = std::fs::read_to_string(path).map_err(Error::file(path))?;
     let mut lines = (1..).zip(text.lines()).filter(|(_, line)| !line.trim().is_empty());
@@ -114,8 +116,8 @@ fn rows(path: &Path, columns: usize) -> Result<Vec<Row>> {
             && numbers.iter().all(|number| number.is_finite() && *number >= 0.0)
             && rows.last().is_none_or(|last| last.numbers[0] < numbers[0]);
         if !fits {
-            let what = "each row needs a value above the previous row's, a weight and, for \
-                        directories, their number";
+            let what = "each row needs a value above the previous row's, a weight and, for depths, \
+                        the number of directories";
             return Err(wrong(path, line, what));
         }
         rows.push(Row { line, numbers });

@@ -1,5 +1,4 @@
-//! The existing files, split into those that are kept until the end and others, and the shortfalls
-//! of sizes and depths.
+//! The existing files, and the sizes and depths that are underrepresented among them.
 
 use rand::RngExt;
 use rand_pcg::Pcg64;
@@ -10,15 +9,15 @@ use crate::profile::long_lived::stored;
 /// An existing file.
 #[derive(Clone, Copy, Debug)]
 pub struct File {
-    /// Its number in the workload.
+    /// The number of the file in the workload.
     pub number: u64,
-    /// The index of its size in the distribution.
+    /// The index of the size in the distribution.
     pub size: usize,
-    /// The index of its depth in the distribution.
+    /// The index of the depth in the distribution.
     pub depth: usize,
 }
 
-/// All files.
+/// The existing files.
 pub struct Files {
     /// Files that are kept until the end.
     staying: Vec<File>,
@@ -56,7 +55,8 @@ impl Files {
         if stays { self.staying.push(file) } else { self.others.push(file) }
     }
 
-    /// Removes a random file. A file that should be kept is removed only if there are no others.
+    /// Removes a random file. A file that should be kept until the end is removed only if there are
+    /// no other files.
     pub fn remove_one(&mut self, sizes: &[Bucket], random: &mut Pcg64) -> Option<File> {
         let among = if self.others.is_empty() { &mut self.staying } else { &mut self.others };
         if among.is_empty() {
@@ -69,7 +69,7 @@ impl Files {
         Some(file)
     }
 
-    /// Whether all files should be kept until the end.
+    /// Whether all existing files should be kept until the end.
     pub fn all_stay(&self) -> bool {
         self.others.is_empty()
     }

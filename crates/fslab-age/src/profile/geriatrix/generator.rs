@@ -18,7 +18,7 @@ const TICKS_MAX: f64 = 200e6;
 /// Maximum deviation of the used space from its target, as a share.
 const TOLERANCE: f64 = 0.02;
 
-/// The settings of ageing.
+/// The settings of a Geriatrix workload.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Ageing {
     /// Size of the file system, in bytes.
@@ -55,7 +55,7 @@ impl GeriatrixGenerator {
     /// Reads the distributions from a directory.
     ///
     /// # Errors
-    /// Fails if they are invalid or need too many operations, and with errors of the system.
+    /// Fails if they are invalid or need too many operations, and on I/O errors.
     pub fn read(directory: &Path, ageing: Ageing) -> Result<Self> {
         let source = format!("Geriatrix {}", directory.display());
         Self::new(Distributions::read(directory)?, ageing, source)
@@ -151,8 +151,8 @@ impl GeriatrixGenerator {
         self.ageing.volume_bytes as f64 * self.ageing.utilisation
     }
 
-    /// Performs one tick: creates a file while the volume is filled, and later creates or removes
-    /// one.
+    /// Performs one tick: while the volume is being filled, creates a file; later, creates or
+    /// removes one.
     fn step(&mut self) {
         let share = self.files.bytes() as f64 / self.wanted_bytes();
         if !self.populated {
@@ -214,8 +214,8 @@ impl GeriatrixGenerator {
         self.files.add(File { number, size, depth }, stays, bytes);
     }
 
-    /// Returns the probability that a file created in this tick is kept until the end. The share of
-    /// files of each age is spread over all ticks of that age.
+    /// Returns the probability that a file created in this tick is kept until the end. The files
+    /// that are kept for each age are spread evenly over the ticks of that age.
     fn share_that_stays(&self) -> f64 {
         let ages = &self.distributions.ages;
         let oldest = ages.last().map_or(1.0, |age| age.value);
@@ -223,7 +223,8 @@ impl GeriatrixGenerator {
         let place = ages.partition_point(|age| age.value < own).min(ages.len() - 1);
         let younger = place.checked_sub(1).map_or(0.0, |place| ages[place].value);
         let span_ticks = (ages[place].value - younger) / oldest * self.ticks as f64;
-        // While the volume is filled, each tick creates a file; afterwards every other tick does.
+        // While the volume is being filled, each tick creates a file; afterwards, half of the ticks
+        // do.
         let made = if self.populated { span_ticks / 2.0 } else { span_ticks };
         self.expected_files * ages[place].share / made.max(1.0)
     }
@@ -246,7 +247,7 @@ impl Iterator for GeriatrixGenerator {
             }
             match self.tick < self.ticks {
                 true => self.step(),
-                // Remove the files that should not be kept and that the ticks did not reach.
+                // After the last tick, remove the remaining files that should not be kept.
                 false if !self.files.all_stay() => self.remove(),
                 false => return None,
             }
@@ -270,13 +271,13 @@ fn check(distributions: &Distributions, ageing: Ageing) -> Result<()> {
 }
 
 /// Returns the number of ticks that is needed so that every age gets its share of the files. Each
-/// age has a span of ticks, half of which create a file.
+/// age has a range of ticks, half of which create a file.
 fn ticks(distributions: &Distributions, files: f64) -> Result<usize> {
     let oldest = distributions.ages.last().map_or(1.0, |age| age.value);
     let (mut younger, mut most) = (0.0, 1.0_f64);
     for age in &distributions.ages {
         let span = (age.value - younger) / oldest;
-        // An age with an empty span cannot have files.
+        // An age with an empty range of ticks cannot have files.
         most = if span > 0.0 { most.max(age.share / span) } else { most };
         younger = age.value;
     }

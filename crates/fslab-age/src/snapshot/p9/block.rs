@@ -68,12 +68,12 @@ pub fn counted(bytes: &[u8], each: usize) -> Option<&[u8]> {
     (rest.len() == each * usize::from(u16::from_be_bytes(*count))).then_some(rest)
 }
 
-/// Reads a number of two bytes; panics if they do not exist.
+/// Reads a big-endian number of two bytes; panics if they do not exist.
 pub fn be16(bytes: &[u8], at: usize) -> u16 {
     u16::from_be_bytes([bytes[at], bytes[at + 1]])
 }
 
-/// Reads a number of four bytes; panics if they do not exist.
+/// Reads a big-endian number of four bytes; panics if they do not exist.
 pub fn be32(bytes: &[u8], at: usize) -> u32 {
     u32::from_be_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]])
 }
@@ -82,7 +82,6 @@ pub fn be32(bytes: &[u8], at: usize) -> u32 {
 mod tests {
     use super::*;
 
-    /// If the number of items in a block differs from its count, the block is damaged.
     #[test]
     fn block_with_a_wrong_item_count_is_refused() {
         let block = |count: u16, bytes: usize| [&count.to_be_bytes()[..], &vec![7; bytes]].concat();

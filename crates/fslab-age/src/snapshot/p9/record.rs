@@ -1,12 +1,13 @@
-//! The records of a trace: a header of two bytes, then the record, which may be deflated.
+//! Reads the records of a trace. Each has a header of two bytes; the rest may be compressed with
+//! deflate.
 //!
 //! ```text
 //! 0      2     3      7      11                 17       37
-//! | size | tag | path | addr | zsize wsize dsize | score | what the tag says |
+//! | size | tag | path | addr | zsize wsize dsize | score | depends on the tag |
 //! ```
 //!
-//! All numbers are big-endian. The highest bit of the size marks a deflated record; the rest is its
-//! stored length.
+//! All numbers are big-endian. The highest bit of the size marks a compressed record. The other
+//! bits are the stored length of the record.
 
 use std::fs::File;
 use std::io::{BufReader, Read};
@@ -27,7 +28,7 @@ const TAG_NULL: u8 = 0;
 const TAG_SUPER: u8 = 1;
 const TAG_FILE: u8 = 5;
 
-/// Maximum size of a record in bytes, both deflated and inflated.
+/// Maximum size of a record in bytes, both compressed and decompressed.
 const RECORD_BYTES_MAX: usize = 32 << 10;
 
 /// Length of the fields at the beginning of all records, in bytes.
@@ -36,7 +37,7 @@ const COMMON_BYTES: usize = 35;
 /// The message for a block whose length does not match the count in it.
 pub const LENGTH: &str = "its length does not match its count";
 
-/// The start of a dump.
+/// The content of a super block, which starts a dump.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Super {
     /// The address of the block with the root of the tree.
@@ -47,18 +48,18 @@ pub struct Super {
 pub struct Record {
     /// The kind of block, as stored.
     pub tag: u8,
-    /// Its address.
+    /// The address of the block.
     pub address: u32,
-    /// Its parsed content.
+    /// The parsed content of the block.
     pub kind: Kind,
 }
 
 /// The parsed content of a block.
 pub enum Kind {
     Super(Super),
-    /// A number of entries, followed by the entries.
+    /// The content of a directory block: the number of entries and the entries.
     Directory(Vec<u8>),
-    /// A number of pointers, followed by the pointers.
+    /// The content of a pointer block: the number of pointers and the pointers.
     Pointers(Vec<u8>),
     /// Data or an empty block.
     Other,
