@@ -50,11 +50,11 @@ fn populate(client: &Client<'_>) -> BTreeMap<Ino, Vec<u8>> {
 fn unreadable(client: &Client<'_>, files: &BTreeMap<Ino, Vec<u8>>, told: &str) -> usize {
     let is_unreadable = |(ino, expected): &(&Ino, &Vec<u8>)| match client.contents(**ino) {
         Ok(found) => {
-            assert!(found == **expected, "{told}: inode {ino}: wrong bytes");
+            assert!(found == **expected, "{told}: {ino:?}: wrong bytes");
             false
         }
         Err(error) => {
-            assert_eq!(error.errno(), Errno::IO, "{told}: inode {ino}");
+            assert_eq!(error.errno(), Errno::IO, "{told}: {ino:?}");
             true
         }
     };
