@@ -73,7 +73,7 @@ fn flipped_bits_are_found(bench: &Bench, tier: &Arc<Tier>, fs: &Arc<TierFs>) {
     assert!(containers.len() >= 4, "a bundle and three larger files");
     let (flips, seed) = (number("FSLAB_FLIPS").unwrap_or(FLIPS), seed());
     let mut random = Pcg64::seed_from_u64(seed);
-    let (mut by_reads, mut by_scrub) = (0, 0);
+    let (mut by_reads, mut repaired) = (0, 0);
     for _ in 0..flips {
         let (container, length) = containers[random.random_range(0..containers.len())];
         let (offset, mask) = (random.random_range(0..length), 1 << random.random_range(0..8));
@@ -81,15 +81,20 @@ fn flipped_bits_are_found(bench: &Bench, tier: &Arc<Tier>, fs: &Arc<TierFs>) {
         archive.flip(container, offset, mask);
         let scrubbed = tier.scrub(&own_request()).unwrap();
         let failed = unreadable(&client, &files, &told);
-        assert!(!scrubbed.damaged.is_empty(), "{told}: not found by a scrub");
-        archive.flip(container, offset, mask);
+        // A scrub repairs only the list of a bundle, from the second one.
+        let is_repaired = scrubbed.repaired > 0;
+        assert!(is_repaired || !scrubbed.damaged.is_empty(), "{told}: not found by a scrub");
+        if !is_repaired {
+            archive.flip(container, offset, mask);
+        }
         by_reads += u64::from(failed > 0);
-        by_scrub += 1;
+        repaired += u64::from(is_repaired);
         assert_eq!(unreadable(&client, &files, &told), 0, "{told}: after the repair");
         release_all(tier);
     }
-    println!("{flips} flips, {by_scrub} found by scrubs, {by_reads} by reads");
-    assert!(by_reads > flips / 2, "{by_reads} of {flips} flips made a read fail");
+    println!("{flips} flips: {by_reads} made reads fail, {repaired} were repaired");
+    // Small objects that were read before stay in memory.
+    assert!(by_reads > flips / 3, "{by_reads} of {flips} flips made a read fail");
 }
 
 fn settings() -> Settings {

@@ -101,8 +101,11 @@ impl Repair<'_> {
     /// Reads bytes from the damaged copy, or else from the copy in the other archive. Bytes that
     /// are missing or damaged in both become zeros; their object is reported as damaged. If an
     /// archive does not respond, the repair fails, because that archive may still have the bytes.
+    ///
+    /// Two kinds of errors may be temporary, and zeros would then replace the only intact bytes.
     /// After a read error (`EIO`) of the damaged copy, the bytes must come from the other archive.
-    /// Such an error may be temporary, and zeros would then replace the only intact bytes.
+    /// If a copy is repaired by itself, it must not have a chunk that can't be decrypted, because
+    /// the chunk may have been changed on its way here.
     fn read_either(&self, offset: u64, bytes: &mut [u8]) -> Result<()> {
         let own = match self.read(self.to, offset, bytes) {
             Ok(()) => return Ok(()),
@@ -110,7 +113,12 @@ impl Repair<'_> {
             Err(own) => return Err(self.failed(self.to)(own)),
         };
         match self.read(self.from, offset, bytes) {
-            Err(error) if is_gone(&error) && is_gone(&own) => bytes.fill(0),
+            Err(error) if is_gone(&error) && is_gone(&own) => {
+                if own.kind() == ErrorKind::InvalidData && self.from.id() == self.to.id() {
+                    return Err(self.failed(self.to)(own));
+                }
+                bytes.fill(0);
+            }
             read => read.map_err(self.failed(self.from))?,
         }
         Ok(())
