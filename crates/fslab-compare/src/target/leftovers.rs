@@ -69,7 +69,7 @@ fn examine(directory: PathBuf, mounted: &[PathBuf]) -> Result<Option<Leftover>> 
         Err(fs::TryLockError::WouldBlock) => return Ok(None),
         Err(fs::TryLockError::Error(error)) => return Err(Error::file(&directory)(error)),
     }
-    // If the lock file is gone, the comparison has just ended and removes its directory itself.
+    // If the lock file no longer exists, the comparison has just ended. It removes its directory.
     if !is_at(&lock, &path) {
         return Ok(None);
     }
