@@ -58,7 +58,7 @@ pub const FEATURES: &[Feature] = &[
     Feature {
         flags: InitFlags::DIRECT_IO_ALLOW_MMAP,
         name: "mapped-direct-io",
-        promise: "files opened for direct reading can be mapped",
+        promise: "files that the daemon opens for direct I/O can be mapped into memory",
         test: "fslab_fuse::files_for_direct_reading_can_be_mapped",
         wanted: always,
     },
@@ -80,7 +80,7 @@ pub const FEATURES: &[Feature] = &[
     Feature {
         flags: InitFlags::DO_READDIRPLUS.union(InitFlags::READDIRPLUS_AUTO),
         name: "readdirplus",
-        promise: "listings include attributes while callers use them",
+        promise: "directory listings include attributes as long as callers use them",
         test: "fslab_fuse::listings_include_attributes_while_callers_use_them",
         wanted: always,
     },
@@ -101,7 +101,7 @@ pub const FEATURES: &[Feature] = &[
     Feature {
         flags: InitFlags::CACHE_SYMLINKS,
         name: "cached-symlinks",
-        promise: "a symbolic link is read once while it is cached",
+        promise: "the target of a symbolic link is read only once while it is cached",
         test: "fslab_fuse::a_symbolic_link_is_read_once",
         wanted: always,
     },
@@ -144,28 +144,28 @@ pub const FEATURES: &[Feature] = &[
     Feature {
         flags: InitFlags::CREATE_SUPP_GROUP,
         name: "creation-group",
-        promise: "the kernel sends the supplementary group that matters for a creation",
+        promise: "creation requests carry the caller's group that matches the directory's group",
         test: "fslab_fuse::creation_requests_carry_the_matching_group",
         wanted: always,
     },
     Feature {
         flags: InitFlags::HAS_EXPIRE_ONLY,
         name: "expiry",
-        promise: "mounts on a name are kept when the lower name changes",
+        promise: "mounts on a directory are kept when its name in the kernel's cache expires",
         test: "fslab_fuse::expired_name_keeps_the_mount_on_it",
         wanted: always,
     },
     Feature {
         flags: InitFlags::HAS_RESEND,
         name: "resend",
-        promise: "requests left unanswered by a daemon are resent to the next one",
+        promise: "the kernel resends unanswered requests of a dead daemon to the next daemon",
         test: "fslab::kept::programs_continue_after_a_daemon_is_killed",
         wanted: |options| options.keep,
     },
     Feature {
         flags: InitFlags::EXPORT_SUPPORT,
         name: "file-handles",
-        promise: "file handles are valid after the kernel has forgotten their inodes",
+        promise: "file handles remain valid after the kernel has dropped their inodes",
         test: "fslab::handles::file_handles_survive_dropped_kernel_caches_over_ext4",
         wanted: |options| options.file_handles,
     },
@@ -179,7 +179,7 @@ pub const FEATURES: &[Feature] = &[
     Feature {
         flags: InitFlags::ALLOW_IDMAP,
         name: "id-maps",
-        promise: "the mount can be mounted again with mapped ids",
+        promise: "ID-mapped mounts of this mount are possible",
         test: "fslab_fuse::id_mapped_mount_maps_owners",
         wanted: |options| options.id_maps,
     },
@@ -193,7 +193,7 @@ pub const FEATURES: &[Feature] = &[
     Feature {
         flags: InitFlags::OVER_IO_URING,
         name: "io-uring",
-        promise: "requests are served on the processor that makes them",
+        promise: "requests are served on the processor on which they were made",
         test: "fslab_fuse::uring::requests_are_served_on_the_processor_that_makes_them",
         wanted: |options| options.transport == TransportChoice::Uring,
     },

@@ -125,7 +125,7 @@ impl RingThread {
             (Ok(ring), Some(sender)) => sender.send(Ok(())).is_ok().then_some(ring),
             (Err(error), Some(sender)) => {
                 if sender.send(Err(error)).is_err() {
-                    tracing::debug!("the start of the queues was given up");
+                    tracing::debug!("the start of the queues was abandoned before it finished");
                 }
                 None
             }

@@ -241,7 +241,8 @@ impl Drop for Parts {
         }
         if let Err(failure) = self.bucket.drop_parts(&self.key, &self.upload) {
             tracing::warn!(
-                "can't remove parts of an unfinished container; the next start does: {failure}"
+                "can't remove the parts of an unfinished container; the next start removes them: \
+                 {failure}"
             );
         }
     }

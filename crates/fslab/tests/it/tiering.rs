@@ -329,7 +329,7 @@ fn invalid_tier_commands_are_refused_in_one_line() {
         &["-l", "tier", "-l", "null", "-l", "copy", "--dry-run"],
     ] {
         let (code, message) = run(&[&["mount"], layers, &[&lower, plain]].concat());
-        assert!(code == 3 && message.contains("needs the unchanged files"), "{code} {message}");
+        assert!(code == 3 && message.contains("needs the original files"), "{code} {message}");
     }
     let (code, message) = run(&["mount", "-l", "tier", plain, plain]);
     assert!(code == 3 && message.contains("does not belong to a tier"), "{code} {message}");
