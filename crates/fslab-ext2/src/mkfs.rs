@@ -110,7 +110,7 @@ impl MkfsOptions {
             |holds: bool, what| if holds { Ok(()) } else { Err(Error::BadParameters(what)) };
         refuse(
             self.simulation || self.block_size <= BlockSize::KERNEL_MAX,
-            "block sizes above 4 KiB are only for simulation, which must be requested",
+            "block sizes above 4 KiB are only for simulations; request a simulation to use them",
         )?;
         let fits = (INODE_BYTES as u32..=self.block_size.bytes_u32()).contains(&self.inode_size);
         refuse(

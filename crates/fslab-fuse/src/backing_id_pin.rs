@@ -33,7 +33,7 @@ impl BackingIdPin {
                     %error,
                     "can't create a helper file for passthrough; opening files takes slightly \
                      longer"
-                )
+                );
             })
             .ok();
         Self { file, number: None }

@@ -61,7 +61,9 @@ impl Execution<'_> {
         let archived = tier.archive_tree(request)?;
         report_problems(self.tell, archived.problems)?;
         let name = entry.address.label();
-        let needed = (short > 0).then(|| format!("{name} is still needed"));
+        let needed = (short > 0).then(|| {
+            format!("{name} is still needed, because the other archives have too few copies")
+        });
         report_problems(self.tell, needed)?;
         self.tell_state(entry.id)
     }

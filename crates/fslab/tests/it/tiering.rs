@@ -401,7 +401,7 @@ fn archives_and_homes_are_private_and_open_ones_are_reported() {
     let (code, message) = tiered.place.try_mount(&["-l", "tier"]);
     assert_eq!(code, 0, "{message}");
     for place in [archive, home] {
-        let told = format!("close it: chmod go= {}", place.display());
+        let told = format!("run: chmod go= {}", place.display());
         assert!(message.contains(&told), "{message}");
         fs::set_permissions(&place, PermissionsExt::from_mode(0o700)).unwrap();
     }
