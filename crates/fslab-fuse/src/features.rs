@@ -51,7 +51,7 @@ pub const FEATURES: &[Feature] = &[
     Feature {
         flags: InitFlags::ASYNC_DIO,
         name: "parallel-direct-io",
-        promise: "the pieces of a direct read or write run in parallel",
+        promise: "the requests of one direct read or write run in parallel",
         test: "fslab_fuse::pieces_of_a_direct_read_run_in_parallel",
         wanted: always,
     },
@@ -80,7 +80,7 @@ pub const FEATURES: &[Feature] = &[
     Feature {
         flags: InitFlags::DO_READDIRPLUS.union(InitFlags::READDIRPLUS_AUTO),
         name: "readdirplus",
-        promise: "directory listings include attributes as long as callers use them",
+        promise: "directory listings include attributes if callers use these attributes",
         test: "fslab_fuse::listings_include_attributes_while_callers_use_them",
         wanted: always,
     },

@@ -244,7 +244,7 @@ impl Lease {
             }
         }
         Err(Refused::Held(
-            "is being acquired by another process at this moment; try again".to_owned(),
+            "its lease is being acquired by another process at this moment; try again".to_owned(),
         ))
     }
 

@@ -111,7 +111,7 @@ impl S3Upload {
                 if let Err(error) = self.objects.delete(&[place]) {
                     tracing::warn!("can't delete a damaged object for now: {error}");
                 }
-                let what = "the data read back differs from the written data";
+                let what = "the data that was read back differs from the data that was written";
                 let differs = io::Error::new(ErrorKind::InvalidData, what);
                 Err(found.map_or_else(Failure::into_io, |_| differs))
             }

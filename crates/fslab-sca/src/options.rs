@@ -54,8 +54,8 @@ pub const MIN_RATIO: OptionSpec = OptionSpec {
 
 pub const VERIFY: OptionSpec = OptionSpec {
     name: "verify",
-    help: "verify checksums when reading; with off, damaged content is returned without an error \
-           (only for measurements)",
+    help: "verify checksums when reading; with off, reads may return damaged content without an \
+           error (only for measurements)",
     default: "on",
     value: ValueKind::Switch,
 };
@@ -129,7 +129,7 @@ pub fn settings(
     }
     if !options.is_on("verify") {
         tracing::warn!(
-            "verify=off is only for measurements: damaged content is returned without an error"
+            "verify=off is only for measurements: damaged content may be returned without an error"
         );
     }
     Ok(Settings {

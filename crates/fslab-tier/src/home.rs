@@ -123,8 +123,8 @@ impl TierDescription {
             ("copies", "copies must be at least 1; 0 would lose released bytes".to_owned())
         } else if self.copies > archives {
             let what = format!(
-                "copies is {}, but only {archives} [[archive]] tables accept copies: reduce it, or \
-                 first attach archives with `fslab tier attach`",
+                "copies is {}, but only {archives} [[archive]] tables accept copies: reduce \
+                 copies, or first attach archives with `fslab tier attach`",
                 self.copies
             );
             ("copies", what)

@@ -43,7 +43,8 @@ pub(crate) const SPEC: LayerSpec = LayerSpec {
         },
         OptionSpec {
             name: "anonymise",
-            help: "replace all names by hashes; the key is this file, of at least 16 bytes",
+            help: "replace all names by hashes; the key is the content of this file (at least 16 \
+                   bytes)",
             default: "",
             value: ValueKind::Path,
         },

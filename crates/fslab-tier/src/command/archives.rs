@@ -104,7 +104,9 @@ impl Execution<'_> {
 
     fn home(&self) -> Result<Home> {
         let home = self.tier.settings().home.as_deref();
-        Home::read(home.ok_or_else(|| refused("the tier has no home".to_owned()))?)
+        Home::read(home.ok_or_else(|| {
+            refused("the tier has no home (the directory with its settings)".to_owned())
+        })?)
     }
 
     fn tell_state(&mut self, archive: Id) -> Result<()> {

@@ -409,8 +409,8 @@ fn warn_if_on_network(root: &OwnedFd) {
     match is_on_network(root) {
         Ok(false) => {}
         Ok(true) => tracing::warn!(
-            "the lower directory is on a network file system: the lock does not exclude \
-             other machines"
+            "the lower directory is on a network file system, so the lock does not exclude other \
+             machines"
         ),
         Err(error) => tracing::warn!(
             %error,
