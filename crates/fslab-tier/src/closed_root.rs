@@ -86,9 +86,9 @@ impl ClosedRoot {
             match written.and_then(|()| sync_root(lower)) {
                 Err(error) if takes_no_xattr(error.errno()) => {
                     tracing::warn!(
-                        "can't store an xattr on the tree's root directory ({error}), so it does \
-                         not get mode 0400. Programs that read released files without the mount \
-                         get zeros or poison"
+                        "can't store an xattr on the tree's root directory ({error}), so this \
+                         directory does not get mode 0400. Programs that read released files \
+                         without the mount get zeros or poison"
                     );
                     return Ok(());
                 }

@@ -379,8 +379,8 @@ impl Home {
         if let Some(other) = self.description.attached_archives().find(is_alive) {
             let (shown, other) = (address.label(), other.address.label());
             return Err(refused(format!(
-                "{shown} is a copy of the archive {other}, which is still in use: files may need \
-                 objects that only {other} contains"
+                "{shown} has the same identity as the archive {other}, which is still in use: \
+                 files may need objects that only {other} contains"
             )));
         }
         self.description.archives.retain(|attached| attached.id != found.id);
