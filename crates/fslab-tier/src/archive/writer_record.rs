@@ -166,8 +166,8 @@ impl FoundRecord {
         };
         let tree = shown(writer.and_then(|writer| writer.tree.as_deref()));
         Ok(Some(format!(
-            "{told}; so it is read-only for this tree. To let this tree write to it instead: fslab \
-             tier attach --take-over {tree} {name}"
+            "{told}; so the archive is read-only for this tree. To let this tree write to the \
+             archive instead: fslab tier attach --take-over {tree} {name}"
         )))
     }
 }

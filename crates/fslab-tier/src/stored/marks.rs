@@ -163,7 +163,8 @@ impl Marks {
         self.check(
             fs,
             Ino::ROOT,
-            "its xattr of the tier is not trusted, because another user can set it",
+            "the xattr that assigns it to a tier is not trusted, because another user can set this \
+             xattr",
         )?;
         Ok(Some(residency::decode_tree(&value)?))
     }
@@ -206,8 +207,8 @@ impl Marks {
     }
 }
 
-const UNTRUSTED: &str = "its xattr of the tier can be set by ordinary users, so root does not \
-                         trust it; run this command as the owner of the tier";
+const UNTRUSTED: &str = "the xattr that assigns it to a tier can be set by ordinary users, so root \
+                         does not trust it; run this command as the owner of the tier";
 
 /// Returns whether an xattr is one of a tier. The mount neither shows it nor lets programs set it.
 #[must_use]
