@@ -55,8 +55,9 @@ impl Execution<'_> {
         heard(&mut scrubbed)?;
         let anew = (scrubbed.anew > 0).then(|| {
             format!(
-                "{} resident files have no intact copy in an archive: they can be released only \
-                 after `fslab tier archive` or a policy run has archived them again",
+                "{} resident files have no intact copy in an archive and can't be released now. \
+                 Archive these files again: run `fslab tier archive`, or wait for the next policy \
+                 run",
                 scrubbed.anew
             )
         });
