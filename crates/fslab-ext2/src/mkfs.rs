@@ -110,7 +110,7 @@ impl MkfsOptions {
             |holds: bool, what| if holds { Ok(()) } else { Err(Error::BadParameters(what)) };
         refuse(
             self.simulation || self.block_size <= BlockSize::KERNEL_MAX,
-            "block sizes above 4 KiB are only for simulation, which must be requested",
+            "block sizes above 4 KiB are only for simulations; request a simulation to use them",
         )?;
         let fits = (INODE_BYTES as u32..=self.block_size.bytes_u32()).contains(&self.inode_size);
         refuse(
@@ -137,8 +137,8 @@ impl MkfsOptions {
         let blocks_per_group = self.blocks_per_group.unwrap_or(most);
         if !(256..=most).contains(&blocks_per_group) || !blocks_per_group.is_multiple_of(8) {
             return Err(Error::BadParameters(
-                "the number of blocks in a group must be a multiple of 8 from 256 to 8 times the \
-                 block size",
+                "the number of blocks in a group must be a multiple of 8, at least 256, and at \
+                 most 65528 or 8 times the block size in bytes, whichever is smaller",
             ));
         }
         let blocks = u32::try_from(device_bytes / block_size.bytes_u64())

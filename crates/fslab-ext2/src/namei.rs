@@ -323,7 +323,9 @@ impl Volume {
         self.add_name(at, &vacancy, no, inode.kind)?;
         self.order.pending.renamed(no);
         let counted = self.count_link(&mut inode, at.parent);
-        counted.inspect_err(|error| self.trouble.log("can't count a new name", error))?;
+        counted.inspect_err(|error| {
+            self.trouble.log("can't increase the link count for a new name", error)
+        })?;
         self.order_link(no, at)
     }
 
@@ -365,7 +367,7 @@ impl Volume {
         let touched = self.touch_directory(at.parent, subdirectories);
         let answer = touched.and_then(|()| self.drop_link(no));
         answer.inspect_err(|error| {
-            self.trouble.log(&format!("can't update the links of inode {no}"), error)
+            self.trouble.log(&format!("can't complete the removal of a name of inode {no}"), error)
         })
     }
 

@@ -240,8 +240,10 @@ impl Volume {
             // The block may belong to another file. Therefore it is not changed, and only the
             // reference to it is removed.
             Err(error @ Error::Damaged(_)) => {
-                let what =
-                    format!("inode {} was detached from a damaged attribute block", inode.no);
+                let what = format!(
+                    "removed the reference of inode {} to a damaged attribute block",
+                    inode.no
+                );
                 self.trouble.log(&what, &error);
             }
             answer => answer?,

@@ -28,7 +28,13 @@ impl BackingIdPin {
     pub fn new() -> Self {
         let file = rustix::fs::memfd_create("fslab-backing-pin", MemfdFlags::CLOEXEC);
         let file = file
-            .inspect_err(|error| tracing::debug!(%error, "can't create a pin for backing ids"))
+            .inspect_err(|error| {
+                tracing::debug!(
+                    %error,
+                    "can't create a helper file for passthrough; opening files takes slightly \
+                     longer"
+                );
+            })
             .ok();
         Self { file, number: None }
     }
@@ -44,7 +50,11 @@ impl BackingIdPin {
             self.number.replace(number).map_or(Ok(()), |left| transport.release_backing(left))
         });
         if let Err(error) = moved {
-            tracing::debug!(%error, "can't move the pin for backing ids");
+            tracing::debug!(
+                %error,
+                "can't register the helper file for passthrough; opening files takes slightly \
+                 longer"
+            );
             self.file = None;
         }
     }

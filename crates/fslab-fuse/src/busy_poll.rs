@@ -49,7 +49,11 @@ impl Reader {
     /// opened for it, it shares the descriptor of the connection, which is slower.
     pub fn new(connection: &Arc<dyn Transport>, poll: Duration) -> Self {
         Self::with_own_descriptors(&**connection, poll).unwrap_or_else(|error| {
-            tracing::info!(%error, "can't open a descriptor; a thread shares that of the mount");
+            tracing::info!(
+                %error,
+                "can't open descriptors for a thread; it shares the mount's descriptor, which is \
+                 slower"
+            );
             Self::sharing(connection)
         })
     }

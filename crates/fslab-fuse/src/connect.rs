@@ -79,7 +79,7 @@ fn mount_by_helper(mount_point: &Path, options: &MountOptions) -> io::Result<Own
     } else {
         let message = String::from_utf8_lossy(&output.stderr).trim().to_owned();
         if ["Permission denied", "not permitted"].iter().any(|denied| message.contains(denied)) {
-            let advice = "run `fslab doctor` for the missing requirements";
+            let advice = "run `fslab doctor` to see the missing requirements";
             return Err(io::Error::new(
                 io::ErrorKind::PermissionDenied,
                 format!("{message}; {advice}"),
@@ -144,7 +144,9 @@ pub(crate) fn greet(transport: &dyn Transport, options: &MountOptions) -> io::Re
 fn refusal(offer: &InitIn) -> Option<String> {
     let (major, minor) = (offer.major, offer.minor);
     (major < MAJOR || minor < MINOR_MIN).then(|| {
-        format!("the kernel's FUSE protocol {major}.{minor} is too old: fslab needs Linux 6.1")
+        format!(
+            "the kernel's FUSE protocol {major}.{minor} is too old: fslab needs Linux 6.1 or newer"
+        )
     })
 }
 

@@ -23,7 +23,10 @@ pub enum Error {
         source: io::Error,
     },
     /// The state left by an earlier daemon is incomplete.
-    #[error("can't continue to serve {}: its daemon's state is incomplete", mount_point.display())]
+    #[error(
+        "can't continue to serve {}: the state that its daemon left is incomplete",
+        mount_point.display()
+    )]
     NotKept {
         /// The mount point.
         mount_point: PathBuf,

@@ -67,9 +67,9 @@ impl FailedWrites {
             tracing::warn!(
                 inode = ino.0,
                 error = %errno,
-                "accepted writes could not be written back: fsync or close reports the error, \
-                 and writes through write-only descriptors fail until space is freed, an fsync \
-                 succeeds, or the file is truncated"
+                "writes that the kernel had cached could not be written back; fsync or close \
+                 reports the error. Writes through write-only descriptors fail until space is \
+                 freed, an fsync succeeds, or the file is truncated"
             );
         }
         self.forget_attributes(ino);
@@ -87,7 +87,11 @@ impl FailedWrites {
 
     fn forget_attributes(&self, ino: Ino) {
         if let Err(error) = notifications::invalidate_attributes(&*self.transport, ino) {
-            tracing::warn!(%error, "can't invalidate attributes; more writes may be lost");
+            tracing::warn!(
+                %error,
+                "can't invalidate the cached attributes of a file; more of its cached writes may \
+                 be lost"
+            );
         }
     }
 

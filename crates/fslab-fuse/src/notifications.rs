@@ -45,7 +45,7 @@ pub(crate) fn queue() -> (Notices, Pending) {
 impl Notices {
     fn send(&self, notice: Notice) {
         if self.queue.send(notice).is_err() {
-            tracing::debug!("a notification was sent after the end of the mount");
+            tracing::debug!("a cache invalidation was requested after the end of the mount");
         }
     }
 }
@@ -73,7 +73,10 @@ impl Pending {
         std::thread::Builder::new().name("fslab-notices".to_owned()).spawn(move || {
             for notice in self.0 {
                 if let Err(error) = deliver(&*transport, notice, entry_flags) {
-                    tracing::warn!(%error, "the kernel refused a notification");
+                    tracing::warn!(
+                        %error,
+                        "the kernel refused to invalidate a cached inode or name"
+                    );
                 }
             }
         })?;

@@ -62,7 +62,7 @@ impl Server {
                 None => self.file_system.releasedir(&job.request, open.ino, handle),
             };
             if let Err(error) = closed {
-                tracing::warn!(%error, "can't close a file after an open failed with ENFILE");
+                tracing::warn!(%error, "can't close a file whose open failed with ENFILE");
             }
         })
     }

@@ -443,7 +443,8 @@ impl Server {
             if catch_unwind(AssertUnwindSafe(|| self.take_back(&request, output))).is_err() {
                 tracing::error!(
                     ?header,
-                    "the file system panicked while releasing references of an undelivered reply"
+                    "the file system panicked while releasing the inodes and handles of an \
+                     undelivered reply"
                 );
             }
         }

@@ -175,11 +175,11 @@ fn start(
         // This is normal for ordinary users, who lack the privilege.
         tracing::info!(
             %error,
-            "no passthrough for this process: reads and writes go through the daemon"
+            "this process can't use passthrough, so reads and writes go through the daemon"
         );
         granted.give_up(InitFlags::PASSTHROUGH);
     }
-    tracing::info!("the kernel granted: {granted}");
+    tracing::info!("protocol and features granted by the kernel: {granted}");
     granted.request_time_max.iter().for_each(warn_of_limit);
     announce(&*file_system, &transport, &granted)?;
     let payload_bytes = granted.write_bytes_max as usize;
@@ -209,7 +209,7 @@ fn warn_of_limit(limit: &Duration) {
 
 fn detach_or_say(unmounter: &Unmounter) {
     if let Err(error) = unmounter.detach() {
-        tracing::error!(%error, "can't remove a mount without a server");
+        tracing::error!(%error, "can't unmount a mount that has no server");
     }
 }
 

@@ -125,12 +125,14 @@ impl RingThread {
             (Ok(ring), Some(sender)) => sender.send(Ok(())).is_ok().then_some(ring),
             (Err(error), Some(sender)) => {
                 if sender.send(Err(error)).is_err() {
-                    tracing::debug!("the start of the queues was given up");
+                    tracing::debug!(
+                        "the start of the io_uring queues was abandoned before it finished"
+                    );
                 }
                 None
             }
             (Err(error), None) => {
-                tracing::warn!(%error, "can't add a thread to a queue");
+                tracing::warn!(%error, "can't add a thread to an io_uring queue");
                 None
             }
         };
@@ -152,7 +154,11 @@ impl RingThread {
                 Err(error) => {
                     tracing::error!(%error, "the kernel refused a reply");
                     if let Err(error) = ring.register() {
-                        tracing::error!(%error, "can't register a queue entry; its thread ends");
+                        tracing::error!(
+                            %error,
+                            "can't register an io_uring queue entry, so the thread that serves it \
+                             ends"
+                        );
                         return;
                     }
                     continue;

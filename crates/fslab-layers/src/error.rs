@@ -44,7 +44,7 @@ pub enum Error {
         expected: String,
     },
     /// An option has no `=value`, or is given twice.
-    #[error("layer '{layer}': '{text}' must be key=value, each key once")]
+    #[error("layer '{layer}': '{text}' must have the form key=value, with each key given once")]
     BadOption {
         /// The layer.
         layer: &'static str,
@@ -115,8 +115,8 @@ pub enum Error {
     },
     /// Another mount or tool uses the lower directory, or a directory above it.
     #[error(
-        "layer '{layer}': the lower directory, or one above it, is in use by another fslab \
-         mount or tool; unmount or stop that first"
+        "layer '{layer}': the lower directory, or a directory above it, is in use by another fslab \
+         mount or tool; unmount that mount or stop that tool first"
     )]
     InUse {
         /// The layer.

@@ -183,10 +183,14 @@ mod tests {
         );
         let choice = LayerChoice::parse("trace:to=/x,save_every=2s,when-full=wait", &[]).unwrap();
         assert_eq!(choice.to_string(), "trace:to=/x,when-full=wait,save-every=2s");
-        refuses("null:passthrough", "layer 'null': 'passthrough' must be key=value, each key once");
+        refuses(
+            "null:passthrough",
+            "layer 'null': 'passthrough' must have the form key=value, with each key given once",
+        );
         refuses(
             "null:passthrough=on,passthrough=off",
-            "layer 'null': 'passthrough=off' must be key=value, each key once",
+            "layer 'null': 'passthrough=off' must have the form key=value, with each key given \
+             once",
         );
     }
 }

@@ -18,7 +18,7 @@ pub const LEAVES: &[LeafSpec] = &[DIRECTORY, MEMORY];
 
 const DIRECTORY: LeafSpec = LeafSpec {
     name: "dir:PATH",
-    help: "a directory of the host; the prefix dir: may be left out",
+    help: "a directory of the host; the prefix 'dir:' is optional",
     stability: Stability::Beta,
 };
 

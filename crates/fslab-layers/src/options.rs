@@ -208,7 +208,7 @@ impl Options {
     pub fn place(&self, name: &'static str) -> Result<&Path> {
         self.path(name).ok_or_else(|| Error::Unfit {
             layer: self.layer,
-            what: format!("needs {name}=PATH, a path to write to"),
+            what: format!("needs {name}=PATH, the path of its output"),
         })
     }
 

@@ -104,8 +104,8 @@ impl Stack {
                 unfit("can be in a stack only once".to_owned())
             }
             Some(below) => unfit(format!(
-                "needs the unchanged files of the directory, but '{}' changes them; use the \
-                 other order: -l {} -l {}",
+                "needs the original files of the lower directory, but the lower layer '{}' changes \
+                 them; use the other order: -l {} -l {}",
                 below.name, below.name, layer.name
             )),
             None => Ok(()),

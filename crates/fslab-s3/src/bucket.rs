@@ -283,7 +283,7 @@ impl Bucket {
             .map_or_else(|| "no result in the reply".to_owned(), |told| told.code);
         let told: String = told.chars().take(80).collect();
         // The store may have completed the upload nevertheless.
-        Err(Failure::wrong(format!("the store can't join the parts: {told}")).after(2))
+        Err(Failure::wrong(format!("the store can't join the parts of an upload: {told}")).after(2))
     }
 
     /// Aborts a multipart upload.

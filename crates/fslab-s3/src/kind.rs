@@ -217,7 +217,7 @@ impl Store {
     ) -> Result<(Right, HashSet<ContainerKey>)> {
         let conditions = probe(&self.bucket).map_err(|failure| self.failed(failure))?;
         let refusal = match conditions.refusal() {
-            Some(why) => Some(format!("is opened read-only: {why}")),
+            Some(why) => Some(format!("is opened read-only, because {why}")),
             None => self.refusal(archive, writer)?,
         };
         if let Some(refusal) = refusal {

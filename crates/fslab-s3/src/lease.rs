@@ -244,7 +244,7 @@ impl Lease {
             }
         }
         Err(Refused::Held(
-            "is being acquired by another process at this moment; try again".to_owned(),
+            "its lease is being acquired by another process at this moment; try again".to_owned(),
         ))
     }
 
@@ -265,8 +265,10 @@ impl Lease {
         let (weak, ended) = (Arc::downgrade(&lease), Arc::clone(&lease.ended));
         let thread = std::thread::Builder::new().name("fslab-s3-lease".to_owned());
         if let Err(error) = thread.spawn(move || keep_renewing(&weak, &ended, duration)) {
-            tracing::warn!(%error, "can't start the thread that renews the lease; only writes \
-                renew it");
+            tracing::warn!(
+                %error,
+                "can't start the thread that renews the lease, so only writes renew it"
+            );
         }
         lease
     }
@@ -422,7 +424,8 @@ fn wait_until_free(bucket: &Bucket) -> Result<FoundLease, Refused> {
     let lease = Duration::from_secs(first.lease_seconds.clamp(1, LEASE_SECONDS_MAX));
     let begun = Instant::now();
     tracing::warn!(
-        "an archive is held by {}: waiting up to {} s to see whether it is in use",
+        "the lease of an archive is held by {}; waiting up to {} s to see whether the holder still \
+         renews it",
         first.holder,
         lease.as_secs()
     );

@@ -23,8 +23,8 @@ impl Found {
         match self {
             Self::Honoured => None,
             Self::Ignored(which) => Some(format!(
-                "its store ignores {which}, so that two writers could destroy each other's data: \
-                 use a store with conditional writes"
+                "its store ignores {which}, so two writers could destroy each other's data; use a \
+                 store with conditional writes"
             )),
         }
     }

@@ -161,7 +161,7 @@ fn text_of(file: &Path) -> Result<Option<String>, Lacking> {
         Err(_) => match last.get(file) {
             Some(text) => Ok(Some(text.clone())),
             None => Err(format!(
-                "{}: can't be read within {} s; keep it outside of the tree",
+                "{}: can't be read within {} s; keep this file outside of the tier's tree",
                 file.display(),
                 READ_LIMIT.as_secs()
             )),

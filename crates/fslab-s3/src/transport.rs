@@ -257,7 +257,11 @@ impl Transport {
         }
         if status != StatusCode::PARTIAL_CONTENT {
             let is_whole = start == 0 && length == whole;
-            return if is_whole { Ok(()) } else { wrong("the store ignores ranges".to_owned()) };
+            return if is_whole {
+                Ok(())
+            } else {
+                wrong("the store ignores the requested range".to_owned())
+            };
         }
         let answered = headers.get(http::header::CONTENT_RANGE);
         let answered = answered.and_then(|value| value.to_str().ok()).unwrap_or_default();

@@ -111,7 +111,7 @@ impl S3Upload {
                 if let Err(error) = self.objects.delete(&[place]) {
                     tracing::warn!("can't delete a damaged object for now: {error}");
                 }
-                let what = "the data read back differs from the written data";
+                let what = "the data that was read back differs from the data that was written";
                 let differs = io::Error::new(ErrorKind::InvalidData, what);
                 Err(found.map_or_else(Failure::into_io, |_| differs))
             }
@@ -241,7 +241,8 @@ impl Drop for Parts {
         }
         if let Err(failure) = self.bucket.drop_parts(&self.key, &self.upload) {
             tracing::warn!(
-                "can't remove parts of an unfinished container; the next start does: {failure}"
+                "can't remove the parts of an unfinished container; the next start removes them: \
+                 {failure}"
             );
         }
     }

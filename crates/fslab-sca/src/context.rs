@@ -56,7 +56,7 @@ pub struct Settings {
     pub files_made: AtomicU64,
     /// Files whose damaged index can't be rebuilt.
     pub failed_searches: FailedSearches,
-    /// Bytes of garbage that a file may hold in excess of its live bytes.
+    /// Bytes of garbage that a file may hold, even if it has fewer live bytes.
     pub garbage_bytes_max: u64,
     /// The policy for packing files with much garbage.
     pub packing: WhenToPack,

@@ -104,12 +104,15 @@ pub enum Why {
     },
     /// It has several names and belongs to another user. Runs need trusted xattrs to keep track of
     /// such files.
-    #[error("it has several names and belongs to another user, and trusted xattrs can't be set")]
+    #[error(
+        "it has several names and belongs to another user; converting it needs trusted xattrs, \
+         which can't be set"
+    )]
     NotMarkable,
     /// A process wrote to it after the exchange of the names, and undoing the exchange failed.
     #[error(
-        "a process wrote to it, and the original can't get its name back; the newest data is in \
-         {name:?} in the same directory: {source}"
+        "a process wrote to it during the conversion, and the original can't be renamed back; the \
+         newest data is in {name:?} in the same directory: {source}"
     )]
     Stranded {
         /// Name of the original.
@@ -118,7 +121,7 @@ pub enum Why {
         source: fslab_vfs::Error,
     },
     /// Its content is itself a stored file, which the next run would decode too.
-    #[error("its content is a stored file, and no xattr can be set to record this: {0}")]
+    #[error("its content is itself a stored file, and no xattr can be set to record this: {0}")]
     Nested(#[source] fslab_vfs::Error),
     /// It looks like a stored file, and the tree has no xattr to record whether it is one.
     #[error("it looks like a stored file, and the tree has no xattr to record whether it is one")]

@@ -37,8 +37,8 @@ pub enum Error {
     },
     /// A tree lies inside another tree whose files are all plain.
     #[error(
-        "the surrounding tree {} was decoded or is being encoded: encode or decode that tree, or \
-         remove its xattr user.fslab.sca.tree", path.display()
+        "the surrounding tree {} was decoded or is being encoded: encode or decode that whole \
+         tree, or remove its xattr user.fslab.sca.tree", path.display()
     )]
     PartOfPlainTree {
         /// The surrounding tree.

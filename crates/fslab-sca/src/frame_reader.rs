@@ -34,7 +34,7 @@ pub fn frame(io: Io<'_>, identity: &Identity, reference: Reference) -> Result<(F
     }
     let length = reference.stored_length as usize;
     if length as u64 > FRAME_BYTES_MAX || length < header_bytes {
-        return Err(io.damaged(offset, "a reference to a frame with an invalid length"));
+        return Err(io.damaged(offset, "a frame reference with an invalid length"));
     }
     let bytes = io.lower.read(io.request, offset, length)?;
     if bytes.len() < length {

@@ -215,7 +215,7 @@ impl Journal {
     pub fn prepare_end(&mut self, io: Io<'_>) -> Result<()> {
         if !self.is_end_clear() {
             // Callers must clear the end first, with `commit::clear_end`.
-            return Err(io.damaged(self.end, "bytes at the offset of the next frame"));
+            return Err(io.damaged(self.end, "unexpected bytes at the offset of the next frame"));
         }
         if self.head == Head::Damaged {
             mend_head(io, &self.identity)?;

@@ -345,7 +345,8 @@ impl FileSystem for Sca {
         {
             tracing::warn!(
                 %error,
-                "can't record the end of the session; the next mount opens every file for its size"
+                "can't record the end of this mount; the next mount must open every file to \
+                 determine its size"
             );
         }
         answers.extend([synced, self.lower.shutdown()]);

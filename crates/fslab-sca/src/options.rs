@@ -26,7 +26,7 @@ pub const CHUNK: OptionSpec = OptionSpec {
 
 pub const TAILS: OptionSpec = OptionSpec {
     name: "tails",
-    help: "keep small appended pieces raw until a chunk is full",
+    help: "store small appended pieces unencoded until their chunk is full",
     default: "on",
     value: ValueKind::Switch,
 };
@@ -54,8 +54,8 @@ pub const MIN_RATIO: OptionSpec = OptionSpec {
 
 pub const VERIFY: OptionSpec = OptionSpec {
     name: "verify",
-    help: "verify checksums when reading; off is only for measurements: damaged content is then \
-           served",
+    help: "verify checksums when reading; with off, reads may return damaged content without an \
+           error (only for measurements)",
     default: "on",
     value: ValueKind::Switch,
 };
@@ -69,7 +69,7 @@ pub const SIZE_XATTR: OptionSpec = OptionSpec {
 
 pub const GARBAGE: OptionSpec = OptionSpec {
     name: "garbage",
-    help: "dead bytes a file may hold in excess of its live bytes before it is compacted",
+    help: "dead bytes at which garbage is collected, if a file has fewer live bytes than that",
     default: "1MiB",
     value: ValueKind::Bytes { least: 4 * KIB, most: 1 << 40 },
 };
@@ -123,10 +123,14 @@ pub fn settings(
     };
     let size_xattr = options.is_on("size-xattr");
     if size_xattr && !has_xattrs {
-        tracing::warn!("can't keep sizes in xattrs here: listings will open every file");
+        tracing::warn!(
+            "can't keep sizes in xattrs of the lower file system, so listings will open every file"
+        );
     }
     if !options.is_on("verify") {
-        tracing::warn!("verify=off: damaged content will be served; for measurements only");
+        tracing::warn!(
+            "verify=off is only for measurements: damaged content may be returned without an error"
+        );
     }
     Ok(Settings {
         codec,

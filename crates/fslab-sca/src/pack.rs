@@ -257,7 +257,7 @@ fn give_up(file: &impl Steps, packing: &Packing) -> Stepped<()> {
             tracing::warn!(
                 %error,
                 file = %io.lower.name(),
-                "can't free the space of an abandoned packing"
+                "can't free the space that an abandoned packing used"
             );
         }
         Ok(())

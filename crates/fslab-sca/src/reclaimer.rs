@@ -184,7 +184,9 @@ impl Reclaimer {
         }
         let left = self.shared.queue.lock().packed.order.len();
         if left > 0 {
-            tracing::info!("{left} files were not compacted; run `fslab sca compact`");
+            tracing::info!(
+                "{left} files were not compacted before the unmount; run `fslab sca compact`"
+            );
         }
     }
 }

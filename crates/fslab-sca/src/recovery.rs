@@ -64,7 +64,10 @@ pub fn open(
     }
     let found = (log.size(), log.journal.sequence());
     if mark.is_some_and(|mark| (mark.file_size, mark.sequence) != found) {
-        return Err(io.damaged(log.end(), "a damaged header, which hides the frames after it"));
+        return Err(io.damaged(
+            log.end(),
+            "a damaged frame header, because of which later frames can't be found",
+        ));
     }
     Ok(log)
 }
@@ -455,7 +458,7 @@ impl<'a> Walk<'a> {
             file = %self.io.lower.name(),
             chunk = frame.position,
             offset = frame.reference.offset,
-            "an incomplete frame was left out"
+            "ignored an incomplete frame"
         );
         log.map.note_disorder();
         log.journal.note_left_out();

@@ -98,7 +98,10 @@ impl DeadMount {
         match put(MoveMountFlags::MOVE_MOUNT_BENEATH) {
             Ok(()) => self.unmount_if_dead(),
             Err(error) => {
-                tracing::info!(%error, "the mount of a dead daemon remains under the new one");
+                tracing::info!(
+                    %error,
+                    "the mount of a dead daemon remains underneath the new mount"
+                );
                 Ok(put(MoveMountFlags::empty())?)
             }
         }

@@ -78,7 +78,10 @@ pub enum Error {
         source: io::Error,
     },
     /// No loop device is available.
-    #[error("no loop device: {}: {source} (needs root and the loop module)", path.display())]
+    #[error(
+        "can't use a loop device: {}: {source} (needs root and the loop module)",
+        path.display()
+    )]
     Unavailable {
         /// The control or device node.
         path: PathBuf,

@@ -221,7 +221,9 @@ fn find_place(groups: &str, mounts: &str) -> Result<Place, Error> {
     let parent = own.parent().filter(|_| !is_root).unwrap_or(&own).to_owned();
     let controllers = fs::read_to_string(parent.join("cgroup.subtree_control")).unwrap_or_default();
     if !controllers.split_whitespace().any(|name| name == "memory") {
-        return Err(unavailable("the parent group has no memory controller to delegate"));
+        return Err(unavailable(
+            "the parent control group does not enable the memory controller for its children",
+        ));
     }
     Ok(Place { version, own, parent })
 }
@@ -236,13 +238,13 @@ fn own_group(groups: &str, mounts: &str) -> Result<(Version, PathBuf), Error> {
     });
     if let Some(path) = one {
         let own = mounted(mounts, "cgroup", Some("memory"), path)
-            .ok_or_else(|| unavailable("the memory controller is not mounted"))?;
+            .ok_or_else(|| unavailable("the memory controller (cgroup v1) is not mounted"))?;
         return Ok((Version::One, own));
     }
     let path = groups
         .lines()
         .find_map(|line| line.strip_prefix("0::"))
-        .ok_or_else(|| unavailable("no control groups"))?;
+        .ok_or_else(|| unavailable("/proc/self/cgroup lists no control group"))?;
     let own = mounted(mounts, "cgroup2", None, path)
         .ok_or_else(|| unavailable("cgroup2 is not mounted"))?;
     Ok((Version::Two, own))

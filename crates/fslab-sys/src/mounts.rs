@@ -66,7 +66,7 @@ pub enum Error {
 
 fn explain(errno: Errno) -> String {
     match errno {
-        Errno::NODEV => "this kernel does not have that file system".to_owned(),
+        Errno::NODEV => "this kernel does not support that file system".to_owned(),
         Errno::INVAL => {
             format!("{errno} (an unknown option, or no such file system on the device)")
         }
@@ -145,7 +145,7 @@ impl Drop for Mount {
         match unmount(&self.target, PATIENCE) {
             Ok(Unmounted::Cleanly) => {}
             Ok(Unmounted::Lazily) => {
-                tracing::warn!("{} was busy and was detached lazily", self.target.display());
+                tracing::warn!("{} was busy, so it was unmounted lazily", self.target.display());
             }
             Err(error) => tracing::warn!("{error}"),
         }
@@ -283,7 +283,7 @@ fn number_of(place: impl AsFd) -> io::Result<u64> {
     let about = fs::read_to_string(about)?;
     let number = about.lines().find_map(|line| line.strip_prefix("mnt_id:"));
     let number = number.and_then(|number| number.trim().parse().ok());
-    number.ok_or_else(|| io::Error::other("/proc/self/fdinfo contains no mount number"))
+    number.ok_or_else(|| io::Error::other("/proc/self/fdinfo contains no mount ID (mnt_id)"))
 }
 
 /// `STATX_MNT_ID_UNIQUE`

@@ -46,7 +46,7 @@ impl SharedMemory {
         if !is_sealed || rustix::fs::fstat(&file)?.st_size.cast_unsigned() != length as u64 {
             return Err(io::Error::new(
                 io::ErrorKind::InvalidData,
-                "not the shared memory of a kept mount",
+                "the file is not the shared memory of a mount with -o keep",
             ));
         }
         let access = libc::PROT_READ | libc::PROT_WRITE;

@@ -82,7 +82,7 @@ pub fn supervise(
                 Some(status) => Some(status),
                 None => waitpid(Some(worker), WaitOptions::empty())?.map(|(_, status)| status),
             };
-            let lost = || io::Error::other("can't determine how a worker ended");
+            let lost = || io::Error::other("can't determine how a worker process ended");
             return Ok(Role::Supervisor(status.ok_or_else(lost)?));
         }
     }

@@ -110,7 +110,7 @@ pub fn processor_time_of(pid: u32) -> Result<Duration> {
 pub fn family_time_of(pid: u32) -> io::Result<ProcessorTime> {
     let text = fs::read_to_string(format!("/proc/{pid}/stat"))?;
     parse_family(&text, rustix::param::clock_ticks_per_second()).ok_or_else(|| {
-        io::Error::new(io::ErrorKind::InvalidData, format!("/proc/{pid}/stat does not parse"))
+        io::Error::new(io::ErrorKind::InvalidData, format!("can't parse /proc/{pid}/stat"))
     })
 }
 

@@ -86,8 +86,9 @@ impl ClosedRoot {
             match written.and_then(|()| sync_root(lower)) {
                 Err(error) if takes_no_xattr(error.errno()) => {
                     tracing::warn!(
-                        "the tree's root does not accept xattrs ({error}): it is not closed, so \
-                         released files read as zeros while the tree is not mounted"
+                        "can't store an xattr on the tree's root directory ({error}), so this \
+                         directory does not get mode 0400. Programs that read released files \
+                         without the mount get zeros or poison"
                     );
                     return Ok(());
                 }

@@ -91,7 +91,9 @@ impl Rule {
     fn parse(entry: &str) -> Result<Self, String> {
         if let Some(group) = entry.strip_prefix("cgroup:") {
             if !group.starts_with('/') {
-                return Err(format!("'{entry}': a control group begins with a slash"));
+                return Err(format!(
+                    "'{entry}': the path of a control group must begin with a slash"
+                ));
             }
             return Ok(Self::Group(group.trim_end_matches('/').to_owned()));
         }

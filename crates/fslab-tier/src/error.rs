@@ -178,8 +178,8 @@ pub enum Error {
     },
     /// A file is archived, but this could not be recorded in the catalogue.
     #[error(
-        "{path}: is archived, but the catalogue does not record it until the next start or scan: \
-         {source}"
+        "{path}: was archived, but can't be recorded in the catalogue before the next start or \
+         scan: {source}"
     )]
     Uncatalogued {
         /// The file.
@@ -218,7 +218,7 @@ pub enum Error {
     /// Another fslab process is using the tree.
     #[error(
         "the tree, or a directory above or below it, is in use by another fslab mount or command; \
-         stop that one first, or use the mount point"
+         stop that process first, or give the mount point instead of the tree"
     )]
     InUse,
     /// A file can't be archived, released or recalled now, but a later attempt may succeed: the
@@ -231,7 +231,10 @@ pub enum Error {
         why: &'static str,
     },
     /// A file is skipped because it belongs to another user.
-    #[error("{path}: belongs to another user; only root's tiers move other users' files")]
+    #[error(
+        "{path}: belongs to another user; only a tier of root can archive and release files of \
+         other users"
+    )]
     Foreign {
         /// The file.
         path: String,

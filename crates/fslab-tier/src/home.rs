@@ -123,8 +123,8 @@ impl TierDescription {
             ("copies", "copies must be at least 1; 0 would lose released bytes".to_owned())
         } else if self.copies > archives {
             let what = format!(
-                "copies is {}, but only {archives} [[archive]] tables accept copies: reduce it, or \
-                 first attach archives with `fslab tier attach`",
+                "copies is {}, but only {archives} [[archive]] tables accept copies: reduce \
+                 copies, or first attach archives with `fslab tier attach`",
                 self.copies
             );
             ("copies", what)
@@ -379,8 +379,8 @@ impl Home {
         if let Some(other) = self.description.attached_archives().find(is_alive) {
             let (shown, other) = (address.label(), other.address.label());
             return Err(refused(format!(
-                "{shown} is the same archive as {other}, which is in use: files may need objects \
-                 that only that copy contains"
+                "{shown} has the same identity as the archive {other}, which is still in use: \
+                 files may need objects that only {other} contains"
             )));
         }
         self.description.archives.retain(|attached| attached.id != found.id);
@@ -659,7 +659,8 @@ impl Home {
     ) -> Result<()> {
         let writer = writer_of(tree, around)?.ok_or_else(|| {
             refused(
-                "the tree's root does not accept xattrs: archives can't identify the tree"
+                "can't store an xattr on the tree's root directory, so archives can't identify the \
+                 tree"
                     .to_owned(),
             )
         })?;
@@ -675,7 +676,8 @@ impl Home {
         }
         let path = path.display();
         tracing::warn!(
-            "catalogue {path} is missing; a new, empty one is used: run `fslab tier scan`"
+            "catalogue {path} is missing, so a new, empty one is used: run `fslab tier scan` to \
+             fill it"
         );
     }
 }
@@ -692,7 +694,7 @@ fn must_be_homeless(tree: &dyn FileSystem, tier: Id, marks: Marks) -> Result<()>
         return Ok(());
     }
     Err(refused(format!(
-        "the tree already has the home {0}: use `--home {0}`, or move it away first",
+        "the tree already has the home {0}: use `--home {0}`, or move that home away first",
         home.display()
     )))
 }

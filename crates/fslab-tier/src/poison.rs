@@ -135,7 +135,9 @@ impl Poison {
     /// requires that poison is wanted, and that a source of shareable blocks exists or can be
     /// created.
     pub fn is_ready(&self, size: u64) -> bool {
-        let said = |error: &fslab_vfs::Error| tracing::info!(%error, "can't create poison");
+        let said = |error: &fslab_vfs::Error| {
+            tracing::info!(%error, "can't create poison, so released files get holes instead");
+        };
         self.is_wanted && self.source(size).inspect_err(said).is_ok()
     }
 
@@ -176,7 +178,10 @@ impl Poison {
             Ok(true) => return Ok(0),
             Ok(false) => {}
             Err(error) if is_refusal(&error) => {
-                tracing::debug!(%error, "can't share a partial last block");
+                tracing::debug!(
+                    %error,
+                    "can't reflink the partial last block of poison, so it is written instead"
+                );
             }
             Err(error) => return Err(error),
         }
@@ -353,7 +358,7 @@ impl Source {
 impl Drop for Source {
     fn drop(&mut self) {
         if let Err(error) = self.fs.release(&own_request(), self.ino, self.handle) {
-            tracing::warn!(%error, "can't close a source of poison");
+            tracing::warn!(%error, "can't close the file whose blocks are shared as poison");
         }
         self.fs.forget(self.ino, 1);
     }

@@ -46,8 +46,8 @@ pub(crate) fn warn_if_open(directory: &Path, names: &[&str]) {
     if is_open(directory, names) {
         let shown = directory.display();
         tracing::warn!(
-            "{shown} is accessible to users other than its owner, and so is the content of the \
-             tier's files; close it: chmod go= {shown}"
+            "users other than its owner can access {shown}, and so can read the content of the \
+             tier's files. To prevent this, run: chmod go= {shown}"
         );
     }
 }

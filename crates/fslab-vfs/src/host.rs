@@ -131,8 +131,8 @@ impl HostFs {
         let lower = Lower::new(root, root_name, options)?;
         if options.file_handles && !lower.has_handles() {
             tracing::info!(
-                "file handles can't be used (no privilege, or no support below): \
-                 each inode in use keeps one descriptor"
+                "can't use file handles, because the privilege is missing or the lower file system \
+                 does not support them; each inode in use needs an open descriptor"
             );
         }
         let (files, directories) = (HandleTable::default(), HandleTable::default());
@@ -266,7 +266,11 @@ impl FileSystem for HostFs {
     fn end_lease(&self, ino: Ino, handle: Handle) {
         let ended = self.files.get(handle).and_then(|file| Ok(lease::give_back(&*file)?));
         if let Err(error) = ended {
-            tracing::warn!(%error, ino = ino.0, "a waiting process has broken a lease");
+            tracing::warn!(
+                %error,
+                ino = ino.0,
+                "a lease had already ended, because the kernel broke it for a waiting process"
+            );
         }
     }
 
@@ -582,7 +586,7 @@ impl FileSystem for HostFs {
         let Some(length) = NonZeroU64::new(range.end - range.start) else { return };
         let dropped = rustix::fs::fadvise(&*file, range.start, Some(length), Advice::DontNeed);
         if let Err(error) = dropped {
-            tracing::debug!(%error, "can't drop unneeded pages from memory");
+            tracing::debug!(%error, "can't drop unneeded pages from the page cache");
         }
     }
 

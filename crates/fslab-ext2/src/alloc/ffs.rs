@@ -14,7 +14,7 @@ use crate::types::{BlockNo, GroupNo, InodeNo};
 
 pub(crate) const SPEC: PolicySpec = PolicySpec {
     name: "ffs",
-    help: "4.4BSD: switches groups after 12 blocks and after the blocks of each indirect block",
+    help: "4.4BSD: a file switches groups after 12 blocks and after each full indirect block",
     build: |geometry, _seed| Box::new(Ffs::new(geometry, true)),
 };
 

@@ -10,6 +10,6 @@ use super::ffs::Ffs;
 
 pub(crate) const SPEC: PolicySpec = PolicySpec {
     name: "ffs-noswitch",
-    help: "like ffs, but without switching groups after 12 blocks",
+    help: "like ffs, but a file does not switch groups after 12 blocks",
     build: |geometry, _seed| Box::new(Ffs::new(geometry, false)),
 };

@@ -237,7 +237,9 @@ impl Volume {
             .and_then(|()| self.touch_directory(to.parent, gains))
             .and_then(|()| self.moved(source, from.parent, to.parent))
             .and_then(|()| self.moved(target, to.parent, from.parent));
-        answer.inspect_err(|error| self.trouble.log("can't complete an exchange of names", error))
+        answer.inspect_err(|error| {
+            self.trouble.log("can't complete the exchange of two names", error)
+        })
     }
 
     /// Updates the change time of a renamed inode, and the `..` of a directory that has a new

@@ -66,7 +66,10 @@ impl Server {
         let is_kept =
             self.deferred.as_ref().is_some_and(|deferred| deferred.park(header.unique, parked));
         if !is_kept {
-            tracing::error!(?header, "a request was deferred without an offer");
+            tracing::error!(
+                ?header,
+                "a file system deferred a request that must not be deferred; it fails with EAGAIN"
+            );
             reply::send(&*transport, header.unique, Err(Errno::AGAIN));
             return;
         }
@@ -105,7 +108,10 @@ impl Server {
         if let Err(error) = started
             && !has_failed_before
         {
-            tracing::warn!(%error, "can't start a thread; deferred requests wait until one starts");
+            tracing::warn!(
+                %error,
+                "can't start a thread that resumes deferred requests; they wait until one starts"
+            );
         }
     }
 

@@ -198,7 +198,10 @@ impl Server {
         let grown = size.saturating_sub(start).min(data.len() as u64) as usize;
         let is_own = self.read_again(&job.request, ino, start, grown)? == data[..grown];
         if grown > 0 && !is_own {
-            tracing::warn!(ino = ino.0, "found bytes of another append; this one is repeated");
+            tracing::warn!(
+                ino = ino.0,
+                "a resent append is performed again, because the file grew by other data"
+            );
         }
         Ok(if is_own { grown } else { 0 })
     }

@@ -184,7 +184,10 @@ impl Records {
         }
         let index = free.pop();
         if index.is_none() {
-            tracing::warn!("too many requests are in flight to record all of them");
+            tracing::warn!(
+                "too many requests are in flight to record all of them; if the daemon dies, an \
+                 unrecorded request may be performed twice"
+            );
         }
         index
     }

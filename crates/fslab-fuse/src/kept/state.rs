@@ -97,16 +97,16 @@ impl KeptState {
         let state = Self { memory: SharedMemory::of(file, WORDS)? };
         let refused = |what| Err(io::Error::new(io::ErrorKind::InvalidData, what));
         if state.head(Head::Layout).load(Ordering::Relaxed) != LAYOUT {
-            return refused("the mount was made by a version with another record format");
+            return refused("the mount was made by an fslab version with another record format");
         }
         let Some(connection) = state.connection() else {
-            return refused("the mount is not served");
+            return refused("no FUSE connection is recorded for the mount");
         };
         // `InitFlags::all` would also include the bits of later versions.
         let known = InitFlags::FLAGS.iter().filter(|flag| flag.is_named());
         let known = known.fold(0, |known, flag| known | flag.value().bits());
         if connection.features & !known != 0 || connection.protocol > (MAJOR, MINOR_MAX) {
-            return refused("the mount has features that this version does not support");
+            return refused("the mount has features that this fslab version does not support");
         }
         Ok(state)
     }

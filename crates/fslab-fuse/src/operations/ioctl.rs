@@ -51,7 +51,11 @@ impl Server {
         self.file_system.fileattr_set(&job.request, job.ino(), &attr)?;
         // The kernel does not know that this updates the change time.
         if let Err(error) = invalidate_attributes(&*self.transport, job.ino()) {
-            tracing::warn!(%error, "the change time may be outdated after a change of inode flags");
+            tracing::warn!(
+                %error,
+                "the kernel may show an outdated change time for a file whose inode flags were \
+                 changed"
+            );
         }
         job.output.put(&DONE);
         Ok(Answer::Now)

@@ -156,7 +156,11 @@ impl Server {
                 HandedOver::Directory(ino, number) => self.close_directory(request, ino, number),
             };
             if let Err(error) = taken {
-                tracing::warn!(%error, ?what, "can't close a file after an undelivered reply");
+                tracing::warn!(
+                    %error,
+                    ?what,
+                    "can't close a file whose open reply could not be delivered"
+                );
             }
         }
     }

@@ -102,12 +102,12 @@ impl Queues {
             let tied = processors::run_on(processor);
             let asked = tied.and_then(|()| Ok(rustix::fs::statfs(&mount_point)?));
             if let Err(error) = asked {
-                tracing::debug!(%error, processor, "can't wake a queue");
+                tracing::debug!(%error, processor, "can't wake an io_uring queue");
             }
         };
         let started = std::thread::Builder::new().name("fslab-wake".to_owned()).spawn(wake);
         if let Err(error) = started {
-            tracing::debug!(%error, processor, "can't start a thread to wake a queue");
+            tracing::debug!(%error, processor, "can't start a thread to wake an io_uring queue");
         }
     }
 }

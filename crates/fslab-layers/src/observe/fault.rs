@@ -77,7 +77,7 @@ pub(crate) const SPEC: LayerSpec = LayerSpec {
     options: &[
         OptionSpec {
             name: "script",
-            help: "file of rules, one per line: OPERATIONS [on PATTERN] [CONDITION...] ACTION",
+            help: "file with one rule per line: OPERATIONS [on PATTERN] [CONDITION...] ACTION",
             default: "",
             value: ValueKind::Path,
         },

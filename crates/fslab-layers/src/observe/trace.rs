@@ -43,19 +43,20 @@ pub(crate) const SPEC: LayerSpec = LayerSpec {
         },
         OptionSpec {
             name: "anonymise",
-            help: "replace all names by hashes; the key is this file, of at least 16 bytes",
+            help: "replace all names by hashes; the key is the content of this file (at least 16 \
+                   bytes)",
             default: "",
             value: ValueKind::Path,
         },
         OptionSpec {
             name: "when-full",
-            help: "if the trace can't be written: lose records and report it, or wait",
+            help: "action if the trace can't be written: lose records and report the loss, or wait",
             default: "lose",
             value: ValueKind::Choice(&["lose", "wait"]),
         },
         OptionSpec {
             name: "save-every",
-            help: "save the records this often; a kill loses no more than that",
+            help: "time between saves; a killed daemon loses the records since the last save",
             default: "1s",
             value: ValueKind::Duration,
         },
@@ -141,11 +142,19 @@ impl Reporter for Told {
         let state = self.0.state();
         let measures = vec![
             Measure::counter("records", "operations recorded", state.taken),
-            Measure::counter("records_saved", "records that survive a kill", state.saved),
+            Measure::counter(
+                "records_saved",
+                "records that remain if the daemon is killed",
+                state.saved,
+            ),
             Measure::counter("records_lost", "records that could not be written", state.lost),
-            Measure::counter("segments", "files begun", state.segments),
-            Measure::counter("written_bytes", "bytes on disk", state.bytes),
-            Measure::counter("waits", "operations that waited for the trace", state.waits),
+            Measure::counter("segments", "files of the trace begun", state.segments),
+            Measure::counter("written_bytes", "bytes of the trace on disk", state.bytes),
+            Measure::counter(
+                "waits",
+                "operations that waited because the queue of records was full",
+                state.waits,
+            ),
         ];
         Report { measures, ..Report::default() }
     }

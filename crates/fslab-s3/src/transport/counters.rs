@@ -23,11 +23,11 @@ pub enum Counter {
 
 /// The name and meaning of each counter, in the order of [`Counter`].
 const COUNTERS: [(&str, &str); 7] = [
-    ("s3_get_requests", "requests to S3 stores that read objects"),
-    ("s3_put_requests", "requests that write objects or their parts"),
-    ("s3_list_requests", "requests that list objects"),
-    ("s3_delete_requests", "requests that delete objects"),
-    ("s3_retries", "requests that were retried"),
+    ("s3_get_requests", "read requests for objects in S3 stores"),
+    ("s3_put_requests", "write requests for objects, or parts of objects, in S3 stores"),
+    ("s3_list_requests", "list requests for objects in S3 stores"),
+    ("s3_delete_requests", "delete requests for objects in S3 stores"),
+    ("s3_retries", "requests to S3 stores that were sent again after a failure"),
     ("s3_sent_bytes", "bytes sent to S3 stores"),
     ("s3_received_bytes", "bytes received from S3 stores"),
 ];

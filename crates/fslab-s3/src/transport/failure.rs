@@ -116,8 +116,8 @@ impl Failure {
         };
         let hint = match code {
             "InvalidObjectState" => {
-                "; it is in a cold storage class, which fslab does not restore: restore it with \
-                 the store's own tools"
+                "; the object is in a cold storage class, which fslab can't restore: restore it \
+                 with the store's own tools"
             }
             _ if status.is_redirection() => {
                 "; redirects are not followed: set AWS_REGION and AWS_ENDPOINT_URL for this bucket"

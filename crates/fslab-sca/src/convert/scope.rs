@@ -252,7 +252,8 @@ impl Conversion {
         if files > 0 {
             tracing::warn!(
                 files,
-                "some files are stored files of other trees; they are encoded as content"
+                "some files are stored files of other trees; they are encoded again, like ordinary \
+                 files"
             );
         }
         match (self.scope.rule, self.direction) {

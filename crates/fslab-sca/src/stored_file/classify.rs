@@ -50,7 +50,11 @@ fn judge_torn_end(io: Io<'_>, log: &Log) -> Result<()> {
         return Err(io.damaged(log.end(), "incomplete content at the end of the file"));
     }
     let (file, offset) = (io.lower.name(), log.end());
-    tracing::warn!(%file, offset, "incomplete content at the end of a file was left out");
+    tracing::warn!(
+        %file,
+        offset,
+        "ignored incomplete content at the end of a file, which a crash may have left"
+    );
     Ok(())
 }
 

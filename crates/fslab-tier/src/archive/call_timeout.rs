@@ -372,8 +372,11 @@ impl Drop for TimedUpload {
         if self.calls.why_late().is_some() {
             let removing = self.calls.workers.run(Box::new(move || drop(upload)));
             if let Err(error) = removing {
-                tracing::debug!(%error, "can't remove an unfinished container in the background; \
-                    it is removed now");
+                tracing::debug!(
+                    %error,
+                    "can't remove an unfinished container in the background, so it is removed in \
+                     this thread"
+                );
             }
             return;
         }

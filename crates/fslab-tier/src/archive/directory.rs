@@ -423,8 +423,12 @@ impl Archive for DirectoryArchive {
         // If the file can't be opened, its next reader gets the error.
         let Ok(file) = self.open_container(container) else { return };
         if let Err(error) = fadvise(&file, 0, None, Advice::DontNeed) {
-            tracing::debug!(%error, "{}: can't drop the cached pages; the file is read back from \
-                memory", container.1);
+            tracing::debug!(
+                %error,
+                "{}: can't drop the cached pages, so a check reads the file from memory instead of \
+                 the disk",
+                container.1
+            );
         }
     }
 

@@ -122,7 +122,12 @@ impl EncryptedArchive {
 
 impl Opened {
     fn unseal(&self, number: u64, is_last: bool, chunk: &[u8]) -> io::Result<Vec<u8>> {
-        let refused = || wrong("a chunk is damaged, or was written elsewhere or with another key");
+        let refused = || {
+            wrong(
+                "a chunk is damaged, belongs to another offset or container, or was written with \
+                 another key",
+            )
+        };
         let (plain, tag) =
             chunk.split_last_chunk::<{ TAG_BYTES as usize }>().ok_or_else(refused)?;
         let mut plain = plain.to_vec();

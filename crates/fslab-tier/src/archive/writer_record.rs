@@ -67,8 +67,8 @@ impl WriterRecord {
             // previous openings.
             Err(error) => {
                 tracing::warn!(
-                    "the tree's root does not accept xattrs ({error}): this tree can't be \
-                     distinguished from its copies"
+                    "can't store an xattr on the tree's root directory ({error}), so archives \
+                     can't distinguish this tree from its copies"
                 );
                 None
             }
@@ -104,8 +104,8 @@ impl WriterRecord {
     fn told_to_copy(&self) -> String {
         let opened = date(self.opened);
         format!(
-            "was opened by another copy of this tree, {} on {}, at {opened}: one of them is a \
-             clone, or an earlier snapshot",
+            "was opened by another copy of this tree, {} on {}, at {opened}: one of the two trees \
+             is a clone or an earlier snapshot of the other",
             self.tree, self.host
         )
     }
@@ -166,8 +166,8 @@ impl FoundRecord {
         };
         let tree = shown(writer.and_then(|writer| writer.tree.as_deref()));
         Ok(Some(format!(
-            "{told}; here it is read-only. To let this tree write to it instead: fslab tier attach \
-             --take-over {tree} {name}"
+            "{told}; so the archive is read-only for this tree. To let this tree write to the \
+             archive instead: fslab tier attach --take-over {tree} {name}"
         )))
     }
 }

@@ -61,7 +61,9 @@ impl Execution<'_> {
         let archived = tier.archive_tree(request)?;
         report_problems(self.tell, archived.problems)?;
         let name = entry.address.label();
-        let needed = (short > 0).then(|| format!("{name} is still needed"));
+        let needed = (short > 0).then(|| {
+            format!("{name} is still needed, because the other archives have too few copies")
+        });
         report_problems(self.tell, needed)?;
         self.tell_state(entry.id)
     }
@@ -102,7 +104,9 @@ impl Execution<'_> {
 
     fn home(&self) -> Result<Home> {
         let home = self.tier.settings().home.as_deref();
-        Home::read(home.ok_or_else(|| refused("the tier has no home".to_owned()))?)
+        Home::read(home.ok_or_else(|| {
+            refused("the tier has no home (the directory with its settings)".to_owned())
+        })?)
     }
 
     fn tell_state(&mut self, archive: Id) -> Result<()> {

@@ -124,7 +124,7 @@ impl Round<'_> {
         let path = shown(path);
         Err(Error::Refused {
             what: format!(
-                "{path}: recalling it needs {wanted} bytes, and the lower file system has {free} \
+                "{path}: recalling it needs {wanted} bytes, but the lower file system has {free} \
                  free{others}; release other files first, or recall a part with --range"
             ),
         })

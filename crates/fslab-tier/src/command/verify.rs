@@ -26,13 +26,11 @@ impl Execution<'_> {
         heard(&mut scanned)?;
         let unknown = (scanned.unknown > 0).then(|| {
             let files = scanned.unknown;
-            format!(
-                "{files} damaged files may refer to any object: no object is treated as unneeded"
-            )
+            format!("{files} damaged files may refer to any object, so all objects are kept")
         });
         let overtaken = scanned.is_overtaken.then(|| {
-            "files were moved, created or removed while the unmounted tree was scanned: no object \
-             is treated as unneeded; scan again while nobody changes it"
+            "the unmounted tree changed during the scan, so all objects are kept; scan again while \
+             no program changes the tree"
                 .to_owned()
         });
         report_problems(tell, unknown.into_iter().chain(overtaken))?;
@@ -57,8 +55,9 @@ impl Execution<'_> {
         heard(&mut scrubbed)?;
         let anew = (scrubbed.anew > 0).then(|| {
             format!(
-                "{} resident files have no intact copy: they are not released before the next \
-                 `fslab tier archive` or policy run has archived them again",
+                "{} resident files have no intact copy in an archive and can't be released now. \
+                 Archive these files again: run `fslab tier archive`, or wait for the next policy \
+                 run",
                 scrubbed.anew
             )
         });

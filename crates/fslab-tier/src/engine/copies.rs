@@ -135,7 +135,8 @@ fn holds(archive: &Arc<dyn Archive>, container: Id, bytes: &[u8], pace: Pace<'_>
         let read = archive.read((KIND, container), offset, found);
         let count = read.map_err(Error::archive(archive.label(), container))?;
         if count != piece.len() || found != piece {
-            let what = Corrupt("the data read back differs from the written data");
+            let what =
+                Corrupt("the data that was read back differs from the data that was written");
             return Err(Error::damaged(archive.label(), container, what));
         }
     }

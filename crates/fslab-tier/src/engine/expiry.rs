@@ -225,7 +225,9 @@ impl Tier {
             Ok(known) => known.is_some_and(|known| names_it(&known)),
             Err(error) => {
                 let path = crate::error::shown(&row.path);
-                tracing::warn!("{path}: its versions are kept, because it can't be read: {error}");
+                tracing::warn!(
+                    "{path}: the versions of this file are kept, because it can't be read: {error}"
+                );
                 true
             }
         }

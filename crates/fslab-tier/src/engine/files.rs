@@ -243,8 +243,9 @@ impl Tier {
         let mut known = KnownResidency { recorded, offline, unsynced: true, is_rewritten: false };
         if !self.find_rewrite_below(ino, &attr, &mut known)? {
             tracing::error!(
-                "{}: changed without the mount while its bytes are in an archive, and the lower \
-                 file system can't report which bytes were written: the file can't be used",
+                "{}: a program changed this file in the lower directory while bytes of it were \
+                 offline. The file can't be used, because the lower file system can't report which \
+                 bytes were written",
                 self.name(ino)
             );
             return Ok(Loaded::Damaged);
@@ -287,8 +288,8 @@ impl Tier {
             return Loaded::Plain;
         }
         tracing::error!(
-            "{}: is a copy, made without the mount, of a file whose bytes are in an archive; it \
-             can't be used",
+            "{}: this file can't be used, because it was copied in the lower directory from a file \
+             with offline bytes and lacks these bytes",
             self.name(ino)
         );
         Loaded::Damaged

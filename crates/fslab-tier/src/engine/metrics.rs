@@ -32,7 +32,7 @@ const COUNTERS: [(&str, &str); 11] = [
     ("tier_bundles", "archived bundles of small files"),
     ("tier_repacked_bundles", "bundles whose live members were copied into new bundles"),
     ("tier_released_bytes", "bytes of disk space freed by releases"),
-    ("tier_expired_objects", "replaced and removed versions deleted after their retention time"),
+    ("tier_expired_objects", "versions that were deleted because their retention time had passed"),
     ("tier_rounds", "maintenance rounds that the mount has run"),
     ("tier_round_problems", "problems in maintenance rounds"),
 ];
@@ -72,7 +72,7 @@ impl Tier {
         ];
         if let Some(at) = self.catalogue.tree_archived_at()? {
             let age = self.around.calendar.now().seconds.saturating_sub(at);
-            let what = "time since the names of the tree were archived";
+            let what = "time since the names in the tree were last archived";
             gauges.push(("tier_tree_age_seconds", what, age.try_into().unwrap_or(0)));
         }
         Ok(gauges)

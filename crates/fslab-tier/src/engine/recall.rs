@@ -165,7 +165,7 @@ impl Tier {
                 let Some(first) = self.first_missing(known, blocks.clone()) else {
                     let landed = state.landed(&blocks);
                     if let Err(error) = self.ask_ahead(file, &mut state, ahead, request) {
-                        tracing::debug!(%error, "can't request blocks in advance");
+                        tracing::debug!(%error, "can't recall blocks ahead of a reader");
                     }
                     drop(state);
                     self.end_surplus(request.credentials.uid);
@@ -262,7 +262,10 @@ impl Tier {
         self.counters.add(Counter::RefusedRecalls, 1);
         if settings.deny.is_first(&program) {
             let (name, file) = (program.name, self.name(file.ino()));
-            tracing::warn!("{file}: refused a recall for {name} (process {})", request.pid);
+            tracing::warn!(
+                "{file}: refused a recall for {name} (process {}), which is on the deny list",
+                request.pid
+            );
         }
         Err(settings.late.into())
     }

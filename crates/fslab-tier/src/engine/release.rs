@@ -284,7 +284,8 @@ impl Tier {
                     let name = self.name(state.ino);
                     tracing::debug!(
                         %error,
-                        "{name}: can't share blocks with poison; punching holes instead"
+                        "{name}: can't reflink poison into the released file, so holes are punched \
+                         instead"
                     );
                     // This is recorded durably before the file gets its first hole.
                     self.change_mark(state, Durable::Now, |known| known.poisoned = false)?;
@@ -370,7 +371,7 @@ fn fitting(state: &FileState, archived: &[(u64, BlockSum)]) -> Runs {
 }
 
 fn changed_behind(path: &[u8]) -> Error {
-    not_now(path)("was changed without the mount after it was archived")
+    not_now(path)("was changed in the lower directory after it was archived")
 }
 
 fn not_now(path: &[u8]) -> impl Fn(&'static str) -> Error {

@@ -79,7 +79,10 @@ impl SurvivingArchives {
             return Err(refused("the archives belong to different tiers".to_owned()));
         }
         if found.encryption.is_none() && !keys.is_empty() {
-            tracing::warn!("{} is not encrypted: anybody could have created it", address.label());
+            tracing::warn!(
+                "{} is not encrypted, so anybody could have created it",
+                address.label()
+            );
         }
         let mut known = home.iter().flat_map(|home| &home.description.archives);
         let known = known.find(|known| known.id == found.id).and_then(|known| known.key.as_deref());

@@ -72,7 +72,8 @@ pub fn writer_of(tree: &Arc<dyn FileSystem>, around: &Environment) -> Result<Opt
         // their files.
         Err(error) if takes_no_xattr(error.errno()) => {
             tracing::warn!(
-                "the tree's root does not accept xattrs ({error}): archives can't identify the tree"
+                "can't store an xattr on the tree's root directory ({error}), so archives can't \
+                 identify the tree"
             );
             return Ok(None);
         }

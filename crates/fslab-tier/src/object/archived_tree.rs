@@ -41,7 +41,9 @@ pub(crate) fn listed(archive: &Arc<dyn Archive>) -> Result<(Trees, Vec<Error>)> 
             Ok(tree) if tree.heading().kind == KIND_TREE => {
                 trees.push((container, tree.heading().clone()));
             }
-            Ok(_) => tracing::warn!("object {container} among the trees is not an archived tree"),
+            Ok(_) => tracing::warn!(
+                "object {container} is stored among the archived trees, but is not an archived tree"
+            ),
             Err(error) => damaged.push(error),
         }
     }
@@ -104,7 +106,11 @@ pub(crate) fn entries(
         let used = rest.len() - from.0.len();
         rest.drain(..used);
     }
-    if rest.is_empty() { Ok(()) } else { Err(tree.damaged(Corrupt("a tree ends within an entry"))) }
+    if rest.is_empty() {
+        Ok(())
+    } else {
+        Err(tree.damaged(Corrupt("the archived tree ends within an entry")))
+    }
 }
 
 /// Returns the next entry, or `None` if it continues in the next block.
@@ -112,7 +118,7 @@ fn next_entry<'a>(from: &mut Cursor<'a>) -> Result<Option<&'a [u8]>, Corrupt> {
     let mut behind = *from;
     let Ok(length) = behind.u32() else { return Ok(None) };
     if length as usize > TREE_ENTRY_BYTES_MAX {
-        return Err(Corrupt("an entry of a tree is too long"));
+        return Err(Corrupt("an entry of the archived tree is too long"));
     }
     let Ok(bytes) = behind.take(length as usize) else { return Ok(None) };
     *from = behind;

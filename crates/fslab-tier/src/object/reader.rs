@@ -162,7 +162,7 @@ impl ObjectReader {
         }
         let root = *hasher.finalize().as_bytes();
         if root != tail.root {
-            return Err(damaged(Corrupt("its description or table is damaged")));
+            return Err(damaged(Corrupt("its description or table of blocks is damaged")));
         }
         let attributes = Attributes::decode(&mut Cursor(&described)).map_err(damaged)?;
         Ok(Self {
@@ -316,7 +316,7 @@ impl ObjectReader {
         let entry = page
             .get(start..)
             .and_then(|rest| EntryRecord::read_from_prefix(rest).ok())
-            .ok_or_else(|| self.damaged(Corrupt("its table is cut short")))?
+            .ok_or_else(|| self.damaged(Corrupt("its table of blocks is cut short")))?
             .0;
         self.check(number, &entry).map_err(|what| self.damaged(what))?;
         Ok(entry)
@@ -331,7 +331,7 @@ impl ObjectReader {
         let is_inside = end.is_some_and(|end| end <= self.table_offset);
         let has_length = u64::from(entry.length.get()) == rest.min(BLOCK_BYTES);
         if !is_inside || !has_length || stored > STORED_BLOCK_BYTES_MAX {
-            return Err(Corrupt("its table is inconsistent"));
+            return Err(Corrupt("its table of blocks is inconsistent"));
         }
         Ok(())
     }
@@ -375,7 +375,7 @@ impl Layout {
         let wrong = Corrupt("the sizes of its parts are inconsistent");
         let blocks = tail.blocks.get();
         if blocks != blocks_of(heading.size) {
-            return Err(Corrupt("its table has a wrong number of blocks"));
+            return Err(Corrupt("its table of blocks has a wrong number of entries"));
         }
         let pages = blocks.div_ceil(PAGE_ENTRIES);
         if pages > PAGES_MAX {

@@ -229,9 +229,9 @@ impl Run<'_> {
         }
         let Measured { released, freed, .. } = measured;
         let what = format!(
-            "released {released} bytes, but this freed only {freed} in the lower file system: \
-             snapshots or reflinks may share the blocks, or other programs may be filling it; this \
-             run releases no more files"
+            "released {released} bytes, but this freed only {freed} bytes in the lower file \
+             system. This run stops releasing files, because snapshots or reflinks may share the \
+             blocks, or other programs may be filling the file system"
         );
         go_on((self.tell)(Event::Problem { what }))
     }

@@ -65,8 +65,8 @@ impl Met {
         }
         let state = tier.file_summary(place)?;
         if state.state == Residence::Damaged {
-            let why = "its mark is damaged or belongs to another file; run `fslab tier scan` for \
-                details";
+            let why = "its residency xattr is damaged or was copied from another file; run \
+                `fslab tier scan` for details";
             return Err(Error::NotNow { path: shown(place.path), why });
         }
         let candidate = candidate(place, &state);

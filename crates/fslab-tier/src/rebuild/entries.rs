@@ -141,7 +141,7 @@ impl Rebuilder<'_> {
         if entry.attributes.links > 1 {
             return self.make_link(first, path);
         }
-        let what = "not created, because its version already exists as";
+        let what = "not created, because the same archived version already exists as";
         let (path, first) = (shown(path), shown(first));
         self.rebuilt
             .problems

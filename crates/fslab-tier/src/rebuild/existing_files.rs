@@ -69,12 +69,19 @@ impl Rebuilder<'_> {
                 self.note(known.file, &known.version, &found.attr, path);
             }
             Ok(Some(known)) if !known.offline.is_empty() => {
-                self.tell_stub(path, "is a stub that was copied from another file");
+                self.tell_stub(
+                    path,
+                    "was copied in the lower directory from another file with offline bytes",
+                );
             }
             Ok(_) => {
                 let is_stub = marks.is_unbelieved_stub(&**self.lower, found.ino());
                 if is_stub.map_err(Error::below(path))? {
-                    self.tell_stub(path, "looks like a stub, but root does not trust its mark");
+                    self.tell_stub(
+                        path,
+                        "seems to have offline bytes, but only an xattr that root does not trust \
+                         records this",
+                    );
                 }
             }
             // Files of other users do not belong to this tier.

@@ -180,7 +180,7 @@ impl TreeEntry {
         let archived = match from.byte()? {
             0 => None,
             1 => Some((from.id()?, decode_version(&mut from)?)),
-            _ => return Err(Corrupt("an entry of a tree has an unknown format")),
+            _ => return Err(Corrupt("an entry of an archived tree has an unknown format")),
         };
         from.end()?;
         Ok(Self { attributes, size, archived })

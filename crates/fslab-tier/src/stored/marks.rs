@@ -160,7 +160,12 @@ impl Marks {
             let has_other = self == Self::Trusted && get(fs, Ino::ROOT, TREE_NAMES[1])?.is_some();
             return if has_other { Err(Corrupt(UNTRUSTED).into()) } else { Ok(None) };
         };
-        self.check(fs, Ino::ROOT, "its mark is not trusted, because another user can set it")?;
+        self.check(
+            fs,
+            Ino::ROOT,
+            "the xattr that assigns it to a tier is not trusted, because another user can set this \
+             xattr",
+        )?;
         Ok(Some(residency::decode_tree(&value)?))
     }
 
@@ -202,8 +207,8 @@ impl Marks {
     }
 }
 
-const UNTRUSTED: &str = "its mark is one that ordinary users can set, so root does not trust it; \
-                         run this as the owner of the tier";
+const UNTRUSTED: &str = "the xattr that assigns it to a tier can be set by ordinary users, so root \
+                         does not trust it; run this command as the owner of the tier";
 
 /// Returns whether an xattr is one of a tier. The mount neither shows it nor lets programs set it.
 #[must_use]

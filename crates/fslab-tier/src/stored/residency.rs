@@ -132,18 +132,18 @@ impl Residency {
     /// The reason why the value is invalid.
     pub fn decode(value: &[u8]) -> Result<Self, Corrupt> {
         let (record, rest) = ResidencyRecord::read_from_prefix(value)
-            .or(Err(Corrupt("the residency of a file is cut short")))?;
+            .or(Err(Corrupt("the residency xattr is cut short")))?;
         let is_known = matches!(record.version, VERSION | VERSION_POISONED);
         if record.magic != RESIDENCY_MAGIC || !is_known {
-            return Err(Corrupt("the residency of a file has an unknown format"));
+            return Err(Corrupt("the residency xattr has an unknown format"));
         }
         if !is_sealed(value, size_of::<ResidencyRecord>()) {
-            return Err(Corrupt("the residency of a file is damaged"));
+            return Err(Corrupt("the residency xattr is damaged"));
         }
         let mut rest = Cursor(rest);
         let size = record.size.get();
         if size > SIZE_MAX || usize::from(record.copies) > COPIES_MAX {
-            return Err(Corrupt("the residency of a file contains numbers that are too large"));
+            return Err(Corrupt("the residency xattr contains numbers that are too large"));
         }
         let copies = (0..record.copies).map(|_| rest.id()).collect::<Result<_, _>>()?;
         let offline = runs(&mut rest, record.runs.get(), blocks_of(size))?;
@@ -252,11 +252,13 @@ impl TreeMark {
 /// # Errors
 /// The reason why the mark is invalid.
 pub fn decode_tree(value: &[u8]) -> Result<TreeMark, Corrupt> {
-    let (record, home) =
-        TreeRecord::read_from_prefix(value).or(Err(Corrupt("the mark of a tree is cut short")))?;
+    let (record, home) = TreeRecord::read_from_prefix(value)
+        .or(Err(Corrupt("the xattr that assigns it to a tier is cut short")))?;
     let is_known = record.magic == TREE_MAGIC && record.version == VERSION;
     if !is_known || !is_sealed(value, size_of::<TreeRecord>()) {
-        return Err(Corrupt("the mark of a tree is damaged or has an unknown format"));
+        return Err(Corrupt(
+            "the xattr that assigns it to a tier is damaged or has an unknown format",
+        ));
     }
     Ok(TreeMark { tier: Id(record.tier), home: home.to_vec() })
 }

@@ -181,7 +181,7 @@ fn release_keeps_bytes_that_no_archive_has() {
     change_unseen(&bench, ino, 77, b"later");
     data[77..82].copy_from_slice(b"later");
     let refused = bench.release(ino, "file").unwrap_err().to_string();
-    assert_eq!(refused, "file: was changed without the mount after it was archived");
+    assert_eq!(refused, "file: was changed in the lower directory after it was archived");
     assert!(bench.offline_blocks(ino).is_empty() && bench.is_changed(ino));
     bench.archive(ino, "file").unwrap();
     assert_eq!(bench.release(ino, "file").unwrap().bytes, MIB);

@@ -29,6 +29,10 @@ pub(super) fn unlink_or_say(directory: &OwnedFd, name: Name<'_>, kind: FileKind)
     let is_directory = kind == FileKind::Directory;
     let flags = if is_directory { AtFlags::REMOVEDIR } else { AtFlags::empty() };
     if let Err(error) = rustix::fs::unlinkat(directory, name.as_os_str(), flags) {
-        tracing::error!(%error, name = ?name.as_os_str(), "can't remove an unlabelled file");
+        tracing::error!(
+            %error,
+            name = ?name.as_os_str(),
+            "can't remove a new file whose security labels could not be set"
+        );
     }
 }

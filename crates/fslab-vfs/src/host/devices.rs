@@ -161,8 +161,8 @@ impl Devices {
 
 fn tell_of_descriptors(number: u64) {
     tracing::info!(
-        "file handles can't be used on device {}:{} below the root: each of its inodes in use \
-         keeps one descriptor",
+        "can't use file handles on device {}:{}, which is mounted inside the lower directory; each \
+         of its inodes in use needs an open descriptor",
         number >> 32,
         number & 0xffff_ffff
     );
@@ -170,7 +170,7 @@ fn tell_of_descriptors(number: u64) {
 
 fn to_index(index: usize) -> Result<DeviceIndex> {
     DeviceIndex::try_from(index).map_err(|error| {
-        tracing::error!(%error, "too many devices below the root");
+        tracing::error!(%error, "too many devices are mounted inside the lower directory");
         Error::Errno(Errno::XDEV)
     })
 }

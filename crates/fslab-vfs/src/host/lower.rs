@@ -269,7 +269,10 @@ impl Lower {
     /// succeeded, so errors here are only logged.
     pub fn pin_if_nameless(&self, victim: OwnedFd) {
         if let Err(error) = self.try_to_pin(victim) {
-            tracing::warn!(%error, "can't keep a removed file for programs that use it");
+            tracing::warn!(
+                %error,
+                "can't keep a removed file open; programs that still use it may get errors"
+            );
         }
     }
 

@@ -198,7 +198,10 @@ fn lock_for_changes(
             Err(Error::Errno(error @ (Errno::ROFS | Errno::ACCESS)))
                 if !matches!(LockFile::open(root, name)?, LockFile::Closed { .. }) =>
             {
-                tracing::warn!(%error, "can't create {name}: the tree is not locked");
+                tracing::warn!(
+                    %error,
+                    "can't create the lock file {name}, so the lower directory is not locked"
+                );
                 locks.hidden = Some(name);
                 return Ok(());
             }
@@ -213,7 +216,7 @@ fn lock_for_changes(
             }
         }
     }
-    tracing::warn!("too many stacked mounts: the tree is not locked");
+    tracing::warn!("too many fslab mounts are stacked, so the lower directory is not locked");
     Ok(())
 }
 
@@ -236,7 +239,9 @@ fn lock_named(
             },
             LockFile::Closed { owner, is_locked } => return Err(refuse(name, owner, is_locked)),
             LockFile::Other => {
-                tracing::warn!("{name} is not a lock file of fslab: move or rename it");
+                tracing::warn!(
+                    "{name} in the lower directory is not a lock file of fslab: move or rename it"
+                );
                 return Err(Errno::INVAL.into());
             }
         };
@@ -253,8 +258,8 @@ fn refuse(name: &str, owner: u32, is_locked: bool) -> Error {
         return Errno::BUSY.into();
     }
     tracing::warn!(
-        "{name} in the lower directory belongs to user {owner}: only that user and root can use \
-         the tree; if no mount uses it, remove the file"
+        "{name} in the lower directory belongs to user {owner}, so only that user and root can use \
+         this directory; if no mount uses it, remove {name}"
     );
     Errno::ACCESS.into()
 }
@@ -270,7 +275,9 @@ fn lock_for_reading(root: &OwnedFd, mode: LockMode, locks: &mut Locks) -> Result
         LockFile::Closed { is_locked: true, .. } => return Err(Errno::BUSY.into()),
         LockFile::Closed { .. } | LockFile::Other | LockFile::Missing => {
             if mode == LockMode::ReadOnly {
-                tracing::warn!("the tree is not locked: make sure that no program changes it");
+                tracing::warn!(
+                    "the lower directory is not locked: make sure that no program changes it"
+                );
             }
         }
     }
@@ -402,8 +409,8 @@ fn warn_if_on_network(root: &OwnedFd) {
     match is_on_network(root) {
         Ok(false) => {}
         Ok(true) => tracing::warn!(
-            "the lower directory is on a network file system: the lock does not exclude \
-             other machines"
+            "the lower directory is on a network file system, so the lock does not exclude other \
+             machines"
         ),
         Err(error) => tracing::warn!(
             %error,
@@ -437,7 +444,7 @@ fn lock_one(file: &OwnedFd, operation: FlockOperation) -> Result<()> {
         Err(Errno::OPNOTSUPP | Errno::NOLCK | Errno::NOSYS) => {
             tracing::warn!(
                 "the lower file system does not support locks: make sure that no other program \
-                 uses the tree"
+                 uses the lower directory"
             );
             Ok(())
         }

@@ -329,7 +329,7 @@ fn invalid_tier_commands_are_refused_in_one_line() {
         &["-l", "tier", "-l", "null", "-l", "copy", "--dry-run"],
     ] {
         let (code, message) = run(&[&["mount"], layers, &[&lower, plain]].concat());
-        assert!(code == 3 && message.contains("needs the unchanged files"), "{code} {message}");
+        assert!(code == 3 && message.contains("needs the original files"), "{code} {message}");
     }
     let (code, message) = run(&["mount", "-l", "tier", plain, plain]);
     assert!(code == 3 && message.contains("does not belong to a tier"), "{code} {message}");
@@ -401,7 +401,7 @@ fn archives_and_homes_are_private_and_open_ones_are_reported() {
     let (code, message) = tiered.place.try_mount(&["-l", "tier"]);
     assert_eq!(code, 0, "{message}");
     for place in [archive, home] {
-        let told = format!("close it: chmod go= {}", place.display());
+        let told = format!("run: chmod go= {}", place.display());
         assert!(message.contains(&told), "{message}");
         fs::set_permissions(&place, PermissionsExt::from_mode(0o700)).unwrap();
     }

@@ -246,7 +246,8 @@ fn hard_links_of_others_are_not_converted_without_trusted_xattrs() {
     let below: Arc<dyn FileSystem> = Arc::new(Unprivileged(Arc::clone(&memory)));
     let (told, ended) = encode(&below);
     ended.unwrap();
-    let why = "it has several names and belongs to another user, and trusted xattrs can't be set";
+    let why = "it has several names and belongs to another user; converting it needs trusted \
+               xattrs, which can't be set";
     expect(&told, &[("one", why)]);
     assert!(read_file(&*memory, "two").unwrap() == text(50_000));
 }

@@ -38,8 +38,8 @@ impl Tier {
         }
         if let Err(error) = self.start_movers(archives - movers) {
             tracing::warn!(
-                "can't start more threads; an unresponsive archive may delay recalls from others: \
-                 {error}"
+                "can't start more recall threads, so an unresponsive archive may delay recalls \
+                 from other archives: {error}"
             );
         }
     }

@@ -421,7 +421,9 @@ impl Scrub<'_> {
     fn note_unavailable(&mut self, error: &Error) {
         let Error::Archive { archive, .. } = error else { return };
         if self.unavailable.insert(archive.clone()) {
-            self.found.missing.push(format!("{error}; its remaining copies were not checked"));
+            self.found
+                .missing
+                .push(format!("{error}; the remaining copies in this archive were not checked"));
         }
     }
 }

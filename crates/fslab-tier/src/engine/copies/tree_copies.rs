@@ -32,7 +32,8 @@ impl Tier {
         let read = ObjectReader::open_any(archive, kind, location).and_then(|tree| {
             check(&tree, request)?;
             let is_it = tree.version().root == root;
-            let what = Corrupt("the data read back differs from the written data");
+            let what =
+                Corrupt("the data that was read back differs from the data that was written");
             if is_it { Ok(()) } else { Err(tree.damaged(what)) }
         });
         if let Err(Error::Damaged { .. }) = &read {

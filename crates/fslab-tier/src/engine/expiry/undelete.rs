@@ -28,7 +28,7 @@ impl Tier {
             row.filter(|row| matches!(row.state, ObjectState::Replaced | ObjectState::Removed));
         let row = row.ok_or_else(|| Error::Refused {
             what: format!(
-                "version {object} was not replaced or removed; see `fslab tier versions`"
+                "version {object} is not a replaced or removed version; see `fslab tier versions`"
             ),
         })?;
         if Found::at(&self.lower, path).is_ok() {

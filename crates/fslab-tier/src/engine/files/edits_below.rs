@@ -161,7 +161,7 @@ impl Tier {
             return Ok(());
         }
         tracing::warn!(
-            "{}: was rewritten without the mount; the new content is kept",
+            "{}: was rewritten in the lower directory; the new content is kept",
             self.name(ino)
         );
         let own = self.open_own(ino, true)?;

@@ -200,7 +200,10 @@ impl Tier {
         }
         let own = self.open_own(ino, true)?;
         if !is_same && !recorded.changed {
-            tracing::warn!("{}: changed without the mount after it was archived", self.name(ino));
+            tracing::warn!(
+                "{}: was changed in the lower directory after it was archived",
+                self.name(ino)
+            );
             let moving = recorded.moving && attr.size == size;
             self.repair(&own, known, Residency { changed: true, moving, ..recorded.clone() })?;
         }

@@ -42,7 +42,10 @@ impl Tier {
             content");
         state.sync_failed = true;
         if let Err(error) = state.own(self).and_then(|own| own.drop_pages()) {
-            tracing::error!(%error, "{name}: reads may return lost data until the file is closed");
+            tracing::error!(
+                %error,
+                "{name}: reads may return data that is not on the disk, until the file is closed"
+            );
         }
         // If the size is unknown, all recorded blocks are treated as offline; such a file can't be
         // read anyway.

@@ -104,7 +104,7 @@ impl Tier {
     fn can_lease(&self) -> bool {
         self.releases.leases.has_leased.load(Ordering::Relaxed) || {
             let leased = lease_of_new_file(&*self.lower, &self.request());
-            leased.inspect_err(|error| tracing::info!(%error, "can't lease a new file")).is_ok()
+            leased.inspect_err(|error| tracing::info!(%error, "can't lease a test file")).is_ok()
         }
     }
 
@@ -112,7 +112,7 @@ impl Tier {
         if !self.releases.leases.lacks_leases.swap(true, Ordering::Relaxed) {
             tracing::warn!(
                 %error,
-                "some lower files can't be leased: programs that opened or mapped such a file \
+                "can't take leases on some lower files. Programs that opened or mapped such a file \
                  before the mount started will read zeros after its release"
             );
         }

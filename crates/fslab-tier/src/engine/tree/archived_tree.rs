@@ -35,7 +35,7 @@ const TREES_KEPT: usize = 3;
 const DAY_SECONDS: i64 = 24 * 3600;
 
 const MISSED: &str = "entries that were renamed during the walk may be missing from the archived \
-                      tree; archive it once more";
+                      tree; archive the tree again";
 
 /// The result of archiving a tree.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -114,7 +114,10 @@ impl Tier {
             Ok(attributes) => attributes,
             Err(Error::Below { source, .. }) if is_missing(&source) => return Ok(()),
             Err(error) => {
-                let problem = format!("{error}; the archived tree contains it without xattrs");
+                let problem = format!(
+                    "{error}; the archived tree contains this entry without xattrs, or omits it if \
+                     it is a symbolic link"
+                );
                 entries.made.problems.push(problem);
                 if attr.kind == FileKind::Symlink {
                     return Ok(());
@@ -180,7 +183,10 @@ impl Tier {
             }
             Err(Unreadable::Below(error)) => Err(Error::below(path)(error)),
             Err(Unreadable::Corrupt(what)) => {
-                tracing::warn!("{}: {what}; the archived tree records no copy of it", shown(path));
+                tracing::warn!(
+                    "{}: {what}; the archived tree records no archived version of this file",
+                    shown(path)
+                );
                 Ok(None)
             }
         }
@@ -248,8 +254,8 @@ pub(in crate::engine) fn last_number(archives: &[Arc<dyn Archive>]) -> u64 {
                 last = numbers.fold(last, u64::max);
             }
             Err(error) => tracing::warn!(
-                "can't read archived trees; new versions may get lower sequence numbers than \
-                 these: {error}"
+                "can't read archived trees; new versions may get lower sequence numbers than these \
+                 trees: {error}"
             ),
         }
     }

@@ -89,7 +89,10 @@ impl Tier {
             // The name was changed again, and that change records the inode.
             Err(error) if is_missing(&error) => {}
             Err(error) => {
-                tracing::warn!(%error, "a scan can't examine a renamed file and may be incomplete");
+                tracing::warn!(
+                    %error,
+                    "the running scan can't examine a renamed file, so it may be incomplete"
+                );
                 noted.has_gaps = true;
             }
         }
@@ -176,8 +179,7 @@ fn missed() -> Error {
     Error::Refused {
         what: format!(
             "not every file was seen: during the scan, more than {NOTED_MAX} files were renamed, \
-             or a renamed file could not be found again. No object is treated as unneeded; scan \
-             once more"
+             or a renamed file could not be found again. All objects are kept; scan again"
         ),
     }
 }

@@ -167,10 +167,7 @@ impl Scan<'_> {
         self.write_changes()?;
         self.found.is_overtaken = !tier.has_met_all(directories, self.request)?;
         if self.found.is_overtaken {
-            tracing::warn!(
-                "files were moved, created or removed while the unmounted tree was scanned: no \
-                 object is treated as unneeded"
-            );
+            tracing::warn!("the unmounted tree changed during the scan, so all objects are kept");
         }
         Ok(skipped)
     }
@@ -201,7 +198,10 @@ impl Scan<'_> {
         let Some((residency, before)) = self.residency_and_row(place)? else { return Ok(()) };
         if !tier.is_own(&residency, attr) {
             if !residency.offline.is_empty() {
-                self.note_damaged(place, &"a copy of another file, made without the mount");
+                self.note_damaged(
+                    place,
+                    &"was copied in the lower directory from another file with offline bytes",
+                );
                 // A stub on another inode can't be used. If a tree was moved, the stub is the only
                 // reference to its object, which is then kept as long as the stub exists. If the
                 // scan also finds the original file, the row describes that file instead.
