@@ -326,7 +326,9 @@ impl<'a> LockedImage<'a> {
             .with_context(|| format!("{shown} is neither a regular file nor a block device"))?;
         let size = device.size();
         SliceDevice::new(device, self.part.start, self.part.length).map_err(|_outside| {
-            Code::BadInput.error(format!("{shown}: the image has only {size} bytes"))
+            Code::BadInput.error(format!(
+                "{shown}: the chosen part is not within the {size} bytes of the image"
+            ))
         })
     }
 }

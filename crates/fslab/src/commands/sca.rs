@@ -52,9 +52,9 @@ enum Command {
     /// Encode the files of a directory in place
     ///
     /// Mounting the layer then shows every file with its original content, even files that looked
-    /// like stored files. If a layer was mounted over the directory before, its stored files are
-    /// already encoded. Run the command again to resume an interrupted run. Ordinary users can
-    /// convert their own files.
+    /// like stored files. If a layer was mounted over the directory before, files that look like
+    /// stored files are treated as already encoded. Run the command again to resume an interrupted
+    /// run. Ordinary users can convert their own files.
     Encode(convert::Encode),
     /// Decode the stored files of a directory in place
     ///
@@ -116,10 +116,14 @@ fn repair(file: &Path, output: &Path) -> Result<()> {
     })?;
     for lost in &saved.lost {
         let end = (lost.offset + saved.chunk_bytes).min(saved.size);
-        say!("lost: bytes {} to {end}, now zeros: {}", lost.offset, lost.what);
+        say!(
+            "lost: bytes {} to {end}, which are zeros in the new file: {}",
+            lost.offset,
+            lost.what
+        );
     }
     for missing in &saved.missing {
-        say!("missing: offset {} of the stored file: {}", missing.offset, missing.what);
+        say!("missing: at offset {} of the stored file: {}", missing.offset, missing.what);
     }
     say!("{shown}: {} bytes", saved.size);
     match saved.lost.len() {

@@ -60,7 +60,9 @@ impl Args {
                 continue;
             }
             if !after.is_installed {
-                bail!("{shown} is still served by the previous program: the installed one fails");
+                bail!(
+                    "{shown} is still served by the previous program, because the new one failed"
+                );
             }
             say!("{shown}: fslab {} took over from fslab {}", after.version, before.version);
             return Ok(());

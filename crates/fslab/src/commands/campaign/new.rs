@@ -62,14 +62,14 @@ impl Args {
         );
         if has_stop_rule {
             say!(
-                "the campaign has {} rounds of each workload: `rounds_max` of the plan does not \
-                 apply, because no share sees the others' samples",
+                "the campaign has {} rounds of each workload; `rounds_max` of the plan does not \
+                 apply, because no share sees the samples of the others",
                 frozen.rounds
             );
         }
         for input in &frozen.inputs {
             let (path, size) = (input.path.display(), units::bytes(input.bytes));
-            say!("reads {path}, {size}, BLAKE3 {}", input.blake3);
+            say!("input file {path}, {size}, BLAKE3 {}", input.blake3);
         }
         say!("next: fslab campaign run {} --share 1/1", quoted(&self.directory));
         Ok(())

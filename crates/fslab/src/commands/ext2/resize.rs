@@ -97,13 +97,13 @@ impl Args {
         // then keep its length.
         let fits_before = || Superblock::read(&device).is_ok();
         match grown {
-            Err(error) if fits_before() => {
-                match image.set_length(device.size()) {
-                    Ok(()) => Err(error),
-                    Err(length) => Err(error
-                        .context(format!("can't shorten the file to its old length: {length:#}"))),
-                }
-            }
+            Err(error) if fits_before() => match image.set_length(device.size()) {
+                Ok(()) => Err(error),
+                Err(length) => Err(error.context(format!(
+                    "the file system did not grow, and the image file can't be shortened to \
+                         its old length: {length:#}"
+                ))),
+            },
             grown => grown,
         }
     }

@@ -60,7 +60,7 @@ impl Ending {
         waiting.accept();
         for mut reader in waiting.readers.drain(..) {
             if let Err(error) = writeln!(reader, "{line}") {
-                tracing::debug!(%error, "no client reads the result of the daemon");
+                tracing::debug!(%error, "can't send the result of the daemon to a client");
             }
         }
     }
