@@ -39,7 +39,7 @@ mod umount;
 mod upgrade;
 mod worker;
 
-/// A file-system laboratory you can also live in.
+/// Compresses, tiers or traces any directory; compares, ages and probes file systems.
 #[derive(Debug, Parser)]
 #[command(name = "fslab", version, propagate_version = true)]
 pub struct Cli {

@@ -54,9 +54,9 @@ pub struct Args {
     /// Test the harness on this machine, with the baseline or the target of --only-target, in
     /// memory. The test compares this target with itself ten times, and simulates 1,000 such
     /// comparisons from the measured noise. It also injects a delay of 5 %, which must be detected.
-    /// It prints how often equal targets were called different and how often the delay was
-    /// detected, and fails if a limit for these counts is missed. --rounds is the number of rounds
-    /// of a comparison [default: 12]
+    /// It prints how often equal targets were called different, and how often the delay was
+    /// detected. It fails if one of these counts is beyond its limit. --rounds is the number of
+    /// rounds of a comparison [default: 12]
     #[arg(long, conflicts_with_all = ["init", "dry_run", "resume", "cells", "only_workload",
           "only_rounds", "baseline", "margin", "html", "markdown", "csv", "parquet", "metric",
           "fail_if", "smaller_is_better", "bigger_is_better", "run"])]
@@ -73,7 +73,8 @@ pub struct Args {
     /// Number of rounds, instead of that of the plan
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     rounds: Option<u32>,
-    /// Maximum number of repeats of a round with interference [default: the plan's, else 1]
+    /// Maximum number of repeats of a round that other programs disturbed [default: the plan's,
+    /// else 1]
     #[arg(long, value_name = "N")]
     reruns: Option<u32>,
     /// Run only the K-th of N equal shares of the comparison. Use the same --seed for all shares.

@@ -13,7 +13,8 @@ use fslab_stats::Margin;
 /// Arguments of `fslab report`.
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// The samples of a comparison, or its directory; several are combined
+    /// The samples file of a comparison, or its directory; several files are combined into one
+    /// report
     #[arg(required = true)]
     samples: Vec<PathBuf>,
     /// Show how each row changed from run to run, instead of one report

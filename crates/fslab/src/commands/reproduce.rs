@@ -46,8 +46,8 @@ pub struct Args {
     /// Use the sizes of the papers, which takes many hours (the default)
     #[arg(long, conflicts_with = "quick")]
     full: bool,
-    /// A new or empty directory for pages and samples; with --samples also that of an earlier run
-    /// [default: fslab-reproduce-TIME]
+    /// A new or empty directory for pages and samples; with --samples, the directory of an earlier
+    /// run is possible too [default: fslab-reproduce-TIME]
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
     /// List the plans, the claims and the estimated time, without running anything

@@ -31,8 +31,8 @@ enum Command {
     Stat(stat::Stat),
     /// Check the structure of stored files, without reading their content
     ///
-    /// Checks the head, the header of every frame, and the index. `fslab sca verify` reads the
-    /// content too.
+    /// Checks the superblock, the header of every frame, and the index. `fslab sca verify` reads
+    /// the content too.
     Check(verify::Verify),
     /// Verify stored files: read everything, compare checksums, and decode the content
     Verify(verify::Verify),
@@ -58,8 +58,8 @@ enum Command {
     Encode(convert::Encode),
     /// Decode the stored files of a directory in place
     ///
-    /// Decoding an encoded directory leaves it as it was before: content, times, modes, owners,
-    /// xattrs, ACLs and links. Run the command again to resume an interrupted run.
+    /// Decoding restores an encoded directory to its state before encoding: content, times, modes,
+    /// owners, xattrs, ACLs and links. Run the command again to resume an interrupted run.
     Decode(convert::Decode),
     /// Benchmark the recovery of a file after a crash
     ///

@@ -16,7 +16,7 @@ pub struct Args {
     #[arg(short, long, value_name = "FILE")]
     output: PathBuf,
     /// Output files of `fslab age replay --json --score-every DAYS` and `fslab age simulate
-    /// --json`; with NAME=FILE, the chart calls the replay NAME instead of by its target
+    /// --json`; with NAME=FILE, the chart labels the replay with NAME, not with its target
     #[arg(required = true, value_name = "[NAME=]FILE")]
     results: Vec<String>,
 }

@@ -177,7 +177,7 @@ impl Args {
         let volume = self.chosen.volume.map_or(claimed, |size| size.bytes());
         if volume == 0 {
             let shown = path.display();
-            bail_as!(BadInput, "{shown} does not specify its volume: use --volume");
+            bail_as!(BadInput, "{shown} does not specify the size of its volume; use --volume");
         }
         Ok((Source::File(path), volume))
     }

@@ -31,7 +31,7 @@ pub struct Args {
     /// are read in the order of their names. Each dump becomes a snapshot in the directory OUTPUT
     #[arg(long, conflicts_with = "anonymise")]
     p9trace: bool,
-    /// Write two synthetic snapshots of this many entries, a day apart, for measuring: INPUT and
+    /// Write two synthetic snapshots of this many entries, a day apart, to the files INPUT and
     /// OUTPUT
     #[arg(long, hide = true, value_name = "ROWS", conflicts_with_all = ["csv", "repo", "p9trace"])]
     synthetic: Option<u64>,

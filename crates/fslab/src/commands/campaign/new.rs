@@ -28,7 +28,8 @@ pub struct Args {
     /// Number of rounds, instead of the plan's minimum
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     rounds: Option<u32>,
-    /// Maximum number of repeats of a round with interference [default: the plan's, else 1]
+    /// Maximum number of repeats of a round that other programs disturbed [default: the plan's,
+    /// else 1]
     #[arg(long, value_name = "N")]
     reruns: Option<u32>,
 }

@@ -134,8 +134,8 @@ impl Held {
         let Some(path) = plan.stack.leaf.directory() else {
             bail_as!(
                 BadInput,
-                "-o keep works only for directories: a file system in memory or in an image ends \
-                 with its daemon"
+                "-o keep works only for directories, because a file system in memory or in an \
+                 image ends with its daemon"
             );
         };
         if plan.dead.is_some() {

@@ -457,8 +457,8 @@ fn report_to_people(made: &rebuild::Rebuilt) {
         younger_files = format!("; {younger} younger than the archived tree");
     } else {
         say!(
-            "no archived tree was found: files have the paths that they had when they were \
-             archived, and attributes of directories are unknown"
+            "no archived tree was found, so files have the paths that they had when they were \
+             archived. The attributes of directories are unknown"
         );
     }
     let directories = match directories {

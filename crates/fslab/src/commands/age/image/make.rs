@@ -122,7 +122,7 @@ impl Args {
             return Ok(size);
         }
         let shown = self.workload.display();
-        bail_as!(BadInput, "{shown} does not specify its volume: use --size")
+        bail_as!(BadInput, "{shown} does not specify the size of its volume; use --size")
     }
 
     fn settings(&self, hash: &str) -> Result<Settings> {
