@@ -66,7 +66,7 @@ const TIER: LayerSpec = LayerSpec {
         },
         OptionSpec {
             name: "movers",
-            help: "blocks that are recalled at the same time",
+            help: "maximum number of blocks that are recalled at the same time",
             default: "4",
             value: ValueKind::Count { least: 1, most: 64 },
         },
@@ -79,7 +79,8 @@ const TIER: LayerSpec = LayerSpec {
         },
         OptionSpec {
             name: "ahead",
-            help: "blocks of 1 MiB recalled ahead of a program that reads sequentially",
+            help: "number of 1 MiB blocks that are recalled ahead of a program that reads \
+                   sequentially",
             default: "4",
             value: ValueKind::Count { least: 0, most: 1024 },
         },

@@ -392,7 +392,10 @@ pub(super) fn all_done(outcome: &Outcome) -> Result<()> {
     }
     names.sort_unstable();
     names.dedup();
-    bail!("failed: {}; the report has the other measurements and the reasons", names.join(", "))
+    bail!(
+        "failed: {}; the report contains the other measurements and the reasons",
+        names.join(", ")
+    )
 }
 
 /// Fails if nothing was measured because the machine lacks a requirement of every workload.

@@ -217,7 +217,7 @@ const HISTORY_SEED: u64 = 1;
 /// Writes a report with the renderer of this name.
 pub(super) fn write(name: &str, path: &Path, report: &Report) -> Result<()> {
     let Some(renderer) = fslab_report::find(name) else {
-        bail_as!(Missing, "this fslab was built without {name}");
+        bail_as!(Missing, "this fslab was built without the report format {name}");
     };
     let bytes = (renderer.render)(report)?;
     fs::write(path, bytes).with_context(|| path.display().to_string())

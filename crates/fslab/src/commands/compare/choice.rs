@@ -29,7 +29,7 @@ pub(super) fn begun(args: &Args, begun: &Choice, samples: &Path) -> Result<Choic
             let kept = kept.unwrap_or_else(|| format!("no {name}"));
             bail_as!(
                 BadInput,
-                "{}: this run began with {kept}, which can't be changed when it is resumed. Leave \
+                "{}: this run began with {kept}, and a resumed run can't change this option. Leave \
                  out {name}, or start another run with another --out. `fslab report` combines the \
                  samples of both runs",
                 samples.display()

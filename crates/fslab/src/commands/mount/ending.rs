@@ -84,11 +84,11 @@ impl Waiting {
             match self.listener.accept() {
                 Ok((reader, _)) => match reader.set_write_timeout(Some(WRITE_TIMEOUT)) {
                     Ok(()) => self.readers.push(reader),
-                    Err(error) => tracing::debug!(%error, "can't set a time limit for a reader"),
+                    Err(error) => tracing::debug!(%error, "can't set a time limit for a client"),
                 },
                 Err(error) if error.kind() == ErrorKind::WouldBlock => return,
                 Err(error) => {
-                    tracing::debug!(%error, "can't accept a reader");
+                    tracing::debug!(%error, "can't accept a client");
                     // If there are no descriptors, an immediate retry would fail too.
                     return std::thread::sleep(Duration::from_millis(10));
                 }

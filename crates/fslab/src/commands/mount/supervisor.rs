@@ -158,7 +158,7 @@ impl Held {
             );
         }
         let place = mounts::place_of(&plan.mount_point).context("can't find the mount point")?;
-        let state = Arc::new(KeptState::new().context("can't keep a mount")?);
+        let state = Arc::new(KeptState::new().context("can't prepare a mount with -o keep")?);
         Ok(Self { state, root, place, left: BTreeSet::new() })
     }
 
