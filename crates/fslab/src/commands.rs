@@ -63,7 +63,7 @@ enum Command {
     Stats(stats::Args),
     /// Show a recorded trace, or replay it
     Trace(trace::Args),
-    /// Age file systems as years of use would, and measure the effect
+    /// Age file systems as if by years of use, and measure the effect
     Age(Box<age::Args>),
     /// Compare file systems: run a plan, print a table, write a page
     Compare(Box<compare::Args>),

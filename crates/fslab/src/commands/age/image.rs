@@ -87,7 +87,7 @@ fn unpack(packed: AgedImage, image: &Path) -> Result<()> {
 /// Reports a packed image: its sizes and its workload.
 fn tell(output: &Path, packed: Packed, identity: &Identity) {
     say!(
-        "{}: packed to {} from an image of {}, workload {}",
+        "{}: {} for an image of {}, workload {}",
         output.display(),
         bytes(packed.file_bytes),
         bytes(packed.image_bytes),

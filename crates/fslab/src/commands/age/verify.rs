@@ -21,8 +21,8 @@ pub struct Args {
     /// Largest allowed difference of utilisation and layout scores
     #[arg(long, default_value_t = Limits::default().difference)]
     difference: f64,
-    /// Compare scores over time too: the output of `fslab age replay --json --score-every DAYS` or
-    /// `fslab age simulate --json` for the aged volume
+    /// Compare scores over time too. FILE is the output of `fslab age replay --json --score-every
+    /// DAYS` or `fslab age simulate --json` for the aged volume
     #[arg(long, value_name = "FILE", requires = "earlier")]
     scores: Option<PathBuf>,
     /// With --scores: the snapshots of the real file system from which the workload was derived.
