@@ -23,7 +23,7 @@ enum Action {
     New(new::Args),
     /// Run the unfinished part of one share; only one share runs on a host at a time
     Run(run::Args),
-    /// List missing, failed and disturbed measurements (cells), their hosts, and the time left
+    /// List missing, failed and disturbed measurements, their hosts, and the time left
     Status(status::Args),
     /// Print the ratios per machine and for all machines, and how the machines differ
     Report(report::Args),
