@@ -39,7 +39,7 @@ mod umount;
 mod upgrade;
 mod worker;
 
-/// A file-system laboratory you can also live in.
+/// Compresses, tiers or traces any directory; compares, ages and probes file systems.
 #[derive(Debug, Parser)]
 #[command(name = "fslab", version, propagate_version = true)]
 pub struct Cli {
@@ -55,7 +55,7 @@ enum Command {
     Umount(umount::Args),
     /// Replace the daemon of a kept mount by the installed version
     Upgrade(upgrade::Args),
-    /// List the mounts with their layers, ages and health
+    /// List the mounts with their layers, uptimes and health
     Status(status::Args),
     /// Show the supported and missing features of this kernel, machine and user
     Doctor(doctor::Args),
@@ -63,11 +63,11 @@ enum Command {
     Stats(stats::Args),
     /// Show a recorded trace, or replay it
     Trace(trace::Args),
-    /// Age file systems as years of use would, and measure the effect
+    /// Age file systems as if by years of use, and measure the effect
     Age(Box<age::Args>),
     /// Compare file systems: run a plan, print a table, write a page
     Compare(Box<compare::Args>),
-    /// Run a comparison in shares, on one machine or on many
+    /// Run a comparison in parts (shares), on one machine or on many
     Campaign(Box<campaign::Args>),
     /// Print or write the report of a comparison again, from its samples
     Report(report::Args),
@@ -83,7 +83,7 @@ enum Command {
     Probe(probe::Args),
     /// List layers, workloads, plans and everything else with a name
     List(list::Args),
-    /// Print the completions of a shell
+    /// Print the command-line completions for a shell
     Completions(completions::Args),
     /// Write the man pages into a directory
     Man(man::Args),

@@ -35,7 +35,7 @@ pub const TABLE: &[(u8, &str)] = &[
          busy directory.",
     ),
     (4, "The machine lacks something: a tool, a privilege, a kernel feature, a free device."),
-    (5, "A gate of `fslab compare --fail-if` failed."),
+    (5, "A gate (`--fail-if`) failed or, with `--fail-undecided`, is not decided."),
 ];
 
 /// An error that states its exit code.

@@ -60,26 +60,27 @@ const TIER: LayerSpec = LayerSpec {
         },
         OptionSpec {
             name: "late",
-            help: "the error that a program gets after this wait: try again, or I/O error",
+            help: "the error that a program gets when `wait` has passed",
             default: "EAGAIN",
             value: ValueKind::Choice(&["EAGAIN", "EIO"]),
         },
         OptionSpec {
             name: "movers",
-            help: "blocks that are recalled at the same time",
+            help: "maximum number of blocks that are recalled at the same time",
             default: "4",
             value: ValueKind::Count { least: 1, most: 64 },
         },
         OptionSpec {
             name: "call-limit",
-            help: "time limit for a call to an archive, plus a second for each MiB; an archive \
-                   that exceeds it is unavailable until it replies; 0s for no limit",
+            help: "time limit for a call to an archive, plus a second for each MiB; after it, \
+                   the archive is unavailable until it replies; 0s for no limit",
             default: "60s",
             value: ValueKind::Duration,
         },
         OptionSpec {
             name: "ahead",
-            help: "blocks of 1 MiB recalled ahead of a program that reads sequentially",
+            help: "number of 1 MiB blocks that are recalled ahead of a program that reads \
+                   sequentially",
             default: "4",
             value: ValueKind::Count { least: 0, most: 1024 },
         },
@@ -145,7 +146,9 @@ fn open(
     // An earlier daemon may have closed the tree's root since this daemon's first check.
     if !read_only {
         let opened = closed_root::open_to_owner(&*inner, Marks::of_this_process());
-        opened.map_err(|error| refused(format!("can't open the tree's root: {error}")))?;
+        opened.map_err(|error| {
+            refused(format!("can't give the owner access to the tree's root directory: {error}"))
+        })?;
     }
     let settings = Settings {
         read_only,
@@ -216,12 +219,12 @@ pub fn open_owners_tree(tree: &Path, read_only: bool) -> anyhow::Result<()> {
     if read_only && closed_root::is_closed_to_owner(&root, marks).unwrap_or(false) {
         bail_as!(
             BadInput,
-            "{shown} is closed because its tier is not mounted. A read-only mount does not open \
-             it: mount it without -o ro, or run `chmod u+rwx {shown}` first"
+            "{shown} has mode 0400 since its tier was shut down. A read-only mount can't change \
+             the mode; mount it without -o ro, or run `chmod u+rwx {shown}` first"
         );
     }
     let opened = closed_root::open_to_owner(&root, marks);
-    opened.with_context(|| format!("can't open {shown}"))
+    opened.with_context(|| format!("can't give the owner access to {shown}"))
 }
 
 /// Closes the root of an ordinary user's tree again, if no engine uses it.
@@ -240,7 +243,9 @@ pub fn close_owners_tree(tree: &Path) {
     };
     if let Err(error) = close() {
         let tree = tree.display();
-        tracing::warn!("can't close {tree}, so it remains open to its owner: {error}");
+        tracing::warn!(
+            "can't set mode 0400 on {tree}, so its owner can enter it without the mount: {error}"
+        );
     }
 }
 
@@ -294,7 +299,7 @@ impl Service for TierService {
                 ended(command::execute(&self.0, &command, &request.0, &mut say))
             }
             Err(error) => {
-                let error = Some(format!("not understood: {error}"));
+                let error = Some(format!("the daemon does not understand the command: {error}"));
                 Event::End { error, code: Code::Failure as u8 }
             }
         };
@@ -325,7 +330,7 @@ fn cancelled_with(is_gone: &Arc<AtomicBool>) -> (Request, Arc<()>) {
     };
     let thread = std::thread::Builder::new().name("fslab-asker".to_owned());
     if let Err(error) = thread.spawn(watch) {
-        tracing::warn!(%error, "requests to a tier can't be interrupted");
+        tracing::warn!(%error, "can't start a thread, so the command can't be interrupted");
     }
     (Request { cancellation, ..Request::default() }, alive)
 }
@@ -340,7 +345,7 @@ impl Reporter for TierReporter {
             counts.iter().map(|(name, help, value)| Measure::counter(name, help, *value));
         let (gauges, notes) = match self.0.gauges() {
             Ok(gauges) => (gauges, Vec::new()),
-            Err(error) => (Vec::new(), vec![format!("the state is unknown: {error}")]),
+            Err(error) => (Vec::new(), vec![format!("can't read the state of the tier: {error}")]),
         };
         let gauges = gauges.iter().map(|(name, help, value)| Measure::gauge(name, help, *value));
         Report { measures: counters.chain(gauges).collect(), notes, ..Report::default() }

@@ -28,10 +28,10 @@ const CACHE_DEFAULT_MAX: u64 = 1 << 30;
 pub const FOREIGN: &[ForeignLeaf] = &[ForeignLeaf {
     spec: LeafSpec {
         name: "ext2:IMAGE[?key=value&..]",
-        help: "an ext2 file system in an image or device, or IMAGE@OFFSET; keys: policy=NAME, \
-               clustering=smart or dumb, seed=NUMBER, index=htree or linear, shrink=on or off, \
-               close=later or sync, cache=SIZE; ext2:memory is a new one in memory, which also \
-               accepts size and inode-ratio",
+        help: "an ext2 file system in an image or device, or in a part of one (IMAGE@OFFSET); \
+               keys: policy=NAME, clustering=smart or dumb, seed=NUMBER, index=htree or linear, \
+               shrink=on or off, close=later or sync, cache=SIZE; ext2:memory is a new file \
+               system in memory, which also accepts size and inode-ratio",
         stability: Stability::Experimental,
     },
     scheme: "ext2:",
@@ -326,7 +326,9 @@ impl<'a> LockedImage<'a> {
             .with_context(|| format!("{shown} is neither a regular file nor a block device"))?;
         let size = device.size();
         SliceDevice::new(device, self.part.start, self.part.length).map_err(|_outside| {
-            Code::BadInput.error(format!("{shown}: the image has only {size} bytes"))
+            Code::BadInput.error(format!(
+                "{shown}: the chosen part is not within the {size} bytes of the image"
+            ))
         })
     }
 }

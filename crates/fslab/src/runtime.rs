@@ -55,7 +55,7 @@ pub fn raise_descriptor_limit() {
     let limit = getrlimit(Resource::Nofile);
     let raised = Rlimit { current: limit.maximum, maximum: limit.maximum };
     if let Err(error) = setrlimit(Resource::Nofile, raised) {
-        tracing::warn!(%error, "can't raise the limit of open files above its soft limit");
+        tracing::warn!(%error, "can't raise the soft limit of open files to the hard limit");
     }
 }
 
@@ -132,7 +132,10 @@ impl Drop for Socket {
     fn drop(&mut self) {
         match remove_if_still(&self.path, &self.itself) {
             Ok(true) => {}
-            Ok(false) => tracing::debug!("{} now belongs to another mount", self.path.display()),
+            Ok(false) => tracing::debug!(
+                "{} was not removed, because another mount now uses it",
+                self.path.display()
+            ),
             Err(error) => tracing::warn!(%error, "can't remove {}", self.path.display()),
         }
     }
@@ -220,8 +223,8 @@ pub fn prepare() -> Result<PathBuf> {
         let [first, second] = places.map(|place| place.display().to_string());
         bail_as!(
             Missing,
-            "no private directory for the socket of `fslab stats`: neither {first} nor {second} \
-             can be made with access for user {uid} only"
+            "the socket of `fslab stats` needs a directory that only user {uid} can enter; neither \
+             {first} nor {second} is one or can be made"
         );
     };
     remove_leftovers(place).with_context(|| place.display().to_string())?;

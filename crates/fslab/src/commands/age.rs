@@ -41,7 +41,7 @@ enum Command {
     Profile(profile::Args),
     /// Show a workload: its source, totals and operations
     Show(show::Args),
-    /// Simulate block allocation only (no data), per policy, in seconds
+    /// Simulate only the block allocation of each policy, without data; takes seconds
     Simulate(simulate::Args),
     /// Age a real file system: replay a workload on it
     Replay(replay::Args),
@@ -53,10 +53,10 @@ enum Command {
     Image(image::Args),
     /// Compare an aged volume with a real one, using snapshots of both
     Verify(verify::Args),
-    /// Test the ageing method against a file system of the kernel (root)
+    /// Test the ageing method with a file system of the kernel (needs root)
     ///
-    /// Changes a tree in rounds, derives a workload from its snapshots, replays it on another file
-    /// system, and compares the layouts of both.
+    /// Changes a tree in rounds and derives a workload from snapshots of this tree. Replays the
+    /// workload on another file system, and compares the layouts of the two file systems.
     VerifyMethod(verify_method::Args),
 }
 

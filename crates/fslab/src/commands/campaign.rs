@@ -21,9 +21,9 @@ pub struct Args {
 enum Action {
     /// Freeze a plan, its seed and the hashes of its input files in a new directory
     New(new::Args),
-    /// Run the remaining blocks of one share; campaigns of this host take turns
+    /// Run the unfinished part of one share; only one share runs on a host at a time
     Run(run::Args),
-    /// List missing, failed and disturbed cells, their hosts, and the time left
+    /// List missing, failed and disturbed measurements, their hosts, and the time left
     Status(status::Args),
     /// Print the ratios per machine and for all machines, and how the machines differ
     Report(report::Args),

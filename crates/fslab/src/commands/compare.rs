@@ -51,10 +51,11 @@ pub struct Args {
     /// With --dry-run: run one round in a temporary directory to estimate the time
     #[arg(long, requires = "dry_run")]
     trial: bool,
-    /// Test the harness on this machine, with the baseline or --only-target in memory. The test
-    /// compares this target with itself ten times, and simulates 1,000 such comparisons from the
-    /// measured noise. It also injects a delay of 5 %, which must be detected. It prints the rates
-    /// with their limits, and fails if a rate does not meet its limit. --rounds is the number of
+    /// Test the harness on this machine, with the baseline or the target of --only-target, in
+    /// memory. The test compares this target with itself ten times, and simulates 1,000 such
+    /// comparisons from the measured noise. It also injects a delay of 5 %, which must be detected.
+    /// It prints how often equal targets were called different, and how often the delay was
+    /// detected. It fails if one of these counts is beyond its limit. --rounds is the number of
     /// rounds of a comparison [default: 12]
     #[arg(long, conflicts_with_all = ["init", "dry_run", "resume", "cells", "only_workload",
           "only_rounds", "baseline", "margin", "html", "markdown", "csv", "parquet", "metric",
@@ -72,11 +73,12 @@ pub struct Args {
     /// Number of rounds, instead of that of the plan
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     rounds: Option<u32>,
-    /// Maximum number of repeats of a round with interference [default: the plan's, else 1]
+    /// Maximum number of repeats of a round that other programs disturbed [default: the plan's,
+    /// else 1]
     #[arg(long, value_name = "N")]
     reruns: Option<u32>,
-    /// Run only the K-th of N equal shares of the comparison; use the same --seed for all shares,
-    /// and combine their samples with `fslab report`
+    /// Run only the K-th of N equal shares of the comparison. Use the same --seed for all shares.
+    /// `fslab report` combines their samples
     #[arg(long, value_name = "K/N")]
     cells: Option<Share>,
     /// Run only this target (may be given several times)
@@ -89,7 +91,7 @@ pub struct Args {
     #[arg(long, value_name = "A-B", value_parser = rounds_range)]
     only_rounds: Option<(u32, u32)>,
     /// Compare two builds of fslab. OLD and NEW are the paths of the two programs; OLD is the
-    /// baseline. Each mounts the plan's first target that is a mount of fslab
+    /// baseline. Each of the two programs mounts the plan's first target that is a mount of fslab
     #[arg(long, num_args = 2, value_names = ["OLD", "NEW"],
           conflicts_with_all = ["init", "resume", "self_test", "only_target", "baseline"])]
     ab: Vec<PathBuf>,
@@ -217,8 +219,8 @@ impl Args {
         let (name, remarks) = match obstacle_to_mounting() {
             Some(obstacle) => {
                 let remark = format!(
-                    "{obstacle}: file systems within the process and this directory were measured \
-                     instead of mounted ones"
+                    "{obstacle}, so nothing was mounted: file systems within the process and this \
+                     directory were measured instead"
                 );
                 (IN_PROCESS_PLAN, vec![remark])
             }
@@ -368,8 +370,8 @@ fn program(path: &Path) -> Result<PathBuf> {
 
 pub(super) fn remark_on_build() -> Option<String> {
     cfg!(debug_assertions).then(|| {
-        "this fslab was built without optimisation: it and its layers are several times slower \
-         than necessary"
+        "this fslab was built without optimisation, so fslab and its layers are several times \
+         slower than usual"
             .to_owned()
     })
 }
@@ -390,7 +392,10 @@ pub(super) fn all_done(outcome: &Outcome) -> Result<()> {
     }
     names.sort_unstable();
     names.dedup();
-    bail!("failed: {}; the report has the other measurements and the reasons", names.join(", "))
+    bail!(
+        "failed: {}; the report contains the other measurements and the reasons",
+        names.join(", ")
+    )
 }
 
 /// Fails if nothing was measured because the machine lacks a requirement of every workload.
@@ -412,7 +417,7 @@ fn make_out(out: &Path) -> Result<()> {
     }
     bail_as!(
         BadInput,
-        "{} exists; samples are never overwritten: choose another --out, or resume with \
+        "{} exists, and samples are never overwritten; choose another --out, or resume with \
          --resume {}",
         samples.display(),
         quoted(out)
@@ -439,7 +444,7 @@ pub(super) fn report_leftovers(work_parent: &Path) -> Result<()> {
         } else {
             for mount in leftover.mounts {
                 eprintln!(
-                    "a killed comparison left a mount, and its daemon is unknown: unmount it with \
+                    "a killed comparison left a mount whose daemon is unknown; unmount it with \
                      `umount {}`",
                     mount.display()
                 );

@@ -42,17 +42,17 @@ pub struct Args {
     /// Skip checks that make many files or flush the device often
     #[arg(long)]
     gentle: bool,
-    /// Maximum space of the prober's files at any time
+    /// Maximum space that the files of the probe use at any time
     #[arg(long, value_name = "SIZE", default_value = "128MiB")]
     budget: Size,
-    /// Limit the memory of the prober, including its page cache, with a control group (root)
+    /// Limit the memory and the page cache that the probe uses, with a control group (needs root)
     #[arg(long, value_name = "SIZE", conflicts_with = "verify_matrix")]
     memory: Option<Size>,
     /// Measure by timing too, with a validated cycle counter
     #[arg(long, help_heading = "Timing")]
     timing: bool,
-    /// Drop the caches of the whole machine if a timed read must not find block addresses in memory
-    /// (root)
+    /// Drop the caches of the whole machine before timed reads that must not find block addresses
+    /// in memory (needs root)
     #[arg(long, requires = "timing", help_heading = "Timing")]
     drop_caches: bool,
     /// Seed of the statistical tests on timed values
@@ -180,7 +180,8 @@ impl Args {
             return Ok(None);
         }
         let extent = if self.reproduce { reproduce::EXTENT } else { Extent::default() };
-        let cant = |error| Code::Missing.error(format!("nothing can be timed here: {error}"));
+        let cant =
+            |error| Code::Missing.error(format!("can't measure times on this machine: {error}"));
         Clock::new(extent).map(Some).map_err(cant)
     }
 

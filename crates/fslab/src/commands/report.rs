@@ -13,7 +13,8 @@ use fslab_stats::Margin;
 /// Arguments of `fslab report`.
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// The samples of a comparison, or its directory; several are combined
+    /// The samples file of a comparison, or its directory; several files are combined into one
+    /// report
     #[arg(required = true)]
     samples: Vec<PathBuf>,
     /// Show how each row changed from run to run, instead of one report
@@ -38,16 +39,16 @@ pub(super) struct Shown {
     /// given several times); the page and --json have all metrics
     #[arg(long, value_name = "NAME")]
     metric: Vec<String>,
-    /// Fail with exit code 5 if a row is shown to be worse than this limit, such as "create.elapsed
-    /// slower 5%" (may be given several times). It is a metric (`elapsed`, or one of --metric),
-    /// then slower, more, less or worse, then an amount. `PHASE.` or `WORKLOAD.PHASE.` may precede
-    /// the metric, and `on TARGET` may follow it
+    /// Fail with exit code 5 if a row is shown to be beyond this limit (a gate), such as
+    /// "create.elapsed slower 5%" (may be given several times). A gate is a metric (`elapsed`, or
+    /// one of --metric), then slower, faster, more, less or worse, then an amount. `PHASE.` or
+    /// `WORKLOAD.PHASE.` may precede the metric, and `on TARGET` may follow it
     #[arg(long, value_name = "GATE")]
     fail_if: Vec<Gate>,
-    /// Fail too if a gate is not decided, because the interval contains the limit
+    /// Fail too if a gate is not decided, for example because the interval contains the limit
     #[arg(long, requires = "fail_if")]
     fail_undecided: bool,
-    /// Write the results of the gates to this file, as JUnit XML
+    /// Write the results of the gates (--fail-if) to this file, as JUnit XML
     #[arg(long, value_name = "FILE", requires = "fail_if")]
     junit: Option<PathBuf>,
     /// Print the computed figures as JSON instead of tables
@@ -216,7 +217,7 @@ const HISTORY_SEED: u64 = 1;
 /// Writes a report with the renderer of this name.
 pub(super) fn write(name: &str, path: &Path, report: &Report) -> Result<()> {
     let Some(renderer) = fslab_report::find(name) else {
-        bail_as!(Missing, "this fslab was built without {name}");
+        bail_as!(Missing, "this fslab was built without the report format {name}");
     };
     let bytes = (renderer.render)(report)?;
     fs::write(path, bytes).with_context(|| path.display().to_string())

@@ -34,20 +34,21 @@ pub struct Args {
     /// The paper
     #[arg(default_value = library::ALL, value_parser = library::names())]
     paper: String,
-    /// Use the quick forms of the plans. Each plan has a share of the minutes, after which it
-    /// starts no new round. The remaining time goes to the plans with the fewest rounds. Rounds
-    /// with interference are marked, not repeated
+    /// Use the quick forms of the plans. Each plan gets a share of the time limit, after which no
+    /// new round of this plan begins. The remaining time goes to the plans with the fewest rounds.
+    /// Rounds that other programs disturbed are marked, not repeated
     #[arg(long)]
     quick: bool,
-    /// Time limit of a quick run; each plan finishes its first round
+    /// Time limit of a quick run, in minutes; each plan finishes its first round even after this
+    /// limit
     #[arg(long, value_name = "N", default_value_t = running::QUICK_MINUTES, requires = "quick",
           value_parser = clap::value_parser!(u64).range(1..=1440))]
     minutes: u64,
     /// Use the sizes of the papers, which takes many hours (the default)
     #[arg(long, conflicts_with = "quick")]
     full: bool,
-    /// A new or empty directory for pages and samples; with --samples also that of an earlier run
-    /// [default: fslab-reproduce-TIME]
+    /// A new or empty directory for pages and samples; with --samples, the directory of an earlier
+    /// run is possible too [default: fslab-reproduce-TIME]
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
     /// List the plans, the claims and the estimated time, without running anything

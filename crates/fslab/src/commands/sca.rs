@@ -31,8 +31,8 @@ enum Command {
     Stat(stat::Stat),
     /// Check the structure of stored files, without reading their content
     ///
-    /// Checks the head, the header of every frame, and the index. `fslab sca verify` reads the
-    /// content too.
+    /// Checks the superblock, the header of every frame, and the index. `fslab sca verify` reads
+    /// the content too.
     Check(verify::Verify),
     /// Verify stored files: read everything, compare checksums, and decode the content
     Verify(verify::Verify),
@@ -52,14 +52,14 @@ enum Command {
     /// Encode the files of a directory in place
     ///
     /// Mounting the layer then shows every file with its original content, even files that looked
-    /// like stored files. If a layer was mounted over the directory before, its stored files are
-    /// already encoded. Run the command again to resume an interrupted run. Ordinary users can
-    /// convert their own files.
+    /// like stored files. If a layer was mounted over the directory before, files that look like
+    /// stored files are treated as already encoded. Run the command again to resume an interrupted
+    /// run. Ordinary users can convert their own files.
     Encode(convert::Encode),
     /// Decode the stored files of a directory in place
     ///
-    /// Decoding an encoded directory leaves it as it was before: content, times, modes, owners,
-    /// xattrs, ACLs and links. Run the command again to resume an interrupted run.
+    /// Decoding restores an encoded directory to its state before encoding: content, times, modes,
+    /// owners, xattrs, ACLs and links. Run the command again to resume an interrupted run.
     Decode(convert::Decode),
     /// Benchmark the recovery of a file after a crash
     ///
@@ -116,10 +116,14 @@ fn repair(file: &Path, output: &Path) -> Result<()> {
     })?;
     for lost in &saved.lost {
         let end = (lost.offset + saved.chunk_bytes).min(saved.size);
-        say!("lost: bytes {} to {end}, now zeros: {}", lost.offset, lost.what);
+        say!(
+            "lost: bytes {} to {end}, which are zeros in the new file: {}",
+            lost.offset,
+            lost.what
+        );
     }
     for missing in &saved.missing {
-        say!("missing: offset {} of the stored file: {}", missing.offset, missing.what);
+        say!("missing: at offset {} of the stored file: {}", missing.offset, missing.what);
     }
     say!("{shown}: {} bytes", saved.size);
     match saved.lost.len() {

@@ -82,7 +82,7 @@ enum Action {
     Attach(making::Attach),
     /// Send no new copies to an archive; its old copies remain in use
     Retire(OneArchive),
-    /// Retire an archive, and copy objects that only it has to the others
+    /// Retire an archive, and copy to the other archives each object that they lack
     ///
     /// Run the command again to resume an interrupted run.
     Drain {
@@ -104,7 +104,7 @@ enum Action {
     Archive {
         #[command(flatten)]
         on: Paths,
-        /// Maximum number of bytes per second, in addition to the mount's limit; 0 for no limit
+        /// Maximum number of bytes per second; the mount's limit applies too; 0 for no limit
         #[arg(long, value_name = "SIZE", default_value = "0")]
         rate: Size,
         /// Bundle files up to this size into one object, 0 for none [the setting of the tier]
@@ -130,7 +130,7 @@ enum Action {
         /// Only this part of each file, as OFFSET+LENGTH
         #[arg(long, value_parser = parse_range)]
         range: Option<(u64, u64)>,
-        /// Maximum number of bytes per second, in addition to the mount's limit; 0 for no limit
+        /// Maximum number of bytes per second; the mount's limit applies too; 0 for no limit
         #[arg(long, value_name = "SIZE", default_value = "0")]
         rate: Size,
         #[command(flatten)]
@@ -176,7 +176,7 @@ enum Action {
         #[arg(required_unless_present = "recursive")]
         path: Option<PathBuf>,
         /// Restore the last version of each file that was removed from this directory or its
-        /// subdirectories, unless another file has its name
+        /// subdirectories, unless another file now has the same path
         #[arg(short, long, value_name = "DIR", conflicts_with_all = ["object", "path"])]
         recursive: Option<PathBuf>,
         /// With --recursive: print the files to restore, without restoring them
@@ -194,7 +194,7 @@ enum Action {
         #[arg(short = 'n', long)]
         dry_run: bool,
     },
-    /// Archive the names and attributes of the tree, for `fslab tier rebuild`
+    /// Archive the names and attributes of all files, for `fslab tier rebuild`
     Tree(Tree),
     /// Rebuild the catalogue from all files and the lists of the archives
     Scan(Tree),
@@ -334,7 +334,7 @@ fn parse_range(text: &str) -> Result<(u64, u64), String> {
 fn parse_bundled(text: &str) -> Result<Size, String> {
     let size = text.parse::<Size>()?;
     let is_small = size.bytes() <= fslab_tier::BUNDLED_BYTES_MAX;
-    is_small.then_some(size).ok_or_else(|| "files to bundle have at most 1MiB".to_owned())
+    is_small.then_some(size).ok_or_else(|| "only files of at most 1MiB can be bundled".to_owned())
 }
 
 /// Opens a tree to work on it. If the caller is not root, opens the closed root of the tree to its

@@ -60,7 +60,9 @@ impl Args {
                 continue;
             }
             if !after.is_installed {
-                bail!("{shown} is still served by the previous program: the installed one fails");
+                bail!(
+                    "{shown} is still served by the previous program, because the new one failed"
+                );
             }
             say!("{shown}: fslab {} took over from fslab {}", after.version, before.version);
             return Ok(());
@@ -94,7 +96,7 @@ fn ask(path: &Path, mount: &MountEntry, question: &str, time_max: Duration) -> R
     let Some(socket) = runtime::find_socket(mount, &shown, SERVICE)? else {
         bail_as!(
             BadInput,
-            "{shown} is mounted without -o keep: unmount it, and mount it with the new version"
+            "{shown} is mounted without -o keep; unmount it, and mount it with the new version"
         );
     };
     let mut stream = UnixStream::connect(&socket)

@@ -240,7 +240,7 @@ fn a_dry_run_of_decode_counts_the_files_that_decode_takes() {
         let has_all = lines.iter().all(|line| said.contains(line));
         assert!(output.status.success() && has_all, "{arguments:?}: {said}");
     };
-    let left = "1 file left as content: they look encoded";
+    let left = "1 file not decoded: in a decoded directory";
     expect(&["encode"], &["2 files encoded"]);
     expect(&["decode", "--dry-run"], &["2 stored files would be decoded"]);
     expect(&["decode"], &["2 files decoded"]);

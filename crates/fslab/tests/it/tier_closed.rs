@@ -152,7 +152,7 @@ fn init_reports_who_reads_released_files_as_zeros() {
     require_mounting!();
     let scratch = tempfile::tempdir().unwrap();
     let path = |name: &str| scratch.path().join(name).to_str().unwrap().to_owned();
-    for (how, part) in [("closed", "is closed (mode 0400)"), ("open", "anyone who may read")] {
+    for (how, part) in [("closed", "has mode 0400"), ("open", "anyone who may read")] {
         let tree = path(how);
         fs::create_dir(&tree).unwrap();
         let (home, archive) = (path(&format!("{how}-home")), path(&format!("{how}-archive")));
@@ -205,7 +205,7 @@ const AS_A_USER: &str = r#"
         grep -q "A offline" "$OWN/out" && refused asked
         "$PROGRAM" mount --dry-run -q -l tier "$LOWER" "$LOWER" 2>"$OWN/err" || cat "$OWN/err"
         refused dry-run
-        "$PROGRAM" mount -o ro -l tier "$LOWER" "$LOWER" 2>&1 | grep -o "does not open it"
+        "$PROGRAM" mount -o ro -l tier "$LOWER" "$LOWER" 2>&1 | grep -o "mount it without -o ro"
         mv "$OWN/archive" "$OWN/gone"
         ! "$PROGRAM" mount -l tier "$LOWER" "$LOWER" 2>/dev/null
         refused failed
@@ -231,7 +231,7 @@ fn tree_of_an_ordinary_user_is_closed_while_it_is_not_mounted() {
         "unmounted: 400",
         "asked: 400",
         "dry-run: 400",
-        "does not open it",
+        "mount it without -o ro",
         "failed: 400",
         "rebuilt: 400",
         "mounted: 750",

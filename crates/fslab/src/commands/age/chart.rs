@@ -16,7 +16,7 @@ pub struct Args {
     #[arg(short, long, value_name = "FILE")]
     output: PathBuf,
     /// Output files of `fslab age replay --json --score-every DAYS` and `fslab age simulate
-    /// --json`; NAME=FILE gives a replay this name instead of its target's
+    /// --json`; with NAME=FILE, the chart labels the replay with NAME, not with its target
     #[arg(required = true, value_name = "[NAME=]FILE")]
     results: Vec<String>,
 }
@@ -70,7 +70,7 @@ impl Args {
         if series.iter().all(|line| line.points.is_empty()) {
             bail_as!(
                 BadInput,
-                "no given file has scores over time: replay with --score-every DAYS"
+                "none of the files contains scores over time; replay with --score-every DAYS"
             );
         }
         write_chart(&self.output, &series)?;

@@ -40,7 +40,8 @@ pub struct Args {
     /// The workload file to write
     #[arg(short, long, value_name = "FILE")]
     output: PathBuf,
-    /// The snapshots in the order of their times; a directory stands for all files in it, sorted
+    /// The snapshots, oldest first; a directory stands for all files in it, in the order of their
+    /// names
     #[arg(required = true)]
     snapshots: Vec<PathBuf>,
 }
@@ -91,8 +92,8 @@ impl Args {
         );
         if derived.left_out + derived.orphans > 0 {
             say!(
-                "left out: {} devices, pipes and sockets; put into the root: {} whose directory \
-                 is in no snapshot",
+                "left out: {} devices, pipes and sockets; put into the root directory: {} entries \
+                 whose own directory is in no snapshot",
                 derived.left_out,
                 derived.orphans
             );

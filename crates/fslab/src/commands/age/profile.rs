@@ -53,7 +53,7 @@ pub(super) struct Chosen {
     /// Share of the volume that files use at the beginning
     #[arg(long, value_name = "SHARE")]
     pub filled_at_first: Option<f64>,
-    /// Replace another value of the profile; `fslab age profile --list` lists them
+    /// Replace another value of the profile; `fslab age profile --list` lists the values
     #[arg(long, value_name = "NAME=VALUE", value_parser = parse_pair)]
     pub set: Vec<(String, f64)>,
     /// Seed for all random choices of the profile

@@ -41,13 +41,13 @@ pub struct Args {
     /// Action when the target is full
     #[arg(long, value_enum, default_value_t = FullArg::Stop)]
     when_full: FullArg,
-    /// Sync the target after this many hours of the workload
+    /// Sync the target each time this many hours of the workload's time have passed
     #[arg(long, value_name = "HOURS", default_value_t = 1.0)]
     sync_every: f64,
     /// Keep a checkpoint in this file, and resume from it
     #[arg(long, value_name = "FILE")]
     checkpoint: Option<PathBuf>,
-    /// Operations from one checkpoint to the next
+    /// Number of operations between two checkpoints
     #[arg(long, value_name = "COUNT", default_value_t = 100_000)]
     checkpoint_every: u64,
     /// Measure the score after every DAYS days of the workload, and at the end
@@ -243,11 +243,12 @@ impl Ended {
         let data = match data {
             DataArg::Real => "written",
             DataArg::Fallocate => "reserved, not written",
-            DataArg::None => "only as sizes, not written",
+            DataArg::None => "not written: files are holes",
         };
         say!(
             "{operations} operations in {}, {} {data}; {late} fitted only after a sync, {no_space} \
-             did not fit, {left_out} skipped because of that, {repeated} repeated after a kill{}",
+             did not fit, {left_out} skipped because their file did not fit, {repeated} repeated \
+             after a kill{}",
             duration(self.took.as_nanos() as u64),
             bytes(bytes_written),
             if self.ended { "" } else { "; stopped before the end" },
@@ -260,7 +261,7 @@ pub(super) fn sync_every_ns(hours: f64) -> Result<u64> {
     if hours > 0.0 && hours.is_finite() {
         return Ok((hours * 3.6e12).min(1e18) as u64);
     }
-    bail_as!(BadInput, "--sync-every must be above 0 hours")
+    bail_as!(BadInput, "--sync-every must be greater than 0 hours")
 }
 
 /// Shows the progress, collects scores, and checks for signals.
@@ -305,7 +306,7 @@ fn require_empty(target: &dyn FileSystem) -> Result<()> {
     bail_as!(
         BadInput,
         "the target is not empty (a fresh ext4 has lost+found). A workload starts on an empty \
-         target: use an empty directory or, to resume a replay, its --checkpoint"
+         target: use an empty directory. To resume a replay, give its --checkpoint"
     )
 }
 

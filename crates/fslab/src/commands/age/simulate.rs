@@ -23,14 +23,15 @@ const PAPER_FRAGMENT: u32 = 1024;
 
 const HELP: &str = "\
 Figures:
-  volume            the workload's volume, in whole groups (--group-size)
+  volume            size of the workload's volume, in whole block groups (--group-size)
   layout score      share of blocks that directly follow the previous block of their file; 1 if
                     no file is fragmented
-  split files       their first block is in another group than their directory
-  hot files         written in the last 30 days of the workload
-  over 12 blocks    too large for the direct pointers of an inode
+  split files       files whose first block is in another group than their directory
+  hot files         files that were written in the last 30 days of the workload
+  over 12 blocks    files that are too large for the direct pointers of an inode
   distance          from the end of a file to the beginning of the one listed after it
-  read, overwrite   all of these files once, modelled for the disk, with nothing cached";
+  read, overwrite   modelled rate on the disk if each of these files is read or overwritten once,
+                    with nothing cached";
 
 /// Arguments of `fslab age simulate`.
 #[derive(Debug, clap::Args)]
@@ -46,8 +47,8 @@ pub struct Args {
     #[arg(long, value_delimiter = ',', default_value = "ffs,ffs-noswitch",
           value_parser = parse_policies)]
     policy: Vec<&'static [PolicySpec]>,
-    /// Clustering: smart makes the blocks of a file contiguous while they are written, dumb does
-    /// not
+    /// How blocks are clustered; smart makes the blocks of a file contiguous while they are
+    /// written, dumb does not
     #[arg(long, value_delimiter = ',', default_value = "smart,dumb",
           value_parser = parse_clustering)]
     clustering: Vec<Clustering>,
@@ -70,14 +71,14 @@ pub struct Args {
     /// Model the sequential benchmark of the paper's slides too, on an empty and on the aged volume
     #[arg(long)]
     sequential: bool,
-    /// Allocate with the ext2 engine in this process, on a modelled disk, and measure there:
-    /// slower, but with the engine's caches, metadata and write order
+    /// Simulate with the ext2 engine on a modelled disk. Slower, but includes the engine's caches,
+    /// metadata and write order
     #[arg(long, conflicts_with_all = ["map", "chart", "paper"])]
     engine: bool,
     /// Print figures as JSON
     #[arg(long)]
     json: bool,
-    /// Print the figures of the paper too
+    /// Print the paper's published figures too
     #[arg(long)]
     paper: bool,
     /// Write a picture of the volume for each row of the table to NAME-POLICY-CLUSTERING.svg
@@ -176,7 +177,7 @@ impl Args {
         let volume = self.chosen.volume.map_or(claimed, |size| size.bytes());
         if volume == 0 {
             let shown = path.display();
-            bail_as!(BadInput, "{shown} does not specify its volume: use --volume");
+            bail_as!(BadInput, "{shown} does not specify the size of its volume; use --volume");
         }
         Ok((Source::File(path), volume))
     }

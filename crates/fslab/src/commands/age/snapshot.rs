@@ -27,11 +27,11 @@ pub struct Args {
     /// kind, modified, changed, born, mode, uid, gid
     #[arg(long, conflicts_with = "p9trace")]
     csv: bool,
-    /// INPUT is a trace of a Plan 9 file server (9fans/p9trace), or a directory of traces in the
-    /// order of their names. Each dump becomes a snapshot in the directory OUTPUT
+    /// INPUT is a trace of a Plan 9 file server (9fans/p9trace), or a directory of traces, which
+    /// are read in the order of their names. Each dump becomes a snapshot in the directory OUTPUT
     #[arg(long, conflicts_with = "anonymise")]
     p9trace: bool,
-    /// Write two synthetic snapshots of this many entries, a day apart, for measuring: INPUT and
+    /// Write two synthetic snapshots of this many entries, a day apart, to the files INPUT and
     /// OUTPUT
     #[arg(long, hide = true, value_name = "ROWS", conflicts_with_all = ["csv", "repo", "p9trace"])]
     synthetic: Option<u64>,
@@ -41,7 +41,8 @@ pub struct Args {
     /// Replace names by hashes with the key in this file
     #[arg(long, value_name = "KEYFILE")]
     anonymise: Option<PathBuf>,
-    /// Skip extents and inode generations, which need every file opened (the slowest part)
+    /// Skip extents and inode generations; recording them is the slowest part, because every file
+    /// is opened
     #[arg(long, conflicts_with = "extents")]
     no_layout: bool,
     /// Record every extent of each file of a tree
@@ -50,9 +51,10 @@ pub struct Args {
     /// Threads that read a tree
     #[arg(long, default_value_t = 4)]
     threads: usize,
-    /// The tree, without file systems mounted in it; or the input that an option requires
+    /// The tree, or the input that --repo, --csv or --p9trace requires; file systems mounted in the
+    /// tree are left out
     input: PathBuf,
-    /// The snapshot file; with --repo a directory for snapshots
+    /// The snapshot file; with --repo or --p9trace, a directory for snapshots
     output: PathBuf,
 }
 
@@ -104,14 +106,14 @@ impl Args {
         say!("{snapshots} snapshots of {} dumps in {output}", dumps.dumps());
         if written.rootless + written.missing_blocks > 0 {
             say!(
-                "missing in these traces: the roots of {} dumps, and {} blocks of other dumps, \
-                 whose files are left out",
+                "these traces lack the root blocks of {} dumps, which get no snapshot, and {} \
+                 blocks of other dumps, whose entries are left out",
                 written.rootless,
                 written.missing_blocks
             );
         }
         if snapshots == 0 {
-            bail!("{}: no dump contains its root", self.input.display());
+            bail!("{}: the root block of every dump is missing", self.input.display());
         }
         Ok(())
     }

@@ -21,12 +21,13 @@ pub struct Args {
     /// Largest allowed difference of utilisation and layout scores
     #[arg(long, default_value_t = Limits::default().difference)]
     difference: f64,
-    /// Compare scores over time too: the output of `fslab age replay --json --score-every DAYS` or
-    /// `fslab age simulate --json` for the aged volume
+    /// Compare scores over time too. FILE is the output of `fslab age replay --json --score-every
+    /// DAYS` or `fslab age simulate --json` for the aged volume
     #[arg(long, value_name = "FILE", requires = "earlier")]
     scores: Option<PathBuf>,
-    /// With --scores: the snapshots of the real file system that the workload was derived from,
-    /// with layouts; a directory stands for all files in it, sorted
+    /// With --scores: the snapshots of the real file system from which the workload was derived.
+    /// They must contain layouts. A directory stands for all files in it, in the order of their
+    /// names
     #[arg(long, value_name = "SNAPSHOTS", requires = "scores")]
     earlier: Option<PathBuf>,
     /// Print the findings as JSON
@@ -72,7 +73,7 @@ impl Args {
         let Some(finding) = over_time(&real, &aged, limits) else {
             bail_as!(
                 BadInput,
-                "no day has a score in both {} and {}: take snapshots without --no-layout, and \
+                "no day has a score in both {} and {}; take snapshots without --no-layout, and \
                  replay with --score-every",
                 earlier.display(),
                 scores.display()

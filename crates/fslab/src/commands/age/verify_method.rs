@@ -59,8 +59,8 @@ pub struct Args {
     /// Share of each file system that files use at the end, such as 0.8
     #[arg(long, value_name = "SHARE", default_value_t = 0.85)]
     utilisation: f64,
-    /// Repeat everything this many times with different seeds, and print intervals for the ratios
-    /// of simulated to real figures
+    /// Repeat everything this many times with different seeds. Print confidence intervals for the
+    /// ratios of simulated to real figures
     #[arg(long, value_name = "COUNT", default_value_t = 1,
           value_parser = clap::value_parser!(u32).range(1..=100))]
     repeats: u32,

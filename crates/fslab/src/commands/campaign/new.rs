@@ -28,7 +28,8 @@ pub struct Args {
     /// Number of rounds, instead of the plan's minimum
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     rounds: Option<u32>,
-    /// Maximum number of repeats of a round with interference [default: the plan's, else 1]
+    /// Maximum number of repeats of a round that other programs disturbed [default: the plan's,
+    /// else 1]
     #[arg(long, value_name = "N")]
     reruns: Option<u32>,
 }
@@ -62,14 +63,14 @@ impl Args {
         );
         if has_stop_rule {
             say!(
-                "the campaign has {} rounds of each workload: `rounds_max` of the plan does not \
-                 apply, because no share sees the others' samples",
+                "the campaign has {} rounds of each workload; `rounds_max` of the plan does not \
+                 apply, because no share sees the samples of the others",
                 frozen.rounds
             );
         }
         for input in &frozen.inputs {
             let (path, size) = (input.path.display(), units::bytes(input.bytes));
-            say!("reads {path}, {size}, BLAKE3 {}", input.blake3);
+            say!("input file {path}, {size}, BLAKE3 {}", input.blake3);
         }
         say!("next: fslab campaign run {} --share 1/1", quoted(&self.directory));
         Ok(())

@@ -20,7 +20,8 @@ use super::Directory;
 pub struct Args {
     #[command(flatten)]
     campaign: Directory,
-    /// The K-th of N equal shares of the campaign; blocks that are done are not run again
+    /// The K-th of N equal shares of the campaign; finished blocks are not run again. A block is
+    /// one workload in one round, run on every target
     #[arg(long, value_name = "K/N")]
     share: Share,
     #[command(flatten)]
@@ -30,7 +31,7 @@ pub struct Args {
 /// The options of all commands that run shares.
 #[derive(Clone, Debug, clap::Args)]
 pub(super) struct Way {
-    /// Run blocks with failed or disturbed cells again
+    /// Run a block again if one of its measurements (cells) failed or was disturbed
     #[arg(long)]
     retry: bool,
     /// An existing directory of this host for images and mount points

@@ -25,8 +25,8 @@ pub struct Args {
     #[arg(long, value_name = "N", default_value_t = 8, requires = "slurm",
           value_parser = clap::value_parser!(u32).range(1..=1000))]
     shares: u32,
-    /// With --slurm: licences that each share needs, such as disk:1. Slurm counts licences over the
-    /// whole cluster: use them if several nodes are one machine
+    /// With --slurm: licences that each share needs, such as disk:1. Use licences if several nodes
+    /// are the same machine, because Slurm counts licences over the whole cluster
     #[arg(long, value_name = "NAME:COUNT", requires = "slurm")]
     licences: Option<String>,
     /// With --slurm: the partition

@@ -29,8 +29,9 @@ pub(super) fn begun(args: &Args, begun: &Choice, samples: &Path) -> Result<Choic
             let kept = kept.unwrap_or_else(|| format!("no {name}"));
             bail_as!(
                 BadInput,
-                "{}: this run began with {kept} and resumes with the same. Leave out {name}, or \
-                 start another run with another --out and combine both with `fslab report`",
+                "{}: this run began with {kept}, and a resumed run can't change this option. Leave \
+                 out {name}, or start another run with another --out. `fslab report` combines the \
+                 samples of both runs",
                 samples.display()
             );
         }

@@ -20,7 +20,7 @@ pub(super) fn run(args: &Args, plan: &Plan, seed: u64) -> Result<()> {
     describe(args, plan, seed);
     crate::output::print(estimate(args, plan, &durations));
     if !args.trial && has_untimed(args, plan, &durations) {
-        say!("`--dry-run --trial` runs one round in a temporary directory to time them");
+        say!("`--dry-run --trial` runs one round in a temporary directory, to time these runs");
     }
     Ok(())
 }
@@ -57,7 +57,7 @@ fn describe(args: &Args, plan: &Plan, seed: u64) {
         say!("{rounds} rounds");
     }
     if let Some(seconds) = plan.time_limit_seconds {
-        say!("no new round after {}", spoken(seconds as f64));
+        say!("no round begins after {}", spoken(seconds as f64));
     }
     say!("\ntargets, each newly made for every run:");
     for target in plan.targets.iter().filter(|target| cells.hold_target(&target.name)) {
@@ -81,8 +81,9 @@ fn made_of(target: &TargetPlan, plan: &Plan) -> String {
     let what = match &target.kind {
         TargetKind::Image { base, over } => image(base, plan) + &covered(over),
         TargetKind::Directory { path, cold } => {
-            let cold = if *cold { ", made cold by dropping the pages of its files" } else { "" };
-            format!("a fresh directory in {}, never remounted{cold}", path.display())
+            let cold =
+                if *cold { ", made cold by dropping its files from the page cache" } else { "" };
+            format!("a new directory in {}, never remounted{cold}", path.display())
         }
         TargetKind::InProcess { specification } => {
             format!("{specification}, within this process")
@@ -108,7 +109,7 @@ fn image(base: &ImagePlan, plan: &Plan) -> String {
     if !base.mount.is_empty() {
         text.push_str(&format!(", mounted with {}", base.mount));
     }
-    let source = base.source.as_ref().map(|path| format!(", holding {}", path.display()));
+    let source = base.source.as_ref().map(|path| format!(", containing {}", path.display()));
     let filled = base.fill_percent.map(|percent| format!(", filled to {percent} %"));
     text + &source.unwrap_or_default() + &filled.unwrap_or_default()
 }
@@ -176,7 +177,7 @@ pub(super) fn estimate(args: &Args, plan: &Plan, durations: &Durations) -> Strin
     }
     if unknown > 0 {
         text.push_str(&format!(
-            ", without {unknown} runs that have not been timed on this machine yet"
+            ", not counting {unknown} runs that have not been timed on this machine yet"
         ));
     }
     text + "\n"

@@ -112,7 +112,7 @@ fn plan(machine: &Machine) -> String {
             "directory = \".\"\n",
             "never cold, because it is neither remounted nor made again for each run",
         ),
-        ("memory", "in_process = \"mem:\"\n", "within this process, without the kernel"),
+        ("memory", "in_process = \"mem:\"\n", "measured within this process, without the kernel"),
     ];
     for (name, body, why_not) in others {
         let has_images = machine.lacks_images().is_none();

@@ -25,8 +25,8 @@ pub(super) fn for_images(plan: &Plan, reason: &str) -> Option<(PathBuf, String)>
     let has_room = free_bytes()? >= plan.image_size.saturating_mul(IMAGES);
     (has_image && has_room).then(|| {
         let remark = format!(
-            "images are in memory ({DIRECTORY}), because of {reason}: no disk is measured; \
-             `--work-dir DIR` puts them into another directory"
+            "images are in memory ({DIRECTORY}) because of {reason}, so no disk is measured; \
+             use `--work-dir DIR` to put them into another directory"
         );
         (PathBuf::from(DIRECTORY), remark)
     })

@@ -13,7 +13,11 @@ use super::{Args, Comparison, choice, remark_on_build};
 pub(super) fn run(directory: &Path, args: &Args) -> Result<()> {
     let samples = samples_path(directory);
     if !samples.exists() {
-        bail_as!(BadInput, "{}: no samples, so nothing to resume", samples.display());
+        bail_as!(
+            BadInput,
+            "{} contains no samples, so there is nothing to resume",
+            samples.display()
+        );
     }
     let records = sample::read(&samples)?;
     let Some(Record::Provenance(first)) = records.first() else {

@@ -27,7 +27,7 @@ impl Args {
         comparison.command = "fslab compare --self-test".to_owned();
         let outcome = comparison.execute()?;
         if outcome.end.reason != EndReason::Finished {
-            bail!("self-test: {} of {all} rounds were run", outcome.end.rounds);
+            bail!("self-test: stopped after {} of {all} rounds", outcome.end.rounds);
         }
         let records = sample::read(&samples_path(&made.directory))?;
         let found = Found::new(&Report::new(&records), &target.name, rounds, seed)?;

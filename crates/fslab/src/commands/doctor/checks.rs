@@ -133,11 +133,15 @@ fn of_granted(granted: &Granted) -> [Finding; 2] {
         (false, true) => {
             (State::Limited, "the kernel does not offer it", "Linux 6.9 or newer has it")
         }
-        (false, false) => (State::Limited, "only mounts by root have it", "mount as root"),
+        (false, false) => (State::Limited, "only mounts made by root have it", "mount as root"),
     };
     let id_maps = match granted.id_maps() || wants_id_maps() {
         true => (State::Yes, "possible with -o idmap", ""),
-        false => (State::Limited, "not possible", "Linux 6.12 or newer allows them for root"),
+        false => (
+            State::Limited,
+            "not possible",
+            "Linux 6.12 or newer allows them for mounts made by root",
+        ),
     };
     let make = |part, name, (state, found, advice): (State, &str, &str)| {
         finding(part, name, state, found).with_advice(advice)
@@ -183,7 +187,8 @@ fn processor_count() -> Finding {
         finding(Part::Speed, "processors", state, units::counted(count as u64, "processor"));
     match state {
         State::Yes => found,
-        _ => found.with_advice("with one processor, programs and daemon take turns"),
+        _ => found
+            .with_advice("with one processor, programs and the daemon can't run at the same time"),
     }
 }
 
@@ -228,8 +233,9 @@ fn memory_for_images() -> Finding {
     let found = format!("{} free in /dev/shm", units::bytes(free));
     match free >= QUICK_BYTES {
         true => finding(Part::Comparisons, name, State::Yes, found),
-        false => finding(Part::Comparisons, name, State::Limited, found)
-            .with_advice("`fslab compare --quick` then puts its images on disk, which is noisier"),
+        false => finding(Part::Comparisons, name, State::Limited, found).with_advice(
+            "`fslab compare --quick` then puts its images on a disk, so its results vary more",
+        ),
     }
 }
 

@@ -75,7 +75,7 @@ pub struct Args {
 enum Index {
     /// No index.
     Linear,
-    /// The first hash of Phillips.
+    /// The original hash function of the HTree (Phillips).
     Legacy,
     /// A reduced MD4.
     HalfMd4,

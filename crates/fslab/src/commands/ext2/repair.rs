@@ -46,7 +46,7 @@ impl Args {
             return Ok(());
         }
         let verb = if self.dry_run { "would still be" } else { "is still" };
-        bail!("{shown} {verb} damaged; 'e2fsck {shown}' repairs more")
+        bail!("{shown} {verb} damaged; 'e2fsck {shown}' can repair more")
     }
 
     fn show(&self, shown: &str, repaired: &Repaired) {

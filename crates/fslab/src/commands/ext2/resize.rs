@@ -19,9 +19,9 @@ pub struct Args {
     dry_run: bool,
     /// The image or device, which must not be mounted
     image: PathBuf,
-    /// The new size, such as 128MiB [the size of the file or device]. An image file gets this
-    /// size too. A device or a part of an image keeps its size: a smaller value shrinks only the
-    /// file system, and a larger value is refused
+    /// The new size, such as 128MiB [the size of the file or device]. An image file gets this size
+    /// too. A device or a part of an image keeps its size. In this case a smaller value shrinks
+    /// only the file system, and a larger value is refused
     size: Option<Size>,
 }
 
@@ -97,13 +97,13 @@ impl Args {
         // then keep its length.
         let fits_before = || Superblock::read(&device).is_ok();
         match grown {
-            Err(error) if fits_before() => {
-                match image.set_length(device.size()) {
-                    Ok(()) => Err(error),
-                    Err(length) => Err(error
-                        .context(format!("can't shorten the file to its old length: {length:#}"))),
-                }
-            }
+            Err(error) if fits_before() => match image.set_length(device.size()) {
+                Ok(()) => Err(error),
+                Err(length) => Err(error.context(format!(
+                    "the file system did not grow, and the image file can't be shortened to \
+                         its old length: {length:#}"
+                ))),
+            },
             grown => grown,
         }
     }

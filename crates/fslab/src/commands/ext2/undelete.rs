@@ -79,7 +79,7 @@ fn list(deleted: &[Deleted]) -> Result<()> {
 fn get_back(image: &Image, deleted: &Deleted, target: &Path) -> Result<()> {
     if !deleted.is_whole() {
         bail!(
-            "inode {}: {} of its {} blocks now belong to other files",
+            "inode {} can't be recovered: {} of its {} blocks now belong to other files",
             deleted.inode.0,
             deleted.blocks - deleted.free,
             deleted.blocks

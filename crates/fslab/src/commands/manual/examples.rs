@@ -236,14 +236,17 @@ pub const EXAMPLES: &[Examples] = &[
             ),
             example(
                 "sudo fslab campaign run /shared/run1 --share 1/1 --retry",
-                "Run all blocks with failed or disturbed cells again",
+                "Run all blocks again in which a measurement failed or was disturbed",
             ),
         ],
     },
     Examples {
         command: "campaign status",
         examples: &[
-            example("fslab campaign status /shared/run1", "List the cells that are not done"),
+            example(
+                "fslab campaign status /shared/run1",
+                "List the measurements that are not done",
+            ),
             example("fslab campaign status --json /shared/run1", "Print the same as JSON"),
         ],
     },
@@ -627,7 +630,7 @@ pub const EXAMPLES: &[Examples] = &[
                 "fslab probe --only block-size --explain .",
                 "Explain how the block size was found",
             ),
-            example("sudo fslab probe --verify-matrix", "Test the prober on many file systems"),
+            example("sudo fslab probe --verify-matrix", "Test `fslab probe` on many file systems"),
         ],
     },
     Examples {

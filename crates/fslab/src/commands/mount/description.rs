@@ -99,7 +99,11 @@ fn tier_without_its_layer(stack: &Stack) -> Option<String> {
     let is_tree = rustix::fs::getxattr(root, name, &mut [0_u8; 4096][..]).is_ok();
     let has_layer = stack.layers.iter().any(|layer| layer.spec().name == TIER);
     (is_tree && !has_layer).then(|| {
-        format!("{} belongs to a tier: without `-l tier`, released files read as zeros", stack.leaf)
+        format!(
+            "{} belongs to a tier; without `-l tier`, programs can't read the content of released \
+             files",
+            stack.leaf
+        )
     })
 }
 

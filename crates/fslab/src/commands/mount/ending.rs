@@ -60,7 +60,7 @@ impl Ending {
         waiting.accept();
         for mut reader in waiting.readers.drain(..) {
             if let Err(error) = writeln!(reader, "{line}") {
-                tracing::debug!(%error, "no client reads the result of the daemon");
+                tracing::debug!(%error, "can't send the result of the daemon to a client");
             }
         }
     }
@@ -84,11 +84,11 @@ impl Waiting {
             match self.listener.accept() {
                 Ok((reader, _)) => match reader.set_write_timeout(Some(WRITE_TIMEOUT)) {
                     Ok(()) => self.readers.push(reader),
-                    Err(error) => tracing::debug!(%error, "can't set a time limit for a reader"),
+                    Err(error) => tracing::debug!(%error, "can't set a time limit for a client"),
                 },
                 Err(error) if error.kind() == ErrorKind::WouldBlock => return,
                 Err(error) => {
-                    tracing::debug!(%error, "can't accept a reader");
+                    tracing::debug!(%error, "can't accept a client");
                     // If there are no descriptors, an immediate retry would fail too.
                     return std::thread::sleep(Duration::from_millis(10));
                 }

@@ -98,8 +98,8 @@ impl Options {
         if mount.keep && mount.transport == TransportChoice::Uring {
             bail_as!(
                 BadInput,
-                "keep and transport=uring exclude each other: the kernel does not resend requests \
-                 that it sent by io_uring"
+                "keep and transport=uring exclude each other, because the kernel does not resend \
+                 requests that it sent by io_uring"
             );
         }
         Ok(())
@@ -115,11 +115,13 @@ impl Options {
             }
             ("strictatime", None) => bail_as!(
                 BadInput,
-                "reads that the kernel answers from memory never reach fslab; use relatime"
+                "not supported, because fslab does not see reads that the kernel answers from its \
+                 cache; use relatime"
             ),
             ("lazytime", None) => bail_as!(
                 BadInput,
-                "times are written by the file system of LOWER: mount that one with lazytime"
+                "not supported, because the file system of LOWER writes the times; mount that file \
+                 system with lazytime"
             ),
             ("sync", None) => mount.synchronous = Some(Synchronous::Everything),
             ("dirsync", None) => mount.synchronous = mount.synchronous.or(Some(Synchronous::Names)),

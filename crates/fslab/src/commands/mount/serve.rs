@@ -129,7 +129,9 @@ fn serve_mount(plan: Plan, kept: Option<Kept>, ready: Ready) -> Result<()> {
     let mut ended = session.wait_and_then(move || drop(names)).map_err(anyhow::Error::from);
     drop(guard);
     if ended.is_ok() && breaker.has_cut_off() {
-        ended = Err(anyhow::anyhow!("users of the mount were cut off by a second signal"));
+        ended = Err(anyhow::anyhow!(
+            "after a second signal, requests of programs that still used the mount failed"
+        ));
     }
     ending.iter().for_each(|ending| ending.tell(&ended));
     ended
@@ -239,10 +241,14 @@ fn say_what_was_asked_and_refused(session: &Session, options: &MountOptions) {
         tracing::warn!("the kernel refused the writeback cache; every write goes to the daemon");
     }
     if (options.set_id || options.devices) && !rustix::process::geteuid().is_root() {
-        tracing::warn!("suid and dev are for mounts by root: this mount is nosuid and nodev");
+        tracing::warn!(
+            "only mounts made by root can have suid and dev; this mount is nosuid and nodev"
+        );
     }
     if options.id_maps && !granted.id_maps() {
-        tracing::warn!("the kernel allows no id-mapped mounts of FUSE (Linux 6.12 does)");
+        tracing::warn!(
+            "the kernel does not allow id-mapped FUSE mounts here; they need root and Linux 6.12"
+        );
     }
 }
 
@@ -259,7 +265,7 @@ impl Drop for DetachOnPanic {
 
 fn detach_or_say(unmounter: &Unmounter) {
     if let Err(error) = unmounter.detach() {
-        tracing::error!(%error, "can't detach the mount, so it is left behind");
+        tracing::error!(%error, "can't detach the mount; unmount it with `fslab umount`");
     }
 }
 
@@ -288,7 +294,7 @@ fn detach_on_signals(
                 continue;
             }
             if unmounter.is_mounted() && !breaker.has_cut_off() {
-                tracing::warn!("users of the mount are cut off by a second signal");
+                tracing::warn!("second signal: requests of programs that still use the mount fail");
                 breaker.cut_off();
             } else {
                 tracing::warn!("still writing back; SIGKILL would lose the unwritten data");
@@ -305,7 +311,7 @@ fn unmount_or_detach(unmounter: &Unmounter) {
             return Ok(());
         }
         tracing::warn!(
-            "the mount is in use: it is detached, and served until the last user has finished"
+            "the mount is in use, so it is only detached; its open files work until they are closed"
         );
         unmounter.detach()
     });

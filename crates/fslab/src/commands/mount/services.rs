@@ -61,7 +61,7 @@ fn answer(stream: &UnixStream, service: &dyn Service) -> std::io::Result<()> {
     let listen = move || {
         // The client sends nothing more, so the end of its stream means that it has left.
         let ended = (&listener).read(&mut [0]);
-        tracing::debug!(?ended, "a request was cancelled or answered");
+        tracing::debug!(?ended, "the client of a request has disconnected");
         gone.store(true, Ordering::SeqCst);
     };
     std::thread::Builder::new().name("fslab-listener".to_owned()).spawn(listen)?;

@@ -134,14 +134,15 @@ impl Held {
         let Some(path) = plan.stack.leaf.directory() else {
             bail_as!(
                 BadInput,
-                "-o keep works only for directories: a file system in memory or in an image ends \
-                 with its daemon"
+                "-o keep works only for directories, because a file system in memory or in an \
+                 image ends with its daemon"
             );
         };
         if plan.dead.is_some() {
             bail_as!(
                 BadInput,
-                "-o keep and -o replace exclude each other: unmount the dead mount first"
+                "-o keep and -o replace exclude each other; unmount the dead mount with \
+                 `fslab umount`, and omit -o replace"
             );
         }
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
@@ -151,13 +152,13 @@ impl Held {
         if !HostFs::from_descriptor(copy, &HostOptions::default())?.can_be_taken_over() {
             bail_as!(
                 Missing,
-                "-o keep needs a lower file system that can open files by file handle (ext4, XFS, \
-                 Btrfs): {} is not on one",
+                "-o keep needs a lower file system that can open files by file handle, such as \
+                 ext4, XFS or Btrfs; {} is on one that can't",
                 path.display()
             );
         }
         let place = mounts::place_of(&plan.mount_point).context("can't find the mount point")?;
-        let state = Arc::new(KeptState::new().context("can't keep a mount")?);
+        let state = Arc::new(KeptState::new().context("can't prepare a mount with -o keep")?);
         Ok(Self { state, root, place, left: BTreeSet::new() })
     }
 
@@ -192,7 +193,8 @@ fn end(plan: &Plan, state: &KeptState, status: WaitStatus) -> Result<()> {
         }
         let deaths_max = plan.options.deaths_max;
         tracing::error!(
-            "{deaths_max} daemons died within {} s: the mount on {} is given up",
+            "{deaths_max} daemons died within {} s, so no other daemon is started for the mount on \
+             {}; unmount it with `fslab umount`",
             DEATHS_WITHIN.as_secs(),
             plan.mount_point.display()
         );

@@ -176,7 +176,7 @@ impl Upgrade {
     fn can_be_replaced(&self) -> Result<()> {
         self.program.look_at(&self.state)?;
         if getppid() != Some(self.supervisor) {
-            bail!("the supervisor of the mount has exited: unmount, and mount again");
+            bail!("the supervisor of the mount has exited; unmount, and mount again");
         }
         Ok(())
     }
@@ -184,7 +184,7 @@ impl Upgrade {
     /// Signals the supervisor, which then ends this process.
     fn ask_supervisor(&self) -> Result<()> {
         let signal = Signal::from_named_raw(ASKS_FOR_ANOTHER).context("no such signal")?;
-        kill_process(self.supervisor, signal).context("can't ask the supervisor")
+        kill_process(self.supervisor, signal).context("can't signal the supervisor of the mount")
     }
 }
 

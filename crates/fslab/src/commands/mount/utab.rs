@@ -41,7 +41,8 @@ impl Note {
             return None;
         }
         let noted = Self::within(Path::new(DIRECTORY), mount, living);
-        noted.inspect_err(|error| tracing::info!(%error, "`umount DIR` will not wait")).ok()
+        let failed = "can't add the mount to utab, so `umount DIR` will not wait for the daemon";
+        noted.inspect_err(|error| tracing::info!(%error, "{failed}")).ok()
     }
 
     fn within(

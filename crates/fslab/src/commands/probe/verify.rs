@@ -47,7 +47,7 @@ pub(super) fn matrix(how: &How<'_>, short: bool, text: &str) -> Result<()> {
     let is_wanted = |cell: &Cell| (!short || cell.short) && cell.name().contains(text);
     let cells: Vec<Cell> = cells::all().into_iter().filter(is_wanted).collect();
     if cells.is_empty() {
-        bail_as!(BadInput, "no cell's name contains '{text}'");
+        bail_as!(BadInput, "--cells: no file system has '{text}' in its name");
     }
     let (mut out, start) = (output(), Instant::now());
     let (mut sum_wrong, mut sum_missed) = (0, 0);
@@ -63,10 +63,11 @@ pub(super) fn matrix(how: &How<'_>, short: bool, text: &str) -> Result<()> {
         writeln!(out)?;
         for one in judged.iter().filter(|one| one.verdict != Verdict::Right) {
             let (found, truth) = (show::found(&one.finding), truth(&one.truth));
-            writeln!(out, "  {}: found {found}, is {truth}", one.attribute)?;
+            writeln!(out, "  {}: found {found}, but the true value is {truth}", one.attribute)?;
         }
         for one in judged.iter().filter(|one| one.timing_verdict() == Some(Verdict::Wrong)) {
-            writeln!(out, "  {}: timed {}, is {}", one.attribute, timed(one), truth(&one.truth))?;
+            let (timed, truth) = (timed(one), truth(&one.truth));
+            writeln!(out, "  {}: timed {timed}, but the true value is {truth}", one.attribute)?;
         }
         (sum_wrong, sum_missed) = (sum_wrong + wrong + timed_wrong, sum_missed + missed);
     }

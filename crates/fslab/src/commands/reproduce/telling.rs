@@ -11,7 +11,7 @@ use crate::units::counted;
 /// Prints the plans with their estimates, and the sources of the claims' figures. With
 /// `with_claims`, it prints each claim. `minutes` is the time limit of a quick run.
 pub(super) fn describe(library: &Library, minutes: u64, with_claims: bool) -> Result<()> {
-    say!("plans, reduced to the cells that the claims need:");
+    say!("plans, reduced to the measurements that the claims need:");
     // Preparations, which are listed below, make the images that targets need.
     let is_all_there = library.preparations().is_empty();
     for ((_, plan), (name, estimate)) in library.plans.iter().zip(estimates(library, minutes)?) {

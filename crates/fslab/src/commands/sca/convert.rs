@@ -57,7 +57,8 @@ pub struct Decode {
 }
 
 /// The reason why files that look like stored files are not decoded.
-const LOOKALIKES: &str = "they look encoded, but are plain files of this tree";
+const LOOKALIKES: &str =
+    "in a decoded directory, files that look like stored files are ordinary files";
 
 /// Results for all files.
 #[derive(Default)]
@@ -133,7 +134,7 @@ fn count_stored(tree: &Path, is_quiet: bool) -> Result<()> {
     let (before, after) = (size(stored_bytes), size(content_bytes));
     say!("{files} would be decoded, from {before} to {after}; nothing was changed");
     if lookalikes > 0 {
-        say!("{} left as content: {LOOKALIKES}", counted(lookalikes, "file"));
+        say!("{} not decoded: {LOOKALIKES}", counted(lookalikes, "file"));
     }
     outcome.refuse_failures("read")
 }
@@ -207,7 +208,7 @@ impl Totals {
         let (converted, already) = (counted(self.converted, "file"), self.already);
         say!("{converted} {done}, {already} already {done} or empty");
         if self.lookalikes > 0 {
-            say!("{} left as content: {LOOKALIKES}", counted(self.lookalikes, "file"));
+            say!("{} not decoded: {LOOKALIKES}", counted(self.lookalikes, "file"));
         }
         say!("space: {} before, {} now ({})", size(before), size(after), share(before, after));
     }

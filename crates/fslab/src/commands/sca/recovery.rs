@@ -102,9 +102,12 @@ impl Recovery {
             };
             let (recovery, reading) = (mean(|round| round.0), mean(|round| round.1));
             let interval = paired_ratio(rounds, 0).map_or_else(String::new, |found| {
-                format!(": 1/{:.0} of it [{:.4}, {:.4}]", 1.0 / found.ratio, found.low, found.high)
+                format!(", ratio 1/{:.0} [{:.4}, {:.4}]", 1.0 / found.ratio, found.low, found.high)
             });
-            say!("{name}: found in {recovery:.2} ms, read in {reading:.1} ms{interval}");
+            say!(
+                "{name}: recovered in {recovery:.2} ms, recovered and read completely in \
+                 {reading:.1} ms{interval}"
+            );
         }
     }
 }
@@ -171,13 +174,13 @@ impl Work<'_> {
         let start = Instant::now();
         let attr = layer.lookup(&request, Ino::ROOT, name()?)?.attr;
         let size = self.asked.size.bytes();
-        ensure!(attr.size == size, "{} of {size} bytes were found", attr.size);
+        ensure!(attr.size == size, "the recovered file has {} bytes instead of {size}", attr.size);
         let handle = layer.open(&request, attr.ino, OpenMode::empty())?.handle;
         let mut offset = 0;
         while offset < bytes {
             let wanted = REQUEST_BYTES.min((bytes - offset) as usize);
             let read = layer.read(&request, attr.ino, handle, offset, &mut buffer[..wanted])?;
-            ensure!(read > 0, "the file ends at {offset}");
+            ensure!(read > 0, "the recovered file ends at offset {offset}");
             offset += read as u64;
             self.check()?;
         }

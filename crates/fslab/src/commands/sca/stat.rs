@@ -171,7 +171,7 @@ fn show_sums(codecs: &BTreeMap<&str, Sums>, plain_files: u64) {
     }
     print_figures(table);
     if plain_files > 0 {
-        say!("not counted: {} that no layer stored", counted(plain_files, "file"));
+        say!("not counted: {} that no layer wrote", counted(plain_files, "file"));
     }
 }
 

@@ -94,7 +94,7 @@ impl Verify {
     fn show_success(&self, done: &str, stored_files: u64, plain_files: u64) {
         let others = match plain_files {
             0 => String::new(),
-            others => format!("; not {done}: {} that no layer stored", counted(others, "file")),
+            others => format!("; not {done}: {} that no layer wrote", counted(others, "file")),
         };
         let found = if stored_files == 0 { "" } else { ", no damage found" };
         say!("{} {done}{found}{others}", counted(stored_files, "stored file"));

@@ -135,7 +135,7 @@ fn say_what_umount_leaves(
     };
     let tree = tree.display();
     if wish.umount == Umount::Open {
-        say!("while it is not mounted, anyone who may read {tree} reads {what}");
+        say!("while {tree} is not mounted, anyone who may read its files reads {what}");
         return;
     }
     let (when, except) = match marks {
@@ -143,8 +143,8 @@ fn say_what_umount_leaves(
         Marks::Own(_) => (" while it is not mounted", ""),
     };
     say!(
-        "from its first use on, {tree} is closed (mode 0400){when}: programs can't open its \
-         files{except}, but root can, and reads {what}"
+        "from its first use on, {tree} has mode 0400{when}, so programs can't open its \
+         files{except}. Only root can, and reads {what}"
     );
 }
 
@@ -168,7 +168,10 @@ impl MakeKey {
         match detail {
             Detail::Json => say!("{}", json!({ "event": "made-key", "file": file.to_string() })),
             Detail::Errors => {}
-            _ => say!("{file} contains a new key; keep a copy: without it, encrypted data is lost"),
+            _ => say!(
+                "{file} contains a new key; keep a copy of it, because encrypted data can't be \
+                 read without the key"
+            ),
         }
         Ok(())
     }
@@ -295,11 +298,12 @@ fn say_if_beside(archive: &ArchiveAddress, tree: &Path) -> Result<()> {
 /// Arguments of `fslab tier rebuild`.
 #[derive(Debug, clap::Args)]
 pub struct Rebuild {
-    /// An archive of the tier (may be given several times); a surviving home may list others
+    /// An archive of the tier (may be given several times). Archives that a surviving home lists
+    /// are used too
     #[arg(long = "archive", value_name = "ARCHIVE", required = true)]
     archives: Vec<OsString>,
-    /// A new directory outside of the tree for settings and catalogue, or the surviving home of the
-    /// tier, whose settings are kept
+    /// The home of the tier: a new directory outside of the tree, or the surviving home, whose
+    /// settings are kept
     #[arg(long, value_name = "DIR")]
     home: PathBuf,
     /// The file with the key of encrypted archives (may be given several times)
@@ -453,8 +457,8 @@ fn report_to_people(made: &rebuild::Rebuilt) {
         younger_files = format!("; {younger} younger than the archived tree");
     } else {
         say!(
-            "no archived tree was found: files have the paths that they had when they were \
-             archived, and attributes of directories are unknown"
+            "no archived tree was found, so files have the paths that they had when they were \
+             archived. The attributes of directories are unknown"
         );
     }
     let directories = match directories {

@@ -219,7 +219,7 @@ fn as_line(event: &Event) -> Option<String> {
         Event::Problem { what } => what.clone(),
         Event::State(state) => state_line(state),
         Event::Usage { path, files, bytes, resident_bytes, archived_bytes } => format!(
-            "{}, {}; here {}, in archives {}  {path}",
+            "{}, {}; local {}, in archives {}  {path}",
             units::counted(*files, "file"),
             units::bytes(*bytes),
             units::bytes(*resident_bytes),

@@ -37,8 +37,8 @@ pub struct Args {
     strict: bool,
     /// The trace: its directory, or one file of it
     trace: PathBuf,
-    /// The target, in the same state as the traced file system when recording began: a directory,
-    /// mem:, or ext2:IMAGE
+    /// The target: a directory, mem:, or ext2:IMAGE. It must be in the state that the traced file
+    /// system had when recording began
     #[arg(value_parser = parse_leaf)]
     target: Leaf,
 }

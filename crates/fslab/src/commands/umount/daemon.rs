@@ -93,8 +93,8 @@ impl Daemon {
         match told.as_deref().map(str::trim_end) {
             Some(DONE) if has_ended => Ok(()),
             Some(DONE) => note(format_args!(
-                "{place} is unmounted and written back, but its daemon (process {pid}) still waits \
-                 for an unresponsive server; see its log"
+                "{place} is unmounted and its data is written back, but its daemon (process {pid}) \
+                 still waits for an unresponsive server; see the daemon's log"
             )),
             _ if !has_ended => {
                 bail!("unmounted, but the daemon (process {pid}) is still writing back")

@@ -31,11 +31,12 @@ pub struct Args {
     /// An option of its mkfs, such as `--mkfs=-b --mkfs=1024`
     #[arg(long, value_name = "OPTION", allow_hyphen_values = true, conflicts_with = "policy")]
     mkfs: Vec<String>,
-    /// Use fslab's ext2 engine with this policy, without a mount: equal workloads make equal images
+    /// Use fslab's ext2 engine with this allocation policy, without a mount; equal workloads then
+    /// make equal images
     #[arg(long, value_name = "NAME", value_parser = parse_policy)]
     policy: Option<&'static PolicySpec>,
-    /// With --policy, clustering: smart makes the blocks of a file contiguous while they are
-    /// written, dumb does not
+    /// With --policy: how blocks are clustered; smart makes the blocks of a file contiguous while
+    /// they are written, dumb does not
     #[arg(long, default_value = "dumb", requires = "policy", value_parser = parse_clustering)]
     clustering: Clustering,
     /// With --policy: bytes of space for each inode
@@ -57,7 +58,7 @@ pub struct Args {
     /// Threads that replay the workload
     #[arg(long, short, default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=256))]
     threads: u16,
-    /// Sync the target after this many hours of the workload
+    /// Sync the target each time this many hours of the workload's time have passed
     #[arg(long, value_name = "HOURS", default_value_t = 1.0)]
     sync_every: f64,
     /// Stop when the file system is full, instead of skipping files
@@ -121,7 +122,7 @@ impl Args {
             return Ok(size);
         }
         let shown = self.workload.display();
-        bail_as!(BadInput, "{shown} does not specify its volume: use --size")
+        bail_as!(BadInput, "{shown} does not specify the size of its volume; use --size")
     }
 
     fn settings(&self, hash: &str) -> Result<Settings> {
@@ -148,10 +149,7 @@ impl Args {
         }
         let mkfs = engine_options(self.inode_ratio, self.reserved_percent, self.group_blocks());
         if self.clustering == Clustering::Smart && !matches!(self.data, DataArg::Real) {
-            bail_as!(
-                BadInput,
-                "--clustering smart moves blocks while they are written: use --data real"
-            );
+            bail_as!(BadInput, "--clustering smart works only if data is written: use --data real");
         }
         Ok(Form::Engine { mkfs, options: engine_use(policy, self.clustering) })
     }
