@@ -48,8 +48,8 @@ pub(super) fn evict(root: &Path) -> Result<()> {
             Some(_) if attempt < TRIES => {}
             Some((path, pages)) => {
                 return Err(Error::Failed(format!(
-                    "{}: {pages} of its pages remain in memory, so its directory can't be made \
-                     cold; leave out `cold`",
+                    "{}: {pages} pages of this file could not be dropped from memory, so its \
+                     directory can't be made cold; remove `cold` from the target",
                     path.display()
                 )));
             }

@@ -12,7 +12,8 @@ use fslab_stats::Stopwatch;
 
 const FILES: Parameter = Parameter::count("files", "total number of files", 5_000);
 
-const PER_DIRECTORY: Parameter = Parameter::count("per_directory", "files in a directory", 25);
+const PER_DIRECTORY: Parameter =
+    Parameter::count("per_directory", "number of files in each directory", 25);
 
 const FILE_SIZE: Parameter = Parameter::bytes("file_size", "size of each file", 1 << 10);
 

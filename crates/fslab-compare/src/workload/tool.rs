@@ -37,8 +37,8 @@ const SMALLEST: u64 = 1 << 10;
 /// The declaration of this workload.
 pub(super) const SPEC: Spec = Spec {
     name: "tool",
-    help: "store files through a program such as gzip -9, to compare it with a layer that does the \
-        same",
+    help: "store files through a program such as gzip -9, to compare the program with a layer that \
+           does the same",
     parameters: &[COMMAND, CHECK, LARGEST, content::DATA, content::DATA_FROM],
     phases: &["store"],
     construct: |parameters, seed| {

@@ -18,7 +18,7 @@ pub(super) static SPEC: Attribute = in_directory(
 const HOUR: Duration = Duration::from_hours(1);
 
 fn find(ground: &Ground) -> io::Result<Finding> {
-    const NAME: &str = "access time after a read, set to old and future times before";
+    const NAME: &str = "access time after a read, starting from an old and from a future time";
     let now = SystemTime::now();
     // Setting times also sets the change time to now. An access time before and one after it are
     // tried.

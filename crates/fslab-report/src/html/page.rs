@@ -246,10 +246,9 @@ fn target_line(target: &TargetRecord) -> TargetLine {
         let scheduler = target.scheduler.as_ref().map(|name| format!(", scheduler {name}"));
         format!("loop device {how}{}{}", ahead.unwrap_or_default(), scheduler.unwrap_or_default())
     });
-    let daemon = target
-        .daemon_found
-        .filter(|found| !found)
-        .map(|_| "its daemon was not found: its processor time is not in the samples".to_owned());
+    let daemon = target.daemon_found.filter(|found| !found).map(|_| {
+        "its daemon was not found, so the samples lack the daemon's processor time".to_owned()
+    });
     let requests = target
         .requests_counted
         .filter(|counted| !counted)
