@@ -16,7 +16,7 @@ pub struct Args {
     /// Minutes per target
     #[arg(long, default_value_t = 10)]
     minutes: u64,
-    /// Only targets whose names contain this
+    /// Run only targets whose names contain this text
     #[arg(long, value_name = "TEXT", default_value = "")]
     only: String,
 }

@@ -96,7 +96,7 @@ const FORMS: &[Form] = &[
     form(
         "guide",
         60,
-        "all command blocks of README.md and the guide, the slow ones too",
+        "all command blocks of README.md and the guide, including the slow ones",
         "xtask guide",
     ),
     form(
@@ -116,7 +116,8 @@ const FORMS: &[Form] = &[
     form(
         "self-test",
         60,
-        "false alarms and misses of comparisons; needs an otherwise idle machine",
+        "the rates of false and of missed differences in comparisons; needs an otherwise idle \
+         machine",
         "run --release --locked --package fslab -- compare --self-test",
     ),
     form(
@@ -137,7 +138,7 @@ impl Args {
                 println!("{:<10} {:>4} min  {}", form.name, form.limit_min, form.help);
             }
             let limit: u64 = forms.iter().map(|form| form.limit_min).sum();
-            println!("all together at most {limit} minutes");
+            println!("all of them together take at most {limit} minutes");
             return Ok(true);
         }
         let logs = environment::workspace_root().join("target/xtask");

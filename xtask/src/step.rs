@@ -107,7 +107,8 @@ impl Args {
         );
         let mut outcome = Outcome::read(&self.result)?;
         for line in left {
-            outcome.tally += Tally::fail(format!("{}: left running: {line}", step.name));
+            outcome.tally +=
+                Tally::fail(format!("the step {} left a process running: {line}", step.name));
         }
         outcome.cpu_s = waited_for_s()?;
         outcome.write(&self.result)

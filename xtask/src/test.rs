@@ -146,7 +146,7 @@ fn print_log(step: &str, log: &Path) {
             let text = String::from_utf8_lossy(&text);
             let lines: Vec<_> = text.lines().collect();
             let left_out = lines.len().saturating_sub(LINES);
-            println!("-- log of {step}, {left_out} lines left out:");
+            println!("-- end of the log of {step}, after {left_out} omitted lines:");
             lines[left_out..].iter().for_each(|line| println!("{line}"));
         }
         Err(error) => println!("-- the log of {step} can't be read: {error}"),

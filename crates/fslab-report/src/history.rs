@@ -233,7 +233,7 @@ mod tests {
         let history = History::of(&records, &[], 1).unwrap();
         let text = text(&history);
         assert!(
-            text.contains("names / create on slow: its time against base changed by +18."),
+            text.contains("names / create on slow: its time relative to base changed by +18."),
             "{text}"
         );
         assert!(text.contains("with the run of 2026-01-10T"), "{text}");
@@ -244,7 +244,7 @@ mod tests {
     fn history_of_few_runs_reports_no_change() {
         let records: Vec<Record> = (1..=4).flat_map(|number| run(number, 1.0)).collect();
         let text = text(&History::of(&records, &[], 1).unwrap());
-        assert!(text.contains("4 runs, 2 rows: 0 with a change"), "{text}");
+        assert!(text.contains("4 runs, 2 rows: in 0 rows the level changed"), "{text}");
         assert!(text.contains("2 rows have fewer than 10 runs"), "{text}");
     }
 }

@@ -122,7 +122,9 @@ fn with_random_tests(mut tally: Tally, listed: &str, drawn: &str) -> Tally {
         tally += Tally::fail(format!("random tests: xtask/random-tests.txt lacks {name}"));
     }
     for name in listed.difference(&drawn).filter(|_| all_ran) {
-        tally += Tally::fail(format!("random tests: {name} is listed but drew no seed"));
+        tally += Tally::fail(format!(
+            "random tests: xtask/random-tests.txt lists {name}, but that test drew no seed"
+        ));
     }
     tally
 }
@@ -187,7 +189,7 @@ mod tests {
         let check = |listed, drawn| with_random_tests(tally(), listed, drawn).failed;
         assert!(check("# words\na x\nb y\n", "b y\na x\nb y\n").is_empty());
         assert!(check("a x\n", "a x\nb y\n")[0].contains("lacks b y"));
-        assert!(check("a x\nb y\n", "a x\n")[0].contains("b y is listed"));
+        assert!(check("a x\nb y\n", "a x\n")[0].contains("lists b y, but"));
         let mut failed = Tally::fail("b y");
         failed = with_random_tests(failed, "a x\nb y\n", "a x\n");
         assert_eq!(failed.failed.len(), 1, "it failed before it drew its seed");

@@ -118,7 +118,7 @@ mod tests {
     fn files_in_memory_are_refused() {
         let directory = tempfile::tempdir_in("/dev/shm").unwrap();
         let error = check(directory.path()).unwrap_err().to_string();
-        assert!(error.contains("16 of its pages remain in memory"), "{error}");
+        assert!(error.contains("16 pages of this file could not be dropped"), "{error}");
         assert!(!error.contains('\n'), "{error}");
         assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 0);
     }

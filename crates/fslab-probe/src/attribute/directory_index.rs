@@ -172,7 +172,7 @@ mod tests {
     fn ambiguous_cost_growth_gives_no_answer() {
         assert_eq!(cost(5_000, 60_000), Ok(Value::Word("no")));
         assert_eq!(cost(1_000, 1_300), Ok(Value::Word("yes")));
-        let between = "unclear: sixteen times the names cost 3.0 times as much";
+        let between = "unclear: with sixteen times as many names, a lookup costs 3.0 times as much";
         assert_eq!(cost(1_000, 3_000), Err(between.to_owned()));
         assert!(cost(0, 3_000).is_err());
     }
