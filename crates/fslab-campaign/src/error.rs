@@ -220,8 +220,11 @@ pub enum Error {
         what: &'static str,
     },
     /// No block is done yet.
-    #[error("{}: the campaign has no finished block (one workload on all targets in one round); \
-             run a share first", path.display())]
+    #[error(
+        "{}: the campaign has no finished block (one workload on all targets in one round); run a \
+         share first",
+        path.display()
+    )]
     NothingDone {
         /// The path of the directory.
         path: PathBuf,
