@@ -93,7 +93,8 @@ impl Args {
     }
 
     fn outer(&self, step: &Step) -> Result<()> {
-        set_child_subreaper(Some(rustix::process::getpid())).context("cannot adopt processes")?;
+        set_child_subreaper(Some(rustix::process::getpid()))
+            .context("cannot become the parent of processes that the step leaves")?;
         let inner = command(step, &self.result)
             .arg("--inner")
             .spawn()

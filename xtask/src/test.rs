@@ -82,7 +82,10 @@ impl Run<'_> {
         for (number, lanes) in PHASES.iter().enumerate() {
             if number == 1 {
                 self.scratch = Scratch::new().unwrap_or_else(|error| {
-                    println!("tests use {}: {error:#}", std::env::temp_dir().display());
+                    println!(
+                        "tests put temporary files into {}: {error:#}",
+                        std::env::temp_dir().display()
+                    );
                     None
                 });
             }

@@ -172,7 +172,7 @@ impl Judgement {
             }
         };
         let side = if *limit >= 1.0 { "most" } else { "least" };
-        format!("{} {found}, at {side} {}", self.name(), factor(*limit))
+        format!("{}: {found}, allowed at {side} {}", self.name(), factor(*limit))
     }
 }
 

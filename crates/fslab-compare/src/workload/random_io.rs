@@ -171,7 +171,7 @@ impl Workload for RandomIo {
 
     fn run(&self, session: &mut Session<'_>) -> Result<()> {
         let root = if self.by_ring {
-            directory(session, "random-io by io_uring")?
+            directory(session, "random-io with engine = \"io_uring\"")?
         } else {
             PathBuf::new()
         };

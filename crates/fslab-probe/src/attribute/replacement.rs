@@ -45,7 +45,7 @@ fn find(ground: &Ground) -> io::Result<Finding> {
         return refuse("limiting the memory of this process was not requested".to_owned());
     }
     if ground.options.budget < LARGE + 2 * BEFORE {
-        return refuse(format!("needs a space budget of {} bytes", LARGE + 2 * BEFORE));
+        return refuse(format!("needs a space budget (--budget) of {} bytes", LARGE + 2 * BEFORE));
     }
     let files = [cold_file(ground, BEFORE)?, cold_file(ground, BEFORE)?, cold_file(ground, LARGE)?];
     let [Some(twice), Some(once), Some(large)] = files else { return Ok(not_cold(NAME)) };

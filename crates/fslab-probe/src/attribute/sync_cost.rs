@@ -20,7 +20,7 @@ const SYNCS: u64 = 16;
 const PIECE: u64 = 4096;
 
 fn find(ground: &Ground) -> io::Result<Finding> {
-    const NAME: &str = "most frequent number of device flushes for one of 16 syncs";
+    const NAME: &str = "most frequent number of device flushes per sync, in 16 syncs";
     let Some(device) = ground.device else {
         return Ok(Finding::none(NAME, "the file system is not on a single block device"));
     };

@@ -21,7 +21,7 @@ pub(super) fn find(ground: &Ground, timing: &Timing<'_>) -> io::Result<Method> {
     let longest = ground.options.budget / 2;
     let step = longest / POINTS / PIECE * PIECE;
     if step == 0 {
-        return Ok(Method::failed(NAME, "the space budget is too small", Vec::new()));
+        return Ok(Method::failed(NAME, "the space budget (--budget) is too small", Vec::new()));
     }
     let scratch = ground.stored(POINTS * step)?;
     let sizes: Vec<u64> = (1..=POINTS).map(|number| number * step).collect();

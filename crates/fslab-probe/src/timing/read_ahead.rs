@@ -27,7 +27,7 @@ const ARRIVAL: Duration = Duration::from_millis(2);
 pub(super) fn find(ground: &Ground, timing: &Timing<'_>) -> io::Result<Method> {
     const NAME: &str = "nanoseconds to read each page of a file, in order";
     let lengths = LENGTHS.into_iter().chain([ground.options.budget / 2]);
-    let mut last = Method::failed(NAME, "the space budget is too small", Vec::new());
+    let mut last = Method::failed(NAME, "the space budget (--budget) is too small", Vec::new());
     for length in lengths.filter(|length| *length <= ground.options.budget / 2) {
         let scratch = ground.fresh()?;
         scratch.fill(0, length)?;
