@@ -71,7 +71,12 @@ const FORMS: &[Form] = &[
         "fsx over every layer and the ext2 engine, two seeds of 20,000 operations each",
         "xtask suite fsx",
     ),
-    form("sca-life", 60, "git, a database, tar and rsync over every layer", "xtask suite sca-life"),
+    form(
+        "sca-life",
+        60,
+        "git, a database, tar and rsync run on a mount of every layer",
+        "xtask suite sca-life",
+    ),
     // The variables set the number of cases of random tests, or enable tests of all layers.
     form(
         "longer",

@@ -135,7 +135,7 @@ pub enum Error {
     },
     /// The host has no directory for its lock.
     #[error(
-        "this host has no directory for the lock that all its campaigns share ({tried}); create \
+        "this host has no directory for the lock that all its campaigns share ({tried}). Create \
          /run/lock as root, or set --lock to a file that all users of this host can read"
     )]
     NoLockPlace {
@@ -150,8 +150,8 @@ pub enum Error {
     },
     /// A plan contains the path of a device.
     #[error(
-        "target `{target}`: `device` is a path, but in a campaign it must be the name of a role, \
-         which each host maps to its own device in /etc/fslab/erasable"
+        "target `{target}`: `device` is a path, but a campaign needs the name of a role here. Each \
+         host maps roles to its own devices in /etc/fslab/erasable"
     )]
     DeviceByPath {
         /// The name of the target.
@@ -180,7 +180,7 @@ pub enum Error {
     },
     /// This host has no device for a role.
     #[error(
-        "target `{target}`: {} has no device for the role `{role}` on this host; add the line \
+        "target `{target}`: {} has no device for the role `{role}` on this host. Add the line \
          `{role} /dev/disk/by-id/NAME` there, for a device that may be erased",
         list.display()
     )]

@@ -31,8 +31,8 @@ const RANDOM_TESTS: &str = include_str!("../../random-tests.txt");
 const TESTS_A_PROCESSOR: usize = 2;
 
 fn run(context: &Context) -> Result<Tally> {
-    let skips = tempfile::NamedTempFile::new().context("cannot make the log of skips")?;
-    let seeds = tempfile::NamedTempFile::new().context("cannot make the log of seeds")?;
+    let skips = tempfile::NamedTempFile::new().context("cannot create the log of skipped tests")?;
+    let seeds = tempfile::NamedTempFile::new().context("cannot create the log of random seeds")?;
     let mut command = nextest::command(context.target_directory())?;
     command.arg("run").arg("--binaries-metadata").arg(build::binaries(context));
     command.arg("--cargo-metadata").arg(build::metadata_of_cargo(context));

@@ -28,9 +28,11 @@ fn find(ground: &Ground) -> io::Result<Finding> {
         (true, true) => Method::found(NAME, Value::Word("strictatime"), Vec::new()),
         (true, false) => Method::found(NAME, Value::Word("relatime"), Vec::new()),
         (false, false) => Method::found(NAME, Value::Word("noatime"), Vec::new()),
-        (false, true) => {
-            Method::failed(NAME, "a newer time is updated, an older one is not", Vec::new())
-        }
+        (false, true) => Method::failed(
+            NAME,
+            "a read updates an access time in the future, but not one in the past",
+            Vec::new(),
+        ),
     }))
 }
 

@@ -19,8 +19,8 @@ use crate::ground::{Ground, Scratch};
 
 pub(super) static SPEC: Attribute = Attribute {
     name: "cache-replacement",
-    help: "the pages that remain cached after a large file was read once: twice-read (pages read \
-           twice before), latest (only the last pages read) or earliest (only the first)",
+    help: "pages that remain cached after a large file was read: twice-read (those read twice \
+           before), latest (only the last pages read) or earliest (only the first)",
     wants: Wants::MemoryBound,
     find,
 };

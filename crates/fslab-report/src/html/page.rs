@@ -139,8 +139,8 @@ fn notes(report: &Report) -> Vec<NoteLine> {
         lines.push(NoteLine {
             grave: true,
             heading: "Disturbed".to_owned(),
-            text: "more than a tenth of the samples were disturbed by other work on the \
-                   machine; run the comparison again on a quiet machine before you rely on it"
+            text: "more than a tenth of the samples were disturbed by other work on the machine. \
+                   Before you rely on the comparison, repeat it on an idle machine"
                 .to_owned(),
         });
     }
