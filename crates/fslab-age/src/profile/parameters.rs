@@ -54,7 +54,10 @@ pub const PARAMETERS: &[Parameter] = &[
     parameter!(day_sigma, "spread of the activity between days"),
     parameter!(idle_days, "share of days without operations"),
     parameter!(directory_sigma, "spread of the numbers of new files between directories"),
-    parameter!(change_candidates as u32, "number of random files, of which the largest is changed"),
+    parameter!(
+        change_candidates as u32,
+        "number of randomly chosen files; the largest of them is changed"
+    ),
     of("size_mu", "mean of the logarithm of sizes, if sizes are lognormal", |profile, value| {
         lognormal(profile).map(|(mu, _)| *mu = value)
     }),
