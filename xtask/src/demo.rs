@@ -16,10 +16,11 @@ pub struct Args {
 }
 
 const WHAT_IT_DOES: &str = "\
-demo: compares ext4, xfs, btrfs and ext4 under fslab's null layer, each freshly made on an image in
-memory (else in the report's folder) and mounted through a loop device. It installs the packages
-that it lists, and removes images, devices and mounts at the end. It takes about three minutes after
-the build. Without root or /dev/fuse it compares file systems inside the process and reports this.";
+demo: compares ext4, xfs, btrfs, and ext4 under fslab's null layer. Each file system is newly made
+on an image, and mounted through a loop device. The image is in memory if it fits, otherwise in the
+report's folder. The demo installs the packages that it lists. At the end, it removes images,
+devices and mounts. After the build, it takes about three minutes. Without root or /dev/fuse, it
+compares file systems inside the process, and reports this.";
 
 impl Args {
     /// Installs packages, builds, compares, and prints the path of the report.

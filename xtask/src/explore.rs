@@ -25,10 +25,10 @@ pub struct Args {
     /// Start no new tests after this many minutes, and finish the running ones
     #[arg(long, default_value_t = 30)]
     minutes: u64,
-    /// Only tests whose binary and name contain this
+    /// Run only tests whose binary and name contain this text
     #[arg(long, value_name = "TEXT")]
     only: Option<String>,
-    /// Tests to run at once [default: one per processor]
+    /// Number of tests that run at the same time [default: one per processor]
     #[arg(long)]
     jobs: Option<usize>,
     /// List the random tests, without running them

@@ -16,7 +16,7 @@ pub struct Args {
     /// Minutes per target
     #[arg(long, default_value_t = 10)]
     minutes: u64,
-    /// Only targets whose names contain this
+    /// Run only targets whose names contain this text
     #[arg(long, value_name = "TEXT", default_value = "")]
     only: String,
 }
@@ -30,7 +30,7 @@ impl Args {
     /// Runs the targets one after another; succeeds if none found a failure.
     pub fn run(&self) -> Result<bool> {
         let program = environment::find_tool("cargo-fuzz");
-        program.context("cargo-fuzz is not installed: cargo install cargo-fuzz")?;
+        program.context("cargo-fuzz is not installed; run `cargo install cargo-fuzz`")?;
         let targets = targets(&self.only)?;
         ensure!(!targets.is_empty(), "no fuzz target contains {:?}", self.only);
         let mut tally = Tally::default();

@@ -34,7 +34,7 @@ pub struct Args {
     /// Skip the blocks that are marked slow, as CI does, and build without optimisation
     #[arg(long)]
     quick: bool,
-    /// Only pages whose paths contain this
+    /// Run only pages whose paths contain this text
     #[arg(long)]
     page: Option<String>,
     /// Run this `fslab` instead of building one

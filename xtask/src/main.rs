@@ -46,7 +46,7 @@ struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Install the requirements of tests and demo, or list the missing ones
+    /// Install the requirements of the tests and the demo, and list those that it can't install
     Setup(setup::Args),
     /// Run all checks; the last line counts passed, failed and skipped tests
     Test(test::Args),
@@ -68,7 +68,8 @@ enum Command {
     Guide(guide::Args),
     /// Make the Debian package, and test it in a folder
     Deb(package::Args),
-    /// Check rules that compilers don't check: sizes, dependencies, documents against code
+    /// Check rules that compilers don't check: file sizes, dependencies, agreement of documents
+    /// with the code
     Tidy(tidy::Args),
     /// Count the lines of product code of each crate
     Lines(lines::Args),

@@ -71,7 +71,12 @@ const FORMS: &[Form] = &[
         "fsx over every layer and the ext2 engine, two seeds of 20,000 operations each",
         "xtask suite fsx",
     ),
-    form("sca-life", 60, "git, a database, tar and rsync over every layer", "xtask suite sca-life"),
+    form(
+        "sca-life",
+        60,
+        "git, a database, tar and rsync run on a mount of every layer",
+        "xtask suite sca-life",
+    ),
     // The variables set the number of cases of random tests, or enable tests of all layers.
     form(
         "longer",
@@ -96,7 +101,7 @@ const FORMS: &[Form] = &[
     form(
         "guide",
         60,
-        "all command blocks of README.md and the guide, the slow ones too",
+        "all command blocks of README.md and the guide, including the slow ones",
         "xtask guide",
     ),
     form(
@@ -116,7 +121,8 @@ const FORMS: &[Form] = &[
     form(
         "self-test",
         60,
-        "false alarms and misses of comparisons; needs an otherwise idle machine",
+        "the rates of false and of missed differences in comparisons; needs an otherwise idle \
+         machine",
         "run --release --locked --package fslab -- compare --self-test",
     ),
     form(
@@ -137,7 +143,7 @@ impl Args {
                 println!("{:<10} {:>4} min  {}", form.name, form.limit_min, form.help);
             }
             let limit: u64 = forms.iter().map(|form| form.limit_min).sum();
-            println!("all together at most {limit} minutes");
+            println!("all of them together take at most {limit} minutes");
             return Ok(true);
         }
         let logs = environment::workspace_root().join("target/xtask");

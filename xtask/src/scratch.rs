@@ -34,7 +34,7 @@ impl Scratch {
     /// and returns `None`; tests then use the machine's temporary folder.
     pub fn new() -> Result<Option<Self>> {
         if let Some(reason) = environment::why_no_mounts() {
-            println!("tests use {}: {reason}", std::env::temp_dir().display());
+            println!("tests put temporary files into {}: {reason}", std::env::temp_dir().display());
             return Ok(None);
         }
         let folder = public_folder("fslab-scratch-", &parent())?;
@@ -45,7 +45,10 @@ impl Scratch {
         let place = point.path().canonicalize()?;
         let mount = Mount::of_ext4(&image, SIZE_BYTES, options, place)?;
         fs::set_permissions(point.path(), Permissions::from_mode(0o1777))?;
-        println!("tests use a fresh ext4 on {}", folder.path().display());
+        println!(
+            "tests put temporary files into a fresh ext4 file system on {}",
+            folder.path().display()
+        );
         Ok(Some(Self { _mount: mount, point, _folder: folder }))
     }
 

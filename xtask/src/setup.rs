@@ -32,7 +32,7 @@ pub const STEP: Step = Step {
 /// The purpose of the setup.
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// The command for which to set up the machine
+    /// Install the requirements of this command
     #[arg(long = "for", value_enum, default_value_t = Purpose::Test)]
     purpose: Purpose,
 }

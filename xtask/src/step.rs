@@ -93,7 +93,8 @@ impl Args {
     }
 
     fn outer(&self, step: &Step) -> Result<()> {
-        set_child_subreaper(Some(rustix::process::getpid())).context("cannot adopt processes")?;
+        set_child_subreaper(Some(rustix::process::getpid()))
+            .context("cannot become the parent of processes that the step leaves")?;
         let inner = command(step, &self.result)
             .arg("--inner")
             .spawn()
@@ -107,7 +108,8 @@ impl Args {
         );
         let mut outcome = Outcome::read(&self.result)?;
         for line in left {
-            outcome.tally += Tally::fail(format!("{}: left running: {line}", step.name));
+            outcome.tally +=
+                Tally::fail(format!("the step {} left a process running: {line}", step.name));
         }
         outcome.cpu_s = waited_for_s()?;
         outcome.write(&self.result)

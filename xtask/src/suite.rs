@@ -14,9 +14,9 @@ use crate::summary;
 pub struct Args {
     /// pjdfstest, fsx, cargo-build or sca-life
     suite: String,
-    /// ext4, bindfs, fslab:LAYER[+LAYER]..., the same over XFS or Btrfs as fslab@xfs:LAYER... or
-    /// fslab@btrfs:LAYER..., or fslab-ext2[:LAYER[+LAYER]...], the ext2 engine; may be repeated
-    /// [default: every layer, and the ext2 engine]
+    /// Target of the suite; may be repeated: ext4, bindfs, fslab:LAYER[+LAYER]..., layers over XFS
+    /// or Btrfs (fslab@xfs:LAYER..., fslab@btrfs:LAYER...), or the ext2 engine, optionally with
+    /// layers (fslab-ext2[:LAYER[+LAYER]...]) [default: every layer, and the ext2 engine]
     #[arg(long = "target")]
     targets: Vec<Target>,
     /// fsx: operations per seed

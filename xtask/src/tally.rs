@@ -55,7 +55,7 @@ impl Tally {
         let (allowed, refused) = self.skipped.into_iter().partition(|skip: &Skip| skip.allowed);
         self.skipped = allowed;
         self.failed.extend(refused.into_iter().map(|skip: Skip| {
-            format!("{}: skipped although all tests are required: {}", skip.test, skip.reason)
+            format!("{}: skipped, although all tests are required: {}", skip.test, skip.reason)
         }));
         self
     }

@@ -82,7 +82,10 @@ impl Run<'_> {
         for (number, lanes) in PHASES.iter().enumerate() {
             if number == 1 {
                 self.scratch = Scratch::new().unwrap_or_else(|error| {
-                    println!("tests use {}: {error:#}", std::env::temp_dir().display());
+                    println!(
+                        "tests put temporary files into {}: {error:#}",
+                        std::env::temp_dir().display()
+                    );
                     None
                 });
             }
@@ -146,7 +149,7 @@ fn print_log(step: &str, log: &Path) {
             let text = String::from_utf8_lossy(&text);
             let lines: Vec<_> = text.lines().collect();
             let left_out = lines.len().saturating_sub(LINES);
-            println!("-- log of {step}, {left_out} lines left out:");
+            println!("-- end of the log of {step}, after {left_out} omitted lines:");
             lines[left_out..].iter().for_each(|line| println!("{line}"));
         }
         Err(error) => println!("-- the log of {step} can't be read: {error}"),

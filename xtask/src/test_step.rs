@@ -33,7 +33,8 @@ impl Context {
         }
         let Some(slot) = TargetSlot::take()? else {
             println!(
-                "all build folders of the cache are in use; building in the clone's own folder"
+                "all build folders of the cache are in use, so this build uses the folder of this \
+                 git clone"
             );
             return Self::inherited();
         };

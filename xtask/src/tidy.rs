@@ -34,7 +34,7 @@ use tree::Violation;
 /// The step of `cargo xtask test`.
 pub const STEP: Step = Step {
     name: "tidy",
-    help: "sizes, dependencies, documents against code",
+    help: "file sizes, dependencies, and agreement of documents with the code",
     run: |_context: &Context| tally(),
 };
 
@@ -49,14 +49,18 @@ const CHECKS: &[Check] = &[
         "no unsafe code, clock or printing in files that must not use them",
         absences::run,
     ),
-    ("arrows", "dependencies between crates run one way", arrows::run),
+    ("arrows", "each crate depends only on the crates that are permitted for it", arrows::run),
     ("circles", "files of a crate do not import each other in a circle", circles::run),
     ("clone-paths", "no program contains the path of its git clone", clone_paths::run),
     ("dead-files", "every Rust file is declared by a `mod`", dead_files::run),
     ("crates", "ARCHITECTURE.md lists every crate and is short", crates::run),
     ("commands", "README.md or the guide shows every subcommand", commands::run),
     ("exit-codes", "README.md lists the program's exit codes", exit_codes::run),
-    ("format-pages", "docs/formats and format.rs change together", format_pages::run),
+    (
+        "format-pages",
+        "each page of docs/formats contains the hash of the code that it describes",
+        format_pages::run,
+    ),
     ("semantics", "every promise in docs/SEMANTICS.md lists existing tests", semantics::run),
     ("features", "every FUSE feature lists an existing test", features::run),
     ("links", "links between documents lead to existing files and headings", links::run),

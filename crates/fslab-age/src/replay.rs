@@ -146,7 +146,9 @@ impl<'a> Replayer<'a> {
         self.replayed = checkpoint.replayed;
         let done = checkpoint.replayed.operations;
         for _ in 0..done {
-            let longer = || Error::unfit(&path, "it belongs to a longer workload");
+            let longer = || {
+                Error::unfit(&path, "it belongs to a workload with more operations than this one")
+            };
             let operation = operations.next().ok_or_else(longer)??;
             self.population.apply(&operation)?;
         }
@@ -206,8 +208,8 @@ impl<'a> Replayer<'a> {
             return Ok(());
         }
         let what = format!(
-            "the target has {found} files and directories instead of {expected}: something else \
-             changed it; to start from the beginning, delete all of them"
+            "the target has {found} files and directories instead of {expected}, because another \
+             program changed it; to start from the beginning, delete all of them"
         );
         Err(Error::unfit(self.settings.checkpoint.as_deref().unwrap_or(Path::new("")), what))
     }

@@ -116,7 +116,8 @@ impl Ascending {
         let last = self.last.replace(entry.key());
         if last > self.last {
             return Err(Error::parameter(
-                "entries are not sorted: directories first, then by inode",
+                "entries are out of order; directories must come before other entries, and both \
+                 must be sorted by inode",
             ));
         }
         if last == self.last { Ok(()) } else { self.writer.push(entry) }

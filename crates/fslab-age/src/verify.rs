@@ -88,7 +88,10 @@ pub fn verify(
     for (class, sums) in &reference.by_blocks {
         let other = aged.by_blocks.get(class).and_then(Sums::score);
         if let (Some(reference), Some(aged)) = (sums.score(), other) {
-            let what = format!("layout score, files from {} blocks", 1_u64 << class);
+            let what = format!(
+                "layout score of files with at least {} and less than twice as many blocks",
+                1_u64 << class
+            );
             findings.push(difference(&what, reference, aged, limits.difference));
         }
     }

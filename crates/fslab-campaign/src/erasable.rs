@@ -55,7 +55,7 @@ impl Erasable {
             let wrong = |reason| Error::BadList { path: list.to_owned(), line: index + 1, reason };
             let Some((role, device)) = entry(line).map_err(wrong)? else { continue };
             if devices.iter().any(|(known, _)| *known == role) {
-                return Err(wrong("the role already has a device"));
+                return Err(wrong("an earlier line already has a device for this role"));
             }
             devices.push((role, device));
         }

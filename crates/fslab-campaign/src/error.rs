@@ -44,7 +44,7 @@ pub enum Error {
         path: PathBuf,
     },
     /// The record of a campaign does not parse.
-    #[error("{}: not the record of a campaign: {source}", path.display())]
+    #[error("{}: this is not a valid record of a campaign: {source}", path.display())]
     Damaged {
         /// The path of the record.
         path: PathBuf,
@@ -76,7 +76,7 @@ pub enum Error {
         what: &'static str,
     },
     /// The record could not be turned into JSON.
-    #[error("can't write a record: {0}")]
+    #[error("can't encode the campaign's record as JSON: {0}")]
     Encode(#[source] serde_json::Error),
     /// An input of the plan does not exist.
     #[error("{}: the plan reads this path, but it does not exist", path.display())]
@@ -101,8 +101,8 @@ pub enum Error {
     },
     /// The contents of a file or directory have changed since they were frozen.
     #[error(
-        "{}: it has changed since the campaign was made (BLAKE3 {found}, frozen {frozen}); restore \
-         it, or make a new campaign",
+        "{}: it has changed since the campaign was made (BLAKE3 hash {found}, recorded {frozen}); \
+         restore it, or make a new campaign",
         path.display()
     )]
     Changed {
@@ -135,7 +135,7 @@ pub enum Error {
     },
     /// The host has no directory for its lock.
     #[error(
-        "this host has no directory for the lock that all its campaigns share ({tried}); create \
+        "this host has no directory for the lock that all its campaigns share ({tried}). Create \
          /run/lock as root, or set --lock to a file that all users of this host can read"
     )]
     NoLockPlace {
@@ -150,8 +150,8 @@ pub enum Error {
     },
     /// A plan contains the path of a device.
     #[error(
-        "target `{target}`: `device` is a path, but in a campaign it must be the name of a role, \
-         which each host maps to its own device in /etc/fslab/erasable"
+        "target `{target}`: `device` is a path, but a campaign needs the name of a role here. Each \
+         host maps roles to its own devices in /etc/fslab/erasable"
     )]
     DeviceByPath {
         /// The name of the target.
@@ -159,8 +159,8 @@ pub enum Error {
     },
     /// An in-process stack uses a file or directory, whose contents can't be frozen.
     #[error(
-        "target `{target}`: `in_process` uses {named}, whose contents a campaign can't freeze; set \
-         `aged` in a target to use an image"
+        "target `{target}`: `in_process` uses {named}, but a campaign can't record a hash of its \
+         contents; to use an image, set `aged` in a target"
     )]
     PathInStack {
         /// The name of the target.
@@ -180,7 +180,7 @@ pub enum Error {
     },
     /// This host has no device for a role.
     #[error(
-        "target `{target}`: {} has no device for the role `{role}` on this host; add the line \
+        "target `{target}`: {} has no device for the role `{role}` on this host. Add the line \
          `{role} /dev/disk/by-id/NAME` there, for a device that may be erased",
         list.display()
     )]
@@ -220,7 +220,11 @@ pub enum Error {
         what: &'static str,
     },
     /// No block is done yet.
-    #[error("{}: no block of the campaign is done yet; run a share first", path.display())]
+    #[error(
+        "{}: the campaign has no finished block (one workload on all targets in one round); run a \
+         share first",
+        path.display()
+    )]
     NothingDone {
         /// The path of the directory.
         path: PathBuf,

@@ -90,7 +90,7 @@ impl State<'_> {
     fn remark(&self) -> Option<Note> {
         let summary = self.summary();
         let text = format!(
-            "of {} cells {} are missing and {} failed; `fslab campaign status` lists them",
+            "of {} cells, {} are missing and {} failed; `fslab campaign status` lists them",
             summary.cells, summary.missing, summary.failed
         );
         let note = Note { kind: NoteKind::Remark, target: None, workload: None, text };

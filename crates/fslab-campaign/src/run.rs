@@ -74,8 +74,8 @@ impl ShareRun<'_> {
         if self.allow_other_build && self.program != self.campaign.frozen().program {
             let Program { version, blake3 } = &self.program;
             self.remarks.push(format!(
-                "a share was run by another build of fslab than the one that made the campaign: \
-                 fslab {version} (BLAKE3 {blake3})"
+                "a share was not run by the build of fslab that made the campaign, but by fslab \
+                 {version} (BLAKE3 {blake3})"
             ));
         } else {
             self.campaign.check_program(&self.program)?;

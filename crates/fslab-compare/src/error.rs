@@ -38,7 +38,7 @@ pub enum Error {
         source: io::Error,
     },
     /// A run can't be resumed as requested.
-    #[error("{}: {reason}", path.display())]
+    #[error("{}: this run can't be resumed: {reason}", path.display())]
     NotResumable {
         /// The samples file.
         path: PathBuf,
@@ -46,7 +46,7 @@ pub enum Error {
         reason: &'static str,
     },
     /// A record could not be encoded as JSON.
-    #[error("can't write a record: {0}")]
+    #[error("can't encode a message between fslab and a worker process: {0}")]
     Encode(#[source] serde_json::Error),
     /// A block device must not be erased.
     #[error("{}: {refusal}", path.display())]
@@ -123,8 +123,8 @@ pub enum Error {
     },
     /// Two programs are to be compared, but fslab mounts none of the plan's targets.
     #[error(
-        "plan {plan}: no target is mounted by fslab (`layers`, `engine`, or a `mount_command` with \
-         {{fslab}}), so two programs can't be compared"
+        "plan {plan}: two fslab programs can't be compared, because fslab mounts none of the \
+         targets; use `layers`, `engine`, or a `mount_command` with {{fslab}}"
     )]
     NoServedTarget {
         /// The plan's name.
@@ -226,7 +226,7 @@ pub enum Error {
     #[error("can't parse a message of a worker process: {0}")]
     WorkerMessage(#[source] serde_json::Error),
     /// This build of fslab lacks something that a target needs.
-    #[error("missing: {needs}: {source}")]
+    #[error("the target's requirement is missing: {needs}: {source}")]
     Missing {
         /// The requirement, as written in the plan.
         needs: String,

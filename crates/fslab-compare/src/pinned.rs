@@ -26,7 +26,8 @@ impl Pinned {
         Self::on(processors).map_err(|why| {
             let allowed = allowed_processors().unwrap_or_default();
             Error::Failed(format!(
-                "`processors` {processors:?} of the plan: {why}; this process may use {allowed:?}"
+                "can't use the plan's `processors` {processors:?}: {why}; this process may use \
+                 {allowed:?}"
             ))
         })
     }
@@ -54,7 +55,7 @@ impl Drop for Pinned {
         if let Some(before) = &self.before
             && let Err(error) = sched_setaffinity(None, before)
         {
-            tracing::warn!(%error, "can't undo the restriction to the plan's processors");
+            tracing::warn!(%error, "can't restore the processor affinity from before the run");
         }
     }
 }

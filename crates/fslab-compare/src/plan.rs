@@ -91,7 +91,10 @@ pub struct TargetPlan {
 
 /// The kind of a target.
 #[derive(Clone, Debug, PartialEq, Eq)]
-#[expect(clippy::large_enum_variant, reason = "nearly all targets are images, the largest")]
+#[expect(
+    clippy::large_enum_variant,
+    reason = "most targets are images, which are the largest variant"
+)]
 pub enum TargetKind {
     /// A file system on a new or recorded image, on a device or in memory, optionally with
     /// something mounted over it.

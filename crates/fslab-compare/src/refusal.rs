@@ -7,7 +7,7 @@ pub enum Refusal {
     #[error("a device must be given by its name in /dev/disk/by-id, because other names change")]
     NotById,
     /// It is not a block device.
-    #[error("is not a block device")]
+    #[error("it is not a block device")]
     NotBlock,
     /// It is mounted.
     #[error("{0} is mounted")]
@@ -16,17 +16,19 @@ pub enum Refusal {
     #[error("{0} is in use as swap")]
     Swap(String),
     /// Another device is built on it, such as a RAID array or a mapped device.
-    #[error("{0} is held by {1}")]
+    #[error("{0} is in use by the device {1}")]
     Held(String, String),
     /// It is a member of a RAID array, a volume group or another larger device.
-    #[error("{0} has a signature of {1}; if {1} no longer uses it, remove it with wipefs")]
+    #[error(
+        "{0} has a signature of {1}; if {1} no longer uses {0}, remove the signature with wipefs"
+    )]
     Member(String, &'static str),
     /// Another program has it open exclusively.
     #[error("another program has opened it exclusively")]
     Busy,
     /// It contains data.
     #[error(
-        "contains {what}, which would be lost; to erase the device with serial number {serial}, \
+        "it contains {what}, which would be lost; to erase the device with serial number {serial}, \
          use --erase {serial}"
     )]
     Holds {

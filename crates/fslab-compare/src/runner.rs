@@ -153,10 +153,14 @@ fn open(options: &RunOptions<'_>) -> Result<(Writer, Past)> {
     let records = sample::read(path)?;
     let first = sample::sessions(&records).next();
     let reason = match first {
-        Some(first) if first.seed != options.seed => Some("its seed differs"),
-        Some(first) if first.plan != options.plan.text => Some("its plan differs"),
+        Some(first) if first.seed != options.seed => {
+            Some("its seed differs from the requested seed")
+        }
+        Some(first) if first.plan != options.plan.text => {
+            Some("its plan differs from the given plan")
+        }
         Some(first) if first.format < 2 => {
-            Some("it was written by an older fslab that recorded no blocks")
+            Some("it was written by an older fslab, which did not record the finished blocks")
         }
         Some(first) if several_runs(&records, &first.run) => {
             Some("it contains several runs; resume each of them in its own file")
@@ -299,21 +303,21 @@ impl Runner<'_> {
         let remark = match &plan.kind {
             TargetKind::Image { .. } => return Ok(()),
             TargetKind::Directory { cold: true, .. } if target::drops_names() => {
-                "an existing directory is never remounted: before cold phases, the cached pages of \
-                 its files are dropped, with the names and inodes of the whole machine; blocks of \
-                 its directories may remain in memory"
+                "fslab never remounts an existing directory. Before cold phases, it drops the \
+                 cached pages of the directory's files, and the cached names and inodes of the \
+                 whole machine. Blocks of directories may remain in memory"
             }
             TargetKind::Directory { cold: true, .. } => {
-                "an existing directory is never remounted: before cold phases, the cached pages of \
-                 its files are dropped; names and inodes remain in memory, because only root may \
-                 drop them"
+                "fslab never remounts an existing directory. Before cold phases, it drops the \
+                 cached pages of the directory's files. Names and inodes remain in memory, because \
+                 only root may drop them"
             }
             TargetKind::Directory { .. } => {
-                "an existing directory is never remounted: none of its phases was cold"
+                "none of its phases was cold, because fslab never remounts an existing directory"
             }
             TargetKind::InProcess { .. } => {
-                "measured in process, without mount or kernel: none of its phases was cold, and \
-                 its times can't be compared with those of mounted targets"
+                "this target ran inside the fslab process, without a mount. So none of its phases \
+                 was cold, and its times can't be compared with those of mounted targets"
             }
         };
         self.journal.note(NoteKind::Remark, Some(&plan.name), None, remark.to_owned())

@@ -145,8 +145,8 @@ impl Found {
         let needed = COMPARISONS * rounds;
         if rounds < 2 || second.len() != needed || slowed.len() != needed {
             return Err(Error::Failed(format!(
-                "self-test: {} and {} of {needed} rounds have the equal and the slowed copy; \
-                 {COMPARISONS} comparisons of at least 2 rounds are needed",
+                "self-test: the equal copy has {} rounds and the slowed copy has {}, but each \
+                 needs {needed} rounds ({COMPARISONS} comparisons of at least 2 rounds)",
                 second.len(),
                 slowed.len()
             )));
@@ -207,15 +207,16 @@ impl Found {
         let limits = [
             (
                 self.false_differences > self.false_differences_most,
-                "equal targets are called different",
+                "equal targets are called different too often",
             ),
             (
                 self.simulated_false_differences > self.simulated_false_differences_most,
-                "equal targets are called different in simulations based on their noise",
+                "simulated equal targets with the measured noise are called different too often",
             ),
             (
                 self.delays_found < self.delays_found_least,
-                "the delay is not found; reduce other work on the machine, or increase --rounds",
+                "the delay is not found often enough; reduce other work on the machine, or \
+                 increase --rounds",
             ),
         ];
         limits.into_iter().filter(|(missed, _)| *missed).map(|(_, what)| what).collect()
@@ -268,7 +269,7 @@ mod tests {
         let (second, slowed) = (noisy(1.0, 0.02, 1), noisy(1.05, 0.02, 2));
         assert_eq!(missed(&second, &slowed), [""; 0]);
         let unfair = missed(&noisy(1.05, 0.02, 3), &slowed);
-        assert_eq!(unfair, ["equal targets are called different"]);
+        assert_eq!(unfair, ["equal targets are called different too often"]);
         for missing in [noisy(1.0, 0.02, 4), noisy(0.95, 0.02, 5), noisy(1.05, 0.2, 6)] {
             let found = missed(&second, &missing);
             assert!(

@@ -68,7 +68,7 @@ impl Wants {
         match self {
             Self::Directory => "a directory",
             Self::MemoryBound => "root, a control group",
-            Self::QuietDevice => "a quiet device",
+            Self::QuietDevice => "an idle device",
         }
     }
 }

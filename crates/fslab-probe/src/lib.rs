@@ -88,7 +88,7 @@ pub fn find(
 ) -> Answer {
     let timing = timing.and_then(|timing| timing::time(attribute.name, ground, timing));
     let finding = (attribute.find)(ground).unwrap_or_else(|error| Finding {
-        answer: Err(format!("could not be tried: {error}")),
+        answer: Err(format!("the probe failed: {error}")),
         methods: Vec::new(),
     });
     Answer { attribute, finding, timing }

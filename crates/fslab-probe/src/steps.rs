@@ -74,16 +74,23 @@ impl fmt::Display for Refusal {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::TooFew => write!(formatter, "fewer than {POINTS_LEAST} points"),
-            Self::Flat => write!(formatter, "no step: levels differ by less than {RATIO_LEAST}"),
-            Self::Several(at) => write!(formatter, "{} steps, not one", at.len()),
+            Self::Flat => write!(
+                formatter,
+                "no step: the levels differ by a factor of less than {RATIO_LEAST}"
+            ),
+            Self::Several(at) => write!(formatter, "{} steps instead of one", at.len()),
             Self::Chance { p_value } => {
                 write!(
                     formatter,
-                    "no clear step: random permutations show one as clear (p = {p_value:.3})"
+                    "no significant step: random permutations of the times have an equally clear \
+                     step (p = {p_value:.3})"
                 )
             }
             Self::Blurred { interval: (first, last) } => {
-                write!(formatter, "a step, but its position is uncertain: point {first} to {last}")
+                write!(
+                    formatter,
+                    "the position of the step is uncertain: between the points {first} and {last}"
+                )
             }
         }
     }

@@ -50,11 +50,11 @@ impl Choice {
     #[must_use]
     pub fn differs(&self, begun: &Self) -> Option<&'static str> {
         if self.cells != begun.cells {
-            Some("its choice of cells differs")
+            Some("its choice of cells differs from the requested choice")
         } else if self.reruns_max != begun.reruns_max {
-            Some("its number of reruns differs")
+            Some("its number of reruns differs from the requested number")
         } else if self.work_parent != begun.work_parent {
-            Some("its work directory differs")
+            Some("its work directory differs from the requested directory")
         } else {
             None
         }

@@ -95,7 +95,7 @@ pub enum Error {
     #[error("can't make the page: {0}")]
     Page(#[from] askama::Error),
     /// A record can't be converted to JSON.
-    #[error("can't write a record: {0}")]
+    #[error("can't encode samples or a report as JSON: {0}")]
     Encode(#[source] serde_json::Error),
 }
 

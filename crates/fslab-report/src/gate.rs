@@ -58,7 +58,7 @@ impl FromStr for Gate {
     fn from_str(text: &str) -> std::result::Result<Self, Self::Err> {
         let wrong = || {
             format!(
-                "{text:?} is not a gate: write METRIC, PHASE.METRIC or WORKLOAD.PHASE.METRIC, \
+                "{text:?} is not a gate; write METRIC, PHASE.METRIC or WORKLOAD.PHASE.METRIC, \
                  optionally \"on TARGET\", then slower, faster, more, less or worse, and a share, \
                  such as \"create.elapsed slower 5%\""
             )
@@ -172,7 +172,7 @@ impl Judgement {
             }
         };
         let side = if *limit >= 1.0 { "most" } else { "least" };
-        format!("{} {found}, at {side} {}", self.name(), factor(*limit))
+        format!("{}: {found}, allowed at {side} {}", self.name(), factor(*limit))
     }
 }
 

@@ -150,15 +150,16 @@ pub fn text(history: &History) -> String {
     let mut lines: Vec<String> = rows.iter().flat_map(each).collect();
     let changed = rows.iter().filter(|series| !series.changes.is_empty()).count();
     lines.push(format!(
-        "{} runs, {} rows: {changed} with a change of level (2 % or more, and p of at most 0.05 \
-         after correction over all rows and positions)",
+        "{} runs, {} rows: in {changed} rows the level changed (by 2 % or more, with p of at most \
+         0.05 after correction over all rows and positions)",
         history.runs.len(),
         rows.len()
     ));
     let short = rows.iter().filter(|series| series.figures.len() < CHANGE_FIGURES_LEAST).count();
     if short > 0 {
         lines.push(format!(
-            "{short} rows have fewer than {CHANGE_FIGURES_LEAST} runs: too few to find a change"
+            "{short} rows have fewer than {CHANGE_FIGURES_LEAST} runs, which are too few to find a \
+             change"
         ));
     }
     lines.join("\n") + "\n"
@@ -168,11 +169,12 @@ fn line(history: &History, series: &Series, change: &Change) -> String {
     let (index, figure) = series.figures[change.at];
     let run = &history.runs[index];
     let what = match &series.baseline {
-        Some(baseline) => format!("its time against {baseline}"),
+        Some(baseline) => format!("its time relative to {baseline}"),
         None => format!("its time ({})", seconds(figure)),
     };
     format!(
-        "{} / {} on {}: {what} changed by {:+.1} % (p {:.3}) with the run of {} (fslab {}, {})",
+        "{} / {} on {}: {what} changed by {:+.1} % (p {:.3}), beginning with the run of {} (fslab \
+         {}, {})",
         series.workload,
         series.phase,
         series.target,
@@ -231,7 +233,7 @@ mod tests {
         let history = History::of(&records, &[], 1).unwrap();
         let text = text(&history);
         assert!(
-            text.contains("names / create on slow: its time against base changed by +18."),
+            text.contains("names / create on slow: its time relative to base changed by +18."),
             "{text}"
         );
         assert!(text.contains("with the run of 2026-01-10T"), "{text}");
@@ -242,7 +244,7 @@ mod tests {
     fn history_of_few_runs_reports_no_change() {
         let records: Vec<Record> = (1..=4).flat_map(|number| run(number, 1.0)).collect();
         let text = text(&History::of(&records, &[], 1).unwrap());
-        assert!(text.contains("4 runs, 2 rows: 0 with a change"), "{text}");
+        assert!(text.contains("4 runs, 2 rows: in 0 rows the level changed"), "{text}");
         assert!(text.contains("2 rows have fewer than 10 runs"), "{text}");
     }
 }

@@ -162,7 +162,8 @@ impl<'a> Merged<'a> {
         };
         for (name, own, others) in self.provenance.differences(session) {
             self.remark(format!(
-                "the {name} is {own:?} in the first session and {others:?} {what}, started {}",
+                "the {name} is {own:?} in the first session, but {others:?} {what}, which started \
+                 at {}",
                 session.started
             ));
         }
@@ -182,8 +183,8 @@ impl<'a> Merged<'a> {
                 kind: NoteKind::Remark,
                 target: Some(target.name.clone()),
                 workload: None,
-                text: "its device has different settings in some of the runs (direct I/O, \
-                       read-ahead or scheduler)"
+                text: "the settings of its device differ between runs (direct I/O, read-ahead or \
+                       scheduler)"
                     .to_owned(),
             };
             add(&mut self.notes, &note);

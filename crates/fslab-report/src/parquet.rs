@@ -16,8 +16,11 @@ use super::{Renderer, Report};
 use crate::error::{Error, Result};
 
 /// The declaration of this renderer.
-pub(super) const SPEC: Renderer =
-    Renderer { name: "parquet", help: "the samples as a Parquet file, for other engines", render };
+pub(super) const SPEC: Renderer = Renderer {
+    name: "parquet",
+    help: "the samples as a Parquet file, for other analysis tools",
+    render,
+};
 
 fn render(report: &Report) -> Result<Vec<u8>> {
     let columns = columns()?;

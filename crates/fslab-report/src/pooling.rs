@@ -116,9 +116,9 @@ fn shared_kernels(sessions: &[(&str, &Provenance)]) -> Option<String> {
     };
     (!shared.is_empty()).then(|| {
         format!(
-            "{} nodes, {count}: nodes with the same boot ID run on one machine ({}) and are \
-             treated as one machine in the interval over all machines; their ratios are not \
-             independent",
+            "{} nodes, {count}: some nodes have the same boot ID, so they run on one machine ({}). \
+             The interval over all machines treats them as one machine, because their ratios are \
+             not independent",
             machines.len(),
             shared.join("; ")
         )

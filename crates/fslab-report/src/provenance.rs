@@ -94,7 +94,7 @@ pub struct Provenance {
 const MACHINE: &str = "machine";
 
 /// The name of the condition that differs between any two starts of a machine.
-const START: &str = "start of the machine";
+const START: &str = "boot ID";
 
 /// The form of a plan: many have a short form in addition to the full one, in keys of `quick`.
 #[derive(Clone, Copy, Debug, Default, Serialize, Deserialize, PartialEq, Eq)]

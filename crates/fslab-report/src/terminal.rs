@@ -36,7 +36,7 @@ pub(super) fn render(report: &Report) -> String {
         }
         lines.push(format!(
             "{rows} rows are too many for a terminal; times, intervals and counters are on the \
-             page and in the output of --csv and --json."
+             HTML page and in the output of --csv and --json."
         ));
     } else {
         lines.extend(workload_tables(report));
@@ -224,7 +224,9 @@ fn foot(report: &Report) -> Vec<String> {
     lines.extend(words::on_samples(report).into_iter().map(|line| format!("{line}.")));
     lines.extend(words::doubts(report).into_iter().map(|line| format!("{line}.")));
     if report.groups.iter().any(|group| group.size_bytes.is_some()) {
-        lines.push("The figures of each size are on the page and in --json.".to_owned());
+        lines.push(
+            "The figures of each size are on the HTML page and in the output of --json.".to_owned(),
+        );
     }
     lines.extend(made_anew(report));
     lines.iter().map(|line| wrapped(line)).collect()

@@ -12,14 +12,16 @@ use fslab_stats::{RatioInterval, STEADY_WINDOW, Steadiness};
 /// Describes how the comparison ended.
 pub(super) fn ending(report: &Report) -> String {
     let Some(end) = &report.end else {
-        return "the run did not end; the report covers the samples until then".to_owned();
+        return "the run did not finish; the report covers the samples that were recorded until \
+                then"
+            .to_owned();
     };
     let rounds = format!("{} of {} rounds", end.rounds, report.provenance.rounds);
     let how = match end.reason {
         EndReason::Finished if end.rounds == 1 => "its one round".to_owned(),
         EndReason::Finished => format!("all {} rounds", end.rounds),
         EndReason::Narrow => format!(
-            "{} rounds: every interval is within \u{b1}{:.1} %",
+            "{} rounds, after which every interval was within \u{b1}{:.1} %",
             end.rounds,
             report.provenance.half_width * 100.0
         ),
@@ -293,14 +295,14 @@ pub(super) fn on_samples(report: &Report) -> Vec<String> {
         report.contaminated
     );
     let outliers = format!(
-        "{} of {all} samples are outliers among the samples of their kind (modified z-score above \
-         {}, Iglewicz and Hoaglin 1993); they are used and marked",
+        "{} of {all} samples are outliers among the samples of the same row (modified z-score \
+         above {}, Iglewicz and Hoaglin 1993); they are used and marked",
         report.outliers,
         fslab_stats::MODIFIED_Z_MOST
     );
     let superseded = format!(
-        "{} of the samples in the file are not used: their runs were disturbed or interrupted, and \
-         were repeated",
+        "{} of the samples in the file are not used, because their runs were disturbed or \
+         interrupted, and were repeated",
         report.superseded
     );
     let unsteady = report.least_steady.as_ref();
@@ -319,9 +321,9 @@ pub(super) fn on_samples(report: &Report) -> Vec<String> {
 fn on_steadiness(unsteady: &Unsteady) -> String {
     let Steadiness { range, drift } = unsteady.steadiness;
     format!(
-        "{} rows wrote to a device that was not steady over their last {STEADY_WINDOW} rounds \
-         (range above 20 % or drift above 10 % of the mean, by SNIA's test specification); the \
-         worst, {}, ranged over {:.0} % and drifted by {:+.0} %",
+        "{} rows wrote to a device that was not steady over their last {STEADY_WINDOW} rounds. \
+         SNIA's test specification allows a range of 20 % and a drift of 10 % of the mean. The \
+         worst row, {}, has a range of {:.0} % and a drift of {:+.0} %",
         unsteady.rows,
         unsteady.worst,
         range * 100.0,
@@ -356,8 +358,8 @@ fn on_machines(report: &Report) -> String {
         (0, _) => String::new(),
         (short, Pooling::Strata) => {
             format!(
-                " In {short} rows a machine has fewer than two rounds of both targets and is \
-                left out."
+                " In {short} rows a machine is left out, because it has fewer than two rounds of \
+                 both targets."
             )
         }
         (short, Pooling::Clusters) => {
@@ -373,7 +375,7 @@ fn on_machines(report: &Report) -> String {
         }
     };
     format!(
-        "The samples are of {} machines ({}). Ratios are computed within each machine. Each \
+        "The samples come from {} machines ({}). Ratios are computed within each machine. Each \
          machine has the same weight, whatever its number of rounds. Times and counters of \
          different machines are not combined.{pooled}{left_out}",
         report.machines.len(),
@@ -385,9 +387,9 @@ fn on_noise_floor(report: &Report) -> String {
     let floors: Vec<_> = report.phases().filter_map(|group| group.noise_floor.as_ref()).collect();
     let apart = floors.iter().filter(|floor| floor.ratio.shows_difference()).count();
     format!(
-        "\u{2020} the difference is no larger than the noise floor: the ratio of a hidden second \
-         copy of {} to the original, with its 95 % interval. By chance, about one in twenty of \
-         these intervals excludes 1; here {apart} of {}.",
+        "\u{2020} the difference is no larger than the noise floor. The noise floor is the ratio \
+         of a hidden second copy of {} to the original, with its 95 % interval. By chance, about \
+         one in twenty of these intervals excludes 1. Here {apart} of {} exclude 1.",
         report.provenance.baseline,
         floors.len()
     )
@@ -396,8 +398,8 @@ fn on_noise_floor(report: &Report) -> String {
 const LEGEND_PLAIN: [&str; 2] = [
     "~ no difference shown: the 95 % interval of the ratio contains 1; this does not show that \
      both are equal.",
-    "? possibly by chance: the interval excludes 1, but among this many comparisons some do by \
-     chance (p after Holm's correction is 0.05 or more).",
+    "? possibly by chance: the interval excludes 1, but among this many comparisons, some \
+     intervals exclude 1 by chance (p after Holm's correction is 0.05 or more).",
 ];
 
 const LEGEND_MARGIN: [&str; 4] = [

@@ -94,7 +94,7 @@ impl Standing {
                 return whole(Agreement::NotReproduced, sentence);
             }
             Outcome::Words(words) => {
-                let sentence = format!("Found instead of a number: {words}.");
+                let sentence = format!("A text was found instead of a number: {words}.");
                 return whole(Agreement::NotCompared, sentence);
             }
             Outcome::Figures(figures) => figures,
@@ -178,7 +178,7 @@ fn of_many(figures: &[Figure], points: &[Agreement]) -> String {
     let agree = of(&[Agreement::Agrees]).len();
     let mut parts = vec![format!("Agrees at {agree} of {} points", points.len())];
     let others = [
-        ("outside at", of(&[Agreement::Differs, Agreement::SameDirection])),
+        ("differs at", of(&[Agreement::Differs, Agreement::SameDirection])),
         ("not decided at", of(&[Agreement::NotDecided])),
     ];
     for (what, mut places) in others.into_iter().filter(|(_, places)| !places.is_empty()) {
@@ -323,7 +323,7 @@ mod tests {
         }
         let found = standing(&range, vec![at(1, inside), at(2, below), at(4, crossing)]);
         let expected =
-            "Agrees at 1 of 3 points; outside at 2 KiB; not decided at 4 KiB.".to_owned();
+            "Agrees at 1 of 3 points; differs at 2 KiB; not decided at 4 KiB.".to_owned();
         assert_eq!((found.points, found.sentence), (vec![Agrees, Differs, NotDecided], expected));
     }
 

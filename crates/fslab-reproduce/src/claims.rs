@@ -262,8 +262,8 @@ impl fmt::Display for Query {
         write!(formatter, "{}: {statistic} of {quantity} of {}", self.plan, self.of)?;
         self.against.iter().try_for_each(|place| write!(formatter, ", against {place}"))?;
         let each = match self.each {
-            Some(EachOf::Size) => ", each size",
-            Some(EachOf::Tenth) => ", each tenth",
+            Some(EachOf::Size) => ", for each size",
+            Some(EachOf::Tenth) => ", for each tenth of the operations",
             None => "",
         };
         formatter.write_str(each)?;

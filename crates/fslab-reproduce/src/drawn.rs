@@ -76,7 +76,7 @@ impl Drawn {
         let reason = |outcome: &Outcome| match outcome {
             Outcome::Figures(_) => None,
             Outcome::Missing(reason) | Outcome::NotReproduced(reason) => Some(reason.clone()),
-            Outcome::Words(words) => Some(format!("found instead of numbers: {words}")),
+            Outcome::Words(words) => Some(format!("texts were found instead of numbers: {words}")),
         };
         self.of_series(|index| reason(&self.outcomes[index]).into_iter().collect())
     }

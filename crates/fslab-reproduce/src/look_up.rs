@@ -96,7 +96,7 @@ impl Runs {
         };
         let form = *form;
         let Some(report) = reports.get(&query.quantity) else {
-            return Outcome::Missing("no such quantity was computed".to_owned());
+            return Outcome::Missing("this quantity was not computed".to_owned());
         };
         let mut figures: Vec<Figure> = match query.each {
             None if !query.files.is_empty() => of_files(report, query),
@@ -293,7 +293,9 @@ fn without_pairs(report: &Report, query: &Query) -> String {
     match (&query.against, rounds) {
         (_, 0) => "the two sides were never measured in the same round".to_owned(),
         (Some(_), _) => format!("one side is 0 in each of {rounds} rounds, so there is no ratio"),
-        (None, _) => format!("it is 0 in each of {rounds} rounds, so there is no geometric mean"),
+        (None, _) => {
+            format!("the figure is 0 in each of {rounds} rounds, so there is no geometric mean")
+        }
     }
 }
 

@@ -136,7 +136,8 @@ fn metadata_of(reader: &dyn FileReader, path: &Path) -> Result<Metadata> {
         None => Err(Error::unfit(path, "is a Parquet file, but not part of a trace")),
         Some(found) if found > VERSION => {
             let what = format!(
-                "can't be read: its format is {found}, and this fslab knows up to {VERSION}"
+                "can't be read: its format is {found}, but this fslab supports only formats up to \
+                 {VERSION}"
             );
             Err(Error::unfit(path, what))
         }

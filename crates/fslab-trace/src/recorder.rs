@@ -272,7 +272,7 @@ impl Scribe {
         if !std::mem::replace(&mut self.failing, true) {
             let consequence = match self.options.when_full {
                 WhenFull::Lose => "operations continue, and their records are lost",
-                WhenFull::Wait => "operations wait until it can be written",
+                WhenFull::Wait => "operations wait until the trace can be written",
             };
             tracing::error!(%error, "the trace can't be written: {consequence}");
         }

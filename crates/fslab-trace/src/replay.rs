@@ -140,8 +140,10 @@ impl<'a> Replayer<'a> {
         let found = answer.map_or_else(|errno| errno.raw_os_error().cast_unsigned(), |_done| 0);
         if found != record.errno {
             let (was, is) = (outcome(record.errno), outcome(found));
-            return self
-                .diverge(record, format!("the recorded result was {was}, the replay's is {is}"));
+            return self.diverge(
+                record,
+                format!("the recorded result was {was}, but the replay returned {is}"),
+            );
         }
         let count = answer.ok().and_then(|done| done.count);
         if let (Some(was), Some(is)) = (record.result, count)
@@ -149,7 +151,7 @@ impl<'a> Replayer<'a> {
         {
             self.diverge(
                 record,
-                format!("the recorded result was {was} bytes, the replay's is {is}"),
+                format!("the recorded result was {was} bytes, but the replay returned {is}"),
             );
         }
     }

@@ -85,7 +85,10 @@ pub fn run(cluster: &Cluster) -> Result<()> {
     ensure!(status["cells"] == CELLS, "cells: {}", status["cells"]);
     ensure!(status["hosts"].as_array().map(Vec::len) == Some(2), "hosts: {}", status["hosts"]);
     let words = report.split_whitespace().collect::<Vec<_>>().join(" ");
-    ensure!(words.contains("2 nodes, one kernel"), "the report lacks: 2 nodes, one kernel");
+    ensure!(
+        words.contains("2 nodes, one kernel"),
+        "the report does not contain `2 nodes, one kernel`"
+    );
     compare_cells(&at("serial/samples.jsonl"), &campaign)
 }
 

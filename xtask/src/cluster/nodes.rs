@@ -238,7 +238,7 @@ fn wait(
             bail!("interrupted");
         }
         if start.elapsed() > most {
-            bail!("timed out after {} s: waited until {what}", most.as_secs());
+            bail!("timed out after {} s, while waiting until {what}", most.as_secs());
         }
         thread::sleep(Duration::from_millis(200));
     }

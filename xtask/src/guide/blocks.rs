@@ -101,7 +101,12 @@ fn block(
     let mut kind = match mark {
         "" => Kind::Quick,
         "slow" => Kind::Slow,
-        other => return Err((line, format!("`{other}` is not a mark of a block; use `slow`"))),
+        other => {
+            return Err((
+                line,
+                format!("`{other}` is not a mark of a command block; the only mark is `slow`"),
+            ));
+        }
     };
     let (mut before, mut after) = (String::new(), String::new());
     for remark in remarks {
@@ -113,8 +118,8 @@ fn block(
                 kind = Kind::NotHere(reason.trim().to_owned());
             }
             _ => {
-                let kinds = "`before:` or `after: COMMANDS`, or `not here:` or `output differs: \
-                             REASON`";
+                let kinds = "`before: COMMANDS`, `after: COMMANDS`, `not here: REASON` or `output \
+                             differs: REASON`";
                 return Err((line, format!("a comment before a block must be {kinds}")));
             }
         }

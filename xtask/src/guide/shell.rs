@@ -66,8 +66,8 @@ fn compared(page: &str, blocks: &[&Block], stdout: &str) -> Tally {
             Some(line) => {
                 let line_no = block.line;
                 tally += Tally::fail(format!(
-                    "{page}:{line_no}: the commands print no such line: {line}\n    they print:\n\
-                     {found}"
+                    "{page}:{line_no}: the commands do not print this line: {line}\n    they \
+                     print:\n{found}"
                 ));
             }
         }

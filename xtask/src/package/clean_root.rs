@@ -176,7 +176,10 @@ impl Trial<'_> {
         self.machine.run_as_user(WRITE)?;
         let (version, state) = (self.version()?, self.machine.run(STATE)?);
         let mounts = state.matches(" fuse.fslab ").count();
-        ensure!(mounts == 2 && state.contains("Nice=5\n"), "before the upgrade:\n{state}");
+        ensure!(
+            mounts == 2 && state.contains("Nice=5\n"),
+            "the state before the upgrade is wrong:\n{state}"
+        );
         self.machine.run(&format!("apt-get install -q -y {package}"))?;
         let (new_version, new_state) = (self.version()?, self.machine.run(STATE)?);
         ensure!(new_version != version, "the version is still {version}");
@@ -201,7 +204,7 @@ impl Trial<'_> {
         );
         self.machine.run_as_user("echo removed > ~/mount/lines && fusermount3 -u ~/mount")?;
         let lower = self.machine.run(&format!("cat /home/{USER}/lower/lines"))?;
-        ensure!(lower == "removed\n", "the lower directory has {lower:?}");
+        ensure!(lower == "removed\n", "the file in the lower directory contains {lower:?}");
         self.machine.run("sleep 1")?;
         // The links of enabled units remain until the purge, for a later installation.
         self.nothing_remains(|line| line.contains(" not-found "))?;

@@ -21,7 +21,11 @@ pub fn install() -> Result<Option<Missing>> {
     Ok(make().err().map(|error| {
         let what = format!("the Python modules {}", MODULES.join(" and "));
         let remedy = format!("{error:#}; on Debian, as root: apt-get install python3-venv");
-        Missing::new(what, "traces are not read by other implementations of Parquet", remedy)
+        Missing::new(
+            what,
+            "reading traces with other implementations of Parquet is not tested",
+            remedy,
+        )
     }))
 }
 

@@ -11,7 +11,7 @@ use crate::{nextest, process};
 
 /// The step `build`.
 pub const STEP: Step =
-    Step { name: "build", help: "compile all tests and the program they test", run };
+    Step { name: "build", help: "compile all tests, and the program that they test", run };
 
 fn run(context: &Context) -> Result<Tally> {
     let mut command = nextest::command(context.target_directory())?;

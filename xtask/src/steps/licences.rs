@@ -15,7 +15,7 @@ mod expression;
 
 /// The step `licences`.
 pub const STEP: Step =
-    Step { name: "licences", help: "licences of dependencies are allowed in deny.toml", run };
+    Step { name: "licences", help: "deny.toml allows the licences of all dependencies", run };
 
 fn run(context: &Context) -> Result<Tally> {
     let allowed = Allowed::read(&environment::workspace_root().join("deny.toml"))?;
@@ -41,7 +41,9 @@ fn run(context: &Context) -> Result<Tally> {
 
 fn by_cargo_deny(context: &Context) -> Result<Tally> {
     let Some(program) = environment::find_tool("cargo-deny") else {
-        println!("optional and not run: cargo-deny is not installed");
+        println!(
+            "the optional check by cargo-deny is skipped, because cargo-deny is not installed"
+        );
         return Ok(Tally::default());
     };
     let mut command = std::process::Command::new(program);
@@ -68,21 +70,27 @@ impl Allowed {
         let settings: toml::Table = text.parse()?;
         let strings = |table: &str, key: &str| {
             let list = settings.get(table).and_then(|table| table.get(key)?.as_array());
-            let list = list.with_context(|| format!("no list {table}.{key}"))?;
+            let list = list.with_context(|| format!("the list {table}.{key} is missing"))?;
             let string = |value: &toml::Value| value.as_str().map(str::to_owned);
-            list.iter().map(string).collect::<Option<Vec<_>>>().context("a list of strings")
+            list.iter()
+                .map(string)
+                .collect::<Option<Vec<_>>>()
+                .context("a list contains something other than strings")
         };
         let (licences, targets) = (strings("licenses", "allow")?, strings("graph", "targets")?);
-        ensure!(!targets.is_empty(), "graph.targets is empty: nothing would be checked");
+        ensure!(!targets.is_empty(), "graph.targets is empty, so nothing would be checked");
         Ok(Self { licences, targets })
     }
 
     /// Returns the problems of foreign packages that are compiled but not allowed, from the output
     /// of `cargo metadata`.
     fn refused(&self, metadata: &Value) -> Result<Vec<String>> {
-        let nodes = metadata["resolve"]["nodes"].as_array().context("no resolved packages")?;
+        let nodes = metadata["resolve"]["nodes"]
+            .as_array()
+            .context("cargo metadata lists no resolved packages")?;
         let used: HashSet<_> = nodes.iter().filter_map(|node| node["id"].as_str()).collect();
-        let packages = metadata["packages"].as_array().context("no packages")?;
+        let packages =
+            metadata["packages"].as_array().context("cargo metadata lists no packages")?;
         let foreign = packages.iter().filter(|package| {
             !package["source"].is_null()
                 && package["id"].as_str().is_some_and(|id| used.contains(id))
@@ -98,7 +106,9 @@ impl Allowed {
         let allows = |name: &str| self.licences.iter().any(|allowed| allowed == name);
         match expression::holds(licence, &allows) {
             Some(true) => None,
-            Some(false) => Some(format!("{name} {version} has the licence {licence}")),
+            Some(false) => Some(format!(
+                "{name} {version} has the licence {licence}, which deny.toml does not allow"
+            )),
             None => Some(format!("{name} {version} has an invalid licence: {licence}")),
         }
     }

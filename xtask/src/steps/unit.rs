@@ -31,8 +31,8 @@ const RANDOM_TESTS: &str = include_str!("../../random-tests.txt");
 const TESTS_A_PROCESSOR: usize = 2;
 
 fn run(context: &Context) -> Result<Tally> {
-    let skips = tempfile::NamedTempFile::new().context("cannot make the log of skips")?;
-    let seeds = tempfile::NamedTempFile::new().context("cannot make the log of seeds")?;
+    let skips = tempfile::NamedTempFile::new().context("cannot create the log of skipped tests")?;
+    let seeds = tempfile::NamedTempFile::new().context("cannot create the log of random seeds")?;
     let mut command = nextest::command(context.target_directory())?;
     command.arg("run").arg("--binaries-metadata").arg(build::binaries(context));
     command.arg("--cargo-metadata").arg(build::metadata_of_cargo(context));
@@ -122,7 +122,9 @@ fn with_random_tests(mut tally: Tally, listed: &str, drawn: &str) -> Tally {
         tally += Tally::fail(format!("random tests: xtask/random-tests.txt lacks {name}"));
     }
     for name in listed.difference(&drawn).filter(|_| all_ran) {
-        tally += Tally::fail(format!("random tests: {name} is listed but drew no seed"));
+        tally += Tally::fail(format!(
+            "random tests: xtask/random-tests.txt lists {name}, but that test drew no seed"
+        ));
     }
     tally
 }
@@ -187,7 +189,7 @@ mod tests {
         let check = |listed, drawn| with_random_tests(tally(), listed, drawn).failed;
         assert!(check("# words\na x\nb y\n", "b y\na x\nb y\n").is_empty());
         assert!(check("a x\n", "a x\nb y\n")[0].contains("lacks b y"));
-        assert!(check("a x\nb y\n", "a x\n")[0].contains("b y is listed"));
+        assert!(check("a x\nb y\n", "a x\n")[0].contains("lists b y, but"));
         let mut failed = Tally::fail("b y");
         failed = with_random_tests(failed, "a x\nb y\n", "a x\n");
         assert_eq!(failed.failed.len(), 1, "it failed before it drew its seed");

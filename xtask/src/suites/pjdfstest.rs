@@ -105,7 +105,7 @@ impl Report {
         ensure!(passed > 0, "no test case passed");
         ensure!(
             summary.starts_with(&counted),
-            "the lines have {counted:?}, but the summary has {summary:?}"
+            "the result lines give {counted:?}, but the summary gives {summary:?}"
         );
         Ok(report)
     }

@@ -20,12 +20,12 @@ const ABSENCES: &[Absence] = &[
     Absence {
         words: &["SystemTime::now", "Instant::now", "thread_rng", "rand::rng", "rand::random"],
         within: |path| source_crate(path).is_some_and(|name| DETERMINISTIC.contains(&name)),
-        message: "this crate gets the clock and the random source as parameters",
+        message: "this crate must get the clock and the random source as parameters",
     },
     Absence {
         words: &["println!", "eprintln!", "print!", "eprint!"],
         within: is_library,
-        message: "libraries don't print; only the fslab command does",
+        message: "libraries must not print; only the fslab command may print",
     },
 ];
 

@@ -80,7 +80,7 @@ fn copies(tree: &Tree, page: &str, text: &str) -> Vec<Violation> {
         let original = tree.get(source).map(|text| text.lines().collect::<Vec<_>>());
         original.as_deref() != Some(&fence[..length])
     };
-    let message = |source| format!("the code below differs from {source}: copy it again");
+    let message = |source| format!("the code below differs from {source}; copy it again");
     starts
         .filter(differs)
         .map(|(index, source)| Violation::of_line(page, index, message(source)))

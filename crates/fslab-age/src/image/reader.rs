@@ -61,11 +61,14 @@ impl AgedImage {
             return Err(wrong(path, "its header is damaged"));
         }
         let text = String::from_utf8(facts);
-        let text = text.map_err(|_not_utf8| wrong(path, "its facts are not UTF-8 text"))?;
+        let text =
+            text.map_err(|_not_utf8| wrong(path, "the facts in its header are not UTF-8 text"))?;
         let facts: Option<BTreeMap<String, String>> = text.lines().map(fact).collect();
         let identity = Identity {
             workload: blake3::Hash::from_bytes(header.workload_hash).to_hex().to_string(),
-            facts: facts.ok_or_else(|| wrong(path, "a fact has no value"))?,
+            facts: facts.ok_or_else(|| {
+                wrong(path, "a fact in its header does not have the form `key: value`")
+            })?,
         };
         Ok(Self { path: path.to_owned(), input, header, identity })
     }

@@ -73,7 +73,7 @@ fn facts_text(identity: &Identity) -> Result<String> {
         text += &format!("{key}: {value}\n");
     }
     if text.len() > FACTS_BYTES_MAX {
-        return Err(Error::parameter("there are more than 64 KiB of facts"));
+        return Err(Error::parameter("the facts (lines `key: value`) exceed 64 KiB"));
     }
     Ok(text)
 }

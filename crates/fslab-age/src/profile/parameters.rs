@@ -39,16 +39,25 @@ macro_rules! parameter {
 pub const PARAMETERS: &[Parameter] = &[
     parameter!(filled_at_first, "share of the volume that files use at the beginning"),
     parameter!(utilisation, "share of the volume that files use at the end"),
-    parameter!(creates_per_file, "long-lived files created per day, for each existing file"),
-    parameter!(changes_per_file, "files changed per day, for each existing file"),
+    parameter!(
+        creates_per_file,
+        "number of long-lived files created per day, for each existing file"
+    ),
+    parameter!(changes_per_file, "number of files changed per day, for each existing file"),
     parameter!(rewrites, "share of changes that rewrite the whole file"),
-    parameter!(operations_per_file, "operations per day, for each file at the end"),
+    parameter!(
+        operations_per_file,
+        "number of operations per day, for each file that exists at the end"
+    ),
     parameter!(writes_per_volume, "bytes written per day, as a share of the volume"),
     parameter!(short_sigma, "spread of the sizes of files that live less than a day"),
-    parameter!(day_sigma, "spread of the activity per day"),
+    parameter!(day_sigma, "spread of the activity between days"),
     parameter!(idle_days, "share of days without operations"),
-    parameter!(directory_sigma, "spread of the use of directories"),
-    parameter!(change_candidates as u32, "a changed file is the largest of this many random files"),
+    parameter!(directory_sigma, "spread of the numbers of new files between directories"),
+    parameter!(
+        change_candidates as u32,
+        "number of randomly chosen files; the largest of them is changed"
+    ),
     of("size_mu", "mean of the logarithm of sizes, if sizes are lognormal", |profile, value| {
         lognormal(profile).map(|(mu, _)| *mu = value)
     }),
@@ -66,14 +75,15 @@ pub const PARAMETERS: &[Parameter] = &[
     }),
     of(
         "files_per_directory",
-        "files per directory, if directories form a tree",
+        "number of files per directory, if directories form a tree",
         |profile, value| tree(profile).map(|(files, _)| *files = value),
     ),
     of("depth_max", "maximum depth of directories, if they form a tree", |profile, value| {
         tree(profile).map(|(_, depth)| *depth = value as u32)
     }),
 ];
-const FLAT: &str = "bytes of the volume per directory, if all directories are in the root";
+const FLAT: &str = "volume size divided by the number of directories, if all directories are in \
+                    the root";
 
 fn lognormal(profile: &mut Profile) -> Option<(&mut f64, &mut f64)> {
     match &mut profile.sizes {

@@ -64,7 +64,8 @@ impl Checkpoint {
             "it belongs to another workload; use another checkpoint, or start from the beginning \
              without one"
         } else if self.data != settings.data {
-            "the replay wrote another kind of data; resume with the same --data"
+            "the interrupted replay wrote another kind of data; resume with the --data of that \
+             replay"
         } else {
             return Ok(());
         };

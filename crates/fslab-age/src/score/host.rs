@@ -156,8 +156,8 @@ fn reason_against(extent: &FiemapExtent) -> Option<&'static str> {
     let reasons = [
         (FiemapExtentFlags::DATA_INLINE, "inline in the inode"),
         (FiemapExtentFlags::ENCODED, "compressed or encrypted"),
-        (FiemapExtentFlags::DELALLOC, "not yet placed"),
-        (FiemapExtentFlags::UNKNOWN, "not yet placed"),
+        (FiemapExtentFlags::DELALLOC, "not yet allocated"),
+        (FiemapExtentFlags::UNKNOWN, "not yet allocated"),
     ];
     let reason = reasons.into_iter().find(|(flag, _)| extent.fe_flags.contains(*flag));
     reason.map(|(_, reason)| reason)

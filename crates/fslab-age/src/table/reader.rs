@@ -106,7 +106,8 @@ impl<R: Row> Reader<R> {
         };
         let format = R::LAYOUT.name;
         let what = format!(
-            "a damaged {format} of fslab age: its footer key `{key}` {found}; make the file again"
+            "this {format} of fslab age is damaged, because its footer key `{key}` {found}; create \
+             the file again"
         );
         Error::unfit(&self.path, what)
     }

@@ -208,7 +208,7 @@ fn target_kind(source: &Source<'_>, spanned: &Spanned<RawTarget>) -> Result<Targ
         (None, None) => {
             let upper = if raw.is_overlay() { "`overlay`" } else { "`mount_command`" };
             let message = format!(
-                "target `{}`: {upper} needs `over`, the file system it is mounted over",
+                "target `{}`: {upper} needs `over`, which names the file system underneath",
                 raw.name.get_ref()
             );
             return Err(source.error(spanned.span(), message));
@@ -263,7 +263,7 @@ fn check_engine(source: &Source<'_>, engine: &Spanned<String>, raw: &RawTarget) 
     ];
     let wrong = if is_ext2 {
         let other = others.into_iter().find(|(_, is_given)| *is_given);
-        other.map(|(key, _)| format!("`engine`: `{key}` can't be used with it"))
+        other.map(|(key, _)| format!("`{key}` can't be used with `engine`"))
     } else {
         Some("`engine` works only with ext2; set `filesystem = \"ext2\"`".to_owned())
     };
@@ -284,9 +284,11 @@ fn check_image(source: &Source<'_>, spanned: &Spanned<RawTarget>, base: &ImagePl
     } else if base.recorded.is_some() && (base.source.is_some() || !base.mkfs.is_empty()) {
         "an `aged` image is copied, so `source` and `mkfs` can't be set".to_owned()
     } else if base.aged_workload.is_some() && base.recorded.is_none() {
-        "`aged_workload` is the workload of an aged image; set `aged` to the image".to_owned()
+        "`aged_workload` states the workload of an aged image, so `aged` must name that \
+         image"
+            .to_owned()
     } else if base.device.is_some() && (read_only || base.recorded.is_some()) {
-        "a file system on a `device` is made there; it can't be `aged` or read-only".to_owned()
+        "fslab makes a new file system on a `device`, so it can't be `aged` or read-only".to_owned()
     } else if base.kind == Base::Memory && base.device.is_some() {
         "tmpfs can't use a `device`".to_owned()
     } else if base.kind == Base::Memory && (base.recorded.is_some() || !base.mkfs.is_empty()) {

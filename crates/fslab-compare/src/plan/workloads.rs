@@ -29,7 +29,7 @@ pub(super) fn workloads(
         plans.extend(meant.into_iter().map(|plan| (plan, raw.span())));
     }
     let labels = plans.iter().map(|(plan, span)| (&*plan.label, span.clone()));
-    source.unique("name", labels, " (a workload may be given a `label`)")?;
+    source.unique("name", labels, "; give one of them another `label`")?;
     if plans.is_empty() {
         return Err(source.error(0..0, "the plan has no [[workload]]"));
     }

@@ -110,8 +110,12 @@ pub(super) fn contamination(sample: &Sample, is_part: bool) -> Option<String> {
 
 fn steal(sample: &Sample) -> Option<String> {
     let stolen = sample.machine.steal_ns;
-    (stolen > processor_limit(sample))
-        .then(|| format!("the hypervisor took {:.0} % of a processor", percent(stolen, sample)))
+    (stolen > processor_limit(sample)).then(|| {
+        format!(
+            "the hypervisor withheld {:.0} % of a processor (steal time)",
+            percent(stolen, sample)
+        )
+    })
 }
 
 fn load(sample: &Sample) -> Option<String> {
@@ -123,7 +127,7 @@ fn load(sample: &Sample) -> Option<String> {
 
 fn heat(sample: &Sample) -> Option<String> {
     let times = sample.machine.throttled.filter(|times| *times > 0)?;
-    Some(format!("processors were throttled because of heat {times} times"))
+    Some(format!("processors were throttled {times} times because of heat"))
 }
 
 fn disk(sample: &Sample) -> Option<String> {
@@ -131,7 +135,10 @@ fn disk(sample: &Sample) -> Option<String> {
     let others = all - 2.0 * sample.device.map_or(0.0, bytes);
     let limit = (DISK_BYTES_PER_SECOND * sample.seconds()).max(DISK_BYTES_LEAST);
     (others > limit).then(|| {
-        format!("other processes moved {:.0} MB on the underlying disk", others.max(1e6) / 1e6)
+        format!(
+            "other processes read or wrote {:.0} MB on the underlying disk",
+            others.max(1e6) / 1e6
+        )
     })
 }
 
@@ -220,8 +227,8 @@ mod tests {
         check(&on_disk(100, 0), None);
         check(&on_disk(100, 190), None);
         check(&on_disk(1, 5), None);
-        check(&on_disk(1, 30), Some("other processes moved 28 MB"));
-        check(&Sample { device: None, ..on_disk(0, 30) }, Some("other processes moved"));
+        check(&on_disk(1, 30), Some("other processes read or wrote 28 MB"));
+        check(&Sample { device: None, ..on_disk(0, 30) }, Some("other processes read or wrote"));
     }
 
     #[test]

@@ -16,7 +16,7 @@ pub(super) fn make(name: &str, path: &Path, cold: bool) -> Result<(Box<dyn Targe
     if cold {
         eviction::check(directory.path())?;
     }
-    let made = if cold { ", made cold by dropping pages" } else { "" };
+    let made = if cold { ", made cold by dropping its cached pages" } else { "" };
     let record = TargetRecord {
         name: name.to_owned(),
         description: format!("directory {}{made}", path.display()),

@@ -48,8 +48,8 @@ pub(super) fn evict(root: &Path) -> Result<()> {
             Some(_) if attempt < TRIES => {}
             Some((path, pages)) => {
                 return Err(Error::Failed(format!(
-                    "{}: {pages} of its pages remain in memory, so its directory can't be made \
-                     cold; leave out `cold`",
+                    "{}: {pages} pages of this file could not be dropped from memory, so its \
+                     directory can't be made cold; remove `cold` from the target",
                     path.display()
                 )));
             }
@@ -118,7 +118,7 @@ mod tests {
     fn files_in_memory_are_refused() {
         let directory = tempfile::tempdir_in("/dev/shm").unwrap();
         let error = check(directory.path()).unwrap_err().to_string();
-        assert!(error.contains("16 of its pages remain in memory"), "{error}");
+        assert!(error.contains("16 pages of this file could not be dropped"), "{error}");
         assert!(!error.contains('\n'), "{error}");
         assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 0);
     }

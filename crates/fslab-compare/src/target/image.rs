@@ -233,7 +233,7 @@ impl Image {
         let over = match &self.cover {
             Cover::Engine { commands, options } => {
                 let mount = Some(line(&commands.mount));
-                let description = format!("{kind} by the engine, {options}");
+                let description = format!("{kind} mounted by fslab's ext2 engine, {options}");
                 return TargetRecord { description, mount, ..served };
             }
             Cover::Nothing => None,

@@ -15,7 +15,7 @@ pub(super) fn make(
 ) -> (Box<dyn Target>, TargetRecord) {
     let record = TargetRecord {
         name: name.to_owned(),
-        description: format!("{specification} in process, without a mount"),
+        description: format!("{specification} inside the fslab process, without a mount"),
         in_process: true,
         ..TargetRecord::default()
     };

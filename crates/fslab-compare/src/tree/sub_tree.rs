@@ -71,6 +71,9 @@ impl Tree for SubTree<'_> {
     }
 
     fn with_file_system(&self, _work: &mut dyn FnMut(&dyn FileSystem) -> Result<()>) -> Result<()> {
-        Err(Error::Failed("a whole file system is needed, not one directory of it".to_owned()))
+        Err(Error::Failed(
+            "this workload needs a whole file system, but here it has only one directory"
+                .to_owned(),
+        ))
     }
 }

@@ -19,12 +19,13 @@ pub(super) type Needed = (&'static str, &'static str);
 const MORE_DIRECTORIES: [&str; 2] = ["/usr/sbin", "/sbin"];
 
 /// Parameter for the number of files in a generated tree.
-pub(super) const FILES: Parameter = Parameter::count("files", "files of a generated tree", 2000);
+pub(super) const FILES: Parameter =
+    Parameter::count("files", "number of files in a generated tree", 2000);
 
 /// Parameter for the source tree.
 pub(super) const SOURCE: Parameter = Parameter {
     name: "source",
-    help: "directory whose files are used; empty to generate some from the seed",
+    help: "directory with the files to use; leave empty to generate files from the seed",
     default: DefaultValue::Text(""),
 };
 

@@ -23,25 +23,26 @@ use crate::runner::{Phase, Session};
 use crate::tree::Access;
 use fslab_report::sample::CacheState;
 
-const SMALLEST: Parameter = Parameter::bytes("smallest", "smallest file", 1 << 20);
+const SMALLEST: Parameter = Parameter::bytes("smallest", "size of the smallest file", 1 << 20);
 
 const LARGEST: Parameter =
-    Parameter::bytes("largest", "largest file; sizes double up to it", 128 << 20);
+    Parameter::bytes("largest", "size of the largest file; sizes double up to it", 128 << 20);
 
 const BLOCK: Parameter = Parameter::bytes("block", "size of a block", 16 << 10);
 
 const CHARACTERS: Parameter = Parameter::bytes(
     "characters",
-    "bytes that are written one by one, each with a system call",
+    "number of bytes that are written with one system call each",
     256 << 10,
 );
 
-const SEEKERS: Parameter = Parameter::count("seekers", "concurrent processes that seek", 3);
+const SEEKERS: Parameter =
+    Parameter::count("seekers", "number of concurrent seekers, each a process or a thread", 3);
 
-const SEEKS: Parameter = Parameter::count("seeks", "seeks of each process", 4000);
+const SEEKS: Parameter = Parameter::count("seeks", "number of seeks by each seeker", 4000);
 
 const WRITES: Parameter =
-    Parameter::percent("writes", "share of the visited blocks that are written", 10);
+    Parameter::percent("writes", "share of the seeks after which a block is also written", 10);
 
 const SEEK_BY: Parameter = Parameter::choice(
     "seek_by",
@@ -52,7 +53,8 @@ const SEEK_BY: Parameter = Parameter::choice(
 /// The declaration of this workload.
 pub(super) const SPEC: Spec = Spec {
     name: "bonnie",
-    help: "write, rewrite, read and visit one file by characters, blocks and random seeks",
+    help: "write, rewrite and read one file by characters and by blocks, then seek to random \
+           blocks",
     parameters: &[
         SMALLEST,
         LARGEST,

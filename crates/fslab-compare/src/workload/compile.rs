@@ -24,11 +24,11 @@ use fslab_report::sample::CacheState;
 use source_tree::{Language, SourceTree};
 
 const SOURCE: Parameter =
-    Parameter::text("source", "directory with a C source tree; empty to generate one", "");
+    Parameter::text("source", "directory with a C source tree; leave empty to generate one", "");
 
 const CONFIGURE: Parameter = Parameter::text(
     "configure",
-    "shell command that configures the tree; empty for none",
+    "shell command that configures the tree; leave empty to skip this phase",
     "./configure",
 );
 
@@ -38,12 +38,12 @@ const BUILD: Parameter = Parameter::text(
     "make -j$JOBS",
 );
 
-const JOBS: Parameter = Parameter::count("jobs", "concurrent compilers", 2);
+const JOBS: Parameter = Parameter::count("jobs", "number of concurrent compilers", 2);
 
-const UNITS: Parameter = Parameter::count("units", "C files of a generated tree", 60);
+const UNITS: Parameter = Parameter::count("units", "number of C files in a generated tree", 60);
 
 const PROBES: Parameter =
-    Parameter::count("probes", "probes in the generated configure script", 60);
+    Parameter::count("probes", "number of probes in the generated configure script", 60);
 
 const CACHE: Parameter = Parameter::choice(
     "cache",
@@ -54,7 +54,7 @@ const CACHE: Parameter = Parameter::choice(
 /// The declaration of this workload.
 pub(super) const SPEC: Spec = Spec {
     name: "compile",
-    help: "unpack, configure and build C sources in the target",
+    help: "unpack C sources into the target, then configure and build them there",
     parameters: &[SOURCE, CONFIGURE, BUILD, JOBS, UNITS, PROBES, CACHE],
     phases: &["unpack", "configure", "build"],
     construct: |parameters, seed| {
@@ -79,7 +79,7 @@ pub(super) const SPEC: Spec = Spec {
 };
 
 const PACKAGE: Parameter =
-    Parameter::text("source", "directory with a Rust package; empty to generate one", "");
+    Parameter::text("source", "directory with a Rust package; leave empty to generate one", "");
 
 const CARGO: Parameter = Parameter::text(
     "build",
@@ -87,12 +87,13 @@ const CARGO: Parameter = Parameter::text(
     "cargo build --offline --quiet --target-dir target -j$JOBS",
 );
 
-const MODULES: Parameter = Parameter::count("units", "modules of a generated package", 60);
+const MODULES: Parameter =
+    Parameter::count("units", "number of modules in a generated package", 60);
 
 /// The declaration of the workload for Rust.
 pub(super) const CARGO_SPEC: Spec = Spec {
     name: "cargo-build",
-    help: "unpack a Rust package and build it with cargo in the target",
+    help: "unpack a Rust package into the target and build it there with cargo",
     parameters: &[PACKAGE, CARGO, JOBS, MODULES, CACHE],
     phases: &["unpack", "build"],
     construct: |parameters, seed| {

@@ -24,8 +24,8 @@ pub(super) const DATA: Parameter = Parameter::choice(
 /// The parameter for contents from given files.
 pub(super) const DATA_FROM: Parameter = Parameter::text(
     "data_from",
-    "file or directory from which the contents are taken, instead of `data`; 8 MiB or more of \
-     contents are repeated if they are not enough",
+    "file or directory whose bytes are used instead of `data`; it must contain 8 MiB, or as many \
+     bytes as the workload needs",
     "",
 );
 

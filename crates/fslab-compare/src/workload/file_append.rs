@@ -36,7 +36,7 @@ const SMALLEST: u64 = 1 << 10;
 /// The declaration of this workload.
 pub(super) const SPEC: Spec = Spec {
     name: "file-append",
-    help: "grow files by small appends, with the file kept open or reopened for each",
+    help: "grow files by small appends; each file is kept open, or reopened for each append",
     parameters: &[APPEND, LARGEST, LARGEST_REOPENED, MODE, content::DATA, content::DATA_FROM],
     phases: &["append", "append reopened"],
     construct: |parameters, seed| {

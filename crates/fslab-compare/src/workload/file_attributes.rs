@@ -12,7 +12,8 @@ use fslab_stats::Stopwatch;
 
 const FILES: Parameter = Parameter::count("files", "total number of files", 5_000);
 
-const PER_DIRECTORY: Parameter = Parameter::count("per_directory", "files in a directory", 25);
+const PER_DIRECTORY: Parameter =
+    Parameter::count("per_directory", "number of files in each directory", 25);
 
 const FILE_SIZE: Parameter = Parameter::bytes("file_size", "size of each file", 1 << 10);
 
@@ -28,7 +29,8 @@ const FAN_OUT: u64 = 25;
 /// The declaration of this workload.
 pub(super) const SPEC: Spec = Spec {
     name: "file-attributes",
-    help: "build a tree of small files; list it recursively with attributes, cold and warm",
+    help: "build a tree of small files, and list it recursively with attributes, first cold and \
+           then warm",
     parameters: &[TREE, FILES, PER_DIRECTORY, FILE_SIZE, content::DATA, content::DATA_FROM],
     phases: &["build", "list cold", "list warm"],
     construct: |parameters, seed| {

@@ -22,7 +22,7 @@ const LARGEST: Parameter = Parameter::bytes(
 
 const BYTES_PER_SIZE: Parameter = Parameter::bytes(
     "bytes_per_size",
-    "total bytes of each size: files of one size are repeated up to it",
+    "total bytes of all files of one size, which determines their number",
     4 << 20,
 );
 

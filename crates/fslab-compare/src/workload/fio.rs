@@ -79,7 +79,7 @@ impl Workload for Fio {
         let text = fs::read_to_string(job).map_err(Error::file(job))?;
         if let Some(line) = outside(&text) {
             return Err(Error::Failed(format!(
-                "{}: `{line}` is a path outside the target; use a name without a directory",
+                "{}: `{line}` sets a path outside the target; use a name without a directory",
                 job.display()
             )));
         }
@@ -115,7 +115,8 @@ impl Fio {
         match major.and_then(|number| number.parse::<u32>().ok()) {
             Some(3..) => Ok(()),
             _ => Err(Error::Failed(format!(
-                "{} is {text:?}; fio 3.0 or later is needed, whose JSON contains clat_ns",
+                "{} has the version {text:?}; fio 3.0 or later is needed, because its JSON \
+                 contains clat_ns",
                 self.program
             ))),
         }

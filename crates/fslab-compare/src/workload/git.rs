@@ -18,7 +18,8 @@ use crate::runner::{Phase, Session, Timed};
 use fslab_report::sample::CacheState;
 use fslab_sys::signals::Interrupt;
 
-const COMMITS: Parameter = Parameter::count("commits", "commits of a generated history", 40);
+const COMMITS: Parameter =
+    Parameter::count("commits", "number of commits in a generated history", 40);
 
 /// The declaration of this workload.
 pub(super) const SPEC: Spec = Spec {
@@ -149,7 +150,10 @@ impl Git {
         if head == *last && changed.is_empty() {
             return Ok(());
         }
-        Err(Error::Failed(format!("the clone is at {head}, not {last}, or differs: {changed:?}")))
+        Err(Error::Failed(format!(
+            "the clone is wrong: HEAD is {head}, expected {last}; changed files: {changed:?}, \
+             expected none"
+        )))
     }
 
     /// Returns a git command that ignores the user's settings and environment variables.

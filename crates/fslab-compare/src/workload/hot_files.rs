@@ -21,8 +21,8 @@ use fslab_stats::Stopwatch;
 
 const LIST: Parameter = Parameter::text(
     "list",
-    "file that lists the set's files, one path in the target per line; `all` for every file of \
-     the target; empty to generate a set",
+    "file with one path in the target per line; `all` uses every file of the target; leave empty \
+     to generate a set of files",
     "",
 );
 
@@ -32,18 +32,18 @@ const OVERWRITE: Parameter = Parameter::choice(
     &["yes", "no"],
 );
 
-const FILES: Parameter = Parameter::count("files", "files of a generated set", 800);
+const FILES: Parameter = Parameter::count("files", "number of files in a generated set", 800);
 
 const MEAN_SIZE: Parameter = Parameter::bytes(
     "mean_size",
-    "mean file size; half of the files are smaller than a quarter of it",
+    "mean size of generated files; half of them are smaller than a quarter of it",
     29 << 10,
 );
 
 /// The declaration of this workload.
 pub(super) const SPEC: Spec = Spec {
     name: "hot-files",
-    help: "read a listed set of files, then overwrite it",
+    help: "read a set of files, then overwrite them",
     parameters: &[LIST, OVERWRITE, FILES, MEAN_SIZE, content::DATA, content::DATA_FROM],
     phases: &["read", "overwrite"],
     construct: |parameters, seed| {

@@ -19,14 +19,15 @@ use fslab_stats::Stopwatch;
 
 const FILES: Parameter = Parameter::count("files", "total number of files", 10_000);
 
-const PER_DIRECTORY: Parameter = Parameter::count("per_directory", "files in a directory", 100);
+const PER_DIRECTORY: Parameter =
+    Parameter::count("per_directory", "number of files in each directory", 100);
 
 const ORDER: Parameter = Parameter::choice("order", "the order of lookups", &["random", "ordered"]);
 
 /// The declaration of this workload.
 pub(super) const SPEC: Spec = Spec {
     name: "lookup",
-    help: "look up many files for the first time after a mount, and again, and open them",
+    help: "look up many files, first cold and then warm; then open and close each of them",
     parameters: &[FILES, PER_DIRECTORY, ORDER],
     phases: &["lookup cold", "lookup warm", "open warm"],
     construct: |parameters, _seed| {

@@ -14,7 +14,7 @@ use fslab_report::sample::{CacheState, of_threads};
 use fslab_stats::Stopwatch;
 
 const FILES: Parameter =
-    Parameter::count("files", "total number of files, shared by the threads", 10_000);
+    Parameter::count("files", "total number of files, divided among the threads", 10_000);
 
 const THREADS: Parameter = Parameter::count(
     "threads",

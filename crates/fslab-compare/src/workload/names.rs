@@ -25,12 +25,15 @@ const FILES: Parameter = Parameter::count("files", "total number of files", 10_0
 
 const DIRECTORIES: Parameter = Parameter::count(
     "directories",
-    "directories over which the files are spread evenly; one is filled after the other",
+    "number of directories; they are filled one after the other, with equally many files each",
     1,
 );
 
-const ORDERS: Parameter =
-    Parameter::choice("orders", "the orders of names", &["both", "ordered", "random"]);
+const ORDERS: Parameter = Parameter::choice(
+    "orders",
+    "order in which the names are used: sorted, random, or first one and then the other",
+    &["both", "ordered", "random"],
+);
 
 /// The declaration of this workload.
 pub(super) const SPEC: Spec = Spec {

@@ -22,7 +22,7 @@ const WRITES: Parameter = Parameter::sizes(
 
 const CREATIONS: Parameter = Parameter::count(
     "creations",
-    "number of creations of the file; the first and the last are timed separately",
+    "how often the file is created; only the first and the last creation are timed",
     1,
 );
 

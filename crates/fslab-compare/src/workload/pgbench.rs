@@ -20,10 +20,10 @@ use server::{Postgres, Server};
 const SCALE: Parameter =
     Parameter::count("scale", "pgbench's scale factor: about 15 MiB per unit", 2);
 
-const CLIENTS: Parameter = Parameter::count("clients", "concurrent clients", 4);
+const CLIENTS: Parameter = Parameter::count("clients", "number of concurrent clients", 4);
 
 const TRANSACTIONS: Parameter =
-    Parameter::count("transactions", "total transactions of all clients", 2000);
+    Parameter::count("transactions", "total number of transactions of all clients", 2000);
 
 const SCRIPT: Parameter = Parameter::choice(
     "script",

@@ -42,8 +42,8 @@ const DEPTH: Parameter = Parameter::count("depth", "number of requests in flight
 
 const WRITERS: Parameter = Parameter::decimal(
     "writers",
-    "number of in-flight requests of dedicated writers, while the others only read; 0: each \
-     request reads or writes by `reads`",
+    "number of in-flight requests that only write, while the others only read; 0: `reads` sets the \
+     share of reads",
     0.0,
 );
 
@@ -64,14 +64,14 @@ const SECONDS: Parameter = Parameter::decimal(
 
 const RATE: Parameter = Parameter::decimal(
     "rate",
-    "requests a second at planned times, from which latencies are measured (open loop); 0: each \
+    "planned requests per second (open loop); a latency is measured from the planned time; 0: a \
      request starts when the previous one is done",
     0.0,
 );
 
 const ARRIVALS: Parameter = Parameter::choice(
     "arrivals",
-    "with `rate`: at even intervals, or independent of each other (poisson)",
+    "times of the requests planned by `rate`: at even intervals, or a Poisson process",
     &["even", "poisson"],
 );
 
@@ -86,7 +86,7 @@ const ZIPF: Parameter = Parameter::decimal(
 /// The declaration of this workload.
 pub(super) const SPEC: Spec = Spec {
     name: "random-io",
-    help: "read and write blocks of one large file at random offsets, several at a time",
+    help: "read and write blocks of one large file at random offsets, optionally in parallel",
     parameters: &[
         SIZE,
         BLOCK,
@@ -171,7 +171,7 @@ impl Workload for RandomIo {
 
     fn run(&self, session: &mut Session<'_>) -> Result<()> {
         let root = if self.by_ring {
-            directory(session, "random-io by io_uring")?
+            directory(session, "random-io with engine = \"io_uring\"")?
         } else {
             PathBuf::new()
         };

@@ -16,13 +16,13 @@ use crate::runner::{Phase, Session, Timed};
 
 const TRACE: Parameter = Parameter::text(
     "trace",
-    "the trace: a directory that the trace layer wrote, or one file of it",
+    "the trace to replay: a directory that the trace layer wrote, or one of its files",
     "",
 );
 
 const DIVERGING: Parameter = Parameter::choice(
     "diverging",
-    "whether operations may have other results than recorded",
+    "whether the workload fails if the result of an operation differs from the recorded one",
     &["fail", "allow"],
 );
 
@@ -68,8 +68,8 @@ impl Workload for Replay {
             held += size_of::<Record>() + record.held_bytes();
             if held > MEMORY_BYTES_MAX {
                 return Err(Error::Failed(format!(
-                    "{}: needs more than {MEMORY_BYTES_MAX} bytes of memory; replay one segment of \
-                     it",
+                    "{}: the trace needs more than {MEMORY_BYTES_MAX} bytes of memory; replay one \
+                     of its segments",
                     trace.display()
                 )));
             }
@@ -103,7 +103,7 @@ impl Replay {
         timed.flush()?;
         match replayed.divergences.first() {
             Some(first) if !self.diverging => Err(Error::Failed(format!(
-                "{} operations had other results than recorded; the first: {first}",
+                "{} operations had results that differ from the recorded ones; the first: {first}",
                 replayed.diverged
             ))),
             _ => Ok(()),

@@ -19,7 +19,8 @@ use fslab_sys::signals::Interrupt;
 /// The declaration of this workload.
 pub(super) const SPEC: Spec = Spec {
     name: "rsync",
-    help: "copy a tree, copy it again unchanged, and update it (needs the program rsync)",
+    help: "copy a tree, copy it again without changes, and then after changes (needs the program \
+           rsync)",
     parameters: &[FILES, SOURCE],
     phases: &["copy", "repeat", "update"],
     construct: |parameters, seed| {

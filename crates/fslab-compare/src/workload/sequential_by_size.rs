@@ -12,7 +12,8 @@ use crate::runner::{Phase, Session, Timed};
 use fslab_report::sample::CacheState;
 use fslab_stats::Stopwatch;
 
-const TOTAL: Parameter = Parameter::bytes("total", "bytes of the data set of each size", 32 << 20);
+const TOTAL: Parameter =
+    Parameter::bytes("total", "total bytes of all files of one size", 32 << 20);
 
 const SMALLEST: Parameter = Parameter::bytes("smallest", "size of the smallest files", 16 << 10);
 
@@ -21,16 +22,17 @@ const LARGEST: Parameter =
 
 const MORE_SIZES: Parameter = Parameter::sizes(
     "more_sizes",
-    "more sizes, such as those at which an allocation policy changes the block group",
+    "additional file sizes, such as those at which an allocation policy changes the block group",
     &[],
 );
 
-const PER_DIRECTORY: Parameter = Parameter::count("per_directory", "files in a directory", 25);
+const PER_DIRECTORY: Parameter =
+    Parameter::count("per_directory", "number of files in each directory", 25);
 
 /// The declaration of this workload.
 pub(super) const SPEC: Spec = Spec {
     name: "sequential-by-size",
-    help: "create and read a fixed amount of data as files of 16 KiB, doubling to 16 MiB",
+    help: "for each file size from 16 KiB to 16 MiB, create and read files with a fixed total size",
     parameters: &[
         TOTAL,
         SMALLEST,

@@ -29,7 +29,7 @@ const APPEND: Parameter =
 const ROUNDS: Parameter =
     Parameter::count("rounds", "number of rounds of each thread; a round has four operations", 200);
 
-const THREADS: Parameter = Parameter::count("threads", "concurrent threads", 4);
+const THREADS: Parameter = Parameter::count("threads", "number of concurrent threads", 4);
 
 const SYNC: Parameter =
     Parameter::choice("sync", "whether to call fsync after each write", &["fsync", "none"]);

@@ -30,10 +30,14 @@ const SYNCHRONOUS: Parameter = Parameter::choice(
 
 const ROWS: Parameter = Parameter::count("rows", "number of loaded rows", 50_000);
 
-const TRANSACTIONS: Parameter =
-    Parameter::count("transactions", "transactions, each changing one row and adding one", 1000);
+const TRANSACTIONS: Parameter = Parameter::count(
+    "transactions",
+    "number of transactions; each changes one row and adds one",
+    1000,
+);
 
-const QUERIES: Parameter = Parameter::count("queries", "rows looked up one by one", 2000);
+const QUERIES: Parameter =
+    Parameter::count("queries", "number of rows that are looked up one by one", 2000);
 
 /// The declaration of this workload.
 pub(super) const SPEC: Spec = Spec {

@@ -20,7 +20,8 @@ const PATH: &str = "stream";
 /// The declaration of this workload.
 pub(super) const SPEC: Spec = Spec {
     name: "stream",
-    help: "write one large file with fsync, read it cold and warm, and overwrite it in the cache",
+    help: "write one large file with fsync, read it cold and warm, and overwrite it while it is \
+           cached",
     parameters: &[SIZE, REQUEST, content::DATA, content::DATA_FROM],
     phases: &["write", "read cold", "read warm", "overwrite"],
     construct: |parameters, seed| {

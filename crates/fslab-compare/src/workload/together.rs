@@ -21,7 +21,7 @@ const WORKLOADS: Parameter = Parameter {
 /// The declaration of this workload.
 pub(super) const SPEC: Spec = Spec {
     name: "together",
-    help: "run several workloads at the same time on one target, with a verdict for each",
+    help: "run several workloads at the same time on one target, with a verdict for each workload",
     parameters: &[WORKLOADS],
     phases: &[],
     construct: |parameters, seed| {

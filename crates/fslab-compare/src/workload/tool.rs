@@ -16,13 +16,14 @@ use fslab_stats::Stopwatch;
 
 const COMMAND: Parameter = Parameter::command(
     "command",
-    "the program, which reads the data and writes the content of the stored file",
+    "the program, which reads the data from standard input and writes the encoded data to standard \
+     output",
     &["gzip", "-9", "-c"],
 );
 
 const CHECK: Parameter = Parameter::command(
     "check",
-    "a program that decodes the stored files, to check them after a remount",
+    "a program that decodes the stored files in the same way, to check them after a remount",
     &["gzip", "-dc"],
 );
 
@@ -37,8 +38,8 @@ const SMALLEST: u64 = 1 << 10;
 /// The declaration of this workload.
 pub(super) const SPEC: Spec = Spec {
     name: "tool",
-    help: "store files through a program such as gzip -9, to compare it with a layer that does the \
-        same",
+    help: "store files through a program such as gzip -9, to compare the program with a layer that \
+           does the same",
     parameters: &[COMMAND, CHECK, LARGEST, content::DATA, content::DATA_FROM],
     phases: &["store"],
     construct: |parameters, seed| {

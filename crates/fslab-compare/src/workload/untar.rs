@@ -16,7 +16,8 @@ use fslab_sys::signals::Interrupt;
 
 const ARCHIVE: Parameter = Parameter::text(
     "archive",
-    "the archive, with any compression that tar supports; empty to generate one from the seed",
+    "the archive, with any compression that tar supports; leave empty to generate one from the \
+     seed",
     "",
 );
 
@@ -32,7 +33,8 @@ const REMARK: &str = "tar: Removing leading ";
 /// The declaration of this workload.
 pub(super) const SPEC: Spec = Spec {
     name: "untar",
-    help: "unpack an archive, and compare the files with it, cold (needs the program tar)",
+    help: "unpack an archive, then read the files cold and compare them with it (needs the program \
+           tar)",
     parameters: &[FILES, ARCHIVE],
     phases: &["unpack", "compare"],
     construct: |parameters, seed| {

@@ -355,5 +355,8 @@ fn wrong_parameters_of_applications_are_refused() {
     let (outcome, _) =
         run(&plan, out.path(), &TestHost, Interrupt::default(), &mut Silent).unwrap();
     let failed: Vec<_> = outcome.notes.iter().filter(|n| n.kind == NoteKind::Failed).collect();
-    assert!(failed[0].text.contains("\"no such\" must be a user and a group"), "{failed:?}");
+    assert!(
+        failed[0].text.contains("\"no such\" must be the name of a user and of a group"),
+        "{failed:?}"
+    );
 }

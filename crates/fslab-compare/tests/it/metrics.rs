@@ -137,7 +137,7 @@ fn job_files_that_can_not_be_run_in_a_target_are_refused() {
     let outside = |line: &str| refused(&format!("[j]\nsize=1m\n{line}\n"), "");
     for line in ["filename=/dev/sda", "directory = /tmp", "filename=a:../b"] {
         let error = outside(line);
-        assert!(error.contains(&format!("`{line}` is a path outside the target")), "{error}");
+        assert!(error.contains(&format!("`{line}` sets a path outside the target")), "{error}");
     }
     let error = refused("[j]\nrw=sideways\n", "");
     assert!(error.contains("job.fio") && error.contains("sideways"), "{error}");

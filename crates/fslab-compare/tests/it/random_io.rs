@@ -150,7 +150,11 @@ fn io_uring_needs_a_directory() {
     let (outcome, records) =
         run(&plan, out.path(), &TestHost, Interrupt::default(), &mut Silent).unwrap();
     let left = outcome.notes.iter().find(|note| note.kind == NoteKind::LeftOut).unwrap();
-    assert!(left.text.contains("random-io by io_uring needs a directory"), "{}", left.text);
+    assert!(
+        left.text.contains("random-io with engine = \"io_uring\" needs a directory"),
+        "{}",
+        left.text
+    );
     assert!(!records.iter().any(|record| matches!(record, Record::Sample(_))));
 }
 

@@ -236,7 +236,7 @@ fn directory_is_made_cold_by_dropping_pages() {
             [[workload]]\nname = \"file-attributes\"\nfiles = 20\n";
         let (outcome, records) = compare(&plan(&target("here", &keys), workloads));
         let [note] = &outcome.notes[..] else { panic!("{:?}", outcome.notes) };
-        assert_eq!(note.text.contains("pages of its files are dropped"), cold, "{note:?}");
+        assert_eq!(note.text.contains("drops the cached pages"), cold, "{note:?}");
         let samples = samples(&records);
         let read = samples.iter().find(|sample| sample.phase == "read cold").unwrap();
         assert_eq!((read.cache.proven, read.cache.evicted), (cold, cold), "{:?}", read.cache);
@@ -256,7 +256,7 @@ fn directory_in_memory_is_refused_if_it_must_be_cold() {
     let both = target("memory", &keys) + &target("process", "in_process = \"mem:\"");
     let (outcome, records) = compare(&plan(&both, "[[workload]]\nname = \"names\"\nfiles = 2\n"));
     let refused = outcome.notes.iter().find(|note| note.kind == NoteKind::Failed).unwrap();
-    assert!(refused.text.contains("can't be made cold; leave out `cold`"), "{refused:?}");
+    assert!(refused.text.contains("can't be made cold; remove `cold`"), "{refused:?}");
     assert!(!refused.text.contains('\n'));
     assert!(samples(&records).iter().all(|sample| sample.target == "process"));
     assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 0, "something was left behind");

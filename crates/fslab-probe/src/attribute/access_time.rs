@@ -18,7 +18,7 @@ pub(super) static SPEC: Attribute = in_directory(
 const HOUR: Duration = Duration::from_hours(1);
 
 fn find(ground: &Ground) -> io::Result<Finding> {
-    const NAME: &str = "access time after a read, set to old and future times before";
+    const NAME: &str = "access time after a read, starting from an old and from a future time";
     let now = SystemTime::now();
     // Setting times also sets the change time to now. An access time before and one after it are
     // tried.
@@ -28,9 +28,11 @@ fn find(ground: &Ground) -> io::Result<Finding> {
         (true, true) => Method::found(NAME, Value::Word("strictatime"), Vec::new()),
         (true, false) => Method::found(NAME, Value::Word("relatime"), Vec::new()),
         (false, false) => Method::found(NAME, Value::Word("noatime"), Vec::new()),
-        (false, true) => {
-            Method::failed(NAME, "a newer time is updated, an older one is not", Vec::new())
-        }
+        (false, true) => Method::failed(
+            NAME,
+            "a read updates an access time in the future, but not one in the past",
+            Vec::new(),
+        ),
     }))
 }
 

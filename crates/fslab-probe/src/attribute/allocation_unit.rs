@@ -10,8 +10,11 @@ use crate::finding::{Finding, Method, Point, Value};
 use crate::ground::Ground;
 use crate::search::first_true;
 
-pub(super) static SPEC: Attribute =
-    in_directory("allocation-unit", "step by which a file's space grows, in bytes", find);
+pub(super) static SPEC: Attribute = in_directory(
+    "allocation-unit",
+    "step by which the allocated space of a file grows, in bytes",
+    find,
+);
 
 /// The smallest file size that is tried. Files of this size are too large to be stored in an inode,
 /// and too small to fill the first indirect block (268 KiB with blocks of 1 KiB).
@@ -40,17 +43,27 @@ fn find(ground: &Ground) -> io::Result<Finding> {
     let two_more = taken(second)?;
     Ok(Finding::conclude(vec![
         Method::found(
-            "bytes of data until more is allocated",
+            "bytes added to a file until more space is allocated",
             Value::Bytes(second - first),
             series,
         ),
-        Method::found("bytes allocated at once", Value::Bytes(two_more - one_more), Vec::new()),
+        Method::found(
+            "bytes of space allocated in one step",
+            Value::Bytes(two_more - one_more),
+            Vec::new(),
+        ),
     ]))
 }
 
 fn nothing(series: Vec<Point>) -> Finding {
-    let reason = format!("a file uses no more space within {LARGEST} bytes of growth");
-    Finding::by(Method::failed("bytes of data until more is allocated", reason, series))
+    let reason = format!(
+        "the allocated space of a file did not increase while the file grew by {LARGEST} bytes"
+    );
+    Finding::by(Method::failed(
+        "bytes added to a file until more space is allocated",
+        reason,
+        series,
+    ))
 }
 
 /// Returns the finding that a method does not apply because the unit is unknown.

@@ -40,12 +40,20 @@ fn find(ground: &Ground) -> io::Result<Finding> {
 fn by_holes(scratch: &Scratch) -> io::Result<Method> {
     const NAME: &str = "length of the data around one byte";
     let Some(data) = scratch.data_after(0)? else {
-        return Ok(Method::failed(NAME, "the file system hides the data of a file", Vec::new()));
+        return Ok(Method::failed(
+            NAME,
+            "SEEK_DATA finds no data in a file that contains some",
+            Vec::new(),
+        ));
     };
     let hole = scratch.hole_after(data)?.unwrap_or(2 * PLACE);
     let series = vec![Point { x: data, y: hole }];
     if data == 0 || hole == 2 * PLACE {
-        return Ok(Method::failed(NAME, "the file system shows no holes", series));
+        return Ok(Method::failed(
+            NAME,
+            "SEEK_DATA and SEEK_HOLE find no hole around the data",
+            series,
+        ));
     }
     Ok(Method::found(NAME, Value::Bytes(hole - data), series))
 }
@@ -58,7 +66,9 @@ fn by_extent(scratch: &Scratch) -> Method {
             Method::found(NAME, Value::Bytes(extent.fe_length), series)
         }
         Ok([]) => Method::failed(NAME, "the file has no extent", Vec::new()),
-        Ok(_) => Method::failed(NAME, "one byte has several extents", Vec::new()),
+        Ok(_) => {
+            Method::failed(NAME, "a file with one byte of data has several extents", Vec::new())
+        }
         Err(error) => {
             Method::failed(NAME, format!("extents are not reported ({error})"), Vec::new())
         }
@@ -67,7 +77,7 @@ fn by_extent(scratch: &Scratch) -> Method {
 
 /// Confirms the size `known` of another method, or gives no value.
 fn by_device(ground: &Ground, known: Option<&Value>) -> io::Result<Method> {
-    const NAME: &str = "bytes written to the device for one byte, at least";
+    const NAME: &str = "smallest number of bytes written to the device for one changed byte";
     let Some(device) = ground.device else {
         return Ok(Method::failed(
             NAME,
@@ -90,7 +100,11 @@ fn by_device(ground: &Ground, known: Option<&Value>) -> io::Result<Method> {
         Some(bytes) if known == Some(&Value::Bytes(bytes)) => {
             Method::found(NAME, Value::Bytes(bytes), series)
         }
-        Some(bytes) => Method::failed(NAME, format!("{bytes} bytes: more than a block"), series),
-        None => Method::failed(NAME, "the device counts no writes", series),
+        Some(bytes) => Method::failed(
+            NAME,
+            format!("{bytes} bytes, which the length of the data does not confirm"),
+            series,
+        ),
+        None => Method::failed(NAME, "the device's counters show no writes", series),
     })
 }

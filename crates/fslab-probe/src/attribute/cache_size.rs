@@ -31,8 +31,7 @@ pub(super) static SIZE: Attribute = in_directory(
 
 pub(super) static BOUND: Attribute = in_directory(
     "cache-bound",
-    "the limit of this process's cache: control-group (a limit of its memory) or \
-           free-memory",
+    "the limit of the page cache for this process: control-group (its memory limit) or free-memory",
     bound,
 );
 
@@ -110,7 +109,7 @@ fn read_twice(file: &Scratch, length: u64, device: Option<DeviceNumber>) -> io::
 }
 
 fn bound(ground: &Ground) -> io::Result<Finding> {
-    const NAME: &str = "the smaller of the group's limit and free memory";
+    const NAME: &str = "the smaller of the control group's memory limit and the free memory";
     let available = memory_available()?;
     let limit = match limit_here() {
         Ok(limit) => limit.unwrap_or(u64::MAX),
@@ -129,15 +128,15 @@ fn bound(ground: &Ground) -> io::Result<Finding> {
 
 /// Concludes that there is a memory limit if pages are lost while much memory is free.
 fn by_loss(ground: &Ground, available: u64) -> io::Result<Method> {
-    const NAME: &str = "pages lost from a file while other memory is free";
+    const NAME: &str = "cached pages lost from a file although much memory is free";
     let length = ground.options.budget / 2 / STEP * STEP;
     if available < 4 * length {
-        return Ok(Method::failed(NAME, "little memory is free", Vec::new()));
+        return Ok(Method::failed(NAME, "too little memory is free", Vec::new()));
     }
     let Some(file) = cold_file(ground, length)? else {
         return Ok(Method::failed(
             NAME,
-            "the file's pages can't be dropped, or belong to a lower file",
+            "the file's cached pages can't be dropped, or they belong to a lower file",
             Vec::new(),
         ));
     };
@@ -146,6 +145,6 @@ fn by_loss(ground: &Ground, available: u64) -> io::Result<Method> {
     Ok(if reading.resident < length {
         Method::found(NAME, Value::Word("control-group"), series)
     } else {
-        Method::failed(NAME, format!("none of {length} bytes were lost"), series)
+        Method::failed(NAME, format!("none of the {length} cached bytes were lost"), series)
     })
 }

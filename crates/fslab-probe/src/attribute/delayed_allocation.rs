@@ -18,7 +18,7 @@ pub(super) static SPEC: Attribute = in_directory(
 const LENGTH: u64 = 256 << 10;
 
 fn find(ground: &Ground) -> io::Result<Finding> {
-    const NAME: &str = "bytes to which FIEMAP gives an address before they are stored";
+    const NAME: &str = "bytes with a disk address in FIEMAP before writeback";
     let scratch = ground.fresh()?;
     scratch.fill(0, LENGTH)?;
     let mut placed = 0;
@@ -37,6 +37,6 @@ fn find(ground: &Ground) -> io::Result<Finding> {
     Ok(Finding::by(match placed {
         0 => Method::found(NAME, Value::Word("yes"), series),
         LENGTH.. => Method::found(NAME, Value::Word("no"), series),
-        _ => Method::failed(NAME, "a part had been written back already", series),
+        _ => Method::failed(NAME, "a part of the file had already been written back", series),
     }))
 }

@@ -10,14 +10,15 @@ use crate::ground::Ground;
 
 pub(super) static OFFSET: Attribute = in_directory(
     "direct-io-offset",
-    "alignment of offsets and lengths that direct reads need",
+    "alignment that direct reads need for offsets and lengths",
     |ground| find(ground, |alignment| (LARGEST, alignment)),
 );
 
-pub(super) static MEMORY: Attribute =
-    in_directory("direct-io-memory", "alignment of memory that direct reads need", |ground| {
-        find(ground, |alignment| (alignment, LARGEST))
-    });
+pub(super) static MEMORY: Attribute = in_directory(
+    "direct-io-memory",
+    "alignment that direct reads need for memory addresses",
+    |ground| find(ground, |alignment| (alignment, LARGEST)),
+);
 
 /// The largest alignment that is tried; no device requires more.
 const LARGEST: usize = 64 << 10;
@@ -50,7 +51,11 @@ fn find(ground: &Ground, pair: fn(usize) -> (usize, usize)) -> io::Result<Findin
     Ok(Finding::by(match least {
         // Btrfs reads through the cache if the alignment does not suffice, and reports no alignment
         // in statx.
-        Some(1) => Method::failed(NAME, "any alignment works: reads go through the cache", series),
+        Some(1) => Method::failed(
+            NAME,
+            "any alignment works, so these reads go through the page cache",
+            series,
+        ),
         Some(least) => Method::found(NAME, Value::Bytes(least), series),
         None => Method::failed(NAME, "no direct read succeeds", series),
     }))

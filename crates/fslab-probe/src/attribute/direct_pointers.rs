@@ -13,7 +13,7 @@ use crate::ground::Ground;
 use crate::search::first_true;
 
 pub(super) static SPEC: Attribute =
-    in_directory("direct-pointers", "blocks of a file that its inode points to directly", find);
+    in_directory("direct-pointers", "number of blocks to which an inode points directly", find);
 
 /// Maximum number of direct pointers; no inode has room for more.
 const MOST: u64 = 64;
@@ -22,12 +22,13 @@ fn find(ground: &Ground) -> io::Result<Finding> {
     let Some(unit) = allocation_unit::known(ground)? else {
         return Ok(allocation_unit::unknown(""));
     };
-    let whole = method("blocks of whole files", |blocks| {
+    let whole = method("blocks of the largest file without a pointer block", |blocks| {
         Ok(ground.stored_size(blocks * unit)?.saturating_sub(blocks * unit) / unit)
     })?;
-    let sparse = method("blocks of files with only their last block", |blocks| {
-        Ok(overhead_of_one_block(ground, unit, blocks - 1)? / unit)
-    })?;
+    let sparse = method(
+        "blocks of the largest file without a pointer block, if only its last block is written",
+        |blocks| Ok(overhead_of_one_block(ground, unit, blocks - 1)? / unit),
+    )?;
     Ok(Finding::conclude(vec![whole, sparse]))
 }
 
@@ -44,7 +45,9 @@ fn method(name: &'static str, overhead: impl Fn(u64) -> io::Result<u64>) -> io::
     Ok(match first {
         Some(first) => Method::found(name, Value::Count(first - 1), series),
         None => {
-            let reason = format!("flat up to {MOST} blocks: extents or a tree, not pointers");
+            let reason = format!(
+                "extents or a tree are used, because the overhead is constant up to {MOST} blocks"
+            );
             Method::failed(name, reason, series)
         }
     })

@@ -49,7 +49,10 @@ const NAME_LENGTH: usize = 40;
 fn find(ground: &Ground) -> io::Result<Finding> {
     const NAME: &str = "nanoseconds to look up a missing name, by number of names";
     if ground.options.gentle {
-        return Ok(Finding::none(NAME, format!("makes {} names: skipped by --gentle", SIZES[2])));
+        return Ok(Finding::none(
+            NAME,
+            format!("creates {} names, so it is skipped by --gentle", SIZES[2]),
+        ));
     }
     let directory = ground.fresh_path();
     fs::create_dir(&directory)?;
@@ -107,7 +110,10 @@ fn search(path: &Path) -> io::Result<()> {
     match fs::symlink_metadata(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
         Err(error) => Err(error),
-        Ok(_status) => Err(io::Error::other(format!("{}: is there", path.display()))),
+        Ok(_status) => Err(io::Error::other(format!(
+            "{}: exists, although no process created it",
+            path.display()
+        ))),
     }
 }
 
@@ -124,7 +130,9 @@ fn by_cost(name: &'static str, series: Vec<Point>) -> Method {
     } else if growth <= INDEXED_MOST {
         Method::found(name, Value::Word("yes"), series)
     } else {
-        let reason = format!("unclear: sixteen times the names cost {growth:.1} times as much");
+        let reason = format!(
+            "unclear: with sixteen times as many names, a lookup costs {growth:.1} times as much"
+        );
         Method::failed(name, reason, series)
     }
 }
@@ -132,12 +140,16 @@ fn by_cost(name: &'static str, series: Vec<Point>) -> Method {
 /// Judges by the size of the directory. In ext2 and its successors, splitting full directory blocks
 /// leaves many blocks half empty. In other file systems the size shows nothing about an index.
 fn by_space(file_system: &str, series: Vec<Point>) -> Method {
-    const NAME: &str = "bytes of the directory, by number of names";
+    const NAME: &str = "size of the directory in bytes, by number of names";
     /// Size of a directory entry in bytes: inode, lengths, file type and name, padded to four
     /// bytes.
     const ENTRY: u64 = 8 + NAME_LENGTH as u64;
     if !file_system.starts_with("ext") {
-        return Method::failed(NAME, "does not reveal an index on this file system", series);
+        return Method::failed(
+            NAME,
+            "on this file system, the size of a directory does not reveal an index",
+            series,
+        );
     }
     let Some(last) = series.last().copied() else {
         return Method::failed(NAME, "nothing was measured", series);
@@ -160,7 +172,7 @@ mod tests {
     fn ambiguous_cost_growth_gives_no_answer() {
         assert_eq!(cost(5_000, 60_000), Ok(Value::Word("no")));
         assert_eq!(cost(1_000, 1_300), Ok(Value::Word("yes")));
-        let between = "unclear: sixteen times the names cost 3.0 times as much";
+        let between = "unclear: with sixteen times as many names, a lookup costs 3.0 times as much";
         assert_eq!(cost(1_000, 3_000), Err(between.to_owned()));
         assert!(cost(0, 3_000).is_err());
     }

@@ -15,12 +15,15 @@ use crate::finding::{Finding, Method, Point, Value};
 use crate::ground::{Ground, Scratch};
 
 pub(super) static IN_INODE: Attribute =
-    in_directory("extents-in-inode", "extents that fit into an inode", |ground| find(ground, 0));
-
-pub(super) static IN_BLOCK: Attribute =
-    in_directory("extents-a-block", "extents that fit into a block of the extent tree", |ground| {
-        find(ground, 1)
+    in_directory("extents-in-inode", "number of extents that fit into an inode", |ground| {
+        find(ground, 0)
     });
+
+pub(super) static IN_BLOCK: Attribute = in_directory(
+    "extents-a-block",
+    "number of extents that fit into a block of the extent tree",
+    |ground| find(ground, 1),
+);
 
 /// Number of punches after which the space for extents should have overflowed: that of the inode,
 /// and that of a tree block. An inode has space for a few dozen extents. A tree block of 64 KiB has
@@ -31,7 +34,7 @@ const PUNCHES: [u64; 2] = [40, 1000];
 const TRIES: u32 = 5;
 
 fn find(ground: &Ground, overflows_before: usize) -> io::Result<Finding> {
-    let name = "extents before a punch that freed nothing";
+    let name = "number of extents when punching out a block freed no space";
     let Some(unit) = allocation_unit::known(ground)? else {
         return Ok(allocation_unit::unknown(name));
     };
@@ -39,7 +42,7 @@ fn find(ground: &Ground, overflows_before: usize) -> io::Result<Finding> {
     let Some(scratch) = contiguous(ground, unit * 2 * punches)? else {
         return Ok(Finding::none(
             name,
-            "no contiguous file could be made, or extents are not reported",
+            "no contiguous file could be created, or extents are not reported",
         ));
     };
     let mut series = Vec::new();
@@ -61,7 +64,10 @@ fn find(ground: &Ground, overflows_before: usize) -> io::Result<Finding> {
         }
         overflows += 1;
     }
-    let reason = format!("each of {punches} punches freed a block: no extents, or no tree blocks");
+    let reason = format!(
+        "after {punches} punched blocks, the space for extents is not full; the file system may \
+         have no extents or no extent tree"
+    );
     Ok(Finding::by(Method::failed(name, reason, series)))
 }
 
@@ -95,9 +101,11 @@ fn punch_block(scratch: &Scratch, unit: u64, block: u64) -> io::Result<()> {
 
 fn conclude(by_punches: u64, by_fiemap: Option<u64>, series: Vec<Point>) -> Finding {
     let by_count = match by_fiemap {
-        Some(extents) => Method::found("extents that FIEMAP showed", Value::Count(extents), vec![]),
-        None => Method::failed("extents that FIEMAP showed", "FIEMAP failed", vec![]),
+        Some(extents) => {
+            Method::found("number of extents that FIEMAP reported", Value::Count(extents), vec![])
+        }
+        None => Method::failed("number of extents that FIEMAP reported", "FIEMAP failed", vec![]),
     };
-    let name = "extents before a punch that freed nothing";
+    let name = "number of extents when punching out a block freed no space";
     Finding::conclude(vec![Method::found(name, Value::Count(by_punches), series), by_count])
 }

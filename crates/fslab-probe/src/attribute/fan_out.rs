@@ -13,12 +13,15 @@ use crate::finding::{Finding, Method, Point, Value};
 use crate::ground::Ground;
 use crate::search::first_true;
 
-pub(super) static FAN_OUT: Attribute =
-    in_directory("pointer-fan-out", "pointers that fit into a block of pointers", fan_out);
+pub(super) static FAN_OUT: Attribute = in_directory(
+    "pointer-fan-out",
+    "number of pointers that fit into a block of pointers",
+    fan_out,
+);
 
 pub(super) static DEPTH: Attribute = in_directory(
     "pointer-depth",
-    "blocks of pointers on the way to the last block of the largest file",
+    "number of pointer blocks between the inode and the last block of the largest file",
     depth,
 );
 
@@ -43,33 +46,48 @@ fn fan_out(ground: &Ground) -> io::Result<Finding> {
         first_true(low, high, |index| Ok(depth(index)? >= least + levels))
     };
     let Some(single) = step(0, DIRECT_MOST, 1)? else {
-        let reason = "flat: extents or a tree, not pointers".to_owned();
-        return Ok(Finding::by(Method::failed("length of the second step", reason, series)));
+        let reason = "extents or a tree are used instead of block pointers, because the overhead \
+                      is constant"
+            .to_owned();
+        return Ok(Finding::by(Method::failed(
+            "number of blocks that are reached through one pointer block",
+            reason,
+            series,
+        )));
     };
     let Some(double) = step(single, single + MOST, 2)? else {
-        let reason = format!("no second level within {MOST} blocks");
-        return Ok(Finding::by(Method::failed("length of the second step", reason, series)));
+        let reason = format!("no second level of pointer blocks within {MOST} blocks");
+        return Ok(Finding::by(Method::failed(
+            "number of blocks that are reached through one pointer block",
+            reason,
+            series,
+        )));
     };
     let fan_out = double - single;
     let triple = step(double, double + fan_out * fan_out + 1, 3)?;
     let by_square = match triple.filter(|triple| triple - double == fan_out * fan_out) {
         Some(_) => Method::found(
-            "square root of the length of the third step",
+            "square root of the number of blocks that are reached through two pointer blocks",
             Value::Count(fan_out),
             Vec::new(),
         ),
         None => Method::failed(
-            "square root of the length of the third step",
-            "no such step",
+            "square root of the number of blocks that are reached through two pointer blocks",
+            "the third level of pointer blocks does not begin at the expected block",
             Vec::new(),
         ),
     };
-    let by_step = Method::found("length of the second step", Value::Count(fan_out), series);
+    let by_step = Method::found(
+        "number of blocks that are reached through one pointer block",
+        Value::Count(fan_out),
+        series,
+    );
     Ok(Finding::conclude(vec![by_step, by_square]))
 }
 
 fn depth(ground: &Ground) -> io::Result<Finding> {
-    const NAME: &str = "additional blocks of a file with one block at the largest index";
+    const NAME: &str = "blocks that a file uses in addition to its only data block, which is at \
+                        the largest offset";
     let Some(unit) = allocation_unit::known(ground)? else {
         return Ok(allocation_unit::unknown(NAME));
     };
@@ -79,7 +97,12 @@ fn depth(ground: &Ground) -> io::Result<Finding> {
     let levels = (overhead_of_one_block(ground, unit, last)? / unit).saturating_sub(first_has);
     let series = vec![Point { x: 0, y: first_has }, Point { x: last, y: first_has + levels }];
     Ok(Finding::by(match levels {
-        0 => Method::failed(NAME, "flat: extents or a tree, not pointers", series),
+        0 => Method::failed(
+            NAME,
+            "extents or a tree are used instead of block pointers, because the overhead is \
+             constant",
+            series,
+        ),
         levels => Method::found(NAME, Value::Count(levels), series),
     }))
 }

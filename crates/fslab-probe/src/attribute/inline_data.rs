@@ -14,7 +14,7 @@ use crate::search::first_true;
 
 pub(super) static SPEC: Attribute = in_directory(
     "inline-data",
-    "bytes of a file that can be stored without a separate block; 0 if none can",
+    "size of the largest file that is stored without a separate block; 0 if there is none",
     find,
 );
 
@@ -51,7 +51,7 @@ fn limit(
     Ok(match first {
         _ if !told => Method::failed(name, "extents are not reported", series),
         Some(first) => Method::found(name, Value::Bytes(first - 1), series),
-        None => Method::failed(name, format!("even {MOST} bytes use no block"), series),
+        None => Method::failed(name, format!("even a file of {MOST} bytes uses no block"), series),
     })
 }
 
@@ -67,8 +67,11 @@ fn flagged(ground: &Ground, length: u64) -> io::Result<Option<bool>> {
 fn agree(blocks: Method, flag: Method) -> Vec<Method> {
     let none = |method: &Method| method.outcome == Ok(Value::Bytes(0));
     if none(&blocks) && flag.outcome.is_ok() && !none(&flag) {
-        let blocks =
-            Method::failed(blocks.name, "inline data is counted as a block", blocks.series);
+        let blocks = Method::failed(
+            blocks.name,
+            "the file system counts inline data as a block",
+            blocks.series,
+        );
         return vec![blocks, flag];
     }
     vec![blocks, flag]

@@ -20,8 +20,8 @@ use crate::ground::{Ground, SECTOR, Scratch};
 
 pub(super) static SPEC: Attribute = Attribute {
     name: "journal",
-    help: "none; metadata: changes of metadata are written twice; data: file data too; \
-           copy-on-write: changes are written to a new location",
+    help: "none: no journal; metadata: changes of metadata are written twice; data: file data is \
+           written twice too; copy-on-write: changes are written to a new location",
     wants: Wants::QuietDevice,
     find,
 };
@@ -37,13 +37,13 @@ const FILES: usize = 128;
 const TIMES: usize = 6;
 
 fn find(ground: &Ground) -> io::Result<Finding> {
-    const NAME: &str = "bytes written";
+    const NAME: &str = "bytes written to the device";
     let refuse = |reason: &str| Ok(Finding::none(NAME, reason));
     let Some(device) = ground.device else {
         return refuse("the file system is not on a single block device");
     };
     if ground.options.gentle {
-        return refuse("syncs the whole file system several times: skipped by --gentle");
+        return refuse("syncs the whole file system several times, so it is skipped by --gentle");
     }
     let data = ground.fresh()?;
     data.fill(0, DATA)?;
@@ -55,10 +55,10 @@ fn find(ground: &Ground) -> io::Result<Finding> {
     }
     let files = (0..FILES).map(|_| ground.fresh()).collect::<io::Result<Vec<_>>>()?;
     let Some((one, again)) = both(|turn| change(&files[..1], turn, device))? else {
-        return refuse("the device is too busy: counts differ");
+        return refuse("repeated measurements differ, because the device is too busy");
     };
     let Some((many, _)) = both(|turn| change(&files, turn, device))? else {
-        return refuse("the device is too busy: counts differ");
+        return refuse("repeated measurements differ, because the device is too busy");
     };
     Ok(Finding::conclude(conclude(&Counts { overwritten, one, again, many })))
 }
@@ -83,17 +83,17 @@ fn conclude(counts: &Counts) -> Vec<Method> {
     let series = |x: u64, y: u64| vec![Point { x, y }];
     let by_copy = match again {
         0 => Method::failed(
-            "bytes written again after a file's sync",
-            "none: there is no journal, or the final location is written later",
+            "bytes that sync writes after fsync of a changed file",
+            "none, so there is no journal, or the final location is written later",
             series(one, again),
         ),
         _ => Method::found(
-            "bytes written again after a file's sync",
+            "bytes that sync writes after fsync of a changed file",
             Value::Word(word),
             series(one, again),
         ),
     };
-    let name = "bytes written by one file's sync after many were changed";
+    let name = "bytes that fsync of one file writes after many files were changed";
     let by_company = match (many > one, again > 0) {
         (true, _) => Method::found(name, Value::Word(word), series(one, many)),
         // With fast commits, ext4 first writes only the changes of the synced file, and the rest
@@ -104,7 +104,7 @@ fn conclude(counts: &Counts) -> Vec<Method> {
         (false, false) => Method::found(name, Value::Word("none"), series(one, many)),
     };
     let by_data = Method::failed(
-        "bytes written for 4 MiB overwritten",
+        "bytes written to the device to overwrite 4 MiB",
         if twice { "the data was written twice" } else { "the data was written once" },
         series(DATA, overwritten),
     );
@@ -113,7 +113,11 @@ fn conclude(counts: &Counts) -> Vec<Method> {
 
 fn moved(overwritten: u64) -> Method {
     let series = vec![Point { x: DATA, y: overwritten }];
-    Method::found("location of data before and after", Value::Word("copy-on-write"), series)
+    Method::found(
+        "location of a file's data before and after overwriting",
+        Value::Word("copy-on-write"),
+        series,
+    )
 }
 
 /// Returns the address of a file's data on the device; `None` if it is not reported.

@@ -12,10 +12,10 @@ use crate::ground::Ground;
 use crate::search::first_true;
 
 pub(super) static FILE_SIZE: Attribute =
-    in_directory("file-size-max", "bytes of the largest file", file_size);
+    in_directory("file-size-max", "maximum size of a file in bytes", file_size);
 
 pub(super) static LINKS: Attribute =
-    in_directory("links-max", "names that one file may have", links);
+    in_directory("links-max", "maximum number of names of one file", links);
 
 /// The maximum file offset: offsets are signed 64-bit integers.
 const OFFSET_MAX: u64 = i64::MAX as u64;
@@ -28,7 +28,7 @@ fn file_size(ground: &Ground) -> io::Result<Finding> {
     if let Some(limit) = own_limit {
         return Ok(Finding::none(
             "",
-            format!("this process may not make files above {limit} bytes (RLIMIT_FSIZE)"),
+            format!("this process must not create files larger than {limit} bytes (RLIMIT_FSIZE)"),
         ));
     }
     let (largest, series) = by_truncate(ground)?;
@@ -51,7 +51,7 @@ pub(super) fn by_truncate(ground: &Ground) -> io::Result<(u64, Vec<Point>)> {
 
 /// Writes the last byte of the largest file and tries to write one more.
 fn by_write(ground: &Ground, largest: u64) -> io::Result<Method> {
-    const NAME: &str = "end of the last byte that write accepts";
+    const NAME: &str = "largest file size that write accepts";
     let scratch = ground.fresh()?;
     if let Err(error) = scratch.file.write_all_at(b"x", largest - 1) {
         let reason = format!("the last byte can't be written ({error})");
@@ -59,16 +59,19 @@ fn by_write(ground: &Ground, largest: u64) -> io::Result<Method> {
     }
     let series = vec![Point { x: largest, y: 1 }];
     if largest < OFFSET_MAX && scratch.file.write_all_at(b"x", largest).is_ok() {
-        let reason = "write goes beyond the limit of truncate".to_owned();
+        let reason = "write accepts a larger file size than truncate".to_owned();
         return Ok(Method::failed(NAME, reason, series));
     }
     Ok(Method::found(NAME, Value::Bytes(largest), series))
 }
 
 fn links(ground: &Ground) -> io::Result<Finding> {
-    const NAME: &str = "names until one is refused";
+    const NAME: &str = "number of names of a file when another one is refused";
     if ground.options.gentle {
-        return Ok(Finding::none(NAME, format!("tries {LINKS_TRIED} names: skipped by --gentle")));
+        return Ok(Finding::none(
+            NAME,
+            format!("creates up to {LINKS_TRIED} names, so it is skipped by --gentle"),
+        ));
     }
     let scratch = ground.fresh()?;
     // The links are in a separate directory, which can be removed as a whole.
@@ -89,6 +92,10 @@ fn links(ground: &Ground) -> io::Result<Finding> {
         Some(error) if error.kind() == io::ErrorKind::TooManyLinks => {
             Method::found(NAME, Value::Count(names), series)
         }
-        Some(error) => Method::failed(NAME, format!("links are refused: {error}"), series),
+        Some(error) => Method::failed(
+            NAME,
+            format!("a name was refused for a reason other than the number of names: {error}"),
+            series,
+        ),
     }))
 }

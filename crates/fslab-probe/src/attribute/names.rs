@@ -12,10 +12,10 @@ use crate::ground::Ground;
 use crate::search::first_true;
 
 pub(super) static LENGTH: Attribute =
-    in_directory("name-length-max", "bytes of the longest name", length);
+    in_directory("name-length-max", "maximum length of a name in bytes", length);
 
 pub(super) static PATH: Attribute =
-    in_directory("path-length-max", "bytes of the longest path that one call accepts", path);
+    in_directory("path-length-max", "maximum length of a path in one system call, in bytes", path);
 
 pub(super) static CASE: Attribute = in_directory(
     "case",
@@ -25,7 +25,8 @@ pub(super) static CASE: Attribute = in_directory(
 
 pub(super) static NORMALISATION: Attribute = in_directory(
     "normalisation",
-    "bytes: names are bytes; folded: names that look the same are one (Unicode forms)",
+    "bytes: names are compared byte by byte; folded: different Unicode forms of a name are one \
+     name",
     |ground| same(ground, "caf\u{e9}", "cafe\u{301}", ["folded", "bytes"]),
 );
 
@@ -47,7 +48,9 @@ fn length(ground: &Ground) -> io::Result<Finding> {
         })?;
         Ok(match first_refused {
             Some(first) => Method::found(name, Value::Bytes((first - 1) * width), series),
-            None => Method::failed(name, format!("even {LONGEST} bytes are accepted"), series),
+            None => {
+                Method::failed(name, format!("even names of {LONGEST} bytes are accepted"), series)
+            }
         })
     };
     // The limit may count bytes or letters. Only a limit in bytes gives the same number of bytes
@@ -105,7 +108,7 @@ fn path(ground: &Ground) -> io::Result<Finding> {
 /// Probes whether a file that was created as `made` is found by the name `asked`. The first word
 /// means yes, the second no.
 fn same(ground: &Ground, made: &str, asked: &str, words: [&'static str; 2]) -> io::Result<Finding> {
-    const NAME: &str = "looking up one name after creating the other";
+    const NAME: &str = "lookup of one spelling after a file was created with the other";
     let directory = ground.fresh_path();
     fs::create_dir(&directory)?;
     if let Err(error) = File::create_new(directory.join(made)) {

@@ -74,7 +74,7 @@ pub(super) static EXCHANGE_RANGE: Attribute = in_directory(
 
 pub(super) static VERITY: Attribute = in_directory(
     "supports-verity",
-    "files can be sealed; a hash tree verifies each read (fs-verity)",
+    "files can be made read-only, with each read verified by a hash tree (fs-verity)",
     |ground| {
         let scratch = filled(ground)?;
         let sealed = scratch.for_reading_only()?;
@@ -138,12 +138,12 @@ fn conclude(
     done: rustix::io::Result<()>,
     is_right: impl FnOnce() -> io::Result<bool>,
 ) -> io::Result<Finding> {
-    const NAME: &str = "performing the operation and checking the result";
+    const NAME: &str = "result of the operation, compared with the expected result";
     Ok(Finding::by(match done {
         Ok(()) if is_right()? => Method::found(NAME, Value::Word("yes"), Vec::new()),
-        Ok(()) => Method::failed(NAME, "it succeeds with a wrong result", Vec::new()),
+        Ok(()) => Method::failed(NAME, "the operation succeeds with a wrong result", Vec::new()),
         Err(error) if means_no(error) => Method::found(NAME, Value::Word("no"), Vec::new()),
-        Err(error) => Method::failed(NAME, format!("it fails with {error}"), Vec::new()),
+        Err(error) => Method::failed(NAME, format!("the operation fails with {error}"), Vec::new()),
     }))
 }
 

@@ -8,7 +8,7 @@ use crate::ground::Ground;
 
 pub(super) static SPEC: Attribute = in_directory(
     "preallocation",
-    "bytes reserved beyond the end of a file of 1 MiB that grew by appending, while open",
+    "bytes allocated beyond the end of an open file that grew to 1 MiB by appending",
     find,
 );
 
@@ -16,7 +16,7 @@ const PIECE: u64 = 64 << 10;
 const LENGTH: u64 = 1 << 20;
 
 fn find(ground: &Ground) -> io::Result<Finding> {
-    const NAME: &str = "bytes used while open minus bytes used after closing";
+    const NAME: &str = "space of the open file minus its space after closing, in bytes";
     if allocation_unit::known(ground)?.is_none() {
         return Ok(allocation_unit::unknown(NAME));
     }

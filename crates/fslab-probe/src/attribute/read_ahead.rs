@@ -31,7 +31,7 @@ pub(super) static RANDOM: Attribute = in_directory(
 
 pub(super) static MAXIMAL: Attribute = in_directory(
     "read-ahead-max",
-    "bytes of the largest window that is read ahead of a sequential reader",
+    "size of the largest read-ahead window of a sequential reader, in bytes",
     maximal,
 );
 
@@ -80,7 +80,7 @@ fn by_cachestat(file: &File, page: usize) -> Method {
 
 /// Reads page by page and counts the cached pages ahead of the reader.
 fn maximal(ground: &Ground) -> io::Result<Finding> {
-    const NAME: &str = "most pages ahead of a sequential reader";
+    const NAME: &str = "maximum number of cached pages ahead of a sequential reader";
     let length = ground.options.budget / 2;
     let Some(file) = cold_file(ground, length)? else { return Ok(not_cold(NAME)) };
     let page = rustix::param::page_size();
@@ -92,7 +92,7 @@ fn maximal(ground: &Ground) -> io::Result<Finding> {
         // Only pages after the reader's position are counted: the kernel may have dropped earlier
         // ones.
         let Ok(counts) = cachestat(&file.file, (number + 1) * page as u64) else {
-            let reason = "the kernel has no cachestat (Linux 6.5)".to_owned();
+            let reason = "the kernel has no cachestat; Linux 6.5 or later has it".to_owned();
             return Ok(Finding::by(Method::failed(NAME, reason, series)));
         };
         if counts.cached > ahead_max {
@@ -101,7 +101,9 @@ fn maximal(ground: &Ground) -> io::Result<Finding> {
         }
     }
     if (ahead_max + 1) * page as u64 >= length / 2 {
-        let reason = format!("the window is larger than a file of {length} bytes can show");
+        let reason = format!(
+            "the read-ahead window is too large to be measured with a file of {length} bytes"
+        );
         return Ok(Finding::by(Method::failed(NAME, reason, series)));
     }
     let window = if ahead_max == 0 { 0 } else { ahead_max.div_ceil(2) * page as u64 };
@@ -109,7 +111,7 @@ fn maximal(ground: &Ground) -> io::Result<Finding> {
 }
 
 pub(super) fn not_cold(name: &'static str) -> Finding {
-    let reason = "a file's pages can't be dropped, or belong to a lower file";
+    let reason = "the cached pages of a file can't be dropped, or they belong to a lower file";
     Finding::none(name, reason)
 }
 

@@ -19,8 +19,8 @@ use crate::ground::{Ground, Scratch};
 
 pub(super) static SPEC: Attribute = Attribute {
     name: "cache-replacement",
-    help: "the pages that survive reading a large file once: twice-read (used twice), latest (only \
-           the last pages read) or earliest (only the first)",
+    help: "pages that remain cached after a large file was read: twice-read (those read twice \
+           before), latest (only the last pages read) or earliest (only the first)",
     wants: Wants::MemoryBound,
     find,
 };
@@ -38,13 +38,14 @@ const LARGE: u64 = 64 << 20;
 const PARTS: u64 = 8;
 
 fn find(ground: &Ground) -> io::Result<Finding> {
-    const NAME: &str = "pages left of a file read twice, of one read once, and of a large one";
+    const NAME: &str = "remaining pages of a file read twice, a file read once, and a large file \
+                        read last";
     let refuse = |reason: String| Ok(Finding::none(NAME, reason));
     if !ground.options.bound_memory {
-        return refuse("the memory of this process may not be limited".to_owned());
+        return refuse("limiting the memory of this process was not requested".to_owned());
     }
     if ground.options.budget < LARGE + 2 * BEFORE {
-        return refuse(format!("needs a budget of {} bytes", LARGE + 2 * BEFORE));
+        return refuse(format!("needs a space budget (--budget) of {} bytes", LARGE + 2 * BEFORE));
     }
     let files = [cold_file(ground, BEFORE)?, cold_file(ground, BEFORE)?, cold_file(ground, LARGE)?];
     let [Some(twice), Some(once), Some(large)] = files else { return Ok(not_cold(NAME)) };
@@ -108,7 +109,7 @@ fn conclude(name: &'static str, survivors: &Survivors) -> Method {
         (..=FEW, ..=FEW, ..=FEW, MOST..) => Method::found(name, Value::Word("latest"), series),
         (MOST.., MOST.., MOST.., ..=FEW) => Method::found(name, Value::Word("earliest"), series),
         (MOST.., MOST.., MOST.., MOST..) => Method::failed(name, "nothing was replaced", series),
-        _ => Method::failed(name, "the remaining pages show no order", series),
+        _ => Method::failed(name, "the remaining pages match none of the known policies", series),
     }
 }
 
@@ -128,7 +129,7 @@ mod tests {
         check(100, 0, 0, 100, Ok("twice-read"));
         check(0, 0, 3, 99, Ok("latest"));
         check(100, 100, 100, 0, Ok("earliest"));
-        check(50, 50, 50, 50, Err("the remaining pages show no order"));
+        check(50, 50, 50, 50, Err("the remaining pages match none of the known policies"));
         check(100, 100, 100, 100, Err("nothing was replaced"));
     }
 }

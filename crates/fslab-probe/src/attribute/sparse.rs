@@ -7,8 +7,11 @@ use super::{Attribute, in_directory};
 use crate::finding::{Finding, Method, Point, Value};
 use crate::ground::Ground;
 
-pub(super) static SPEC: Attribute =
-    in_directory("sparse-granularity", "bytes of the smallest hole that can be between data", find);
+pub(super) static SPEC: Attribute = in_directory(
+    "sparse-granularity",
+    "size of the smallest possible hole between data, in bytes",
+    find,
+);
 
 /// Offset of the first byte: aligned to any block size.
 const PLACE: u64 = 4 << 20;
@@ -18,7 +21,8 @@ const NEAREST: u64 = 512;
 const DOUBLINGS: u32 = 12;
 
 fn find(ground: &Ground) -> io::Result<Finding> {
-    const FIRST: &str = "half the distance of two bytes that first have a hole between them";
+    const FIRST: &str = "half of the smallest tested distance of two bytes with a hole between \
+                         them";
     let mut series = Vec::new();
     for doubling in 0..DOUBLINGS {
         let distance = NEAREST << doubling;
@@ -28,11 +32,18 @@ fn find(ground: &Ground) -> io::Result<Finding> {
             // The distance covers the block of the first byte and the hole, which have the same
             // length.
             let by_distance = Method::found(FIRST, Value::Bytes(distance / 2), series);
-            let by_hole = Method::found("length of that hole", Value::Bytes(hole), Vec::new());
+            let by_hole = Method::found(
+                "length of the hole between these two bytes",
+                Value::Bytes(hole),
+                Vec::new(),
+            );
             return Ok(Finding::conclude(vec![by_distance, by_hole]));
         }
     }
-    let reason = format!("no hole between bytes {} apart", NEAREST << (DOUBLINGS - 1));
+    let reason = format!(
+        "two bytes at a distance of {} bytes have no hole between them",
+        NEAREST << (DOUBLINGS - 1)
+    );
     Ok(Finding::by(Method::failed(FIRST, reason, series)))
 }
 

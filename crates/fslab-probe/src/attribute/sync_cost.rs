@@ -11,7 +11,7 @@ use crate::search::most_common;
 
 pub(super) static SPEC: Attribute = Attribute {
     name: "sync-flushes",
-    help: "flushes of the device for one fsync of a file that grew",
+    help: "number of cache flushes of the device for one fsync of a file that grew",
     wants: Wants::QuietDevice,
     find,
 };
@@ -20,12 +20,12 @@ const SYNCS: u64 = 16;
 const PIECE: u64 = 4096;
 
 fn find(ground: &Ground) -> io::Result<Finding> {
-    const NAME: &str = "flushes counted by the device for most of 16 syncs";
+    const NAME: &str = "most frequent number of device flushes per sync, in 16 syncs";
     let Some(device) = ground.device else {
         return Ok(Finding::none(NAME, "the file system is not on a single block device"));
     };
     if ground.options.gentle {
-        return Ok(Finding::none(NAME, "syncs 16 times: skipped by --gentle"));
+        return Ok(Finding::none(NAME, "syncs 16 times, so it is skipped by --gentle"));
     }
     let scratch = ground.fresh()?;
     let mut series = Vec::new();

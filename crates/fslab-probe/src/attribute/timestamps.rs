@@ -24,7 +24,7 @@ const SECOND_NS: u64 = 1_000_000_000;
 const SOME_SECOND: i64 = 1_000_000_000;
 
 fn granularity(ground: &Ground) -> io::Result<Finding> {
-    const NAME: &str = "smallest step that is stored";
+    const NAME: &str = "smallest time step that is stored exactly";
     let scratch = ground.fresh()?;
     let mut series = Vec::new();
     let powers = (0..=9).map(|exponent| 10_u64.pow(exponent)).chain([2 * SECOND_NS]);
@@ -39,17 +39,20 @@ fn granularity(ground: &Ground) -> io::Result<Finding> {
     }
     Ok(Finding::by(Method::failed(
         NAME,
-        "the file system does not store times that are set",
+        "the file system does not store the times that futimens sets",
         series,
     )))
 }
 
 fn range(ground: &Ground) -> io::Result<Finding> {
-    const NAME: &str = "last seconds that are stored when set";
+    const NAME: &str = "first and last second that are stored exactly";
     let scratch = ground.fresh()?;
     let keeps_second = |second| keeps(&scratch, Timespec { tv_sec: second, tv_nsec: 0 });
     if !keeps_second(SOME_SECOND)? {
-        return Ok(Finding::none(NAME, "the file system does not store times that are set"));
+        return Ok(Finding::none(
+            NAME,
+            "the file system does not store the times that futimens sets",
+        ));
     }
     let last = furthest(SOME_SECOND, i64::MAX, keeps_second)?;
     let first = furthest(SOME_SECOND, i64::MIN, keeps_second)?;

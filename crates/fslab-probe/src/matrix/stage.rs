@@ -30,8 +30,10 @@ pub(crate) struct Stage {
 /// The mount over the file system.
 #[derive(Debug)]
 enum Upper {
-    Overlay(#[expect(dead_code, reason = "held to be unmounted")] Mount),
-    Foreign(#[expect(dead_code, reason = "held to be unmounted")] ForeignMount),
+    Overlay(#[expect(dead_code, reason = "it is unmounted when this value is dropped")] Mount),
+    Foreign(
+        #[expect(dead_code, reason = "it is unmounted when this value is dropped")] ForeignMount,
+    ),
 }
 
 impl Stage {

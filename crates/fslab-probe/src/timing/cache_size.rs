@@ -17,11 +17,11 @@ const POINTS: u64 = 16;
 const ROUNDS: usize = 5;
 
 pub(super) fn find(ground: &Ground, timing: &Timing<'_>) -> io::Result<Method> {
-    const NAME: &str = "nanoseconds per page of the second reading, by the file's size";
+    const NAME: &str = "nanoseconds per page when a file is read again, by the file's size";
     let longest = ground.options.budget / 2;
     let step = longest / POINTS / PIECE * PIECE;
     if step == 0 {
-        return Ok(Method::failed(NAME, "the budget is too small", Vec::new()));
+        return Ok(Method::failed(NAME, "the space budget (--budget) is too small", Vec::new()));
     }
     let scratch = ground.stored(POINTS * step)?;
     let sizes: Vec<u64> = (1..=POINTS).map(|number| number * step).collect();

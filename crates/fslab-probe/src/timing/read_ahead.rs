@@ -25,9 +25,9 @@ const MAY_BE_SLOW: u64 = 4;
 const ARRIVAL: Duration = Duration::from_millis(2);
 
 pub(super) fn find(ground: &Ground, timing: &Timing<'_>) -> io::Result<Method> {
-    const NAME: &str = "nanoseconds of each page of a file read in order";
+    const NAME: &str = "nanoseconds to read each page of a file, in order";
     let lengths = LENGTHS.into_iter().chain([ground.options.budget / 2]);
-    let mut last = Method::failed(NAME, "the budget is too small", Vec::new());
+    let mut last = Method::failed(NAME, "the space budget (--budget) is too small", Vec::new());
     for length in lengths.filter(|length| *length <= ground.options.budget / 2) {
         let scratch = ground.fresh()?;
         scratch.fill(0, length)?;

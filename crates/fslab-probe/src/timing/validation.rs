@@ -130,12 +130,14 @@ impl Validation {
         [
             objection(
                 clock_source != "tsc",
-                format!("the kernel's clock source is {clock_source}, not the counter"),
+                format!("the kernel's clock source is {clock_source}, not the cycle counter (tsc)"),
             ),
             objection(!invariant, "the counter's rate depends on the processor's state".to_owned()),
             objection(
                 *went_back > 0,
-                format!("{went_back} readings were below earlier ones on other processors"),
+                format!(
+                    "{went_back} readings were lower than earlier readings on other processors"
+                ),
             ),
             objection(
                 // The condition is negated, so that NaN is refused too.

@@ -231,7 +231,8 @@ pub(super) fn along(group: &Group) -> Option<Chart> {
         }
     });
     Some(Chart {
-        caption: "time per operation during the phase, by operations done; medians of the runs"
+        caption: "time per operation during the phase, by the number of finished operations; \
+                  medians of the runs"
             .to_owned(),
         svg: drawing.finish("Time per operation during the phase", Scale::is_wide(&all)),
         wide: true,

@@ -139,8 +139,8 @@ fn notes(report: &Report) -> Vec<NoteLine> {
         lines.push(NoteLine {
             grave: true,
             heading: "Disturbed".to_owned(),
-            text: "more than a tenth of the samples were disturbed by other work on the \
-                   machine; run the comparison again on a quiet machine before you rely on it"
+            text: "more than a tenth of the samples were disturbed by other work on the machine. \
+                   Before you rely on the comparison, repeat it on an idle machine"
                 .to_owned(),
         });
     }
@@ -246,10 +246,9 @@ fn target_line(target: &TargetRecord) -> TargetLine {
         let scheduler = target.scheduler.as_ref().map(|name| format!(", scheduler {name}"));
         format!("loop device {how}{}{}", ahead.unwrap_or_default(), scheduler.unwrap_or_default())
     });
-    let daemon = target
-        .daemon_found
-        .filter(|found| !found)
-        .map(|_| "its daemon was not found: its processor time is not in the samples".to_owned());
+    let daemon = target.daemon_found.filter(|found| !found).map(|_| {
+        "its daemon was not found, so the samples lack the daemon's processor time".to_owned()
+    });
     let requests = target
         .requests_counted
         .filter(|counted| !counted)

@@ -260,8 +260,8 @@ fn partial_samples_make_a_report() {
     for count in [1, 2, 4, 7] {
         let report = Report::new(&whole[..count]);
         assert!(report.end.is_none());
-        assert!(fslab_report::html(&report).unwrap().contains("the run did not end"));
-        assert!(fslab_report::terminal(&report).contains("did not end"));
+        assert!(fslab_report::html(&report).unwrap().contains("the run did not finish"));
+        assert!(fslab_report::terminal(&report).contains("did not finish"));
         fslab_report::json(&report).unwrap();
     }
     let without =

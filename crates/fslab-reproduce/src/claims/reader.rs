@@ -299,14 +299,15 @@ impl Reader<'_> {
             }
             RawFigure::Word(_) => {
                 return fail(
-                    "`paper`: the only accepted word is \"equal\", with the unit of a ratio",
+                    "`paper`: must be a number, or the word \"equal\" if the unit is that of a \
+                     ratio",
                 );
             }
         };
         let ordered = low.zip(high).is_none_or(|(low, high)| low <= high);
         if !ordered || low.or(high).is_none() {
             return fail(
-                "`paper`: must be a number, or `from` and `to` in this order, or one of them",
+                "`paper`: must be a number, or `from`, `to` or both; `from` must not exceed `to`",
             );
         }
         let published = Published { low, high, margin, unit };
@@ -319,7 +320,7 @@ impl Reader<'_> {
             let (low, high) = published.range();
             let (low, high) = (unit.number(low), unit.number(high));
             return fail(&format!(
-                "`paper`: values from {low} to {high} round to it; set `margin`"
+                "`paper`: all values from {low} to {high} round to this number; set `margin`"
             ));
         }
         Ok(Some(published))

@@ -46,15 +46,15 @@ fn wrong_claims_are_named_with_line_and_key() {
         (figure("paper = \"equal\"\nunit = \"times\""), "set `margin`, in per cent"),
         (
             figure("paper = \"same\"\nunit = \"times\""),
-            "`paper`: the only accepted word is \"equal\"",
+            "`paper`: must be a number, or the word \"equal\"",
         ),
         (
             figure("paper = \"equal\"\nunit = \"bytes\""),
-            "`paper`: the only accepted word is \"equal\"",
+            "`paper`: must be a number, or the word \"equal\"",
         ),
         (
             figure("paper = 2\nunit = \"times\""),
-            "values from 1.50 to 2.50 round to it; set `margin`",
+            "values from 1.50 to 2.50 round to this number; set `margin`",
         ),
         (figure("margin = 5\nunit = \"times\""), "t.toml:9:10: `margin`: must be above 0"),
         (figure("paper = 2\nmargin = 0\nunit = \"times\""), "`margin`: must be above 0"),
@@ -214,7 +214,7 @@ fn one_size_outside_the_range_fails_a_claim_over_a_sweep() {
     assert_eq!(row.agreement, Agreement::Agrees, "{}", row.sentence);
     let row = of_sweep(6, &whole);
     assert_eq!(row.agreement, Agreement::Partly, "{}", row.sentence);
-    assert_eq!(row.sentence, "Agrees at 2 of 3 points; outside at 2 KiB.");
+    assert_eq!(row.sentence, "Agrees at 2 of 3 points; differs at 2 KiB.");
     let from = claim("large", range, &format!("{sweep}from_size = \"2 KiB\"\n{AGAINST}"));
     let row = of_sweep(6, &from);
     assert_eq!((row.agreement, row.points.len()), (Agreement::SameDirection, 1));

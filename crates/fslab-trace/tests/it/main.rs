@@ -261,7 +261,7 @@ fn invalid_traces_are_refused_with_a_reason() {
     let newer = TempDir::new().unwrap();
     let metadata = Metadata { version: VERSION + 1, ..METADATA };
     TraceWriter::create(newer.path(), metadata).unwrap();
-    refused(newer.path(), "its format is 2, and this fslab knows up to 1");
+    refused(newer.path(), "its format is 2, but this fslab supports only formats up to 1");
 }
 
 /// One byte is damaged, at up to 1,500 positions, or the file is cut short. The result is an error

@@ -57,7 +57,11 @@ fn shares_are_run_and_reported() {
     };
     let told = scratch.done(&["campaign", "status", "run"]);
     assert!(told.contains("not complete, 8 cells: 0 done"), "{told}");
-    scratch.refused(&["campaign", "report", "run"], BAD_INPUT, "no block of the campaign is done");
+    scratch.refused(
+        &["campaign", "report", "run"],
+        BAD_INPUT,
+        "the campaign has no finished block",
+    );
     share("1/2");
     let half = scratch.status();
     assert_eq!((&half["missing"], &half["is_complete"]), (&4.into(), &false.into()));

@@ -64,7 +64,8 @@ impl Days {
             }
         }
         if gone.is_empty() {
-            let what = "none of its files lived less than a day";
+            let what = "no file of the recording lived less than a day, so there are no \
+                        short-lived files to add";
             return Err(Error::parameter(what));
         }
         let days = (0..=last_day).map(|day| gone.remove(&day).unwrap_or_default());
@@ -86,7 +87,7 @@ impl Days {
 fn too_long(last_day: u64) -> Error {
     Error::parameter(format!(
         "the recording lasts until day {last_day}, but at most {DAYS_MAX} days (100 years) are \
-         supported; correct its times or split it"
+         supported; correct the recorded times, or split the recording"
     ))
 }
 

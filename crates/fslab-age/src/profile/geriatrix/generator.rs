@@ -286,7 +286,7 @@ fn ticks(distributions: &Distributions, files: f64) -> Result<usize> {
         return Ok(ticks.ceil() as usize);
     }
     Err(Error::parameter(format!(
-        "these ages need {ticks:.0} steps on such a volume, which is more than {TICKS_MAX:.0}; use \
-         a smaller volume"
+        "on a volume of this size, these ages need {ticks:.0} steps of the simulation, but at most \
+         {TICKS_MAX:.0} are allowed; use a smaller volume"
     )))
 }

@@ -167,7 +167,8 @@ fn numbers_of(account: &str) -> Result<(u32, u32)> {
     let group = user_database::group(account).map_err(failed())?;
     user.zip(group).filter(|(user, _)| *user != 0).ok_or_else(|| {
         Error::Failed(format!(
-            "workload pgbench: `account`: {account:?} must be a user and a group other than root"
+            "workload pgbench: `account`: {account:?} must be the name of a user and of a group, \
+             and not root"
         ))
     })
 }

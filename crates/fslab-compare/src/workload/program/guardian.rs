@@ -74,6 +74,8 @@ pub(super) fn release(group: u32) {
 fn tell(word: &str, group: u32) {
     let Some(guardian) = GUARDIAN.get() else { return };
     if let Err(error) = guardian.lock().write_all(format!("{word} {group}\n").as_bytes()) {
-        tracing::warn!("can't write to the guardian of programs: {error}");
+        tracing::warn!(
+            "can't reach the helper process that stops workloads if fslab is killed: {error}"
+        );
     }
 }
