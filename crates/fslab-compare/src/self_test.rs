@@ -294,6 +294,6 @@ mod tests {
     fn missing_rounds_are_an_error() {
         let rounds = noisy(1.0, 0.02, 1);
         let error = Found::of("t", 12, 7, &rounds[1..], &rounds).unwrap_err().to_string();
-        assert!(error.contains("119 and 120 of 120 rounds"), "{error}");
+        assert!(error.contains("119 rounds and the slowed copy has 120"), "{error}");
     }
 }

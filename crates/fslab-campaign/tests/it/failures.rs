@@ -107,7 +107,7 @@ fn another_build_is_refused_unless_it_is_allowed_and_then_reported() {
     (allowed.program, allowed.allow_other_build) = (other, true);
     allowed.run(&mut Silent).unwrap();
     let report = report(&campaign);
-    assert!(has_note(&report, "another build"), "{:?}", report.notes);
+    assert!(has_note(&report, "not run by the build"), "{:?}", report.notes);
 }
 
 fn report(campaign: &Campaign) -> Report {

@@ -237,7 +237,7 @@ mod tests {
         hot.machine.throttled = Some(0);
         check(&hot, None);
         hot.machine.throttled = Some(3);
-        check(&hot, Some("heat 3 times"));
+        check(&hot, Some("throttled 3 times because of heat"));
         let mut dirty = on_disk(1, 1);
         dirty.machine.dirty_bytes_before = 100 << 20;
         check(&dirty, Some("100 MiB"));

@@ -361,7 +361,7 @@ mod tests {
         file[table + 12] ^= 1;
         let says = |bytes: Vec<u8>| read_all(bytes).unwrap_err().to_string();
         assert!(says(file.clone()).contains("table of blocks is damaged"));
-        assert!(says(sealed(&file)).contains("table is inconsistent"));
+        assert!(says(sealed(&file)).contains("table of blocks is inconsistent"));
     }
 
     /// The object is not the first one of its container, so adding its offset overflows too.
@@ -372,7 +372,7 @@ mod tests {
         let table = tail.unwrap().table_offset.get() as usize;
         last[table..table + 8].fill(0xff);
         let says = read_all(sealed(&[first, last].concat())).unwrap_err().to_string();
-        assert!(says.contains("table is inconsistent"), "{says}");
+        assert!(says.contains("table of blocks is inconsistent"), "{says}");
     }
 
     /// `FSLAB_STORED_CASES` sets the number of cases, `FSLAB_SEED` the seed.

@@ -100,7 +100,10 @@ fn comparison_shares_are_merged_and_resumed() {
     ] {
         let (code, _, message) = scratch.fslab(&["compare", "--resume", "a", option, value]);
         assert_eq!(code, BAD_INPUT);
-        assert!(message.contains(&format!("this run began with {begun} and resumes")), "{message}");
+        assert!(
+            message.contains(&format!("this run began with {begun}, and a resumed run")),
+            "{message}"
+        );
         assert!(message.contains(&format!("Leave out {option},")), "{message}");
     }
     let after = fs::read_to_string(scratch.path("a/samples.jsonl")).unwrap();
@@ -206,7 +209,7 @@ fn comparison_fails_if_a_target_fails() {
         scratch.fslab(&["compare", "plan.toml", "--rounds", "1", "--out", "out"]);
     assert_eq!(code, 1, "{message}");
     assert!(message.ends_with(
-        "fslab: failed: broken; the report has the other measurements and the reasons\n"
+        "fslab: failed: broken; the report contains the other measurements and the reasons\n"
     ));
     assert!(told.contains("memory under null"), "{told}");
     assert!(Path::new(&scratch.path("out/report.html")).exists());

@@ -47,7 +47,7 @@ fn failed_gate_has_its_own_exit_code() {
     let (code, output, messages) = run(&place, &[&compare[..], &gate].concat());
     assert_eq!(code, 5, "{messages}");
     assert!(output.contains("20.0 points"), "{output}");
-    let failed = "gate FAILED: command, run on slow: score 2.000 [2.000, 2.000] times fast";
+    let failed = "gate FAILED: command, run on slow: score: 2.000 [2.000, 2.000] times fast";
     assert!(messages.contains(failed), "{messages}");
     assert!(messages.ends_with("fslab: gates: 1 of 1 rows failed\n"), "{messages}");
     let junit = fs::read_to_string(place.path().join("j.xml")).unwrap();

@@ -160,8 +160,14 @@ fn traces_name_files_of_a_noatime_mount_by_their_paths() {
 fn unsupported_mount_options_are_refused_in_one_line() {
     let place = Place::new();
     for (option, says) in [
-        ("strictatime", "mount option strictatime: reads that the kernel answers from memory"),
-        ("lazytime", "mount option lazytime: times are written by the file system of LOWER"),
+        (
+            "strictatime",
+            "mount option strictatime: not supported, because fslab does not see reads",
+        ),
+        (
+            "lazytime",
+            "mount option lazytime: not supported, because the file system of LOWER writes",
+        ),
     ] {
         let (code, message) = place.try_mount(&["-o", option]);
         assert_eq!((code, message.lines().count()), (3, 1), "{message}");

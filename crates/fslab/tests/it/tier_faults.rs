@@ -121,7 +121,7 @@ fn umount_does_not_wait_for_an_archive_that_hangs() {
     assert!(begun.elapsed() < Duration::from_secs(9), "{:?}", begun.elapsed());
     assert!(code == 0 && said.contains("still waits for an unresponsive server"), "{code}: {said}");
     let logged = fs::read_to_string(&log).unwrap();
-    let is_named = |line: &str| line.contains(archive) && line.contains("does not answer");
+    let is_named = |line: &str| line.contains(archive) && line.contains("does not respond");
     assert!(logged.lines().any(is_named), "{logged}");
     assert!(!recall.wait().unwrap().success());
     // The lock of the tree is released when the process exits.

@@ -140,7 +140,10 @@ mod tests {
         ];
         for (args, words) in cases {
             let message = resumed(&args, &choice).unwrap_err();
-            assert!(message.contains(&format!("began with {words} and resumes")), "{message}");
+            assert!(
+                message.contains(&format!("began with {words}, and a resumed run")),
+                "{message}"
+            );
         }
         let beside = Args { work_dir: Some("out".into()), ..Args::default() };
         let plain = Choice::default();
