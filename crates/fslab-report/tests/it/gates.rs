@@ -145,7 +145,8 @@ fn junit_has_a_case_for_each_row() {
     let text = fslab_report::junit("a <plan>\u{1}", &report.judge(&gates).unwrap());
     assert!(text.contains("name=\"a &lt;plan&gt;\u{fffd}\" tests=\"3\" failures=\"1\""), "{text}");
     assert!(text.contains("skipped=\"1\""), "{text}");
-    for part in ["<failure message=\"w, run on other: elapsed 1.", "<skipped message=\"not decided"]
+    for part in
+        ["<failure message=\"w, run on other: elapsed: 1.", "<skipped message=\"not decided"]
     {
         assert_eq!(text.matches(part).count(), 1, "{part}: {text}");
     }
