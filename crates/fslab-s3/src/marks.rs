@@ -75,7 +75,7 @@ impl Marks {
                 Ok(()) => {}
                 Err(failure) => {
                     tracing::warn!(
-                        "can't delete an object of an archive now; it is deleted later: {failure}"
+                        "can't delete the object {object}; a later start tries again: {failure}"
                     );
                     // The old mark becomes invalid when this session begins, so this session marks
                     // the object again.

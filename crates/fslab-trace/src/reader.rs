@@ -64,7 +64,7 @@ impl Reader {
     }
 
     /// Returns the number of records missing so far. They were lost when the trace was written, or
-    /// are in segments that do not exist.
+    /// their segments are missing.
     #[must_use]
     pub fn missing(&self) -> u64 {
         self.missing

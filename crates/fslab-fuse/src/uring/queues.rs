@@ -14,7 +14,7 @@ use parking_lot::Mutex;
 
 use crate::workers::Workers;
 
-/// Time after which a request counts as long, because it may take much longer.
+/// A request that has run this long is treated as long-running.
 const LONG: Duration = Duration::from_millis(10);
 
 /// First pause between two wake-ups of a queue that got a new thread; it doubles each time. Queues

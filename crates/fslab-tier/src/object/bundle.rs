@@ -57,7 +57,7 @@ fn length_of(attributes: u64, contents: u64) -> u64 {
     around as u64 + attributes + contents
 }
 
-/// The attributes of a list, which belongs to no file.
+/// Returns placeholder attributes for the list of a bundle, which is an object but not a file.
 fn no_file() -> Attributes {
     Attributes { mode: 0o100_000, ..Attributes::default() }
 }

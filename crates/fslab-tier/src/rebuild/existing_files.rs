@@ -79,8 +79,8 @@ impl Rebuilder<'_> {
                 if is_stub.map_err(Error::below(path))? {
                     self.tell_stub(
                         path,
-                        "seems to have offline bytes, but only an xattr that root does not trust \
-                         records this",
+                        "seems to have offline bytes, but the only record of them is an xattr that \
+                         root does not trust",
                     );
                 }
             }

@@ -1,4 +1,4 @@
-//! The engine and its layer, over memory and over host directories.
+//! Tests of the tier engine and its layer, in memory and over host directories.
 #![allow(clippy::unwrap_used, reason = "in a test, a panic is the report")]
 
 mod archive_conformance;

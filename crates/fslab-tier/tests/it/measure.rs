@@ -24,7 +24,8 @@ const FILES_A_DIRECTORY: u64 = 1000;
 const SIZE: u64 = 5 << 20;
 const MODIFIED: Timestamp = Timestamp { seconds: 1_000_000_000, nanoseconds: 0 };
 
-/// An archive that claims to hold every container of files, and stores only trees.
+/// An archive that stores only archived trees. It reports that every container of files exists, so
+/// that the test needs no space for them.
 struct Boundless(MemoryArchive);
 
 impl Archive for Boundless {

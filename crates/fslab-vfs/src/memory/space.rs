@@ -1,7 +1,7 @@
 //! Capacity of a memory file system, and its use.
 //!
 //! Invariant: `pages` is the number of pages of all live inodes. Names, attributes and empty inodes
-//! are limited only by the number of inodes.
+//! use no pages; only the maximum number of inodes limits them.
 
 use crate::error::Errno;
 

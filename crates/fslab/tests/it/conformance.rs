@@ -64,9 +64,8 @@ fn a_mounted_sca_stack_with_writeback_conforms() {
     conforms(&Place::mounted(&["-l", "zstd", "-o", "suid,dev,writeback"]), WRITEBACK);
 }
 
-/// Tests a kept mount whose daemons are killed, at most once in each case. Two kills could fail a
-/// case: a request that is in flight at two deaths fails with EIO, and a copy may be in flight for
-/// long.
+/// Tests a kept mount whose daemons are killed, at most once in each case. Two kills could make a
+/// case fail, because a request that is in flight at both fails with EIO. A long copy could be.
 fn conforms_while_daemons_are_killed(layer: &str, allowed: &[Allowed<'_>]) {
     let place = Place::on_disk();
     place.mount(&["-l", layer, "-o", "suid,dev,keep=250"]);

@@ -28,7 +28,7 @@ fn plan(place: &Path) -> String {
     )
 }
 
-/// Returns the exit code, the output and the messages.
+/// Returns the exit code, standard output and standard error.
 fn run(place: &TempDir, arguments: &[&str]) -> (i32, String, String) {
     let mut command = fslab(arguments);
     command.current_dir(place.path()).env("FSLAB_CACHE", place.path().join("cache"));

@@ -53,7 +53,7 @@ pub struct Args {
     /// Measure the score after every DAYS days of the workload, and at the end
     #[arg(long, value_name = "DAYS", default_value_t = 0)]
     score_every: u32,
-    /// Write a chart of these scores to this file
+    /// Write a chart of the scores of --score-every to this file
     #[arg(long, value_name = "FILE", requires = "score_every")]
     chart: Option<PathBuf>,
     /// At the end, compare the tree with the workload

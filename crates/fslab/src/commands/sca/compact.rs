@@ -73,9 +73,9 @@ impl Compact {
         let (files, already) = (counted(totals.compacted, "file"), totals.already);
         if self.dry_run {
             say!("{files} would be compacted, with {freed} of garbage");
-            say!("{already} need no compaction; nothing was changed");
+            say!("no compaction needed for {}; nothing was changed", counted(already, "file"));
         } else {
-            say!("{files} compacted, {freed} freed; {already} needed no compaction");
+            say!("{files} compacted, {freed} freed; not needed for {}", counted(already, "file"));
         }
     }
 }
