@@ -380,10 +380,20 @@ fn on_the_device(image: &Path, name: &str) -> Option<Vec<u8>> {
 }
 
 /// Kills the daemon and repairs the image, as a user would.
-pub fn kill_and_repair(place: &Place, image: &Path) {
+fn kill_and_repair(place: &Place, image: &Path) {
+    kill(place);
+    repair(place, image);
+}
+
+/// Kills the daemon. Requests of programs fail from then on.
+pub fn kill(place: &Place) {
     use rustix::process::{Pid, Signal, kill_process};
     let daemon = Pid::from_raw(place.daemon().try_into().unwrap()).unwrap();
     kill_process(daemon, Signal::KILL).unwrap();
+}
+
+/// Removes the mount of a killed daemon, and repairs the image.
+pub fn repair(place: &Place, image: &Path) {
     // A killed daemon answers no requests, which may keep the mount busy, so this unmounts lazily.
     rustix::mount::unmount(&place.point, rustix::mount::UnmountFlags::DETACH).unwrap();
     crate::support::soon("the daemon has exited", || {

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use fslab_vfs_testing::environment::{number, seed};
 
-use crate::ext2::{check, kill_and_repair, mounted};
+use crate::ext2::{check, kill, mounted, repair};
 use crate::support::require_mounting;
 
 /// Number of kills; `FSLAB_KILLS` replaces it.
@@ -106,9 +106,11 @@ fn killed_once(seed: u64) -> u64 {
             })
             .collect();
         std::thread::sleep(delay);
-        kill_and_repair(&place, &image);
+        kill(&place);
         writers.into_iter().map(|writer| writer.join().unwrap()).collect()
     });
+    // The mount is removed only now: otherwise the writers would write to the directory below it.
+    repair(&place, &image);
     place.mount(&[]);
     works.iter().for_each(|work| work.check(&place.point));
     fs::write(place.point.join("after"), "alive").unwrap();
