@@ -203,7 +203,7 @@ fn file_is_reported_as_archived_if_the_catalogue_fails() {
     doomed.fail_when_marked(ino);
     let error = doomed.tier.archive(ino, b"file", &own_request()).unwrap_err();
     assert!(matches!(error, Error::Uncatalogued { .. }), "{error:?}");
-    assert!(error.to_string().starts_with("file: is archived, but "), "{error}");
+    assert!(error.to_string().starts_with("file: was archived, but "), "{error}");
     doomed.bench.restart();
     assert_eq!(doomed.bench.archive(ino, "file").unwrap(), Archived::Before);
 }

@@ -129,9 +129,7 @@ fn serve_mount(plan: Plan, kept: Option<Kept>, ready: Ready) -> Result<()> {
     let mut ended = session.wait_and_then(move || drop(names)).map_err(anyhow::Error::from);
     drop(guard);
     if ended.is_ok() && breaker.has_cut_off() {
-        ended = Err(anyhow::anyhow!(
-            "after a second signal, requests of programs that still used the mount failed"
-        ));
+        ended = Err(anyhow::anyhow!("a second signal made requests to the mount fail"));
     }
     ending.iter().for_each(|ending| ending.tell(&ended));
     ended
