@@ -141,7 +141,10 @@ mod tests {
             },
         });
         let refused = Allowed::parse(DENY).unwrap().refused(&metadata).unwrap();
-        let expected = ["wrong 1.0.0 has the licence GPL-3.0", "silent 1.0.0 declares no licence"];
+        let expected = [
+            "wrong 1.0.0 has the licence GPL-3.0, which deny.toml does not allow",
+            "silent 1.0.0 declares no licence",
+        ];
         assert_eq!(refused, expected);
         assert!(Allowed::parse(&DENY.replace("'here'", "")).is_err());
         assert!(Allowed::parse(&DENY.replace("'MIT'", "3")).is_err());
