@@ -58,9 +58,12 @@ pub fn exists(tree: &Tree, name: &str) -> bool {
     // A qualified name is searched for only in its crate.
     let folder = name.split_once("::").map(|(root, _)| root.replace('_', "-") + "/");
     let is_in = |path: &str, folder| path.trim_start_matches("crates/").starts_with(folder);
-    let mut sources =
+    let sources =
         tree.rust().filter(|(path, _)| folder.as_deref().is_none_or(|folder| is_in(path, folder)));
-    sources.any(|(_, text)| has_word(text, &function) || text.contains(&literal))
+    let sources: Vec<_> = sources.map(|(_, text)| text).collect();
+    // Few names are only in literals, so the functions are searched first.
+    sources.iter().any(|text| has_word(text, &function))
+        || sources.iter().any(|text| text.contains(&literal))
 }
 
 #[cfg(test)]
