@@ -1,6 +1,6 @@
 //! Checks that every FUSE feature requested from the kernel lists an existing test.
 
-use super::semantics::exists;
+use super::semantics::Tests;
 use super::tree::{Tree, Violation};
 
 const LIST: &str = "crates/fslab-fuse/src/features.rs";
@@ -8,9 +8,10 @@ const LIST: &str = "crates/fslab-fuse/src/features.rs";
 /// Finds violations of the rule.
 pub fn run(tree: &Tree) -> Vec<Violation> {
     let list = tree.get(LIST).unwrap_or_default();
-    let tests = list.lines().enumerate().filter_map(|(index, line)| Some((index, test(line)?)));
-    tests
-        .filter(|(_, name)| !exists(tree, name))
+    let names = list.lines().enumerate().filter_map(|(index, line)| Some((index, test(line)?)));
+    let tests = Tests::of(tree);
+    names
+        .filter(|(_, name)| !tests.exists(name))
         .map(|(index, name)| Violation::of_line(LIST, index, format!("there is no test {name}")))
         .collect()
 }

@@ -1,8 +1,10 @@
 //! Finds phrases that are hard to understand, in comments, strings and documents. CONTRIBUTING.md
 //! describes how to write; this check finds only the phrases in its list.
 
+use std::collections::HashMap;
+
 use super::markdown;
-use super::tree::{RustLexer, Tree, Violation};
+use super::tree::{RustLexer, Tree, Violation, is_name_character};
 
 /// Forms of one phrase, and the replacement.
 struct Phrase {
@@ -53,13 +55,15 @@ const EXCEPTIONS: &[(&str, &str)] = &[];
 /// Finds violations of the rule.
 pub fn run(tree: &Tree) -> Vec<Violation> {
     let mut violations = Vec::new();
+    let forms = forms();
     for (path, text) in tree.files().filter(|(path, _)| *path != THIS_FILE) {
         let paragraphs = match path {
             _ if path.ends_with(".rs") => rust_paragraphs(text),
             _ if path.ends_with(".md") => markdown_paragraphs(text),
             _ => continue,
         };
-        violations.extend(paragraphs.iter().flat_map(|paragraph| paragraph.violations(path)));
+        violations
+            .extend(paragraphs.iter().flat_map(|paragraph| paragraph.violations(path, &forms)));
     }
     violations
 }
@@ -136,52 +140,81 @@ fn add_line(paragraphs: &mut Vec<Paragraph>, index: usize, line: &str, goes_on: 
     }
 }
 
+/// A form of a phrase that is searched for.
+struct Form {
+    text: &'static str,
+    instead: &'static str,
+    /// Whether it is a fault only at the beginning of a statement.
+    is_first: bool,
+}
+
+/// The forms by their first words. So each word of a text is looked up only once.
+type Forms = HashMap<&'static str, Vec<Form>>;
+
+fn forms() -> Forms {
+    let of_phrase = |phrase: &'static Phrase| {
+        let forms = phrase.forms.iter();
+        forms.map(|text| Form { text, instead: phrase.instead, is_first: false })
+    };
+    let instead = "a sentence that begins with its noun";
+    let first_words = FIRST_WORDS.iter().map(|text| Form { text, instead, is_first: true });
+    let mut forms = Forms::new();
+    for form in PHRASES.iter().flat_map(of_phrase).chain(first_words) {
+        let end = form.text.find(' ').unwrap_or(form.text.len());
+        forms.entry(&form.text[..end]).or_default().push(form);
+    }
+    forms
+}
+
 impl Paragraph {
-    fn violations(&self, path: &str) -> Vec<Violation> {
+    fn violations(&self, path: &str, forms: &Forms) -> Vec<Violation> {
         let text = comparable(&self.text);
-        let phrases = PHRASES.iter().flat_map(|phrase| {
-            let forms = phrase.forms.iter();
-            forms.flat_map(|form| places(&text, form)).map(|place| (place, phrase.instead))
-        });
-        let first_words = FIRST_WORDS.iter().flat_map(|words| places(&text, words));
-        let hidden = first_words.filter(|(start, _)| begins_statement(&text, *start));
-        let hidden = hidden.map(|place| (place, "a sentence that begins with its noun"));
-        let found = phrases.chain(hidden).filter(|((_, form), _)| {
-            !EXCEPTIONS.iter().any(|(file, phrase)| file == &path && phrase == form)
-        });
-        let violation = |((start, form), instead): ((usize, &str), &str)| {
-            let index = self.last_line - self.text[start..].matches('\n').count();
-            Violation::of_line(path, index, format!("\"{form}\": write {instead}"))
-        };
-        found.map(violation).collect()
+        let mut start = 0;
+        let mut violations = Vec::new();
+        for word in text.split(|character| !is_name_character(character)) {
+            let known = forms.get(word).into_iter().flatten();
+            let found = known.filter(|form| form.begins_at(&text, start) && !form.is_allowed(path));
+            violations.extend(found.map(|form| {
+                let index = self.last_line - self.text[start..].matches('\n').count();
+                let message = format!("\"{}\": write {}", form.text, form.instead);
+                Violation::of_line(path, index, message)
+            }));
+            let separator = text[start + word.len()..].chars().next();
+            start += word.len() + separator.map_or(0, char::len_utf8);
+        }
+        violations
+    }
+}
+
+impl Form {
+    /// Whether the form, as whole words, begins at `start`, where a word begins.
+    fn begins_at(&self, text: &str, start: usize) -> bool {
+        // After a form that ends with a stop, no name may follow, as in `no more.rs`.
+        text[start..]
+            .strip_prefix(self.text)
+            .is_some_and(|rest| !rest.starts_with(is_name_character))
+            && (!self.is_first || begins_statement(text, start))
+    }
+
+    fn is_allowed(&self, path: &str) -> bool {
+        EXCEPTIONS.contains(&(path, self.text))
     }
 }
 
 /// Returns the text in lower case and in one line, with code between backticks replaced. Each
 /// character keeps its offset.
 fn comparable(text: &str) -> String {
-    let mut is_code = false;
-    let mut result = String::with_capacity(text.len());
-    for character in text.chars() {
-        is_code ^= character == '`';
-        match character {
-            '\n' => result.push(' '),
-            _ if is_code => result.extend(std::iter::repeat_n('_', character.len_utf8())),
-            _ => result.push(character.to_ascii_lowercase()),
-        }
+    let mut text = text.to_ascii_lowercase().replace('\n', " ");
+    if text.contains('`') {
+        let parts = text.split_inclusive('`').enumerate();
+        let is_code = |index: usize| index % 2 == 1;
+        let hidden = |(index, part): (usize, &str)| match is_code(index) {
+            true => "_".repeat(part.len()),
+            false => part.to_owned(),
+        };
+        text = parts.map(hidden).collect();
     }
-    result
-}
-
-/// Yields the occurrences of `form` in `text` as whole words.
-fn places<'a>(text: &'a str, form: &'a str) -> impl Iterator<Item = (usize, &'a str)> {
-    let is_name = |character: char| character.is_alphanumeric() || character == '_';
-    text.match_indices(form).filter(move |(start, _)| {
-        let before = text[..*start].chars().next_back();
-        let after = text[start + form.len()..].chars().next();
-        // After a form that ends with a stop, no name may follow, as in `no more.rs`.
-        !before.is_some_and(is_name) && !after.is_some_and(is_name)
-    })
+    text
 }
 
 /// Whether a statement begins at `start`; a question may begin with "who".

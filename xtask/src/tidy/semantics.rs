@@ -5,15 +5,17 @@
 //! promises yet. A test exists if a Rust source defines `fn NAME` or contains the string "NAME".
 //! The registries of conformance cases and external suites contain such strings.
 
-use super::tree::{Tree, Violation, has_word};
+use std::collections::HashMap;
+
+use super::tree::{Tree, Violation, is_name_character};
 
 const PAGE: &str = "docs/SEMANTICS.md";
 
 /// Finds violations of the rule.
 pub fn run(tree: &Tree) -> Vec<Violation> {
     let page = tree.get(PAGE).unwrap_or_default();
-    let promises = promises(page);
-    promises.iter().flat_map(|(index, promise)| check(tree, *index, promise)).collect()
+    let (promises, tests) = (promises(page), Tests::of(tree));
+    promises.iter().flat_map(|(index, promise)| check(&tests, *index, promise)).collect()
 }
 
 /// Returns the promises, each on one line, with the index of its first line.
@@ -37,7 +39,7 @@ fn promises(page: &str) -> Vec<(usize, String)> {
     promises
 }
 
-fn check(tree: &Tree, index: usize, promise: &str) -> Vec<Violation> {
+fn check(tests: &Tests, index: usize, promise: &str) -> Vec<Violation> {
     let lists: Vec<&str> = promise.split("[test: ").skip(1).collect();
     let ends_with_list = |last: &&str| last.find(']').map(|at| at + 1) == Some(last.len());
     if !lists.last().is_some_and(ends_with_list) || lists.iter().any(|list| !list.contains(']')) {
@@ -45,25 +47,45 @@ fn check(tree: &Tree, index: usize, promise: &str) -> Vec<Violation> {
     }
     // A promise of several sentences may have a list after each sentence.
     let names = lists.iter().filter_map(|list| Some(list.split_once(']')?.0.split(", ")));
-    let missing = names.flatten().filter(|name| !exists(tree, name.trim_matches('`')));
+    let missing = names.flatten().filter(|name| !tests.exists(name.trim_matches('`')));
     let message = |name| format!("there is no test {name}");
     missing.map(|name| Violation::of_line(PAGE, index, message(name))).collect()
 }
 
-/// Whether a test with this name exists. The crate of a qualified name must match.
-pub fn exists(tree: &Tree, name: &str) -> bool {
-    let last = name.rsplit("::").next().unwrap_or(name);
-    let function = format!("fn {last}");
-    let literal = format!("\"{last}\"");
-    // A qualified name is searched for only in its crate.
-    let folder = name.split_once("::").map(|(root, _)| root.replace('_', "-") + "/");
-    let is_in = |path: &str, folder| path.trim_start_matches("crates/").starts_with(folder);
-    let sources =
-        tree.rust().filter(|(path, _)| folder.as_deref().is_none_or(|folder| is_in(path, folder)));
-    let sources: Vec<_> = sources.map(|(_, text)| text).collect();
-    // Few names are only in literals, so the functions are searched first.
-    sources.iter().any(|text| has_word(text, &function))
-        || sources.iter().any(|text| text.contains(&literal))
+/// The functions of all Rust sources by name, with the files that define them.
+pub struct Tests<'a> {
+    tree: &'a Tree,
+    functions: HashMap<&'a str, Vec<&'a str>>,
+}
+
+impl<'a> Tests<'a> {
+    /// Collects the functions.
+    pub fn of(tree: &'a Tree) -> Self {
+        let mut functions: HashMap<_, Vec<_>> = HashMap::new();
+        for (path, text) in tree.rust() {
+            for (start, keyword) in text.match_indices("fn ") {
+                let rest = &text[start + keyword.len()..];
+                let end = rest.find(|c: char| !is_name_character(c)).unwrap_or(rest.len());
+                if !text[..start].ends_with(is_name_character) {
+                    functions.entry(&rest[..end]).or_default().push(path);
+                }
+            }
+        }
+        Self { tree, functions }
+    }
+
+    /// Whether a test with this name exists. The crate of a qualified name must match.
+    pub fn exists(&self, name: &str) -> bool {
+        let last = name.rsplit("::").next().unwrap_or(name);
+        let folder = name.split_once("::").map(|(root, _)| root.replace('_', "-") + "/");
+        let may_be_in = |path: &str| {
+            let inner = path.trim_start_matches("crates/");
+            folder.as_deref().is_none_or(|folder| inner.starts_with(folder))
+        };
+        let literal = format!("\"{last}\"");
+        self.functions.get(last).is_some_and(|paths| paths.iter().any(|path| may_be_in(path)))
+            || self.tree.rust().any(|(path, text)| may_be_in(path) && text.contains(&literal))
+    }
 }
 
 #[cfg(test)]

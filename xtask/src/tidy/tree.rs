@@ -144,40 +144,44 @@ impl RustLexer {
             parts.strings.push(String::new());
         }
         let mut rest = line;
-        while let Some(character) = rest.chars().next() {
-            if self.open.is_none()
-                && let Some(comment) = rest.strip_prefix("//")
-            {
-                parts.comment = Some(comment.trim_start_matches(['/', '!']).trim().to_owned());
-                break;
-            }
-            rest = match self.open {
-                Some(quote) => self.in_string(quote, rest, &mut parts),
-                None if rest.starts_with("'\"'") => &rest[3..],
-                None => match opening(rest, &parts.code) {
-                    Some((quote, length)) => {
-                        self.open = Some(quote);
-                        parts.code.push('"');
-                        parts.strings.push(String::new());
-                        &rest[length..]
-                    }
-                    None => {
-                        parts.code.push(character);
-                        &rest[character.len_utf8()..]
-                    }
-                },
+        while !rest.is_empty() {
+            rest = match (self.open, rest.strip_prefix("//")) {
+                (Some(quote), _) => self.in_string(quote, rest, &mut parts),
+                (None, None) => self.in_code(rest, &mut parts),
+                (None, Some(comment)) => {
+                    parts.comment = Some(comment.trim_start_matches(['/', '!']).trim().to_owned());
+                    ""
+                }
             };
         }
         parts
     }
 
-    /// Consumes the next character of a string; returns the rest.
+    /// Consumes code up to a character that may begin a string or a comment; returns the rest.
+    fn in_code<'a>(&mut self, rest: &'a str, parts: &mut RustLine) -> &'a str {
+        if let Some(rest) = rest.strip_prefix("'\"'") {
+            return rest;
+        }
+        if let Some((quote, length)) = opening(rest, &parts.code) {
+            self.open = Some(quote);
+            parts.code.push('"');
+            parts.strings.push(String::new());
+            return &rest[length..];
+        }
+        let mut bytes = rest.bytes().skip(1);
+        let next = bytes.position(|byte| matches!(byte, b'/' | b'"' | b'\'' | b'r'));
+        let (code, rest) = rest.split_at(next.map_or(rest.len(), |position| position + 1));
+        parts.code.push_str(code);
+        rest
+    }
+
+    /// Consumes a string up to its end or its first escaped character; returns the rest.
     fn in_string<'a>(&mut self, quote: Quote, rest: &'a str, parts: &mut RustLine) -> &'a str {
-        let end = match quote {
-            Quote::Plain => "\"".to_owned(),
-            Quote::Raw(count) => format!("\"{}", "#".repeat(count)),
-        };
-        if let Some(rest) = rest.strip_prefix(&end) {
+        let special = rest.bytes().position(|byte| matches!(byte, b'"' | b'\\'));
+        let (text, rest) = rest.split_at(special.unwrap_or(rest.len()));
+        let string = parts.strings.last_mut();
+        if let Some(rest) = quote.strip_end(rest) {
+            string.into_iter().for_each(|string| string.push_str(text));
             self.open = None;
             parts.code.push('"');
             return rest;
@@ -189,10 +193,25 @@ impl RustLexer {
             characters.next();
             character = Some(' ');
         }
-        if let Some(text) = parts.strings.last_mut() {
-            text.extend(character);
+        if let Some(string) = string {
+            string.push_str(text);
+            string.extend(character);
         }
         characters.as_str()
+    }
+}
+
+impl Quote {
+    /// Returns what follows the end of the string, if `rest` begins with this end.
+    fn strip_end(self, rest: &str) -> Option<&str> {
+        let rest = rest.strip_prefix('"')?;
+        match self {
+            Self::Plain => Some(rest),
+            Self::Raw(count) => {
+                let hashes = rest.bytes().take(count).take_while(|byte| *byte == b'#').count();
+                (hashes == count).then(|| &rest[count..])
+            }
+        }
     }
 }
 
@@ -201,20 +220,23 @@ fn opening(rest: &str, code: &str) -> Option<(Quote, usize)> {
     if rest.starts_with('"') {
         return Some((Quote::Plain, 1));
     }
-    let is_name = |character: char| character.is_alphanumeric() || character == '_';
     let before = code.strip_suffix('b').unwrap_or(code);
-    let raw = rest.strip_prefix('r').filter(|_| !before.ends_with(is_name))?;
+    let raw = rest.strip_prefix('r').filter(|_| !before.ends_with(is_name_character))?;
     let hashes = raw.len() - raw.trim_start_matches('#').len();
     raw[hashes..].starts_with('"').then_some((Quote::Raw(hashes), hashes + 2))
 }
 
+/// Whether a character may be part of a name.
+pub fn is_name_character(character: char) -> bool {
+    character.is_alphanumeric() || character == '_'
+}
+
 /// Whether `text` contains `word`, with no characters of a name directly before or after it.
 pub fn has_word(text: &str, word: &str) -> bool {
-    let is_name = |character: char| character.is_alphanumeric() || character == '_';
     text.match_indices(word).any(|(start, _)| {
         let before = text[..start].chars().next_back();
         let after = text[start + word.len()..].chars().next();
-        !before.is_some_and(is_name) && !after.is_some_and(is_name)
+        !before.is_some_and(is_name_character) && !after.is_some_and(is_name_character)
     })
 }
 
