@@ -10,6 +10,7 @@ use std::process::ExitCode;
 use anyhow::Result;
 use clap::{Parser, Subcommand};
 
+mod book;
 mod ci;
 mod cluster;
 mod demo;
@@ -66,6 +67,8 @@ enum Command {
     Suite(suite::Args),
     /// Run the command blocks of README.md and the guide, each page in a separate home folder
     Guide(guide::Args),
+    /// Build the guide as a book, and check its links
+    Book(book::Args),
     /// Make the Debian package, and test it in a folder
     Deb(package::Args),
     /// Check rules that compilers don't check: file sizes, dependencies, agreement of documents
@@ -92,6 +95,7 @@ impl Command {
             Self::Demo(args) => args.run(),
             Self::Suite(args) => args.run(),
             Self::Guide(args) => args.run(),
+            Self::Book(args) => args.run(),
             Self::Deb(args) => args.run(),
             Self::Tidy(args) => args.run(),
             Self::Lines(args) => args.run(),

@@ -104,6 +104,7 @@ const FORMS: &[Form] = &[
         "all command blocks of README.md and the guide, including the slow ones",
         "xtask guide",
     ),
+    form("book", 15, "mdBook builds the guide, and no link of its pages is broken", "xtask book"),
     form(
         "deb",
         15,

@@ -89,7 +89,7 @@ impl Args {
 }
 
 /// Builds one exact version of a program from source, into the cache.
-fn cargo_install(program: &str, version: &str, more: &[&str]) -> Result<()> {
+pub fn cargo_install(program: &str, version: &str, more: &[&str]) -> Result<()> {
     let mut command = environment::cargo();
     command.args(["install", "--quiet", "--locked", "--root"]).arg(environment::tools()?);
     command.args(more).args(["--version", version, program]);
