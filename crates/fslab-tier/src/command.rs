@@ -28,6 +28,9 @@ mod recall;
 mod undelete_all;
 mod verify;
 
+pub use crate::stored::marks::{QUEUE_NAME, STATE_NAME};
+pub(crate) use inspect::waiting_event;
+
 /// A command. Paths are relative to the root of the tree.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "do", rename_all = "kebab-case", deny_unknown_fields)]

@@ -300,7 +300,8 @@ fn for_now(unavailable: &[String]) -> String {
 /// Formats a path of the tree for messages. In a path that is not UTF-8, invalid bytes are shown as
 /// `\xNN` and backslashes are doubled. A path that contains the text `\x` is escaped too, so that
 /// different paths are never shown alike.
-pub(crate) fn shown(path: &[u8]) -> String {
+#[must_use]
+pub fn shown(path: &[u8]) -> String {
     match std::str::from_utf8(path) {
         Ok("") => ".".to_owned(),
         Ok(text) if !text.contains(r"\x") => text.to_owned(),

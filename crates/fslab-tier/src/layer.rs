@@ -19,6 +19,9 @@ use crate::stored::marks::is_ours;
 
 mod attributes;
 mod open;
+mod user_xattrs;
+
+pub use user_xattrs::UserQueue;
 
 /// Maximum number of attempts to create a file while other programs create and remove its name.
 const CREATE_ATTEMPTS_MAX: u32 = 1000;
@@ -274,6 +277,9 @@ impl FileSystem for TierFs {
     }
 
     fn getxattr(&self, request: &Request, ino: Ino, name: &OsStr) -> Result<Vec<u8>> {
+        if let Some(computed) = self.computed_xattr(request, ino, name) {
+            return computed;
+        }
         if is_ours(name) {
             return Err(Errno::NODATA.into());
         }

@@ -74,8 +74,8 @@ pub use engine::{
 pub use environment::{
     Calendar, Environment, Identities, InodeIdentity, inode_by_number_and_birth,
 };
-pub use error::{Error, Result};
+pub use error::{Error, Result, shown};
 pub use id::{Id, NotAnId};
-pub use layer::TierFs;
+pub use layer::{TierFs, UserQueue};
 pub use lower::{Found, own_request};
 pub use runs::Runs;

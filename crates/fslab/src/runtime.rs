@@ -187,6 +187,18 @@ fn socket_name(device: (u32, u32), what: &str) -> String {
     format!("{}-{}{dot}{what}{SUFFIX}", device.0, device.1)
 }
 
+/// Returns the user who mounted.
+pub fn owner_of(mount: &MountEntry) -> u32 {
+    let owner = mount.option("user_id").and_then(|uid| uid.parse().ok());
+    owner.unwrap_or_else(|| rustix::process::geteuid().as_raw())
+}
+
+/// Whether the daemon of a mount answers the present user.
+pub fn may_ask_daemon(mount: &MountEntry) -> bool {
+    let own = rustix::process::geteuid();
+    own.is_root() || own.as_raw() == owner_of(mount)
+}
+
 /// Returns the socket of a mount's daemon for a request, if it exists. The daemon answers root and
 /// the user who mounted.
 ///
@@ -197,9 +209,8 @@ pub fn find_socket(
     shown: impl std::fmt::Display,
     what: &str,
 ) -> Result<Option<PathBuf>> {
-    let own = rustix::process::geteuid().as_raw();
-    let owner = mount.option("user_id").and_then(|uid| uid.parse().ok()).unwrap_or(own);
-    if own != 0 && own != owner {
+    let owner = owner_of(mount);
+    if !may_ask_daemon(mount) {
         bail_as!(
             BadInput,
             "{shown} was mounted by user {owner}; only that user and root may ask for this"

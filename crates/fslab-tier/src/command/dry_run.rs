@@ -33,7 +33,8 @@ impl Execution<'_> {
     fn would_archive(&mut self, paths: &[Vec<u8>]) -> Result<()> {
         let tier = self.tier;
         self.each_file(paths, &mut |place, tell| {
-            let FileSummary { state, bytes, .. } = tier.file_summary(place)?;
+            let FileSummary { state, bytes, .. } =
+                tier.file_summary(&place.found.attr, place.path)?;
             match state {
                 Residence::Resident | Residence::Changed => {
                     report_done(tell, "would archive", place.path, bytes)

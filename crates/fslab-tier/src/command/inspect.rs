@@ -2,6 +2,7 @@
 
 use std::collections::HashSet;
 use std::os::unix::ffi::OsStrExt;
+use std::sync::Arc;
 
 use fslab_vfs::FileKind;
 
@@ -18,7 +19,8 @@ impl Execution<'_> {
             tier.walk_on(path, request, &mut |place| {
                 let shown = place.and_then(|place| {
                     if place.found.attr.kind == FileKind::Regular {
-                        go_on(tell(Event::State(tier.file_summary(&place)?)))?;
+                        let summary = tier.file_summary(&place.found.attr, place.path)?;
+                        go_on(tell(Event::State(summary)))?;
                     }
                     let is_inner = !recursive && place.path != &path[..];
                     Ok(if is_inner { Visit::Skip } else { Visit::Descend })
@@ -40,7 +42,7 @@ impl Execution<'_> {
                 if attr.kind == FileKind::Regular
                     && (attr.links < 2 || met.insert(place.found.ino()))
                 {
-                    let state = tier.file_summary(&place)?;
+                    let state = tier.file_summary(attr, place.path)?;
                     files += 1;
                     bytes += state.bytes;
                     resident_bytes += state.resident_bytes;
@@ -58,25 +60,8 @@ impl Execution<'_> {
 
     pub(super) fn queue(&mut self) -> Result<()> {
         let Self { tier, tell, .. } = self;
-        let now_ns = tier.surroundings().clock.now_ns();
         for recall in tier.recalls() {
-            let ino = recall.file.ino();
-            let path = tier.lower().path_below(ino);
-            let path = path.map_or_else(
-                || format!("inode {}", ino.0),
-                |path| shown(path.as_os_str().as_bytes()),
-            );
-            go_on(tell(Event::Waiting {
-                path,
-                block: recall.block,
-                class: recall.class().name().to_owned(),
-                user: recall.user,
-                waiters: recall.waiters() as u64,
-                by: who_waits(tier, &recall),
-                begun: recall.is_begun(),
-                away: tier.queue().is_postponed(&recall),
-                waited_ms: now_ns.saturating_sub(recall.asked_ns) / 1_000_000,
-            }))?;
+            waiting_event(tier, &recall, None).map_or(Ok(()), |event| go_on(tell(event)))?;
         }
         Ok(())
     }
@@ -119,11 +104,39 @@ pub(super) fn version_event(row: &ObjectRow) -> Event {
 /// Maximum number of waiting programs that are reported for one block.
 const TOLD_MAX: usize = 16;
 
-fn who_waits(tier: &Tier, recall: &Recall) -> Vec<WaitingProgram> {
+/// Returns the event that reports a recall. If a user is given, reports only this user's programs;
+/// `None` if none of them waits for the recall.
+pub(crate) fn waiting_event(tier: &Tier, recall: &Arc<Recall>, user: Option<u32>) -> Option<Event> {
+    let waiting = recall.who_waits();
+    let mut told: Vec<_> =
+        waiting.into_iter().filter(|who| user.is_none_or(|user| who.user == user)).collect();
+    if user.is_some() && told.is_empty() {
+        return None;
+    }
+    let waiters = told.len() as u64;
+    told.truncate(TOLD_MAX);
     let name = |pid| tier.settings().deny.name_of(pid);
-    let told = recall.who_waits().into_iter().take(TOLD_MAX);
-    told.map(|who| WaitingProgram { user: who.user, pid: who.pid, program: name(who.pid) })
-        .collect()
+    let by = told.into_iter().map(|who| WaitingProgram {
+        user: who.user,
+        pid: who.pid,
+        program: name(who.pid),
+    });
+    let ino = recall.file.ino();
+    let path = tier.lower().path_below(ino);
+    let path =
+        path.map_or_else(|| format!("inode {}", ino.0), |path| shown(path.as_os_str().as_bytes()));
+    let now_ns = tier.surroundings().clock.now_ns();
+    Some(Event::Waiting {
+        path,
+        block: recall.block,
+        class: recall.class().name().to_owned(),
+        user: user.unwrap_or(recall.user),
+        waiters,
+        by: by.collect(),
+        begun: recall.is_begun(),
+        away: tier.queue().is_postponed(recall),
+        waited_ms: now_ns.saturating_sub(recall.asked_ns) / 1_000_000,
+    })
 }
 
 /// Returns whether a path equals another one or is under it.

@@ -3,7 +3,7 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use fslab_vfs::{Errno, Ino, Result};
+use fslab_vfs::{Attr, Errno, Ino, Result};
 
 use crate::engine::{Recall, Tier, TieredFile, WalkEntry};
 use crate::error::{Error, shown};
@@ -77,9 +77,9 @@ impl Tier {
 
     /// Returns which bytes of a file are resident, and whether it was changed since it was
     /// archived. Also returns its copies, and whether it is pinned.
-    pub(crate) fn file_summary(&self, place: &WalkEntry<'_>) -> crate::Result<FileSummary> {
-        let attr = &place.found.attr;
-        let path = shown(place.path);
+    pub(crate) fn file_summary(&self, attr: &Attr, path: &[u8]) -> crate::Result<FileSummary> {
+        let below = Error::below(path);
+        let path = shown(path);
         let summary = match self.residency_of(attr) {
             Ok(None) => plain_state(path, attr.size),
             Ok(Some(known)) if self.is_own(&known, attr) => {
@@ -89,7 +89,7 @@ impl Tier {
             Ok(Some(_)) | Err(Unreadable::Corrupt(_)) => {
                 FileSummary { state: Residence::Damaged, ..plain_state(path, attr.size) }
             }
-            Err(Unreadable::Below(error)) => return Err(Error::below(place.path)(error)),
+            Err(Unreadable::Below(error)) => return Err(below(error)),
         };
         Ok(FileSummary { pinned: self.is_pinned(attr), ..summary })
     }

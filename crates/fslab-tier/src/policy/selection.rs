@@ -63,7 +63,7 @@ impl Met {
         if !tier.surroundings().marks.are_believed(&place.found.attr) {
             return Err(Error::Foreign { path: shown(place.path) });
         }
-        let state = tier.file_summary(place)?;
+        let state = tier.file_summary(&place.found.attr, place.path)?;
         if state.state == Residence::Damaged {
             let why = "its residency xattr is damaged or was copied from another file; run \
                 `fslab tier scan` for details";

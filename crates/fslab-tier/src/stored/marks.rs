@@ -210,11 +210,20 @@ impl Marks {
 const UNTRUSTED: &str = "the xattr that assigns it to a tier can be set by ordinary users, so root \
                          does not trust it; run this command as the owner of the tier";
 
-/// Returns whether an xattr is one of a tier. The mount neither shows it nor lets programs set it.
+/// The computed xattr of a regular file that contains its summary.
+pub const STATE_NAME: &str = "user.fslab.state";
+
+/// The computed xattr of the tree's root that contains the calling user's recalls.
+pub const QUEUE_NAME: &str = "user.fslab.queue";
+
+/// Returns whether an xattr is one of a tier. The mount does not list it, and does not let programs
+/// set it.
 #[must_use]
 pub fn is_ours(name: &OsStr) -> bool {
-    let ours = [MODE_NAMES, OPENINGS_NAMES, RESIDENCY_NAMES, TREE_NAMES, USES_NAMES, WRITER_NAMES];
-    ours.iter().flatten().any(|own| name == *own)
+    let stored =
+        [MODE_NAMES, OPENINGS_NAMES, RESIDENCY_NAMES, TREE_NAMES, USES_NAMES, WRITER_NAMES];
+    let computed = [STATE_NAME, QUEUE_NAME];
+    stored.iter().chain([&computed]).flatten().any(|own| name == *own)
 }
 
 /// Sets an xattr of the root of a tree durably.

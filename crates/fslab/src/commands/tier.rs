@@ -4,6 +4,7 @@
 //! Both use the same [`Command`]s and [events](fslab_tier::command::Event).
 
 mod access;
+mod as_user;
 mod making;
 mod show;
 

@@ -50,6 +50,7 @@ mod tier_open;
 mod tier_poison;
 mod tier_restless;
 mod tier_s3;
+mod tier_users;
 mod tiering;
 mod unmounting;
 mod upgrading;

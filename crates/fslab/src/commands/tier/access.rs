@@ -17,6 +17,7 @@ use fslab_tier::stored::Marks;
 use fslab_tier::{Tier, own_request};
 use fslab_vfs::FileSystem;
 
+use super::as_user;
 use crate::commands::places;
 use crate::commands::umount::Daemon;
 use crate::layers::{around, close_owners_tree};
@@ -91,6 +92,9 @@ impl Access {
             Self::Mounted(mount) if mount.is_read_only && !command.only_asks() => {
                 let root = mount.target.display();
                 bail_as!(BadInput, "{root} is mounted read-only, so the tier can't be changed")
+            }
+            Self::Mounted(mount) if !runtime::may_ask_daemon(mount) => {
+                as_user::execute(mount, command, told)
             }
             Self::Mounted(mount) => ask_daemon(mount, command, told),
             Self::Directory(root) => {

@@ -1,0 +1,240 @@
+//! Commands on a mounted tree by a user who did not mount it.
+//!
+//! This process executes them through the mount. So the kernel checks the user's permissions, and a
+//! user can do no more than by reading files and setting xattrs.
+
+use std::collections::HashSet;
+use std::fs::{self, File, Metadata};
+use std::io;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{FileExt, MetadataExt};
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result};
+use fslab_sys::mounts::MountEntry;
+use fslab_tier::command::{Command, Event, FileSummary, PIN_NAME, QUEUE_NAME, STATE_NAME};
+use fslab_tier::rate_limit::RateLimit;
+use fslab_tier::stored::BLOCK_BYTES;
+use fslab_tier::{UserQueue, own_request, shown};
+use rustix::fs::XattrFlags;
+use rustix::io::Errno;
+
+use crate::exit::Code;
+use crate::layers::around;
+use crate::runtime;
+
+/// The largest xattr of Linux, in bytes.
+const XATTR_BYTES_MAX: usize = 64 << 10;
+
+/// Executes a command, and calls `told` for each event. Stops if `told` returns `false`.
+///
+/// # Errors
+/// Only the owner of the mount and root may run the command, or the mount has no tier layer.
+pub fn execute(
+    mount: &MountEntry,
+    command: &Command,
+    told: &mut dyn FnMut(Event) -> bool,
+) -> Result<()> {
+    let root = &mount.target;
+    let device = root.symlink_metadata().with_context(|| root.display().to_string())?.dev();
+    let mut session = Session { root, device, told, is_heard: true };
+    session.expect_tier()?;
+    match command {
+        Command::State { paths, recursive } => session.states(paths, *recursive),
+        Command::Du { paths } => paths.iter().for_each(|path| session.usage(path)),
+        Command::Recall { paths, range, rate } => session.recall(paths, *range, *rate),
+        Command::Pin { paths, stays } => session.pin(paths, *stays),
+        Command::Queue => session.queue()?,
+        _ => bail_as!(
+            BadInput,
+            "{} was mounted by user {}; only that user and root may run this command (other users \
+             may run state, du, recall, pin, unpin and queue)",
+            root.display(),
+            runtime::owner_of(mount)
+        ),
+    }
+    told(Event::End { error: None, code: Code::Success as u8 });
+    Ok(())
+}
+
+/// A command that is being executed.
+struct Session<'a> {
+    root: &'a Path,
+    /// The device number of the mount; other file systems mounted in it are skipped.
+    device: u64,
+    told: &'a mut dyn FnMut(Event) -> bool,
+    /// Whether the receiver still wants events.
+    is_heard: bool,
+}
+
+/// A regular file.
+struct Regular {
+    /// The path from the root of the tree.
+    inner: PathBuf,
+    path: PathBuf,
+    metadata: Metadata,
+}
+
+impl Regular {
+    fn shown(&self) -> String {
+        shown(self.inner.as_os_str().as_bytes())
+    }
+
+    fn summary(&self) -> io::Result<FileSummary> {
+        let text = read_xattr(&self.path, STATE_NAME)?;
+        let summary: FileSummary = serde_json::from_slice(&text)?;
+        Ok(FileSummary { path: self.shown(), ..summary })
+    }
+}
+
+fn read_xattr(path: &Path, name: &str) -> io::Result<Vec<u8>> {
+    let mut value = vec![0; XATTR_BYTES_MAX];
+    let length = rustix::fs::lgetxattr(path, name, &mut value[..])?;
+    value.truncate(length);
+    Ok(value)
+}
+
+impl Session<'_> {
+    fn tell(&mut self, event: Event) {
+        self.is_heard = self.is_heard && (self.told)(event);
+    }
+
+    /// Fails if the mount has no tier layer.
+    fn expect_tier(&self) -> Result<()> {
+        match read_xattr(self.root, QUEUE_NAME).map_err(|error| Errno::from_io_error(&error)) {
+            Err(Some(Errno::NODATA)) => {
+                bail_as!(
+                    BadInput,
+                    "{} is mounted without the layer tier, or by an fslab that answers only the \
+                     user who mounted it",
+                    self.root.display()
+                )
+            }
+            // Other errors concern the queue only.
+            _ => Ok(()),
+        }
+    }
+
+    /// Calls `visit` for each regular file at some paths, down to a number of directories. Reports
+    /// the errors of single files.
+    fn each_file(
+        &mut self,
+        paths: &[Vec<u8>],
+        depth_max: usize,
+        visit: &mut dyn FnMut(&mut Self, &Regular) -> io::Result<()>,
+    ) {
+        let inner = |path: &Vec<u8>| PathBuf::from(std::ffi::OsStr::from_bytes(path));
+        let mut pending: Vec<_> = paths.iter().rev().map(|path| (inner(path), 0)).collect();
+        while let Some((inner, depth)) = pending.pop().filter(|_| self.is_heard) {
+            let visited = self.visit(inner.clone(), depth < depth_max, visit);
+            match visited {
+                Ok(entries) => pending.extend(entries.into_iter().map(|path| (path, depth + 1))),
+                Err(error) => {
+                    let path = shown(inner.as_os_str().as_bytes());
+                    self.tell(Event::Problem { what: format!("{path}: {error}") });
+                }
+            }
+        }
+    }
+
+    /// Visits a regular file, or returns the paths in a directory.
+    fn visit(
+        &mut self,
+        inner: PathBuf,
+        may_descend: bool,
+        visit: &mut dyn FnMut(&mut Self, &Regular) -> io::Result<()>,
+    ) -> io::Result<Vec<PathBuf>> {
+        let path = self.root.join(&inner);
+        let metadata = path.symlink_metadata()?;
+        if metadata.is_file() && metadata.dev() == self.device {
+            visit(self, &Regular { inner, path, metadata })?;
+        } else if metadata.is_dir() && metadata.dev() == self.device && may_descend {
+            let names = fs::read_dir(&path)?.map(|entry| Ok(inner.join(entry?.file_name())));
+            return names.collect();
+        }
+        Ok(Vec::new())
+    }
+
+    fn states(&mut self, paths: &[Vec<u8>], is_recursive: bool) {
+        let depth_max = if is_recursive { usize::MAX } else { 1 };
+        self.each_file(paths, depth_max, &mut |session, file| {
+            let summary = file.summary()?;
+            session.tell(Event::State(summary));
+            Ok(())
+        });
+    }
+
+    fn usage(&mut self, path: &[u8]) {
+        let (mut files, mut bytes, mut resident_bytes, mut archived_bytes) = (0, 0, 0, 0);
+        let mut met = HashSet::new();
+        self.each_file(&[path.to_vec()], usize::MAX, &mut |_, file| {
+            if file.metadata.nlink() > 1 && !met.insert(file.metadata.ino()) {
+                return Ok(());
+            }
+            let state = file.summary()?;
+            files += 1;
+            bytes += state.bytes;
+            resident_bytes += state.resident_bytes;
+            let is_archived = !state.copies.is_empty() && !state.changed;
+            archived_bytes += if is_archived { state.bytes } else { 0 };
+            Ok(())
+        });
+        let path = shown(path);
+        self.tell(Event::Usage { path, files, bytes, resident_bytes, archived_bytes });
+    }
+
+    /// Recalls files by reading one byte of each block.
+    fn recall(&mut self, paths: &[Vec<u8>], range: Option<(u64, u64)>, rate: u64) {
+        let clock = around(&crate::stack_context::of_program()).clock;
+        let limit = RateLimit::new(rate, &clock);
+        self.each_file(paths, usize::MAX, &mut |session, file| {
+            let before = file.summary()?;
+            if before.resident_bytes == before.bytes {
+                return Ok(());
+            }
+            let (start, length) = range.unwrap_or((0, before.bytes));
+            let end = start.saturating_add(length).min(before.bytes);
+            let opened = File::open(&file.path)?;
+            let mut offset = start;
+            while offset < end && session.is_heard {
+                if let Some(limit) = &limit {
+                    limit.pass(BLOCK_BYTES, &own_request()).map_err(io::Error::other)?;
+                }
+                opened.read_at(&mut [0], offset)?;
+                offset = (offset / BLOCK_BYTES + 1) * BLOCK_BYTES;
+            }
+            let bytes = file.summary()?.resident_bytes.saturating_sub(before.resident_bytes);
+            session.tell(Event::Done { what: "recalled".to_owned(), path: file.shown(), bytes });
+            Ok(())
+        });
+    }
+
+    fn pin(&mut self, paths: &[Vec<u8>], stays: bool) {
+        let what = if stays { "pinned" } else { "unpinned" };
+        self.each_file(paths, usize::MAX, &mut |session, file| {
+            let set = match stays {
+                true => rustix::fs::lsetxattr(&file.path, PIN_NAME, b"1", XattrFlags::empty()),
+                false => rustix::fs::lremovexattr(&file.path, PIN_NAME),
+            };
+            match set {
+                Err(Errno::NODATA) if !stays => {}
+                done => done?,
+            }
+            let (what, bytes) = (what.to_owned(), file.metadata.len());
+            session.tell(Event::Done { what, path: file.shown(), bytes });
+            Ok(())
+        });
+    }
+
+    fn queue(&mut self) -> Result<()> {
+        let text = read_xattr(self.root, QUEUE_NAME)
+            .with_context(|| format!("can't read the queue of {}", self.root.display()))?;
+        let queue: UserQueue = serde_json::from_slice(&text)
+            .context("this fslab does not understand the daemon's reply")?;
+        queue.recalls.into_iter().for_each(|recall| self.tell(recall));
+        if queue.omitted > 0 {
+            self.tell(Event::Total { figures: vec![("omitted".to_owned(), queue.omitted)] });
+        }
+        Ok(())
+    }
+}
