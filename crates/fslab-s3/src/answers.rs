@@ -9,7 +9,6 @@ use serde::Deserialize;
 pub struct ToldError {
     /// The error code, such as `NoSuchKey`.
     pub code: String,
-    /// The message of the store.
     pub message: String,
 }
 
@@ -17,7 +16,6 @@ pub struct ToldError {
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "PascalCase")]
 pub struct ObjectsPage {
-    /// The objects.
     #[serde(default)]
     pub contents: Vec<ListedObject>,
     /// Whether another page follows.
@@ -30,7 +28,6 @@ pub struct ObjectsPage {
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "PascalCase")]
 pub struct ListedObject {
-    /// The key of the object.
     pub key: String,
     /// The size in bytes.
     pub size: u64,
@@ -40,7 +37,6 @@ pub struct ListedObject {
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "PascalCase")]
 pub struct UploadsPage {
-    /// The uploads.
     #[serde(rename = "Upload", default)]
     pub uploads: Vec<ListedUpload>,
     /// Whether another page follows.
@@ -55,9 +51,7 @@ pub struct UploadsPage {
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "PascalCase")]
 pub struct ListedUpload {
-    /// The key of the object.
     pub key: String,
-    /// The identifier of the upload.
     pub upload_id: String,
 }
 
@@ -65,7 +59,6 @@ pub struct ListedUpload {
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "PascalCase")]
 pub struct BegunUpload {
-    /// The identifier of the upload.
     pub upload_id: String,
 }
 
@@ -138,8 +131,8 @@ mod tests {
         }
     }
 
-    /// An answer that is not a list must not be taken for an empty list: all containers would
-    /// appear to be missing.
+    /// An answer that is not a list must not be treated as an empty list, because all containers
+    /// would then appear to be missing.
     #[test]
     fn answers_that_are_not_lists_are_refused() {
         for other in [

@@ -89,9 +89,6 @@ impl Marks {
 }
 
 /// Marks an object.
-///
-/// # Errors
-/// Fails if the request fails.
 pub fn mark(bucket: &Bucket, session: Session, object: &ContainerKey) -> Result<(), Failure> {
     // Some stores do not keep empty objects.
     let text = Bytes::from(format!("{session}\n"));

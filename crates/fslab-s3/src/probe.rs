@@ -31,9 +31,6 @@ impl Found {
 }
 
 /// Tests conditional writes with a temporary object, which is deleted afterwards.
-///
-/// # Errors
-/// Fails if a request fails.
 pub fn probe(bucket: &Bucket) -> Result<Found, Failure> {
     let key = format!("{PROBES}{:016x}", random());
     let found = try_conditions(bucket, &key);

@@ -162,8 +162,7 @@ impl Recorder {
         let Some(thread) = self.thread.lock().take() else { return Ok(()) };
         self.shared.queue.lock().ended = true;
         self.shared.came.notify_one();
-        // A panic in the writing thread is a defect; it is raised again here, so that it is
-        // reported.
+        // A panic of the writing thread is raised again here, so that it is reported.
         thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
     }
 }
