@@ -71,7 +71,8 @@ pub struct Recorder {
 
 struct Shared {
     queue: Mutex<Queue>,
-    /// Wakes the writing thread when many records or the first record have arrived, or at the end.
+    /// Wakes the writing thread at the first record, when many records have arrived, and at the
+    /// end.
     came: Condvar,
     /// Signals that there is room in the queue again.
     room: Condvar,
