@@ -12,7 +12,6 @@ pub struct ToldError {
     pub message: String,
 }
 
-/// One page of a list of objects.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "PascalCase")]
 pub struct ObjectsPage {
@@ -24,7 +23,6 @@ pub struct ObjectsPage {
     pub next_continuation_token: Option<String>,
 }
 
-/// An object in a list.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "PascalCase")]
 pub struct ListedObject {
@@ -33,7 +31,6 @@ pub struct ListedObject {
     pub size: u64,
 }
 
-/// One page of a list of multipart uploads.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "PascalCase")]
 pub struct UploadsPage {
@@ -47,7 +44,6 @@ pub struct UploadsPage {
     pub next_upload_id_marker: Option<String>,
 }
 
-/// A multipart upload in a list.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "PascalCase")]
 pub struct ListedUpload {
@@ -81,7 +77,6 @@ pub fn is(body: &[u8], name: &str) -> bool {
     std::str::from_utf8(body).ok().and_then(root).is_some_and(|found| found == name)
 }
 
-/// Returns the name of the root element.
 fn root(text: &str) -> Option<String> {
     let mut reader = quick_xml::Reader::from_str(text);
     loop {

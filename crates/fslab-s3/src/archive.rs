@@ -12,11 +12,9 @@ use crate::objects::{Objects, Place, Right};
 use crate::transport::{Failure, Range};
 use crate::upload::S3Upload;
 
-/// An archive in a bucket.
 pub struct S3Archive(Arc<Objects>);
 
 impl S3Archive {
-    /// Creates an archive over these objects.
     pub fn new(objects: Objects) -> Self {
         Self(Arc::new(objects))
     }

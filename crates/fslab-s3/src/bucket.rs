@@ -22,7 +22,6 @@ const PAGE_ENTRIES: usize = 1000;
 /// The maximum number of pages, to detect an endless list.
 const PAGES_MAX: u32 = 1_000_000;
 
-/// The result of a request.
 pub type Result<T> = std::result::Result<T, Failure>;
 
 /// The `ETag` of an object, which identifies one version of it.

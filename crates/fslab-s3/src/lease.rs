@@ -72,7 +72,6 @@ pub enum FoundLease {
 }
 
 impl FoundLease {
-    /// Reads the lease.
     pub fn read(bucket: &Bucket) -> Result<Self, Failure> {
         let Some(found) = bucket.find(LEASE)? else { return Ok(Self::Nothing) };
         let text = std::str::from_utf8(&found.bytes).ok();
@@ -118,7 +117,6 @@ pub struct Epochs {
 }
 
 impl Epochs {
-    /// Reads the epochs.
     pub fn read(bucket: &Bucket) -> Result<Self, Failure> {
         let mut epochs = Self::default();
         bucket.list(EPOCHS, &mut |key, _| {
@@ -263,7 +261,6 @@ impl Lease {
         lease
     }
 
-    /// Returns the session of the holder.
     pub fn session(&self) -> Session {
         self.session
     }

@@ -8,7 +8,6 @@ use crate::keys::PROBES;
 use crate::random::random;
 use crate::transport::{Cause, Failure};
 
-/// The result of a probe.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Found {
     /// The store honours conditions.

@@ -40,7 +40,6 @@ const ERROR_BYTES_MAX: usize = 64 << 10;
 /// The size of the pieces in which a request's body is sent.
 const PIECE_BYTES: usize = 64 << 10;
 
-/// A request.
 #[derive(Clone, Debug)]
 pub struct Call {
     /// The counter that counts the request.
@@ -69,7 +68,6 @@ pub struct Range {
     pub whole: u64,
 }
 
-/// The answer to a request.
 #[derive(Debug)]
 pub struct Answer {
     pub headers: HeaderMap,

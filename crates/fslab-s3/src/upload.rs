@@ -71,7 +71,6 @@ impl S3Upload {
         self.objects.lease().map(drop)
     }
 
-    /// Sends the buffer as a part.
     fn send_part(&mut self) -> Result<()> {
         let parts = match &mut self.parts {
             Some(parts) => parts,

@@ -14,7 +14,6 @@ use crate::credentials::Access;
 /// The maximum number of characters shown of a store's message.
 const SHOWN_CHARS: usize = 200;
 
-/// The cause of a failure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Cause {
     /// The store can't be reached or used now. Its contents are unknown.
