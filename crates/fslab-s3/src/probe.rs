@@ -1,5 +1,5 @@
-//! Tests whether a store honours conditional writes. A store that does not is never written to,
-//! because two writers could overwrite each other.
+//! Tests whether a store honours conditional writes. fslab never writes to a store that ignores
+//! them, because two writers could overwrite each other.
 
 use bytes::Bytes;
 

@@ -29,7 +29,7 @@ const READ_BYTES: u64 = 8 << 20;
 pub struct S3Upload {
     objects: Arc<Objects>,
     key: ContainerKey,
-    /// The objects that this one replaces.
+    /// The objects that the new object replaces.
     older: Vec<Place>,
     buffer: Vec<u8>,
     length: u64,
