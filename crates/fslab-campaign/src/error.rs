@@ -143,7 +143,11 @@ pub enum Error {
         tried: String,
     },
     /// The path of the host's lock is not a regular file.
-    #[error("{}: it is not a regular file, so it is not used as the host's lock", path.display())]
+    #[error(
+        "{}: not a regular file, so it can't be the lock of this host; choose another file with \
+         --lock",
+        path.display()
+    )]
     OddLock {
         /// The path.
         path: PathBuf,

@@ -21,7 +21,6 @@ use crate::format::{Input, InputKind};
 
 const BUFFER: usize = 1 << 20;
 
-/// The permission bits of a mode.
 const PERMISSIONS: u32 = 0o7777;
 
 /// Returns the hash of bytes in hexadecimal digits.

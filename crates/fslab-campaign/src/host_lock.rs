@@ -36,8 +36,8 @@ pub struct HostLock {
 }
 
 impl HostLock {
-    /// Acquires the lock `named`, or the lock of this host. With `wait`, waits for the lock until
-    /// that interrupt is raised.
+    /// Acquires the lock at the path `named`, or by default the lock of this host. With `wait`,
+    /// waits for the lock until this interrupt is raised.
     ///
     /// # Errors
     /// Fails if another process holds the lock and `wait` is `None`, or if the wait is interrupted.

@@ -106,7 +106,6 @@ fn text<'a>(what: &'static str, text: &'a str) -> Result<&'a str> {
     Ok(text)
 }
 
-/// Quotes a word for the shell.
 fn quoted(what: &'static str, word: &str) -> Result<String> {
     let is_plain = |letter: char| letter.is_ascii_alphanumeric() || "/._-:=".contains(letter);
     let word = text(what, word)?;

@@ -298,7 +298,8 @@ pub(crate) fn is_failure_of(note: &Note, target: &str, workload: &str) -> bool {
         && note.workload.as_deref().is_none_or(|of| of == workload)
 }
 
-/// Returns the cells of a block without a complete attempt, with the last host that began it.
+/// Returns the cells of a block that has no complete attempt, with the last host that began the
+/// block.
 fn missing(campaign: &Campaign, attempts: &[Attempt], block: &Block) -> Vec<Cell> {
     let has_begun = |attempt: &&Attempt| {
         attempt.records.iter().any(|record| {

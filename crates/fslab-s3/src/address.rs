@@ -6,18 +6,17 @@ use std::time::Duration;
 /// A parsed location.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Location {
-    /// The bucket.
     pub bucket: String,
     /// The common beginning of all keys, without a slash at the end.
     pub prefix: String,
     /// The profile with the keys, the region and the endpoint. With `None`, environment variables
-    /// come first.
+    /// take precedence over a profile.
     pub profile: Option<String>,
     /// Whether HTTP without TLS is allowed even to other machines.
     pub plain_http: bool,
-    /// How long the lease of a writer lasts without a renewal.
+    /// The duration of a writer's lease without a renewal.
     pub lease: Duration,
-    /// How long a request may make no progress before it fails.
+    /// The time without progress after which a request fails.
     pub stall: Duration,
 }
 

@@ -9,15 +9,12 @@ use serde::Deserialize;
 pub struct ToldError {
     /// The error code, such as `NoSuchKey`.
     pub code: String,
-    /// The message of the store.
     pub message: String,
 }
 
-/// One page of a list of objects.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "PascalCase")]
 pub struct ObjectsPage {
-    /// The objects.
     #[serde(default)]
     pub contents: Vec<ListedObject>,
     /// Whether another page follows.
@@ -26,21 +23,17 @@ pub struct ObjectsPage {
     pub next_continuation_token: Option<String>,
 }
 
-/// An object in a list.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "PascalCase")]
 pub struct ListedObject {
-    /// The key of the object.
     pub key: String,
     /// The size in bytes.
     pub size: u64,
 }
 
-/// One page of a list of multipart uploads.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "PascalCase")]
 pub struct UploadsPage {
-    /// The uploads.
     #[serde(rename = "Upload", default)]
     pub uploads: Vec<ListedUpload>,
     /// Whether another page follows.
@@ -51,13 +44,10 @@ pub struct UploadsPage {
     pub next_upload_id_marker: Option<String>,
 }
 
-/// A multipart upload in a list.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "PascalCase")]
 pub struct ListedUpload {
-    /// The key of the object.
     pub key: String,
-    /// The identifier of the upload.
     pub upload_id: String,
 }
 
@@ -65,7 +55,6 @@ pub struct ListedUpload {
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "PascalCase")]
 pub struct BegunUpload {
-    /// The identifier of the upload.
     pub upload_id: String,
 }
 
@@ -88,7 +77,6 @@ pub fn is(body: &[u8], name: &str) -> bool {
     std::str::from_utf8(body).ok().and_then(root).is_some_and(|found| found == name)
 }
 
-/// Returns the name of the root element.
 fn root(text: &str) -> Option<String> {
     let mut reader = quick_xml::Reader::from_str(text);
     loop {
@@ -138,8 +126,8 @@ mod tests {
         }
     }
 
-    /// An answer that is not a list must not be taken for an empty list: all containers would
-    /// appear to be missing.
+    /// An answer that is not a list must not be treated as an empty list, because all containers
+    /// would then appear to be missing.
     #[test]
     fn answers_that_are_not_lists_are_refused() {
         for other in [

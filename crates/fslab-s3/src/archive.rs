@@ -12,11 +12,9 @@ use crate::objects::{Objects, Place, Right};
 use crate::transport::{Failure, Range};
 use crate::upload::S3Upload;
 
-/// An archive in a bucket.
 pub struct S3Archive(Arc<Objects>);
 
 impl S3Archive {
-    /// Creates an archive over these objects.
     pub fn new(objects: Objects) -> Self {
         Self(Arc::new(objects))
     }
@@ -71,7 +69,7 @@ impl Archive for S3Archive {
         Ok(self.0.find(container)?.length)
     }
 
-    /// Relies on the order of keys in a list, in which objects of the same container are adjacent.
+    /// Stores list keys in order, so objects of the same container are adjacent.
     fn list(&self, kind: ContainerKind, visit: &mut dyn FnMut(Id, u64)) -> io::Result<()> {
         let marked = Marks::read(&self.0.bucket).map_err(Failure::into_io)?.objects();
         let mut last: Option<Place> = None;
@@ -95,7 +93,7 @@ impl Archive for S3Archive {
         listed.map_err(Failure::into_io)
     }
 
-    /// Treats each container as a medium of its own, because each is a separate object.
+    /// Treats each container as a separate medium, because each is an object of its own.
     fn position(&self, container: Id, offset: u64) -> (u64, u64) {
         ((u128::from_be_bytes(container.0) >> 64) as u64, offset)
     }

@@ -22,7 +22,6 @@ const PAGE_ENTRIES: usize = 1000;
 /// The maximum number of pages, to detect an endless list.
 const PAGES_MAX: u32 = 1_000_000;
 
-/// The result of a request.
 pub type Result<T> = std::result::Result<T, Failure>;
 
 /// The `ETag` of an object, which identifies one version of it.
@@ -43,9 +42,7 @@ pub enum When<'a> {
 /// An object that was read completely.
 #[derive(Debug)]
 pub struct Object {
-    /// The contents.
     pub bytes: Bytes,
-    /// Its tag.
     pub tag: Tag,
 }
 
@@ -184,9 +181,6 @@ impl Bucket {
     }
 
     /// Returns whether any object's key begins with `begin`.
-    ///
-    /// # Errors
-    /// Fails if the request fails.
     pub fn has_any(&self, begin: &str) -> Result<bool> {
         let mut found = false;
         self.list(begin, &mut |_, _| {
@@ -220,9 +214,6 @@ impl Bucket {
     }
 
     /// Starts a multipart upload and returns its identifier.
-    ///
-    /// # Errors
-    /// Fails if the request fails.
     pub fn begin_parts(&self, key: &str) -> Result<String> {
         let mut call = self.call(Counter::Put, Method::POST, key);
         call.query.push(("uploads", String::new()));
@@ -251,9 +242,6 @@ impl Bucket {
     }
 
     /// Waits until a part is sent.
-    ///
-    /// # Errors
-    /// Fails if the request fails.
     pub fn sent_part(number: u32, sending: Pending<Result<Answer>>) -> Result<SentPart> {
         let sent = sending.wait().unwrap_or_else(|error| Err(Failure::local(&error)))?;
         Ok(SentPart { number, tag: tag_of(&sent)? })
@@ -287,9 +275,6 @@ impl Bucket {
     }
 
     /// Aborts a multipart upload.
-    ///
-    /// # Errors
-    /// Fails if the request fails.
     pub fn drop_parts(&self, key: &str, upload: &str) -> Result<()> {
         let mut call = self.call(Counter::Delete, Method::DELETE, key);
         call.query.push(("uploadId", upload.to_owned()));

@@ -17,7 +17,6 @@ const USUAL_REGION: &str = "us-east-1";
 
 /// The credentials, the region and the endpoint of a store.
 pub struct Access {
-    /// The keys.
     pub credential: AwsCredential,
     /// The region that requests are signed for.
     pub region: String,
@@ -143,7 +142,7 @@ fn forbid_core_dumps() {
     let limit = getrlimit(Resource::Core);
     let maximum = limit.maximum;
     if let Err(error) = setrlimit(Resource::Core, Rlimit { current: Some(1), maximum }) {
-        // If the hard limit is zero, at least dumps to files are disabled.
+        // This fails if the hard limit is zero, which at least disables dumps to files.
         tracing::debug!(%error, "can't disable core dumps");
     }
 }

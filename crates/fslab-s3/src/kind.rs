@@ -137,9 +137,9 @@ impl Store {
         found.refusal().map_or(Ok(()), |why| Err(self.no_archive(why)))
     }
 
-    /// Creates an archive, unless another process creates one at the same location. Objects with
-    /// fixed keys are never deleted, so the cleanup empties the description instead. If the
-    /// description was replaced meanwhile, the cleanup leaves it unchanged.
+    /// Creates an archive, unless another process creates one at the same location. Returns a
+    /// cleanup that undoes this. It empties the description, because objects with fixed keys are
+    /// never deleted. If the description was replaced meanwhile, the cleanup leaves it unchanged.
     ///
     /// # Errors
     /// Fails if an archive exists there, or if the store ignores conditional writes.

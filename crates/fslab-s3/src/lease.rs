@@ -72,10 +72,6 @@ pub enum FoundLease {
 }
 
 impl FoundLease {
-    /// Reads the lease.
-    ///
-    /// # Errors
-    /// Fails if the request fails.
     pub fn read(bucket: &Bucket) -> Result<Self, Failure> {
         let Some(found) = bucket.find(LEASE)? else { return Ok(Self::Nothing) };
         let text = std::str::from_utf8(&found.bytes).ok();
@@ -88,9 +84,6 @@ impl FoundLease {
 
     /// Returns the record of the tree that writes. If the lease is missing or damaged, returns the
     /// record of the last writer that began.
-    ///
-    /// # Errors
-    /// Fails if a request fails.
     pub fn writer(&self, bucket: &Bucket) -> Result<FoundRecord, Failure> {
         if let Self::Text(text, _) = self {
             let writer = text.writer.clone();
@@ -120,15 +113,10 @@ pub struct Epochs {
     pub last: u64,
     /// The last epoch whose writer began.
     pub begun: Option<u64>,
-    /// The keys of all epoch objects.
     keys: Vec<String>,
 }
 
 impl Epochs {
-    /// Reads the epochs.
-    ///
-    /// # Errors
-    /// Fails if a request fails.
     pub fn read(bucket: &Bucket) -> Result<Self, Failure> {
         let mut epochs = Self::default();
         bucket.list(EPOCHS, &mut |key, _| {
@@ -151,8 +139,8 @@ pub struct Wish<'a> {
     /// is read, since another tree may have become the writer meanwhile.
     pub record: &'a dyn Fn(FoundRecord) -> Result<Option<WriterRecord>, Refused>,
     /// Called after the lease is read, and before it is written on the condition that it has not
-    /// changed. If that write succeeds, this call has seen every mark whose writer then renewed the
-    /// lease: a later renewal would have changed the lease.
+    /// changed. If that write succeeds, no writer renewed the lease in between. So this call has
+    /// seen each mark after which the writer of the mark renewed the lease.
     pub before_writing: &'a dyn Fn() -> Result<(), Failure>,
 }
 
@@ -273,16 +261,12 @@ impl Lease {
         lease
     }
 
-    /// Returns the session of the holder.
     pub fn session(&self) -> Session {
         self.session
     }
 
     /// Records that the leftovers of all earlier writers are resolved. From then on their marks and
     /// epochs are ignored.
-    ///
-    /// # Errors
-    /// Fails if a request fails.
     pub fn note_begun(&self) -> Result<(), Failure> {
         let text = self.state.lock().text.clone();
         let key = begun_key(self.session.epoch);
@@ -321,8 +305,8 @@ impl Lease {
         if own < state.covered {
             return Ok(());
         }
-        // A renewal can take minutes if the store is silent, so callers that waited for it do not
-        // start another one.
+        // A renewal can take minutes if the store does not answer. So callers that waited for a
+        // failed renewal return its error, and do not start another one.
         if own < state.failed.0 {
             return Err(lost(&state.failed.1));
         }
@@ -414,7 +398,7 @@ fn keep_renewing(lease: &Weak<Lease>, ended: &(Mutex<bool>, Condvar), duration: 
     }
 }
 
-/// Waits until the lease is free. Refuses as soon as the holder renews it.
+/// Waits until the lease is free. Fails as soon as the holder renews it.
 fn wait_until_free(bucket: &Bucket) -> Result<FoundLease, Refused> {
     let mut found = FoundLease::read(bucket)?;
     let Some(first) = holder(&found) else { return Ok(found) };

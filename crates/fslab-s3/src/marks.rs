@@ -52,7 +52,6 @@ impl Marks {
         Ok(Self { found, stale })
     }
 
-    /// Returns the marked objects.
     pub fn objects(&self) -> HashSet<ContainerKey> {
         self.found.iter().map(|(_, object)| *object).collect()
     }
@@ -88,10 +87,6 @@ impl Marks {
     }
 }
 
-/// Marks an object.
-///
-/// # Errors
-/// Fails if the request fails.
 pub fn mark(bucket: &Bucket, session: Session, object: &ContainerKey) -> Result<(), Failure> {
     // Some stores do not keep empty objects.
     let text = Bytes::from(format!("{session}\n"));

@@ -19,17 +19,15 @@ use crate::transport::{Cause, Failure};
 /// The number of containers whose object is cached.
 const REMEMBERED: usize = 1 << 16;
 
-/// The maximum number of objects of a container. It has more than one only while a damaged object
-/// is replaced.
+/// The maximum number of objects of a container. A container has more than one only while a damaged
+/// object is replaced.
 const VERSIONS_MAX: usize = 1000;
 
 /// The objects of an archive, shared with its uploads.
 pub struct Objects {
-    /// The bucket of the archive.
     pub bucket: Arc<Bucket>,
     /// The name of the archive, for messages.
     pub label: String,
-    /// The description of the archive.
     pub description: ArchiveDescription,
     /// Whether this process may write to the archive.
     pub right: Right,
@@ -53,15 +51,13 @@ pub enum Right {
 /// The location of a container.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Place {
-    /// The key of the object.
     pub key: ContainerKey,
     /// The size in bytes.
     pub length: u64,
 }
 
 impl Objects {
-    /// Creates the access to the objects of an archive. `deleted` are marked objects, which are
-    /// ignored.
+    /// Gives access to the objects of an archive, except the marked ones (`deleted`).
     pub fn new(
         bucket: Arc<Bucket>,
         label: String,
@@ -92,7 +88,7 @@ impl Objects {
         }
     }
 
-    /// Returns a key that no object has had.
+    /// Returns a key that was never used before.
     ///
     /// # Errors
     /// Fails if the archive is read-only here or the lease is lost.
@@ -102,9 +98,6 @@ impl Objects {
     }
 
     /// Returns the objects of a container, the valid one first.
-    ///
-    /// # Errors
-    /// Fails if the request fails.
     pub fn versions(&self, container: Container) -> io::Result<Vec<Place>> {
         let mut found = Vec::new();
         self.bucket

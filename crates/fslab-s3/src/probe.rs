@@ -1,5 +1,5 @@
-//! Tests whether a store honours conditional writes. A store that does not is never written to,
-//! because two writers could overwrite each other.
+//! Tests whether a store honours conditional writes. fslab never writes to a store that ignores
+//! them, because two writers could overwrite each other.
 
 use bytes::Bytes;
 
@@ -8,7 +8,6 @@ use crate::keys::PROBES;
 use crate::random::random;
 use crate::transport::{Cause, Failure};
 
-/// The result of a probe.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Found {
     /// The store honours conditions.
@@ -31,9 +30,6 @@ impl Found {
 }
 
 /// Tests conditional writes with a temporary object, which is deleted afterwards.
-///
-/// # Errors
-/// Fails if a request fails.
 pub fn probe(bucket: &Bucket) -> Result<Found, Failure> {
     let key = format!("{PROBES}{:016x}", random());
     let found = try_conditions(bucket, &key);

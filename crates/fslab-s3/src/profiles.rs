@@ -32,17 +32,12 @@ static LAST: Mutex<Option<HashMap<PathBuf, String>>> = Mutex::new(None);
 /// The settings of one profile.
 #[derive(Clone, Default)]
 pub struct Profile {
-    /// `aws_access_key_id`.
     pub key_id: Option<String>,
-    /// `aws_secret_access_key`.
     pub secret_key: Option<String>,
-    /// `aws_session_token`.
     pub token: Option<String>,
-    /// `region`.
     pub region: Option<String>,
-    /// `endpoint_url`.
     pub endpoint_url: Option<String>,
-    /// A setting for a method of getting credentials that is not supported.
+    /// A setting of the profile that needs an unsupported method of getting credentials.
     pub unsupported: Option<&'static str>,
 }
 

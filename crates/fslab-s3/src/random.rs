@@ -2,7 +2,6 @@
 
 use rustix::rand::{GetRandomFlags, getrandom};
 
-/// Returns a random number.
 pub fn random() -> u64 {
     let mut bytes = [0; 8];
     // Since Linux 3.17 the kernel returns up to 256 bytes in full once its random generator is

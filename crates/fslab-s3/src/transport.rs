@@ -40,20 +40,16 @@ const ERROR_BYTES_MAX: usize = 64 << 10;
 /// The size of the pieces in which a request's body is sent.
 const PIECE_BYTES: usize = 64 << 10;
 
-/// A request.
 #[derive(Clone, Debug)]
 pub struct Call {
-    /// The counter of the request.
+    /// The counter that counts the request.
     pub purpose: Counter,
-    /// The method.
     pub method: Method,
     /// The path, which begins with a slash and needs no escapes.
     pub path: String,
-    /// The query parameters.
     pub query: Vec<(&'static str, String)>,
     /// The headers, without those that signing adds.
     pub headers: Vec<(HeaderName, HeaderValue)>,
-    /// The body.
     pub body: Bytes,
     /// The maximum size of the answer's body.
     pub answer_max: usize,
@@ -72,12 +68,9 @@ pub struct Range {
     pub whole: u64,
 }
 
-/// The answer to a request.
 #[derive(Debug)]
 pub struct Answer {
-    /// The headers.
     pub headers: HeaderMap,
-    /// The body.
     pub body: Bytes,
 }
 

@@ -29,7 +29,7 @@ const READ_BYTES: u64 = 8 << 20;
 pub struct S3Upload {
     objects: Arc<Objects>,
     key: ContainerKey,
-    /// The objects that this one replaces.
+    /// The objects that the new object replaces.
     older: Vec<Place>,
     buffer: Vec<u8>,
     length: u64,
@@ -63,7 +63,7 @@ impl S3Upload {
         Ok(Self { objects, key, older, buffer, length: 0, hash, parts: None, has_failed: false })
     }
 
-    /// Fails if the upload can't become a container any more.
+    /// Fails if a part was lost, or if another writer has taken over.
     fn check(&self) -> io::Result<()> {
         if self.has_failed {
             return Err(io::Error::other("a part of the container could not be sent"));
@@ -71,7 +71,6 @@ impl S3Upload {
         self.objects.lease().map(drop)
     }
 
-    /// Sends the buffer as a part.
     fn send_part(&mut self) -> Result<()> {
         let parts = match &mut self.parts {
             Some(parts) => parts,
@@ -103,13 +102,15 @@ impl S3Upload {
                 // The older objects are valid until they are marked.
                 self.objects.mark(&self.older)?;
                 if let Err(error) = self.objects.delete_marked(&self.older) {
-                    tracing::warn!("can't delete a replaced object for now: {error}");
+                    tracing::warn!(
+                        "can't delete a replaced object; a later start tries again: {error}"
+                    );
                 }
                 Ok(())
             }
             found => {
                 if let Err(error) = self.objects.delete(&[place]) {
-                    tracing::warn!("can't delete a damaged object for now: {error}");
+                    tracing::warn!("can't delete an object that failed its verification: {error}");
                 }
                 let what = "the data that was read back differs from the data that was written";
                 let differs = io::Error::new(ErrorKind::InvalidData, what);
@@ -228,7 +229,8 @@ impl Drop for Parts {
         if self.is_finished {
             return;
         }
-        // Unmounting must not wait for a silent store: the next start aborts the upload.
+        // Unmounting must not wait for a store that does not answer. The next start aborts the
+        // upload.
         if !self.bucket.answers() {
             return;
         }

@@ -156,8 +156,8 @@ impl Stopwatch {
         (latency, self.along)
     }
 
-    /// Returns the longest latency and the buckets, in which form a worker process sends its
-    /// latencies.
+    /// Returns the longest latency and the buckets. A worker process sends its latencies in this
+    /// form.
     #[must_use]
     pub fn into_buckets(self) -> (u64, Vec<(u64, u64)>) {
         (self.longest, self.histogram.as_ref().map(buckets).unwrap_or_default())

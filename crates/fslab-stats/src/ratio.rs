@@ -2,8 +2,8 @@
 //!
 //! The estimate is the geometric mean of the rounds' ratios. Its interval is the expanded BCa
 //! bootstrap interval of the mean of the logarithms. Its p-value is that of the paired t-test of
-//! the logarithms (Student 1908). The bootstrap is not used for it: 10,000 resamples can't
-//! distinguish p-values below 0.0001, and Holm's correction of a large report needs smaller ones.
+//! the logarithms (Student 1908). The bootstrap gives no p-value here, because 10,000 resamples
+//! can't distinguish p-values below 0.0001. Holm's correction of a large report needs smaller ones.
 //!
 //! With fewer than [`FEWEST_FOR_BOOTSTRAP`] rounds, Student's interval of the logarithms is used
 //! instead. A bootstrap interval can't cover 95 % with so few values: with probability 2^(1-n), all

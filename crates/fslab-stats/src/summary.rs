@@ -74,7 +74,7 @@ fn median_of_sorted(sorted: &[f64]) -> f64 {
 mod tests {
     use super::Summary;
 
-    /// The worked example of the usual textbooks: mean 5, sum of squares 32.
+    /// A textbook example: mean 5, sum of squares 32.
     #[test]
     fn result_matches_a_worked_example() {
         let summary = Summary::of(&[2.0, 4.0, 4.0, 4.0, 5.0, 5.0, 7.0, 9.0]).unwrap();

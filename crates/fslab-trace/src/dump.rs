@@ -48,8 +48,7 @@ impl Line<'_> {
         paths.of(ino).unwrap_or_else(|| format!("#{ino}"))
     }
 
-    /// Returns the operation's arguments, such as inode, offset and size. Arguments that it does
-    /// not have are absent.
+    /// Returns the operation's arguments, such as inode, offset and size.
     fn arguments(&self) -> Vec<String> {
         let Self(record, _) = self;
         let mut shown = Vec::new();

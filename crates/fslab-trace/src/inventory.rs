@@ -150,8 +150,8 @@ impl Inventory {
         }
     }
 
-    /// Updates the inventory from a failed lookup. A name that does not exist now did not exist
-    /// before the trace, unless the trace removed it.
+    /// Updates the inventory from a failed lookup. If a name does not exist now, it did not exist
+    /// before the trace either, unless the trace removed it.
     fn learn_absence(&mut self, record: &Record) {
         let absent = fslab_vfs::Errno::NOENT.raw_os_error().cast_unsigned();
         if record.operation == Operation::Lookup

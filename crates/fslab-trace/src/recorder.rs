@@ -71,7 +71,8 @@ pub struct Recorder {
 
 struct Shared {
     queue: Mutex<Queue>,
-    /// Wakes the writing thread when many records or the first record have arrived, or at the end.
+    /// Wakes the writing thread at the first record, when many records have arrived, and at the
+    /// end.
     came: Condvar,
     /// Signals that there is room in the queue again.
     room: Condvar,
@@ -162,8 +163,7 @@ impl Recorder {
         let Some(thread) = self.thread.lock().take() else { return Ok(()) };
         self.shared.queue.lock().ended = true;
         self.shared.came.notify_one();
-        // A panic in the writing thread is a defect; it is raised again here, so that it is
-        // reported.
+        // A panic of the writing thread is raised again here, so that it is reported.
         thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
     }
 }

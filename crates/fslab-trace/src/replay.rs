@@ -115,7 +115,7 @@ impl<'a> Replayer<'a> {
         }
     }
 
-    /// Closes open files, forgets inodes that the trace did not, and returns the result.
+    /// Closes the remaining files, releases the remaining inode references, and returns the result.
     #[must_use]
     pub fn finish(mut self) -> Replayed {
         let request = request_of(Credentials::default(), &Record::new(Operation::Release));

@@ -11,7 +11,8 @@ use rustix::process::{Pid, Signal, getpid, kill_process};
 
 use crate::support::{CELLS, PLAN, counted, create, lock, run, serial, share, summary};
 
-/// The variable that starts this program as a share to be killed: the cell and the directory.
+/// The environment variable with the cell and the directory. If it is set, this program runs as the
+/// share to be killed.
 const VARIABLE: &str = "FSLAB_TEST_CUT";
 
 /// Kills this process with SIGKILL when the given number of cells has begun.

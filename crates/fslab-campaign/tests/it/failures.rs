@@ -14,7 +14,6 @@ use crate::support::{
     CELLS, PLAN, Silent, build, counted, create, lock, run, serial, share, summary,
 };
 
-/// Returns the sorted names in a directory.
 fn names(directory: &Path) -> Vec<String> {
     let entries = fs::read_dir(directory).unwrap();
     let mut names: Vec<String> =

@@ -1,4 +1,5 @@
-//! Shares: together they equal the serial comparison, and a share that is run twice is used once.
+//! Tests of shares: all shares together equal the serial comparison, and a share that is run twice
+//! is used once.
 
 use std::fs;
 use std::path::Path;

@@ -3,7 +3,6 @@
 use std::io::{self, BufRead, BufReader, Read};
 use std::net::TcpStream;
 
-/// The maximum size of a body.
 const BODY_BYTES_MAX: usize = 256 << 20;
 
 /// A request or an answer.

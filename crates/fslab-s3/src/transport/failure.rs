@@ -14,7 +14,6 @@ use crate::credentials::Access;
 /// The maximum number of characters shown of a store's message.
 const SHOWN_CHARS: usize = 200;
 
-/// The cause of a failure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Cause {
     /// The store can't be reached or used now. Its contents are unknown.
@@ -38,7 +37,6 @@ pub enum Cause {
 /// A failed request, described in one line without secrets.
 #[derive(Clone, Debug)]
 pub struct Failure {
-    /// The cause.
     pub cause: Cause,
     /// Whether the same request may succeed soon.
     pub is_transient: bool,
@@ -141,7 +139,7 @@ impl Failure {
             Cause::NotFound => ErrorKind::NotFound,
             Cause::Full => return full(self),
             Cause::Unsupported => ErrorKind::Unsupported,
-            // These causes say nothing about the stored data: `InvalidData` would mean damage.
+            // `InvalidData` would mean damage, which these causes do not show.
             Cause::Condition | Cause::Wrong => ErrorKind::Other,
         };
         io::Error::new(kind, self.text)

@@ -184,7 +184,7 @@ fn slow_records_are_saved_promptly_and_fast_ones_wait() {
     assert_eq!(read(scratch.path()).len(), 65);
 }
 
-/// A record may fill the queue at once while the writing thread is idle.
+/// While the writing thread is idle, a single record may fill the queue.
 #[test]
 fn record_that_fills_the_queue_does_not_block_forever() {
     let scratch = TempDir::new().unwrap();
@@ -296,8 +296,8 @@ fn replay(records: &[Record]) -> (fslab_trace::Replayed, fslab_vfs::MemFs) {
     (replayer.finish(), target)
 }
 
-/// Seen in the trace of a build. A release frees a handle, or a forget frees an inode number.
-/// Another thread gets the number, and that thread's operation is recorded first.
+/// A release frees a handle, or a forget frees an inode number. Another thread gets the number, and
+/// that thread's operation is recorded first.
 #[test]
 fn regression_replay_handles_numbers_reused_before_release() {
     let create = |name: &str, ino: u64| {
