@@ -65,8 +65,7 @@ pub struct InUse {
 }
 
 impl Code {
-    /// Returns an error with this code. The message is one line: what failed, where, and what to
-    /// do.
+    /// Returns an error with this code and a message of one line.
     pub fn error(self, message: impl Into<String>) -> anyhow::Error {
         Coded { code: self, message: message.into() }.into()
     }

@@ -131,8 +131,8 @@ fn ask(path: &Path, mount: &MountEntry) -> Result<String> {
     };
     let socket = runtime::find_socket(mount, &shown, runtime::COUNTS)?.ok_or_else(nothing)?;
     let stream = match runtime::connect(&socket) {
-        // A killed daemon left the socket. Its device number was reused by a mount without a
-        // socket.
+        // The socket was left by a killed daemon, whose device number now belongs to a mount
+        // without a socket.
         Err(error)
             if error.kind() == ErrorKind::ConnectionRefused
                 && umount::Daemon::of(mount).is_some() =>

@@ -1,4 +1,4 @@
-//! `fslab status`: shows the mounts of fslab, their layers, ages and health.
+//! `fslab status`: shows the mounts of fslab, their layers, uptimes and health.
 
 use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
@@ -29,7 +29,7 @@ pub struct Args {
     /// Print JSON
     #[arg(long)]
     json: bool,
-    /// Show all details of this mount [all mounts, one line each]
+    /// Show all details of this mount [default: all mounts, one line each]
     #[arg(add = candidates::mount_points())]
     mount_point: Option<PathBuf>,
 }
@@ -211,7 +211,7 @@ fn describe(socket: &Path) -> Result<Description> {
     while !answer.ends_with(b"\n") {
         let left = end.saturating_duration_since(Instant::now());
         if left.is_zero() || answer.len() > ANSWER_BYTES_MAX {
-            bail!("the daemon's reply does not end");
+            bail!("the daemon's reply is incomplete after the time limit, or too long");
         }
         stream.set_read_timeout(Some(left))?;
         match stream.read(&mut piece)? {

@@ -25,8 +25,9 @@ pub struct Args {
     list: bool,
     #[command(flatten)]
     chosen: Chosen,
-    /// Instead of a profile: use the distributions of ages, sizes and depths in this directory, in
-    /// Geriatrix's format: age_distribution.txt, size_distribution.txt and dir_distribution.txt
+    /// Instead of a profile, use the distributions of ages, sizes and depths in this directory.
+    /// They are in Geriatrix's format: age_distribution.txt, size_distribution.txt and
+    /// dir_distribution.txt
     #[arg(long, value_name = "DIRECTORY", conflicts_with_all = ["name", "set", "filled_at_first"])]
     geriatrix: Option<PathBuf>,
     /// The profile
@@ -114,7 +115,7 @@ impl Args {
             for profile in PROFILES {
                 say!("{:<12} {}", profile.name, profile.help);
             }
-            say!("\nfor --set NAME=VALUE:");
+            say!("\nvalues that --set NAME=VALUE can replace:");
             for parameter in PARAMETERS {
                 say!("{:<20} {}", parameter.name, parameter.help);
             }

@@ -59,7 +59,7 @@ pub struct Args {
     #[arg(long, value_name = "SIZE", default_value = "11280 KiB")]
     group_size: Size,
     /// Enlarge the volume by the space that fragments of this many bytes would save, because the
-    /// policies here have no fragments. 0 for none [with --paper 1024, else 0]
+    /// policies here have no fragments. 0 adds nothing [default: 1024 with --paper, else 0]
     #[arg(long, value_name = "BYTES")]
     fragment_size: Option<u32>,
     /// Percentage of blocks that are kept free
@@ -68,7 +68,8 @@ pub struct Args {
     /// The modelled disk; `list` lists all
     #[arg(long, default_value = "fujitsu-m2694es")]
     disk: String,
-    /// Model the sequential benchmark of the paper's slides too, on an empty and on the aged volume
+    /// Also model the sequential benchmark of the paper's slides, on an empty and on the aged
+    /// volume
     #[arg(long)]
     sequential: bool,
     /// Simulate with the ext2 engine on a modelled disk. Slower, but includes the engine's caches,
@@ -81,7 +82,7 @@ pub struct Args {
     /// Print the paper's published figures too
     #[arg(long)]
     paper: bool,
-    /// Write a picture of the volume for each row of the table to NAME-POLICY-CLUSTERING.svg
+    /// For each row of the table, write a picture of the volume to NAME-POLICY-CLUSTERING.svg
     #[arg(long, value_name = "NAME")]
     map: Option<PathBuf>,
     /// Write a chart of the scores over time to this file

@@ -10,7 +10,6 @@ use fslab_age::snapshot::{
 };
 use fslab_vfs::Timestamp;
 
-/// Seed of synthetic snapshots.
 const SYNTHETIC_SEED: u64 = 1997;
 
 /// Arguments of `fslab age snapshot`.
@@ -35,7 +34,7 @@ pub struct Args {
     /// OUTPUT
     #[arg(long, hide = true, value_name = "ROWS", conflicts_with_all = ["csv", "repo", "p9trace"])]
     synthetic: Option<u64>,
-    /// With --csv: when the list was made, in seconds since 1970 [now]
+    /// With --csv: when the list was made, in seconds since 1970 [default: now]
     #[arg(long, value_name = "SECONDS", requires = "csv")]
     time: Option<i64>,
     /// Replace names by hashes with the key in this file

@@ -43,7 +43,7 @@ const THREADS: usize = 2;
 /// Arguments of `fslab age verify-method`.
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// The file system: ext2, ext3, ext4, xfs or btrfs, mounted as root
+    /// The file system: ext2, ext3, ext4, xfs or btrfs
     #[arg(long, short_alias = 'f', default_value = "ext4")]
     filesystem: Kind,
     /// The profile whose operations change the first tree
@@ -300,7 +300,6 @@ fn in_words(ratio: &Value) -> String {
 }
 
 impl Side {
-    /// Takes a snapshot of the current tree.
     fn capture(&mut self) -> fslab_age::Result<()> {
         let path = self.directory.join(format!("{:04}.parquet", self.snapshots.len()));
         let now_ns = now_ns();
@@ -312,8 +311,7 @@ impl Side {
         Ok(())
     }
 
-    /// Stretches each round to one day in all times of the snapshots, so that the derived workload
-    /// has the days of the profile.
+    /// Rewrites all times in the snapshots as if each round had lasted one day, as in the profile.
     fn stretch(&self) -> Result<()> {
         for (round, path) in (1..).zip(&self.snapshots) {
             let reader = SnapshotReader::open(path)?;

@@ -36,7 +36,7 @@ pub(super) fn unpack(bytes: impl Read, target: &dyn FileSystem, root: Ino) -> Re
     let mut is_first = true;
     for entry in archive.entries().context("can't read the archive")? {
         let mut entry = match entry {
-            // An error of the tar library, unlike one of the file, has an inner error. It means
+            // Of all errors, only those of the tar library have an inner error. Such an error means
             // that the bytes are not an archive.
             Err(error) if is_first && error.get_ref().is_some() => return Err(not_an_archive()),
             entry => entry.context("the archive is damaged or cut off")?,
@@ -222,7 +222,7 @@ fn special(entry: &Entry<'_, impl Read>, kind: EntryType) -> Result<(FileKind, u
         EntryType::Fifo => Ok((FileKind::Fifo, 0)),
         EntryType::Char => Ok((FileKind::CharDevice, device()?)),
         EntryType::Block => Ok((FileKind::BlockDevice, device()?)),
-        other => bail!("a member of an unknown kind: {:?}", char::from(other.as_byte())),
+        other => bail!("a tar member of the unknown type {:?}", char::from(other.as_byte())),
     }
 }
 

@@ -10,7 +10,7 @@ use fslab_layers::{LayerChoice, Leaf, Service, Stack};
 use fslab_tier::stored::Marks;
 use serde::{Deserialize, Serialize};
 
-/// The layer that recalls released files; without it they read as zeros.
+/// The layer that recalls released files.
 const TIER: &str = "tier";
 
 /// The name of the daemon's service that answers `fslab status`.

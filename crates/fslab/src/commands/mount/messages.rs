@@ -108,7 +108,6 @@ pub fn go_to_the_system_log() {
 /// Makes a writer for each message.
 struct Messages;
 
-/// Writes one message.
 struct Message(Level);
 
 impl<'a> MakeWriter<'a> for Messages {
@@ -135,7 +134,6 @@ impl Write for Message {
     }
 }
 
-/// A connection to the system log.
 struct SystemLog {
     path: PathBuf,
     socket: UnixDatagram,
@@ -148,9 +146,9 @@ impl SystemLog {
         Some(Self { path: path.to_owned(), socket })
     }
 
-    /// Sends a message. A message that is not accepted at once is lost: waiting could block
-    /// forever, because the log itself may write to this mount. The socket is found by its path
-    /// each time, because the log may be restarted.
+    /// Sends a message. A message that is not accepted at once is discarded, because the system log
+    /// may write to this mount, and waiting could then block forever. The socket is found by its
+    /// path each time, because the log may be restarted.
     fn send(&self, level: Level, line: &[u8]) -> io::Result<()> {
         let head = format!("<{}>fslab[{}]: ", DAEMON | severity(level), std::process::id());
         let message = [head.as_bytes(), line.trim_ascii_end()].concat();

@@ -67,7 +67,7 @@ fn serve_mount(plan: Plan, kept: Option<Kept>, ready: Ready) -> Result<()> {
     let signals = while_deferred(|| Signals::new(ENDING)).flatten();
     let signals = signals.context("can't handle signals")?;
     if kept.is_some() {
-        // The supervisor blocked these signals in its daemons until there are handlers.
+        // The supervisor blocks these signals in its daemons until the handlers are installed.
         supervise::let_come(&ENDING).context("can't unblock signals")?;
     }
     let mut mount_options = options.mount;
@@ -94,8 +94,8 @@ fn serve_mount(plan: Plan, kept: Option<Kept>, ready: Ready) -> Result<()> {
     };
     let sockets = if has_predecessor { None } else { place_for_sockets(&context)? };
     let session = begin_session(file_system, &place, &mount_options, kept.as_ref())?;
-    // With a predecessor, this comes after taking over, which closes the files and sockets of the
-    // killed daemon.
+    // A daemon with a predecessor makes its sockets after taking over, because taking over closes
+    // the files and sockets of the killed daemon.
     let sockets = if has_predecessor { place_for_sockets(&context)? } else { sockets };
     let guard = DetachOnPanic(session.unmounter());
     if let Some(dead) = dead {
@@ -129,7 +129,7 @@ fn serve_mount(plan: Plan, kept: Option<Kept>, ready: Ready) -> Result<()> {
     let mut ended = session.wait_and_then(move || drop(names)).map_err(anyhow::Error::from);
     drop(guard);
     if ended.is_ok() && breaker.has_cut_off() {
-        ended = Err(anyhow::anyhow!("a second signal made requests to the mount fail"));
+        ended = Err(anyhow::anyhow!("after a second signal, requests to the mount failed"));
     }
     ending.iter().for_each(|ending| ending.tell(&ended));
     ended
@@ -165,8 +165,8 @@ fn build(
     if let Some(kept) = kept {
         let leaf = stack.leaf.open_directory(kept.root()?, context.leaf_options())?;
         if kept.inherited.is_some() {
-            // Dropping the leaf would release the lock of the tree, which the next daemon needs if
-            // this one fails. The lock ends with the processes.
+            // Dropping the leaf would release the lock of the tree. The next daemon needs this lock
+            // if the present one fails. The lock is released when all these processes have exited.
             std::mem::forget(Arc::clone(&leaf));
         }
         return Ok(stack.build_over(leaf, context)?);

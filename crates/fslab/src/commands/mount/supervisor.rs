@@ -87,7 +87,8 @@ pub fn begin(plan: &Plan) -> Result<Part> {
     let program = Program::of_this(&place)?;
     let (watched, mut deaths) = (Arc::clone(&state), VecDeque::new());
     let numbers = [state.as_fd().as_raw_fd(), root.as_raw_fd()];
-    // Daemons open as many files as they are allowed, and the next daemon lists all of them.
+    // The limit is raised before a daemon starts, because the daemon lists the files that earlier
+    // daemons left open, and these may exceed the soft limit.
     runtime::raise_descriptor_limit();
     let next = |end| match end {
         // The mount has ended, or was never made. Another daemon would mount again.
@@ -129,7 +130,6 @@ struct Held {
 }
 
 impl Held {
-    /// Prepares a new mount.
     fn new(plan: &Plan) -> Result<Self> {
         let Some(path) = plan.stack.leaf.directory() else {
             bail_as!(
@@ -168,7 +168,7 @@ impl Held {
         if numbers.iter().any(|number| *number <= 2) {
             bail_as!(BadInput, "only fslab itself may pass descriptors to keep a mount");
         }
-        let cant = || format!("can't continue to keep {}", resumed.place.display());
+        let cant = || format!("can't take over the mount on {}", resumed.place.display());
         let left = exec::open_besides(&numbers).with_context(cant)?;
         let [state, root] = exec::take(numbers).with_context(cant)?;
         let state = Arc::new(KeptState::of_file(state).with_context(cant)?);

@@ -1,4 +1,4 @@
-//! Replaces the daemon of a kept mount by another version of the program, for `fslab upgrade`.
+//! Replaces the daemon of a mount with `-o keep` by another version, for `fslab upgrade`.
 //!
 //! The daemon receives the request on a socket. It runs the installed program as a separate
 //! process, which inspects the mount. Then it signals the supervisor. The supervisor ends the
@@ -24,7 +24,7 @@ use rustix::process::{Pid, Signal, getppid, kill_process};
 
 use crate::exit::one_line;
 
-/// The name of the daemon's service for replacing it.
+/// The name of the service that replaces the daemon.
 pub const SERVICE: &str = "upgrade";
 
 /// The requests.
@@ -152,7 +152,7 @@ impl Program {
             return Ok(());
         }
         let said = String::from_utf8_lossy(&asked.stderr);
-        bail!("{} refuses: {}", self.path.display(), said.lines().last().unwrap_or("no reason"))
+        bail!("{} refused: {}", self.path.display(), said.lines().last().unwrap_or("no reason"))
     }
 }
 

@@ -55,7 +55,6 @@ impl Note {
         let locked = note.locked()?;
         // The mounts are listed under the lock, so that all mounts with earlier lines are included.
         let living = living()?;
-        // Lines of killed daemons are removed.
         note.replace(&locked, |line| !line.ends_with(OWN) || living.contains(line), true)?;
         Ok(note)
     }
@@ -108,7 +107,6 @@ impl Drop for Note {
     }
 }
 
-/// Returns the line of a mount.
 fn line_of(mount: &MountEntry) -> Vec<u8> {
     let (source, target) = (mount.source.as_bytes(), mount.target.as_os_str().as_bytes());
     [b"SRC=", &*escaped(source), b" TARGET=", &escaped(target), OWN].concat()

@@ -63,7 +63,7 @@ impl Done {
     fn take(&mut self, name: &str, ran: Ran) {
         let trouble = match &ran {
             Ran::Records(..) => None,
-            Ran::Broken(.., reason) => Some(format!("plan {name} ended early: {reason}")),
+            Ran::Broken(.., reason) => Some(format!("plan {name} is incomplete: {reason}")),
             Ran::Not(reason) => Some(format!("plan {name} has no samples: {reason}")),
         };
         if let Some(trouble) = trouble {
@@ -234,9 +234,9 @@ impl Spent {
         self.time / self.rounds
     }
 
-    /// Chooses the plan that gets more rounds in the remaining time, and its new number of rounds.
-    /// It is the plan with the fewest rounds that still has time for another one. It gets an equal
-    /// share of the time.
+    /// Returns the plan that gets more rounds in the remaining time, and its new number of rounds.
+    /// This is the plan with the fewest rounds, among those with time for another round. The
+    /// remaining time is divided equally among these plans.
     fn next(plans: Vec<Self>, left: Duration) -> Option<(usize, u32)> {
         let has_room = |plan: &Self| plan.rounds < plan.most && plan.each() <= left;
         let plans: Vec<Self> = plans.into_iter().filter(has_room).collect();
@@ -287,7 +287,7 @@ fn kept(samples: &Path, failure: Option<String>) -> Ran {
         Err(error) => return Ran::Not(failure.unwrap_or_else(|| one_line(&error.into()))),
     };
     let form = sample::sessions(&records).next().map_or(Form::Full, |first| first.form);
-    let unended = || "it was killed, or is still running".to_owned();
+    let unended = || "its run was killed, or is still in progress".to_owned();
     let failure = failure.or_else(|| (!sample::is_ended(&records)).then(unended));
     let has_samples = records.iter().any(|record| matches!(record, Record::Sample(_)));
     match failure {

@@ -24,7 +24,6 @@ pub struct Compact {
     verbosity: Verbosity,
 }
 
-/// Results for all files.
 #[derive(Default)]
 struct Totals {
     compacted: u64,

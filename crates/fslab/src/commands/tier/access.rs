@@ -183,7 +183,7 @@ fn connect(mount: &MountEntry) -> Result<UnixStream> {
     }
 }
 
-/// Opens the tree itself.
+/// Opens the tree of a tier that is not mounted.
 fn open(root: &Path) -> Result<Arc<Tier>> {
     let tree: Arc<dyn FileSystem> = Arc::new(super::own_tree(root)?);
     let home = Home::read(&crate::layers::home_of(&*tree)?)?;

@@ -53,9 +53,9 @@ pub struct Init {
     /// mode 0400. With `open` this directory keeps its mode, and released files read as zeros
     #[arg(long, value_name = "HOW", default_value = "closed", value_parser = parse_word::<Umount>)]
     umount: Umount,
-    /// Content that root reads in released files while the tree is not mounted. With `auto`, it is
-    /// a text that mentions the archive on XFS and Btrfs, else zeros; with `off`, always zeros.
-    /// Quotas, ls -s and du include the text
+    /// Content that released files have while the tree is not mounted. With `auto` on XFS and
+    /// Btrfs, it is a text that mentions the archive; otherwise it is zeros. Quotas, `ls -s` and
+    /// `du` count the space of this text
     #[arg(long, value_name = "HOW", default_value = "auto", value_parser = parse_word::<Poison>)]
     poison: Poison,
     /// The directory whose files are tiered
@@ -143,8 +143,8 @@ fn say_what_umount_leaves(
         Marks::Own(_) => (" while it is not mounted", ""),
     };
     say!(
-        "from its first use on, {tree} has mode 0400{when}, so programs can't open its \
-         files{except}. Only root can, and reads {what}"
+        "from its first use on, {tree} has mode 0400{when}, so ordinary users can't open its \
+         files{except}. Root can, and reads {what}"
     );
 }
 
@@ -241,7 +241,7 @@ impl Attach {
             None if is_known => {}
             None => home.attach(&archive, around.identities.make(), key)?,
         }
-        // The archive was checked above. After this, the other tree can only read it.
+        // The archive was checked above. `take_over` leaves the other tree only read access.
         if self.take_over {
             let holder = archive.holder()?;
             if detail.is_text() {
