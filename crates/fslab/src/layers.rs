@@ -189,7 +189,8 @@ fn open(
 pub fn home_of(tree: &dyn FileSystem) -> fslab_tier::Result<PathBuf> {
     use std::os::unix::ffi::OsStringExt;
     let mark = Marks::of_this_process().read_tree(tree);
-    let mark = mark.map_err(|error| refused(format!("the tree: {error}")))?;
+    let mark =
+        mark.map_err(|error| refused(format!("can't read the tier of the tree: {error}")))?;
     let mark = mark.ok_or_else(|| {
         refused("the tree does not belong to a tier; make one with `fslab tier init`".to_owned())
     })?;

@@ -201,7 +201,7 @@ pub fn find_socket(
     if own != 0 && own != owner {
         bail_as!(
             BadInput,
-            "{shown} was mounted by user {owner}; only that user and root may ask for this"
+            "{shown} was mounted by user {owner}; only that user and root may send requests to it"
         );
     }
     let directories = places_of(owner).into_iter().filter(|place| is_private(place, owner));

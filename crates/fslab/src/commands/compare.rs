@@ -99,9 +99,9 @@ pub struct Args {
     /// --quick: memory, if it has room]
     #[arg(long, value_name = "DIR")]
     work_dir: Option<PathBuf>,
-    /// Allow erasing the device with this serial number, whatever it contains, if it is the
-    /// `device` of a target (may be given several times). Without this option, the device must be
-    /// empty. A device that is mounted, swap, or part of md, LVM or Btrfs is always refused
+    /// Allow a target to erase its `device` if the device has this serial number, whatever the
+    /// device contains (may be given several times). Without this option, the device must be empty.
+    /// A device that is mounted, swap, or part of md, LVM or Btrfs is always refused
     #[arg(long, value_name = "SERIAL")]
     erase: Vec<String>,
     #[command(flatten)]

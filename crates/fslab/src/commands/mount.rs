@@ -77,7 +77,7 @@ pub(super) fn parse_leaf(text: &str) -> Result<Leaf, std::convert::Infallible> {
     Ok(Leaf::parse(text, FOREIGN))
 }
 
-/// Parses a layer with its options as the user gave it.
+/// Parses a layer and its options, as given by the user.
 pub(super) fn parse_layer(text: &str) -> Result<LayerChoice, fslab_layers::Error> {
     LayerChoice::parse(text, layers::FOREIGN)
 }

@@ -189,8 +189,8 @@ fn show_all(all: &[Status]) {
     cautions.iter().for_each(|caution| say!("caution: {}", harmless(caution)));
 }
 
-/// Whether a mount is dead. The mount is accessed only if no daemon was found: an access to the
-/// mount of a stopped daemon would hang.
+/// Whether a mount is dead. The mount is accessed only if no daemon was found, because an access to
+/// the mount of a stopped daemon would hang.
 fn is_dead(mount: &MountEntry) -> bool {
     Daemon::of(mount).is_none() && matches!(DeadMount::on(&mount.target, "fuse.fslab"), Ok(Some(_)))
 }

@@ -31,9 +31,9 @@ pub struct Args {
     /// Mean size of the files of --short-lived
     #[arg(long, value_name = "SIZE", default_value = "64 KiB")]
     short_lived_size: Size,
-    /// Instead of --short-lived: for each day, add the short-lived files of a random day of PATH.
-    /// PATH is a workload, such as one from `fslab age profile`, or a trace recorded by `fslab
-    /// mount -l trace`
+    /// For each day, add the short-lived files of a random day of PATH, instead of those of
+    /// --short-lived. PATH is a workload, such as one from `fslab age profile`, or a trace recorded
+    /// by `fslab mount -l trace`
     #[arg(long, value_name = "PATH", conflicts_with_all = ["short_lived", "short_lived_size"])]
     short_lived_from: Option<PathBuf>,
     /// Size of the file system [default: that of the snapshots]

@@ -47,8 +47,8 @@ pub struct Args {
     #[arg(long, value_delimiter = ',', default_value = "ffs,ffs-noswitch",
           value_parser = parse_policies)]
     policy: Vec<&'static [PolicySpec]>,
-    /// How blocks are clustered; smart makes the blocks of a file contiguous while they are
-    /// written, dumb does not
+    /// How blocks are clustered. `smart` makes the blocks of a file contiguous while the file is
+    /// written; `dumb` does not
     #[arg(long, value_delimiter = ',', default_value = "smart,dumb",
           value_parser = parse_clustering)]
     clustering: Vec<Clustering>,

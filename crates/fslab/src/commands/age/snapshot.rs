@@ -105,8 +105,8 @@ impl Args {
         say!("{snapshots} snapshots of {} dumps in {output}", dumps.dumps());
         if written.rootless + written.missing_blocks > 0 {
             say!(
-                "these traces lack the root blocks of {} dumps, which get no snapshot, and {} \
-                 blocks of other dumps, whose entries are left out",
+                "the root blocks of {} dumps are missing, so these dumps get no snapshot. {} \
+                 blocks of other dumps are missing, so the entries in them are left out",
                 written.rootless,
                 written.missing_blocks
             );

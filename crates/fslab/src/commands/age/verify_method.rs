@@ -1,5 +1,5 @@
-//! `fslab age verify-method`: tests the ageing method on file systems of the kernel, as the paper
-//! does.
+//! `fslab age verify-method`: tests the ageing method on file systems of the kernel, as Smith and
+//! Seltzer (1997) did.
 //!
 //! A tree on a kernel file system is changed in rounds, with a snapshot after each. A workload is
 //! derived from the snapshots and replayed on a second file system. The layouts of both are then

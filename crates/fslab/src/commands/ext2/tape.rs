@@ -56,8 +56,8 @@ struct Unpacker<'a> {
     /// Inodes of files that were made from this archive. A later member with the same name replaces
     /// such a file.
     made: HashSet<Ino>,
-    /// Directories and their attributes, which are set at the end: creating files in a directory
-    /// changes its times, and its final mode may be read-only.
+    /// Directories and their attributes. Attributes are set at the end, because creating files
+    /// changes the times of a directory, and its final mode may be read-only.
     directories: Vec<(Ino, Attributes)>,
 }
 

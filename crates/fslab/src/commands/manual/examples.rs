@@ -219,11 +219,11 @@ pub const EXAMPLES: &[Examples] = &[
         examples: &[
             example(
                 "fslab campaign new my-plan.toml /shared/run1",
-                "Freeze a plan, its seed and the hashes of its input files",
+                "Create a campaign from a plan",
             ),
             example(
                 "fslab campaign new quick /shared/run2 --rounds 20 --seed 7",
-                "Freeze a built-in plan with 20 rounds",
+                "Create a campaign of 20 rounds from a built-in plan",
             ),
         ],
     },

@@ -1,5 +1,5 @@
-//! Directs the messages of a mount to standard error, to a file, or to the system log once a daemon
-//! has left its terminal.
+//! Directs the messages of a mount to standard error. Once a daemon has left its terminal, its
+//! messages go to a file or to the system log.
 
 use std::fmt;
 use std::io::{self, IsTerminal, Write};

@@ -225,7 +225,8 @@ fn open_log(path: &Path) -> Result<File> {
     opened.with_context(|| format!("can't write messages to {}", path.display()))
 }
 
-/// Called when a mount in the foreground works: sends its messages to the file, if there is one.
+/// Sends the messages of a mount in the foreground to the file, if there is one. Called when the
+/// mount works.
 pub fn send_messages_to(log: Option<File>) -> Result<()> {
     let Some(log) = log else { return Ok(()) };
     rustix::stdio::dup2_stderr(&log).context("can't send messages to the file")?;

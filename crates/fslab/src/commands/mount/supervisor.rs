@@ -87,8 +87,8 @@ pub fn begin(plan: &Plan) -> Result<Part> {
     let program = Program::of_this(&place)?;
     let (watched, mut deaths) = (Arc::clone(&state), VecDeque::new());
     let numbers = [state.as_fd().as_raw_fd(), root.as_raw_fd()];
-    // The limit is raised before a daemon starts, because the daemon lists the files that earlier
-    // daemons left open, and these may exceed the soft limit.
+    // The limit is raised before a daemon starts. A daemon lists the files that earlier daemons
+    // left open, and these may exceed the soft limit.
     runtime::raise_descriptor_limit();
     let next = |end| match end {
         // The mount has ended, or was never made. Another daemon would mount again.

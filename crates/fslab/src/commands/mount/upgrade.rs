@@ -92,7 +92,7 @@ pub struct Program {
 }
 
 impl Program {
-    /// Returns this program, with the arguments that it was called with to mount.
+    /// Returns this program and the arguments with which it was called to mount.
     ///
     /// # Errors
     /// This program can't be found.

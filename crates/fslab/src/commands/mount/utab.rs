@@ -3,8 +3,8 @@
 //! umount(8) looks up the type of a mount only if necessary. Otherwise it assumes the type "fuse"
 //! for a FUSE mount, and calls `umount.fuse`. If the directory is listed in /run/mount/utab, it
 //! reads the list of mounts and calls `umount.fuse.fslab`, which waits for the daemon. The table
-//! belongs to libmount, and is changed in the same way as by libmount: under its lock, by renaming
-//! a new file.
+//! belongs to libmount. Like libmount, this code locks the table, and replaces it by renaming a new
+//! file.
 
 use std::collections::HashSet;
 use std::fs::{self, File, OpenOptions, Permissions};

@@ -308,7 +308,8 @@ mod tests {
     }
 
     /// Among plans with time for one more round, the one with the fewest rounds is chosen. It gets
-    /// several rounds at once if its share of the time allows them, but no more than its full form.
+    /// several rounds at once if its share of the time allows them, but at most as many as its full
+    /// form has.
     #[test]
     fn remaining_time_goes_to_the_plan_with_the_fewest_rounds() {
         let seconds = Duration::from_secs;

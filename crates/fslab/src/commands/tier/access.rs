@@ -69,7 +69,10 @@ impl Access {
         for path in paths {
             let (found, inner) = Self::to(path)?;
             if access.as_ref().is_some_and(|access| access.root() != found.root()) {
-                bail_as!(BadInput, "the paths are in different trees");
+                bail_as!(
+                    BadInput,
+                    "the paths are in different trees; run the command for each tree"
+                );
             }
             access = Some(found);
             all.push(inner);
@@ -175,7 +178,10 @@ fn connect(mount: &MountEntry) -> Result<UnixStream> {
                 )
             }
             None if is_late || has_begun => {
-                bail_as!(BadInput, "{shown} is mounted without the layer tier")
+                bail_as!(
+                    BadInput,
+                    "{shown} is mounted without the layer tier; mount it with -l tier"
+                )
             }
             None => {}
         }

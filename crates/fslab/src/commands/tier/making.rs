@@ -50,7 +50,8 @@ pub struct Init {
     #[arg(long, value_name = "FILE")]
     key: Option<PathBuf>,
     /// Whether programs can use the tree while it is not mounted. `closed` gives its root directory
-    /// mode 0400. With `open` this directory keeps its mode, and released files read as zeros
+    /// mode 0400. With `open` this directory keeps its mode, so programs can read the files.
+    /// --poison determines the content of released files
     #[arg(long, value_name = "HOW", default_value = "closed", value_parser = parse_word::<Umount>)]
     umount: Umount,
     /// Content that released files have while the tree is not mounted. With `auto` on XFS and

@@ -36,8 +36,8 @@ pub struct Args {
     /// Equal workloads then make equal images
     #[arg(long, value_name = "NAME", value_parser = parse_policy)]
     policy: Option<&'static PolicySpec>,
-    /// With --policy: how blocks are clustered; smart makes the blocks of a file contiguous while
-    /// they are written, dumb does not
+    /// With --policy: how blocks are clustered. `smart` makes the blocks of a file contiguous while
+    /// the file is written; `dumb` does not
     #[arg(long, default_value = "dumb", requires = "policy", value_parser = parse_clustering)]
     clustering: Clustering,
     /// With --policy: bytes of space for each inode
