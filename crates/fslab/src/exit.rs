@@ -140,7 +140,7 @@ fn of_layers(error: &fslab_layers::Error) -> Option<Code> {
     match error {
         Error::Leaf { source, .. } => Some(of_errno(source.errno())),
         Error::Layer { .. } | Error::Threads { .. } => Some(Code::Failure),
-        // The cause determines the code.
+        // The cause of this error determines the exit code.
         Error::ForeignLeaf { .. } | Error::ForeignLayer { .. } => None,
         _ => Some(Code::BadInput),
     }
@@ -218,7 +218,7 @@ fn of_age(error: &fslab_age::Error) -> Option<Code> {
     match error {
         Error::Target { .. } | Error::Volume { .. } => Some(Code::Failure),
         Error::NoProgram { .. } => Some(Code::Missing),
-        // The cause determines the code.
+        // The cause of this error determines the exit code.
         Error::Engine(_) => None,
         _ => Some(Code::BadInput),
     }

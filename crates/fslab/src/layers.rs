@@ -214,7 +214,7 @@ pub fn owners_tree<'a>(layers: &[LayerChoice], leaf: &'a Leaf) -> Option<&'a Pat
 /// # Errors
 /// The root has mode 0400 and the mount is read-only, or the file system fails.
 pub fn open_owners_tree(tree: &Path, read_only: bool) -> anyhow::Result<()> {
-    // The later checks of the mount report a directory that can't be opened at all.
+    // If the directory can't be opened, later checks of the mount report it.
     let Ok(root) = HostFs::open(tree, &HostOptions::default()) else { return Ok(()) };
     let (marks, shown) = (Marks::of_this_process(), tree.display());
     if read_only && closed_root::is_closed_to_owner(&root, marks).unwrap_or(false) {

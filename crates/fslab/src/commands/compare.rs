@@ -159,7 +159,7 @@ impl Args {
             remarks.extend(remark);
         }
         let out = self.out.clone().unwrap_or_else(|| places::dated("fslab-report"));
-        // This is checked before anything is created.
+        // The work directory is checked before anything is created.
         if let Some(path) = self.work_dir.as_deref().filter(|path| *path != out) {
             places::check_work_dir(path)?;
         }

@@ -33,7 +33,7 @@ enum Part {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
     Yes,
-    /// It works, but could be better.
+    /// The feature works, but with a limitation.
     Limited,
     No,
 }

@@ -89,7 +89,7 @@ struct Plan {
     mount_point: PathBuf,
     /// The dead mount at the mount point that is to be replaced.
     dead: Option<DeadMount>,
-    /// A mount with `-o keep` that this program takes over from its previous version.
+    /// A mount with `-o keep` that this program takes over from a previous program.
     resumed: Option<Resumed>,
     is_quiet: bool,
 }
@@ -115,7 +115,7 @@ impl Args {
         let (foreground, dry_run, daemon) = (self.foreground, self.dry_run, self.daemon);
         let plan = self.plan()?;
         let tree = layers::owners_tree(&plan.stack.layers, &plan.stack.leaf).map(Path::to_owned);
-        // A resumed mount is still in use, so its root must not get mode 0400 here.
+        // A resumed mount is still in use, so the root of its tree must not get mode 0400 here.
         let tree = tree.filter(|_| plan.resumed.is_none());
         let done = if dry_run {
             plan.rehearse()
@@ -146,8 +146,8 @@ impl Args {
         }
         let stack = Stack { layers, leaf: self.lower };
         stack.check()?;
-        // If the daemon is killed, the next one needs the data that the kernel has buffered. Only
-        // `keep` starts a next daemon.
+        // If the daemon is killed, writes that the kernel has buffered are lost, unless `keep`
+        // starts another daemon.
         let is_collected = options.mount.keep && stack.is_encoded();
         options.mount.writeback = options.writeback.unwrap_or(is_collected);
         let mount_point = self.mount_point;
@@ -156,7 +156,7 @@ impl Args {
             // The directories were checked before the first daemon mounted.
             return Ok(Plan { stack, options, mount_point, dead: None, resumed, is_quiet: true });
         }
-        // Later checks of the directories report an error that is ignored here.
+        // An error is ignored here, because later checks of the directories report it.
         let dead = DeadMount::on(&mount_point, "fuse.fslab").ok().flatten();
         let dead = dead.filter(|_| options.replace);
         if let Some(tree) = layers::owners_tree(&stack.layers, &stack.leaf) {

@@ -172,7 +172,8 @@ impl Args {
         }
     }
 
-    /// Returns days of the same profile with another seed.
+    /// Returns the days from which short-lived files are drawn: days of the same profile with
+    /// another seed.
     fn recorded_days(&self, seed: u64) -> Result<Days> {
         let chosen = self.chosen(RECORDED_DAYS, seed.wrapping_add(1));
         Ok(Days::of(chosen.generator(&self.profile)?)?)

@@ -18,8 +18,8 @@ const READY: &str = "ready";
 pub fn start() -> Result<()> {
     let program = std::env::current_exe().context("can't find this program")?;
     let arguments = super::super::fstab::translate(std::env::args_os().collect());
-    // The first two are the program and the subcommand. `--daemon` comes right after them, because
-    // after `--` it would be a file name.
+    // The first two arguments are the program and the subcommand. `--daemon` comes right after
+    // them, because after `--` it would be a file name.
     let mut daemon = Command::new(program)
         .args(["mount", "--daemon"])
         .args(arguments.into_iter().skip(2))

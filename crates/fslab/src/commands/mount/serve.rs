@@ -86,7 +86,7 @@ fn serve_mount(plan: Plan, kept: Option<Kept>, ready: Ready) -> Result<()> {
     let described = (!has_predecessor).then(|| Description::new(&stack));
     let cautions = described.iter().filter(|_| !is_quiet).flat_map(|one| &one.cautions);
     cautions.for_each(|caution| tracing::warn!("{caution}"));
-    // Steps that may fail are done before mounting. The mount point of a kept mount is not
+    // Steps that may fail are done before mounting. With `-o keep`, the mount point is not
     // accessed, because no daemon serves it yet.
     let place = match &kept {
         Some(kept) => kept.place.clone(),
@@ -268,9 +268,9 @@ fn detach_or_say(unmounter: &Unmounter) {
     }
 }
 
-/// For this long after the first signal, other signals are treated as repeats. A signal to a whole
-/// process group reaches the daemon of a kept mount twice, because the supervisor passes on the one
-/// that it receives.
+/// For this long after the first signal, other signals are treated as repeats. With `-o keep`, a
+/// signal to a whole process group reaches the daemon twice, because the supervisor passes on the
+/// one that it receives.
 const REPEATS: Duration = Duration::from_millis(200);
 
 /// Handles signals. After the first one, the mount is unmounted, or detached until the last program

@@ -27,7 +27,7 @@ use crate::exit::one_line;
 /// The name of the service that replaces the daemon.
 pub const SERVICE: &str = "upgrade";
 
-/// The requests.
+/// The requests to this service.
 pub const VERSION: &str = "version";
 pub const REPLACE: &str = "replace";
 

@@ -157,7 +157,7 @@ mod tests {
         let noted = |target: &str| Note::within(&directory, &mount(target), living).unwrap();
         let first = noted("/one");
         fs::write(directory.join("utab"), table() + "SRC=x TARGET=/y ROOT=/\n").unwrap();
-        // Lines of killed daemons.
+        // These lines remain in the table, as after a kill of their daemons.
         std::mem::forget((noted("/two"), noted("/three")));
         let second = noted("/two");
         let [one, two] =

@@ -25,7 +25,7 @@ use crate::runtime;
 /// The name of the tier layer's service.
 const SERVICE: &str = "tier";
 
-/// Maximum time to wait for the next daemon of a kept mount.
+/// Maximum time to wait for the next daemon of a mount with `-o keep`.
 const NEXT_DAEMON_WAIT_MAX: Duration = Duration::from_secs(3);
 const PAUSE: Duration = Duration::from_millis(10);
 
@@ -152,13 +152,13 @@ fn ask_daemon(
     bail!("the daemon of {} exited before it replied", mount.target.display())
 }
 
-/// Connects to the daemon. If the daemon of a kept mount was killed, this waits for the next one.
+/// Connects to the daemon. If a daemon with `-o keep` was killed, waits for the next one.
 fn connect(mount: &MountEntry) -> Result<UnixStream> {
     let (shown, start) = (mount.target.display(), Instant::now());
     loop {
         let is_late = start.elapsed() >= NEXT_DAEMON_WAIT_MAX;
-        // This is checked before the search for the socket. In the reverse order, a daemon that
-        // makes its sockets between the two steps would seem to have none.
+        // This step comes before the search for the socket. In the reverse order, a daemon that
+        // makes its sockets between the two steps would seem to have no socket.
         let has_begun = Daemon::has_made_its_sockets(mount);
         let is_dead = || matches!(DeadMount::on(&mount.target, "fuse.fslab"), Ok(Some(_)));
         match runtime::find_socket(mount, &shown, SERVICE)? {

@@ -234,7 +234,7 @@ impl Attach {
         let around = around(&crate::stack_context::of_program());
         let key = self.key.as_deref().map(resolved).transpose()?;
         let is_known = self.take_over && key.is_none() && home.knows(&archive);
-        // Checked first, so that a refused command changes nothing.
+        // The number of copies is checked first, so that a refused command changes nothing.
         let more = usize::from(self.in_place_of.is_none() && !is_known);
         self.copies.map(|copies| home.check_copies(copies, more)).transpose()?;
         match self.in_place_of {
@@ -337,7 +337,7 @@ impl Rebuild {
 
     fn rebuild(&self, detail: Detail) -> Result<()> {
         let around = around(&crate::stack_context::of_program());
-        // Read first, so that an unreadable home changes nothing.
+        // The home is read first, so that an unreadable home changes nothing.
         let left = self.home.join("tier.toml").exists().then(|| Home::read(&self.home));
         let left = left.transpose()?;
         let (archives, keys) = (addresses_of(&self.archives)?, all_resolved(&self.keys)?);
@@ -373,7 +373,7 @@ impl Rebuild {
         let options = rebuild::Options { before, trust: self.trust, poison };
         let mut made = rebuild::rebuild(options, &tree, archives, &catalogue, of, &request)?;
         made.problems.extend(remains.problems);
-        // To take over archives, a tree must be their only user.
+        // The archives are dropped, because a tree can take over only archives without other users.
         drop(remains.archives);
         // After a partial rebuild, objects of missing files would be treated as not needed, and
         // expire.
