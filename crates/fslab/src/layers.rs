@@ -192,7 +192,7 @@ pub fn home_of(tree: &dyn FileSystem) -> fslab_tier::Result<PathBuf> {
     let mark =
         mark.map_err(|error| refused(format!("can't read the tier of the tree: {error}")))?;
     let mark = mark.ok_or_else(|| {
-        refused("the tree does not belong to a tier; make one with `fslab tier init`".to_owned())
+        refused("the tree does not belong to a tier; make a tier with `fslab tier init`".to_owned())
     })?;
     Ok(std::ffi::OsString::from_vec(mark.home).into())
 }

@@ -68,8 +68,8 @@ pub struct Args {
     /// The modelled disk; `list` lists all
     #[arg(long, default_value = "fujitsu-m2694es")]
     disk: String,
-    /// Also model the sequential benchmark of the paper's slides, on an empty and on the aged
-    /// volume
+    /// Also model the sequential benchmark of Smith and Seltzer's slides (1997), on an empty and on
+    /// the aged volume
     #[arg(long)]
     sequential: bool,
     /// Simulate with the ext2 engine on a modelled disk. Slower, but includes the engine's caches,
@@ -79,7 +79,7 @@ pub struct Args {
     /// Print figures as JSON
     #[arg(long)]
     json: bool,
-    /// Print the paper's published figures too
+    /// Also print the figures that Smith and Seltzer published in 1997
     #[arg(long)]
     paper: bool,
     /// For each row of the table, write a picture of the volume to NAME-POLICY-CLUSTERING.svg
@@ -101,7 +101,11 @@ impl Args {
             return Ok(());
         }
         let Some(disk) = Disk::find(&self.disk) else {
-            bail_as!(BadInput, "there is no disk '{}'; see --disk list", self.disk);
+            bail_as!(
+                BadInput,
+                "there is no modelled disk '{}'; `--disk list` lists them",
+                self.disk
+            );
         };
         let variants = self.variants();
         let (source, volume_bytes) = self.source()?;

@@ -20,7 +20,7 @@ pub(super) struct Task<'a> {
     /// Bytes by which the volume is larger than the workload specifies.
     pub enlarged_bytes: u64,
     pub disk: &'static Disk,
-    /// Whether to run the sequential benchmark of the paper's slides too.
+    /// Whether to run the sequential benchmark of Smith and Seltzer's slides (1997) too.
     pub sequential: bool,
 }
 

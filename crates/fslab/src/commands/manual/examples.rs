@@ -61,7 +61,7 @@ pub const EXAMPLES: &[Examples] = &[
             example("fslab stats --watch 1s /srv/data", "Show the operations of each second"),
             example(
                 "fslab stats --listen 127.0.0.1:9730 /srv/data",
-                "Serve the counts for Prometheus",
+                "Serve the counters for Prometheus",
             ),
         ],
     },
@@ -601,7 +601,10 @@ pub const EXAMPLES: &[Examples] = &[
     },
     Examples {
         command: "tier tree",
-        examples: &[example("fslab tier tree ~/photos", "Archive the names for a later rebuild")],
+        examples: &[example(
+            "fslab tier tree ~/photos",
+            "Archive all names and attributes for a later rebuild",
+        )],
     },
     Examples {
         command: "tier scan",

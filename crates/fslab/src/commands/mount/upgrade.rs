@@ -124,7 +124,7 @@ impl Program {
 
     fn open(&self) -> Result<TrustedProgram> {
         let opened = TrustedProgram::open(&self.path);
-        opened.with_context(|| format!("can't change to {}", self.path.display()))
+        opened.with_context(|| format!("can't run {}", self.path.display()))
     }
 
     /// Executes the program, which inherits all descriptors.
@@ -133,7 +133,7 @@ impl Program {
     /// The program can't be executed. The present program then continues.
     pub fn replace_supervisor(&self, held: [RawFd; 2]) -> Result<Infallible> {
         let replaced = self.open()?.replace_this(self.arguments(held));
-        replaced.with_context(|| format!("can't change to {}", self.path.display()))
+        replaced.with_context(|| format!("can't execute {}", self.path.display()))
     }
 
     /// Runs the program to check whether it could take over the mount.

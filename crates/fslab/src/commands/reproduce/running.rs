@@ -19,8 +19,8 @@ use super::{asking, preparing};
 use crate::commands::places;
 use crate::exit::one_line;
 
-/// Default time limit for all commands and plans of a quick run, in minutes. Each plan may finish
-/// its first round.
+/// Default time limit for all commands and plans of a quick run, in minutes. Each plan finishes
+/// its first round even after this limit.
 pub(super) const QUICK_MINUTES: u64 = 10;
 
 /// The file with the results of commands, in the directory of the samples.

@@ -55,7 +55,7 @@ impl Access {
             must_be_there(&path)?;
             bail_as!(
                 BadInput,
-                "{} is not in the tree of a tier; make one with `fslab tier init`",
+                "{} is not in the tree of a tier; make a tier with `fslab tier init`",
                 path.display()
             );
         };
