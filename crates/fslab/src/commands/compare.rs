@@ -179,7 +179,6 @@ impl Args {
         Ok(Comparison { plan, seed, remarks, choice, command, out, resume: false })
     }
 
-    /// Runs a comparison and shows its report.
     fn compare(&self, comparison: &Comparison) -> Result<()> {
         let outcome = comparison.execute()?;
         let out = &comparison.out;

@@ -38,7 +38,6 @@ enum State {
     No,
 }
 
-/// The result of one check.
 struct Finding {
     part: Part,
     name: &'static str,

@@ -61,7 +61,6 @@ impl Args {
     }
 }
 
-/// Prints an entry with its options.
 fn show(entry: &Entry) {
     say!("{}: {}", entry.name, entry.help);
     if entry.options.is_empty() {

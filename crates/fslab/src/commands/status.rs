@@ -43,7 +43,6 @@ Health is one of:
              could not make a directory for the socket
 Root sees the mounts of all users, other users see their own.";
 
-/// A mount and its daemon.
 struct Status {
     mount: MountEntry,
     health: Health,

@@ -68,7 +68,6 @@ impl Chosen {
         Ok(Generator::new(self.profile(name)?, self.seed, OWNER)?)
     }
 
-    /// Returns a generator for distributions in Geriatrix's format.
     fn geriatrix(&self, directory: &Path) -> Result<GeriatrixGenerator> {
         let ageing = Ageing {
             volume_bytes: self.volume.map_or(1 << 30, |size| size.bytes()),

@@ -229,7 +229,6 @@ impl Args {
     }
 }
 
-/// The result of a replay.
 struct Ended {
     replayed: Replayed,
     took: Duration,

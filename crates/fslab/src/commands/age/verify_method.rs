@@ -94,7 +94,6 @@ impl Layouts {
     }
 }
 
-/// The results of one repeat.
 struct Compared {
     real: Layouts,
     simulated: Layouts,

@@ -51,7 +51,6 @@ pub(super) fn write(path: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Facts about this machine on which the plan depends.
 struct Machine {
     root: bool,
     loop_devices: bool,

@@ -92,7 +92,6 @@ impl Args {
         self.make(&options)
     }
 
-    /// Makes the file system in memory, and shows its parameters.
     fn rehearse(&self, options: &MkfsOptions) -> Result<()> {
         self.refuse_to_overwrite()?;
         let size = match self.new_size()? {

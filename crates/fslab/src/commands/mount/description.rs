@@ -81,7 +81,6 @@ fn absolute(leaf: &Leaf) -> String {
     leaf.to_string()
 }
 
-/// Returns the cautions for users of a stack, one line each.
 fn cautions(stack: &Stack) -> Vec<String> {
     let layers = stack.layers.iter().map(LayerChoice::spec);
     let layers = layers.filter_map(|spec| {

@@ -105,7 +105,6 @@ pub fn go_to_the_system_log() {
     }
 }
 
-/// Makes a writer for each message.
 struct Messages;
 
 struct Message(Level);

@@ -172,7 +172,6 @@ pub struct Upgrade {
 }
 
 impl Upgrade {
-    /// Checks whether another program could serve the mount.
     fn can_be_replaced(&self) -> Result<()> {
         self.program.look_at(&self.state)?;
         if getppid() != Some(self.supervisor) {

@@ -112,7 +112,6 @@ impl Recovery {
     }
 }
 
-/// A running measurement.
 struct Work<'a> {
     asked: &'a Recovery,
     interrupt: Interrupt,

@@ -352,7 +352,6 @@ impl Rebuild {
             _ => {}
         }
         let tree = claimed(&self.tree)?;
-        // The tree uses the surviving home of this tier, or a new one.
         let home = match left {
             Some(mut home) => {
                 home.adopt(&*tree, &around)?;

@@ -193,7 +193,6 @@ impl Shown {
         }
     }
 
-    /// Returns the failure of the command, if any.
     fn outcome(&self) -> Option<(Code, String)> {
         let problems = match self.problems {
             0 => return self.error.clone(),

@@ -99,7 +99,6 @@ impl Args {
         Ok(())
     }
 
-    /// Runs all checks that change nothing, and reports the planned steps.
     fn rehearse(
         &self,
         form: &Form,
