@@ -81,7 +81,7 @@ enum Command {
     Tier(tier::Args),
     /// Determine the attributes of a file system by observing its behaviour
     Probe(probe::Args),
-    /// List layers, workloads, plans and everything else with a name
+    /// List layers, workloads, plans and all other named items
     List(list::Args),
     /// Print the command-line completions for a shell
     Completions(completions::Args),

@@ -94,7 +94,7 @@ enum Action {
         #[command(flatten)]
         dry: Dry,
     },
-    /// Stop using an archive; refused while it has copies that the others lack
+    /// Stop using an archive; refused while it has copies that the other archives lack
     Detach(OneArchive),
     /// Make a key for encrypted archives
     Key(making::MakeKey),
@@ -137,7 +137,7 @@ enum Action {
         #[command(flatten)]
         dry: Dry,
     },
-    /// Wait for running recalls of these files; start none
+    /// Wait for running recalls of these files; start no recalls
     Wait(Paths),
     /// Show which files are local, archived or offline
     ///

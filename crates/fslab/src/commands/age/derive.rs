@@ -17,15 +17,15 @@ pub struct Args {
     /// Seed for the random times of removals and the random short-lived files
     #[arg(long, default_value_t = 1997)]
     seed: u64,
-    /// Rewrite every changed file completely, as in the paper (Smith and Seltzer 1997). Without
-    /// this option, a file that grew is appended to
+    /// Rewrite every changed file completely, as Smith and Seltzer (1997) do. Without this option,
+    /// data is appended to files that grew
     #[arg(long)]
     rewrite_all: bool,
-    /// Replace the recorded directories by one directory for each COUNT inodes. The paper makes one
-    /// directory for each cylinder group
+    /// Replace the recorded directories by one directory for each COUNT inodes. Smith and Seltzer
+    /// (1997) make one directory for each cylinder group
     #[arg(long, value_name = "COUNT")]
     inodes_per_directory: Option<NonZeroU64>,
-    /// Add this many files per day that live less than a day
+    /// For each day, add this many files that live less than a day
     #[arg(long, value_name = "COUNT")]
     short_lived: Option<f64>,
     /// Mean size of the files of --short-lived

@@ -642,7 +642,7 @@ pub const EXAMPLES: &[Examples] = &[
     Examples {
         command: "list",
         examples: &[
-            example("fslab list", "List layers, workloads, plans and everything else with a name"),
+            example("fslab list", "List layers, workloads, plans and all other named items"),
             example("fslab list zstd", "Show the options of a layer"),
             example("fslab list plans", "List the built-in plans"),
         ],

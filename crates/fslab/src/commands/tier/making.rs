@@ -34,7 +34,7 @@ pub struct Init {
     /// A new directory outside of the tree for settings and catalogue
     #[arg(long, value_name = "DIR")]
     home: PathBuf,
-    /// Number of archives that need a copy of a file before it may be released
+    /// Number of archives that need a copy of a file before the file may be released
     #[arg(long, default_value_t = 1)]
     copies: usize,
     /// zstd level for archived data; 0 for no compression
@@ -183,7 +183,7 @@ impl MakeKey {
 pub struct Attach {
     /// The tree: its mount point or its directory
     tree: PathBuf,
-    /// The archive: one of this tier, or a directory or prefix for a new one
+    /// The archive: an archive of this tier, or a directory or bucket prefix for a new archive
     archive: OsString,
     /// The file with the key of an encrypted archive
     #[arg(long, value_name = "FILE")]
@@ -315,8 +315,8 @@ pub struct Rebuild {
     #[arg(long, value_name = "TIME")]
     before: Option<jiff::Timestamp>,
     /// Let the new tree write to these archives; use this only if the old tree is lost. Objects
-    /// that the new tree does not need expire. Without this option, archives are only read until
-    /// `fslab tier attach --take-over`
+    /// that the new tree does not need expire. Without this option, the new tree only reads the
+    /// archives until you run `fslab tier attach --take-over`
     #[arg(long)]
     take_over: bool,
     /// Restore set-id bits, capabilities and devices from unencrypted archives too. Anyone who can
