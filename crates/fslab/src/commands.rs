@@ -53,7 +53,7 @@ enum Command {
     Mount(mount::Args),
     /// Unmount a file system of fslab, and wait until all data is written back
     Umount(umount::Args),
-    /// Replace the daemon of a kept mount by the installed version
+    /// Replace the daemon of a mount made with -o keep by the installed version
     Upgrade(upgrade::Args),
     /// List the mounts with their layers, uptimes and health
     Status(status::Args),
@@ -63,13 +63,13 @@ enum Command {
     Stats(stats::Args),
     /// Show a recorded trace, or replay it
     Trace(trace::Args),
-    /// Age file systems as if by years of use, and measure the effect
+    /// Age file systems as years of use would, and measure the effect
     Age(Box<age::Args>),
     /// Compare file systems: run a plan, print a table, write a page
     Compare(Box<compare::Args>),
     /// Run a comparison in parts (shares), on one machine or on many
     Campaign(Box<campaign::Args>),
-    /// Print or write the report of a comparison again, from its samples
+    /// Print or write the report of a comparison again, from its recorded samples
     Report(report::Args),
     /// Repeat the measurements of five papers, and compare the results
     Reproduce(reproduce::Args),
@@ -81,7 +81,7 @@ enum Command {
     Tier(tier::Args),
     /// Determine the attributes of a file system by observing its behaviour
     Probe(probe::Args),
-    /// List layers, workloads, plans and everything else with a name
+    /// List layers, workloads, plans and all other named items
     List(list::Args),
     /// Print the command-line completions for a shell
     Completions(completions::Args),

@@ -65,8 +65,7 @@ pub struct InUse {
 }
 
 impl Code {
-    /// Returns an error with this code. The message is one line: what failed, where, and what to
-    /// do.
+    /// Returns an error with this code and a message of one line.
     pub fn error(self, message: impl Into<String>) -> anyhow::Error {
         Coded { code: self, message: message.into() }.into()
     }
@@ -141,7 +140,7 @@ fn of_layers(error: &fslab_layers::Error) -> Option<Code> {
     match error {
         Error::Leaf { source, .. } => Some(of_errno(source.errno())),
         Error::Layer { .. } | Error::Threads { .. } => Some(Code::Failure),
-        // The cause determines the code.
+        // The cause of this error determines the exit code.
         Error::ForeignLeaf { .. } | Error::ForeignLayer { .. } => None,
         _ => Some(Code::BadInput),
     }
@@ -219,7 +218,7 @@ fn of_age(error: &fslab_age::Error) -> Option<Code> {
     match error {
         Error::Target { .. } | Error::Volume { .. } => Some(Code::Failure),
         Error::NoProgram { .. } => Some(Code::Missing),
-        // The cause determines the code.
+        // The cause of this error determines the exit code.
         Error::Engine(_) => None,
         _ => Some(Code::BadInput),
     }

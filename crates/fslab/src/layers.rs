@@ -72,8 +72,8 @@ const TIER: LayerSpec = LayerSpec {
         },
         OptionSpec {
             name: "call-limit",
-            help: "time limit for a call to an archive, plus a second for each MiB; after it, \
-                   the archive is unavailable until it replies; 0s for no limit",
+            help: "time limit for a call to an archive, plus a second for each MiB. After this \
+                   time, the archive is unavailable until it replies; 0s for no limit",
             default: "60s",
             value: ValueKind::Duration,
         },
@@ -143,7 +143,7 @@ fn open(
     home.key = options.path("key").map(Path::to_owned);
     let (wait, call_limit) = (options.duration("wait"), options.duration("call-limit"));
     let read_only = context.leaf_options().read_only;
-    // An earlier daemon may have closed the tree's root since this daemon's first check.
+    // An earlier daemon may have set the root to mode 0400 since this daemon's first check.
     if !read_only {
         let opened = closed_root::open_to_owner(&*inner, Marks::of_this_process());
         opened.map_err(|error| {
@@ -189,9 +189,10 @@ fn open(
 pub fn home_of(tree: &dyn FileSystem) -> fslab_tier::Result<PathBuf> {
     use std::os::unix::ffi::OsStringExt;
     let mark = Marks::of_this_process().read_tree(tree);
-    let mark = mark.map_err(|error| refused(format!("the tree: {error}")))?;
+    let mark =
+        mark.map_err(|error| refused(format!("can't read the tier of the tree: {error}")))?;
     let mark = mark.ok_or_else(|| {
-        refused("the tree does not belong to a tier; make one with `fslab tier init`".to_owned())
+        refused("the tree does not belong to a tier; make a tier with `fslab tier init`".to_owned())
     })?;
     Ok(std::ffi::OsString::from_vec(mark.home).into())
 }
@@ -200,20 +201,20 @@ fn refused(what: String) -> fslab_tier::Error {
     fslab_tier::Error::Refused { what }
 }
 
-/// Returns the tree of an ordinary user's tier. The root of such a tree is closed, even to its
-/// owner, while no engine uses it.
+/// Returns the tree of an ordinary user's tier. The root of such a tree has mode 0400 while no
+/// engine uses it, so not even the owner can enter it.
 pub fn owners_tree<'a>(layers: &[LayerChoice], leaf: &'a Leaf) -> Option<&'a Path> {
     let is_tier = |layer: &LayerChoice| layer.spec().name == TIER.name;
     let is_owners = Marks::of_this_process() != Marks::Trusted && layers.iter().any(is_tier);
     leaf.directory().filter(|_| is_owners).map(PathBuf::as_path)
 }
 
-/// Opens the root of an ordinary user's tree to its owner, as a mount requires.
+/// Restores the owner's access to the root of an ordinary user's tree, as a mount requires.
 ///
 /// # Errors
-/// The root is closed and the mount is read-only, or the file system fails.
+/// The root has mode 0400 and the mount is read-only, or the file system fails.
 pub fn open_owners_tree(tree: &Path, read_only: bool) -> anyhow::Result<()> {
-    // The later checks of the mount report a directory that can't be opened at all.
+    // If the directory can't be opened, later checks of the mount report it.
     let Ok(root) = HostFs::open(tree, &HostOptions::default()) else { return Ok(()) };
     let (marks, shown) = (Marks::of_this_process(), tree.display());
     if read_only && closed_root::is_closed_to_owner(&root, marks).unwrap_or(false) {
@@ -227,7 +228,7 @@ pub fn open_owners_tree(tree: &Path, read_only: bool) -> anyhow::Result<()> {
     opened.with_context(|| format!("can't give the owner access to {shown}"))
 }
 
-/// Closes the root of an ordinary user's tree again, if no engine uses it.
+/// Sets the root of an ordinary user's tree to mode 0400 again, if no engine uses the tree.
 pub fn close_owners_tree(tree: &Path) {
     let marks = Marks::of_this_process();
     let close = || -> fslab_vfs::Result<()> {
@@ -236,7 +237,7 @@ pub fn close_owners_tree(tree: &Path) {
             return Ok(());
         }
         match root.lock_tree(LockMode::Shared) {
-            // The program that uses the tree will close it.
+            // The program that uses the tree will set the mode later.
             Err(error) if error.errno() == Errno::BUSY => Ok(()),
             claimed => claimed.and_then(|()| closed_root::close_to_owner(&root, marks)),
         }
@@ -249,7 +250,7 @@ pub fn close_owners_tree(tree: &Path) {
     }
 }
 
-/// Returns the clocks and random numbers of this program that the tiering engine uses.
+/// Returns the services that the tiering engine needs, such as clocks and random numbers.
 pub fn around(context: &fslab_layers::StackContext) -> Environment {
     Environment {
         clock: context.clock(),

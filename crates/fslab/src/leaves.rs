@@ -130,7 +130,6 @@ pub fn image_and_options(argument: &str) -> (&Path, Option<&str>) {
     parts.map_or((whole, None), |(image, options)| (Path::new(image), Some(options)))
 }
 
-/// Parses the image and its options.
 fn parse(argument: &str) -> Result<Wanted<'_>> {
     let (image, pairs) = image_and_options(argument);
     let mut options = VolumeOptions::default();

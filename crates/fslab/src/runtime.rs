@@ -25,7 +25,6 @@ use rustix::net::sockopt::{Timeout, set_socket_timeout};
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, socket_with};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-/// The suffix of a socket's name.
 const SUFFIX: &str = ".sock";
 
 /// Maximum time in which a daemon must accept a connection.
@@ -62,8 +61,8 @@ pub fn raise_descriptor_limit() {
 /// A socket of a mount; removed when dropped.
 pub struct Socket {
     path: PathBuf,
-    /// A descriptor of the socket's file, whatever its name refers to now. While it is open, no
-    /// other file gets its inode number.
+    /// A descriptor of the socket that this process made, whatever the name refers to now. While it
+    /// is open, no other file gets the inode number of the socket.
     itself: OwnedFd,
 }
 
@@ -213,7 +212,7 @@ pub fn find_socket(
     if !may_ask_daemon(mount) {
         bail_as!(
             BadInput,
-            "{shown} was mounted by user {owner}; only that user and root may ask for this"
+            "{shown} was mounted by user {owner}; only that user and root may send requests to it"
         );
     }
     let directories = places_of(owner).into_iter().filter(|place| is_private(place, owner));
@@ -235,7 +234,7 @@ pub fn prepare() -> Result<PathBuf> {
         bail_as!(
             Missing,
             "the socket of `fslab stats` needs a directory that only user {uid} can enter; neither \
-             {first} nor {second} is one or can be made"
+             {first} nor {second} is such a directory or can be made"
         );
     };
     remove_leftovers(place).with_context(|| place.display().to_string())?;
@@ -249,8 +248,8 @@ fn make(place: &Path) -> bool {
     }
 }
 
-/// Whether this is a directory, not a link to one, that only its owner may enter. In /tmp, anybody
-/// may have made a directory of this name.
+/// Whether `place` is a directory (not a symbolic link) that only this user may enter. In /tmp,
+/// anybody may have made a directory of this name.
 fn is_private(place: &Path, uid: u32) -> bool {
     fs::symlink_metadata(place)
         .is_ok_and(|status| status.is_dir() && status.uid() == uid && status.mode() & 0o077 == 0)

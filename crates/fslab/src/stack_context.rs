@@ -6,7 +6,6 @@ use fslab_layers::{RandomSource, StackContext};
 use rustix::io::Errno;
 use rustix::rand::{GetRandomFlags, getrandom};
 
-/// Random numbers from the kernel.
 struct KernelRandom;
 
 impl RandomSource for KernelRandom {

@@ -1,4 +1,4 @@
-//! `fslab age`: ages a file system as years of use would, simulated or real, and measures the
+//! `fslab age`: ages a real or simulated file system as years of use would, and measures the
 //! effect.
 
 mod chart;

@@ -75,7 +75,8 @@ pub(super) fn plan_of(name: &str, form: Form) -> Result<Plan> {
 /// Reads a plan file, or the built-in plan of this name if there is no such file.
 ///
 /// # Errors
-/// There is neither, or the plan is invalid. The error suggests the nearest name.
+/// There is neither such a file nor such a plan, or the plan is invalid. The error suggests the
+/// nearest name.
 pub(super) fn read(path: &Path, form: Form) -> Result<Plan> {
     let is_name = path.parent() == Some(Path::new("")) && path.extension().is_none();
     if path.is_file() || !is_name {

@@ -19,7 +19,7 @@ pub struct Args {
 
 #[derive(Debug, clap::Subcommand)]
 enum Action {
-    /// Freeze a plan, its seed and the hashes of its input files in a new directory
+    /// Create a campaign from a plan, its seed and the hashes of its input files
     New(new::Args),
     /// Run the unfinished part of one share; only one share runs on a host at a time
     Run(run::Args),

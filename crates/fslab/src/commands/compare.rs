@@ -34,8 +34,8 @@ const IN_PROCESS_PLAN: &str = "in-process";
 /// Arguments of `fslab compare`.
 #[derive(Debug, Default, clap::Args)]
 pub struct Args {
-    /// A plan file, or a built-in plan by its name (`fslab list plans`) [ext4, XFS, Btrfs and ext4
-    /// under the null layer]
+    /// A plan file, or a built-in plan by its name (`fslab list plans`) [default: ext4, XFS, Btrfs
+    /// and ext4 under the null layer]
     #[arg(add = candidates::plans())]
     plan: Option<PathBuf>,
     /// Use the quick form of the plan, which ends within minutes
@@ -53,10 +53,10 @@ pub struct Args {
     trial: bool,
     /// Test the harness on this machine, with the baseline or the target of --only-target, in
     /// memory. The test compares this target with itself ten times, and simulates 1,000 such
-    /// comparisons from the measured noise. It also injects a delay of 5 %, which must be detected.
-    /// It prints how often equal targets were called different, and how often the delay was
-    /// detected. It fails if one of these counts is beyond its limit. --rounds is the number of
-    /// rounds of a comparison [default: 12]
+    /// comparisons from the measured noise. It also injects a delay of 5 %. It fails if equal
+    /// targets are called different too often, or if the delay is not detected often enough. It
+    /// prints these counts and their limits. --rounds is the number of rounds of a comparison
+    /// [default: 12]
     #[arg(long, conflicts_with_all = ["init", "dry_run", "resume", "cells", "only_workload",
           "only_rounds", "baseline", "margin", "html", "markdown", "csv", "parquet", "metric",
           "fail_if", "smaller_is_better", "bigger_is_better", "run"])]
@@ -99,9 +99,9 @@ pub struct Args {
     /// --quick: memory, if it has room]
     #[arg(long, value_name = "DIR")]
     work_dir: Option<PathBuf>,
-    /// Allow erasing the device with this serial number, whatever it contains, if it is the
-    /// `device` of a target (may be given several times). Without this option, the device must be
-    /// empty. A device that is mounted, swap, or part of md, LVM or Btrfs is always refused
+    /// Allow a target to erase its `device` if the device has this serial number, whatever the
+    /// device contains (may be given several times). Without this option, the device must be empty.
+    /// A device that is mounted, swap, or part of md, LVM or Btrfs is always refused
     #[arg(long, value_name = "SERIAL")]
     erase: Vec<String>,
     #[command(flatten)]
@@ -159,7 +159,7 @@ impl Args {
             remarks.extend(remark);
         }
         let out = self.out.clone().unwrap_or_else(|| places::dated("fslab-report"));
-        // This is checked before anything is created.
+        // The work directory is checked before anything is created.
         if let Some(path) = self.work_dir.as_deref().filter(|path| *path != out) {
             places::check_work_dir(path)?;
         }
@@ -179,7 +179,6 @@ impl Args {
         Ok(Comparison { plan, seed, remarks, choice, command, out, resume: false })
     }
 
-    /// Runs a comparison and shows its report.
     fn compare(&self, comparison: &Comparison) -> Result<()> {
         let outcome = comparison.execute()?;
         let out = &comparison.out;
@@ -219,7 +218,7 @@ impl Args {
         let (name, remarks) = match obstacle_to_mounting() {
             Some(obstacle) => {
                 let remark = format!(
-                    "{obstacle}, so nothing was mounted: file systems within the process and this \
+                    "nothing was mounted ({obstacle}). File systems within the process and this \
                      directory were measured instead"
                 );
                 (IN_PROCESS_PLAN, vec![remark])

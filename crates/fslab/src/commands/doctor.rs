@@ -33,12 +33,11 @@ enum Part {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
     Yes,
-    /// It works, but could be better.
+    /// The feature works, but with a limitation.
     Limited,
     No,
 }
 
-/// The result of one check.
 struct Finding {
     part: Part,
     name: &'static str,

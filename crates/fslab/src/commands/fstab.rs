@@ -17,8 +17,8 @@ pub fn translate(arguments: Vec<OsString>) -> Vec<OsString> {
         Some("mount.fslab" | "mount.fuse.fslab") => {
             of_helper("mount", "sfnv", &[('f', "--dry-run"), ('s', "--sloppy")], arguments)
         }
-        // `-r` (remount read-only if unmounting fails) is ignored: it is for file systems that
-        // can't be unmounted.
+        // `-r` (remount read-only if unmounting fails) is ignored, because it is meant for file
+        // systems that can't be unmounted.
         Some("umount.fuse.fslab") => {
             of_helper("umount", "flnrv", &[('f', "--force"), ('l', "--lazy")], arguments)
         }
@@ -36,8 +36,8 @@ fn of_helper(
     let mut rest = arguments.into_iter().skip(1);
     while let Some(argument) = rest.next() {
         match argument.to_str() {
-            // Only mount(8) needs the type. `-N` is passed on and later refused as an unknown
-            // option: a mount in the wrong namespace would be worse.
+            // Only mount(8) needs the type. `-N` is passed on, so that it is refused as an unknown
+            // option. Ignoring it would mount in the wrong namespace.
             Some("-t") => drop(rest.next()),
             Some(flags) if is_flags(flags, known) => {
                 let given = meaning.iter().filter(|(flag, _)| flags.contains(*flag));

@@ -5,7 +5,7 @@ use clap::{Arg, ArgAction, Command};
 use super::catalogue;
 use super::manual::{self, EXAMPLES};
 
-/// A command without subcommands, and its name with those of its parents, such as `age image make`.
+/// A command without subcommands, with its full name, such as `age image make`.
 struct Leaf {
     path: String,
     command: Command,

@@ -23,7 +23,7 @@ pub struct Args {
     /// Print JSON
     #[arg(long)]
     json: bool,
-    /// A section, such as layers, or a name, such as zstd [all sections, without options]
+    /// A section, such as layers, or a name, such as zstd [default: all sections, without options]
     #[arg(add = candidates::of_list())]
     what: Option<String>,
 }
@@ -61,7 +61,6 @@ impl Args {
     }
 }
 
-/// Prints an entry with its options.
 fn show(entry: &Entry) {
     say!("{}: {}", entry.name, entry.help);
     if entry.options.is_empty() {
@@ -84,7 +83,7 @@ fn as_table(section: &Section, with_options: bool) -> Table {
     table
 }
 
-/// Returns everything, or the section or entry with a name. If several entries have the name,
+/// Returns all sections, or the section or entry called `what`. If several entries have this name,
 /// returns an array of them.
 fn as_json(what: Option<&str>) -> Result<Value> {
     let all = all_as_json();
@@ -106,7 +105,7 @@ fn as_json(what: Option<&str>) -> Result<Value> {
     }
 }
 
-/// Returns the JSON key of a section. Its entries have the same order as in the section.
+/// Returns the JSON key of a section. The entries under this key are in the order of the section.
 fn json_key(section: &Section) -> &'static str {
     match section.name {
         "archives" => "archive_kinds",

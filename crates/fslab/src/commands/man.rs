@@ -40,7 +40,7 @@ impl Args {
 /// lines of its tables.
 fn completed(page: &str) -> String {
     const GENERATED: &str = ".SH EXTRA\n";
-    // Commands must not be hyphenated.
+    // `.nh` keeps man(1) from inserting hyphens into commands.
     let page = &with_values(page).replacen(".SH NAME\n", ".nh\n.SH NAME\n", 1);
     let (before, rest) = page.split_once(GENERATED).unwrap_or((page, ""));
     let end = rest.find(".SH ").unwrap_or(rest.len());

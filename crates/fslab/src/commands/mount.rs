@@ -62,7 +62,7 @@ pub struct Args {
     /// Run as the daemon of a waiting `fslab mount`
     #[arg(long, hide = true)]
     daemon: bool,
-    /// State that the previous program of a kept mount passes to this one
+    /// The state of a mount with -o keep, passed by the previous version of the program
     #[arg(long, hide = true)]
     resumed: Option<OsString>,
     /// The lower file system: a directory, mem: for memory, or ext2:IMAGE
@@ -77,7 +77,7 @@ pub(super) fn parse_leaf(text: &str) -> Result<Leaf, std::convert::Infallible> {
     Ok(Leaf::parse(text, FOREIGN))
 }
 
-/// Parses a layer with its options as the user gave it.
+/// Parses a layer and its options, as given by the user.
 pub(super) fn parse_layer(text: &str) -> Result<LayerChoice, fslab_layers::Error> {
     LayerChoice::parse(text, layers::FOREIGN)
 }
@@ -89,13 +89,14 @@ struct Plan {
     mount_point: PathBuf,
     /// The dead mount at the mount point that is to be replaced.
     dead: Option<DeadMount>,
-    /// A served mount that this program continues to keep.
+    /// A mount with `-o keep` that this program takes over from a previous program.
     resumed: Option<Resumed>,
     is_quiet: bool,
 }
 
 impl Plan {
-    /// Ends a dry run: inspects a kept mount, or reports that the mount is possible.
+    /// Reports that the mount is possible. If this program takes over a mount, checks instead
+    /// whether it understands the state of the mount.
     fn rehearse(&self) -> Result<()> {
         if let Some(resumed) = &self.resumed {
             return resumed.look();
@@ -114,7 +115,7 @@ impl Args {
         let (foreground, dry_run, daemon) = (self.foreground, self.dry_run, self.daemon);
         let plan = self.plan()?;
         let tree = layers::owners_tree(&plan.stack.layers, &plan.stack.leaf).map(Path::to_owned);
-        // A resumed mount is still in use, so its tree must not be closed here.
+        // A resumed mount is still in use, so the root of its tree must not get mode 0400 here.
         let tree = tree.filter(|_| plan.resumed.is_none());
         let done = if dry_run {
             plan.rehearse()
@@ -145,7 +146,8 @@ impl Args {
         }
         let stack = Stack { layers, leaf: self.lower };
         stack.check()?;
-        // After a kill, the data that the kernel buffers is kept only if another daemon follows.
+        // If the daemon is killed, writes that the kernel has buffered are lost, unless `keep`
+        // starts another daemon.
         let is_collected = options.mount.keep && stack.is_encoded();
         options.mount.writeback = options.writeback.unwrap_or(is_collected);
         let mount_point = self.mount_point;
@@ -154,7 +156,7 @@ impl Args {
             // The directories were checked before the first daemon mounted.
             return Ok(Plan { stack, options, mount_point, dead: None, resumed, is_quiet: true });
         }
-        // Later checks of the directories report an error that is ignored here.
+        // An error is ignored here, because later checks of the directories report it.
         let dead = DeadMount::on(&mount_point, "fuse.fslab").ok().flatten();
         let dead = dead.filter(|_| options.replace);
         if let Some(tree) = layers::owners_tree(&stack.layers, &stack.leaf) {

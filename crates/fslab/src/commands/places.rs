@@ -1,5 +1,5 @@
 //! Directories for reports and work that the user chooses. A work directory must exist, so that a
-//! mistyped name is noticed. No report is written into a directory that contains other files.
+//! mistyped name is noticed. No report is written into a directory with other files.
 
 use std::fs;
 use std::io::ErrorKind;

@@ -61,8 +61,8 @@ pub struct Args {
     /// Compare the answers with superblock, sysfs and statx; fail if one is wrong
     #[arg(long, conflicts_with_all = ["only", "json", "explain", "plot"], help_heading = VERIFYING)]
     verify: bool,
-    /// Make file systems of many kinds on images in PATH [memory and the directory for temporary
-    /// files], and verify the answers on each
+    /// Make file systems of many kinds on images in PATH, and verify the answers on each [default:
+    /// memory and the directory for temporary files]
     #[arg(long, conflicts_with_all = ["only", "json", "explain", "plot", "verify", "drop_caches"],
           help_heading = VERIFYING)]
     verify_matrix: bool,

@@ -39,13 +39,13 @@ pub(super) struct Shown {
     /// given several times); the page and --json have all metrics
     #[arg(long, value_name = "NAME")]
     metric: Vec<String>,
-    /// Fail with exit code 5 if a row is shown to be beyond this limit (a gate), such as
-    /// "create.elapsed slower 5%" (may be given several times). A gate is a metric (`elapsed`, or
-    /// one of --metric), then slower, faster, more, less or worse, then an amount. `PHASE.` or
-    /// `WORKLOAD.PHASE.` may precede the metric, and `on TARGET` may follow it
+    /// Fail with exit code 5 if the measurements show that a row is beyond this limit (a gate). An
+    /// example is "create.elapsed slower 5%" (may be given several times). A gate is a metric
+    /// (`elapsed`, or one of --metric), then slower, faster, more, less or worse, then an amount.
+    /// `PHASE.` or `WORKLOAD.PHASE.` may precede the metric, and `on TARGET` may follow it
     #[arg(long, value_name = "GATE")]
     fail_if: Vec<Gate>,
-    /// Fail too if a gate is not decided, for example because the interval contains the limit
+    /// Also fail if a gate is not decided, for example because the interval contains the limit
     #[arg(long, requires = "fail_if")]
     fail_undecided: bool,
     /// Write the results of the gates (--fail-if) to this file, as JUnit XML

@@ -22,7 +22,6 @@ use super::places;
 /// The page that links to the others.
 const INDEX: &str = "index.html";
 
-/// The directory of the charts.
 const FIGURES: &str = "figures";
 
 /// The suffixes of a paper's pages.
@@ -171,8 +170,8 @@ fn planned(paper: &Paper, ran: &BTreeMap<String, Ran>, samples: &Path, out: &Pat
     library::plans_of(std::slice::from_ref(paper)).into_iter().map(plan).collect()
 }
 
-/// Compares the output of a command with the claims of a paper that use it, in the words of the
-/// paper's own page. That command prints the returned text.
+/// Returns a command's output beside the claims of a paper that use it, in the form of the paper's
+/// page. The command prints this text.
 pub(super) fn beside(paper: &str, command: &str, answer: Value) -> Result<String> {
     let library = Library::open(paper, Form::Full)?;
     let mut paper = library.papers.into_iter().next().context("there is no such paper")?;

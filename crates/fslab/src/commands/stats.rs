@@ -55,7 +55,6 @@ fn parse_interval(text: &str) -> Result<Duration, String> {
     is_long_enough.then_some(interval).ok_or_else(|| "the shortest interval is 100ms".to_owned())
 }
 
-/// The answer of a daemon.
 #[derive(Debug, Deserialize)]
 struct Document {
     mount_point: String,
@@ -121,7 +120,6 @@ fn is_mounted(mount: &MountEntry) -> Result<bool> {
     Ok(mounts.iter().any(|one| one.device == mount.device && one.target == mount.target))
 }
 
-/// Returns the answer of a mount's daemon.
 fn ask(path: &Path, mount: &MountEntry) -> Result<String> {
     let shown = path.display();
     let nothing = || {
@@ -131,8 +129,8 @@ fn ask(path: &Path, mount: &MountEntry) -> Result<String> {
     };
     let socket = runtime::find_socket(mount, &shown, runtime::COUNTS)?.ok_or_else(nothing)?;
     let stream = match runtime::connect(&socket) {
-        // A killed daemon left the socket. Its device number was reused by a mount without a
-        // socket.
+        // The socket was left by a killed daemon, whose device number now belongs to a mount
+        // without a socket.
         Err(error)
             if error.kind() == ErrorKind::ConnectionRefused
                 && umount::Daemon::of(mount).is_some() =>

@@ -1,4 +1,4 @@
-//! `fslab status`: shows the mounts of fslab, their layers, ages and health.
+//! `fslab status`: shows the mounts of fslab, their layers, uptimes and health.
 
 use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
@@ -29,7 +29,7 @@ pub struct Args {
     /// Print JSON
     #[arg(long)]
     json: bool,
-    /// Show all details of this mount [all mounts, one line each]
+    /// Show all details of this mount [default: all mounts, one line each]
     #[arg(add = candidates::mount_points())]
     mount_point: Option<PathBuf>,
 }
@@ -43,7 +43,6 @@ Health is one of:
              could not make a directory for the socket
 Root sees the mounts of all users, other users see their own.";
 
-/// A mount and its daemon.
 struct Status {
     mount: MountEntry,
     health: Health,
@@ -189,8 +188,8 @@ fn show_all(all: &[Status]) {
     cautions.iter().for_each(|caution| say!("caution: {}", harmless(caution)));
 }
 
-/// Whether a mount is dead. The mount is accessed only if no daemon was found: an access to the
-/// mount of a stopped daemon would hang.
+/// Whether a mount is dead. The mount is accessed only if no daemon was found, because an access to
+/// the mount of a stopped daemon would hang.
 fn is_dead(mount: &MountEntry) -> bool {
     Daemon::of(mount).is_none() && matches!(DeadMount::on(&mount.target, "fuse.fslab"), Ok(Some(_)))
 }
@@ -211,7 +210,7 @@ fn describe(socket: &Path) -> Result<Description> {
     while !answer.ends_with(b"\n") {
         let left = end.saturating_duration_since(Instant::now());
         if left.is_zero() || answer.len() > ANSWER_BYTES_MAX {
-            bail!("the daemon's reply does not end");
+            bail!("the daemon's reply is incomplete after the time limit, or too long");
         }
         stream.set_read_timeout(Some(left))?;
         match stream.read(&mut piece)? {

@@ -95,7 +95,7 @@ enum Action {
         #[command(flatten)]
         dry: Dry,
     },
-    /// Stop using an archive; refused while it has copies that the others lack
+    /// Stop using an archive; refused while it has copies that the other archives lack
     Detach(OneArchive),
     /// Make a key for encrypted archives
     Key(making::MakeKey),
@@ -108,7 +108,8 @@ enum Action {
         /// Maximum number of bytes per second; the mount's limit applies too; 0 for no limit
         #[arg(long, value_name = "SIZE", default_value = "0")]
         rate: Size,
-        /// Bundle files up to this size into one object, 0 for none [the setting of the tier]
+        /// Bundle files up to this size into one object; 0 for no bundles [default: as set for the
+        /// tier]
         #[arg(long, value_name = "SIZE", value_parser = parse_bundled)]
         bundle: Option<Size>,
         #[command(flatten)]
@@ -137,7 +138,7 @@ enum Action {
         #[command(flatten)]
         dry: Dry,
     },
-    /// Wait for running recalls of these files; start none
+    /// Wait for running recalls of these files; start no recalls
     Wait(Paths),
     /// Show which files are local, archived or offline
     ///
@@ -188,7 +189,7 @@ enum Action {
     Policy {
         #[command(flatten)]
         on: Tree,
-        /// The policy file [the one in the tier's home]
+        /// The policy file [default: the one in the tier's home]
         #[arg(long, value_name = "FILE")]
         file: Option<PathBuf>,
         /// Print the planned changes, without making them
@@ -338,8 +339,8 @@ fn parse_bundled(text: &str) -> Result<Size, String> {
     is_small.then_some(size).ok_or_else(|| "only files of at most 1MiB can be bundled".to_owned())
 }
 
-/// Opens a tree to work on it. If the caller is not root, opens the closed root of the tree to its
-/// owner.
+/// Opens a tree to work on it. While an ordinary user's tree is not in use, its root has mode 0400;
+/// this function restores the owner's access.
 fn own_tree(path: &Path) -> Result<HostFs> {
     let cant = |what: &str, error: fslab_vfs::Error| {
         unusable(&format!("can't {what} {}", path.display()), error.errno().into())

@@ -46,7 +46,7 @@ fn say_what_is_missing(reader: &Reader) {
     }
     if !last.metadata.closed {
         eprintln!(
-            "fslab: the trace was not closed; its end is missing, or it is still being recorded"
+            "fslab: the trace was not closed: it is still being recorded, or its end was lost"
         );
     }
 }

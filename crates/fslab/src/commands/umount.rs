@@ -109,8 +109,8 @@ pub(super) fn mount_of_ours(path: &Path) -> Result<(PathBuf, MountEntry)> {
     }
 }
 
-/// A mount, with an identity that recognises it later. A kernel with unique mount IDs gives this
-/// identity to no other mount.
+/// A mount, with an identity by which it is recognised later. On a kernel with unique mount IDs, no
+/// other mount gets this identity.
 type Known = (u64, MountEntry);
 
 /// Returns the other mounts of the same file system. Their daemon continues to serve them.

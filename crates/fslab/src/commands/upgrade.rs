@@ -1,4 +1,4 @@
-//! `fslab upgrade`: replaces the daemon of a kept mount by the installed version.
+//! `fslab upgrade`: replaces the daemon of a mount with `-o keep` by the installed version.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::net::UnixStream;

@@ -455,7 +455,7 @@ fn scores_of_several_targets_are_drawn_in_one_chart() {
     std::fs::write(&simulated, works(&["age", "simulate", "--json", text(&workload)])).unwrap();
     let named = format!("the engine={}", text(&engine));
     let told = works(&["age", "chart", "-o", text(&chart), &named, text(&simulated)]);
-    assert!(told.starts_with("5 lines in "), "{told}");
+    assert!(told.starts_with("drew 5 curves in "), "{told}");
     let drawn = std::fs::read_to_string(&chart).unwrap();
     for name in ["the engine", "ffs smart, simulated", "ffs-noswitch dumb, simulated"] {
         assert!(drawn.contains(&format!(">{name}<")), "{name}: {drawn}");

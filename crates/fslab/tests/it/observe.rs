@@ -141,7 +141,7 @@ fn stats_socket_is_private_and_removed_with_the_mount() {
         let message = String::from_utf8_lossy(&output.stderr);
         assert_eq!(output.status.code(), Some(3), "{message}");
         assert!(
-            message.contains("was mounted by user 0; only that user and root may ask"),
+            message.contains("was mounted by user 0; only that user and root may send"),
             "{message}"
         );
     }

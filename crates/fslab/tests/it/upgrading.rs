@@ -221,7 +221,7 @@ fn only_root_and_the_owner_may_upgrade_a_mount() {
     let output = asking.output().unwrap();
     let text = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(3), "{text}");
-    assert!(text.contains("was mounted by user 0; only that user and root may ask"), "{text}");
+    assert!(text.contains("was mounted by user 0; only that user and root may send"), "{text}");
     assert_eq!(processes(&installed.place), before);
     installed.place.umount();
 }

@@ -16,7 +16,7 @@ pub struct Args {
     #[arg(short, long, value_name = "FILE")]
     output: PathBuf,
     /// Output files of `fslab age replay --json --score-every DAYS` and `fslab age simulate
-    /// --json`; with NAME=FILE, the chart labels the replay with NAME, not with its target
+    /// --json`. NAME=FILE labels a replay with NAME instead of its target
     #[arg(required = true, value_name = "[NAME=]FILE")]
     results: Vec<String>,
 }
@@ -50,7 +50,7 @@ struct Scored {
 
 #[derive(Deserialize)]
 struct Point {
-    /// Only in the output of simulations.
+    /// Present only in the output of simulations.
     #[serde(default)]
     day: u64,
     score: Option<f64>,
@@ -74,12 +74,12 @@ impl Args {
             );
         }
         write_chart(&self.output, &series)?;
-        say!("{} lines in {}", series.len(), self.output.display());
+        say!("drew {} curves in {}", series.len(), self.output.display());
         Ok(())
     }
 }
 
-/// Reads a result and returns its series. `name` replaces the target's name of a replay.
+/// Reads a result and returns its series. `name` replaces the target in the label of a replay.
 pub(super) fn read(path: &Path, name: Option<&str>) -> Result<Vec<Series>> {
     let text = std::fs::read(path).with_context(|| path.display().to_string())?;
     let told = serde_json::from_slice(&text).map_err(|error| {

@@ -14,34 +14,35 @@ use super::snapshot::files_of;
 /// Arguments of `fslab age derive`.
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// Seed for the times of removals and for short-lived files
+    /// Seed for the random times of removals and the random short-lived files
     #[arg(long, default_value_t = 1997)]
     seed: u64,
-    /// Rewrite every changed file completely, as in the paper; otherwise append to files that grew
+    /// Rewrite every changed file completely, as Smith and Seltzer (1997) do. Without this option,
+    /// data is appended to files that grew
     #[arg(long)]
     rewrite_all: bool,
-    /// Replace the recorded directories by one directory for each COUNT inodes. The paper has one
-    /// for each cylinder group
+    /// Replace the recorded directories by one directory for each COUNT inodes. Smith and Seltzer
+    /// (1997) make one directory for each cylinder group
     #[arg(long, value_name = "COUNT")]
     inodes_per_directory: Option<NonZeroU64>,
-    /// Add this many files per day that live less than a day
+    /// For each day, add this many files that live less than a day
     #[arg(long, value_name = "COUNT")]
     short_lived: Option<f64>,
     /// Mean size of the files of --short-lived
     #[arg(long, value_name = "SIZE", default_value = "64 KiB")]
     short_lived_size: Size,
-    /// Instead of --short-lived: for each day, add the short-lived files of a random day of PATH.
-    /// PATH is a workload, for example of a profile, or a trace recorded by `fslab mount -l trace`
+    /// For each day, add the short-lived files of a random day of PATH, instead of those of
+    /// --short-lived. PATH is a workload, such as one from `fslab age profile`, or a trace recorded
+    /// by `fslab mount -l trace`
     #[arg(long, value_name = "PATH", conflicts_with_all = ["short_lived", "short_lived_size"])]
     short_lived_from: Option<PathBuf>,
-    /// Size of the file system [that of the snapshots]
+    /// Size of the file system [default: that of the snapshots]
     #[arg(long, value_name = "SIZE")]
     volume: Option<Size>,
     /// The workload file to write
     #[arg(short, long, value_name = "FILE")]
     output: PathBuf,
-    /// The snapshots, oldest first; a directory stands for all files in it, in the order of their
-    /// names
+    /// The snapshots, oldest first. A directory stands for all snapshots in it, sorted by name
     #[arg(required = true)]
     snapshots: Vec<PathBuf>,
 }

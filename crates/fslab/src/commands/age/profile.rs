@@ -25,8 +25,9 @@ pub struct Args {
     list: bool,
     #[command(flatten)]
     chosen: Chosen,
-    /// Instead of a profile: use the distributions of ages, sizes and depths in this directory, in
-    /// Geriatrix's format: age_distribution.txt, size_distribution.txt and dir_distribution.txt
+    /// Instead of a profile, use the distributions of ages, sizes and depths in this directory.
+    /// They are in Geriatrix's format: age_distribution.txt, size_distribution.txt and
+    /// dir_distribution.txt
     #[arg(long, value_name = "DIRECTORY", conflicts_with_all = ["name", "set", "filled_at_first"])]
     geriatrix: Option<PathBuf>,
     /// The profile
@@ -67,7 +68,6 @@ impl Chosen {
         Ok(Generator::new(self.profile(name)?, self.seed, OWNER)?)
     }
 
-    /// Returns a generator for distributions in Geriatrix's format.
     fn geriatrix(&self, directory: &Path) -> Result<GeriatrixGenerator> {
         let ageing = Ageing {
             volume_bytes: self.volume.map_or(1 << 30, |size| size.bytes()),
@@ -114,7 +114,7 @@ impl Args {
             for profile in PROFILES {
                 say!("{:<12} {}", profile.name, profile.help);
             }
-            say!("\nfor --set NAME=VALUE:");
+            say!("\nvalues that --set NAME=VALUE can replace:");
             for parameter in PARAMETERS {
                 say!("{:<20} {}", parameter.name, parameter.help);
             }

@@ -34,8 +34,8 @@ struct Names {
 }
 
 impl Names {
-    /// Converts a record of such a file to an operation. Returns `None` for other records and for
-    /// failed operations.
+    /// Converts a record to an operation. Returns `None` for failed operations, for removals of
+    /// files older than the trace, and for kinds of operations that are not converted.
     fn operation(&mut self, record: &Record) -> Option<Operation> {
         if record.errno != 0 {
             return None;

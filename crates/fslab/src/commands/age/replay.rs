@@ -25,8 +25,8 @@ use crate::leaves::check_free_to_write;
 use crate::units::{bytes, counted, duration};
 
 const HELP: &str = "\
-To resume a replay that was interrupted or killed, give the same --checkpoint again. If root
-replays, files get the owners in the workload; otherwise all files belong to the user.";
+To resume a replay that was interrupted or killed, repeat the command with the same --checkpoint.
+If root replays, files get the owners in the workload; otherwise all files belong to the user.";
 
 /// Arguments of `fslab age replay`.
 #[derive(Debug, clap::Args)]
@@ -44,7 +44,7 @@ pub struct Args {
     /// Sync the target each time this many hours of the workload's time have passed
     #[arg(long, value_name = "HOURS", default_value_t = 1.0)]
     sync_every: f64,
-    /// Keep a checkpoint in this file, and resume from it
+    /// Save checkpoints in this file. If it contains a checkpoint, resume from it
     #[arg(long, value_name = "FILE")]
     checkpoint: Option<PathBuf>,
     /// Number of operations between two checkpoints
@@ -130,10 +130,10 @@ impl Args {
         target.shutdown().context("can't shut down the target")?;
         self.tell(&result, &watcher.scores, verdict)?;
         if verdict == Some(false) {
-            bail!("the tree differs from that of the workload");
+            bail!("--verify: the tree on the target differs from the tree of the workload");
         }
         if !ended {
-            bail!("interrupted; the checkpoint contains the progress");
+            bail!("interrupted; to resume from the checkpoint, repeat the command");
         }
         Ok(())
     }
@@ -152,7 +152,7 @@ impl Args {
         let done = match (&self.checkpoint, &checkpoint) {
             (Some(path), Some(checkpoint)) => {
                 checkpoint.check(path, &settings)?;
-                // On an empty target the replay starts from the beginning.
+                // On an empty target, the replay starts from the beginning even with a checkpoint.
                 let is_begun = count_entries(&*target)? > 0;
                 if is_begun { checkpoint.replayed.operations } else { 0 }
             }
@@ -229,7 +229,6 @@ impl Args {
     }
 }
 
-/// The result of a replay.
 struct Ended {
     replayed: Replayed,
     took: Duration,
@@ -305,8 +304,8 @@ fn require_empty(target: &dyn FileSystem) -> Result<()> {
     }
     bail_as!(
         BadInput,
-        "the target is not empty (a fresh ext4 has lost+found). A workload starts on an empty \
-         target: use an empty directory. To resume a replay, give its --checkpoint"
+        "the target is not empty (a new ext4 file system contains lost+found); use an empty \
+         directory. To resume a replay, use --checkpoint with its checkpoint file"
     )
 }
 

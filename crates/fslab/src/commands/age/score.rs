@@ -23,8 +23,8 @@ const THREADS: usize = 4;
 /// Arguments of `fslab age score`.
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// Size of a block group, to count files that are split over groups [that of ext2, ext3 and
-    /// ext4]
+    /// Size of a block group. A file in several groups counts as split [default on ext2, ext3 and
+    /// ext4: their group size]
     #[arg(long, value_name = "SIZE")]
     group_size: Option<Size>,
     /// Threads that read a directory
@@ -94,7 +94,7 @@ pub(super) struct Directory {
 }
 
 impl Place {
-    /// Returns a leaf as a target for scores.
+    /// Returns the place in which the files of a leaf are scored.
     pub fn of_leaf(leaf: &Leaf, file_system: &Arc<dyn FileSystem>) -> Self {
         match leaf {
             Leaf::Directory(path) => {

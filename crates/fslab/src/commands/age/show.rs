@@ -23,7 +23,7 @@ pub struct Args {
     #[arg(long, conflicts_with_all = ["operations", "hot_days"])]
     json: bool,
     /// Print only the paths of files that changed in the last DAYS days, one per line. The workload
-    /// hot-files accepts this output as its `list`
+    /// `hot-files` of a plan accepts the output as its parameter `list`
     #[arg(long, value_name = "DAYS")]
     hot_days: Option<u32>,
     /// With --hot-days: write the paths to this file
@@ -97,7 +97,6 @@ impl Args {
     }
 }
 
-/// Totals of a workload.
 struct Summary {
     /// The files and directories at the end.
     population: Population,

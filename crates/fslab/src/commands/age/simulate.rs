@@ -47,8 +47,8 @@ pub struct Args {
     #[arg(long, value_delimiter = ',', default_value = "ffs,ffs-noswitch",
           value_parser = parse_policies)]
     policy: Vec<&'static [PolicySpec]>,
-    /// How blocks are clustered; smart makes the blocks of a file contiguous while they are
-    /// written, dumb does not
+    /// How blocks are clustered. `smart` makes the blocks of a file contiguous while the file is
+    /// written; `dumb` does not
     #[arg(long, value_delimiter = ',', default_value = "smart,dumb",
           value_parser = parse_clustering)]
     clustering: Vec<Clustering>,
@@ -59,7 +59,7 @@ pub struct Args {
     #[arg(long, value_name = "SIZE", default_value = "11280 KiB")]
     group_size: Size,
     /// Enlarge the volume by the space that fragments of this many bytes would save, because the
-    /// policies here have no fragments. 0 for none [with --paper 1024, else 0]
+    /// policies here have no fragments. 0 adds nothing [default: 1024 with --paper, else 0]
     #[arg(long, value_name = "BYTES")]
     fragment_size: Option<u32>,
     /// Percentage of blocks that are kept free
@@ -68,7 +68,8 @@ pub struct Args {
     /// The modelled disk; `list` lists all
     #[arg(long, default_value = "fujitsu-m2694es")]
     disk: String,
-    /// Model the sequential benchmark of the paper's slides too, on an empty and on the aged volume
+    /// Also model the sequential benchmark of Smith and Seltzer's slides (1997), on an empty and on
+    /// the aged volume
     #[arg(long)]
     sequential: bool,
     /// Simulate with the ext2 engine on a modelled disk. Slower, but includes the engine's caches,
@@ -78,10 +79,10 @@ pub struct Args {
     /// Print figures as JSON
     #[arg(long)]
     json: bool,
-    /// Print the paper's published figures too
+    /// Also print the figures that Smith and Seltzer published in 1997
     #[arg(long)]
     paper: bool,
-    /// Write a picture of the volume for each row of the table to NAME-POLICY-CLUSTERING.svg
+    /// For each row of the table, write a picture of the volume to NAME-POLICY-CLUSTERING.svg
     #[arg(long, value_name = "NAME")]
     map: Option<PathBuf>,
     /// Write a chart of the scores over time to this file
@@ -100,7 +101,11 @@ impl Args {
             return Ok(());
         }
         let Some(disk) = Disk::find(&self.disk) else {
-            bail_as!(BadInput, "there is no disk '{}'; see --disk list", self.disk);
+            bail_as!(
+                BadInput,
+                "there is no modelled disk '{}'; `--disk list` lists them",
+                self.disk
+            );
         };
         let variants = self.variants();
         let (source, volume_bytes) = self.source()?;

@@ -10,7 +10,6 @@ use fslab_age::snapshot::{
 };
 use fslab_vfs::Timestamp;
 
-/// Seed of synthetic snapshots.
 const SYNTHETIC_SEED: u64 = 1997;
 
 /// Arguments of `fslab age snapshot`.
@@ -35,7 +34,7 @@ pub struct Args {
     /// OUTPUT
     #[arg(long, hide = true, value_name = "ROWS", conflicts_with_all = ["csv", "repo", "p9trace"])]
     synthetic: Option<u64>,
-    /// With --csv: when the list was made, in seconds since 1970 [now]
+    /// With --csv: when the list was made, in seconds since 1970 [default: now]
     #[arg(long, value_name = "SECONDS", requires = "csv")]
     time: Option<i64>,
     /// Replace names by hashes with the key in this file
@@ -106,8 +105,8 @@ impl Args {
         say!("{snapshots} snapshots of {} dumps in {output}", dumps.dumps());
         if written.rootless + written.missing_blocks > 0 {
             say!(
-                "these traces lack the root blocks of {} dumps, which get no snapshot, and {} \
-                 blocks of other dumps, whose entries are left out",
+                "the root blocks of {} dumps are missing, so these dumps get no snapshot. {} \
+                 blocks of other dumps are missing, so the entries in them are left out",
                 written.rootless,
                 written.missing_blocks
             );

@@ -23,7 +23,7 @@ pub(super) struct Row {
     pub took: Duration,
 }
 
-/// Modelled results of the sequential benchmark of the paper's slides.
+/// Modelled results of the sequential benchmark of Smith and Seltzer's slides (1997).
 #[derive(serde::Serialize)]
 pub(super) struct Sequential {
     pub empty: Vec<BySize>,

@@ -20,7 +20,7 @@ pub(super) struct Task<'a> {
     /// Bytes by which the volume is larger than the workload specifies.
     pub enlarged_bytes: u64,
     pub disk: &'static Disk,
-    /// Whether to run the sequential benchmark of the paper's slides too.
+    /// Whether to run the sequential benchmark of Smith and Seltzer's slides (1997) too.
     pub sequential: bool,
 }
 
@@ -65,8 +65,8 @@ impl Task<'_> {
             bytes_written: replayed.bytes_written,
             no_space: replayed.no_space + replayed.left_out,
             score: aged.score()?,
-            // The sequential benchmark must run before the hot files are measured: it removes its
-            // files afterwards, but measuring hot files overwrites them.
+            // The sequential benchmark must run first, because measuring the hot files overwrites
+            // them. The benchmark removes its own files.
             aged: self.sequential.then(|| aged.sequential()).transpose()?.unwrap_or_default(),
             hot: aged.hot_files(&population)?,
             empty: empty.unwrap_or_default(),

@@ -26,8 +26,7 @@ pub struct Args {
     #[arg(long, value_name = "FILE", requires = "earlier")]
     scores: Option<PathBuf>,
     /// With --scores: the snapshots of the real file system from which the workload was derived.
-    /// They must contain layouts. A directory stands for all files in it, in the order of their
-    /// names
+    /// They must contain layouts. A directory stands for all snapshots in it, sorted by name
     #[arg(long, value_name = "SNAPSHOTS", requires = "scores")]
     earlier: Option<PathBuf>,
     /// Print the findings as JSON

@@ -1,5 +1,5 @@
-//! `fslab age verify-method`: tests the ageing method on file systems of the kernel, as the paper
-//! does.
+//! `fslab age verify-method`: tests the ageing method on file systems of the kernel, as Smith and
+//! Seltzer (1997) did.
 //!
 //! A tree on a kernel file system is changed in rounds, with a snapshot after each. A workload is
 //! derived from the snapshots and replayed on a second file system. The layouts of both are then
@@ -43,7 +43,7 @@ const THREADS: usize = 2;
 /// Arguments of `fslab age verify-method`.
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// The file system: ext2, ext3, ext4, xfs or btrfs, mounted as root
+    /// The file system: ext2, ext3, ext4, xfs or btrfs
     #[arg(long, short_alias = 'f', default_value = "ext4")]
     filesystem: Kind,
     /// The profile whose operations change the first tree
@@ -94,7 +94,6 @@ impl Layouts {
     }
 }
 
-/// The results of one repeat.
 struct Compared {
     real: Layouts,
     simulated: Layouts,
@@ -172,7 +171,8 @@ impl Args {
         }
     }
 
-    /// Returns days of the same profile with another seed.
+    /// Returns the days from which short-lived files are drawn: days of the same profile with
+    /// another seed.
     fn recorded_days(&self, seed: u64) -> Result<Days> {
         let chosen = self.chosen(RECORDED_DAYS, seed.wrapping_add(1));
         Ok(Days::of(chosen.generator(&self.profile)?)?)
@@ -300,7 +300,6 @@ fn in_words(ratio: &Value) -> String {
 }
 
 impl Side {
-    /// Takes a snapshot of the current tree.
     fn capture(&mut self) -> fslab_age::Result<()> {
         let path = self.directory.join(format!("{:04}.parquet", self.snapshots.len()));
         let now_ns = now_ns();
@@ -312,8 +311,7 @@ impl Side {
         Ok(())
     }
 
-    /// Stretches each round to one day in all times of the snapshots, so that the derived workload
-    /// has the days of the profile.
+    /// Rewrites all times in the snapshots as if each round had lasted one day, as in the profile.
     fn stretch(&self) -> Result<()> {
         for (round, path) in (1..).zip(&self.snapshots) {
             let reader = SnapshotReader::open(path)?;

@@ -1,4 +1,4 @@
-//! `fslab campaign report`: the ratios of each machine and over all machines.
+//! `fslab campaign report`: prints the ratios of each machine and of all machines.
 
 use anyhow::Result;
 use fslab_campaign::{Campaign, State};

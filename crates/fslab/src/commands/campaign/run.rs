@@ -40,8 +40,8 @@ pub(super) struct Way {
     /// Wait while this host runs another share, instead of failing
     #[arg(long)]
     wait: bool,
-    /// The lock that all campaigns of this host share [default: fslab-campaign.lock in /run/lock,
-    /// or in /var/lock if that is missing]
+    /// The lock file of all campaigns on this host [default: fslab-campaign.lock in /run/lock, or
+    /// in /var/lock if that is missing]
     #[arg(long, value_name = "FILE")]
     lock: Option<PathBuf>,
     /// Run a campaign that another build of fslab created; the report names both builds
@@ -61,7 +61,8 @@ impl Args {
 }
 
 impl Way {
-    /// Returns these options with `wait` set: a share waits while its host runs another one.
+    /// Returns these options with `wait` set, so that a share waits while its host runs another
+    /// one.
     pub fn waiting(&self) -> Self {
         Self { wait: true, ..self.clone() }
     }

@@ -25,8 +25,8 @@ pub struct Args {
     #[arg(long, value_name = "N", default_value_t = 8, requires = "slurm",
           value_parser = clap::value_parser!(u32).range(1..=1000))]
     shares: u32,
-    /// With --slurm: licences that each share needs, such as disk:1. Use licences if several nodes
-    /// are the same machine, because Slurm counts licences over the whole cluster
+    /// With --slurm: licences that each share needs, such as disk:1. Use licences if several Slurm
+    /// nodes run on one machine, because Slurm counts licences over the whole cluster
     #[arg(long, value_name = "NAME:COUNT", requires = "slurm")]
     licences: Option<String>,
     /// With --slurm: the partition
@@ -76,7 +76,7 @@ impl Args {
     }
 
     fn submit(&self, campaign: &Campaign) -> Result<()> {
-        // Shares of one host wait for each other, as Slurm may start them at the same time.
+        // Slurm may start several shares on one host at the same time, so they wait for each other.
         let slurm = Slurm {
             shares: self.shares,
             program: std::env::current_exe().context("can't find this program")?,

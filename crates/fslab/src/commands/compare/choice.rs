@@ -17,7 +17,7 @@ type Options = [(&'static str, Option<String>); 6];
 /// Returns the choice that a resumed comparison was started with.
 ///
 /// # Errors
-/// An option requests something else.
+/// An option differs from this choice.
 pub(super) fn begun(args: &Args, begun: &Choice, samples: &Path) -> Result<Choice> {
     let kept = options(&begun.cells, Some(begun.reruns_max), begun.work_parent.as_deref());
     let work_dir = args.work_dir.as_deref().map(|path| Choice::kept(path, samples));

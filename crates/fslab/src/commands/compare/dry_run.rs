@@ -57,7 +57,7 @@ fn describe(args: &Args, plan: &Plan, seed: u64) {
         say!("{rounds} rounds");
     }
     if let Some(seconds) = plan.time_limit_seconds {
-        say!("no round begins after {}", spoken(seconds as f64));
+        say!("no round begins later than {} after the start", spoken(seconds as f64));
     }
     say!("\ntargets, each newly made for every run:");
     for target in plan.targets.iter().filter(|target| cells.hold_target(&target.name)) {

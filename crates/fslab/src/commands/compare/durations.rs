@@ -1,5 +1,5 @@
-//! Durations of earlier runs on this machine, kept in the cache folder, to estimate the duration of
-//! a comparison before it is run.
+//! Estimates the duration of a comparison from the durations of earlier runs on this machine, which
+//! are kept in the cache folder.
 //!
 //! If this file can't be read or written, only the estimate is affected.
 

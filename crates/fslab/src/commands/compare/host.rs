@@ -1,4 +1,4 @@
-//! Lets `fslab-compare` use layers: this binary mounts them.
+//! Mounts layers for `fslab-compare`, by calling this binary.
 
 use std::ffi::OsString;
 use std::fs::File;

@@ -51,7 +51,6 @@ pub(super) fn write(path: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Facts about this machine on which the plan depends.
 struct Machine {
     root: bool,
     loop_devices: bool,
@@ -100,7 +99,6 @@ impl Machine {
     }
 }
 
-/// Returns the whole plan.
 fn plan(machine: &Machine) -> String {
     let mut targets: Vec<String> = Vec::new();
     for candidate @ (name, .., body) in CANDIDATES {
@@ -134,7 +132,7 @@ fn head(machine: &Machine) -> String {
     let not_listed: Vec<&str> = KERNELS.into_iter().filter(|kind| !listed.contains(kind)).collect();
     let kernel = match not_listed.join(", ") {
         kinds if kinds.is_empty() => kinds,
-        kinds => format!("# The kernel does not list {kinds}; it may load a module for it.\n"),
+        kinds => format!("# The kernel does not list {kinds}; mounting may load a module.\n"),
     };
     format!(
         "# A plan for this machine, by `fslab compare --init`. Look at it, change it, \

@@ -21,7 +21,11 @@ pub(super) fn run(directory: &Path, args: &Args) -> Result<()> {
     }
     let records = sample::read(&samples)?;
     let Some(Record::Provenance(first)) = records.first() else {
-        bail_as!(BadInput, "{}: its first line is not a provenance record", samples.display());
+        bail_as!(
+            BadInput,
+            "{}: the first line is not a provenance record; is this a samples file?",
+            samples.display()
+        );
     };
     let mut plan = Plan::parse("the plan of the samples", &first.plan, first.form)?;
     if let [old, new] = &first.programs[..] {

@@ -1,5 +1,5 @@
-//! The checks of `fslab doctor`. They try a feature if they can, instead of deriving it from the
-//! kernel version.
+//! The checks of `fslab doctor`. If possible, a check tries a feature instead of deriving it from
+//! the kernel version.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -131,17 +131,15 @@ fn of_granted(granted: &Granted) -> [Finding; 2] {
     let passthrough = match (granted.passthrough(), is_root()) {
         (true, _) => (State::Yes, "the kernel reads and writes lower files itself", ""),
         (false, true) => {
-            (State::Limited, "the kernel does not offer it", "Linux 6.9 or newer has it")
+            (State::Limited, "not supported by this kernel", "needs Linux 6.9 or newer")
         }
-        (false, false) => (State::Limited, "only mounts made by root have it", "mount as root"),
+        (false, false) => (State::Limited, "only for mounts made by root", "mount as root"),
     };
     let id_maps = match granted.id_maps() || wants_id_maps() {
         true => (State::Yes, "possible with -o idmap", ""),
-        false => (
-            State::Limited,
-            "not possible",
-            "Linux 6.12 or newer allows them for mounts made by root",
-        ),
+        false => {
+            (State::Limited, "not possible", "needs Linux 6.12 or newer and a mount made by root")
+        }
     };
     let make = |part, name, (state, found, advice): (State, &str, &str)| {
         finding(part, name, state, found).with_advice(advice)
@@ -173,10 +171,10 @@ fn io_uring() -> Finding {
             finding(part, name, State::Yes, "possible with -o transport=uring (experimental)")
         }
         Ok(_) => finding(part, name, State::Limited, "switched off in the kernel").with_advice(
-            format!("root may switch it on, for the whole machine: echo Y > {SWITCH}"),
+            format!("to switch it on for the whole machine, as root: echo Y > {SWITCH}"),
         ),
-        Err(_) => finding(part, name, State::Limited, "the kernel does not have it")
-            .with_advice("Linux 6.14 or newer has it"),
+        Err(_) => finding(part, name, State::Limited, "not supported by this kernel")
+            .with_advice("needs Linux 6.14 or newer"),
     }
 }
 
@@ -234,7 +232,7 @@ fn memory_for_images() -> Finding {
     match free >= QUICK_BYTES {
         true => finding(Part::Comparisons, name, State::Yes, found),
         false => finding(Part::Comparisons, name, State::Limited, found).with_advice(
-            "`fslab compare --quick` then puts its images on a disk, so its results vary more",
+            "`fslab compare --quick` then puts its images on a disk, so the results vary more",
         ),
     }
 }
@@ -253,7 +251,7 @@ fn optional_tools() -> Vec<Finding> {
     let check = |name: &'static str| match program(name) {
         Some(path) => finding(Part::Comparisons, name, State::Yes, path.display().to_string()),
         None => finding(Part::Comparisons, name, State::Limited, "not installed")
-            .with_advice(format!("install it to use it in plans: apt install {name}")),
+            .with_advice(format!("to use {name} in plans: apt install {name}")),
     };
     ["fio", "bindfs", "mergerfs"].into_iter().map(check).collect()
 }

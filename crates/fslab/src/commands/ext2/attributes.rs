@@ -17,8 +17,8 @@ pub(super) struct Attributes {
 }
 
 impl Attributes {
-    /// Sets these attributes on a file. The owner is set first, because this clears the set-id
-    /// bits.
+    /// Sets these attributes on a file. The owner is set first, because a change of owner clears
+    /// the set-id bits.
     pub fn give_to(&self, target: &dyn FileSystem, request: &Request, ino: Ino) -> Result<()> {
         if let Some((uid, gid)) = self.owner {
             let owner = SetAttr { uid: Some(uid), gid: Some(gid), ..SetAttr::default() };

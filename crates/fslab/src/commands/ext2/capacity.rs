@@ -1,7 +1,7 @@
 //! `fslab ext2 capacity`: counts the names that fit into the index of a directory.
 //!
-//! The engine makes only the directory, in memory, and no file system. An index with one level is
-//! the first prototype of Phillips (2001).
+//! The engine makes only the directory, in memory. An index with one level corresponds to the first
+//! prototype of Phillips (2001).
 
 use anyhow::{Result, bail, ensure};
 use fslab_ext2::dir::{
@@ -57,11 +57,11 @@ fn block_size(text: &str) -> Result<BlockSize, String> {
     size.ok_or_else(|| "must be 1024, 2048 or 4096".to_owned())
 }
 
-/// The figures of a directory that accepts no more names.
+/// The figures of a directory whose index is full.
 struct Full {
     names: u64,
     leaves: u64,
-    /// Bytes in the leaves, and the bytes that names use of them.
+    /// Bytes for names in all leaves, and how many of them are used.
     bytes: u64,
     used: u64,
 }

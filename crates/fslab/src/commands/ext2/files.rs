@@ -105,7 +105,7 @@ pub struct CatArgs {
 }
 
 impl CatArgs {
-    /// Writes the bytes of the file.
+    /// Writes the bytes of the file to standard output.
     pub fn run(self) -> Result<()> {
         let image = Image::read(&self.image)?;
         copy_out(&image, &self.path, &mut output())

@@ -28,7 +28,7 @@ pub struct Args {
     /// Inode size in bytes; inodes of 128 bytes have timestamps without nanoseconds
     #[arg(long, short = 'I', default_value_t = 256)]
     inode_size: u32,
-    /// Blocks in a block group [as many as a bitmap block has bits]
+    /// Blocks in a block group [default: as many as a bitmap block has bits]
     #[arg(long, short = 'g')]
     blocks_per_group: Option<u32>,
     /// Bytes of space for each inode
@@ -66,11 +66,10 @@ pub struct Args {
     dry_run: bool,
     /// The file (created if missing) or device
     image: PathBuf,
-    /// Size of the file, such as 64MiB [that of the file or device]
+    /// Size of the file, such as 64MiB [default: that of the file or device]
     size: Option<Size>,
 }
 
-/// The hash function of the directory index.
 #[derive(Clone, Copy, Debug, ValueEnum)]
 enum Index {
     /// No index.
@@ -93,7 +92,6 @@ impl Args {
         self.make(&options)
     }
 
-    /// Makes the file system in memory, and shows its parameters.
     fn rehearse(&self, options: &MkfsOptions) -> Result<()> {
         self.refuse_to_overwrite()?;
         let size = match self.new_size()? {
@@ -147,7 +145,7 @@ impl Args {
         let shown = || format!("{}, {}", self.image.display(), Size::of(device.size()));
         let old = signatures_of(&device).with_context(shown)?;
         mkfs(&device, options).with_context(shown)?;
-        // Otherwise tools would detect the old format as well as the new one.
+        // Old signatures are wiped, because tools would detect the old format as well as ext2.
         wipe_signatures(&device, &old).with_context(shown)
     }
 
@@ -192,7 +190,7 @@ impl Args {
         refuse_to_overwrite(&self.image, &open_device(&self.image, true)?)
     }
 
-    /// Returns the size that the file gets; `None` if it keeps its own.
+    /// Returns the new size of the file; `None` if the size stays the same.
     fn new_size(&self) -> Result<Option<Size>> {
         let shown = self.image.display();
         let part = Part::parse(&self.image);
@@ -238,7 +236,7 @@ fn refuse_to_overwrite(image: &Path, device: &dyn BlockDevice) -> Result<()> {
     }
 }
 
-/// Refuses an image with the signature of another format that wipefs(8) would find.
+/// Refuses an image in which wipefs(8) would find the signature of another format.
 fn refuse_other_formats(image: &Path, device: &dyn BlockDevice) -> Result<()> {
     let shown = image.display();
     let found = signatures_of(device).with_context(|| shown.to_string())?;

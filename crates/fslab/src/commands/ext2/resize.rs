@@ -19,9 +19,9 @@ pub struct Args {
     dry_run: bool,
     /// The image or device, which must not be mounted
     image: PathBuf,
-    /// The new size, such as 128MiB [the size of the file or device]. An image file gets this size
-    /// too. A device or a part of an image keeps its size. In this case a smaller value shrinks
-    /// only the file system, and a larger value is refused
+    /// The new size, such as 128MiB [default: the size of the file or device]. An image file gets
+    /// this size too. A device or a part of an image keeps its size. In this case a smaller value
+    /// shrinks only the file system, and a larger value is refused
     size: Option<Size>,
 }
 
@@ -50,7 +50,7 @@ impl Args {
         Ok(())
     }
 
-    /// Resizes a copy-on-write device over the image, whose changes go to a temporary file.
+    /// Resizes a copy-on-write device over the image, so that all changes go to a temporary file.
     fn rehearse(&self) -> Result<Resized> {
         let present = open_device(&self.image, true)?.size();
         match self.size.map(|size| size.bytes()) {

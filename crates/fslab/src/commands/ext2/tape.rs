@@ -36,7 +36,7 @@ pub(super) fn unpack(bytes: impl Read, target: &dyn FileSystem, root: Ino) -> Re
     let mut is_first = true;
     for entry in archive.entries().context("can't read the archive")? {
         let mut entry = match entry {
-            // An error of the tar library, unlike one of the file, has an inner error. It means
+            // Of all errors, only those of the tar library have an inner error. Such an error means
             // that the bytes are not an archive.
             Err(error) if is_first && error.get_ref().is_some() => return Err(not_an_archive()),
             entry => entry.context("the archive is damaged or cut off")?,
@@ -56,8 +56,8 @@ struct Unpacker<'a> {
     /// Inodes of files that were made from this archive. A later member with the same name replaces
     /// such a file.
     made: HashSet<Ino>,
-    /// Directories and their attributes, which are set at the end: creating files in a directory
-    /// changes its times, and its final mode may be read-only.
+    /// Directories and their attributes. Attributes are set at the end, because creating files
+    /// changes the times of a directory, and its final mode may be read-only.
     directories: Vec<(Ino, Attributes)>,
 }
 
@@ -222,7 +222,7 @@ fn special(entry: &Entry<'_, impl Read>, kind: EntryType) -> Result<(FileKind, u
         EntryType::Fifo => Ok((FileKind::Fifo, 0)),
         EntryType::Char => Ok((FileKind::CharDevice, device()?)),
         EntryType::Block => Ok((FileKind::BlockDevice, device()?)),
-        other => bail!("a member of an unknown kind: {:?}", char::from(other.as_byte())),
+        other => bail!("a tar member of the unknown type {:?}", char::from(other.as_byte())),
     }
 }
 

@@ -145,16 +145,15 @@ impl<'a> Copier<'a> {
                 }
             }
         }
-        // Attributes of directories are set at the end: creating files in a directory changes its
-        // times, and its final mode may be read-only.
+        // Attributes of directories are set at the end, because creating files changes the times of
+        // a directory, and its final mode may be read-only.
         for (to, attr) in finished.into_iter().rev() {
             self.attributes(&attr, to)?;
         }
         Ok(())
     }
 
-    /// Copies one entry. If it is a directory, returns it, because its own entries still need to be
-    /// copied.
+    /// Copies one entry. Returns a directory to the caller, which copies its entries.
     fn entry(&mut self, parent: &Pending, name: &OsStr) -> Result<Option<(Attr, Ino)>> {
         let name = Name::new(name)?;
         let attr = self.source.lookup(&self.request, parent.from, name)?.attr;

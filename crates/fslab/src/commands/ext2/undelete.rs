@@ -19,7 +19,7 @@ pub struct Args {
     json: bool,
     /// The image or device; nothing is written to it
     image: PathBuf,
-    /// The inode of a deleted file [list all of them]
+    /// The inode of a deleted file [default: list all of them]
     #[arg(requires = "target")]
     inode: Option<u32>,
     /// The new file on the host that gets the recovered content
@@ -62,7 +62,7 @@ fn as_json(deleted: &Deleted) -> Value {
 fn list(deleted: &[Deleted]) -> Result<()> {
     let mut out = output();
     for one in deleted {
-        let lost = if one.is_whole() { "" } else { ", the others are in use again" };
+        let lost = if one.is_whole() { "" } else { "; other files use the rest" };
         writeln!(
             out,
             "inode {:<8} {:>12} bytes, deleted {}; {} of {} blocks are free{lost}",

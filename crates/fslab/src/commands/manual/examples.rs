@@ -17,7 +17,7 @@ pub const EXAMPLES: &[Examples] = &[
             ),
             example(
                 "fslab mount -l stats -l null /srv/data /srv/data",
-                "Count the operations on a directory, mounted over itself",
+                "Mount a directory over itself, and count the operations on it",
             ),
             example(
                 "fslab mount --dry-run -l gzip:level=9 /srv/stored /srv/data",
@@ -37,7 +37,7 @@ pub const EXAMPLES: &[Examples] = &[
         command: "upgrade",
         examples: &[example(
             "fslab upgrade /srv/data",
-            "Serve a mount made with -o keep by the installed version",
+            "Replace the daemon of a mount by the installed version",
         )],
     },
     Examples {
@@ -51,7 +51,7 @@ pub const EXAMPLES: &[Examples] = &[
         command: "doctor",
         examples: &[
             example("fslab doctor", "Show the supported and missing features of this machine"),
-            example("fslab doctor --json", "Print the same as JSON"),
+            example("fslab doctor --json", "Print the features as JSON"),
         ],
     },
     Examples {
@@ -61,7 +61,7 @@ pub const EXAMPLES: &[Examples] = &[
             example("fslab stats --watch 1s /srv/data", "Show the operations of each second"),
             example(
                 "fslab stats --listen 127.0.0.1:9730 /srv/data",
-                "Serve the counts for Prometheus",
+                "Serve the counters for Prometheus",
             ),
         ],
     },
@@ -140,7 +140,7 @@ pub const EXAMPLES: &[Examples] = &[
         command: "age replay",
         examples: &[example(
             "fslab age replay --checkpoint days.checkpoint days.parquet /mnt/fresh",
-            "Age a mounted file system; run it again to resume",
+            "Age a mounted file system; run the command again to resume",
         )],
     },
     Examples {
@@ -219,11 +219,11 @@ pub const EXAMPLES: &[Examples] = &[
         examples: &[
             example(
                 "fslab campaign new my-plan.toml /shared/run1",
-                "Freeze a plan, its seed and the hashes of its input files",
+                "Create a campaign from a plan",
             ),
             example(
                 "fslab campaign new quick /shared/run2 --rounds 20 --seed 7",
-                "Freeze a built-in plan with 20 rounds",
+                "Create a campaign of 20 rounds from a built-in plan",
             ),
         ],
     },
@@ -236,7 +236,7 @@ pub const EXAMPLES: &[Examples] = &[
             ),
             example(
                 "sudo fslab campaign run /shared/run1 --share 1/1 --retry",
-                "Run all blocks again in which a measurement failed or was disturbed",
+                "Repeat the blocks in which a measurement failed or was disturbed",
             ),
         ],
     },
@@ -247,7 +247,7 @@ pub const EXAMPLES: &[Examples] = &[
                 "fslab campaign status /shared/run1",
                 "List the measurements that are not done",
             ),
-            example("fslab campaign status --json /shared/run1", "Print the same as JSON"),
+            example("fslab campaign status --json /shared/run1", "Print the status as JSON"),
         ],
     },
     Examples {
@@ -255,11 +255,11 @@ pub const EXAMPLES: &[Examples] = &[
         examples: &[
             example(
                 "fslab campaign report /shared/run1 --html page.html",
-                "Print the ratios of each machine and of all, and write an HTML report",
+                "Print the ratios of each machine and of all machines, and write an HTML report",
             ),
             example(
                 "fslab campaign report /shared/run1 --fail-if 'elapsed slower 5%'",
-                "Fail if a row is shown to be more than 5 % slower",
+                "Fail if the measurements show that a row is more than 5 % slower",
             ),
         ],
     },
@@ -289,7 +289,7 @@ pub const EXAMPLES: &[Examples] = &[
             ),
             example(
                 "fslab report --fail-if 'create.elapsed slower 5%' report/samples.jsonl",
-                "Fail if a row is shown to be more than 5 % slower",
+                "Fail if the measurements show that a row is more than 5 % slower",
             ),
         ],
     },
@@ -422,7 +422,7 @@ pub const EXAMPLES: &[Examples] = &[
         command: "sca verify",
         examples: &[example(
             "fslab sca verify /srv/stored",
-            "Read everything and compare it with its checksums",
+            "Read all stored files and compare them with their checksums",
         )],
     },
     Examples {
@@ -493,7 +493,7 @@ pub const EXAMPLES: &[Examples] = &[
         command: "tier drain",
         examples: &[example(
             "fslab tier drain ~/photos /mnt/disk2/archive",
-            "Copy everything in one archive to the others",
+            "Copy everything in one archive to the other archives",
         )],
     },
     Examples {
@@ -601,7 +601,10 @@ pub const EXAMPLES: &[Examples] = &[
     },
     Examples {
         command: "tier tree",
-        examples: &[example("fslab tier tree ~/photos", "Archive the names for a later rebuild")],
+        examples: &[example(
+            "fslab tier tree ~/photos",
+            "Archive all names and attributes for a later rebuild",
+        )],
     },
     Examples {
         command: "tier scan",
@@ -609,7 +612,10 @@ pub const EXAMPLES: &[Examples] = &[
     },
     Examples {
         command: "tier scrub",
-        examples: &[example("fslab tier scrub --rate 50MiB ~/photos", "Verify all copies slowly")],
+        examples: &[example(
+            "fslab tier scrub --rate 50MiB ~/photos",
+            "Verify all copies at 50 MiB/s",
+        )],
     },
     Examples {
         command: "tier archives",
@@ -636,7 +642,7 @@ pub const EXAMPLES: &[Examples] = &[
     Examples {
         command: "list",
         examples: &[
-            example("fslab list", "List layers, workloads, plans and everything else with a name"),
+            example("fslab list", "List layers, workloads, plans and all other named items"),
             example("fslab list zstd", "Show the options of a layer"),
             example("fslab list plans", "List the built-in plans"),
         ],

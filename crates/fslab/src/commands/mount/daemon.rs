@@ -18,8 +18,8 @@ const READY: &str = "ready";
 pub fn start() -> Result<()> {
     let program = std::env::current_exe().context("can't find this program")?;
     let arguments = super::super::fstab::translate(std::env::args_os().collect());
-    // The first two are the program and the subcommand. `--daemon` comes right after them, because
-    // after `--` it would be a file name.
+    // The first two arguments are the program and the subcommand. `--daemon` comes right after
+    // them, because after `--` it would be a file name.
     let mut daemon = Command::new(program)
         .args(["mount", "--daemon"])
         .args(arguments.into_iter().skip(2))
@@ -42,8 +42,8 @@ pub fn start() -> Result<()> {
     }
 }
 
-/// Called in the daemon when the mount works: reports that, and detaches from the terminal. From
-/// here on, messages go to the file `log`, or to the system log if there is none.
+/// Reports to the starter that the mount works, and detaches this daemon from the terminal. Later
+/// messages go to `log`, or to the system log if there is none.
 pub fn report_ready(log: Option<File>) -> Result<()> {
     rustix::process::setsid().context("can't leave the terminal's session")?;
     std::env::set_current_dir("/").context("can't change to the directory /")?;
@@ -62,12 +62,14 @@ pub fn report_ready(log: Option<File>) -> Result<()> {
     Ok(())
 }
 
-/// Called in a supervisor, which must not receive the signals of the terminal.
+/// Leaves the terminal's session, because a supervisor must not receive the signals of the
+/// terminal.
 pub fn leave_session() -> Result<()> {
     rustix::process::setsid().map(drop).context("can't leave the terminal's session")
 }
 
-/// Called in a daemon that has taken over. An earlier daemon has already left the terminal.
+/// Does the remaining work of [`report_ready`] in a daemon that has taken over a mount. An earlier
+/// daemon has already left the terminal.
 pub fn leave_again(log: Option<&File>) -> Result<()> {
     std::env::set_current_dir("/").context("can't change to the directory /")?;
     match log {

@@ -10,7 +10,7 @@ use fslab_layers::{LayerChoice, Leaf, Service, Stack};
 use fslab_tier::stored::Marks;
 use serde::{Deserialize, Serialize};
 
-/// The layer that recalls released files; without it they read as zeros.
+/// The layer that recalls released files.
 const TIER: &str = "tier";
 
 /// The name of the daemon's service that answers `fslab status`.
@@ -81,7 +81,6 @@ fn absolute(leaf: &Leaf) -> String {
     leaf.to_string()
 }
 
-/// Returns the cautions for users of a stack, one line each.
 fn cautions(stack: &Stack) -> Vec<String> {
     let layers = stack.layers.iter().map(LayerChoice::spec);
     let layers = layers.filter_map(|spec| {

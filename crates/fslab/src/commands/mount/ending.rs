@@ -89,7 +89,7 @@ impl Waiting {
                 Err(error) if error.kind() == ErrorKind::WouldBlock => return,
                 Err(error) => {
                     tracing::debug!(%error, "can't accept a client");
-                    // If there are no descriptors, an immediate retry would fail too.
+                    // If the process has no free descriptor, an immediate retry would fail too.
                     return std::thread::sleep(Duration::from_millis(10));
                 }
             }

@@ -1,5 +1,5 @@
-//! Directs the messages of a mount to standard error, to a file, or to the system log once a daemon
-//! has left its terminal.
+//! Directs the messages of a mount to standard error. Once a daemon has left its terminal, its
+//! messages go to a file or to the system log.
 
 use std::fmt;
 use std::io::{self, IsTerminal, Write};
@@ -105,10 +105,8 @@ pub fn go_to_the_system_log() {
     }
 }
 
-/// Makes a writer for each message.
 struct Messages;
 
-/// Writes one message.
 struct Message(Level);
 
 impl<'a> MakeWriter<'a> for Messages {
@@ -135,7 +133,6 @@ impl Write for Message {
     }
 }
 
-/// A connection to the system log.
 struct SystemLog {
     path: PathBuf,
     socket: UnixDatagram,
@@ -148,9 +145,9 @@ impl SystemLog {
         Some(Self { path: path.to_owned(), socket })
     }
 
-    /// Sends a message. A message that is not accepted at once is lost: waiting could block
-    /// forever, because the log itself may write to this mount. The socket is found by its path
-    /// each time, because the log may be restarted.
+    /// Sends a message. A message that is not accepted at once is discarded, because the system log
+    /// may write to this mount, and waiting could then block forever. The socket is found by its
+    /// path each time, because the log may be restarted.
     fn send(&self, level: Level, line: &[u8]) -> io::Result<()> {
         let head = format!("<{}>fslab[{}]: ", DAEMON | severity(level), std::process::id());
         let message = [head.as_bytes(), line.trim_ascii_end()].concat();

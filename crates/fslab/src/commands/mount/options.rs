@@ -43,7 +43,7 @@ Mount options (-o):
   log=FILE                  append messages of the daemon to a file instead of the system log
 Options for mount(8) itself (defaults, auto, user, nofail, x-...) are ignored.";
 
-/// Default number of daemon deaths within a minute after which a kept mount is given up.
+/// Default number of daemon deaths within a minute after which `keep` starts no other daemon.
 const DEATHS_MAX: usize = 5;
 
 /// The options given with `-o`.
@@ -61,7 +61,7 @@ pub struct Options {
     pub writeback: Option<bool>,
     /// How long to wait for another fslab that uses the lower directory.
     pub busy_timeout: Duration,
-    /// Number of daemon deaths within a minute after which a kept mount is given up.
+    /// Number of daemon deaths within a minute after which `keep` starts no other daemon.
     pub deaths_max: usize,
     /// The file for messages of the running daemon.
     pub log: Option<PathBuf>,

@@ -15,7 +15,6 @@ use crate::runtime::{COUNTS, Socket};
 /// Time limit for sending the document to a client.
 const WRITE_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// The version of the document.
 const VERSION: u32 = 1;
 
 /// Starts answering requests for the counters of the mount with this device number. `directory` is

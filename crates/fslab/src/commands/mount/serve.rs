@@ -67,7 +67,7 @@ fn serve_mount(plan: Plan, kept: Option<Kept>, ready: Ready) -> Result<()> {
     let signals = while_deferred(|| Signals::new(ENDING)).flatten();
     let signals = signals.context("can't handle signals")?;
     if kept.is_some() {
-        // The supervisor blocked these signals in its daemons until there are handlers.
+        // The supervisor blocks these signals in its daemons until the handlers are installed.
         supervise::let_come(&ENDING).context("can't unblock signals")?;
     }
     let mut mount_options = options.mount;
@@ -86,7 +86,7 @@ fn serve_mount(plan: Plan, kept: Option<Kept>, ready: Ready) -> Result<()> {
     let described = (!has_predecessor).then(|| Description::new(&stack));
     let cautions = described.iter().filter(|_| !is_quiet).flat_map(|one| &one.cautions);
     cautions.for_each(|caution| tracing::warn!("{caution}"));
-    // Steps that may fail are done before mounting. The mount point of a kept mount is not
+    // Steps that may fail are done before mounting. With `-o keep`, the mount point is not
     // accessed, because no daemon serves it yet.
     let place = match &kept {
         Some(kept) => kept.place.clone(),
@@ -94,8 +94,8 @@ fn serve_mount(plan: Plan, kept: Option<Kept>, ready: Ready) -> Result<()> {
     };
     let sockets = if has_predecessor { None } else { place_for_sockets(&context)? };
     let session = begin_session(file_system, &place, &mount_options, kept.as_ref())?;
-    // With a predecessor, this comes after taking over, which closes the files and sockets of the
-    // killed daemon.
+    // A daemon with a predecessor makes its sockets after taking over, because taking over closes
+    // the files and sockets of the killed daemon.
     let sockets = if has_predecessor { place_for_sockets(&context)? } else { sockets };
     let guard = DetachOnPanic(session.unmounter());
     if let Some(dead) = dead {
@@ -129,7 +129,7 @@ fn serve_mount(plan: Plan, kept: Option<Kept>, ready: Ready) -> Result<()> {
     let mut ended = session.wait_and_then(move || drop(names)).map_err(anyhow::Error::from);
     drop(guard);
     if ended.is_ok() && breaker.has_cut_off() {
-        ended = Err(anyhow::anyhow!("a second signal made requests to the mount fail"));
+        ended = Err(anyhow::anyhow!("after a second signal, requests to the mount failed"));
     }
     ending.iter().for_each(|ending| ending.tell(&ended));
     ended
@@ -165,8 +165,8 @@ fn build(
     if let Some(kept) = kept {
         let leaf = stack.leaf.open_directory(kept.root()?, context.leaf_options())?;
         if kept.inherited.is_some() {
-            // Dropping the leaf would release the lock of the tree, which the next daemon needs if
-            // this one fails. The lock ends with the processes.
+            // Dropping the leaf would release the lock of the tree. The next daemon needs this lock
+            // if the present one fails. The lock is released when all these processes have exited.
             std::mem::forget(Arc::clone(&leaf));
         }
         return Ok(stack.build_over(leaf, context)?);
@@ -225,7 +225,8 @@ fn open_log(path: &Path) -> Result<File> {
     opened.with_context(|| format!("can't write messages to {}", path.display()))
 }
 
-/// Called when a mount in the foreground works: sends its messages to the file, if there is one.
+/// Sends the messages of a mount in the foreground to the file, if there is one. Called when the
+/// mount works.
 pub fn send_messages_to(log: Option<File>) -> Result<()> {
     let Some(log) = log else { return Ok(()) };
     rustix::stdio::dup2_stderr(&log).context("can't send messages to the file")?;
@@ -267,9 +268,9 @@ fn detach_or_say(unmounter: &Unmounter) {
     }
 }
 
-/// For this long after the first signal, other signals are treated as repeats. A signal to a whole
-/// process group reaches the daemon of a kept mount twice, because the supervisor passes on the one
-/// that it receives.
+/// For this long after the first signal, other signals are treated as repeats. With `-o keep`, a
+/// signal to a whole process group reaches the daemon twice, because the supervisor passes on the
+/// one that it receives.
 const REPEATS: Duration = Duration::from_millis(200);
 
 /// Handles signals. After the first one, the mount is unmounted, or detached until the last program

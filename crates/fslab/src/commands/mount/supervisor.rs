@@ -30,7 +30,7 @@ use crate::runtime;
 /// The period over which deaths of daemons are counted.
 const DEATHS_WITHIN: Duration = Duration::from_secs(60);
 
-/// The data that a daemon of a kept mount receives.
+/// The data that a daemon receives with `-o keep`.
 pub struct Kept {
     /// State that a daemon records for the next one. The descriptor is never closed here, because
     /// all daemons share it.
@@ -78,7 +78,7 @@ pub enum Part {
 /// daemon, and in the supervisor when the mount has ended or is given up.
 ///
 /// # Errors
-/// The mount can't be kept.
+/// The mount can't be made with `-o keep`, or can't be taken over.
 pub fn begin(plan: &Plan) -> Result<Part> {
     let Held { state, root, place, left } = match &plan.resumed {
         Some(resumed) => Held::of(resumed)?,
@@ -87,10 +87,11 @@ pub fn begin(plan: &Plan) -> Result<Part> {
     let program = Program::of_this(&place)?;
     let (watched, mut deaths) = (Arc::clone(&state), VecDeque::new());
     let numbers = [state.as_fd().as_raw_fd(), root.as_raw_fd()];
-    // Daemons open as many files as they are allowed, and the next daemon lists all of them.
+    // The limit is raised before a daemon starts. A daemon lists the files that earlier daemons
+    // left open, and these may exceed the soft limit.
     runtime::raise_descriptor_limit();
     let next = |end| match end {
-        // The mount has ended, or was never made. Another daemon would mount again.
+        // After the end of the mount, or if it was never made, another daemon would mount again.
         _ if !watched.is_served() => false,
         End::Own => may_be_replaced(&mut deaths, plan.options.deaths_max),
         End::ForAnother => {
@@ -124,12 +125,11 @@ struct Held {
     state: Arc<KeptState>,
     root: OwnedFd,
     place: PathBuf,
-    /// Descriptors that stayed open when the supervisor's earlier program executed this one.
+    /// Descriptors that were open when the previous program of the supervisor executed this one.
     left: BTreeSet<RawFd>,
 }
 
 impl Held {
-    /// Prepares a new mount.
     fn new(plan: &Plan) -> Result<Self> {
         let Some(path) = plan.stack.leaf.directory() else {
             bail_as!(
@@ -162,13 +162,13 @@ impl Held {
         Ok(Self { state, root, place, left: BTreeSet::new() })
     }
 
-    /// Takes over from the supervisor's earlier program.
+    /// Takes over from the previous program of the supervisor.
     fn of(resumed: &Resumed) -> Result<Self> {
         let numbers = [resumed.state, resumed.root];
         if numbers.iter().any(|number| *number <= 2) {
             bail_as!(BadInput, "only fslab itself may pass descriptors to keep a mount");
         }
-        let cant = || format!("can't continue to keep {}", resumed.place.display());
+        let cant = || format!("can't take over the mount on {}", resumed.place.display());
         let left = exec::open_besides(&numbers).with_context(cant)?;
         let [state, root] = exec::take(numbers).with_context(cant)?;
         let state = Arc::new(KeptState::of_file(state).with_context(cant)?);
@@ -187,7 +187,7 @@ fn may_be_replaced(deaths: &mut VecDeque<Instant>, deaths_max: usize) -> bool {
 /// code.
 fn end(plan: &Plan, state: &KeptState, status: WaitStatus) -> Result<()> {
     if state.is_served() {
-        // The supervisor reports this itself, because no daemon is left.
+        // The supervisor reports the error itself, because no daemon is left.
         if plan.options.log.is_none() {
             messages::go_to_the_system_log();
         }

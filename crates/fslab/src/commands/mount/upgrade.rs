@@ -1,4 +1,4 @@
-//! Replaces the daemon of a kept mount by another version of the program, for `fslab upgrade`.
+//! Replaces the daemon of a mount with `-o keep` by another version, for `fslab upgrade`.
 //!
 //! The daemon receives the request on a socket. It runs the installed program as a separate
 //! process, which inspects the mount. Then it signals the supervisor. The supervisor ends the
@@ -24,10 +24,10 @@ use rustix::process::{Pid, Signal, getppid, kill_process};
 
 use crate::exit::one_line;
 
-/// The name of the daemon's service for replacing it.
+/// The name of the service that replaces the daemon.
 pub const SERVICE: &str = "upgrade";
 
-/// The requests.
+/// The requests to this service.
 pub const VERSION: &str = "version";
 pub const REPLACE: &str = "replace";
 
@@ -92,7 +92,7 @@ pub struct Program {
 }
 
 impl Program {
-    /// Returns this program, with the arguments that it was called with to mount.
+    /// Returns this program and the arguments with which it was called to mount.
     ///
     /// # Errors
     /// This program can't be found.
@@ -124,7 +124,7 @@ impl Program {
 
     fn open(&self) -> Result<TrustedProgram> {
         let opened = TrustedProgram::open(&self.path);
-        opened.with_context(|| format!("can't change to {}", self.path.display()))
+        opened.with_context(|| format!("can't run {}", self.path.display()))
     }
 
     /// Executes the program, which inherits all descriptors.
@@ -133,7 +133,7 @@ impl Program {
     /// The program can't be executed. The present program then continues.
     pub fn replace_supervisor(&self, held: [RawFd; 2]) -> Result<Infallible> {
         let replaced = self.open()?.replace_this(self.arguments(held));
-        replaced.with_context(|| format!("can't change to {}", self.path.display()))
+        replaced.with_context(|| format!("can't execute {}", self.path.display()))
     }
 
     /// Runs the program to check whether it could take over the mount.
@@ -152,7 +152,7 @@ impl Program {
             return Ok(());
         }
         let said = String::from_utf8_lossy(&asked.stderr);
-        bail!("{} refuses: {}", self.path.display(), said.lines().last().unwrap_or("no reason"))
+        bail!("{} refused: {}", self.path.display(), said.lines().last().unwrap_or("no reason"))
     }
 }
 
@@ -172,7 +172,6 @@ pub struct Upgrade {
 }
 
 impl Upgrade {
-    /// Checks whether another program could serve the mount.
     fn can_be_replaced(&self) -> Result<()> {
         self.program.look_at(&self.state)?;
         if getppid() != Some(self.supervisor) {

@@ -3,8 +3,8 @@
 //! umount(8) looks up the type of a mount only if necessary. Otherwise it assumes the type "fuse"
 //! for a FUSE mount, and calls `umount.fuse`. If the directory is listed in /run/mount/utab, it
 //! reads the list of mounts and calls `umount.fuse.fslab`, which waits for the daemon. The table
-//! belongs to libmount, and is changed in the same way as by libmount: under its lock, by renaming
-//! a new file.
+//! belongs to libmount. Like libmount, this code locks the table, and replaces it by renaming a new
+//! file.
 
 use std::collections::HashSet;
 use std::fs::{self, File, OpenOptions, Permissions};
@@ -34,8 +34,8 @@ pub struct Note {
 }
 
 impl Note {
-    /// Adds a line for a mount by root. Other users need none, because umount(8) then reads the
-    /// list of mounts. If adding the line fails, a plain `umount DIR` does not wait for the daemon.
+    /// Adds a line for a mount that root made. Other users need none, because umount(8) then reads
+    /// the list of mounts. Without the line, a plain `umount DIR` does not wait for the daemon.
     pub fn of(mount: &MountEntry) -> Option<Self> {
         if !rustix::process::geteuid().is_root() {
             return None;
@@ -55,7 +55,6 @@ impl Note {
         let locked = note.locked()?;
         // The mounts are listed under the lock, so that all mounts with earlier lines are included.
         let living = living()?;
-        // Lines of killed daemons are removed.
         note.replace(&locked, |line| !line.ends_with(OWN) || living.contains(line), true)?;
         Ok(note)
     }
@@ -108,7 +107,6 @@ impl Drop for Note {
     }
 }
 
-/// Returns the line of a mount.
 fn line_of(mount: &MountEntry) -> Vec<u8> {
     let (source, target) = (mount.source.as_bytes(), mount.target.as_os_str().as_bytes());
     [b"SRC=", &*escaped(source), b" TARGET=", &escaped(target), OWN].concat()
@@ -159,7 +157,7 @@ mod tests {
         let noted = |target: &str| Note::within(&directory, &mount(target), living).unwrap();
         let first = noted("/one");
         fs::write(directory.join("utab"), table() + "SRC=x TARGET=/y ROOT=/\n").unwrap();
-        // Lines of killed daemons.
+        // These lines remain in the table, as after a kill of their daemons.
         std::mem::forget((noted("/two"), noted("/three")));
         let second = noted("/two");
         let [one, two] =

@@ -1,8 +1,8 @@
 //! Waits for another fslab that uses the lower file system.
 //!
-//! A daemon holds the lock of its lower directory or image until it has written back all data. Its
-//! mount ends earlier, so a new mount has to wait for the daemon. The lock of a daemon with a live
-//! mount looks the same, so a new mount waits for it too, up to a time limit.
+//! A daemon holds the lock of its lower directory or image until it has written back all data. The
+//! mount of the daemon ends earlier, so a new mount waits for the lock. The lock does not show
+//! whether that mount still exists, so a new mount waits even if it does, up to a time limit.
 
 use std::thread;
 use std::time::{Duration, Instant};

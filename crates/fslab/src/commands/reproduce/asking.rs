@@ -22,7 +22,6 @@ pub(super) fn make(arguments: &[String], folder: &Path) -> Result<(), String> {
     run(arguments, |process| process.current_dir(folder)).map(drop)
 }
 
-/// Returns the standard output of a command.
 fn run(
     arguments: &[String],
     set_up: impl FnOnce(&mut Process) -> &mut Process,

@@ -19,8 +19,8 @@ use super::{asking, preparing};
 use crate::commands::places;
 use crate::exit::one_line;
 
-/// Default time limit for all commands and plans of a quick run, in minutes. Each plan may finish
-/// its first round.
+/// Default time limit for all commands and plans of a quick run, in minutes. Each plan finishes
+/// its first round even after this limit.
 pub(super) const QUICK_MINUTES: u64 = 10;
 
 /// The file with the results of commands, in the directory of the samples.
@@ -63,7 +63,7 @@ impl Done {
     fn take(&mut self, name: &str, ran: Ran) {
         let trouble = match &ran {
             Ran::Records(..) => None,
-            Ran::Broken(.., reason) => Some(format!("plan {name} ended early: {reason}")),
+            Ran::Broken(.., reason) => Some(format!("plan {name} is incomplete: {reason}")),
             Ran::Not(reason) => Some(format!("plan {name} has no samples: {reason}")),
         };
         if let Some(trouble) = trouble {
@@ -234,9 +234,9 @@ impl Spent {
         self.time / self.rounds
     }
 
-    /// Chooses the plan that gets more rounds in the remaining time, and its new number of rounds.
-    /// It is the plan with the fewest rounds that still has time for another one. It gets an equal
-    /// share of the time.
+    /// Returns the plan that gets more rounds in the remaining time, and its new number of rounds.
+    /// This is the plan with the fewest rounds, among those with time for another round. The
+    /// remaining time is divided equally among these plans.
     fn next(plans: Vec<Self>, left: Duration) -> Option<(usize, u32)> {
         let has_room = |plan: &Self| plan.rounds < plan.most && plan.each() <= left;
         let plans: Vec<Self> = plans.into_iter().filter(has_room).collect();
@@ -287,7 +287,7 @@ fn kept(samples: &Path, failure: Option<String>) -> Ran {
         Err(error) => return Ran::Not(failure.unwrap_or_else(|| one_line(&error.into()))),
     };
     let form = sample::sessions(&records).next().map_or(Form::Full, |first| first.form);
-    let unended = || "it was killed, or is still running".to_owned();
+    let unended = || "its run was killed, or is still in progress".to_owned();
     let failure = failure.or_else(|| (!sample::is_ended(&records)).then(unended));
     let has_samples = records.iter().any(|record| matches!(record, Record::Sample(_)));
     match failure {
@@ -308,7 +308,8 @@ mod tests {
     }
 
     /// Among plans with time for one more round, the one with the fewest rounds is chosen. It gets
-    /// several rounds at once if its share of the time allows them, but no more than its full form.
+    /// several rounds at once if its share of the time allows them, but at most as many as its full
+    /// form has.
     #[test]
     fn remaining_time_goes_to_the_plan_with_the_fewest_rounds() {
         let seconds = Duration::from_secs;

@@ -24,7 +24,6 @@ pub struct Compact {
     verbosity: Verbosity,
 }
 
-/// Results for all files.
 #[derive(Default)]
 struct Totals {
     compacted: u64,
@@ -42,7 +41,7 @@ impl Compact {
             let freed = if self.dry_run {
                 totals.expect(&tool)?
             } else {
-                // The tool holds the lock of the file. Compaction takes this lock itself.
+                // Compaction takes the lock of the file, so the tool must release it first.
                 drop(tool);
                 totals.compact(path, &progress)?
             };

@@ -60,7 +60,6 @@ pub struct Decode {
 const LOOKALIKES: &str =
     "in a decoded directory, files that look like stored files are ordinary files";
 
-/// Results for all files.
 #[derive(Default)]
 struct Totals {
     converted: u64,

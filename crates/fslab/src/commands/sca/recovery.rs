@@ -112,7 +112,6 @@ impl Recovery {
     }
 }
 
-/// A running measurement.
 struct Work<'a> {
     asked: &'a Recovery,
     interrupt: Interrupt,
@@ -120,7 +119,8 @@ struct Work<'a> {
 }
 
 impl Work<'_> {
-    /// Fails after a signal. Returning the error drops the temporary directory, which removes it.
+    /// Fails after a signal. The caller then drops the temporary directory, which deletes the
+    /// files.
     fn check(&self) -> Result<()> {
         ensure!(!self.interrupt.is_raised(), "interrupted; no files are left");
         Ok(())
@@ -195,7 +195,6 @@ fn name() -> Result<Name<'static>> {
     Name::new(NAME.as_ref()).context("a name that no file can have")
 }
 
-/// Returns a request of the calling user.
 fn request() -> Request {
     let (uid, gid) = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
     let now = SystemTime::now().into();

@@ -29,7 +29,6 @@ pub struct Stat {
     json: bool,
 }
 
-/// Sums over stored files.
 #[derive(Clone, Copy, Default)]
 struct Sums {
     files: u64,

@@ -61,7 +61,7 @@ impl Verify {
             }
             (0, _) => outcome.refuse_failures(done),
             _ => bail!(
-                "{damaged} of {} damaged; `fslab sca repair` saves the readable content",
+                "{damaged} of {} damaged; run `fslab sca repair` to save the readable content",
                 counted(stored, "stored file")
             ),
         }

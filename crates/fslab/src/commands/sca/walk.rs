@@ -56,7 +56,7 @@ where
     walk.outcome
 }
 
-/// Whether the tree around a file is mounted, or used by another tool.
+/// Whether the error means that the tree of a file is mounted, or used by another tool.
 fn is_in_use(error: &Error) -> bool {
     matches!(error, Error::StoredFile { source, .. } if source.errno() == Errno::BUSY)
 }

@@ -22,7 +22,7 @@ fn since(before: &[Report], later: &Report) -> Report {
     let operations = later.operations.iter().filter_map(|operation| {
         let name = &operation.operation;
         let first = earlier.operations.iter().find(|one| one.operation == *name);
-        // The counters of a kept mount restart at zero when its daemon is replaced.
+        // With `-o keep`, the counters restart at zero when the daemon is replaced.
         let first = first.filter(|first| first.count <= operation.count);
         let counted = first.map_or_else(|| operation.clone(), |first| of_both(first, operation));
         (counted.count > 0 || counted.in_flight > 0).then_some(counted)

@@ -26,7 +26,7 @@ use crate::runtime;
 /// The name of the tier layer's service.
 const SERVICE: &str = "tier";
 
-/// Maximum time to wait for the next daemon of a kept mount.
+/// Maximum time to wait for the next daemon of a mount with `-o keep`.
 const NEXT_DAEMON_WAIT_MAX: Duration = Duration::from_secs(3);
 const PAUSE: Duration = Duration::from_millis(10);
 
@@ -56,7 +56,7 @@ impl Access {
             must_be_there(&path)?;
             bail_as!(
                 BadInput,
-                "{} is not in the tree of a tier; make one with `fslab tier init`",
+                "{} is not in the tree of a tier; make a tier with `fslab tier init`",
                 path.display()
             );
         };
@@ -70,7 +70,10 @@ impl Access {
         for path in paths {
             let (found, inner) = Self::to(path)?;
             if access.as_ref().is_some_and(|access| access.root() != found.root()) {
-                bail_as!(BadInput, "the paths are in different trees");
+                bail_as!(
+                    BadInput,
+                    "the paths are in different trees; run the command for each tree"
+                );
             }
             access = Some(found);
             all.push(inner);
@@ -153,13 +156,13 @@ fn ask_daemon(
     bail!("the daemon of {} exited before it replied", mount.target.display())
 }
 
-/// Connects to the daemon. If the daemon of a kept mount was killed, this waits for the next one.
+/// Connects to the daemon. If a daemon with `-o keep` was killed, waits for the next one.
 fn connect(mount: &MountEntry) -> Result<UnixStream> {
     let (shown, start) = (mount.target.display(), Instant::now());
     loop {
         let is_late = start.elapsed() >= NEXT_DAEMON_WAIT_MAX;
-        // This is checked before the search for the socket. In the reverse order, a daemon that
-        // makes its sockets between the two steps would seem to have none.
+        // This step comes before the search for the socket. In the reverse order, a daemon that
+        // makes its sockets between the two steps would seem to have no socket.
         let has_begun = Daemon::has_made_its_sockets(mount);
         let is_dead = || matches!(DeadMount::on(&mount.target, "fuse.fslab"), Ok(Some(_)));
         match runtime::find_socket(mount, &shown, SERVICE)? {
@@ -179,7 +182,10 @@ fn connect(mount: &MountEntry) -> Result<UnixStream> {
                 )
             }
             None if is_late || has_begun => {
-                bail_as!(BadInput, "{shown} is mounted without the layer tier")
+                bail_as!(
+                    BadInput,
+                    "{shown} is mounted without the layer tier; mount it with -l tier"
+                )
             }
             None => {}
         }
@@ -187,7 +193,7 @@ fn connect(mount: &MountEntry) -> Result<UnixStream> {
     }
 }
 
-/// Opens the tree itself.
+/// Opens the tree of a tier that is not mounted.
 fn open(root: &Path) -> Result<Arc<Tier>> {
     let tree: Arc<dyn FileSystem> = Arc::new(super::own_tree(root)?);
     let home = Home::read(&crate::layers::home_of(&*tree)?)?;

@@ -34,7 +34,7 @@ pub struct Init {
     /// A new directory outside of the tree for settings and catalogue
     #[arg(long, value_name = "DIR")]
     home: PathBuf,
-    /// Number of archives that need a copy of a file before it may be released
+    /// Number of archives that need a copy of a file before the file may be released
     #[arg(long, default_value_t = 1)]
     copies: usize,
     /// zstd level for archived data; 0 for no compression
@@ -50,12 +50,13 @@ pub struct Init {
     #[arg(long, value_name = "FILE")]
     key: Option<PathBuf>,
     /// Whether programs can use the tree while it is not mounted. `closed` gives its root directory
-    /// mode 0400. With `open` this directory keeps its mode, and released files read as zeros
+    /// mode 0400. With `open` this directory keeps its mode, so programs can read the files.
+    /// --poison determines the content of released files
     #[arg(long, value_name = "HOW", default_value = "closed", value_parser = parse_word::<Umount>)]
     umount: Umount,
-    /// Content that root reads in released files while the tree is not mounted. With `auto`, it is
-    /// a text that mentions the archive on XFS and Btrfs, else zeros; with `off`, always zeros.
-    /// Quotas, ls -s and du include the text
+    /// Content that released files have while the tree is not mounted. With `auto` on XFS and
+    /// Btrfs, it is a text that mentions the archive; otherwise it is zeros. Quotas, `ls -s` and
+    /// `du` count the space of this text
     #[arg(long, value_name = "HOW", default_value = "auto", value_parser = parse_word::<Poison>)]
     poison: Poison,
     /// The directory whose files are tiered
@@ -143,8 +144,8 @@ fn say_what_umount_leaves(
         Marks::Own(_) => (" while it is not mounted", ""),
     };
     say!(
-        "from its first use on, {tree} has mode 0400{when}, so programs can't open its \
-         files{except}. Only root can, and reads {what}"
+        "from its first use on, {tree} has mode 0400{when}, so ordinary users can't open its \
+         files{except}. Root can, and reads {what}"
     );
 }
 
@@ -182,7 +183,7 @@ impl MakeKey {
 pub struct Attach {
     /// The tree: its mount point or its directory
     tree: PathBuf,
-    /// The archive: one of this tier, or a directory or prefix for a new one
+    /// The archive: an archive of this tier, or a directory or bucket prefix for a new archive
     archive: OsString,
     /// The file with the key of an encrypted archive
     #[arg(long, value_name = "FILE")]
@@ -233,7 +234,7 @@ impl Attach {
         let around = around(&crate::stack_context::of_program());
         let key = self.key.as_deref().map(resolved).transpose()?;
         let is_known = self.take_over && key.is_none() && home.knows(&archive);
-        // Checked first, so that a refused command changes nothing.
+        // The number of copies is checked first, so that a refused command changes nothing.
         let more = usize::from(self.in_place_of.is_none() && !is_known);
         self.copies.map(|copies| home.check_copies(copies, more)).transpose()?;
         match self.in_place_of {
@@ -241,7 +242,7 @@ impl Attach {
             None if is_known => {}
             None => home.attach(&archive, around.identities.make(), key)?,
         }
-        // The archive was checked above. After this, the other tree can only read it.
+        // The archive was checked above. `take_over` leaves the other tree only read access.
         if self.take_over {
             let holder = archive.holder()?;
             if detail.is_text() {
@@ -314,8 +315,8 @@ pub struct Rebuild {
     #[arg(long, value_name = "TIME")]
     before: Option<jiff::Timestamp>,
     /// Let the new tree write to these archives; use this only if the old tree is lost. Objects
-    /// that the new tree does not need expire. Without this option, archives are only read until
-    /// `fslab tier attach --take-over`
+    /// that the new tree does not need expire. Without this option, the new tree only reads the
+    /// archives until you run `fslab tier attach --take-over`
     #[arg(long)]
     take_over: bool,
     /// Restore set-id bits, capabilities and devices from unencrypted archives too. Anyone who can
@@ -336,7 +337,7 @@ impl Rebuild {
 
     fn rebuild(&self, detail: Detail) -> Result<()> {
         let around = around(&crate::stack_context::of_program());
-        // Read first, so that an unreadable home changes nothing.
+        // The home is read first, so that an unreadable home changes nothing.
         let left = self.home.join("tier.toml").exists().then(|| Home::read(&self.home));
         let left = left.transpose()?;
         let (archives, keys) = (addresses_of(&self.archives)?, all_resolved(&self.keys)?);
@@ -351,7 +352,6 @@ impl Rebuild {
             _ => {}
         }
         let tree = claimed(&self.tree)?;
-        // The tree uses the surviving home of this tier, or a new one.
         let home = match left {
             Some(mut home) => {
                 home.adopt(&*tree, &around)?;
@@ -372,7 +372,7 @@ impl Rebuild {
         let options = rebuild::Options { before, trust: self.trust, poison };
         let mut made = rebuild::rebuild(options, &tree, archives, &catalogue, of, &request)?;
         made.problems.extend(remains.problems);
-        // To take over archives, a tree must be their only user.
+        // The archives are dropped, because a tree can take over only archives without other users.
         drop(remains.archives);
         // After a partial rebuild, objects of missing files would be treated as not needed, and
         // expire.

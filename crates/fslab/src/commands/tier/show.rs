@@ -61,7 +61,7 @@ pub fn run(access: &Access, command: &Command, detail: Detail) -> Result<()> {
     if let Some(note) = nothing_in(command).filter(|_| shown.told == 0 && detail.is_text()) {
         say!("{note}");
     }
-    // The end of a failed command is counted in `told` too.
+    // `told` also counts the last event of a failed command.
     let failed = shown.problems + u64::from(shown.error.is_some());
     let is_done = shown.told > failed && detail.is_text();
     if matches!(command, Command::DryRun { .. }) && detail.is_text() && shown.error.is_none() {
@@ -193,7 +193,6 @@ impl Shown {
         }
     }
 
-    /// Returns the failure of the command, if any.
     fn outcome(&self) -> Option<(Code, String)> {
         let problems = match self.problems {
             0 => return self.error.clone(),

@@ -17,7 +17,7 @@ pub(super) struct Filter {
     /// Only this operation, such as lookup or write
     #[arg(long, short_alias = 'o', value_name = "NAME")]
     operation: Vec<Operation>,
-    /// Only operations on this inode, or that return it
+    /// Only operations that use or return this inode
     #[arg(long, value_name = "NUMBER")]
     inode: Vec<u64>,
     /// Only operations on a file name that matches this pattern
@@ -38,13 +38,13 @@ pub(super) struct Filter {
     /// Only operations with this error: a name such as ENOENT, or a number
     #[arg(long, value_name = "NAME", value_parser = errno)]
     errno: Vec<u32>,
-    /// Only operations that took this long or longer
+    /// Only operations that took at least this long
     #[arg(long, value_name = "DURATION", value_parser = parse_duration)]
     slower_than: Option<Duration>,
-    /// Only operations that began this long after the start of the trace, or later
+    /// Only operations that began at least this long after the start of the trace
     #[arg(long, value_name = "DURATION", value_parser = parse_duration)]
     from: Option<Duration>,
-    /// Only operations that began earlier than this long after the start of the trace
+    /// Only operations that began less than this long after the start of the trace
     #[arg(long, value_name = "DURATION", value_parser = parse_duration)]
     until: Option<Duration>,
 }

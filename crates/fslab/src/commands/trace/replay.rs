@@ -13,10 +13,10 @@ use crate::commands::mount::{parse_layer, parse_leaf};
 use crate::units::{bytes, counted, duration};
 
 const HELP: &str = "\
-The operations are done one by one, in the order in which they ended. With a trace of data=full the
-files get the recorded data; otherwise the writes have the recorded sizes and random data. If root
-replays, each operation is done as the user who requested it. If another user replays, that user
-does all operations, and changes of ownership are left out.";
+The operations are done one by one, in the order in which they ended. If the trace was
+recorded with data=full, the recorded data is written; otherwise random data of the recorded sizes.
+If root replays, each operation is done as the user who requested it. If another user replays, that
+user does all operations, and changes of ownership are skipped.";
 
 /// Arguments of `fslab trace replay`.
 #[derive(Debug, clap::Args)]

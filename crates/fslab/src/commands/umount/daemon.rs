@@ -78,8 +78,8 @@ impl Daemon {
     /// # Errors
     /// The daemon takes too long, was killed, or failed to write back.
     pub fn wait_for_end(mut self, place: &Path) -> Result<()> {
-        // The report is awaited too, because the process may exit much later: only after all its
-        // system calls have returned, including calls to a server that hangs.
+        // The report is awaited too, because the process may exit much later. It exits only when
+        // all its system calls have returned, including calls to a server that hangs.
         let report = self.report.as_ref().map(AsFd::as_fd);
         let watched: Vec<_> = [Some(self.process.as_fd()), report].into_iter().flatten().collect();
         let tells = is_one_ready_within(&watched, END_WAIT_MAX)?;

@@ -1,5 +1,5 @@
-//! A file system that a workload ages, on a temporary image. The image is deleted when its owner is
-//! dropped.
+//! A file system on a temporary image, to be aged by a workload. Dropping a [`Ground`] or an
+//! [`Image`] deletes the image.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -102,7 +102,7 @@ impl Ground {
     }
 }
 
-/// The image of an unmounted file system. Dropping it deletes the image.
+/// The image of an unmounted file system.
 pub struct Image {
     scratch: TempDir,
 }
@@ -114,11 +114,11 @@ impl Image {
     }
 }
 
-/// Checks what can be checked before a file system of `size` bytes is made.
+/// Checks that a file system of `size` bytes can be made, without making it.
 ///
 /// # Errors
-/// The file system is one of the kernel, and the user is not root; or the engine can't make it with
-/// these options.
+/// The user is not root, although a file system of the kernel needs it. The engine can't make a
+/// file system with these options.
 pub fn check(form: &Form, size: u64) -> Result<()> {
     match form {
         Form::Engine { mkfs, .. } => Ok(mkfs.check_for(size)?),

@@ -25,18 +25,19 @@ use crate::units::bytes;
 /// Arguments of `fslab age image make`.
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// The file system: ext2, ext3, ext4, xfs or btrfs, mounted as root; only ext2 with --policy
+    /// The file system: ext2, ext3, ext4, xfs or btrfs, which needs root. With --policy, only ext2
+    /// is possible, and root is not needed
     #[arg(long, short_alias = 'f', default_value = "ext4")]
     filesystem: Kind,
-    /// An option of its mkfs, such as `--mkfs=-b --mkfs=1024`
+    /// An option for the mkfs program, such as `--mkfs=-b --mkfs=1024`
     #[arg(long, value_name = "OPTION", allow_hyphen_values = true, conflicts_with = "policy")]
     mkfs: Vec<String>,
-    /// Use fslab's ext2 engine with this allocation policy, without a mount; equal workloads then
-    /// make equal images
+    /// Make and age the image with fslab's ext2 engine and this allocation policy, without a mount.
+    /// Equal workloads then make equal images
     #[arg(long, value_name = "NAME", value_parser = parse_policy)]
     policy: Option<&'static PolicySpec>,
-    /// With --policy: how blocks are clustered; smart makes the blocks of a file contiguous while
-    /// they are written, dumb does not
+    /// With --policy: how blocks are clustered. `smart` makes the blocks of a file contiguous while
+    /// the file is written; `dumb` does not
     #[arg(long, default_value = "dumb", requires = "policy", value_parser = parse_clustering)]
     clustering: Clustering,
     /// With --policy: bytes of space for each inode
@@ -45,11 +46,11 @@ pub struct Args {
     /// With --policy: percentage of blocks that are reserved for root
     #[arg(long, value_name = "PERCENT", default_value_t = 5, requires = "policy")]
     reserved_percent: u8,
-    /// With --policy: size of a block group, rounded down to a multiple of 8 blocks [as many blocks
-    /// as a bitmap block has bits]
+    /// With --policy: size of a block group, rounded down to a multiple of 8 blocks [default: as
+    /// many blocks as a bitmap block has bits]
     #[arg(long, value_name = "SIZE", requires = "policy")]
     group_size: Option<Size>,
-    /// Size of the file system [the volume of the workload]
+    /// Size of the file system [default: the size that the workload specifies]
     #[arg(long, value_name = "SIZE")]
     size: Option<Size>,
     /// Content of the files
@@ -64,7 +65,7 @@ pub struct Args {
     /// Stop when the file system is full, instead of skipping files
     #[arg(long)]
     stop_when_full: bool,
-    /// The packed image to write [aged-FILESYSTEM-HASH.zst]
+    /// The packed image to write [default: aged-FILESYSTEM-HASH.zst]
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
     /// Print the planned steps, without doing them
@@ -98,7 +99,6 @@ impl Args {
         Ok(())
     }
 
-    /// Runs all checks that change nothing, and reports the planned steps.
     fn rehearse(
         &self,
         form: &Form,
@@ -202,7 +202,7 @@ fn age(
     drop(replayer);
     let tree = fslab_age::score::tree_checksum(&*ground.file_system, true)?;
     if complete && tree != expected {
-        bail!("the aged tree differs from that of the workload; no image was written");
+        bail!("the aged tree differs from the tree of the workload; no image was written");
     }
     let score = watcher.score()?.total.score();
     let facts = [
@@ -216,7 +216,7 @@ fn age(
     Ok(facts.into_iter().map(|(key, value)| (key.to_owned(), value)).collect())
 }
 
-/// Replaces line breaks by spaces, because a fact is one line.
+/// Replaces line breaks by spaces, because a fact must fit on one line.
 fn one_line(text: &str) -> String {
     text.split_whitespace().collect::<Vec<_>>().join(" ")
 }
