@@ -49,8 +49,8 @@ pub enum ValueKind {
     Text,
     /// A path; empty if none is used.
     Path,
-    /// A path that the layer writes to. It must be given and be outside the mount: a layer that
-    /// writes through itself would deadlock.
+    /// A path that the layer writes to. It must be given and be outside the mount, because a layer
+    /// that writes through itself would deadlock.
     Place,
 }
 

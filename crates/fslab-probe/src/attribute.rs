@@ -57,7 +57,7 @@ pub enum Wants {
     Directory,
     /// The right to limit the memory of this process: root, and a memory control group.
     MemoryBound,
-    /// A block device that counts its requests, and that nothing else uses meanwhile.
+    /// A block device that counts its requests, and that no other program uses during the probe.
     QuietDevice,
 }
 

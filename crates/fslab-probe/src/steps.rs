@@ -1,11 +1,11 @@
 //! Finds a step in measured times, or refuses to answer.
 //!
 //! Noise never makes a time shorter. A point is therefore measured several times, and its minimum
-//! is used. The sequence of logarithms is cut into pieces of one level each. The best cut into each
-//! number of pieces is found exactly, by dynamic programming. Its cost is the sum of absolute
-//! deviations from each piece's median. Schwarz's criterion for errors with a Laplace distribution
-//! chooses the number of pieces. Neighbouring pieces whose levels differ by less than a factor of
-//! 1.3 are merged.
+//! is used. The sequence of the minima's logarithms is cut into pieces, each of which has one
+//! level. The best cut into each number of pieces is found exactly, by dynamic programming. Its
+//! cost is the sum of absolute deviations from each piece's median. Schwarz's criterion for errors
+//! with a Laplace distribution chooses the number of pieces. Neighbouring pieces whose levels
+//! differ by less than a factor of 1.3 are merged.
 //!
 //! The result is accepted only under three conditions. There is a single step. Few random
 //! permutations of the points show an equally clear step (a permutation test). The step remains at

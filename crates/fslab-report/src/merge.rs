@@ -97,7 +97,8 @@ impl<'a> Merged<'a> {
             if !known {
                 self.further.push((*session).clone());
             }
-            // A campaign has many sessions. Differences between its machines are described below.
+            // A campaign has many sessions, so only the differences between its machines are
+            // described, below.
             if self.pooling == Pooling::Strata {
                 self.remark_on_differences(session);
             }
@@ -133,8 +134,8 @@ impl<'a> Merged<'a> {
         sessions.iter().filter_map(of).collect()
     }
 
-    /// Adds a session's machine. Sessions with equal name, processors and memory have the same
-    /// machine.
+    /// Adds a session's machine. Sessions with equal machine names, processors and memory sizes are
+    /// assigned to one machine.
     fn add_machine(&mut self, session: &Provenance, sessions: &[&Provenance]) {
         let is_same = |other: &&&Provenance| session.machine_key() == other.machine_key();
         let first = sessions.iter().find(is_same).map_or(session, |first| first);

@@ -57,7 +57,7 @@ impl Agreement {
         }
     }
 
-    /// Combines the judgements of the points to one of the claim.
+    /// Combines the judgements of all points into one judgement of the claim.
     fn of_points(points: &[Self]) -> Self {
         let any = |wanted: Self| points.contains(&wanted);
         let fails = any(Self::Differs) || any(Self::SameDirection);

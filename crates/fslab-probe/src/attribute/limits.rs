@@ -1,5 +1,5 @@
 //! `file-size-max`, `links-max`: the largest file and the largest number of links. They are found
-//! by trying, independent of the limits that the file system reports.
+//! by trying; the limits that the file system reports are not used.
 
 use std::os::unix::fs::FileExt;
 use std::{fs, io};

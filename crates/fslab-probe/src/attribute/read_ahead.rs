@@ -2,8 +2,8 @@
 //!
 //! The methods count the pages in the cache. During sequential reading the kernel is ahead of the
 //! reader by at most two windows less one page. The first is the current window. The next one is
-//! requested when the reader enters the current one. The cache is not inspected by reads with
-//! RWF_NOWAIT, because these start read-ahead themselves.
+//! requested when the reader enters the current one. Reads with RWF_NOWAIT are not used to inspect
+//! the cache, because they start read-ahead themselves.
 
 use std::fs::File;
 use std::io;
@@ -56,7 +56,7 @@ fn after_one_read(ground: &Ground, offset: u64) -> io::Result<Finding> {
     Ok(Finding::conclude(vec![by_map, by_cachestat(&file.file, page)]))
 }
 
-/// Waits until no more pages enter the cache.
+/// Waits until read-ahead has ended.
 fn wait_for_arrival(file: &File) -> io::Result<()> {
     let length = file.metadata()?.len();
     let mut last = None;

@@ -79,7 +79,8 @@ pub(super) fn of(groups: &[&Group], report: &Report) -> Table {
     }
 }
 
-/// Returns the rows of a group; a row of several machines is followed by the row of each.
+/// Returns the rows of a group. A row that combines several machines is followed by one row for
+/// each machine.
 fn lines(group: &Group) -> impl Iterator<Item = &Row> {
     group.rows.iter().flat_map(|row| words::lines(row).map(|(row, _)| row))
 }

@@ -84,8 +84,8 @@ pub fn is_ended(records: &[Record]) -> bool {
     matches!(last, Some(Record::End(_)))
 }
 
-/// Returns an error if a provenance has a later format: any other problem of the file follows from
-/// that.
+/// Returns an error if a provenance has a later format. The later format explains any other problem
+/// of the file.
 fn newer(records: &[Record], path: &Path) -> Option<Error> {
     records.iter().find_map(|record| match record {
         Record::Provenance(found) if found.format > FORMAT => {

@@ -8,14 +8,14 @@ use super::format::Record;
 use crate::error::{Error, Result};
 
 /// A samples file that is being written. It is locked, so that two runs never write to one file.
-/// Dropping it unlocks the file explicitly, because closing it is not enough. Until a command that
-/// is just being started has executed its program, it holds copies of all open descriptors. Such a
-/// copy would keep the lock and block a run that resumes the file.
+/// Dropping it unlocks the file explicitly, because closing the file is not enough: between fork
+/// and exec, a child process has copies of all open descriptors. Such a copy would keep the lock
+/// and block a run that resumes the file.
 #[derive(Debug)]
 pub struct Writer {
     path: PathBuf,
     file: File,
-    /// Whether the file is locked. A new file on a file system without locks is not.
+    /// Whether the file is locked. A new file on a file system without locks is not locked.
     is_locked: bool,
 }
 

@@ -96,8 +96,8 @@ fn unmatched_and_invalid_gates_are_refused() {
     assert!("elapsed slower -1%".parse::<Gate>().unwrap_err().contains("from 0 % to 1000 %"));
 }
 
-/// A gate of 0 % fails for about 2.5 % of 500 comparisons of equal targets: their interval lies
-/// above 1 by chance. A gate of 1 % fails for fewer.
+/// A gate of 0 % fails for about 2.5 % of 500 comparisons of equal targets, because their interval
+/// lies above 1 by chance. A gate of 1 % fails for fewer.
 #[test]
 fn equal_targets_rarely_fail_a_gate() {
     let failed = |gate: &str| {

@@ -179,7 +179,7 @@ impl Residency {
 }
 
 fn runs(rest: &mut Cursor<'_>, count: u32, blocks: u64) -> Result<Runs, Corrupt> {
-    let too_large = Corrupt("an offline run is past the end of its file");
+    let too_large = Corrupt("an offline range is past the end of the file");
     let (mut runs, mut behind) = (Runs::new(), 0_u64);
     for _ in 0..count {
         let start = behind.checked_add(rest.packed()?).ok_or(too_large)?;

@@ -113,7 +113,7 @@ impl Tier {
             tracing::warn!(
                 %error,
                 "can't take leases on some lower files. Programs that opened or mapped such a file \
-                 before the mount started will read zeros after its release"
+                 before the mount started will read zeros after the file is released"
             );
         }
     }
