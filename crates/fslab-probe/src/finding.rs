@@ -109,12 +109,10 @@ pub struct Jump {
 }
 
 impl Method {
-    /// Makes the result of a method that found a value.
     pub(crate) fn found(name: &'static str, value: Value, series: Vec<Point>) -> Self {
         Self { name, outcome: Ok(value), series, samples: Vec::new(), jump: None }
     }
 
-    /// Makes the result of a method that does not apply.
     pub(crate) fn failed(
         name: &'static str,
         reason: impl Into<String>,
@@ -151,7 +149,6 @@ impl Finding {
         Self { answer, methods }
     }
 
-    /// Makes a finding from one method.
     pub(crate) fn by(method: Method) -> Self {
         Self::conclude(vec![method])
     }

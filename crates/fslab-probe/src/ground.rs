@@ -188,7 +188,6 @@ impl Scratch {
         Ok(settled)
     }
 
-    /// Opens the file again for direct I/O.
     pub fn open_direct(&self) -> io::Result<File> {
         let direct = i32::try_from(OFlags::DIRECT.bits()).map_err(io::Error::other)?;
         OpenOptions::new().read(true).custom_flags(direct).open(&self.path)
@@ -200,7 +199,6 @@ impl Scratch {
         Ok(self)
     }
 
-    /// Reopens the file for reading only.
     pub fn for_reading_only(mut self) -> io::Result<Self> {
         self.file = File::open(&self.path)?;
         Ok(self)

@@ -99,7 +99,6 @@ impl Cell {
         Self { without, ..self }
     }
 
-    /// Sets the device's read-ahead.
     pub(super) fn read_ahead(self, kib: u64) -> Self {
         Self { read_ahead_kib: Some(kib), ..self }
     }

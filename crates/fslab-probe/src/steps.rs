@@ -82,8 +82,8 @@ impl fmt::Display for Refusal {
             Self::Chance { p_value } => {
                 write!(
                     formatter,
-                    "no significant step: random permutations of the times have an equally clear \
-                     step (p = {p_value:.3})"
+                    "no significant step, because too many random permutations have an equally \
+                     clear step (p = {p_value:.3})"
                 )
             }
             Self::Blurred { interval: (first, last) } => {
@@ -124,7 +124,6 @@ pub fn one_step(times: &[Vec<f64>], seed: u64) -> Result<Step, Refusal> {
     Ok(Step { at, ratio, interval, p_value })
 }
 
-/// Returns the logarithm of the shortest time of a point.
 fn log_least(times: &[f64]) -> f64 {
     times.iter().copied().fold(f64::INFINITY, f64::min).ln()
 }

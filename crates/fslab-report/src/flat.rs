@@ -106,8 +106,8 @@ mod tests {
     use super::{Kind, columns, flatten, full_sample};
     use crate::sample::Sample;
 
-    /// Fails if a field is added to the record but not to `full_sample`, because its column would
-    /// then be missing or have the wrong type.
+    /// Every field of the record must also be in `full_sample`. Otherwise its column would be
+    /// missing or have the wrong type.
     #[test]
     fn every_sample_field_has_a_column() {
         let full = flatten(&full_sample()).unwrap();

@@ -37,7 +37,6 @@ pub(super) fn subject(note: &Note) -> String {
     about.join(", ")
 }
 
-/// Formats a note as one line.
 pub(super) fn note_line(note: &Note) -> String {
     let kind = match note.kind {
         NoteKind::LeftOut => "LEFT OUT",
@@ -59,7 +58,6 @@ pub(super) fn against(against: &Against) -> String {
     format!("{} {}{doubt}", against.verdict.mark(), with_interval(&ratio))
 }
 
-/// Formats a ratio with its interval.
 fn with_interval(ratio: &RatioInterval) -> String {
     let [middle, low, high] = [ratio.ratio, ratio.low, ratio.high].map(factor);
     format!("{middle} [{low}, {high}]")
@@ -75,7 +73,6 @@ fn noise_floor(group: &Group) -> String {
     group.noise_floor.as_ref().map(|floor| with_interval(&floor.ratio)).unwrap_or_default()
 }
 
-/// Whether any group has a noise floor.
 pub(super) fn has_noise_floor(report: &Report) -> bool {
     report.groups.iter().any(|group| group.noise_floor.is_some())
 }
@@ -116,7 +113,6 @@ pub(super) fn metric_figure(metric: &MetricRow) -> String {
     in_unit(metric.summary.median, &metric.unit)
 }
 
-/// Formats a figure with its unit.
 fn in_unit(value: f64, unit: &str) -> String {
     match unit {
         "s" => seconds(value),
@@ -163,7 +159,6 @@ fn each(row: &Row) -> String {
     }
 }
 
-/// Formats a p-value.
 pub(super) fn p_value(against: &Against) -> String {
     match against.p_adjusted {
         None => String::new(),

@@ -2,11 +2,11 @@
 //!
 //! The device's counters show how much is written. A file's mode is changed and the file is synced.
 //! Without a journal, only the block of its inode is written. A journal is recognised in two ways.
-//! First, a later sync of the file system writes the inode's block again: the earlier write went to
-//! the journal, and this one goes to the final location. Second, the sync of one file also writes
-//! changes of other files, because they are in the same transaction. Overwritten data is written
-//! once with a metadata journal, and twice with a data journal. If overwriting moves the data to
-//! another location, the file system uses copy-on-write.
+//! First, a later sync of the file system writes the inode's block again. The earlier write went to
+//! the journal, and the later one goes to the final location. Second, the sync of one file also
+//! writes changes of other files, because they are in the same transaction. Overwritten data is
+//! written once with a metadata journal, and twice with a data journal. If overwriting moves the
+//! data to another location, the file system uses copy-on-write.
 
 use std::fs::Permissions;
 use std::io;

@@ -17,7 +17,7 @@ pub(super) static FILE_SIZE: Attribute =
 pub(super) static LINKS: Attribute =
     in_directory("links-max", "maximum number of names of one file", links);
 
-/// The maximum file offset: offsets are signed 64-bit integers.
+/// The maximum file offset, a signed 64-bit integer.
 const OFFSET_MAX: u64 = i64::MAX as u64;
 
 /// Maximum number of links that are tried; some file systems permit two billion.

@@ -89,8 +89,8 @@ fn maximal(ground: &Ground) -> io::Result<Finding> {
     let mut buffer = vec![0; page];
     for number in 0..length / 2 / page as u64 {
         file.file.read_exact_at(&mut buffer, number * page as u64)?;
-        // Only pages after the reader's position are counted: the kernel may have dropped earlier
-        // ones.
+        // Only pages after the reader's position are counted, because the kernel may have dropped
+        // earlier ones.
         let Ok(counts) = cachestat(&file.file, (number + 1) * page as u64) else {
             let reason = "the kernel has no cachestat; Linux 6.5 or later has it".to_owned();
             return Ok(Finding::by(Method::failed(NAME, reason, series)));

@@ -17,7 +17,6 @@ use fslab_stats::CONFIDENCE;
 /// are folded, and a search field is shown.
 const UNFOLDED_MOST: usize = 6;
 
-/// The data of the page.
 #[derive(Template)]
 #[template(path = "report.html")]
 pub(super) struct Page {

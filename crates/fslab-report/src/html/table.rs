@@ -5,7 +5,6 @@ use super::super::model::{Against, DeviceMeans, Group, MetricRow, Report, Row};
 use super::super::{metrics, words};
 use fslab_stats::RatioInterval;
 
-/// A table of figures.
 pub(super) struct Table {
     pub headings: Vec<Heading>,
     pub rows: Vec<Vec<Cell>>,
@@ -47,7 +46,6 @@ impl Cell {
 /// Makes a column's cell for a row.
 type MakeCell = dyn Fn(&Group, &Row) -> Cell;
 
-/// A column with its heading and its cells.
 struct Column {
     heading: Heading,
     cell: Box<MakeCell>,

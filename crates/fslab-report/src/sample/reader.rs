@@ -68,7 +68,7 @@ pub fn read_all(paths: &[PathBuf]) -> Result<Vec<Record>> {
     Ok(records)
 }
 
-/// Returns the provenance of each session: a resumed run has several.
+/// Returns the provenance of each session. A resumed run has several sessions.
 pub fn sessions(records: &[Record]) -> impl DoubleEndedIterator<Item = &Provenance> {
     records.iter().filter_map(|record| match record {
         Record::Provenance(found) => Some(&**found),

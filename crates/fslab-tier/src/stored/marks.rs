@@ -163,8 +163,7 @@ impl Marks {
         self.check(
             fs,
             Ino::ROOT,
-            "the xattr that assigns it to a tier is not trusted, because another user can set this \
-             xattr",
+            "the xattr that assigns it to a tier is not trusted, because another user can set it",
         )?;
         Ok(Some(residency::decode_tree(&value)?))
     }
@@ -208,7 +207,7 @@ impl Marks {
 }
 
 const UNTRUSTED: &str = "the xattr that assigns it to a tier can be set by ordinary users, so root \
-                         does not trust it; run this command as the owner of the tier";
+                         does not trust this xattr; run the command as the owner of the tier";
 
 /// Returns whether an xattr is one of a tier. The mount neither shows it nor lets programs set it.
 #[must_use]

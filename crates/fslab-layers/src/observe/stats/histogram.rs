@@ -17,7 +17,6 @@ const PARTS: u64 = 1 << PART_BITS;
 /// The upper bound of the last bucket (18 minutes). It also counts longer latencies.
 const LONGEST_NS: u64 = (1 << 40) - 1;
 
-/// Number of buckets.
 pub(super) const BUCKETS: usize = index(LONGEST_NS) + 1;
 
 /// Counters that many threads increment.
