@@ -10,7 +10,7 @@ use crate::ground::Ground;
 
 pub(super) static SPEC: Attribute = in_directory(
     "access-time",
-    "strictatime: each read sets it; relatime: only if it is older than the last change; \
+    "strictatime: each read sets the time; relatime: only if it is older than the last change; \
            noatime: never",
     find,
 );

@@ -66,7 +66,7 @@ fn by_write(ground: &Ground, largest: u64) -> io::Result<Method> {
 }
 
 fn links(ground: &Ground) -> io::Result<Finding> {
-    const NAME: &str = "number of names of a file when another one is refused";
+    const NAME: &str = "number of names of a file when one more name is refused";
     if ground.options.gentle {
         return Ok(Finding::none(
             NAME,

@@ -163,7 +163,8 @@ impl Marks {
         self.check(
             fs,
             Ino::ROOT,
-            "the xattr that assigns it to a tier is not trusted, because another user can set it",
+            "the xattr that assigns the tree to a tier can be set by another user, so this \
+             xattr is not trusted",
         )?;
         Ok(Some(residency::decode_tree(&value)?))
     }
@@ -206,8 +207,8 @@ impl Marks {
     }
 }
 
-const UNTRUSTED: &str = "the xattr that assigns it to a tier can be set by ordinary users, so root \
-                         does not trust this xattr; run the command as the owner of the tier";
+const UNTRUSTED: &str = "the xattr that assigns the tree to a tier can be set by ordinary users, \
+                         so root does not trust this xattr; run the command as the tier's owner";
 
 /// Returns whether an xattr is one of a tier. The mount neither shows it nor lets programs set it.
 #[must_use]

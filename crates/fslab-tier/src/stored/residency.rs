@@ -253,11 +253,11 @@ impl TreeMark {
 /// The reason why the mark is invalid.
 pub fn decode_tree(value: &[u8]) -> Result<TreeMark, Corrupt> {
     let (record, home) = TreeRecord::read_from_prefix(value)
-        .or(Err(Corrupt("the xattr that assigns it to a tier is cut short")))?;
+        .or(Err(Corrupt("the xattr that assigns the tree to a tier is cut short")))?;
     let is_known = record.magic == TREE_MAGIC && record.version == VERSION;
     if !is_known || !is_sealed(value, size_of::<TreeRecord>()) {
         return Err(Corrupt(
-            "the xattr that assigns it to a tier is damaged or has an unknown format",
+            "the xattr that assigns the tree to a tier is damaged or has an unknown format",
         ));
     }
     Ok(TreeMark { tier: Id(record.tier), home: home.to_vec() })

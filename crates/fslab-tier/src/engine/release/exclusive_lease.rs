@@ -104,7 +104,7 @@ impl Tier {
     fn can_lease(&self) -> bool {
         self.releases.leases.has_leased.load(Ordering::Relaxed) || {
             let leased = lease_of_new_file(&*self.lower, &self.request());
-            leased.inspect_err(|error| tracing::info!(%error, "can't lease a test file")).is_ok()
+            leased.inspect_err(|error| tracing::info!(%error, "can't lease a new file")).is_ok()
         }
     }
 
