@@ -61,7 +61,7 @@ pub struct LeafOptions {
     pub read_only: bool,
     /// The accesses that update access times.
     pub access_times: AccessTimes,
-    /// Open descriptors that an earlier process handed over. It served the same directory.
+    /// Open descriptors handed over by an earlier process that served the same directory.
     pub inherited: Option<Arc<Inherited>>,
 }
 

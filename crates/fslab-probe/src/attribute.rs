@@ -50,7 +50,7 @@ const fn in_directory(
     Attribute { name, help, wants: Wants::Directory, find }
 }
 
-/// What the methods of an attribute need in addition to a writable directory.
+/// Requirements of an attribute's methods in addition to a writable directory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Wants {
     /// A writable directory.

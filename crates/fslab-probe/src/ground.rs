@@ -22,7 +22,7 @@ pub(super) const SECTOR: u64 = 512;
 /// Number of bytes written or read at a time.
 pub(super) const PIECE: u64 = 1 << 20;
 
-/// What the prober may do.
+/// Limits and permissions of the prober.
 #[derive(Clone, Copy, Debug)]
 pub struct Options {
     /// Maximum number of bytes that the prober's files may use at one time.

@@ -226,8 +226,8 @@ fn growing_costs<'a>(levels: impl Iterator<Item = &'a f64>) -> Vec<f64> {
     levels.map(add).collect()
 }
 
-/// Returns the share of random permutations in which a single cut reduces the cost at least as
-/// much.
+/// Returns the share of random permutations in which a single cut reduces the cost at least as much
+/// as in the measured order.
 fn chance(levels: &[f64], random: &mut Pcg64) -> f64 {
     let (observed, _) = best_split(levels);
     let mut order = levels.to_vec();

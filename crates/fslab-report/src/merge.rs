@@ -223,7 +223,7 @@ fn last_attempts<'a>(samples: &[&'a Sample]) -> Vec<&'a Sample> {
     samples.iter().filter(counts).copied().collect()
 }
 
-/// Returns the end of the comparison: `None` if the last session of a run has no end record. With
+/// Returns the end record of the comparison; `None` if the last session of a run has none. With
 /// several runs, the least complete end is used.
 fn end(records: &[Record]) -> Option<End> {
     let mut ends: Vec<(&str, Option<&End>)> = Vec::new();

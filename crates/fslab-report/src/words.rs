@@ -198,9 +198,9 @@ pub(super) fn header(report: &Report, first: [&str; 6], with_p: bool) -> Vec<Str
     header
 }
 
-/// Returns the cells below a [`header`], for a row or (`of_machine`) for the row of one of its
-/// machines. The row of one machine has no verdicts and no noise floor. A row that combines several
-/// machines has ratios and verdicts, but no times.
+/// Returns the cells of a row below a [`header`]. With `of_machine`, the row is that of one of
+/// several machines, which has no verdicts and no noise floor. A row that combines several machines
+/// has ratios and verdicts, but no times.
 pub(super) fn cells(
     report: &Report,
     group: &Group,

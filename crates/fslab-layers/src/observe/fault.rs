@@ -142,7 +142,7 @@ impl Fault {
         Self(Intercepted { inner, interceptor })
     }
 
-    /// Replaces the program. Running calls end under the old one, and open files keep their
+    /// Replaces the program. Running calls end under the old program, and open files keep their
     /// passthrough.
     pub fn replace(&self, program: Program) {
         *self.0.interceptor.program.write() = Arc::new(program);

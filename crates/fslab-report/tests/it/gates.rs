@@ -168,7 +168,7 @@ fn dashboards_get_one_file_per_direction() {
     assert!(!smaller.iter().any(|name| name.ends_with("tps")), "{smaller:?}");
 }
 
-/// The verdict on a metric gives the direction, and whether it is better.
+/// The verdict on a metric states the direction of the difference, and whether this is better.
 #[test]
 fn own_metrics_are_shown_with_their_verdict() {
     let text = fslab_report::terminal(&Report::new(&records(10, 1.10, 0.01, 1)));

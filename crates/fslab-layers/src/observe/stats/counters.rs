@@ -22,8 +22,8 @@ pub(super) struct Counters {
     shards: [OnceLock<Box<[Counter]>>; SHARDS],
 }
 
-/// The counters of one operation in one shard. Because of the alignment, no two of them share a
-/// pair of cache lines, and neither do two shards.
+/// The counters of one operation in one shard. Because of the alignment, two counters never share a
+/// pair of cache lines.
 #[repr(align(128))]
 #[derive(Default)]
 struct Counter {
