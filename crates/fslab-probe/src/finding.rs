@@ -142,8 +142,8 @@ pub struct Finding {
 }
 
 impl Finding {
-    /// Combines methods. The result is a value if all methods that found one agree, otherwise "not
-    /// applicable".
+    /// Combines methods. If all methods that found a value agree, this value is the result;
+    /// otherwise it is "not applicable".
     pub(crate) fn conclude(methods: Vec<Method>) -> Self {
         let answer = conclude(&methods);
         Self { answer, methods }

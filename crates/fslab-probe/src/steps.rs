@@ -169,8 +169,8 @@ fn heights(levels: &[f64], steps: &[usize]) -> Vec<f64> {
 }
 
 fn deviation(sorted: &[f64]) -> f64 {
-    // The values are paired from both ends. The median lies between the values of each pair, so
-    // their distances from it add up to their difference.
+    // The smallest value is paired with the largest, and so on. The median lies between the two
+    // values of a pair, so the sum of their distances from the median is their difference.
     let half = sorted.len() / 2;
     (0..half).map(|index| sorted[sorted.len() - 1 - index] - sorted[index]).sum()
 }

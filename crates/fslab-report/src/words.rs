@@ -185,7 +185,8 @@ pub(super) fn lines(row: &Row) -> impl Iterator<Item = (&Row, bool)> {
     std::iter::once((row, false)).chain(row.machines.iter().map(|row| (row, true)))
 }
 
-/// Returns the column headings: `first`, then those of each baseline and of other known figures.
+/// Returns the column headings: `first`, then those of each baseline, the noise floor and the
+/// cache.
 pub(super) fn header(report: &Report, first: [&str; 6], with_p: bool) -> Vec<String> {
     let mut header: Vec<String> = first.map(str::to_owned).into();
     for (index, baseline) in report.baselines.iter().enumerate() {
@@ -242,7 +243,7 @@ pub(super) fn cache(group: &Group, row: &Row) -> String {
     }
 }
 
-/// Maximum number of cells that a remark lists; the others are only counted.
+/// Maximum number of cells that a remark lists; further cells are only counted.
 const PLACES_MOST: usize = 6;
 
 /// Describes the unproven cache states: a sentence for each reason.

@@ -119,7 +119,7 @@ impl Published {
         self.low.is_some() && self.low == self.high && self.margin.is_none()
     }
 
-    /// Whether it is a ratio of 1, so that both values are equal.
+    /// Whether it is a ratio of 1, which means that both values are equal.
     #[must_use]
     pub fn is_equality(&self) -> bool {
         self.unit.scale == Scale::Ratio && self.middle() == Some(1.0)

@@ -1,8 +1,8 @@
 //! `inline-data`: how many bytes of a file are stored in its inode or metadata.
 //!
 //! One method uses `st_blocks`, because on ext4 a file with inline data has no block. The other
-//! uses FIEMAP's flag, because Btrfs counts a block anyway. If neither shows inline data, there is
-//! none.
+//! uses FIEMAP's flag, because Btrfs counts a block for inline data. If neither shows inline data,
+//! there is none.
 
 use std::io;
 
