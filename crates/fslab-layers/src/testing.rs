@@ -11,7 +11,7 @@ use crate::{LayerSpec, OptionSpec, Stack, ValueKind};
 
 /// Returns each layer in command-line form, once with its default options. For each switch and
 /// choice for which `is_tried` returns true, it is returned again with each other value.
-/// Directories that a layer writes to are created below `scratch`.
+/// Paths that a layer writes to are below `scratch`.
 ///
 /// # Panics
 /// If no directory can be made there.
