@@ -128,7 +128,7 @@ fn entry(line: &str) -> std::result::Result<Option<(String, DevicePlan)>, &'stat
         return Err("a role can contain only a-z, 0-9, `-` and `_`");
     }
     if Path::new(path).parent() != Some(Path::new(BY_ID)) {
-        return Err("a device must be given as /dev/disk/by-id/NAME, because other names change");
+        return Err("a device must be given as /dev/disk/by-id/NAME; its other names can change");
     }
     let erase = serial.map(str::to_owned).into_iter().collect();
     Ok(Some((role.to_owned(), DevicePlan { path: path.into(), erase })))

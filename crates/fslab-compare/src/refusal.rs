@@ -4,7 +4,7 @@
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Refusal {
     /// Its name is not in `/dev/disk/by-id`.
-    #[error("a device must be given by its name in /dev/disk/by-id, because other names change")]
+    #[error("a device must be given by its name in /dev/disk/by-id; its other names can change")]
     NotById,
     /// It is not a block device.
     #[error("it is not a block device")]

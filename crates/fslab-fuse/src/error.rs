@@ -12,7 +12,7 @@ pub type Result<T> = std::result::Result<T, Error>;
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The kernel has no FUSE, or the device node is missing.
-    #[error("/dev/fuse is missing: load the fuse module or give the container the device")]
+    #[error("/dev/fuse is missing: load the fuse module, or add this device to the container")]
     NoDevice,
     /// The kernel or the mount helper refused the mount.
     #[error("can't mount on {}: {source}", mount_point.display())]

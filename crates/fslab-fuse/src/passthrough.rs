@@ -131,7 +131,7 @@ impl BackingFiles {
     /// change its times without a request.
     fn forget_attributes(&self, ino: Ino) {
         if let Err(error) = notifications::invalidate_attributes(&*self.transport, ino) {
-            tracing::warn!(%error, "a file may be shown with outdated times");
+            tracing::warn!(%error, "can't drop cached attributes; a file may show old times");
         }
     }
 

@@ -341,7 +341,10 @@ impl Server {
                 Answer::Now
             })),
             Stage::GivenUp => {
-                tracing::error!(?header, "two daemons died during this request: it fails with EIO");
+                tracing::error!(
+                    ?header,
+                    "a request fails with EIO, because two daemons died during it"
+                );
                 Some(Err(Errno::IO))
             }
         }

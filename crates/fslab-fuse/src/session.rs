@@ -209,7 +209,7 @@ fn warn_of_limit(limit: &Duration) {
 
 fn detach_or_say(unmounter: &Unmounter) {
     if let Err(error) = unmounter.detach() {
-        tracing::error!(%error, "can't unmount a mount that has no server");
+        tracing::error!(%error, "can't unmount a mount that no process serves");
     }
 }
 

@@ -125,9 +125,7 @@ impl RingThread {
             (Ok(ring), Some(sender)) => sender.send(Ok(())).is_ok().then_some(ring),
             (Err(error), Some(sender)) => {
                 if sender.send(Err(error)).is_err() {
-                    tracing::debug!(
-                        "the start of the io_uring queues was abandoned before it finished"
-                    );
+                    tracing::debug!("io_uring was given up before all its queues had started");
                 }
                 None
             }

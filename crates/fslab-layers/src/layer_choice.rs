@@ -22,8 +22,8 @@ pub struct LayerChoice {
 }
 
 impl LayerChoice {
-    /// Chooses a layer, which may be from `foreign`, and sets options; the others keep their
-    /// defaults.
+    /// Chooses a layer, which may be from `foreign`, and sets the given options. The other options
+    /// keep their defaults.
     ///
     /// # Errors
     /// The error contains the nearest existing layer, option or value.

@@ -61,7 +61,7 @@ pub struct LeafOptions {
     pub read_only: bool,
     /// The accesses that update access times.
     pub access_times: AccessTimes,
-    /// Open descriptors that an earlier process handed over. It served the same directory.
+    /// Open descriptors handed over by an earlier process that served the same directory.
     pub inherited: Option<Arc<Inherited>>,
 }
 
@@ -111,7 +111,7 @@ impl Leaf {
         }
     }
 
-    /// Uses an open directory as the leaf, whatever is at its path now.
+    /// Uses an open directory as the leaf, even if its path now leads to another directory.
     ///
     /// # Errors
     /// Errors of using the directory.

@@ -5,7 +5,7 @@
 //!
 //! Layers read no clock and no global source of random numbers themselves. They get times with
 //! requests, seeds as options, and a clock and random numbers from [`StackContext`]. They have no
-//! access to the mount either: they publish their reports in the context.
+//! access to the mount either, so they publish their reports in the context.
 //!
 //! Start with these types: [`LayerSpec`], [`LayerChoice`], [`Stack`].
 //!

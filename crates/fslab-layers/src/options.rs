@@ -49,8 +49,8 @@ pub enum ValueKind {
     Text,
     /// A path; empty if none is used.
     Path,
-    /// A path that the layer writes to. It must be given and be outside the mount: a layer that
-    /// writes through itself would deadlock.
+    /// A path that the layer writes to. It must be given and be outside the mount, because a layer
+    /// that writes through itself would deadlock.
     Place,
 }
 
@@ -123,8 +123,8 @@ pub(crate) enum Value {
 
 /// The options of one layer in a stack: every declared option has an accepted value.
 ///
-/// A layer must request its options by the declared kind; otherwise the program has a bug, and it
-/// panics. The test of the registry builds every layer, which finds such bugs.
+/// A layer must request each option by its declared kind. Otherwise the program panics, because the
+/// layer has a bug. The registry's test builds every layer to find such bugs.
 #[derive(Clone, Debug)]
 pub struct Options {
     layer: &'static str,

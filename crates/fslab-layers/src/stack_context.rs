@@ -36,8 +36,8 @@ pub trait Service: Send + Sync {
     /// The name by which it is requested.
     fn name(&self) -> &'static str;
 
-    /// Answers a question by passing lines to `tell`. It may occupy its thread for long. `tell`
-    /// returns `false` once the client has disconnected; `is_gone` shows this between lines.
+    /// Answers a question by passing lines to `tell`. It may occupy its thread for a long time.
+    /// `tell` returns `false` once the client has disconnected; `is_gone` shows this between lines.
     fn serve(
         &self,
         question: &str,

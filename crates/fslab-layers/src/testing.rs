@@ -9,9 +9,9 @@ use fslab_vfs_testing::conformance::{Allowed, run_all};
 
 use crate::{LayerSpec, OptionSpec, Stack, ValueKind};
 
-/// Returns layers in command-line form: with their defaults, and with each other value of each
-/// switch and choice for which `is_tried` returns true. Paths that a layer writes to are created
-/// below `scratch`.
+/// Returns each layer in command-line form, once with its default options. For each switch and
+/// choice for which `is_tried` returns true, it is returned again with each other value.
+/// Paths that a layer writes to are below `scratch`.
 ///
 /// # Panics
 /// If no directory can be made there.

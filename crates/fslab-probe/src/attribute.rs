@@ -50,14 +50,14 @@ const fn in_directory(
     Attribute { name, help, wants: Wants::Directory, find }
 }
 
-/// What the methods of an attribute need in addition to a writable directory.
+/// Requirements of an attribute's methods in addition to a writable directory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Wants {
     /// A writable directory.
     Directory,
     /// The right to limit the memory of this process: root, and a memory control group.
     MemoryBound,
-    /// A block device that counts its requests, and that nothing else uses meanwhile.
+    /// A block device that counts its requests, and that no other program uses during the probe.
     QuietDevice,
 }
 

@@ -109,12 +109,10 @@ pub struct Jump {
 }
 
 impl Method {
-    /// Makes the result of a method that found a value.
     pub(crate) fn found(name: &'static str, value: Value, series: Vec<Point>) -> Self {
         Self { name, outcome: Ok(value), series, samples: Vec::new(), jump: None }
     }
 
-    /// Makes the result of a method that does not apply.
     pub(crate) fn failed(
         name: &'static str,
         reason: impl Into<String>,
@@ -144,14 +142,13 @@ pub struct Finding {
 }
 
 impl Finding {
-    /// Combines methods. The result is a value if all methods that found one agree, otherwise "not
-    /// applicable".
+    /// Combines methods. If all methods that found a value agree, this value is the result;
+    /// otherwise it is "not applicable".
     pub(crate) fn conclude(methods: Vec<Method>) -> Self {
         let answer = conclude(&methods);
         Self { answer, methods }
     }
 
-    /// Makes a finding from one method.
     pub(crate) fn by(method: Method) -> Self {
         Self::conclude(vec![method])
     }

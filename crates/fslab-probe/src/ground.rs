@@ -22,7 +22,7 @@ pub(super) const SECTOR: u64 = 512;
 /// Number of bytes written or read at a time.
 pub(super) const PIECE: u64 = 1 << 20;
 
-/// What the prober may do.
+/// Limits and permissions of the prober.
 #[derive(Clone, Copy, Debug)]
 pub struct Options {
     /// Maximum number of bytes that the prober's files may use at one time.
@@ -188,7 +188,6 @@ impl Scratch {
         Ok(settled)
     }
 
-    /// Opens the file again for direct I/O.
     pub fn open_direct(&self) -> io::Result<File> {
         let direct = i32::try_from(OFlags::DIRECT.bits()).map_err(io::Error::other)?;
         OpenOptions::new().read(true).custom_flags(direct).open(&self.path)
@@ -200,7 +199,6 @@ impl Scratch {
         Ok(self)
     }
 
-    /// Reopens the file for reading only.
     pub fn for_reading_only(mut self) -> io::Result<Self> {
         self.file = File::open(&self.path)?;
         Ok(self)

@@ -1,7 +1,7 @@
 //! Counts the blocks that are written to the device for each block of a file that grows by synced
-//! appends. Hu and Bursum argued with this count for the number of direct pointers. If the inode
-//! points to the block directly, two blocks are written: that of the inode and that of the data.
-//! With an indirect block, three are written. Requests are not counted, since a flush is also a
+//! appends. Hu and Bursum derived the number of direct pointers from this count. If the inode
+//! points to the block directly, two blocks are written: the inode's block and the data block. With
+//! an indirect block, three blocks are written. Requests are not counted, since a flush is also a
 //! request.
 
 use std::io;
@@ -13,8 +13,8 @@ use super::finding::Point;
 use super::ground::{Ground, SECTOR};
 use super::search::most_common;
 
-/// Number of files that are grown. Several are needed, because most counts must agree: other
-/// programs may use the device.
+/// Number of files that are grown. Most of their counts must agree, because other programs may use
+/// the device.
 const FILES: u64 = 5;
 
 /// Number of blocks per file: twelve with direct pointers, and twelve with an indirect block.

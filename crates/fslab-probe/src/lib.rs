@@ -1,4 +1,4 @@
-//! Probes the properties of a file system from outside: each answer is right or "not applicable".
+//! Probes the properties of a file system from outside. Each answer is right or "not applicable".
 //!
 //! The methods count instead of timing: allocated blocks (`st_blocks`), holes, resident pages,
 //! requests to the device. Counts have no noise. If a count does not fit a method's expectations,

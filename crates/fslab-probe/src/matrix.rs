@@ -43,7 +43,7 @@ enum Base {
     Memory,
 }
 
-/// What is mounted over the base file system, or replaces its mount, and is then probed. The host
+/// A mount over the base file system, or in place of its mount. This mount is then probed. The host
 /// defines the names of layers and leaves.
 #[derive(Clone, Debug)]
 enum Top {
@@ -99,7 +99,6 @@ impl Cell {
         Self { without, ..self }
     }
 
-    /// Sets the device's read-ahead.
     pub(super) fn read_ahead(self, kib: u64) -> Self {
         Self { read_ahead_kib: Some(kib), ..self }
     }
@@ -190,7 +189,7 @@ pub struct How<'a> {
     pub fast_directory: &'a Path,
     /// The host, which mounts layers.
     pub host: &'a dyn Host,
-    /// What the prober may do.
+    /// Limits and permissions of the prober.
     pub options: Options,
     /// The clock and settings for timing, if requested.
     pub timing: Option<Timing<'a>>,

@@ -1,11 +1,11 @@
 //! Finds a step in measured times, or refuses to answer.
 //!
 //! Noise never makes a time shorter. A point is therefore measured several times, and its minimum
-//! is used. The sequence of logarithms is cut into pieces of one level each. The best cut into each
-//! number of pieces is found exactly, by dynamic programming. Its cost is the sum of absolute
-//! deviations from each piece's median. Schwarz's criterion for errors with a Laplace distribution
-//! chooses the number of pieces. Neighbouring pieces whose levels differ by less than a factor of
-//! 1.3 are merged.
+//! is used. The sequence of the minima's logarithms is cut into pieces, each of which has one
+//! level. The best cut into each number of pieces is found exactly, by dynamic programming. Its
+//! cost is the sum of absolute deviations from each piece's median. Schwarz's criterion for errors
+//! with a Laplace distribution chooses the number of pieces. Neighbouring pieces whose levels
+//! differ by less than a factor of 1.3 are merged.
 //!
 //! The result is accepted only under three conditions. There is a single step. Few random
 //! permutations of the points show an equally clear step (a permutation test). The step remains at
@@ -82,8 +82,8 @@ impl fmt::Display for Refusal {
             Self::Chance { p_value } => {
                 write!(
                     formatter,
-                    "no significant step: random permutations of the times have an equally clear \
-                     step (p = {p_value:.3})"
+                    "no significant step, because too many random permutations have an equally \
+                     clear step (p = {p_value:.3})"
                 )
             }
             Self::Blurred { interval: (first, last) } => {
@@ -124,7 +124,6 @@ pub fn one_step(times: &[Vec<f64>], seed: u64) -> Result<Step, Refusal> {
     Ok(Step { at, ratio, interval, p_value })
 }
 
-/// Returns the logarithm of the shortest time of a point.
 fn log_least(times: &[f64]) -> f64 {
     times.iter().copied().fold(f64::INFINITY, f64::min).ln()
 }
@@ -170,8 +169,8 @@ fn heights(levels: &[f64], steps: &[usize]) -> Vec<f64> {
 }
 
 fn deviation(sorted: &[f64]) -> f64 {
-    // The values are paired from both ends. The median lies between the values of each pair, so
-    // their distances from it add up to their difference.
+    // The smallest value is paired with the largest, and so on. The median lies between the two
+    // values of a pair, so the sum of their distances from the median is their difference.
     let half = sorted.len() / 2;
     (0..half).map(|index| sorted[sorted.len() - 1 - index] - sorted[index]).sum()
 }
@@ -227,8 +226,8 @@ fn growing_costs<'a>(levels: impl Iterator<Item = &'a f64>) -> Vec<f64> {
     levels.map(add).collect()
 }
 
-/// Returns the share of random permutations in which a single cut reduces the cost at least as
-/// much.
+/// Returns the share of random permutations in which a single cut reduces the cost at least as much
+/// as in the measured order.
 fn chance(levels: &[f64], random: &mut Pcg64) -> f64 {
     let (observed, _) = best_split(levels);
     let mut order = levels.to_vec();

@@ -29,8 +29,8 @@ pub struct Cells {
     pub blocks: Option<BTreeMap<String, BTreeSet<u32>>>,
 }
 
-/// One of several equal shares of all blocks. A block contains the runs of all targets, so runs
-/// that are compared in pairs stay together.
+/// One of several equal shares of all blocks. A block is one round of one workload on all targets,
+/// so runs that are compared in pairs stay together.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize, PartialEq, Eq)]
 pub struct Share {
     /// The number of this share, from 1.

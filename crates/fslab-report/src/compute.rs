@@ -94,7 +94,7 @@ impl Report {
 }
 
 /// Counts the rows that wrote to a device and did not reach a steady state, and finds the least
-/// steady one. Of a sweep, only the sum is considered.
+/// steady one. For a sweep, only the sum over its sizes is considered.
 fn least_steady(groups: &[Group]) -> Option<Unsteady> {
     let rows = groups.iter().filter(|group| group.size_bytes.is_none()).flat_map(|group| {
         group.rows.iter().filter_map(move |row| {

@@ -6,7 +6,6 @@ use super::flat::{columns, flatten};
 use super::{Renderer, Report};
 use crate::error::Result;
 
-/// The declaration of this renderer.
 pub(super) const SPEC: Renderer = Renderer {
     name: "csv",
     help: "the samples, one per line, for spreadsheets",

@@ -10,14 +10,12 @@ use crate::error::{Error, Result};
 use crate::sample::Better;
 use fslab_stats::Summary;
 
-/// The renderer of figures for which less is better.
 pub(super) const SMALLER: Renderer = Renderer {
     name: "smaller-is-better",
     help: "times and other figures for which less is better, for benchmark dashboards",
     render: |report| render(report, Better::Less),
 };
 
-/// The renderer of figures for which more is better.
 pub(super) const BIGGER: Renderer = Renderer {
     name: "bigger-is-better",
     help: "rates that workloads measured themselves, for benchmark dashboards",

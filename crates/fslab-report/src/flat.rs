@@ -106,7 +106,7 @@ mod tests {
     use super::{Kind, columns, flatten, full_sample};
     use crate::sample::Sample;
 
-    /// Fails if a field is added to the record but not to `full_sample`: its column would be
+    /// Every field of the record must also be in `full_sample`. Otherwise its column would be
     /// missing or have the wrong type.
     #[test]
     fn every_sample_field_has_a_column() {

@@ -61,12 +61,10 @@ pub fn bytes(value: u64) -> String {
     }
 }
 
-/// Formats a rate in bytes per second.
 pub(super) fn rate(bytes_per_second: f64) -> String {
     format!("{}/s", bytes(bytes_per_second.round() as u64))
 }
 
-/// Formats a share as a percentage.
 pub(super) fn percent(share: f64) -> String {
     format!("{} %", significant(share * 100.0))
 }

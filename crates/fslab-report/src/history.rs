@@ -1,7 +1,8 @@
 //! The history of a plan over many runs: a series per row, and the points where its level changes.
 //!
-//! The series of a target consists of its ratios to the baseline of the same run, which do not
-//! depend on changes of the whole machine. The series of the baseline consists of its seconds.
+//! The series of a target consists of its ratios to the baseline of the same run. These ratios do
+//! not depend on changes of the whole machine. The series of the baseline consists of its times, in
+//! seconds.
 
 use serde::Serialize;
 

@@ -14,7 +14,6 @@ use askama::Template;
 use super::{Renderer, Report};
 use crate::error::{Error, Result};
 
-/// The declaration of this renderer.
 pub(super) const SPEC: Renderer = Renderer {
     name: "html",
     help: "one page with charts, which works offline",

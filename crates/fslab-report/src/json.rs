@@ -3,7 +3,6 @@
 use super::{Renderer, Report};
 use crate::error::{Error, Result};
 
-/// The declaration of this renderer.
 pub(super) const SPEC: Renderer = Renderer {
     name: "json",
     help: "the computed figures, for programs",

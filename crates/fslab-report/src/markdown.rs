@@ -7,7 +7,6 @@ use super::model::{Group, Report};
 use super::terminal::geometric;
 use super::{Renderer, overview, words};
 
-/// The declaration of this renderer.
 pub(super) const SPEC: Renderer = Renderer {
     name: "markdown",
     help: "tables in Markdown, for issues and notes",
@@ -118,7 +117,7 @@ fn row_of(cells: &[String]) -> String {
     format!("| {} |", cells.join(" | "))
 }
 
-/// Escapes a text so that Markdown shows it literally: names come from plans, which are untrusted.
+/// Escapes a text so that Markdown shows it literally. Names come from plans, which are untrusted.
 #[must_use]
 pub fn plain(text: &str) -> String {
     let mut plain = String::with_capacity(text.len());

@@ -97,7 +97,8 @@ impl<'a> Merged<'a> {
             if !known {
                 self.further.push((*session).clone());
             }
-            // A campaign has many sessions. Differences between its machines are described below.
+            // A campaign has many sessions, so only the differences between its machines are
+            // described, below.
             if self.pooling == Pooling::Strata {
                 self.remark_on_differences(session);
             }
@@ -133,8 +134,8 @@ impl<'a> Merged<'a> {
         sessions.iter().filter_map(of).collect()
     }
 
-    /// Adds a session's machine. Sessions with equal name, processors and memory have the same
-    /// machine.
+    /// Adds a session's machine. Sessions with equal machine names, processors and memory sizes are
+    /// assigned to one machine.
     fn add_machine(&mut self, session: &Provenance, sessions: &[&Provenance]) {
         let is_same = |other: &&&Provenance| session.machine_key() == other.machine_key();
         let first = sessions.iter().find(is_same).map_or(session, |first| first);
@@ -222,7 +223,7 @@ fn last_attempts<'a>(samples: &[&'a Sample]) -> Vec<&'a Sample> {
     samples.iter().filter(counts).copied().collect()
 }
 
-/// Returns the end of the comparison: `None` if the last session of a run has no end record. With
+/// Returns the end record of the comparison; `None` if the last session of a run has none. With
 /// several runs, the least complete end is used.
 fn end(records: &[Record]) -> Option<End> {
     let mut ends: Vec<(&str, Option<&End>)> = Vec::new();

@@ -142,7 +142,7 @@ impl Metric {
     }
 
     /// Computes the metric of a target. Its figures come from `own`, the samples of one machine;
-    /// its ratios from all samples.
+    /// its ratios come from all samples.
     pub fn row(
         &self,
         own: &[&Sample],

@@ -230,7 +230,7 @@ pub enum Verdict {
     /// No margin is stated, and the interval contains 1.
     NotShown,
     /// No margin is stated. The interval excludes 1, but after Holm's correction no difference is
-    /// shown: among many comparisons, some intervals exclude 1 by chance.
+    /// shown, because among many comparisons some intervals exclude 1 by chance.
     Alone,
     /// The whole interval lies within the margin on both sides of 1.
     Equal,

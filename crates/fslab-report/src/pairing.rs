@@ -59,12 +59,12 @@ fn partner<'a>(sample: &Sample, base: &[&'a Sample], merged: &Merged<'_>) -> Opt
 
 /// Corrects p-values and assigns the verdicts. P-values are corrected within families of
 /// comparisons. The families are: the rows of all phases against all baselines, the points of each
-/// sweep, and all metrics. All baselines share a family, because with separate ones two baselines
-/// would double the false alarms.
+/// sweep, and all metrics. All baselines share a family, because separate families for two
+/// baselines would double the false alarms.
 ///
 /// Differences are corrected by Holm's method. Verdicts on margins are not corrected. The statement
 /// that all rows are within their margins requires all verdicts. It is therefore wrong at most as
-/// often as a single one (an intersection-union test, Berger 1982).
+/// often as a single verdict (an intersection-union test, Berger 1982).
 pub(super) fn judge(groups: &mut [Group]) {
     let mut families: BTreeMap<Family, Vec<&mut Against>> = BTreeMap::new();
     for group in groups {
@@ -89,7 +89,7 @@ enum Family {
     Phases,
     /// The times of a sweep's points, by workload and phase.
     Sweep((String, String)),
-    /// All metrics: their number does not affect the verdicts on times.
+    /// All metrics. As a separate family, they do not affect the verdicts on times.
     Metrics,
 }
 

@@ -15,7 +15,6 @@ use super::flat::{Column, Kind, columns, flatten};
 use super::{Renderer, Report};
 use crate::error::{Error, Result};
 
-/// The declaration of this renderer.
 pub(super) const SPEC: Renderer = Renderer {
     name: "parquet",
     help: "the samples as a Parquet file, for other analysis tools",

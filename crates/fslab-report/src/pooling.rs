@@ -12,11 +12,11 @@ use fslab_stats::{RatioInterval, clustered_ratio, stratified_ratio};
 #[derive(Clone, Copy, Debug, Default, Serialize, PartialEq, Eq)]
 #[serde(rename_all = "snake_case")]
 pub enum Pooling {
-    /// Each machine is a stratum: the interval is valid for these machines.
+    /// Each machine is a stratum. The interval is valid only for these machines.
     #[default]
     Strata,
-    /// Each machine is a cluster, a random example of many machines: the interval is valid for all
-    /// machines of this kind. Machines with the same boot ID are treated as one.
+    /// Each machine is a cluster, which is a random example of many machines. The interval is valid
+    /// for all machines of this kind. Machines with the same boot ID are treated as one.
     Clusters,
 }
 

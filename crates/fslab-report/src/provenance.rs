@@ -96,7 +96,8 @@ const MACHINE: &str = "machine";
 /// The name of the condition that differs between any two starts of a machine.
 const START: &str = "boot ID";
 
-/// The form of a plan: many have a short form in addition to the full one, in keys of `quick`.
+/// The form of a plan. In addition to the full form, many plans have a short one, which their
+/// `quick` keys define.
 #[derive(Clone, Copy, Debug, Default, Serialize, Deserialize, PartialEq, Eq)]
 #[serde(rename_all = "snake_case")]
 pub enum Form {

@@ -1,9 +1,9 @@
-//! Samples: one JSON line each, appended as soon as it is measured. They are the primary data of a
-//! comparison.
+//! Samples. Each is one line of JSON, which is appended as soon as the sample is measured. They are
+//! the primary data of a comparison.
 //!
-//! The first line is the provenance. A file truncated by an interruption is valid: every complete
-//! line is used. Files of one campaign can be joined by concatenation, or by passing all of them to
-//! a reader.
+//! The first line is the provenance. A file truncated by an interruption is valid, and all its
+//! complete lines are used. Files of one campaign can be joined by concatenation, or by passing all
+//! of them to a reader.
 
 mod format;
 mod reader;

@@ -7,7 +7,6 @@ use super::model::{Group, MetricRow, Report, Row};
 use super::{Renderer, metrics, overview, words};
 use fslab_stats::GeometricMean;
 
-/// The declaration of this renderer.
 pub(super) const SPEC: Renderer = Renderer {
     name: "terminal",
     help: "tables for a terminal, in the style of benchstat",
@@ -47,7 +46,6 @@ pub(super) fn render(report: &Report) -> String {
     without_trailing_blanks(&lines.join("\n"))
 }
 
-/// Removes the padding at the ends of lines.
 fn without_trailing_blanks(text: &str) -> String {
     text.lines().map(|line| format!("{}\n", line.trim_end())).collect()
 }

@@ -1,4 +1,4 @@
-//! Why-lines: they list counters that differ if a difference in time is shown.
+//! Why-lines. If a difference in time is shown, they list counters that differ, too.
 //!
 //! A counter is listed if it differs from the baseline's by a relevant factor, in the same
 //! direction as the time. A listed counter is not necessarily the cause of the difference.

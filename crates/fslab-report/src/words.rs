@@ -37,7 +37,6 @@ pub(super) fn subject(note: &Note) -> String {
     about.join(", ")
 }
 
-/// Formats a note as one line.
 pub(super) fn note_line(note: &Note) -> String {
     let kind = match note.kind {
         NoteKind::LeftOut => "LEFT OUT",
@@ -59,7 +58,6 @@ pub(super) fn against(against: &Against) -> String {
     format!("{} {}{doubt}", against.verdict.mark(), with_interval(&ratio))
 }
 
-/// Formats a ratio with its interval.
 fn with_interval(ratio: &RatioInterval) -> String {
     let [middle, low, high] = [ratio.ratio, ratio.low, ratio.high].map(factor);
     format!("{middle} [{low}, {high}]")
@@ -75,7 +73,6 @@ fn noise_floor(group: &Group) -> String {
     group.noise_floor.as_ref().map(|floor| with_interval(&floor.ratio)).unwrap_or_default()
 }
 
-/// Whether any group has a noise floor.
 pub(super) fn has_noise_floor(report: &Report) -> bool {
     report.groups.iter().any(|group| group.noise_floor.is_some())
 }
@@ -116,7 +113,6 @@ pub(super) fn metric_figure(metric: &MetricRow) -> String {
     in_unit(metric.summary.median, &metric.unit)
 }
 
-/// Formats a figure with its unit.
 fn in_unit(value: f64, unit: &str) -> String {
     match unit {
         "s" => seconds(value),
@@ -163,7 +159,6 @@ fn each(row: &Row) -> String {
     }
 }
 
-/// Formats a p-value.
 pub(super) fn p_value(against: &Against) -> String {
     match against.p_adjusted {
         None => String::new(),
@@ -190,7 +185,8 @@ pub(super) fn lines(row: &Row) -> impl Iterator<Item = (&Row, bool)> {
     std::iter::once((row, false)).chain(row.machines.iter().map(|row| (row, true)))
 }
 
-/// Returns the column headings: `first`, then those of each baseline and of other known figures.
+/// Returns the column headings: `first`, then those of each baseline, the noise floor and the
+/// cache.
 pub(super) fn header(report: &Report, first: [&str; 6], with_p: bool) -> Vec<String> {
     let mut header: Vec<String> = first.map(str::to_owned).into();
     for (index, baseline) in report.baselines.iter().enumerate() {
@@ -203,9 +199,9 @@ pub(super) fn header(report: &Report, first: [&str; 6], with_p: bool) -> Vec<Str
     header
 }
 
-/// Returns the cells below a [`header`], for a row or (`of_machine`) for the row of one of its
-/// machines. The row of one machine has no verdicts and no noise floor. A row that combines several
-/// machines has ratios and verdicts, but no times.
+/// Returns the cells of a row below a [`header`]. With `of_machine`, the row is that of one of
+/// several machines, which has no verdicts and no noise floor. A row that combines several machines
+/// has ratios and verdicts, but no times.
 pub(super) fn cells(
     report: &Report,
     group: &Group,
@@ -247,7 +243,7 @@ pub(super) fn cache(group: &Group, row: &Row) -> String {
     }
 }
 
-/// Maximum number of cells that a remark lists; the others are only counted.
+/// Maximum number of cells that a remark lists; further cells are only counted.
 const PLACES_MOST: usize = 6;
 
 /// Describes the unproven cache states: a sentence for each reason.

@@ -57,7 +57,7 @@ impl Agreement {
         }
     }
 
-    /// Combines the judgements of the points to one of the claim.
+    /// Combines the judgements of all points into one judgement of the claim.
     fn of_points(points: &[Self]) -> Self {
         let any = |wanted: Self| points.contains(&wanted);
         let fails = any(Self::Differs) || any(Self::SameDirection);
@@ -150,7 +150,7 @@ fn judge(published: &Published, figure: &Figure) -> Agreement {
 /// Maximum ratio of an interval's ends. A wider interval contradicts too few other numbers.
 const WIDE: f64 = 2.0;
 
-/// Maximum number of points that a sentence lists. It states only the number of the others.
+/// Maximum number of points that a sentence lists; further points are only counted.
 const PLACES_MOST: usize = 6;
 
 fn of_one(published: &Published, figure: &Figure, agreement: Agreement) -> String {

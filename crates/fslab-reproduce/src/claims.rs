@@ -147,7 +147,8 @@ pub struct Query {
 pub enum EachOf {
     /// Each size of a sweep.
     Size,
-    /// Each tenth of the operations. The figure is the time from the start until it was done.
+    /// Each tenth of the operations. The figure is the time from the start until that tenth was
+    /// done.
     Tenth,
 }
 

@@ -206,7 +206,8 @@ impl Drawn {
         let mut values = Vec::new();
         for figure in self.series().flat_map(|(_, figures)| figures) {
             values.push(of_axis(&self.chart.y, figure.value));
-            // With the ends of a very wide interval, everything else would be too small.
+            // If the axis included the ends of a very wide interval, everything else would be too
+            // small.
             let ends = figure.interval.into_iter().flat_map(|(low, high)| [low, high]);
             let near = ends.filter(|end| *end < 3.0 * figure.value && *end > figure.value / 3.0);
             values.extend(near.map(|end| of_axis(&self.chart.y, end)));

@@ -10,7 +10,6 @@ use super::findings::{Findings, Row};
 use fslab_chart::escape;
 use fslab_report::{Error, Result};
 
-/// The page of a paper.
 #[derive(Template)]
 #[template(path = "paper.html")]
 struct PaperPage<'a> {

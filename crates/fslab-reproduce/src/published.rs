@@ -96,8 +96,8 @@ fn half_of_last_digit(number: f64) -> f64 {
 /// Numbers below this are written with a power of ten.
 const TINY: f64 = 1e-3;
 
-/// Maximum ratio of the ends of the range that rounds to a published ratio. A ratio with a wider
-/// range is vague.
+/// A published ratio stands for all values that round to it. It is vague if the largest of them is
+/// more than this many times the smallest.
 const VAGUE: f64 = 1.1;
 
 /// Returns a number as text. Very small numbers have a power of ten.
@@ -119,7 +119,7 @@ impl Published {
         self.low.is_some() && self.low == self.high && self.margin.is_none()
     }
 
-    /// Whether it is a ratio of 1, so that both values are equal.
+    /// Whether it is a ratio of 1, which means that both values are equal.
     #[must_use]
     pub fn is_equality(&self) -> bool {
         self.unit.scale == Scale::Ratio && self.middle() == Some(1.0)

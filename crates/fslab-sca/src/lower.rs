@@ -130,7 +130,7 @@ impl LowerFile {
                 tracing::warn!(
                     %error,
                     file = %self.name(),
-                    "can't restore set-id bits or capabilities: they are lost"
+                    "can't restore set-id bits or capabilities, so they are lost"
                 );
             }
             given => given?,

@@ -110,7 +110,7 @@ impl Drop for ActingAs {
         if let Err(error) = restore(&before) {
             // If the thread continued, later files would silently get wrong owners. A panic is not
             // enough, because servers catch panics and reuse the thread.
-            tracing::error!(%error, "a thread can't restore its own identity; aborting");
+            tracing::error!(%error, "can't restore the user and groups of a thread; aborting");
             std::process::abort();
         }
     }

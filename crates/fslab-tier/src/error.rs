@@ -142,7 +142,7 @@ pub enum Error {
         missing: Vec<String>,
     },
     /// No attached archive contains the data.
-    #[error("no attached archive contains it{}", besides(missing))]
+    #[error("no attached archive contains this version{}", besides(missing))]
     NoCopy {
         /// Archives that contain the data but are not attached.
         missing: Vec<String>,

@@ -131,8 +131,8 @@ impl HostFs {
         let lower = Lower::new(root, root_name, options)?;
         if options.file_handles && !lower.has_handles() {
             tracing::info!(
-                "can't use file handles, because the privilege is missing or the lower file system \
-                 does not support them; each inode in use needs an open descriptor"
+                "can't use file handles, because CAP_DAC_READ_SEARCH is missing or the lower file \
+                 system does not support them; so each inode in use needs an open descriptor"
             );
         }
         let (files, directories) = (HandleTable::default(), HandleTable::default());

@@ -6,7 +6,7 @@ use super::{Directories, Profile, Sizes};
 /// The profile `mail`.
 pub const PROFILE: Profile = Profile {
     name: "mail",
-    help: "a mail server with a file a message: small files that come and go, some that grow",
+    help: "a mail server with one file per message: nearly all files are small, and some grow",
     volume_bytes: 4 << 30,
     days: 180,
     filled_at_first: 0.5,

@@ -6,7 +6,7 @@ use super::{Directories, Profile, Sizes};
 /// The profile `stress`.
 pub const PROFILE: Profile = Profile {
     name: "stress",
-    help: "a volume 90 % full from the first day, all of which is replaced again and again",
+    help: "a volume that is always 90 % full, and whose files are all replaced repeatedly",
     volume_bytes: 1 << 30,
     days: 60,
     filled_at_first: 0.9,

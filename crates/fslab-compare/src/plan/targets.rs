@@ -66,7 +66,7 @@ pub(super) fn targets(
         for (key, _) in matrix.iter().flat_map(Spanned::get_ref) {
             let place = place(key.get_ref());
             if !values.iter().any(|(_, value)| holds(value.get_ref(), &place)) {
-                let message = format!("`matrix`: no value of the target contains {place}");
+                let message = format!("`matrix`: no other key of the target uses {place}");
                 return Err(source.error(key.span(), message));
             }
         }

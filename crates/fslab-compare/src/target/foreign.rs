@@ -132,7 +132,7 @@ impl ForeignMount {
             }
             sleep(PAUSE);
         }
-        Some(format!("the daemon did not exit within {} s of its unmount", END_PATIENCE.as_secs()))
+        Some(format!("the daemon did not exit within {} s of the unmount", END_PATIENCE.as_secs()))
     }
 }
 

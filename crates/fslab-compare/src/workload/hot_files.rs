@@ -36,7 +36,7 @@ const FILES: Parameter = Parameter::count("files", "number of files in a generat
 
 const MEAN_SIZE: Parameter = Parameter::bytes(
     "mean_size",
-    "mean size of generated files; half of them are smaller than a quarter of it",
+    "mean size of generated files; half of the files are smaller than a quarter of this mean",
     29 << 10,
 );
 

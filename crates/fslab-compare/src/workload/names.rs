@@ -31,7 +31,7 @@ const DIRECTORIES: Parameter = Parameter::count(
 
 const ORDERS: Parameter = Parameter::choice(
     "orders",
-    "order in which the names are used: sorted, random, or first one and then the other",
+    "order in which the names are used: sorted, random, or both in turn",
     &["both", "ordered", "random"],
 );
 

@@ -19,7 +19,7 @@ const FILES: Parameter = Parameter::count("files", "total number of files", 1_00
 
 const SIZE: Parameter = Parameter::bytes(
     "size",
-    "mean size of a new file; sizes range from half of it to one and a half times it",
+    "mean size of a new file; sizes range from 0.5 to 1.5 times this mean",
     16 << 10,
 );
 

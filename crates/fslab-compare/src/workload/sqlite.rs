@@ -32,7 +32,7 @@ const ROWS: Parameter = Parameter::count("rows", "number of loaded rows", 50_000
 
 const TRANSACTIONS: Parameter = Parameter::count(
     "transactions",
-    "number of transactions; each changes one row and adds one",
+    "number of transactions; each changes one row and adds another one",
     1000,
 );
 

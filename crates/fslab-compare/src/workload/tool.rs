@@ -23,7 +23,7 @@ const COMMAND: Parameter = Parameter::command(
 
 const CHECK: Parameter = Parameter::command(
     "check",
-    "a program that decodes the stored files in the same way, to check them after a remount",
+    "a program that decodes a stored file from standard input, to check the files after a remount",
     &["gzip", "-dc"],
 );
 

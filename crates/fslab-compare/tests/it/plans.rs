@@ -240,7 +240,7 @@ fn invalid_matrices_and_forms_are_refused() {
     let ext4 = |keys: &str| target(&format!("filesystem = \"ext4\"\n{keys}"));
     let stream = |keys: &str| workload(&format!("name = \"stream\"\n{keys}"));
     let cases = [
-        (ext4("matrix = { block = [1] }"), "`matrix`: no value of the target contains {block}"),
+        (ext4("matrix = { block = [1] }"), "`matrix`: no other key of the target uses {block}"),
         (ext4("matrix = { block = [] }\nmkfs = [\"{block}\"]"), "`block` has no values"),
         (stream("matrix = { sise = [1] }"), "has no parameter `sise`"),
         (stream("matrix = { size = 1 }"), "`size` must be a list"),

@@ -68,7 +68,7 @@ impl Server {
         if !is_kept {
             tracing::error!(
                 ?header,
-                "a file system deferred a request that must not be deferred; it fails with EAGAIN"
+                "a request fails with EAGAIN, because requests of its kind can't be deferred"
             );
             reply::send(&*transport, header.unique, Err(Errno::AGAIN));
             return;

@@ -104,7 +104,7 @@ impl OpenHandles {
                 flags: (first & DIRECTORY == 0).then_some((first >> 32) as u32),
             };
             let handle = reopen(&open).unwrap_or_else(|error| {
-                tracing::error!(%error, ?open, "can't reopen a file; its users get EBADF");
+                tracing::error!(%error, ?open, "can't reopen a file; its handles get EBADF");
                 LOST
             });
             items.push((number, Numbered::by(unique, handle)));

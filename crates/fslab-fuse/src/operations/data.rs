@@ -90,7 +90,7 @@ impl Server {
         let drop_pages = move || match write_back(&*transport, ino, range) {
             Ok(()) => backing.note_dropped(ino, pages),
             Err(error) => {
-                tracing::warn!(%error, "can't drop cached pages that are older than a write");
+                tracing::warn!(%error, "can't drop cached pages; reads may return old data");
             }
         };
         let Some(later) = job.later else {
@@ -108,7 +108,7 @@ impl Server {
             Ok(_) => Answer::Later,
             // Without a separate thread, the request could wait for itself.
             Err(error) => {
-                tracing::warn!(%error, "can't start a thread to drop pages older than a write");
+                tracing::warn!(%error, "can't start a thread; reads may return old cached data");
                 job.output.put(&written);
                 Answer::Now
             }

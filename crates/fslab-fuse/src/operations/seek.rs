@@ -89,7 +89,7 @@ impl Seeker {
         let work = move || send_later(&*transport, Opcode::Lseek, header, look);
         let begun = std::thread::Builder::new().name("fslab-seek".to_owned()).spawn(work);
         begun.inspect_err(
-            |error| tracing::warn!(%error, "can't start a thread to write pages back"),
+            |error| tracing::warn!(%error, "can't start a thread for a seek, which fails"),
         )?;
         Ok(())
     }
@@ -135,7 +135,7 @@ impl Seeker {
 
     fn write_back(&self, range: Range<u64>) {
         if let Err(error) = write_back(&*self.transport, self.ino, range) {
-            tracing::warn!(%error, "the kernel can't write back cached pages");
+            tracing::warn!(%error, "can't write cached pages back; SEEK_DATA may miss them");
         }
     }
 }

@@ -41,8 +41,8 @@
 //!
 //! The same script, seed and order of calls give the same faults. Reads that the kernel answers
 //! from its caches are not calls. A rule about reads makes the kernel drop its pages at each open,
-//! and a rule about reads or writes disables passthrough. Even so, the kernel does not repeat a
-//! read of a cached page.
+//! and a rule about reads or writes disables passthrough. Even so, a read of a page that is still
+//! cached does not reach the layer.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -142,7 +142,7 @@ impl Fault {
         Self(Intercepted { inner, interceptor })
     }
 
-    /// Replaces the program. Running calls end under the old one, and open files keep their
+    /// Replaces the program. Running calls end under the old program, and open files keep their
     /// passthrough.
     pub fn replace(&self, program: Program) {
         *self.0.interceptor.program.write() = Arc::new(program);

@@ -8,7 +8,6 @@ thread_local! {
     static NUMBER: u32 = NEXT.fetch_add(1, Ordering::Relaxed);
 }
 
-/// The number of the calling thread.
 pub(super) fn own_number() -> u32 {
     NUMBER.with(|number| *number)
 }

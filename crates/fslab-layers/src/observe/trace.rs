@@ -73,8 +73,8 @@ fn build(
     let anonymiser = options.path("anonymise").map(Anonymiser::from_key_file).transpose()?;
     let anonymised = anonymiser.is_some();
     if data == DataMode::Full && anonymised {
-        let what =
-            "has data=full and anonymise, which exclude each other: contents may include names";
+        let what = "has data=full and anonymise, but the recorded contents may include names; omit \
+                    one of them";
         return Err(Error::Unfit { layer: SPEC.name, what: what.to_owned() });
     }
     let metadata =

@@ -10,7 +10,7 @@ use crate::ground::Ground;
 
 pub(super) static SPEC: Attribute = in_directory(
     "access-time",
-    "strictatime: each read sets it; relatime: only if it is older than the last change; \
+    "strictatime: each read sets the time; relatime: only if it is older than the last change; \
            noatime: never",
     find,
 );
@@ -20,8 +20,8 @@ const HOUR: Duration = Duration::from_hours(1);
 fn find(ground: &Ground) -> io::Result<Finding> {
     const NAME: &str = "access time after a read, starting from an old and from a future time";
     let now = SystemTime::now();
-    // Setting times also sets the change time to now. An access time before and one after it are
-    // tried.
+    // Setting the access time also sets the change time to now. One of the two tested access times
+    // is before the change time, and one is after it.
     let old = is_set_by_reading(ground, now - HOUR)?;
     let future = is_set_by_reading(ground, now + HOUR)?;
     Ok(Finding::by(match (old, future) {

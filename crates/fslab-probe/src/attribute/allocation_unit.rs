@@ -16,8 +16,8 @@ pub(super) static SPEC: Attribute = in_directory(
     find,
 );
 
-/// The smallest file size that is tried. Files of this size are too large to be stored in an inode,
-/// and too small to fill the first indirect block (268 KiB with blocks of 1 KiB).
+/// The smallest file size that is tried. Files of this size are too large to be stored in an inode.
+/// They are too small to fill the first indirect block (268 KiB with blocks of 1 KiB).
 const FROM: u64 = 96 << 10;
 
 /// Maximum allocation unit that is searched for.

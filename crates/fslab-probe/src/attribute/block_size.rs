@@ -38,7 +38,7 @@ fn find(ground: &Ground) -> io::Result<Finding> {
 }
 
 fn by_holes(scratch: &Scratch) -> io::Result<Method> {
-    const NAME: &str = "length of the data around one byte";
+    const NAME: &str = "length of the data around one byte in a hole";
     let Some(data) = scratch.data_after(0)? else {
         return Ok(Method::failed(
             NAME,
@@ -59,7 +59,7 @@ fn by_holes(scratch: &Scratch) -> io::Result<Method> {
 }
 
 fn by_extent(scratch: &Scratch) -> Method {
-    const NAME: &str = "length of the extent around one byte";
+    const NAME: &str = "length of the extent around one byte in a hole";
     match scratch.extents().as_deref() {
         Ok([extent]) => {
             let series = vec![Point { x: extent.fe_logical, y: extent.fe_length }];
@@ -75,7 +75,7 @@ fn by_extent(scratch: &Scratch) -> Method {
     }
 }
 
-/// Confirms the size `known` of another method, or gives no value.
+/// Confirms `known`, the size that another method found, or gives no value.
 fn by_device(ground: &Ground, known: Option<&Value>) -> io::Result<Method> {
     const NAME: &str = "smallest number of bytes written to the device for one changed byte";
     let Some(device) = ground.device else {
@@ -102,7 +102,7 @@ fn by_device(ground: &Ground, known: Option<&Value>) -> io::Result<Method> {
         }
         Some(bytes) => Method::failed(
             NAME,
-            format!("{bytes} bytes, which the length of the data does not confirm"),
+            format!("{bytes} bytes, which is not the length found with SEEK_DATA and SEEK_HOLE"),
             series,
         ),
         None => Method::failed(NAME, "the device's counters show no writes", series),

@@ -1,8 +1,8 @@
 //! `direct-pointers`: how many blocks of a file its inode points to directly.
 //!
-//! A file with one block more than that needs a pointer block, which is counted in `st_blocks`.
-//! File systems with extents show no such step. A timing method once found "12 direct pointers" on
-//! ext4. These can't be extents: an inode contains at most four extents, of any length.
+//! A file with one more block also needs a pointer block, which is counted in `st_blocks`. File
+//! systems with extents show no such step. A timing method once found "12 direct pointers" on ext4.
+//! These can't be extents, because an inode contains at most four extents.
 
 use std::io;
 use std::os::unix::fs::FileExt;

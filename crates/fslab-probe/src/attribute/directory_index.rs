@@ -1,11 +1,11 @@
 //! `directory-index`: whether finding a name costs more in a large directory than in a small one.
 //!
 //! To create a file, the file system first searches the directory for the name. Without an index,
-//! this gets slower with every name. Here only the search is measured, for names that do not exist.
+//! this search gets slower with every name. Only searches for names that do not exist are measured.
 //! Such a search must examine the whole directory if there is no index. It changes nothing, so it
 //! can be repeated. The measured value is the kernel's processor time for this thread. With sixteen
-//! times the names, it grows sixteenfold or hardly at all, so noise can't be mistaken for growth.
-//! Growth in between gives no answer.
+//! times the names, this time grows sixteenfold or hardly at all, so noise can't be mistaken for
+//! growth. If the growth is in between, the prober gives no answer.
 //!
 //! A second method uses the size of the directory. An index in hash order splits directory blocks,
 //! so the directory becomes larger than its names require.
@@ -37,8 +37,8 @@ const SEARCHES: u64 = 200;
 /// Number of repetitions; the fastest is used.
 const ROUNDS: u32 = 9;
 
-/// Limits for the growth of the cost with sixteen times the names. Without an index it is at least
-/// the first factor, and with one at most the second.
+/// The factor by which the cost grows with sixteen times the names: its minimum without an index,
+/// and its maximum with an index.
 const LINEAR_LEAST: f64 = 4.0;
 const INDEXED_MOST: f64 = 2.0;
 
@@ -154,8 +154,8 @@ fn by_space(file_system: &str, series: Vec<Point>) -> Method {
     let Some(last) = series.last().copied() else {
         return Method::failed(NAME, "nothing was measured", series);
     };
-    // Without splits, a block is unused only at its end, if the next entry does not fit there: at
-    // most a twentieth of the block.
+    // Without splits, only the end of a block is unused, because the next entry does not fit there.
+    // This is at most a twentieth of the block.
     let word = if last.y > ENTRY * last.x * 115 / 100 { "yes" } else { "no" };
     Method::found(NAME, Value::Word(word), series)
 }

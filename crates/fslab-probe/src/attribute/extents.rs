@@ -4,7 +4,7 @@
 //! Every second block of a contiguous file is punched out. Each punch frees one block and adds one
 //! extent. When the space for extents is full, a punch also allocates a new tree block, so the
 //! file's size on disk does not change. The opposite method, to write every second block, would
-//! fail: XFS would also allocate the blocks in between.
+//! fail, because XFS would also allocate the blocks in between.
 
 use std::io;
 
@@ -25,9 +25,9 @@ pub(super) static IN_BLOCK: Attribute = in_directory(
     |ground| find(ground, 1),
 );
 
-/// Number of punches after which the space for extents should have overflowed: that of the inode,
-/// and that of a tree block. An inode has space for a few dozen extents. A tree block of 64 KiB has
-/// space for 4096 extents of 16 bytes, but only 1000 punches are tried.
+/// Numbers of punches that should overflow the space for extents: in the inode, and in a tree
+/// block. An inode has space for a few dozen extents. A tree block of 64 KiB has space for 4096
+/// extents of 16 bytes, but only 1000 punches are tried.
 const PUNCHES: [u64; 2] = [40, 1000];
 
 /// Maximum number of files that are made until one is contiguous.

@@ -2,8 +2,8 @@
 //! levels of such blocks lead to the end of the largest file.
 //!
 //! A sparse file with a single data block at a growing index uses one, then two, three and four
-//! blocks in total. The range of indices for which it uses two blocks is the fan-out, and that for
-//! three blocks is its square.
+//! blocks in total. The number of indices at which it uses two blocks is the fan-out. The number of
+//! indices at which it uses three blocks is the square of the fan-out.
 
 use std::io;
 

@@ -1,7 +1,8 @@
 //! `inline-data`: how many bytes of a file are stored in its inode or metadata.
 //!
-//! One method uses `st_blocks`: on ext4, a file with inline data has no block. The other uses
-//! FIEMAP's flag, because Btrfs counts a block anyway. If neither shows inline data, there is none.
+//! One method uses `st_blocks`, because on ext4 a file with inline data has no block. The other
+//! uses FIEMAP's flag, because Btrfs counts a block for inline data. If neither shows inline data,
+//! there is none.
 
 use std::io;
 
@@ -62,8 +63,8 @@ fn flagged(ground: &Ground, length: u64) -> io::Result<Option<bool>> {
     Ok(extents.map(|extents| extents.first().is_some_and(is_inline)))
 }
 
-/// Drops the result of the method `blocks` if FIEMAP reports inline data: file systems may count a
-/// block for it.
+/// Drops the result of the method `blocks` if FIEMAP reports inline data, because some file systems
+/// count a block for inline data.
 fn agree(blocks: Method, flag: Method) -> Vec<Method> {
     let none = |method: &Method| method.outcome == Ok(Value::Bytes(0));
     if none(&blocks) && flag.outcome.is_ok() && !none(&flag) {

@@ -2,11 +2,11 @@
 //!
 //! The device's counters show how much is written. A file's mode is changed and the file is synced.
 //! Without a journal, only the block of its inode is written. A journal is recognised in two ways.
-//! When the file system is synced later, the inode's block is written again. The first write went
-//! to the journal; this one goes to the final location. And the sync of one file also writes
-//! changes of other files, because they are in the same transaction. Overwritten data is written
-//! once with a metadata journal, and twice with a data journal. If overwriting moves the data to
-//! another location, the file system uses copy-on-write.
+//! First, a later sync of the file system writes the inode's block again. The earlier write went to
+//! the journal, and the later one goes to the final location. Second, the sync of one file also
+//! writes changes of other files, because they are in the same transaction. Overwritten data is
+//! written once with a metadata journal, and twice with a data journal. If overwriting moves the
+//! data to another location, the file system uses copy-on-write.
 
 use std::fs::Permissions;
 use std::io;
@@ -159,8 +159,8 @@ fn change(files: &[Scratch], turn: usize, device: DeviceNumber) -> io::Result<(u
     Ok((bytes(synced - before), bytes(BlockCounters::read(device)? - synced)))
 }
 
-/// Returns the smallest of several pairs if more than half are equal to it; otherwise another
-/// program uses the device.
+/// Returns the smallest of several pairs if more than half of the pairs equal it. Otherwise returns
+/// `None`, because another program seems to use the device.
 fn both(mut count: impl FnMut(usize) -> io::Result<(u64, u64)>) -> io::Result<Option<(u64, u64)>> {
     let mut counts = (0..TIMES).map(&mut count).collect::<io::Result<Vec<_>>>()?;
     counts.sort_unstable();

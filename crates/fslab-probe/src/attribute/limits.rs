@@ -1,5 +1,5 @@
 //! `file-size-max`, `links-max`: the largest file and the largest number of links. They are found
-//! by trying, independent of the limits that the file system reports.
+//! by trying; the limits that the file system reports are not used.
 
 use std::os::unix::fs::FileExt;
 use std::{fs, io};
@@ -17,7 +17,7 @@ pub(super) static FILE_SIZE: Attribute =
 pub(super) static LINKS: Attribute =
     in_directory("links-max", "maximum number of names of one file", links);
 
-/// The maximum file offset: offsets are signed 64-bit integers.
+/// The maximum file offset, a signed 64-bit integer.
 const OFFSET_MAX: u64 = i64::MAX as u64;
 
 /// Maximum number of links that are tried; some file systems permit two billion.
@@ -66,7 +66,7 @@ fn by_write(ground: &Ground, largest: u64) -> io::Result<Method> {
 }
 
 fn links(ground: &Ground) -> io::Result<Finding> {
-    const NAME: &str = "number of names of a file when another one is refused";
+    const NAME: &str = "number of names of a file when one more name is refused";
     if ground.options.gentle {
         return Ok(Finding::none(
             NAME,

@@ -2,8 +2,8 @@
 //!
 //! The methods count the pages in the cache. During sequential reading the kernel is ahead of the
 //! reader by at most two windows less one page. The first is the current window. The next one is
-//! requested when the reader enters the current one. The cache is not inspected by reads with
-//! RWF_NOWAIT, because these start read-ahead themselves.
+//! requested when the reader enters the current one. Reads with RWF_NOWAIT are not used to inspect
+//! the cache, because they start read-ahead themselves.
 
 use std::fs::File;
 use std::io;
@@ -56,7 +56,7 @@ fn after_one_read(ground: &Ground, offset: u64) -> io::Result<Finding> {
     Ok(Finding::conclude(vec![by_map, by_cachestat(&file.file, page)]))
 }
 
-/// Waits until no more pages enter the cache.
+/// Waits until read-ahead has ended.
 fn wait_for_arrival(file: &File) -> io::Result<()> {
     let length = file.metadata()?.len();
     let mut last = None;
@@ -89,8 +89,8 @@ fn maximal(ground: &Ground) -> io::Result<Finding> {
     let mut buffer = vec![0; page];
     for number in 0..length / 2 / page as u64 {
         file.file.read_exact_at(&mut buffer, number * page as u64)?;
-        // Only pages after the reader's position are counted: the kernel may have dropped earlier
-        // ones.
+        // Only pages after the reader's position are counted, because the kernel may have dropped
+        // earlier ones.
         let Ok(counts) = cachestat(&file.file, (number + 1) * page as u64) else {
             let reason = "the kernel has no cachestat; Linux 6.5 or later has it".to_owned();
             return Ok(Finding::by(Method::failed(NAME, reason, series)));

@@ -67,7 +67,6 @@ fn step_with_an_uncertain_position_is_refused() {
     assert!(matches!(one_step(&times, 1), Err(Refusal::Blurred { .. })));
 }
 
-/// Returns the cost of a piece.
 fn cost(levels: &[f64]) -> f64 {
     growing_costs(levels.iter()).last().copied().unwrap_or(0.0)
 }

@@ -22,8 +22,8 @@ const POINTS: usize = 64;
 const ROUNDS: usize = 9;
 
 pub(super) fn find(ground: &Ground, timing: &Timing<'_>) -> io::Result<Method> {
-    const NAME: &str = "nanoseconds of direct reads of 512 bytes, from a written byte into the \
-                        hole after it";
+    const NAME: &str = "nanoseconds for each direct read of 512 bytes, from a written byte into \
+                        the hole after it";
     let scratch = ground.one_byte(PLACE)?;
     let direct = match open_for_sectors(&scratch) {
         Ok(direct) => direct,

@@ -81,8 +81,8 @@ fn pass(file: &File, other: &File, timing: &Timing<'_>, times: &mut Times) -> io
     Ok(())
 }
 
-/// Makes some reads that are not recorded, because after a sleep reads are slow for a moment,
-/// whether or not their page is cached.
+/// Makes some unrecorded reads, because the first reads after a sleep are slow even if their pages
+/// are cached.
 fn warm_up(other: &File, timing: &Timing<'_>, buffer: &mut [u8]) -> io::Result<()> {
     for _ in 0..8 {
         timing.clock.ticks(|| other.read_exact_at(buffer, 0))?;

@@ -57,7 +57,7 @@ pub struct Validation {
     pub regression: Regression,
     /// The ticks of an empty interval.
     pub overhead: Overhead,
-    /// The share of the machine's time that the hypervisor gave to others, from 0 to 1.
+    /// The share of the machine's time that the hypervisor gave to other machines, from 0 to 1.
     pub stolen: f64,
 }
 
@@ -154,7 +154,7 @@ impl Validation {
     }
 }
 
-/// Lets the first processor exchange readings with each other processor. Returns how many readings
+/// Lets the first processor exchange readings with every other processor. Returns how many readings
 /// were smaller than the previous one.
 fn went_back(counter: CycleCounter, processors: &[usize]) -> io::Result<u64> {
     let Some((first, others)) = processors.split_first() else { return Ok(0) };

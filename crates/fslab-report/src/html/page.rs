@@ -17,7 +17,6 @@ use fslab_stats::CONFIDENCE;
 /// are folded, and a search field is shown.
 const UNFOLDED_MOST: usize = 6;
 
-/// The data of the page.
 #[derive(Template)]
 #[template(path = "report.html")]
 pub(super) struct Page {
@@ -210,8 +209,8 @@ fn phase_view(group: &Group, all: &[&Group], report: &Report) -> PhaseView {
     }
 }
 
-/// Returns the points of a sweep over threads if `group` is its first point, otherwise none: the
-/// chart of a sweep is shown only once.
+/// Returns the points of a sweep over threads if `group` is its first point. Otherwise returns
+/// none, so that the chart of a sweep is shown only once.
 fn thread_counts<'a>(group: &Group, all: &[&'a Group]) -> Vec<&'a Group> {
     let is_point =
         |other: &&Group| other.threads.is_some() && other.operation() == group.operation();

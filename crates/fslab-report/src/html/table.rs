@@ -5,7 +5,6 @@ use super::super::model::{Against, DeviceMeans, Group, MetricRow, Report, Row};
 use super::super::{metrics, words};
 use fslab_stats::RatioInterval;
 
-/// A table of figures.
 pub(super) struct Table {
     pub headings: Vec<Heading>,
     pub rows: Vec<Vec<Cell>>,
@@ -47,7 +46,6 @@ impl Cell {
 /// Makes a column's cell for a row.
 type MakeCell = dyn Fn(&Group, &Row) -> Cell;
 
-/// A column with its heading and its cells.
 struct Column {
     heading: Heading,
     cell: Box<MakeCell>,
@@ -79,7 +77,8 @@ pub(super) fn of(groups: &[&Group], report: &Report) -> Table {
     }
 }
 
-/// Returns the rows of a group; a row of several machines is followed by the row of each.
+/// Returns the rows of a group. A row that combines several machines is followed by one row for
+/// each machine.
 fn lines(group: &Group) -> impl Iterator<Item = &Row> {
     group.rows.iter().flat_map(|row| words::lines(row).map(|(row, _)| row))
 }

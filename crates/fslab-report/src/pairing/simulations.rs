@@ -1,6 +1,6 @@
 //! Simulates comparisons and counts wrong verdicts, with and without the stop rule.
 //!
-//! Values vary by 3 % within a round and share a variation of 10 % from round to round.
+//! All values of a round share one variation of 10 %. In addition, each value varies by 3 %.
 
 use fslab_vfs_testing::environment::seed;
 use rand::{RngExt, SeedableRng};
@@ -56,8 +56,8 @@ fn count(
 
 const DIFFERENT: [Verdict; 2] = [Verdict::Faster, Verdict::Slower];
 
-/// With the stop rule, at most 7 % of 1,000 comparisons of equal targets show a difference. This is
-/// up to 2 % more than the 5 % of a fixed number of rounds.
+/// With the stop rule, at most 7 % of 1,000 comparisons of equal targets show a difference. A fixed
+/// number of rounds would give 5 %.
 #[test]
 fn equal_targets_are_rarely_called_different() {
     let found = count(1000, STOPPED, 1.0, None, &DIFFERENT);

@@ -68,7 +68,7 @@ pub fn read_all(paths: &[PathBuf]) -> Result<Vec<Record>> {
     Ok(records)
 }
 
-/// Returns the provenance of each session: a resumed run has several.
+/// Returns the provenance of each session. A resumed run has several sessions.
 pub fn sessions(records: &[Record]) -> impl DoubleEndedIterator<Item = &Provenance> {
     records.iter().filter_map(|record| match record {
         Record::Provenance(found) => Some(&**found),
@@ -84,8 +84,8 @@ pub fn is_ended(records: &[Record]) -> bool {
     matches!(last, Some(Record::End(_)))
 }
 
-/// Returns an error if a provenance has a later format: any other problem of the file follows from
-/// that.
+/// Returns an error if a provenance has a later format. The later format explains any other problem
+/// of the file.
 fn newer(records: &[Record], path: &Path) -> Option<Error> {
     records.iter().find_map(|record| match record {
         Record::Provenance(found) if found.format > FORMAT => {

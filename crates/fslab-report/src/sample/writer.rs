@@ -8,14 +8,14 @@ use super::format::Record;
 use crate::error::{Error, Result};
 
 /// A samples file that is being written. It is locked, so that two runs never write to one file.
-/// Dropping it unlocks the file explicitly, because closing it is not enough. Until a command that
-/// is just being started has executed its program, it holds copies of all open descriptors. Such a
-/// copy would keep the lock and block a run that resumes the file.
+/// Dropping it unlocks the file explicitly, because closing the file is not enough. Between fork
+/// and exec, a child process has copies of all open descriptors. Such a copy would keep the lock
+/// and block a run that resumes the file.
 #[derive(Debug)]
 pub struct Writer {
     path: PathBuf,
     file: File,
-    /// Whether the file is locked. A new file on a file system without locks is not.
+    /// Whether the file is locked. A new file on a file system without locks is not locked.
     is_locked: bool,
 }
 
@@ -25,7 +25,7 @@ impl Writer {
         let file = OpenOptions::new().append(true).create_new(true).open(path);
         let file = file.map_err(Error::file(path))?;
         match file.try_lock() {
-            // The lock is not needed: the file is new, so no other run writes to it.
+            // The lock is not needed, because no other run writes to a new file.
             Err(TryLockError::Error(error)) if has_no_locks(&error) => {
                 tracing::debug!(%error, "{} is not locked", path.display());
                 Ok(Self { path: path.to_owned(), file, is_locked: false })

@@ -96,8 +96,8 @@ fn unmatched_and_invalid_gates_are_refused() {
     assert!("elapsed slower -1%".parse::<Gate>().unwrap_err().contains("from 0 % to 1000 %"));
 }
 
-/// A gate of 0 % fails for about 2.5 % of 500 comparisons of equal targets: their interval lies
-/// above 1 by chance. A gate of 1 % fails for fewer.
+/// A gate of 0 % fails for about 2.5 % of 500 comparisons of equal targets, because their interval
+/// lies above 1 by chance. A gate of 1 % fails for fewer.
 #[test]
 fn equal_targets_rarely_fail_a_gate() {
     let failed = |gate: &str| {
@@ -168,7 +168,7 @@ fn dashboards_get_one_file_per_direction() {
     assert!(!smaller.iter().any(|name| name.ends_with("tps")), "{smaller:?}");
 }
 
-/// The verdict on a metric gives the direction, and whether it is better.
+/// The verdict on a metric states the direction of the difference, and whether this is better.
 #[test]
 fn own_metrics_are_shown_with_their_verdict() {
     let text = fslab_report::terminal(&Report::new(&records(10, 1.10, 0.01, 1)));

@@ -38,9 +38,9 @@ fn swing(round: usize) -> f64 {
     1.0 + 0.01 * (round % 3) as f64
 }
 
-/// On both machines `other` takes 1.2 times as long. Most of its samples are from the fast machine,
-/// and most of the baseline's from the slow one. Combined figures would therefore show it as faster
-/// (Simpson's paradox).
+/// On both machines `other` takes 1.2 times as long. Most samples of `other` are from the fast
+/// machine, and most samples of the baseline are from the slow one. Combined figures would
+/// therefore show it as faster (Simpson's paradox).
 fn opposed() -> Vec<Record> {
     let fast: Vec<_> =
         (0..24).map(|round| ((round < 8).then_some(1.0), Some(1.2 * swing(round)))).collect();

@@ -208,7 +208,6 @@ fn named(id: &Spanned<String>) -> (&str, Range<usize>) {
     (id.get_ref(), id.span())
 }
 
-/// Reads one file of claims.
 struct Reader<'a> {
     source: Source<'a>,
     plans: &'a BTreeMap<String, Plan>,

@@ -23,7 +23,7 @@ impl ThreadCount {
             for _ in 0..helpers {
                 let begun = std::thread::Builder::new().spawn_scoped(scope, work_on);
                 if let Err(error) = begun {
-                    tracing::warn!(%error, "can't start all threads of the conversion");
+                    tracing::warn!(%error, "can't start all threads, so the conversion is slower");
                 }
             }
             work_on();

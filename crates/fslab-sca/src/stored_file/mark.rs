@@ -88,7 +88,7 @@ impl State {
         match size_xattr::write(&*self.lower.fs, request, self.lower.ino, &mark) {
             Ok(()) => (self.mark, self.is_believed) = (MarkState::Given, true),
             // The old value was invalidated before, so the size is determined from the frames.
-            Err(error) => tracing::debug!(%error, "can't keep a size in an xattr"),
+            Err(error) => tracing::debug!(%error, "can't store a size in an xattr"),
         }
     }
 

@@ -385,7 +385,7 @@ impl Drop for TimedUpload {
             Ok(())
         });
         if let Err(error) = dropped {
-            tracing::debug!(%error, "an unfinished container is left in its archive");
+            tracing::debug!(%error, "can't remove an unfinished container from its archive");
         }
     }
 }

@@ -6,7 +6,7 @@ use std::io::{self, ErrorKind};
 use super::{Archive, Container, ContainerKind};
 use crate::id::Id;
 
-/// The result of a check. The error tells which rule the archive broke, or is an error of the
+/// The result of a check. The error names the rule that the archive broke, or is an error of the
 /// archive.
 type Checked = io::Result<()>;
 
@@ -41,7 +41,7 @@ fn promise(is_kept: bool, what: &str) -> Checked {
 
 fn is_empty(archive: &dyn Archive) -> Checked {
     for kind in [ContainerKind::Files, ContainerKind::Tree] {
-        promise(listed(archive, kind)?.is_empty(), "containers are left")?;
+        promise(listed(archive, kind)?.is_empty(), "deleted containers are still listed")?;
     }
     Ok(())
 }
@@ -64,7 +64,7 @@ fn contents(archive: &dyn Archive, container: Container) -> io::Result<Vec<u8>> 
     while done < length {
         let end = length.min(done + (1 << 20));
         let count = archive.read(container, done as u64, &mut bytes[done..end])?;
-        promise(count == end - done, "a read before the end is short")?;
+        promise(count == end - done, "a read returned fewer bytes than the container has")?;
         done = end;
     }
     Ok(bytes)
@@ -87,15 +87,15 @@ fn is_invisible_until_finished(archive: &dyn Archive) -> Checked {
         let container = (kind, Id([7; 16]));
         let mut upload = archive.begin(container)?;
         upload.write(b"hello ")?;
-        promise(is_not_found(&archive.length(container)), "it has a length")?;
-        promise(listed(archive, kind)?.is_empty(), "it is listed")?;
+        promise(is_not_found(&archive.length(container)), "an unfinished container has a length")?;
+        promise(listed(archive, kind)?.is_empty(), "an unfinished container is listed")?;
         drop(upload);
         promise(
             is_not_found(&archive.length(container)),
-            "it exists although its upload was dropped",
+            "the container exists although its upload was dropped",
         )?;
         write(archive, container, b"hello")?;
-        promise(contents(archive, container)? == b"hello", "it has other contents")?;
+        promise(contents(archive, container)? == b"hello", "the contents are wrong")?;
         archive.delete(container)?;
     }
     Ok(())
@@ -109,7 +109,7 @@ fn reads_end_with_the_container(archive: &dyn Archive) -> Checked {
     {
         let mut buffer = vec![0; length];
         let count = archive.read(files(1), offset, &mut buffer)?;
-        let what = format!("{length} bytes at {offset}");
+        let what = format!("a read of {length} bytes at offset {offset} returned wrong bytes");
         promise(&buffer[..count] == expected.as_bytes(), &what)?;
     }
     archive.delete(files(1))
@@ -117,10 +117,10 @@ fn reads_end_with_the_container(archive: &dyn Archive) -> Checked {
 
 fn empty_container_is_one(archive: &dyn Archive) -> Checked {
     write(archive, files(1), b"")?;
-    promise(archive.length(files(1))? == 0, "it has bytes")?;
-    promise(archive.read(files(1), 0, &mut [0; 5])? == 0, "it is read")?;
+    promise(archive.length(files(1))? == 0, "the length of an empty container is not 0")?;
+    promise(archive.read(files(1), 0, &mut [0; 5])? == 0, "an empty container has bytes")?;
     let expected = BTreeMap::from([((Id([1; 16]), 0), 1)]);
-    promise(listed(archive, ContainerKind::Files)? == expected, "it is not listed")?;
+    promise(listed(archive, ContainerKind::Files)? == expected, "the list is wrong")?;
     archive.delete(files(1))
 }
 
@@ -135,8 +135,8 @@ fn kinds_are_kept_apart(archive: &dyn Archive) -> Checked {
 }
 
 fn missing_is_not_found(archive: &dyn Archive) -> Checked {
-    promise(is_not_found(&archive.length(files(9))), "it has a length")?;
-    promise(is_not_found(&archive.read(files(9), 0, &mut [0; 5])), "it is read")?;
+    promise(is_not_found(&archive.length(files(9))), "a missing container has a length")?;
+    promise(is_not_found(&archive.read(files(9), 0, &mut [0; 5])), "a missing container is read")?;
     archive.delete(files(9))?;
     archive.check()
 }
@@ -161,7 +161,7 @@ fn can_be_replaced(archive: &dyn Archive) -> Checked {
     archive.forget(files(1));
     promise(contents(archive, files(1))? == b"and after", "it still has its old contents")?;
     let expected = BTreeMap::from([((Id([1; 16]), 9), 1)]);
-    promise(listed(archive, ContainerKind::Files)? == expected, "both are listed")?;
+    promise(listed(archive, ContainerKind::Files)? == expected, "the list is wrong")?;
     archive.delete(files(1))?;
     promise(is_not_found(&archive.length(files(1))), "the replaced container reappeared")
 }
@@ -170,7 +170,7 @@ fn large_is_whole(archive: &dyn Archive) -> Checked {
     let bytes: Vec<u8> =
         (0..20_u32 << 20).map(|number| (number >> 3) as u8 ^ number as u8).collect();
     write(archive, files(1), &bytes)?;
-    promise(archive.length(files(1))? == bytes.len() as u64, "it has another length")?;
-    promise(contents(archive, files(1))? == bytes, "it has other bytes")?;
+    promise(archive.length(files(1))? == bytes.len() as u64, "its length is wrong")?;
+    promise(contents(archive, files(1))? == bytes, "its bytes are wrong")?;
     archive.delete(files(1))
 }

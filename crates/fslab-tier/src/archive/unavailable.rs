@@ -102,7 +102,7 @@ impl ReconnectingArchive {
             looking.0.look();
         });
         if let Err(error) = begun {
-            tracing::warn!(%error, "can't try to reopen the archive {}", self.shared.label);
+            tracing::warn!(%error, "can't start a thread to reopen archive {}", self.shared.label);
             place.is_looked_for = false;
             return;
         }

@@ -180,7 +180,7 @@ impl Tier {
         });
         let line = |(archive, copies): (&Id, &u64)| {
             let archive = self.name_of_archive(*archive);
-            format!("archive {archive} is not attached: {copies} copies were not checked")
+            format!("archive {archive} is not attached, so {copies} copies were not checked")
         };
         Ok(missing.iter().map(line).collect())
     }

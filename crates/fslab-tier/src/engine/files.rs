@@ -173,8 +173,8 @@ impl FileUse {
         while !self.tier.files.leave(self.file.ino, in_order) {
             if let Err(error) = self.tier.settle(&self.file) {
                 // The xattr still records recalled blocks as offline, so no data is lost.
-                tracing::warn!(%error, ino = self.file.ino.0, "can't record recalled blocks; they \
-                    will be recalled again");
+                tracing::warn!(%error, ino = self.file.ino.0, "can't record recalled blocks; the \
+                    blocks will be recalled again");
                 self.tier.files.leave(self.file.ino, |_| true);
                 return;
             }

@@ -82,7 +82,7 @@ impl Tier {
         for archive in self.archives.read().iter().filter(|archive| archive.is_busy()) {
             let label = archive.label();
             tracing::warn!(
-                "the archive {label} does not respond; this process exits only after its response"
+                "the archive {label} does not respond; this process exits only after it responds"
             );
         }
     }

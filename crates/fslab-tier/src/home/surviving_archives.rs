@@ -44,7 +44,7 @@ impl SurvivingArchives {
             remains.add_named(address, keys, home, identities)?;
         }
         if !keys.is_empty() && remains.attached.iter().all(|archive| archive.key.is_none()) {
-            let what = "a key is given, but no archive is marked as encrypted: somebody may have \
+            let what = "a key is given, but no archive is marked as encrypted. Somebody may have \
                 replaced the archive by an unencrypted one; to use it anyway, omit --key";
             return Err(refused(what.to_owned()));
         }

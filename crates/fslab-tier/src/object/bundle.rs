@@ -173,7 +173,7 @@ fn read_list(list: &ObjectReader, container: Id, length: u64) -> crate::Result<C
 }
 
 fn no_sense(list: &ObjectReader) -> crate::Error {
-    list.damaged(Corrupt("the list of a bundle is inconsistent"))
+    list.damaged(Corrupt("a bundle's list of members is inconsistent"))
 }
 
 fn one_behind_the_other(source: &Source<'_>, length: u64) -> crate::Result<Contents> {

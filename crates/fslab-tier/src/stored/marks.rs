@@ -163,8 +163,8 @@ impl Marks {
         self.check(
             fs,
             Ino::ROOT,
-            "the xattr that assigns it to a tier is not trusted, because another user can set this \
-             xattr",
+            "the xattr that assigns the tree to a tier can be set by another user, so this \
+             xattr is not trusted",
         )?;
         Ok(Some(residency::decode_tree(&value)?))
     }
@@ -207,8 +207,8 @@ impl Marks {
     }
 }
 
-const UNTRUSTED: &str = "the xattr that assigns it to a tier can be set by ordinary users, so root \
-                         does not trust it; run this command as the owner of the tier";
+const UNTRUSTED: &str = "the xattr that assigns the tree to a tier can be set by ordinary users, \
+                         so root does not trust this xattr; run the command as the tier's owner";
 
 /// The computed xattr of a regular file that contains its summary.
 pub const STATE_NAME: &str = "user.fslab.state";

@@ -179,7 +179,7 @@ impl Residency {
 }
 
 fn runs(rest: &mut Cursor<'_>, count: u32, blocks: u64) -> Result<Runs, Corrupt> {
-    let too_large = Corrupt("an offline run is past the end of its file");
+    let too_large = Corrupt("an offline range is past the end of the file");
     let (mut runs, mut behind) = (Runs::new(), 0_u64);
     for _ in 0..count {
         let start = behind.checked_add(rest.packed()?).ok_or(too_large)?;
@@ -253,11 +253,11 @@ impl TreeMark {
 /// The reason why the mark is invalid.
 pub fn decode_tree(value: &[u8]) -> Result<TreeMark, Corrupt> {
     let (record, home) = TreeRecord::read_from_prefix(value)
-        .or(Err(Corrupt("the xattr that assigns it to a tier is cut short")))?;
+        .or(Err(Corrupt("the xattr that assigns the tree to a tier is cut short")))?;
     let is_known = record.magic == TREE_MAGIC && record.version == VERSION;
     if !is_known || !is_sealed(value, size_of::<TreeRecord>()) {
         return Err(Corrupt(
-            "the xattr that assigns it to a tier is damaged or has an unknown format",
+            "the xattr that assigns the tree to a tier is damaged or has an unknown format",
         ));
     }
     Ok(TreeMark { tier: Id(record.tier), home: home.to_vec() })

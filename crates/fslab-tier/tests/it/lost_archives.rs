@@ -256,7 +256,7 @@ fn copies_in_an_unattached_archive_are_reported() {
     move_away(&first.address.local_path().unwrap());
     let (tier, fs) = twofold.open();
     let (id, path) = (first.id, first.address.label());
-    let expected = [format!("archive {id} ({path}) is not attached: 4 copies were not checked")];
+    let expected = [format!("archive {id} ({path}) is not attached, so 4 copies were not checked")];
     let scrubbed = tier.scrub(&own_request()).unwrap();
     assert_eq!((&scrubbed.missing[..], scrubbed.short), (&expected[..], 4));
     assert_eq!(tier.scan(&own_request()).unwrap().missing, expected);

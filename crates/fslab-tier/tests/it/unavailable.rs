@@ -568,7 +568,7 @@ fn recall_command_reports_unavailable_files_and_continues() {
         at_once(|request| execute(&going.tier, &command, request, tell)).unwrap();
         let Event::Problem { what } = &told[0] else { panic!("{told:?}") };
         assert!(
-            what.starts_with("file: no attached archive contains it, because archive"),
+            what.starts_with("file: no attached archive contains this version, because archive"),
             "{what}"
         );
         assert!(matches!(&told[1..], [Event::Done { .. }]), "{told:?}");

@@ -161,8 +161,8 @@ impl Devices {
 
 fn tell_of_descriptors(number: u64) {
     tracing::info!(
-        "can't use file handles on device {}:{}, which is mounted inside the lower directory; each \
-         of its inodes in use needs an open descriptor",
+        "can't use file handles on device {}:{}, which is mounted inside the lower directory; so \
+         each of its inodes in use needs an open descriptor",
         number >> 32,
         number & 0xffff_ffff
     );

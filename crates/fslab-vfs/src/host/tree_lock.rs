@@ -349,7 +349,7 @@ fn make(directory: &OwnedFd, name: &str) -> rustix::io::Result<OwnedFd> {
     if owner.st_uid != rustix::process::geteuid().as_raw() {
         let (uid, gid) = (Uid::from_raw(owner.st_uid), Gid::from_raw(owner.st_gid));
         if let Err(error) = rustix::fs::fchown(&made, Some(uid), Some(gid)) {
-            tracing::debug!(%error, "can't give the lock file to the directory's owner");
+            tracing::debug!(%error, "can't give the lock file the same owner as the directory");
         }
     }
     Ok(made)

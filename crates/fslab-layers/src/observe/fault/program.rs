@@ -49,7 +49,6 @@ pub(super) struct Transfer {
 }
 
 impl Transfer {
-    /// The transfer of a call.
     pub fn of(call: &Call<'_>) -> Self {
         let (length, divisible) = match *call {
             Call::Read { size, .. } => (size as u64, true),
@@ -119,7 +118,6 @@ impl Program {
         Ok(())
     }
 
-    /// Sets the seed for random choices.
     pub(super) fn with_seed(self, seed: u64) -> Self {
         Self { seed, ..self }
     }

@@ -157,7 +157,7 @@ impl Rule {
         self.room.fetch_update(Ordering::Relaxed, Ordering::Relaxed, take).is_ok().then_some(taken)
     }
 
-    /// Returns unused space.
+    /// Gives back unused space.
     pub fn give_room(&self, bytes: u64) {
         self.room.fetch_add(bytes, Ordering::Relaxed);
     }

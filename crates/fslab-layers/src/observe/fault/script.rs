@@ -22,7 +22,6 @@ type Result<T> = std::result::Result<T, RuleProblem>;
 /// A word that stands for several operations, and the test whether an operation is one of them.
 type Group = (&'static str, fn(Operation) -> bool);
 
-/// Words that stand for several operations.
 const GROUPS: &[Group] = &[
     ("any", |_| true),
     ("sync", |operation| {

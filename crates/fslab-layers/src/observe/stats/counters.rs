@@ -22,8 +22,8 @@ pub(super) struct Counters {
     shards: [OnceLock<Box<[Counter]>>; SHARDS],
 }
 
-/// The counters of one operation in one shard. Because of the alignment, no two of them share a
-/// pair of cache lines, and neither do two shards.
+/// The counters of one operation in one shard. Because of the alignment, two counters never share a
+/// pair of cache lines.
 #[repr(align(128))]
 #[derive(Default)]
 struct Counter {
@@ -110,8 +110,8 @@ struct Sum {
 impl Sum {
     fn add(&mut self, counter: &Counter) {
         let of = |number: &AtomicU64| number.load(Ordering::Relaxed);
-        // Ended operations are read first: an operation that ends meanwhile is then reported as in
-        // flight, and the difference can't be negative.
+        // The counter of ended operations is read first, so that it never exceeds the counter of
+        // begun ones. An operation that ends meanwhile is reported as in flight.
         self.ended += of(&counter.ended);
         self.begun += of(&counter.begun);
         self.bytes += of(&counter.bytes);

@@ -2,8 +2,7 @@
 //! divided into 16 equal parts, so the relative width of a bucket is at most 1/16, from nanoseconds
 //! to minutes.
 //!
-//! It is implemented here because recording must need neither a lock nor `&mut`, which no crate
-//! offers.
+//! It is implemented here because no crate records without a lock and without `&mut`.
 //!
 //! Worked example: the highest bit of 1000 ns is 512 = 16 << 5. 1000 >> 5 is 31, the last of the 16
 //! parts of that power; the bucket contains 992 to 1023 ns.
@@ -17,7 +16,6 @@ const PARTS: u64 = 1 << PART_BITS;
 /// The upper bound of the last bucket (18 minutes). It also counts longer latencies.
 const LONGEST_NS: u64 = (1 << 40) - 1;
 
-/// Number of buckets.
 pub(super) const BUCKETS: usize = index(LONGEST_NS) + 1;
 
 /// Counters that many threads increment.

@@ -33,7 +33,6 @@ pub(super) fn record(
     record
 }
 
-/// Adds the inodes and names of a call.
 fn add_named(record: &mut Record, call: &Call<'_>) {
     let [first, second] = call.named();
     match first {

@@ -152,7 +152,7 @@ pub(in crate::engine) fn listed(archive: &Arc<dyn Archive>, part: Location) -> R
     if contents.list_bytes > 0 && contents.members.contains(&part) {
         return Ok(contents);
     }
-    let what = Corrupt("the bundle has no list that contains the object");
+    let what = Corrupt("the bundle's list of members is missing or lacks the object");
     Err(Error::damaged(archive.label(), container, what))
 }
 

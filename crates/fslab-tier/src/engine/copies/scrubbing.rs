@@ -472,7 +472,7 @@ fn is_list(archive: &Arc<dyn Archive>, place: &Location, root: Option<[u8; 32]>)
         _ => Err(Error::damaged(
             archive.label(),
             place.container,
-            Corrupt("the bundle's two lists differ"),
+            Corrupt("the bundle's two lists of members differ"),
         )),
     }
 }
@@ -487,7 +487,7 @@ fn whole_list(archive: &Arc<dyn Archive>, place: &Location) -> Result<[u8; 32]> 
     let length =
         archive.length((KIND, container)).map_err(Error::archive(archive.label(), container))?;
     if place.offset > 0 && length != place.offset + place.length {
-        return Err(list.damaged(Corrupt("the bundle does not end with its list")));
+        return Err(list.damaged(Corrupt("the bundle does not end with its list of members")));
     }
     Ok(list.version().root)
 }

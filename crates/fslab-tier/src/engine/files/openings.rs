@@ -64,7 +64,7 @@ impl Tier {
         state.writers = state.writers.saturating_sub(usize::from(mode.writes()));
         if let Err(error) = self.unmark_untouched(&mut state) {
             let name = self.name(file.ino());
-            tracing::warn!(%error, "{name}: was not changed, but will be archived again");
+            tracing::warn!(%error, "{name}: can't be marked unchanged; it will be archived again");
         }
     }
 

@@ -89,7 +89,7 @@ impl Tier {
             if !self.are_enough_left(&failed) {
                 return Err(error);
             }
-            tracing::warn!("an archive failed; the copy is written to another one: {error}");
+            tracing::warn!("an archive failed; the copy is written to another archive: {error}");
         }
     }
 

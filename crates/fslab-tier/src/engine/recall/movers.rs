@@ -227,7 +227,7 @@ impl Tier {
         let name = self.name_of_block(file, block);
         match CombinedCopies::block(holders, version, block) {
             Ok(bytes) => {
-                tracing::warn!("{name}: recovered from several damaged copies");
+                tracing::warn!("{name}: the block was recovered from several damaged copies");
                 Ok(Fetched::Block(bytes))
             }
             Err(error) => {

@@ -104,7 +104,7 @@ impl Tier {
     fn can_lease(&self) -> bool {
         self.releases.leases.has_leased.load(Ordering::Relaxed) || {
             let leased = lease_of_new_file(&*self.lower, &self.request());
-            leased.inspect_err(|error| tracing::info!(%error, "can't lease a test file")).is_ok()
+            leased.inspect_err(|error| tracing::info!(%error, "can't lease a new file")).is_ok()
         }
     }
 
@@ -113,7 +113,7 @@ impl Tier {
             tracing::warn!(
                 %error,
                 "can't take leases on some lower files. Programs that opened or mapped such a file \
-                 before the mount started will read zeros after its release"
+                 before the mount started will read zeros after the file is released"
             );
         }
     }

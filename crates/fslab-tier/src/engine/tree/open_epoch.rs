@@ -18,8 +18,8 @@ impl Tier {
         let said = marks.read_open_epoch(&*self.lower).map_err(Error::below(b""))?;
         if known != said {
             tracing::warn!(
-                "the tree or the tier's home was restored or created again, so no version expires \
-                 before a scan"
+                "the tree or the tier's home was restored or created again, so the next expiry \
+                 will scan the tree first"
             );
             self.catalogue.distrust()?;
         }
@@ -30,8 +30,8 @@ impl Tier {
             // written, for example for lack of space.
             Err(error) => {
                 tracing::warn!(
-                    "can't store an xattr on the tree's root directory ({error}), so no version \
-                     expires before a scan"
+                    "can't store an xattr on the tree's root directory ({error}), so the next \
+                     expiry will scan the tree first"
                 );
                 self.catalogue.distrust()
             }
@@ -46,8 +46,8 @@ impl Tier {
         if let Err(error) = written {
             // The next opening finds different counts, and then distrusts the catalogue.
             tracing::warn!(
-                "can't store an xattr on the tree's root directory ({error}), so the next mount or \
-                 command must scan the tree before versions expire"
+                "can't store an xattr on the tree's root directory ({error}), so an expiry by the \
+                 next mount or command will scan the tree first"
             );
         }
         self.catalogue.set_open_epoch(uses + 1)

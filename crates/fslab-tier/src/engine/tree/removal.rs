@@ -48,8 +48,8 @@ impl Tier {
         self.lifecycle.note_change();
         let since = self.around.calendar.now();
         if let Err(error) = self.catalogue.turn(object, ObjectState::Removed, since) {
-            tracing::warn!(%error, "can't record that a file was removed; the next scan will find \
-                it");
+            tracing::warn!(%error, "can't record that a file was removed; the next scan will \
+                record this");
         }
     }
 }

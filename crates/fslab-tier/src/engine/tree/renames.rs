@@ -91,7 +91,7 @@ impl Tier {
             Err(error) => {
                 tracing::warn!(
                     %error,
-                    "the running scan can't examine a renamed file, so it may be incomplete"
+                    "the running scan may be incomplete, because it can't examine a renamed file"
                 );
                 noted.has_gaps = true;
             }
