@@ -221,8 +221,8 @@ pub enum Error {
          stop that process first, or give the mount point instead of the tree"
     )]
     InUse,
-    /// A file can't be archived, released or recalled now, but a later attempt may succeed: the
-    /// file is being used or changed.
+    /// A file can't be archived, released or recalled now, because it is being used or changed. A
+    /// later attempt may succeed.
     #[error("{path}: {why}")]
     Busy {
         /// The file.

@@ -65,7 +65,7 @@ pub struct TierDescription {
     /// How long replaced and removed versions are kept, in seconds.
     #[serde(default = "usual_keep")]
     pub keep_seconds: u64,
-    /// Whether the tree is open to programs while it is not mounted.
+    /// Whether programs can access the tree while it is not mounted.
     #[serde(default, skip_serializing_if = "is_usual")]
     pub umount: Umount,
     /// Whether released files show poison in the lower directory.
@@ -142,8 +142,8 @@ impl TierDescription {
     }
 }
 
-/// Whether a tree is open to programs while it is not mounted. Programs in an open tree read
-/// released files as zeros.
+/// Whether programs can access a tree while it is not mounted. If so, they read zeros or poison in
+/// released files.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Umount {

@@ -246,7 +246,7 @@ impl OwnFile {
 }
 
 /// The set-id bits and the file capability of a file. A write removes the capability, and the
-/// set-id bits unless the writer may keep them, so that nobody can change a trusted program. The
+/// set-id bits unless the writer may keep them. This protects trusted programs from changes. The
 /// engine restores both, because its writes change no byte that programs see.
 #[derive(Debug)]
 pub struct Privileges {

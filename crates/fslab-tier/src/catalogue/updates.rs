@@ -26,8 +26,8 @@ impl Catalogue {
     }
 
     /// Marks pending rows as live, and the previous objects of their files as replaced. If a row is
-    /// no longer pending, only its version is written: its file was removed, or a scan found it.
-    /// Writes all or none, durably.
+    /// no longer pending, because its file was removed or a scan found it, only its version is
+    /// written. Writes all or none, durably.
     ///
     /// # Errors
     /// Errors of the database, or if a row is damaged.

@@ -147,8 +147,7 @@ impl Tier {
     /// if necessary.
     pub(super) fn nobody_else(&self, request: &Request) -> Result<MutexGuard<'_, ()>> {
         let alone = self.lock_while_going(&self.expiry, request)?;
-        // The shutdown is checked for after locking, because changes after it would not be made
-        // durable.
+        // Checked after locking, because a shutdown does not make later changes durable.
         self.check_open().map(|()| alone)
     }
 

@@ -1,8 +1,8 @@
 //! Bundles: containers of several objects, with the same list of them at both ends.
 //!
 //! Each member is an ordinary object, and its location is enough to read it. The list is for
-//! readers who have only the archive. It is stored twice, so that damage at one offset never hides
-//! an intact member.
+//! readers who have only the archive. It is stored twice, so that damage at one offset leaves an
+//! intact list.
 
 use std::sync::Arc;
 

@@ -22,8 +22,7 @@ pub(super) fn last_use(attr: &Attr) -> Timestamp {
 /// Returns the facts about a file.
 ///
 /// # Errors
-/// If an xattr that a rule uses can't be read, because its value could require that the file is
-/// kept.
+/// If an xattr that a rule uses can't be read. Its value may require that the file is kept.
 pub(super) fn facts(tier: &Arc<Tier>, policy: &Policy, place: &WalkEntry<'_>) -> Result<Facts> {
     let (attr, now) = (&place.found.attr, tier.surroundings().calendar.now());
     let xattr = |name: &String| match tier.users_xattr(attr, name) {

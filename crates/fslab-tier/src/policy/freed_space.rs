@@ -18,7 +18,7 @@ const FIRST_BYTES_MIN: u64 = 1 << 20;
 /// file system.
 const STEP_BYTES_MAX: u64 = 1 << 30;
 
-/// Releasing ends unless at least one of this many released bytes becomes free.
+/// Releasing stops if less than one in this many released bytes becomes free.
 const SHARE_MIN: u64 = 8;
 
 /// Compares released bytes with freed space.

@@ -40,8 +40,8 @@ impl Told {
         self.object_bytes = self.object_bytes.saturating_add(location.length);
     }
 
-    /// Returns the length of a container that contains only these objects. A bundle has a list of
-    /// them at each end; a sequence of objects without a list has none.
+    /// Returns the length of a container of only these objects. For a bundle, the lists at both
+    /// ends are included.
     fn bytes(&self) -> u64 {
         let list = list_bytes(self.objects);
         let lists = if self.first == list { 2 * list } else { 0 };

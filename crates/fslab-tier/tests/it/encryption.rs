@@ -196,7 +196,7 @@ fn tree_is_rebuilt_from_an_encrypted_archive_and_its_key() {
     assert_eq!((report.files, report.younger, found.len()), (0, 0, 0));
 }
 
-/// Each archive may have its own key. A given key is used for those archives whose key it is.
+/// Each archive may have its own key. A given key is used only for archives that it fits.
 #[test]
 fn given_key_replaces_only_the_key_file_of_its_own_archive() {
     let scratch = tempfile::tempdir().unwrap();

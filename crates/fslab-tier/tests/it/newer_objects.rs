@@ -1,4 +1,4 @@
-//! Objects in archives that the last tree does not refer to, and rebuilds into directories that
+//! Rebuilds with objects that the last archived tree does not refer to, into directories that
 //! contain files, or with used catalogues.
 
 use std::sync::Arc;
@@ -114,7 +114,7 @@ fn old_catalogue_hides_no_file_from_a_rebuild() {
     replaced(&bench, || {});
     let whole = rebuild_in(&bench, &empty_tree());
     let left = bench.tier.catalogue();
-    // Twice, as if the first rebuild was into the wrong directory.
+    // Rebuilds twice, as if the first rebuild was into the wrong directory.
     for _ in 0..2 {
         let lower = empty_tree();
         assert_eq!(rebuild_noted(&bench, &lower, left), whole);

@@ -139,7 +139,6 @@ fn bytes_of(bench: &Bench, archive: usize, container: Id) -> Vec<u8> {
     bytes
 }
 
-/// A truncated copy is used for repairs, but does not shorten other copies.
 #[test]
 fn truncated_copy_does_not_shorten_other_copies() {
     let bench = two_copies();
@@ -160,7 +159,7 @@ fn truncated_copy_does_not_shorten_other_copies() {
     all_are_right(&bench, 0..4);
 }
 
-/// A rebuild searches for the list at the end of the container, which these bytes would hide.
+/// A rebuild expects a list at the end of the container, and would not find one before extra bytes.
 #[test]
 fn bytes_after_a_bundle_are_dropped_and_not_copied() {
     let bench = two_copies();

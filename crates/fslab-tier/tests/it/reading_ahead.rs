@@ -54,7 +54,7 @@ fn slow() -> Bench {
     bench
 }
 
-/// This holds whether blocks were waited for, or were resident before they were read.
+/// The result is the same whether the reader waited for blocks or found them resident.
 #[test]
 fn blocks_are_requested_ahead_of_a_sequential_reader() {
     let bench = slow();

@@ -265,7 +265,7 @@ fn synchronous_hole_punches_and_copies_are_durable() {
     }
 }
 
-/// The modification time reveals changes made without the mount while the file is in use.
+/// While the file is in use, its modification time reveals changes in the lower directory.
 #[test]
 fn setting_a_time_does_not_hide_a_change_made_below_the_mount() {
     let (_, bench) = lossy();

@@ -177,8 +177,8 @@ impl ConfinedDir {
     }
 }
 
-/// Returns whether a file can only be opened by its name: it was replaced on a server, or this
-/// machine has no `/proc`.
+/// Returns whether an error means that a file can be opened only by its name, because a server
+/// replaced it or this machine has no `/proc`.
 fn wants_name(error: &io::Error) -> bool {
     matches!(error.kind(), ErrorKind::StaleNetworkFileHandle | ErrorKind::NotFound)
 }

@@ -35,9 +35,9 @@ pub enum Durable {
 }
 
 impl Tier {
-    /// Syncs a file's bytes, and then records in its xattr which blocks are offline. The removal of
-    /// truncated blocks from the xattr is made durable at once, because a later extension of the
-    /// file does not check for them.
+    /// Syncs a file's bytes, and then records in its xattr which blocks are offline. If this
+    /// removes truncated blocks from the xattr, it becomes durable at once, because a later
+    /// extension of the file does not check for them.
     pub(in crate::engine) fn record(&self, state: &mut FileState, durable: Durable) -> Result<()> {
         self.sync_below(state)?;
         let size = self.attr_below(state.ino, None)?.size;
@@ -180,11 +180,11 @@ impl Tier {
         self.record(&mut state, Durable::Later)
     }
 
-    /// Repairs a modification time that a crash left wrong, and finds changes made without the
-    /// mount.
+    /// Repairs a modification time that a crash left wrong, and finds changes made in the lower
+    /// directory.
     ///
     /// If blocks were being moved, a different time may come from the write of such a block, or
-    /// from a later change without the mount. So the file is treated as changed. Its time is
+    /// from a later change in the lower directory. So the file is treated as changed. Its time is
     /// restored only after this is durably recorded, because only the time reveals a change.
     pub(super) fn repair_times(
         &self,
@@ -242,7 +242,7 @@ impl Tier {
 }
 
 /// Whether the xattr records too many blocks as offline: blocks past the end of a file, or its
-/// incomplete last block although that is resident.
+/// incomplete last block although this block is resident.
 fn names_too_much(known: &KnownResidency, size: u64) -> bool {
     behind(&known.recorded.offline, size) != behind(&known.offline, size)
 }

@@ -1,10 +1,10 @@
 //! Tracks renames during a scan. A file that moves from an unvisited directory to a visited one
 //! would be missed by the walk, and its object recorded as unneeded.
 //!
-//! So every inode that got a new name is visited after the walk, directories with their contents.
-//! It is visited only once, so that a program that renames a file repeatedly can't keep a scan from
-//! ending. That suffices, because an inode that is later moved into a visited directory gets a new
-//! name itself.
+//! So after the walk, the scan visits every inode that got a new name. Directories are visited with
+//! their contents. Each inode is visited only once, so that a program that renames a file
+//! repeatedly can't keep a scan from ending. One visit is enough, because an inode that is later
+//! moved into a visited directory gets a new name itself.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;

@@ -18,7 +18,8 @@ pub(super) struct Directories {
 }
 
 impl Directories {
-    /// Adds a directory with its attributes from before it was listed; ignores other inodes.
+    /// Adds a directory with its attributes from before it was listed; ignores other types of
+    /// inodes.
     pub(in crate::engine) fn add(&mut self, attr: &Attr, tell: InodeIdentity) {
         if attr.kind != FileKind::Directory {
             return;

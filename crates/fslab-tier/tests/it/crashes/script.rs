@@ -1,5 +1,4 @@
-//! Random scripts over a tier, and their promises: the bytes, times and names that may be found
-//! after a crash.
+//! Random scripts over a tier, and the bytes, times and names that are allowed after a crash.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
