@@ -156,7 +156,7 @@ pub enum Error {
         #[source]
         source: Box<redb::Error>,
     },
-    /// The catalogue can't be read: it is damaged, or not a catalogue.
+    /// The catalogue can't be read, because it is damaged or not a catalogue.
     #[error(
         "catalogue {}: is damaged; move it away and run `fslab tier scan`: {source}",
         path.display()

@@ -557,8 +557,7 @@ impl Home {
 
     /// Opens the catalogue.
     ///
-    /// # Errors
-    /// If another program uses it, or it is damaged.
+    /// # Errors If another program uses the catalogue, or the catalogue is damaged.
     pub fn catalogue(&self) -> Result<Catalogue> {
         Catalogue::open(&self.path.join(CATALOGUE))
     }

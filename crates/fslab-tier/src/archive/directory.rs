@@ -514,8 +514,8 @@ impl DirectoryUpload {
                 Err(error) if error.kind() == ErrorKind::AlreadyExists => false,
                 Err(error) => return Err(error),
             };
-            // The directory may not be durable yet: the process that made it may have been killed,
-            // or may not have synced it yet.
+            // The directory may not be durable yet, because the process that made it may not have
+            // synced it.
             if is_new || !self.durable.lock()[usize::from(digits)] {
                 files.sync()?;
                 self.durable.lock()[usize::from(digits)] = true;

@@ -66,8 +66,8 @@ impl Catalogue {
         })
     }
 
-    /// Adds archives to the copies of objects that are still at the same location. Writes all or
-    /// none, durably.
+    /// Records new copies of objects, unless an object's location has changed. Writes all or none,
+    /// durably.
     ///
     /// # Errors
     /// Errors of the database, or if a row is damaged.

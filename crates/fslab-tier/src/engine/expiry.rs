@@ -152,8 +152,8 @@ impl Tier {
     }
 
     fn expire_some(&self, mut due: Vec<ObjectRow>, expired: &mut Expired) -> Result<()> {
-        // A file may be read although its removal was recorded: it may still be open, or have
-        // reappeared in the lower directory.
+        // A file may be read although its removal was recorded, because it may still be open, or
+        // have reappeared in the lower directory.
         due.retain(|row| !self.is_read(row));
         // An archive may have become unavailable without being noticed. Rows with copies in such
         // archives are kept.

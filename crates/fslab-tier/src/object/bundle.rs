@@ -20,7 +20,7 @@ use crate::stored::format::{
 };
 use crate::stored::residency::Location;
 
-/// Bundles contain only files: an archived tree has a container of its own.
+/// Bundles contain only files, because an archived tree has a container of its own.
 const KIND: ContainerKind = ContainerKind::Files;
 
 /// The locations of the objects in a container.

@@ -68,9 +68,8 @@ fn is_sparse(tier: &Tier, attr: &Attr) -> bool {
 }
 
 /// Returns the time since the bytes of a file became resident. Writers can set back modification
-/// times (`cp -p`, `tar`), so the file's birth time is also used, and the time of the last recall
-/// or change in its residency. An unreadable residency is treated as missing, and does not prevent
-/// a release.
+/// times (`cp -p`, `tar`). So the birth time and the residency's time of the last recall or change
+/// are used, too. An unreadable residency is treated as missing, and does not prevent a release.
 pub(super) fn here_for(tier: &Arc<Tier>, attr: &Attr) -> Duration {
     let known = tier.residency_of(attr).ok().flatten();
     let touched = known.map_or(0, |known| known.touched_seconds);

@@ -29,7 +29,7 @@ fn told(bench: &Bench, command: &Command) -> Vec<Event> {
 
 /// Returns the number of requested blocks of the file: those being recalled, and those resident.
 fn asked(bench: &Bench) -> u64 {
-    // In this order, a block that is recalled meanwhile is not missed.
+    // Waiting blocks are counted first, so that a block recalled meanwhile is not missed.
     let waiting = told(bench, &Command::Queue).len() as u64;
     let [Event::State(state)] =
         &told(bench, &Command::State { paths: vec![b"file".to_vec()], recursive: false })[..]

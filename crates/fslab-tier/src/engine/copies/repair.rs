@@ -1,10 +1,10 @@
 //! Repair of a damaged container: rewrites it, and replaces its damaged part by an intact copy from
 //! another archive.
 //!
-//! The other parts are kept as far as they can be read, because this container may have the only
-//! intact copy of another object in the bundle. The damaged copy may be truncated, so the length of
-//! a bundle comes from its own list. The list in another archive is used only if that list is
-//! missing. So a malicious archive can't make containers in other archives grow.
+//! The other parts are kept as far as they can be read, because they may be the only intact copies
+//! of other objects in the bundle. The damaged copy may be truncated, so the length of a bundle
+//! comes from its own list. The list in another archive is used only if that list is missing. So a
+//! malicious archive can't make containers in other archives grow.
 
 use std::io::{self, ErrorKind};
 use std::sync::Arc;
@@ -104,8 +104,8 @@ impl Repair<'_> {
     ///
     /// Two kinds of errors may be temporary, and zeros would then replace the only intact bytes.
     /// After a read error (`EIO`) of the damaged copy, the bytes must come from the other archive.
-    /// If the damaged copy is itself the source of the repair, all its chunks must be decryptable,
-    /// because a chunk may have been changed on its way here.
+    /// If a copy is the source of its own repair, all its chunks must be decryptable. Otherwise a
+    /// chunk may only have been changed on its way here.
     fn read_either(&self, offset: u64, bytes: &mut [u8]) -> Result<()> {
         let own = match self.read(self.to, offset, bytes) {
             Ok(()) => return Ok(()),

@@ -124,9 +124,9 @@ impl<'a> DataBelow<'a> {
 }
 
 impl Tier {
-    /// For a file whose bytes the engine has neither changed nor moved: determines whether it was
-    /// rewritten in the lower directory. Returns `false` if that can't be determined. The file
-    /// can't be used then, because a recall could overwrite edits.
+    /// Determines whether a file was rewritten in the lower directory, and stores the result in
+    /// `known`. Returns `false` if that can't be determined. The file can't be used then, because a
+    /// recall could overwrite edits.
     pub(super) fn find_rewrite_below(
         &self,
         ino: Ino,

@@ -80,8 +80,8 @@ impl Queue {
         let mut pending = self.waiting.lock();
         if !pending.is_closed {
             pending.postpone(recall, until_ns);
-            // Wakes waiting threads: while recalls are postponed, they must read the clock at
-            // intervals.
+            // Wakes waiting threads, because they must read the clock at intervals while recalls
+            // are postponed.
             self.came.notify_all();
         }
         !pending.is_closed

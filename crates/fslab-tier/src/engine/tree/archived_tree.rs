@@ -143,9 +143,9 @@ impl Tier {
 
     /// Returns the sequence number for a new archived tree. It is lower than the numbers of all
     /// objects that the tree may not refer to, such as uploads in progress during the walk.
-    /// Versions that are only being moved to another object are ignored: they are not newer, and a
-    /// rebuild finds them in either place. If they were not ignored, the lower number would make
-    /// the tree seem outdated.
+    /// Versions that are only being moved to another object are ignored, because they are not
+    /// newer, and a rebuild finds them in either place. They would lower the number and make the
+    /// tree seem outdated.
     fn tree_sequence(&self) -> Result<u64> {
         let drawn = self.sequence_below_pending()?;
         let (mut pending, mut settled) = (HashSet::new(), HashSet::new());
@@ -246,7 +246,7 @@ impl Tier {
 
 /// Returns the greatest sequence number of the archived trees. A rebuild uses the tree with the
 /// greatest number, so later trees need greater ones. The catalogue and the clock do not ensure
-/// this: the catalogue may have been lost, and the clock may have been ahead.
+/// this, because the catalogue may have been lost, and the clock may have been ahead.
 pub(in crate::engine) fn last_number(archives: &[Arc<dyn Archive>]) -> u64 {
     let mut last = 0;
     for archive in archives {

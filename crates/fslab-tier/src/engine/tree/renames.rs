@@ -150,8 +150,8 @@ impl Tier {
         self.tree.renames.noted.lock().as_ref().is_some_and(|noted| noted.is_behind)
     }
 
-    /// Returns the next recorded inode. Before it returns `None`, it waits for names that are being
-    /// changed.
+    /// Returns the next recorded inode. Returns `None` only after running changes of names have
+    /// ended.
     fn next_noted(&self) -> Option<Found> {
         let next = || self.tree.renames.noted.lock().as_mut().and_then(|noted| noted.pending.pop());
         if let Some(found) = next() {

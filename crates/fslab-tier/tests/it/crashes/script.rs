@@ -249,7 +249,7 @@ impl<'a> Script<'a> {
         self.diary.names.complete();
     }
 
-    /// Records a change of a file's bytes and time, and makes it.
+    /// Calls `work` to change a file, and records the old and new bytes and times.
     fn change(&mut self, id: usize, new: Vec<u8>, work: impl FnOnce(&Self)) {
         let begun = self.crash.position();
         let story = &mut self.diary.files[id];
