@@ -132,7 +132,8 @@ impl Catalogue {
     }
 }
 
-/// Returns whether a row is no longer pending, so that the outcome of its object is recorded.
+/// Returns whether a row is no longer pending, which means that the outcome of its object is
+/// recorded.
 fn is_turned(row: &ObjectRow) -> bool {
     row.state != ObjectState::Pending
 }

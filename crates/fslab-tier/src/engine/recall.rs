@@ -151,8 +151,8 @@ impl Tier {
         request: &Request,
         class: Class,
     ) -> Result<()> {
-        // `deferred` is kept until the end of this function, because its recall counts this process
-        // as waiting.
+        // `deferred` is kept until the end of this function, because it keeps this process
+        // registered as waiting.
         let deferred = self.offer(request).and_then(Deferral::take::<Deferred>);
         let begun_ns = match &deferred {
             Some(deferred) => self.after_deferral(deferred, request)?,

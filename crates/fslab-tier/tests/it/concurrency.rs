@@ -21,8 +21,8 @@ use crate::support::{Bench, MIB, noise};
 
 type Deed = Box<dyn FnOnce() + Send>;
 
-/// A tree that calls a function when one of its directories is listed, or the xattr of a file is
-/// written or was read. It can also refuse xattrs of one file.
+/// A tree that calls a function when one of its directories is listed, when the xattr of a file is
+/// written, or after the xattr was read. It can also refuse xattrs of one file.
 #[derive(Default)]
 pub struct Meddled {
     memory: MemFs,

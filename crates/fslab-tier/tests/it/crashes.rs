@@ -7,7 +7,7 @@
 //! - Every byte, time and name of a file is one that it had at or after its last sync.
 //! - Archiving, releasing and recalling once more changes nothing.
 //! - A scan and an expiry remove every unneeded object, and no needed byte.
-//! - The state that was found is kept, even if the power fails again during all this.
+//! - The state that was found is kept, even if the power fails again during these checks.
 //!
 //! Each script runs with holes in place of released bytes, and with poison.
 //!

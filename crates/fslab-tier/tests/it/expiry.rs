@@ -150,8 +150,8 @@ fn objects_missed_by_a_partial_scan_never_expire() {
     assert!(client.contents(ino).unwrap() == noise(CONTENTS, MIB));
 }
 
-/// Most of the bundle is not needed. An object marked as removed is not moved out of it, because
-/// files in an unmounted part may refer to it there.
+/// Most of the bundle is not needed. An object marked as removed is not moved to another bundle,
+/// because files in an unmounted part may refer to its present location.
 #[test]
 fn object_missed_by_a_scan_stays_in_its_bundle() {
     let lower = Arc::new(Unmounted::default());

@@ -274,8 +274,8 @@ fn object_deleted_during_a_scrub_is_neither_damaged_nor_copied() {
     assert_eq!(bench.archives.iter().map(|archive| archive.containers()).sum::<usize>(), 0);
 }
 
-/// A scrub may take days. A snapshot of the catalogue from its beginning would prevent the file of
-/// the catalogue from reusing any space.
+/// A scrub may take days. If it read a snapshot of the catalogue, the catalogue's file could not
+/// reuse space meanwhile.
 #[test]
 fn object_deleted_before_the_scrub_reaches_it_is_not_read() {
     let bench = Bench::new();

@@ -1,4 +1,4 @@
-//! Blocks that are recalled ahead of sequential readers, and of no other programs.
+//! Tests that blocks are recalled ahead of sequential readers only.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;

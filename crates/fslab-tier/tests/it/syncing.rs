@@ -24,7 +24,7 @@ struct Lossy {
     fails: AtomicBool,
     /// Files, offsets and lengths of the bytes written since the last sync.
     written: Mutex<Vec<(Ino, u64, u64)>>,
-    /// Bytes that are not on the disk, without any further error.
+    /// Bytes that the disk has lost. Later syncs do not report this.
     lost: Mutex<Vec<(Ino, u64, u64)>>,
     /// Xattrs at the last sync of their file.
     synced: Mutex<HashMap<(Ino, OsString), Vec<u8>>>,

@@ -452,7 +452,8 @@ fn available_archive_is_used_at_once_and_its_errors_reported() {
     assert!(read == Ok(noise(1, 2 * MIB)), "{:?}", read.err());
 }
 
-/// A tier of one copy in two directories, the first of which becomes unavailable during use.
+/// A tier that keeps one copy of each file, with two archives in directories. The first archive
+/// becomes unavailable during use.
 struct Going {
     scratch: tempfile::TempDir,
     hands: Arc<Hands>,

@@ -104,8 +104,8 @@ impl Repair<'_> {
     ///
     /// Two kinds of errors may be temporary, and zeros would then replace the only intact bytes.
     /// After a read error (`EIO`) of the damaged copy, the bytes must come from the other archive.
-    /// If a copy is the source of its own repair, all its chunks must be decryptable. Otherwise a
-    /// chunk may only have been changed on its way here.
+    /// If a copy is the source of its own repair, all its chunks must be decryptable. A chunk that
+    /// is not may be intact in the archive, and changed only on its way here.
     fn read_either(&self, offset: u64, bytes: &mut [u8]) -> Result<()> {
         let own = match self.read(self.to, offset, bytes) {
             Ok(()) => return Ok(()),

@@ -43,7 +43,7 @@ struct Gathered {
     job: Job,
     /// Keeps the inode's lookup reference until the file is processed.
     _found: Found,
-    /// Other names under which the file was submitted since.
+    /// Other names under which the same file was submitted later.
     names: Vec<Vec<u8>>,
     contents: Contents,
 }

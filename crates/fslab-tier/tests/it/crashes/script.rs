@@ -288,7 +288,7 @@ impl<'a> Script<'a> {
             (self.random.random_range(0..=most), self.random.random_range(1..2000))
         };
         let mut data = vec![0; length as usize];
-        // A whole block is mostly zeros, which are written like other bytes.
+        // Most bytes of a whole block remain zero, and are written like other bytes.
         let random = data.len().min(3000);
         self.random.fill_bytes(&mut data[..random]);
         let end = (offset + length) as usize;
