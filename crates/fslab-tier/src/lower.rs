@@ -125,9 +125,6 @@ impl OwnFile {
     }
 
     /// Drops the clean pages that the kernel caches.
-    ///
-    /// # Errors
-    /// Errors of the lower file system.
     pub(crate) fn drop_pages(&self) -> Result<()> {
         self.fs.drop_pages(self.ino, self.handle, 0..self.attr()?.size);
         Ok(())
@@ -257,9 +254,6 @@ pub struct Privileges {
 /// Runs an operation on a file whose owner, an ordinary user, has no permission to read or write
 /// it. Gives the owner these permissions temporarily. If the process is killed meanwhile, the file
 /// keeps them. Also returns the result of restoring the permissions.
-///
-/// # Errors
-/// Errors of the lower file system.
 pub(crate) fn with_leave<T>(
     fs: &dyn FileSystem,
     request: &Request,
@@ -341,9 +335,6 @@ impl Drop for Found {
 }
 
 /// Returns the names of an inode's xattrs; none if the file system has no xattrs.
-///
-/// # Errors
-/// Errors of the lower file system.
 pub(crate) fn xattr_names(
     fs: &dyn FileSystem,
     request: &Request,

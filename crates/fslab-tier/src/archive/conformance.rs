@@ -6,7 +6,7 @@ use std::io::{self, ErrorKind};
 use super::{Archive, Container, ContainerKind};
 use crate::id::Id;
 
-/// The result of a check. The error tells which rule the archive broke, or is an error of the
+/// The result of a check. The error names the rule that the archive broke, or is an error of the
 /// archive.
 type Checked = io::Result<()>;
 

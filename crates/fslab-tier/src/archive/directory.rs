@@ -6,7 +6,7 @@
 //! DIRECTORY/writer.toml      the tree of the tier that writes to it
 //! DIRECTORY/incoming/ID      a container that is being written
 //! DIRECTORY/files/xx/ID      containers of files, by the first two digits
-//! DIRECTORY/trees/ID         containers of trees
+//! DIRECTORY/trees/ID         containers of archived trees
 //! ```
 //!
 //! Invariant: a container with a name in `files` or `trees` is complete and durable. It is synced
@@ -81,8 +81,8 @@ pub struct DirectoryArchive {
     description: ArchiveDescription,
     /// The reason why the archive is read-only, if another tree writes to it.
     refusal: Option<String>,
-    /// For each directory in `files`, whether this process has made it durable. The index is its
-    /// two digits as a number.
+    /// For each directory in `files`, whether this process has made it durable. The index is the
+    /// directory's name as a hexadecimal number.
     durable: Arc<Mutex<[bool; 256]>>,
     /// The lease: exclusive for a writer, shared for readers.
     _lease: Option<File>,

@@ -11,9 +11,6 @@ pub const PIN_NAME: &str = "user.fslab.pin";
 
 impl Tier {
     /// Pins or unpins a file.
-    ///
-    /// # Errors
-    /// Errors of the lower file system.
     pub(crate) fn set_pinned(&self, ino: Ino, is_pinned: bool) -> Result<()> {
         let (request, name) = (self.request(), OsStr::new(PIN_NAME));
         if is_pinned {

@@ -216,9 +216,6 @@ impl Tier {
     }
 
     /// Requests the first offline blocks of a range without waiting for them; returns their number.
-    ///
-    /// # Errors
-    /// Errors of the lower file system.
     pub(crate) fn ask_in_advance(
         &self,
         file: &Arc<TieredFile>,

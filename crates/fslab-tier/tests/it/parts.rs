@@ -82,8 +82,8 @@ fn rebuild_restores_a_missing_member_and_keeps_existing_files() {
     assert_eq!(below.contents(below.lookup(Ino::ROOT, "file3").unwrap().ino).unwrap(), newer);
 }
 
-/// The tree was archived while the files were being marked, so it refers to the objects of only
-/// some of them.
+/// The tree was archived while the files were being marked. So the archived tree refers to the
+/// objects of only some of them.
 #[test]
 fn bundle_members_that_the_tree_does_not_name_are_rebuilt() {
     let bench = two_copies();

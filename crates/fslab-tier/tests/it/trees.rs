@@ -245,7 +245,7 @@ fn file_with_an_unreadable_xattr_is_in_the_archived_tree() {
     }
 }
 
-/// Changes a byte in the middle of the last tree of an archive.
+/// Changes a byte in the middle of the last archived tree.
 fn damage_last_tree(archive: &Arc<MemoryArchive>) {
     let kind = ContainerKind::Tree;
     let trees = rebuild::trees(&(Arc::clone(archive) as Arc<dyn Archive>)).unwrap();

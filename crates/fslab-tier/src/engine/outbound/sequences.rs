@@ -1,6 +1,6 @@
 //! Sequence numbers of versions that are being uploaded. A tree that is archived meanwhile must
-//! have a lower number. Otherwise a rebuild would treat versions that are missing in the tree as
-//! older, and omit them.
+//! have a lower number. Otherwise a rebuild would treat versions that are missing in the archived
+//! tree as older, and omit them.
 
 use std::collections::BTreeSet;
 

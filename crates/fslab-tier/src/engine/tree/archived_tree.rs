@@ -142,8 +142,8 @@ impl Tier {
     }
 
     /// Returns the sequence number for a new archived tree. It is lower than the numbers of all
-    /// objects that may be missing in the tree, such as uploads in progress during the walk.
-    /// Versions that are only being moved to another object are ignored, because they are not
+    /// objects that may be missing in the archived tree, such as uploads in progress during the
+    /// walk. Versions that are only being moved to another object are ignored, because they are not
     /// newer, and a rebuild finds them in either place. They would lower the number and make the
     /// tree seem outdated.
     fn tree_sequence(&self) -> Result<u64> {

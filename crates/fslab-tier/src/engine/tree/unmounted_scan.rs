@@ -43,9 +43,6 @@ impl Tier {
 
     /// Whether a walk has visited every file. `listed` is the digest of the directories, each with
     /// its time from before it was listed. The walk is complete if no directory has changed since.
-    ///
-    /// # Errors
-    /// Errors of the lower file system.
     pub(super) fn has_met_all(&self, listed: Directories, request: &Request) -> Result<bool> {
         if self.tree.is_served.load(Ordering::SeqCst) {
             return Ok(true);
