@@ -114,7 +114,7 @@ impl Rebuilder<'_> {
         Ok(())
     }
 
-    /// Sets the times of a directory, which were changed by making its files.
+    /// Sets the times of a directory again, because making its files has changed them.
     fn finish_directory(&mut self, entry: &TreeEntry, is_behind: bool) -> Result<()> {
         let attributes = &entry.attributes;
         let path = &attributes.path;

@@ -275,7 +275,7 @@ fn reader_waits_until_an_unavailable_archive_is_back() {
 #[test]
 fn retry_pauses_grow_and_end_when_the_archive_is_found() {
     let mut ino = Ino::ROOT;
-    // The file has one block, so there are no other attempts.
+    // The file has one block, so only one recall attempts to open the archive.
     let late = Late::new(usual(), |bench| {
         ino = bench.offline(&bench.client(), "file", &noise(1, MIB));
     });
