@@ -1,9 +1,9 @@
 //! The trait of archives, their addresses and kinds, and wrappers that work with every kind.
 //!
 //! Users refer to an archive by an `address`, a URL whose scheme is its `kind`; `registry` lists
-//! the kinds. `directory` is the only kind in this crate; the program adds others. Its submodules
-//! implement its lease and store its writer record. `writer_record` defines the record, which keeps
-//! two trees from writing to one archive.
+//! the kinds. `directory` is the only kind in this crate; the program adds others. The submodules
+//! of `directory` implement the lease of a directory and store its writer record. `writer_record`
+//! defines the record, which keeps two trees from writing to one archive.
 //!
 //! Three wrappers work with any archive: `encryption` encrypts with a `key`, `unavailable`
 //! reconnects, and `call_timeout` limits the time of a call.
@@ -92,8 +92,8 @@ impl ArchiveUsage {
     }
 }
 
-/// The kind of the objects in a container. Archives keep the kinds apart, so that containers with
-/// trees are found quickly.
+/// The kind of the objects in a container. Archives keep the kinds apart, so that archived trees
+/// are found quickly.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum ContainerKind {
     /// Files.
@@ -116,8 +116,8 @@ pub trait Archive: Send + Sync {
     /// Returns the archive's label for messages.
     fn label(&self) -> &str;
 
-    /// If another tree writes to the archive, returns the reason why it is read-only, with a
-    /// remedy. Then no container may be begun or deleted.
+    /// If another tree writes to the archive, returns why the archive is read-only, with a remedy.
+    /// The caller must then neither begin nor delete a container.
     fn refusal(&self) -> Option<String> {
         None
     }
@@ -201,8 +201,8 @@ pub trait Archive: Send + Sync {
         None
     }
 
-    /// Returns the position of a part of a container, by which recalls are ordered: the number of
-    /// the medium, and the offset on it.
+    /// Returns the position of a part of a container: the number of the medium, and the offset on
+    /// it. Recalls may be ordered by position.
     fn position(&self, container: Id, offset: u64) -> (u64, u64) {
         let _ = container;
         (0, offset)
@@ -220,8 +220,8 @@ pub trait Upload: Send {
     /// Makes the container durable, then visible.
     ///
     /// # Errors
-    /// Errors of the system. The container may exist nevertheless, complete but possibly not
-    /// durable: a failed sync or a late answer does not undo it. It is not deleted here: it may
-    /// have replaced a damaged copy with bytes that no other copy has.
+    /// Errors of the system. The container may exist nevertheless: complete, but possibly not
+    /// durable. It is not deleted, because it may have replaced a damaged copy with bytes that no
+    /// other copy has.
     fn finish(self: Box<Self>) -> io::Result<()>;
 }

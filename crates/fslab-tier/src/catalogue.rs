@@ -1,4 +1,4 @@
-//! The catalogue: an index of the objects in archives, with the time since when an object is
+//! The catalogue: an index of the objects in archives. It also records since when an object is
 //! unneeded.
 //!
 //! Invariant: the catalogue is only an index. Only the xattr on a file shows where its bytes are. A
@@ -121,9 +121,9 @@ impl Catalogue {
     }
 
     /// Returns a new sequence number. It is greater than all sequences drawn before, all those in
-    /// rows, and `above`, which the caller found elsewhere. It is at least the time in nanoseconds.
-    /// So sequences neither repeat nor decrease after the loss of a catalogue, even if the clock
-    /// was once ahead.
+    /// rows, and `above`, which the caller found elsewhere. It is at least the current time in
+    /// nanoseconds since 1970. So sequences neither repeat nor decrease after the loss of a
+    /// catalogue, even if the clock was once ahead.
     ///
     /// # Errors
     /// Errors of the database.

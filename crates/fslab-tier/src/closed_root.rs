@@ -100,7 +100,8 @@ impl ClosedRoot {
         if attr.permissions != below {
             set_mode(lower, &request, below)?;
         }
-        // Syncs even if nothing changed: an earlier engine may have been killed before its sync.
+        // Syncs even if nothing changed, because an earlier engine may have been killed before its
+        // sync.
         sync_root(lower)
     }
 

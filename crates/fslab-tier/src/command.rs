@@ -126,7 +126,7 @@ pub enum Command {
         /// The file with the archive's key.
         key: Option<PathBuf>,
     },
-    /// Retire an archive: it receives no new copies.
+    /// Retire an archive, which then receives no new copies.
     Retire {
         /// The identity or the URL of the archive.
         archive: String,

@@ -38,8 +38,9 @@ impl Environment {
     }
 
     /// Returns whether a recorded identity is that of a tree's root directory with these
-    /// attributes. If the birth time is known, only the birth time decides: some file systems do
-    /// not keep the numbers of directories. A copy of the tree has a later birth time.
+    /// attributes. If the birth time is known, only the birth time decides, because some file
+    /// systems do not keep the inode numbers of directories. A copy of the tree has a later birth
+    /// time.
     #[must_use]
     pub fn is_root(&self, written: Id, attr: &Attr) -> bool {
         let born = birth(written);

@@ -156,7 +156,7 @@ pub enum Error {
         #[source]
         source: Box<redb::Error>,
     },
-    /// The catalogue can't be read: it is damaged, or not a catalogue.
+    /// The catalogue can't be read, because it is damaged or not a catalogue.
     #[error(
         "catalogue {}: is damaged; move it away and run `fslab tier scan`: {source}",
         path.display()
@@ -221,8 +221,8 @@ pub enum Error {
          stop that process first, or give the mount point instead of the tree"
     )]
     InUse,
-    /// A file can't be archived, released or recalled now, but a later attempt may succeed: the
-    /// file is being used or changed.
+    /// A file can't be archived, released or recalled now, because it is being used or changed. A
+    /// later attempt may succeed.
     #[error("{path}: {why}")]
     Busy {
         /// The file.

@@ -117,7 +117,7 @@ pub struct ArchiveState {
     pub encrypted: bool,
     /// Free bytes in the archive, if known.
     pub free_bytes: Option<u64>,
-    /// Number of files of whose latest version the archive has a copy.
+    /// Number of files whose latest version has a copy in the archive.
     pub objects: u64,
     /// Stored bytes of these copies.
     pub bytes: u64,

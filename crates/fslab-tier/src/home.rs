@@ -65,7 +65,7 @@ pub struct TierDescription {
     /// How long replaced and removed versions are kept, in seconds.
     #[serde(default = "usual_keep")]
     pub keep_seconds: u64,
-    /// Whether the tree is open to programs while it is not mounted.
+    /// Whether programs can access the tree while it is not mounted.
     #[serde(default, skip_serializing_if = "is_usual")]
     pub umount: Umount,
     /// Whether released files show poison in the lower directory.
@@ -142,8 +142,8 @@ impl TierDescription {
     }
 }
 
-/// Whether a tree is open to programs while it is not mounted. Programs in an open tree read
-/// released files as zeros.
+/// Whether programs can access a tree while it is not mounted. If so, they read zeros or poison in
+/// released files.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Umount {
@@ -494,8 +494,8 @@ impl Home {
         })
     }
 
-    /// Opens the archives for a tree. One that can't be opened is logged, and is unavailable until
-    /// it can be opened. Files with a copy in another archive can be recalled without it.
+    /// Opens the archives for a tree. An archive that can't be opened is logged, and is unavailable
+    /// until it can be opened. Files with a copy in another archive can be recalled without it.
     ///
     /// # Errors
     /// If none can be opened.
@@ -523,7 +523,7 @@ impl Home {
         Ok(archives)
     }
 
-    /// Opens an archive. One that can't be opened is returned as unavailable, with the error.
+    /// Opens an archive. If that fails, returns it as unavailable, with the error.
     pub fn open_archive(
         &self,
         attached: &ArchiveEntry,
@@ -541,9 +541,9 @@ impl Home {
         (Arc::new(archive), problem)
     }
 
-    /// Returns the file with the key of an archive. The given key file is used if it is the right
-    /// one, because each archive may have its own key. If neither file is right, opening the
-    /// archive reports the error.
+    /// Returns the file with the key of an archive. Each archive may have its own key, so the given
+    /// key file is used only if it is the right one. If neither file is right, opening the archive
+    /// reports the error.
     fn key_file<'a>(&'a self, attached: &'a ArchiveEntry) -> Option<&'a Path> {
         let known = attached.key.as_deref();
         let Ok(found) = attached.address.describe() else { return known };
@@ -557,8 +557,7 @@ impl Home {
 
     /// Opens the catalogue.
     ///
-    /// # Errors
-    /// If another program uses it, or it is damaged.
+    /// # Errors If another program uses the catalogue, or the catalogue is damaged.
     pub fn catalogue(&self) -> Result<Catalogue> {
         Catalogue::open(&self.path.join(CATALOGUE))
     }
@@ -609,8 +608,8 @@ impl Home {
         check_mark(&*tree, self.description.tier, around.marks)?;
         let is_closed = closed_root::is_closed_to_owner(&*tree, around.marks);
         if is_closed.map_err(Error::below(b""))? {
-            // The caller has opened the root directory, so another engine has used the tree and
-            // closed it since.
+            // The caller opened the root directory, so another engine must have used the tree and
+            // closed the directory since.
             return Err(Error::InUse);
         }
         private::warn_if_open(&self.path, &[CATALOGUE]);

@@ -125,9 +125,6 @@ impl OwnFile {
     }
 
     /// Drops the clean pages that the kernel caches.
-    ///
-    /// # Errors
-    /// Errors of the lower file system.
     pub(crate) fn drop_pages(&self) -> Result<()> {
         self.fs.drop_pages(self.ino, self.handle, 0..self.attr()?.size);
         Ok(())
@@ -246,7 +243,7 @@ impl OwnFile {
 }
 
 /// The set-id bits and the file capability of a file. A write removes the capability, and the
-/// set-id bits unless the writer may keep them, so that nobody can change a trusted program. The
+/// set-id bits unless the writer may keep them. This protects trusted programs from changes. The
 /// engine restores both, because its writes change no byte that programs see.
 #[derive(Debug)]
 pub struct Privileges {
@@ -257,9 +254,6 @@ pub struct Privileges {
 /// Runs an operation on a file whose owner, an ordinary user, has no permission to read or write
 /// it. Gives the owner these permissions temporarily. If the process is killed meanwhile, the file
 /// keeps them. Also returns the result of restoring the permissions.
-///
-/// # Errors
-/// Errors of the lower file system.
 pub(crate) fn with_leave<T>(
     fs: &dyn FileSystem,
     request: &Request,
@@ -341,9 +335,6 @@ impl Drop for Found {
 }
 
 /// Returns the names of an inode's xattrs; none if the file system has no xattrs.
-///
-/// # Errors
-/// Errors of the lower file system.
 pub(crate) fn xattr_names(
     fs: &dyn FileSystem,
     request: &Request,

@@ -59,8 +59,8 @@ pub fn fill(offset: u64, buffer: &mut [u8]) {
 /// Returns the ranges of a file that are not poison. `bytes` are the file's bytes at `offset`.
 ///
 /// A sector counts as changed unless all of it is poison. Adjacent changed sectors form one range,
-/// from the first to the last byte that differs from poison. If one of these is less than 8 bytes
-/// from the edge of its sector, the range extends to the edge.
+/// from the first to the last byte that differs from poison. If this first or last byte is less
+/// than 8 bytes from the edge of its sector, the range extends to the edge.
 pub fn changed_in(offset: u64, bytes: &[u8]) -> Vec<Range<u64>> {
     let (mut poison, mut changes) = (vec![0; bytes.len()], Runs::new());
     fill(offset, &mut poison);

@@ -1,9 +1,8 @@
 //! Policies: rules in TOML that decide which files are archived and released, and when.
 //!
-//! The first rule that matches a file decides. With watermarks, files are released only if the file
-//! system is fuller than `high`, and until it is no fuller than `low`. The least recently used
-//! files are released first. Files are archived in advance if the file system is at least as full
-//! as `premigrate`.
+//! The first rule that matches a file decides. With watermarks, files are released if more than the
+//! share `high` of the file system is used, until at most `low` is used. The least recently used
+//! files are released first. Files are archived in advance if at least `premigrate` is used.
 //!
 //! `rules`: parsing. `file_facts`: the facts about a file that rules use. `selection`,
 //! `candidates`: the files that a policy affects. `freed_space`: whether releases free space.

@@ -115,9 +115,10 @@ struct Rebuilder<'a> {
     /// Files whose objects are not at the location recorded in the archived tree, with the latest
     /// version found.
     missing: HashMap<Id, Option<Latest>>,
-    /// The versions of these files in the archived tree, by file and sequence, with the object that
-    /// was found. The object is used if the version was only moved to another container. The key
-    /// has the sequence too, because two files of a rebuilt tree may be versions of the same file.
+    /// For the files in `missing`, their versions in the archived tree, by file and sequence, with
+    /// the object that was found. The object is used if the version was only moved to another
+    /// container. The key has the sequence too, because two files of a rebuilt tree may be versions
+    /// of the same file.
     moved_versions: HashMap<(Id, u64), Option<Id>>,
     /// Directories that get their permissions last, because their owner may not read, write or
     /// enter them.

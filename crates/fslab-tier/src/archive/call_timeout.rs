@@ -1,5 +1,5 @@
-//! A time limit for each call of an archive. A hanging server or a disk that does not answer makes
-//! its archive unavailable: the caller gets `NotConnected`, and other archives are tried.
+//! A time limit for each call of an archive. A hanging server or disk makes its archive
+//! unavailable. The caller then gets `NotConnected`, and other archives are tried.
 //!
 //! A call can't be cancelled, so it runs in a thread of its own, where it may hang forever. While a
 //! call is late, no other call is begun. So a hanging archive occupies only the threads of the

@@ -6,7 +6,7 @@
 //! DIRECTORY/writer.toml      the tree of the tier that writes to it
 //! DIRECTORY/incoming/ID      a container that is being written
 //! DIRECTORY/files/xx/ID      containers of files, by the first two digits
-//! DIRECTORY/trees/ID         containers of trees
+//! DIRECTORY/trees/ID         containers of archived trees
 //! ```
 //!
 //! Invariant: a container with a name in `files` or `trees` is complete and durable. It is synced
@@ -81,8 +81,8 @@ pub struct DirectoryArchive {
     description: ArchiveDescription,
     /// The reason why the archive is read-only, if another tree writes to it.
     refusal: Option<String>,
-    /// For each directory in `files`, whether this process has made it durable. The index is its
-    /// two digits as a number.
+    /// For each directory in `files`, whether this process has made it durable. The index is the
+    /// directory's name as a hexadecimal number.
     durable: Arc<Mutex<[bool; 256]>>,
     /// The lease: exclusive for a writer, shared for readers.
     _lease: Option<File>,
@@ -122,8 +122,8 @@ impl DirectoryArchive {
         write_durably(&settings, text.as_bytes()).map_err(Error::file(root))
     }
 
-    /// Opens an archive of a tier for writing, without a known tree. Nobody else can open it
-    /// meanwhile.
+    /// Opens an archive of a tier for writing, for a tree without a known identity. Nobody else can
+    /// open it meanwhile.
     ///
     /// # Errors
     /// Like [`Self::open_for`].
@@ -405,7 +405,7 @@ impl Archive for DirectoryArchive {
         if kind == ContainerKind::Tree {
             return list_directory(&place, visit);
         }
-        // An error in one directory does not hide the contents of the others.
+        // After an error in one directory, the containers of the others are still listed.
         let mut listed = Ok(());
         for name in place.names()? {
             let name = name?;
@@ -453,8 +453,8 @@ impl Archive for DirectoryArchive {
     }
 }
 
-/// Converts the error of a check. An archive without a readable description is unavailable, unless
-/// this process lacks memory, descriptors or permissions.
+/// Converts an error of reading the description. The archive is treated as unavailable, unless the
+/// error means that this process lacks memory, descriptors or permissions.
 fn unseen(error: Error) -> io::Error {
     use fslab_vfs::Errno;
     match error {
@@ -479,8 +479,8 @@ fn is_digits(name: &str) -> bool {
     name.len() == 2 && name.bytes().all(|digit| matches!(digit, b'0'..=b'9' | b'a'..=b'f'))
 }
 
-/// Calls `visit` with each container of a directory. Names that are not identities are ignored. If
-/// a name is an identity but not a file, its reader gets the error.
+/// Calls `visit` with each container of a directory. Names that are not identities are ignored. Any
+/// other name is listed, even if it is not a regular file; reading it then fails.
 fn list_directory(directory: &ConfinedDir, visit: &mut dyn FnMut(Id, u64)) -> io::Result<()> {
     for name in directory.names()? {
         let name = name?;
@@ -514,8 +514,8 @@ impl DirectoryUpload {
                 Err(error) if error.kind() == ErrorKind::AlreadyExists => false,
                 Err(error) => return Err(error),
             };
-            // The directory may not be durable yet: the process that made it may have been killed,
-            // or may not have synced it yet.
+            // The directory may not be durable yet, because the process that made it may not have
+            // synced it.
             if is_new || !self.durable.lock()[usize::from(digits)] {
                 files.sync()?;
                 self.durable.lock()[usize::from(digits)] = true;
@@ -670,7 +670,7 @@ mod tests {
         let first = DirectoryArchive::open_for(&root, owner, Some(&writer(1))).unwrap();
         first.begin((kind, container)).unwrap().finish().unwrap();
         drop(first);
-        // A caller without a known tree is refused too.
+        // An opening without a known tree is refused too.
         for other in [None, Some(&writer(2))] {
             let archive = DirectoryArchive::open_for(&root, owner, other).unwrap();
             let begun = archive.begin((kind, Id([8; 16]))).map(drop).unwrap_err();

@@ -5,8 +5,8 @@
 //! consists of the number of the chunk and a flag for the last chunk. No nonce is used twice with a
 //! key, because each write of a container has its own key.
 //!
-//! So the bytes that are read were written with this key at this offset of this container, and they
-//! are complete. Chunks that were changed, moved, truncated or copied from elsewhere are refused.
+//! So a successful read returns exactly the bytes that were written with this key at this offset of
+//! this container. Chunks that were changed, moved, truncated or copied from elsewhere are refused.
 //!
 //! Reading a range reads the chunks that overlap it. A damaged byte makes its chunk unreadable.
 //! Damage to the head, which contains the salt, makes the whole container unreadable; then only

@@ -17,7 +17,7 @@ use crate::atomic_write::sync_directory_of;
 use crate::error::{Error, Result};
 use crate::id::Id;
 
-/// The beginning of the line.
+/// The text before the key in a key file.
 const PREFIX: &str = "fslab-tier-key-1 ";
 
 /// Maximum number of bytes that are read from a key file.

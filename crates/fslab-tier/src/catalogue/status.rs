@@ -60,8 +60,8 @@ impl Catalogue {
         })
     }
 
-    /// Puts the catalogue in doubt, because it and the tree are of different times, such as after
-    /// one was restored. Nothing expires before a new scan.
+    /// Puts the catalogue in doubt, because it may not match the tree, for example after one of
+    /// them was restored from a backup. Nothing expires before a new scan.
     ///
     /// # Errors
     /// Errors of the database.
@@ -69,7 +69,8 @@ impl Catalogue {
         self.note(&[(IN_DOUBT, 1), (SCANNED, 0)])
     }
 
-    /// Records that the use ends. The caller has made the tree durable.
+    /// Records that the engine has stopped using the catalogue. The caller has made the tree
+    /// durable.
     ///
     /// # Errors
     /// Errors of the database.

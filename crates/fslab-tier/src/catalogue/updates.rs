@@ -26,8 +26,8 @@ impl Catalogue {
     }
 
     /// Marks pending rows as live, and the previous objects of their files as replaced. If a row is
-    /// no longer pending, only its version is written: its file was removed, or a scan found it.
-    /// Writes all or none, durably.
+    /// no longer pending, because its file was removed or a scan found it, only its version is
+    /// written. Writes all or none, durably.
     ///
     /// # Errors
     /// Errors of the database, or if a row is damaged.
@@ -66,8 +66,8 @@ impl Catalogue {
         })
     }
 
-    /// Adds archives to the copies of objects that are still at the same location. Writes all or
-    /// none, durably.
+    /// Records new copies of objects, unless an object's location has changed. Writes all or none,
+    /// durably.
     ///
     /// # Errors
     /// Errors of the database, or if a row is damaged.
@@ -132,7 +132,8 @@ impl Catalogue {
     }
 }
 
-/// Returns whether a row is no longer pending, so that the outcome of its object is recorded.
+/// Returns whether a row is no longer pending, which means that the outcome of its object is
+/// recorded.
 fn is_turned(row: &ObjectRow) -> bool {
     row.state != ObjectState::Pending
 }

@@ -88,8 +88,8 @@ impl Round<'_> {
         Ok(())
     }
 
-    /// Returns whether to finish the first file before more blocks are requested: it is already
-    /// resident, or too many blocks or files are waiting.
+    /// Returns whether to finish the first file before more blocks are requested. This is so if the
+    /// file is already resident, or if too many blocks or files are waiting.
     fn has_enough(&self) -> bool {
         let is_here = self.asked.front().is_some_and(|first| first.blocks == 0);
         is_here || self.waiting > BLOCKS_MAX || self.asked.len() as u64 > BLOCKS_MAX

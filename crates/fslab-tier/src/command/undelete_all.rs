@@ -51,7 +51,7 @@ struct Removed {
     bytes: u64,
 }
 
-/// Returns the removed files under a path whose names are free.
+/// Returns the files that were removed under a path, except those whose name is in use again.
 fn missing(tier: &Tier, above: &[u8]) -> Result<BTreeMap<Vec<u8>, Removed>> {
     let mut missing = BTreeMap::new();
     for (path, removed) in last_removed(tier, above)? {
@@ -67,7 +67,7 @@ fn missing(tier: &Tier, above: &[u8]) -> Result<BTreeMap<Vec<u8>, Removed>> {
 }
 
 /// Returns the paths of removed files, with the last version of each. All are kept in memory,
-/// because any row of a path may be its last version.
+/// because any later row may be a newer version of a file.
 fn last_removed(tier: &Tier, above: &[u8]) -> Result<BTreeMap<Vec<u8>, Removed>> {
     let mut last: BTreeMap<Vec<u8>, Removed> = BTreeMap::new();
     tier.catalogue().for_each(&mut |row| {

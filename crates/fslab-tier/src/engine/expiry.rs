@@ -147,14 +147,13 @@ impl Tier {
     /// if necessary.
     pub(super) fn nobody_else(&self, request: &Request) -> Result<MutexGuard<'_, ()>> {
         let alone = self.lock_while_going(&self.expiry, request)?;
-        // The shutdown is checked for after locking, because changes after it would not be made
-        // durable.
+        // Checked after locking, because a shutdown does not make later changes durable.
         self.check_open().map(|()| alone)
     }
 
     fn expire_some(&self, mut due: Vec<ObjectRow>, expired: &mut Expired) -> Result<()> {
-        // A file may be read although its removal was recorded: it may still be open, or have
-        // reappeared in the lower directory.
+        // A file may be read although its removal was recorded, because it may still be open, or
+        // have reappeared in the lower directory.
         due.retain(|row| !self.is_read(row));
         // An archive may have become unavailable without being noticed. Rows with copies in such
         // archives are kept.

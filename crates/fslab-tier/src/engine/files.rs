@@ -78,7 +78,7 @@ pub struct KnownResidency {
     pub offline: Runs,
     /// Whether the xattr was written and not yet synced.
     pub unsynced: bool,
-    /// Whether the whole file was rewritten without the mount.
+    /// Whether the whole file was rewritten in the lower directory.
     pub is_rewritten: bool,
 }
 
@@ -282,7 +282,7 @@ impl Tier {
     }
 
     /// Returns the state of a file whose residency was written for another inode. Such a file is a
-    /// copy made without the mount.
+    /// copy that was made in the lower directory.
     fn load_foreign(&self, ino: Ino, recorded: &Residency) -> Loaded {
         if recorded.offline.is_empty() {
             return Loaded::Plain;

@@ -68,8 +68,7 @@ impl Tier {
         let cancelled = recalls.iter().filter(|recall| self.queue().cancel(recall));
         let cancelled: Vec<_> = cancelled.collect();
         cancelled.iter().for_each(|recall| drop(state.flight.remove(&recall.block)));
-        // The state is unlocked first: ending a recall drops a use of its file, and dropping the
-        // last use locks the state.
+        // Ending a recall may drop the file's last use, which locks the state.
         drop(state);
         cancelled.iter().for_each(|recall| recall.end(Err(Errno::CANCELED)));
         cancelled.len() as u64

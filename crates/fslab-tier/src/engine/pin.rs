@@ -11,9 +11,6 @@ pub const PIN_NAME: &str = "user.fslab.pin";
 
 impl Tier {
     /// Pins or unpins a file.
-    ///
-    /// # Errors
-    /// Errors of the lower file system.
     pub(crate) fn set_pinned(&self, ino: Ino, is_pinned: bool) -> Result<()> {
         let (request, name) = (self.request(), OsStr::new(PIN_NAME));
         if is_pinned {
@@ -25,7 +22,7 @@ impl Tier {
         }
     }
 
-    /// Whether a file is pinned, or may be: if the xattr can't be read, the bytes are kept.
+    /// Whether a file is pinned. A file whose xattr can't be read counts as pinned.
     pub(crate) fn is_pinned(&self, attr: &Attr) -> bool {
         self.users_xattr(attr, PIN_NAME).map_or(true, |value| value.is_some())
     }

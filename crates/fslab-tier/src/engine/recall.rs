@@ -151,8 +151,8 @@ impl Tier {
         request: &Request,
         class: Class,
     ) -> Result<()> {
-        // `deferred` is kept until the end of this function, because its recall counts this process
-        // as waiting.
+        // `deferred` is kept until the end of this function, because it keeps this process
+        // registered as waiting.
         let deferred = self.offer(request).and_then(Deferral::take::<Deferred>);
         let begun_ns = match &deferred {
             Some(deferred) => self.after_deferral(deferred, request)?,
@@ -216,9 +216,6 @@ impl Tier {
     }
 
     /// Requests the first offline blocks of a range without waiting for them; returns their number.
-    ///
-    /// # Errors
-    /// Errors of the lower file system.
     pub(crate) fn ask_in_advance(
         &self,
         file: &Arc<TieredFile>,
@@ -245,8 +242,7 @@ impl Tier {
                 continue;
             }
             state.flight.remove(&recall.block);
-            // The state is unlocked first: ending a recall drops a use of its file, and dropping
-            // the last use locks the state.
+            // Ending a recall may drop the file's last use, which locks the state.
             drop(state);
             recall.end(Err(Errno::CANCELED));
         }
@@ -337,8 +333,8 @@ impl Tier {
     /// Returns the time at which the wait of a deferred request began. Fails if the wait must end,
     /// for example after a failed recall or the time limit.
     fn after_deferral(&self, deferred: &Deferred, request: &Request) -> Result<u64> {
-        // The outcome is copied, so that its lock is not held below: other threads take it while
-        // they hold other locks.
+        // The outcome is copied, so that its lock is not held below. Other threads take this lock
+        // while they hold other locks.
         let outcome = *deferred.waiter.recall.outcome.lock();
         match outcome {
             Some(outcome) => outcome?,

@@ -146,8 +146,8 @@ impl Tier {
         Ok(Released { bytes, freed })
     }
 
-    /// Whether blocks have the archived bytes. Size and modification time do not suffice: stores
-    /// through a mapping update the time late, and programs can reset it.
+    /// Whether blocks have the archived bytes. Size and modification time do not prove this,
+    /// because stores through a mapping update the time late, and programs can reset it.
     fn are_archived<'a>(
         &self,
         state: &mut FileState,
@@ -316,7 +316,7 @@ impl Tier {
     }
 
     /// Replaces blocks by poison; returns the number of freed bytes. The block count of the file
-    /// does not show them, because shared blocks are counted for each file.
+    /// does not show this number, because shared blocks are counted for each file.
     fn poison_runs(&self, state: &mut FileState, runs: &Runs) -> fslab_vfs::Result<u64> {
         let own = state.own(self)?;
         let (size, mut freed) = (own.attr()?.size, 0);

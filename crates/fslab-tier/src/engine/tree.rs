@@ -39,8 +39,6 @@ impl TreeState {
 }
 
 impl Tier {
-    /// Whether the catalogue may not match the tree, for example because the last use did not end
-    /// cleanly. A complete scan sets it to `false`.
     pub(crate) fn is_in_doubt(&self) -> bool {
         self.tree.in_doubt.load(Ordering::SeqCst)
     }

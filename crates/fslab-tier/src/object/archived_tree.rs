@@ -13,7 +13,7 @@ use crate::stored::bytes::{Corrupt, Cursor};
 use crate::stored::format::{KIND_TREE, TREE_ENTRY_BYTES_MAX};
 use crate::stored::{Location, TreeEntry};
 
-/// Returns the readable trees of an archive. Logs a warning for each of the others.
+/// Returns the readable trees in an archive. Logs a warning for each unreadable one.
 ///
 /// # Errors
 /// Errors of listing the archive.
@@ -27,7 +27,7 @@ pub fn trees(archive: &Arc<dyn Archive>) -> Result<Vec<(Id, Heading)>> {
 /// tree at a time has its hashes in memory, up to 64 MiB.
 type Trees = Vec<(Id, Heading)>;
 
-/// Returns the trees of an archive that can be opened, and the errors of the others.
+/// Returns the trees in an archive that can be opened, and the errors of the others.
 pub(crate) fn listed(archive: &Arc<dyn Archive>) -> Result<(Trees, Vec<Error>)> {
     let mut found = Vec::new();
     let kind = ContainerKind::Tree;

@@ -1,8 +1,8 @@
 //! Bundles: containers of several objects, with the same list of them at both ends.
 //!
 //! Each member is an ordinary object, and its location is enough to read it. The list is for
-//! readers who have only the archive. It is stored twice, so that damage at one offset never hides
-//! an intact member.
+//! readers who have only the archive. It is stored twice, so that damage at one offset leaves an
+//! intact list.
 
 use std::sync::Arc;
 
@@ -20,7 +20,7 @@ use crate::stored::format::{
 };
 use crate::stored::residency::Location;
 
-/// Bundles contain only files: an archived tree has a container of its own.
+/// Bundles contain only files, because an archived tree has a container of its own.
 const KIND: ContainerKind = ContainerKind::Files;
 
 /// The locations of the objects in a container.
@@ -79,7 +79,7 @@ pub fn enclose(
     }
     let heading = Heading { kind: KIND_BUNDLE, size: contents.len() as u64, ..heading.clone() };
     let mut bundle = Vec::new();
-    // The list is not compressed. So a reader that finds the last copy damaged can compute the
+    // The list is not compressed. So a reader that finds the last list damaged can compute the
     // length of the first one.
     let mut writer = ObjectWriter::begin(&mut bundle, &heading, &no_file(), 0)?;
     writer.block(&contents)?;
@@ -119,7 +119,7 @@ pub fn contents_of(
 /// Returns the object at the end, if it is a list.
 fn last_list(source: &Source<'_>, length: u64) -> crate::Result<Option<ObjectReader>> {
     let location = before(source, length)?;
-    // An object that is not a list need not be intact, because its location is known.
+    // If the last object is not a list, it need not be intact, because its location is known.
     let head = source.read(location.offset, size_of::<HeadRecord>())?;
     match parse_head(&head) {
         Ok((heading, _)) if heading.kind != KIND_BUNDLE => Ok(None),

@@ -271,9 +271,6 @@ impl ObjectReader {
     }
 
     /// Returns the length and the hash of a block.
-    ///
-    /// # Errors
-    /// Like [`Self::block`].
     pub(crate) fn block_sum(&self, number: u64) -> crate::Result<BlockSum> {
         let entry = self.entry(number)?;
         let hash = (entry.form != FORM_ZEROS).then_some(entry.hash);
@@ -281,9 +278,6 @@ impl ObjectReader {
     }
 
     /// Returns the range of a block in the container; an empty range for zeros.
-    ///
-    /// # Errors
-    /// Like [`Self::block`].
     pub(crate) fn block_place(&self, number: u64) -> crate::Result<Range<u64>> {
         let entry = self.entry(number)?;
         let start = self.location.offset + entry.offset.get();

@@ -48,9 +48,9 @@ pub struct Heading {
     pub created: Timestamp,
 }
 
-/// An object that is being written. It keeps in memory a page of its table, a block of the table,
-/// and the hashes of the table's pages (32 bytes per GiB of contents). The rest of the table is in
-/// a temporary file.
+/// An object that is being written. In memory are a page and a block of its table, and the hashes
+/// of the table's pages (32 bytes per GiB of contents). The rest of the table is in a temporary
+/// file.
 pub struct ObjectWriter<'a> {
     sink: &'a mut dyn Sink,
     hasher: blake3::Hasher,

@@ -22,8 +22,7 @@ pub(super) fn last_use(attr: &Attr) -> Timestamp {
 /// Returns the facts about a file.
 ///
 /// # Errors
-/// If an xattr that a rule uses can't be read, because its value could require that the file is
-/// kept.
+/// If an xattr that a rule uses can't be read. Its value may require that the file is kept.
 pub(super) fn facts(tier: &Arc<Tier>, policy: &Policy, place: &WalkEntry<'_>) -> Result<Facts> {
     let (attr, now) = (&place.found.attr, tier.surroundings().calendar.now());
     let xattr = |name: &String| match tier.users_xattr(attr, name) {
@@ -69,9 +68,8 @@ fn is_sparse(tier: &Tier, attr: &Attr) -> bool {
 }
 
 /// Returns the time since the bytes of a file became resident. Writers can set back modification
-/// times (`cp -p`, `tar`), so the file's birth time is also used, and the time of the last recall
-/// or change in its residency. An unreadable residency is treated as missing, and does not prevent
-/// a release.
+/// times (`cp -p`, `tar`). So the birth time and the residency's time of the last recall or change
+/// are used, too. An unreadable residency is treated as missing, and does not prevent a release.
 pub(super) fn here_for(tier: &Arc<Tier>, attr: &Attr) -> Duration {
     let known = tier.residency_of(attr).ok().flatten();
     let touched = known.map_or(0, |known| known.touched_seconds);

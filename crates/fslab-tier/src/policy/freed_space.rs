@@ -18,7 +18,7 @@ const FIRST_BYTES_MIN: u64 = 1 << 20;
 /// file system.
 const STEP_BYTES_MAX: u64 = 1 << 30;
 
-/// Releasing ends unless at least one of this many released bytes becomes free.
+/// Releasing stops if less than one in this many released bytes becomes free.
 const SHARE_MIN: u64 = 8;
 
 /// Compares released bytes with freed space.
@@ -50,9 +50,6 @@ impl Measured {
 
 impl Freed {
     /// Begins to measure, before any of `wanted` bytes is released.
-    ///
-    /// # Errors
-    /// Errors of the lower file system.
     pub(super) fn begin(tier: &Tier, watermarks: Watermarks, wanted: u64) -> Result<Self> {
         let step = (wanted / 4).clamp(FIRST_BYTES_MIN, FIRST_BYTES_MAX);
         Ok(Self { low: watermarks.low, before: fullness(tier)?, released: 0, step })
@@ -65,9 +62,6 @@ impl Freed {
     }
 
     /// Queries the file system; returns `None` if nothing was released since the last measurement.
-    ///
-    /// # Errors
-    /// Errors of the lower file system.
     pub(super) fn measure(&mut self, tier: &Tier) -> Result<Option<Measured>> {
         if self.released == 0 {
             return Ok(None);

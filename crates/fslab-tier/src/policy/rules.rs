@@ -157,9 +157,9 @@ struct RawWatermarks {
 /// Limits of the file system's used space, as shares of its size.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Watermarks {
-    /// Files are released if the file system is fuller than this.
+    /// Files are released if more than this share is used.
     pub high: f64,
-    /// Files are released until the file system is no fuller than this.
+    /// Files are released until at most this share is used.
     pub low: f64,
     /// Files are archived if at least this share is used, so that they can be released at once when
     /// needed.

@@ -241,8 +241,8 @@ impl Run<'_> {
     fn each_file(&mut self, deed: &mut Deed<'_>) -> Result<()> {
         let (tier, request, mut met) = (self.tier, self.request, Met::default());
         tier.walk_on(b"", request, &mut |place| {
-            // Bundles whose files have waited long enough are archived before each entry of any
-            // kind.
+            // Before each entry of any kind, bundles whose files have waited long enough are
+            // archived.
             self.by_archiver(|archiver, told| archiver.finish_if_due(told))?;
             let chosen = place.and_then(|place| {
                 let chosen = met.choose(tier, &self.policy, &place)?;

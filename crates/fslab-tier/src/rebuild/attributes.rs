@@ -63,8 +63,8 @@ impl Rebuilder<'_> {
         Cow::Owned(believed)
     }
 
-    /// Sets the xattrs. Xattrs that fslab itself uses are refused: an archive contains them only if
-    /// somebody planted them.
+    /// Sets the xattrs. Xattrs that fslab itself uses are refused, because an archive contains them
+    /// only if somebody planted them.
     fn give_xattrs(&mut self, attributes: &Attributes, ino: Ino) {
         let (request, lower, how) = (self.request(), &**self.lower, XattrMode::empty());
         for (name, value) in &attributes.xattrs {

@@ -91,7 +91,8 @@ impl Rebuilder<'_> {
             return self.make_further(entry, &first);
         }
         match &entry.archived {
-            // A later step finds the version, if the file was archived after the tree.
+            // A later step finds the version, if the file was archived after the archived tree was
+            // made.
             None if entry.size > 0 => return Ok(()),
             None => {
                 self.make_stub(attributes, None)?;

@@ -11,8 +11,8 @@ use crate::object::reader::ObjectReader;
 use crate::object::writer::Heading;
 
 impl Rebuilder<'_> {
-    /// Returns the newest complete tree that is not newer than the state to be restored. Damaged
-    /// trees are reported.
+    /// Returns the newest complete archived tree that is not newer than the state to be restored.
+    /// Damaged trees are reported.
     pub(super) fn last_tree(&mut self, request: &Request) -> Result<Option<ObjectReader>> {
         let (mut trees, mut damaged) = (Vec::new(), Vec::new());
         let mut failed = Vec::new();
@@ -65,7 +65,7 @@ impl Rebuilder<'_> {
     }
 }
 
-/// The sequence and the size of a tree, which all its copies have in common.
+/// The sequence and the size of an archived tree. All copies of the tree have the same.
 type Walk = (u64, u64);
 
 fn walk_of(tree: &Heading) -> Walk {

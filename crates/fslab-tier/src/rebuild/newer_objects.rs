@@ -1,5 +1,5 @@
-//! Processes objects that the archived tree does not refer to: versions that were archived later,
-//! objects that were moved to other containers, and objects that no file needs.
+//! Processes objects that the archived tree does not refer to: versions archived later, objects
+//! moved to other containers, and objects that no file needs.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -40,8 +40,8 @@ impl Told {
         self.object_bytes = self.object_bytes.saturating_add(location.length);
     }
 
-    /// Returns the length of a container that contains only these objects. A bundle has a list of
-    /// them at each end; a sequence of objects without a list has none.
+    /// Returns the length of a container of only these objects. For a bundle, the lists at both
+    /// ends are included.
     fn bytes(&self) -> u64 {
         let list = list_bytes(self.objects);
         let lists = if self.first == list { 2 * list } else { 0 };
@@ -51,7 +51,8 @@ impl Told {
 
 /// The file at the original path of an object.
 enum Standing {
-    /// A stub that may be replaced: this run made it, or it is an earlier version of the same file.
+    /// A stub that may be replaced, because this run made it or it is an earlier version of the
+    /// same file.
     Gives(Box<Residency>),
     /// A file of this tier with the same or a later version.
     Later,

@@ -49,7 +49,7 @@ impl Rebuilder<'_> {
             (Ok(_), None) => {}
             (Err(error), archived) if error.errno() == Errno::NOENT => match archived {
                 Some((file, _)) => return self.make_missing(entry, *file),
-                // The file was archived neither before nor after the tree was made.
+                // The file was archived neither before nor after the archived tree was made.
                 None if entry.size > 0 => self.rebuilt.lost.push(shown(path)),
                 None => {}
             },
@@ -86,8 +86,8 @@ impl Rebuilder<'_> {
         }
     }
 
-    /// Makes a file from the version in the tree, even if its object was moved. If that version is
-    /// missing, uses the latest version in the archives.
+    /// Makes a file from the version in the archived tree, even if the version's object was moved.
+    /// If that version is missing, uses the latest version in the archives.
     fn make_missing(&mut self, entry: &TreeEntry, file: Id) -> Result<()> {
         // Other reasons why the file is missing were already reported.
         let Some(latest) = self.missing.get(&file).copied() else { return Ok(()) };
@@ -104,7 +104,7 @@ impl Rebuilder<'_> {
         }
         let Some((_, row)) = self.notes.get(object)? else { return Ok(()) };
         let (attributes, version) = (&entry.attributes, &row.version);
-        // A version that was archived after the tree was made is not older than the tree's entry.
+        // A version that was archived after the archived tree was made is not older than its entry.
         let was_changed = (entry.size, attributes.modified) != (version.size, version.modified);
         if was_changed && version.sequence <= named {
             self.rebuilt.older.push(shown(&attributes.path));
@@ -114,7 +114,7 @@ impl Rebuilder<'_> {
         Ok(())
     }
 
-    /// Sets the times of a directory, which were changed by making its files.
+    /// Sets the times of a directory again, because making its files has changed them.
     fn finish_directory(&mut self, entry: &TreeEntry, is_behind: bool) -> Result<()> {
         let attributes = &entry.attributes;
         let path = &attributes.path;

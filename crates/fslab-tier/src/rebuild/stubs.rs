@@ -96,8 +96,8 @@ impl Rebuilder<'_> {
         self.apply_attributes(&Attributes { modified: version.modified, ..attributes.clone() }, ino)
     }
 
-    /// Turns a stub with several names into a later version. The residency is written last: if this
-    /// run is stopped before, the next one finds the earlier version and repeats the change. After
+    /// Turns a stub with several names into a later version. The residency is written last. If this
+    /// run is stopped before, the next run finds the earlier version and repeats the change. After
     /// a failure, the file gets the size and time of the earlier version again. Other values would
     /// be mistaken for a change of the file.
     pub(super) fn renew(

@@ -22,8 +22,8 @@ pub struct Attributes {
     pub device: u32,
     /// Number of hard links.
     pub links: u32,
-    /// The inode number in the lower file system. Entries of a tree with the same inode number are
-    /// names of one file.
+    /// The inode number in the lower file system. Entries of an archived tree with the same inode
+    /// number are names of one file.
     pub ino: u64,
     /// Time of the last access.
     pub accessed: Timestamp,
@@ -198,7 +198,7 @@ fn encode_version(out: &mut Vec<u8>, version: &Version) {
     out.extend(version.root);
 }
 
-/// Decodes a version. A tree does not record which archives have copies; the reader of a tree finds
+/// Decodes a version. An archived tree does not record which archives have copies; its reader finds
 /// them.
 fn decode_version(from: &mut Cursor<'_>) -> Result<Version> {
     let (object, container) = (from.id()?, from.id()?);

@@ -180,8 +180,8 @@ impl Marks {
         write_durably(fs, self.tree_name(), &residency::encode_tree(mark))
     }
 
-    /// Returns the open epoch of a tree, a count of openings and scans; `None` if the root
-    /// directory has no valid xattr with the count.
+    /// Returns the open epoch of a tree (a count of openings and scans); `None` without a valid
+    /// xattr.
     ///
     /// # Errors
     /// Errors of the lower file system.

@@ -1,4 +1,4 @@
-//! Failing archives: no data are lost, and no wrong data are returned.
+//! Tests that failing archives cause no loss of data and no wrong reads.
 
 use fslab_vfs_testing::scratch;
 use std::fs::File;
@@ -52,7 +52,7 @@ fn archiving_to_a_full_archive_keeps_the_file_and_leaves_no_object() {
     assert_eq!(rows, 0);
 }
 
-/// The most frequent reason to attach an archive is that the previous one is full.
+/// A user usually attaches an archive because the previous one is full.
 #[test]
 fn copies_fail_over_from_a_full_or_damaging_archive() {
     let clock = Arc::new(Hands::default());
@@ -99,7 +99,7 @@ fn bundles_and_trees_skip_a_full_archive() {
     assert_eq!((bench.archives[0].containers(), bench.archives[1].containers()), (0, 2));
 }
 
-/// A disk may lose written data that a cache still contains, such as that of an NFS client.
+/// A disk may lose written data that is still in a cache, for example that of an NFS client.
 #[test]
 fn copies_are_read_back_from_the_disk() {
     // The build directory is on a disk, so its pages can be dropped from memory.

@@ -42,7 +42,8 @@ impl FileSystem for Written {
 
 type Looking = fn(&Client<'_>, Ino) -> Result<Attr>;
 
-/// A caller that requests attributes waits for the block, and gets the file's own time.
+/// A caller that requests attributes waits until the block is recalled, and gets the file's own
+/// time.
 #[test]
 fn temporary_modification_time_of_a_recall_is_never_shown() {
     let looks: [(&str, Looking); 3] = [
@@ -65,8 +66,7 @@ fn temporary_modification_time_of_a_recall_is_never_shown() {
             let (done, is_done) = mpsc::channel();
             *thread.lock() = Some(std::thread::spawn(move || {
                 let found = look(&Client::new(&*fs), ino).unwrap();
-                // The send fails if the caller had to wait for the block, because the receiver has
-                // given up.
+                // The send fails if the test has stopped waiting for it.
                 done.send(()).unwrap_or_default();
                 found
             }));

@@ -27,7 +27,7 @@ pub fn two_copies() -> Bench {
     Bench::with(Arc::new(MemFs::default()), settings, 2)
 }
 
-/// Makes files of 5 KiB and archives them all in one round.
+/// Makes files of 5 KiB, and archives them all in one run.
 pub fn bundled(bench: &Bench, count: u64) {
     let client = bench.client();
     for number in 0..count {
@@ -201,7 +201,6 @@ fn damaged_member_leaves_other_members_readable() {
     assert_eq!((report.files, report.problems.len()), (5, 0), "the tree names it all the same");
 }
 
-/// Damage to a bundle does not hide intact members from a rebuild.
 #[test]
 fn rebuild_finds_all_members_if_one_list_is_damaged() {
     let bench = Bench::new();
@@ -299,7 +298,7 @@ fn repacking_moves_needed_members_and_frees_the_rest() {
     open.close().unwrap();
     all_are_right(&bench, 0..10);
     assert_eq!(expire(&bench).repacked, 0);
-    // The archived tree is older: its objects were moved since, or replaced by later versions.
+    // The objects of the archived tree were moved since, or replaced by later versions.
     let (found, report) = rebuilt(&bench);
     assert_eq!((report.files, report.younger), (3, 7), "{report:?}");
     assert_eq!(report.lost, Vec::<String>::new());

@@ -16,7 +16,7 @@ use parking_lot::Mutex;
 
 use crate::support::{Bench, Hands, MIB, PATIENCE, TIER, noise, open_over, until};
 
-/// Lets an archive respond again on drop, so also after a failed test.
+/// Lets an archive respond again when it is dropped, even after a failed test.
 pub struct Resumes<'a>(pub &'a MemoryArchive);
 
 impl Drop for Resumes<'_> {
@@ -204,11 +204,11 @@ fn panic_in_a_recall_thread_fails_its_recall_with_eio() {
     archive.panics.store(true, Ordering::SeqCst);
     let catalogue = Catalogue::in_memory().unwrap();
     let (_tier, fs) = open_over(&bench.lower, &settings, vec![archive.clone()], catalogue, &around);
-    // More files than recalling threads.
+    // There are more files than recall threads.
     for ino in &inos {
         let (done, is_done) = mpsc::channel();
         let (fs, ino) = (Arc::clone(&fs), *ino);
-        // The thread is not joined: if the panic were not caught, it would never end.
+        // The thread is not joined, because it would never end if the panic were not caught.
         std::thread::spawn(move || done.send(Client::new(&*fs).contents(ino)).unwrap_or_default());
         let read = is_done.recv_timeout(PATIENCE).expect("a reader waits forever");
         assert_eq!(read.unwrap_err().errno(), Errno::IO);

@@ -1,4 +1,4 @@
-//! The root directory of a tree is closed to programs that do not use the mount.
+//! Tests that only root can enter a tree's closed root directory without the mount.
 
 use std::ffi::{OsStr, OsString};
 use std::sync::Arc;

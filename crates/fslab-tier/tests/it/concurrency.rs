@@ -21,8 +21,8 @@ use crate::support::{Bench, MIB, noise};
 
 type Deed = Box<dyn FnOnce() + Send>;
 
-/// A tree that calls a function when one of its directories is listed, or the xattr of a file is
-/// written or was read. It can also refuse xattrs of one file.
+/// A tree that calls a function when one of its directories is listed, when the xattr of a file is
+/// written, or after the xattr was read. It can also refuse xattrs of one file.
 #[derive(Default)]
 pub struct Meddled {
     memory: MemFs,
@@ -137,8 +137,7 @@ fn scan_during_a_repack_records_no_object_as_unneeded() {
         let (done, is_done) = mpsc::channel();
         *thread.lock() = Some(std::thread::spawn(move || {
             let expired = tier.expire(&own_request()).unwrap();
-            // The send fails if the expiry had to wait for the scan, because the receiver has given
-            // up.
+            // The send fails if the test has stopped waiting for it.
             done.send(()).unwrap_or_default();
             expired
         }));
@@ -173,12 +172,12 @@ fn waiting_for_a_scan_is_interruptible() {
             let request = Request { cancellation, ..own_request() };
             let command = Command::Undelete { object: Id([0x99; 16]), path: b"file".into() };
             let ended = execute(&tier, &command, &request, &mut |_| true);
-            // The send fails if the command waited for the scan, because the receiver has given up.
+            // The send fails if the test has stopped waiting for it.
             done.send(()).unwrap_or_default();
             ended
         });
         cancelled.store(1, Ordering::SeqCst);
-        // A caller that can't be interrupted waits for the scan, which continues after this.
+        // If the command can't be interrupted, it waits for the scan, and this wait times out.
         let is_first = is_done.recv_timeout(Duration::from_secs(20)).is_ok();
         *thread.lock() = Some((undeleting, is_first));
     });

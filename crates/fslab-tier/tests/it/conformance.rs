@@ -1,5 +1,5 @@
-//! The conformance suite and the model over the layer, and over a layer whose files are released
-//! between operations.
+//! The conformance suite and the model test over the layer, with and without releases between
+//! operations.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};

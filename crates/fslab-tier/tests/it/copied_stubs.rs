@@ -16,7 +16,7 @@ use crate::support::{Bench, MIB, TIER, noise};
 
 const CONTENTS: u64 = 81;
 
-/// Copies a stub without the mount, and gives the copy a name.
+/// Copies a stub in the lower directory to a new name.
 fn copy_stub(bench: &Bench, from: &str, to: &str) {
     let below = bench.below();
     let known = known_of(bench, from);
@@ -105,7 +105,7 @@ fn object_named_by_a_copied_stub_stays_while_the_copy_exists() {
     assert_eq!(expire(&bench).objects, 1);
 }
 
-/// Any object may be the file's, because the file may have been renamed since the catalogue
+/// Any object may belong to this file, because it may have been renamed since the catalogue
 /// recorded its path.
 #[test]
 fn no_object_expires_while_a_residency_is_damaged() {
@@ -129,8 +129,8 @@ fn no_object_expires_while_a_residency_is_damaged() {
     }
 }
 
-/// Makes the result of `rsync -aX` by root for a resident archived file: the xattr of the original
-/// on another inode. Here the bytes differ from the original's.
+/// Makes a copy of a resident archived file, as root's `rsync -aX` does: the xattr of the original
+/// on another inode. The copy has other bytes.
 fn copied_with_its_mark() -> Bench {
     let bench = Bench::new();
     copy_with_its_mark(&bench);

@@ -6,8 +6,8 @@
 //!
 //! - Every byte, time and name of a file is one that it had at or after its last sync.
 //! - Archiving, releasing and recalling once more changes nothing.
-//! - A scan and an expiry remove no needed byte, and leave no object that is not needed.
-//! - The state that was found is kept, even if the power fails again during all this.
+//! - A scan and an expiry remove every unneeded object, and no needed byte.
+//! - The state that was found is kept, even if the power fails again during these checks.
 //!
 //! Each script runs with holes in place of released bytes, and with poison.
 //!
@@ -139,7 +139,7 @@ fn planted_bugs_are_caught() {
 /// A search for planted bugs by the scripts from [`PLANTED_SEED`] on.
 struct Planted {
     /// Whether a script passes without a planted bug, by script and poison. If not, its failure
-    /// proves nothing.
+    /// with the bug proves nothing.
     sound: BTreeMap<(u64, bool), bool>,
 }
 
@@ -241,7 +241,7 @@ fn found(life: &Life, tree: &Arc<dyn FileSystem>) -> fslab_vfs::Result<Vec<File>
             File { name, bytes: Vec::new(), modified: (!is_changed).then_some(attr.modified) },
         ))
     };
-    // All attributes are read before any file is: reading a file by its first name may make it
+    // All attributes are read before any file, because reading a file by its first name may make it
     // appear changed under its second name.
     let looked: Vec<_> =
         client.names(Ino::ROOT)?.into_iter().map(look).collect::<fslab_vfs::Result<_>>()?;

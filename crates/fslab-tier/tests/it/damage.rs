@@ -81,7 +81,8 @@ fn flipped_bits_are_found(bench: &Bench, tier: &Arc<Tier>, fs: &Arc<TierFs>) {
         archive.flip(container, offset, mask);
         let scrubbed = tier.scrub(&own_request()).unwrap();
         let failed = unreadable(&client, &files, &told);
-        // A scrub repairs only the list of a bundle, from the second one.
+        // There is one archive, so a scrub can repair only a list of a bundle, from the bundle's
+        // other list.
         let is_repaired = scrubbed.repaired > 0;
         assert!(is_repaired || !scrubbed.damaged.is_empty(), "{told}: not found by a scrub");
         if !is_repaired {

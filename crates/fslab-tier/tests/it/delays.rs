@@ -72,7 +72,7 @@ fn gathered_files_are_bundled_after_a_minute() {
 }
 
 /// A walk over many files that the policy keeps may take hours. Files gathered for a bundle do not
-/// wait for its end.
+/// wait for the end of the walk.
 #[test]
 fn policy_bundles_gathered_files_while_it_still_walks() {
     let lower = Arc::new(Meddled::default());

@@ -74,7 +74,7 @@ fn encrypted_files_are_recalled_by_range() {
     assert!(read < MIB, "{read} bytes for the last block of five");
     assert_eq!(picture(&*fs), expected);
     let scrubbed = tier.scrub(&own_request()).unwrap();
-    // 14 copies of files and 2 of the tree.
+    // 14 copies of files and 2 of the archived tree.
     assert_eq!((scrubbed.copies, scrubbed.repaired, scrubbed.damaged.len()), (14 + 2, 0, 0));
 }
 
@@ -89,7 +89,7 @@ fn a_damaged_copy_is_repaired_from_an_archive_with_another_key() {
     bench.archives[0].damage(1);
     bench.archives[0].damage(MIB as usize);
     let scrubbed = tier.scrub(&own_request()).unwrap();
-    // Damaged copies of the tree are only reported.
+    // Damaged copies of the archived tree are only reported.
     assert_eq!(scrubbed.damaged.len(), 1, "{scrubbed:?}");
     assert!(scrubbed.damaged[0].starts_with("an archived tree: "), "{scrubbed:?}");
     assert!(scrubbed.repaired > 0);
@@ -196,7 +196,7 @@ fn tree_is_rebuilt_from_an_encrypted_archive_and_its_key() {
     assert_eq!((report.files, report.younger, found.len()), (0, 0, 0));
 }
 
-/// Each archive may have its own key. A given key is used for those archives whose key it is.
+/// Each archive may have its own key. A given key is used only for archives that it fits.
 #[test]
 fn given_key_replaces_only_the_key_file_of_its_own_archive() {
     let scratch = tempfile::tempdir().unwrap();

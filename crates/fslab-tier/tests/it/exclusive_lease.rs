@@ -87,8 +87,7 @@ fn files_are_released_without_lease_support() {
     }
 }
 
-/// On a full disk the engine can't determine whether all leases are refused. Then it assumes that
-/// they are not.
+/// On a full disk, the engine can't test whether leases are supported, and assumes that they are.
 #[test]
 fn file_with_a_refused_lease_is_busy_on_a_full_disk() {
     let (answer, _) = released(Errno::AGAIN, true, Some(Errno::NOSPC));

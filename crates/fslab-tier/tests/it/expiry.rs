@@ -21,8 +21,7 @@ use crate::support::{Bench, MIB, TIER, noise, open, open_over};
 
 const CONTENTS: u64 = 97;
 
-/// Records a complete scan in the catalogue, as if it had found no file that needs an unneeded
-/// object.
+/// Records in the catalogue that a scan has confirmed all unneeded objects.
 pub fn seen_by_no_scan(bench: &Bench) {
     let catalogue = bench.tier.catalogue();
     let number = catalogue.begin_scan().unwrap();
@@ -56,7 +55,7 @@ fn object_of_a_renamed_file_never_expires() {
 }
 
 /// A scan of an unmounted tree is not notified when a file moves from a directory not yet scanned
-/// to one already scanned. Missing the file twice would delete the only copy.
+/// to one already scanned. If two scans missed the file, its only copy would be deleted.
 #[test]
 fn renames_during_scans_of_an_unmounted_tree_expire_nothing() {
     let (lower, bench) = Meddled::bench();
@@ -151,8 +150,8 @@ fn objects_missed_by_a_partial_scan_never_expire() {
     assert!(client.contents(ino).unwrap() == noise(CONTENTS, MIB));
 }
 
-/// Most of the bundle is not needed. An object marked as removed is not moved out of it, because
-/// files in an unmounted part may refer to it there.
+/// Most of the bundle is not needed. An object marked as removed is not moved to another bundle,
+/// because files in an unmounted part may refer to its present location.
 #[test]
 fn object_missed_by_a_scan_stays_in_its_bundle() {
     let lower = Arc::new(Unmounted::default());
@@ -279,7 +278,7 @@ fn expiry_scans_at_most_once() {
     assert_eq!((expire(&bench).objects, scans()), (1, 3));
 }
 
-/// Without these rows, the containers in the moved archive would never be deleted.
+/// If their rows were deleted, the containers in the moved archive would never be deleted.
 #[test]
 fn objects_of_a_moved_archive_stay_in_the_catalogue() {
     let (bench, scratch) = (Bench::new(), tempfile::tempdir().unwrap());

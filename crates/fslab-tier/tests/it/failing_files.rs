@@ -91,7 +91,7 @@ fn fsync_of_a_never_archived_file_blocks_nobody() {
         let (done, is_done) = mpsc::channel();
         std::thread::spawn(move || {
             Client::new(&*fs).attr(ino).unwrap();
-            // The send fails if the caller had to wait, because the receiver has given up.
+            // The send fails if the test has stopped waiting for it.
             done.send(()).unwrap_or_default();
         });
         *waited.lock() = is_done.recv_timeout(Duration::from_secs(5)).is_err();

@@ -46,7 +46,8 @@ fn nearly_full() -> (Bench, Ino, Vec<u8>) {
 fn changed_offline_file_is_archived_without_a_recall() {
     let (bench, ino, mut data) = nearly_full();
     let client = bench.client();
-    // The offsets are within the first block, which is recalled for this, and after the end.
+    // The first change is within the first block, which is recalled for it. The second is at the
+    // end.
     for (offset, change) in [(10, b"changed".to_vec()), (6 * MIB, b"appended".to_vec())] {
         let file = client.open(ino, OpenMode::READ_WRITE).unwrap();
         file.write_all(offset, &change).unwrap();

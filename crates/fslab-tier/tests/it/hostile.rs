@@ -217,7 +217,8 @@ fn rebuild_reports_invalid_containers() {
         }
         let archive = DirectoryArchive::open_to_read(&scratch.root, TIER).unwrap();
         let problems = at_once(move || problems(Arc::new(archive)));
-        // An invalid container, an invalid tree, and a container that contains only "hello".
+        // An invalid container, an invalid archived tree, and a container that contains only
+        // "hello".
         assert_eq!(problems.len(), 3, "{what}: {problems:?}");
         scratch.check_outside();
     }

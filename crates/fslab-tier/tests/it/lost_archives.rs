@@ -20,7 +20,7 @@ use fslab_vfs_testing::client::Client;
 use crate::bundles::{contents, do_all};
 use crate::support::{Bench, MIB, TIER, noise, open, open_over};
 
-/// A tier of two copies in directories.
+/// A tier that keeps two copies of each file, in two archives in directories.
 struct Twofold {
     scratch: tempfile::TempDir,
     lower: Arc<dyn FileSystem>,
@@ -159,7 +159,7 @@ fn refused_replacement_of_an_archive_changes_nothing() {
     assert_eq!(ids, [second, first]);
 }
 
-/// Reopens the tier of a bench with two copies, and with a second archive for them.
+/// Reopens the tier of a bench with a second archive, and requires two copies.
 fn raised(bench: &Bench) -> (Arc<Tier>, Arc<TierFs>, Arc<MemoryArchive>) {
     let further = Arc::new(MemoryArchive::new(Id([2; 16]), "a1"));
     let archives = [&bench.archives[0], &further].map(Arc::clone);

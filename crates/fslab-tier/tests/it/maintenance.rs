@@ -19,7 +19,7 @@ fn bench(policy: &Path, hands: &Arc<Hands>) -> Bench {
     Bench::by_clock(Arc::new(MemFs::default()), settings, 1, hands.clone())
 }
 
-/// Waits for a number of rounds. Only the test moves the clock, so there are never more.
+/// Waits for a number of rounds. Only the test moves the clock, so no further rounds begin.
 fn wait_for_rounds(bench: &Bench, count: u64) {
     while bench.counted("tier_rounds") < count {
         std::thread::yield_now();

@@ -1,4 +1,4 @@
-//! The users whose xattrs are trusted: nobody can read another user's file by forging a residency.
+//! Tests that no user can read another user's file by forging a residency.
 
 use std::sync::Arc;
 

@@ -19,7 +19,8 @@ use fslab_vfs_testing::client::Client;
 use crate::bundles::{contents, do_all};
 use crate::support::{Bench, MIB, TIER, noise};
 
-/// A tier of one copy and two archives in directories; the first one receives the copies.
+/// A tier that keeps one copy of each file, with two archives in directories. The first archive
+/// receives the copies.
 struct World {
     scratch: tempfile::TempDir,
     lower: Arc<dyn FileSystem>,
@@ -219,7 +220,7 @@ fn archive_is_detached_only_after_others_have_all_its_copies() {
     all_are_right(&fs);
     tier.shutdown().unwrap();
     drop((tier, fs, lease));
-    // The other archive is sufficient to rebuild the tree, and the old home requires only that.
+    // The other archive is sufficient to rebuild the tree, even if the old home is given.
     world.rebuild(&["second"], None);
     let home = world.home();
     let named = [world.path("second").into()];
@@ -227,7 +228,7 @@ fn archive_is_detached_only_after_others_have_all_its_copies() {
     let remains = SurvivingArchives::open(&named, &[], Some(&home), identities).unwrap();
     assert_eq!((remains.archives.len(), remains.problems), (1, Vec::new()));
     drop(remains.archives);
-    // The detached archive is also sufficient, for the state at that time.
+    // The detached archive is also sufficient to rebuild the tree as it was then.
     world.rebuild(&["moved"], None);
 }
 

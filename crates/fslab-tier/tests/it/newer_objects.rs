@@ -1,4 +1,4 @@
-//! Objects in archives that the last tree does not refer to, and rebuilds into directories that
+//! Rebuilds with objects that the last archived tree does not refer to, into directories that
 //! contain files, or with used catalogues.
 
 use std::sync::Arc;
@@ -114,7 +114,7 @@ fn old_catalogue_hides_no_file_from_a_rebuild() {
     replaced(&bench, || {});
     let whole = rebuild_in(&bench, &empty_tree());
     let left = bench.tier.catalogue();
-    // Twice, as if the first rebuild was into the wrong directory.
+    // Rebuilds twice, as if the first rebuild was into the wrong directory.
     for _ in 0..2 {
         let lower = empty_tree();
         assert_eq!(rebuild_noted(&bench, &lower, left), whole);
@@ -136,7 +136,7 @@ fn second_rebuild_restores_removed_hard_links() {
     rebuild_in(&bench, &lower);
     let (below, deep) = (Client::new(&*lower), b"dir/deep");
     let deep = fslab_tier::Found::at(&lower, deep).unwrap().ino();
-    // Removes the first or the last name of each pair in the tree.
+    // Removes one name of each pair: the one that is first or last in the archived tree.
     below.unlink(deep, "file5").unwrap();
     below.unlink(Ino::ROOT, "link10").unwrap();
     below.unlink(deep, "file1").unwrap();
@@ -167,7 +167,7 @@ fn file_renamed_between_two_rebuilds_is_not_duplicated() {
 }
 
 /// After a rebuild, two files may be versions of one file: the renamed and changed one, and the one
-/// in the tree. Then their objects are moved.
+/// in the archived tree. Then their objects are moved.
 #[test]
 fn two_versions_of_one_file_are_rebuilt_as_two_files() {
     let bench = Bench::new();

@@ -187,7 +187,7 @@ fn temporary_owner_permissions_are_never_shown() {
         let (done, is_done) = mpsc::channel();
         *thread.lock() = Some(std::thread::spawn(move || {
             let found = Client::new(&*fs).attr(ino).unwrap();
-            // The send fails if the caller had to wait, because the receiver has given up.
+            // The send fails if the test has stopped waiting for it.
             done.send(()).unwrap_or_default();
             found.permissions.bits()
         }));

@@ -82,8 +82,8 @@ fn rebuild_restores_a_missing_member_and_keeps_existing_files() {
     assert_eq!(below.contents(below.lookup(Ino::ROOT, "file3").unwrap().ino).unwrap(), newer);
 }
 
-/// The tree was archived while the files were being marked, so it refers to the objects of only
-/// some of them.
+/// The tree was archived while the files were being marked. So the archived tree refers to the
+/// objects of only some of them.
 #[test]
 fn bundle_members_that_the_tree_does_not_name_are_rebuilt() {
     let bench = two_copies();
@@ -139,7 +139,6 @@ fn bytes_of(bench: &Bench, archive: usize, container: Id) -> Vec<u8> {
     bytes
 }
 
-/// A truncated copy is used for repairs, but does not shorten other copies.
 #[test]
 fn truncated_copy_does_not_shorten_other_copies() {
     let bench = two_copies();
@@ -160,7 +159,7 @@ fn truncated_copy_does_not_shorten_other_copies() {
     all_are_right(&bench, 0..4);
 }
 
-/// A rebuild searches for the list at the end of the container, which these bytes would hide.
+/// A rebuild expects a list at the end of the container, and would not find one before extra bytes.
 #[test]
 fn bytes_after_a_bundle_are_dropped_and_not_copied() {
     let bench = two_copies();
@@ -275,8 +274,8 @@ fn object_deleted_during_a_scrub_is_neither_damaged_nor_copied() {
     assert_eq!(bench.archives.iter().map(|archive| archive.containers()).sum::<usize>(), 0);
 }
 
-/// A scrub may take days. A snapshot of the catalogue from its beginning would prevent the file of
-/// the catalogue from reusing any space.
+/// A scrub may take days. If it read a snapshot of the catalogue, the catalogue's file could not
+/// reuse space meanwhile.
 #[test]
 fn object_deleted_before_the_scrub_reaches_it_is_not_read() {
     let bench = Bench::new();

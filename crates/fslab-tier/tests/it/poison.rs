@@ -342,7 +342,7 @@ fn files_released_as_holes_and_as_poison_coexist() {
     }
 }
 
-/// The error occurs at the trial, at the first file, or within a file.
+/// The error occurs at the first trial, at the first file, or in the middle of a file.
 #[test]
 fn refused_clone_leaves_holes_or_the_bytes() {
     for refusal in [Errno::OPNOTSUPP, Errno::XDEV, Errno::INVAL, Errno::NOSPC, Errno::IO] {

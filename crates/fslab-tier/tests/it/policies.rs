@@ -194,7 +194,7 @@ fn hard_linked_file_counts_once() {
     assert_eq!(figures(&bench, &policy(RELEASE, false), all), expected);
 }
 
-/// A hole frees no space, so the run continues until the low watermark is reached.
+/// Releasing a hole frees no space, so the run continues until the low watermark is reached.
 #[test]
 fn freed_space_is_counted_in_blocks_not_length() {
     let (lower, bench) = Watched::bench(10 * MIB);
@@ -312,7 +312,7 @@ fn file_edited_below_the_mount_is_archived_again() {
     assert_eq!(figures(&bench, &archive, ["archived"]), [0]);
 }
 
-/// A failure is a problem of that file only. A scan then finds no object unneeded.
+/// A failure is a problem of that file only. A scan then treats all objects as needed.
 #[test]
 fn unreadable_inode_is_reported_and_other_files_are_processed() {
     let (lower, bench) = Watched::bench(100 * MIB);

@@ -137,7 +137,7 @@ fn file_is_not_released_if_its_capabilities_would_be_lost() {
 /// A function that removes privileges from a file.
 type Taking = fn(&Client<'_>, Ino) -> Result<()>;
 
-/// A removal of privileges during a recall waits for the block, and takes effect after it.
+/// The removal waits until the running recall has written its block and restored the privileges.
 #[test]
 fn privileges_removed_during_a_recall_stay_removed() {
     let (lower, bench) = Strict::bench();
@@ -155,8 +155,7 @@ fn privileges_removed_during_a_recall_stay_removed() {
             let (fs, (done, is_done)) = (Arc::clone(&fs), mpsc::channel());
             threads.lock().push(std::thread::spawn(move || {
                 take(&Client::new(&*fs), ino).unwrap();
-                // The send fails if the caller had to wait for the block, because the receiver has
-                // given up.
+                // The send fails if the test has stopped waiting for it.
                 done.send(()).unwrap_or_default();
             }));
             // If the caller does not wait for the block, it finishes here, before the recall.

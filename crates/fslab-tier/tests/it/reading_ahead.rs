@@ -1,4 +1,4 @@
-//! Blocks that are recalled ahead of sequential readers, and of no other programs.
+//! Tests that blocks are recalled ahead of sequential readers only.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -29,7 +29,7 @@ fn told(bench: &Bench, command: &Command) -> Vec<Event> {
 
 /// Returns the number of requested blocks of the file: those being recalled, and those resident.
 fn asked(bench: &Bench) -> u64 {
-    // In this order, a block that is recalled meanwhile is not missed.
+    // Waiting blocks are counted first, so that a block recalled meanwhile is not missed.
     let waiting = told(bench, &Command::Queue).len() as u64;
     let [Event::State(state)] =
         &told(bench, &Command::State { paths: vec![b"file".to_vec()], recursive: false })[..]
@@ -54,7 +54,7 @@ fn slow() -> Bench {
     bench
 }
 
-/// This holds whether blocks were waited for, or were resident before they were read.
+/// The result is the same whether the reader waited for blocks or found them resident.
 #[test]
 fn blocks_are_requested_ahead_of_a_sequential_reader() {
     let bench = slow();

@@ -273,7 +273,7 @@ impl Drop for RecordedUpload {
     }
 }
 
-/// The archive keeps the lease, under which an unfinished container is removed.
+/// An unfinished container is removed when its upload is dropped. This needs the archive's lease.
 #[test]
 fn refused_upload_is_dropped_before_its_archive() {
     let (inner, drops) = (Arc::new(MemoryArchive::new(Id([1; 16]), "a0")), Drops::default());

@@ -26,7 +26,7 @@ fn release_beside(bench: &Bench, ino: Ino, deed: impl FnOnce() + Send) -> Result
         let (done, is_done) = mpsc::channel();
         let using = scope.spawn(move || {
             deed();
-            // The send fails if the function had to wait, because the receiver has given up.
+            // The send fails if the test has stopped waiting for it.
             done.send(()).unwrap_or_default();
         });
         let waited = is_done.recv_timeout(Duration::from_secs(20));
@@ -128,7 +128,7 @@ fn release_skips_large_holes_with_few_seeks() {
     let client = bench.client();
     let ino = client.file(Ino::ROOT, "file", b"begin").unwrap();
     let file = client.open(ino, OpenMode::READ_WRITE).unwrap();
-    // Two blocks of data only, then a few bytes across the border of two more.
+    // Writes two blocks of data, and then a few bytes across the border of two more blocks.
     file.write_all(1000 * MIB, &noise(92, 2 * MIB)).unwrap();
     file.write_all(1003 * MIB - 1, b"both").unwrap();
     file.truncate(4096 * MIB + 1).unwrap();
@@ -141,7 +141,6 @@ fn release_skips_large_holes_with_few_seeks() {
     assert_eq!(bench.tier.release(ino, b"file", 0).unwrap().bytes, 0);
 }
 
-/// A residency can't record more runs.
 #[test]
 fn release_frees_only_as_many_runs_as_a_residency_can_hold() {
     const PIECES: u64 = 140;

@@ -33,8 +33,7 @@ fn list() -> Vec<u8> {
     bytes
 }
 
-/// Makes a directory with a default ACL, and files of each kind in it that are older than
-/// the list.
+/// Makes a directory with a default ACL, and files of each kind in it that are older than the ACL.
 fn handing_down(bench: &Bench) -> Ino {
     let client = bench.client();
     let directory = client.mkdir_mode(Ino::ROOT, "directory", 0o750).unwrap().ino;

@@ -25,7 +25,8 @@ fn end_beside<T: Send>(bench: &Bench, faults: &Faults, work: impl FnOnce() -> T 
     })
 }
 
-/// The process may exit before the time is restored, and the next engine could not notice this.
+/// If the block were written, the process could exit before the time is restored, and the next
+/// engine would not notice.
 #[test]
 fn block_that_arrives_after_shutdown_is_discarded() {
     let mut bench = Bench::new();
@@ -63,7 +64,7 @@ fn archiving_after_shutdown_leaves_no_object() {
     assert_eq!((rows(&bench), bench.archives[0].containers()), (vec![], 0));
 }
 
-/// The name of the file would not be durable, although the shutdown was clean.
+/// If the file were created, the shutdown would be clean, but the file's name would not be durable.
 #[test]
 fn undelete_after_shutdown_creates_no_file() {
     let bench = Bench::new();

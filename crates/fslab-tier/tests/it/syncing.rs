@@ -24,7 +24,7 @@ struct Lossy {
     fails: AtomicBool,
     /// Files, offsets and lengths of the bytes written since the last sync.
     written: Mutex<Vec<(Ino, u64, u64)>>,
-    /// Bytes that are not on the disk, without any further error.
+    /// Bytes that the disk has lost. Later syncs do not report this.
     lost: Mutex<Vec<(Ino, u64, u64)>>,
     /// Xattrs at the last sync of their file.
     synced: Mutex<HashMap<(Ino, OsString), Vec<u8>>>,
@@ -265,7 +265,7 @@ fn synchronous_hole_punches_and_copies_are_durable() {
     }
 }
 
-/// The modification time reveals changes made without the mount while the file is in use.
+/// While the file is in use, its modification time reveals changes in the lower directory.
 #[test]
 fn setting_a_time_does_not_hide_a_change_made_below_the_mount() {
     let (_, bench) = lossy();

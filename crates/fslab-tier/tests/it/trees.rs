@@ -40,7 +40,7 @@ impl Identities for Meddling {
     }
 }
 
-/// The identity of the container is drawn before the version's sequence, that of the object after
+/// The container's identity is drawn before the version's sequence, and the object's identity after
 /// it.
 #[test]
 fn tree_is_older_than_a_numbered_object_not_yet_in_the_catalogue() {
@@ -89,7 +89,7 @@ fn tree_is_rebuilt_as_it_was_at_a_given_time() {
     put("behind", 3);
     bench.tier.archive_tree(&own_request()).unwrap();
     later();
-    // This file is newer than the tree, but must be restored.
+    // This file is newer than the archived tree, but must be restored.
     change("behind", 4);
     let time = bench.around.calendar.now();
     later();
@@ -245,7 +245,7 @@ fn file_with_an_unreadable_xattr_is_in_the_archived_tree() {
     }
 }
 
-/// Changes a byte in the middle of the last tree of an archive.
+/// Changes a byte in the middle of the last archived tree.
 fn damage_last_tree(archive: &Arc<MemoryArchive>) {
     let kind = ContainerKind::Tree;
     let trees = rebuild::trees(&(Arc::clone(archive) as Arc<dyn Archive>)).unwrap();

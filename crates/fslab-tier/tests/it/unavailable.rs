@@ -62,7 +62,7 @@ impl Late {
     fn comes(&self) {
         self.place.is_there.store(true, Ordering::SeqCst);
         self.hands.turn(LOOK_EVERY);
-        // An attempt may have been made just before.
+        // If an attempt was made just before, the next one is due later.
         while self.tier.archives().len() < 2 {
             self.hands.turn(Duration::from_secs(1));
             std::thread::sleep(Duration::from_millis(1));
@@ -275,7 +275,7 @@ fn reader_waits_until_an_unavailable_archive_is_back() {
 #[test]
 fn retry_pauses_grow_and_end_when_the_archive_is_found() {
     let mut ino = Ino::ROOT;
-    // The file has one block, so there are no other attempts.
+    // The file has one block, so only one recall attempts to open the archive.
     let late = Late::new(usual(), |bench| {
         ino = bench.offline(&bench.client(), "file", &noise(1, MIB));
     });
@@ -308,7 +308,7 @@ fn wait_for_an_unavailable_archive_times_out() {
             late.hands.turn(Duration::from_secs(60));
         });
         assert_eq!(read.err(), Some(late_errno));
-        // Nobody waits for the request any longer, so the next read makes it again.
+        // No program waits for the request any longer, so the next read makes it again.
         let read = while_it_waits(&late, ino, |_| late.comes());
         assert!(read == Ok(noise(1, 2 * MIB)), "{:?}", read.err());
     }
@@ -378,7 +378,7 @@ fn postponed_recall_is_queued_again_once_its_archive_is_back() {
     });
 }
 
-/// Ends a hang on drop, so also after a failed test.
+/// Ends a hang when it is dropped, even after a failed test.
 struct Hang<'a>(&'a Place);
 
 impl<'a> Hang<'a> {
@@ -452,7 +452,8 @@ fn available_archive_is_used_at_once_and_its_errors_reported() {
     assert!(read == Ok(noise(1, 2 * MIB)), "{:?}", read.err());
 }
 
-/// A tier of one copy in two directories, the first of which becomes unavailable during use.
+/// A tier that keeps one copy of each file, with two archives in directories. The first archive
+/// becomes unavailable during use.
 struct Going {
     scratch: tempfile::TempDir,
     hands: Arc<Hands>,

@@ -44,8 +44,8 @@ fn read(client: &Client<'_>, name: &str) -> Vec<u8> {
     client.contents(client.lookup(Ino::ROOT, name).unwrap().ino).unwrap()
 }
 
-/// An undeleted file and the file that it was a version of are independent. This also holds in a
-/// rebuild from only the archive, and after one object was moved.
+/// An undeleted file is independent of the original file. This also holds in a rebuild from only
+/// the archive, and after one object was moved.
 #[test]
 fn undeleted_file_has_an_identity_of_its_own() {
     let bench = Bench::new();

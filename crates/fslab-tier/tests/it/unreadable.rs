@@ -1,4 +1,4 @@
-//! Unreadable files are not treated as missing: objects that a file may refer to are kept.
+//! Tests that unreadable files are not treated as missing, so that their objects are kept.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;

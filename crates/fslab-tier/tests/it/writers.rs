@@ -211,7 +211,7 @@ fn rebuilt_tree_changes_nothing_in_the_archive_of_the_original() {
         is_refused(tier.expire(&own_request()));
         tier.round(&own_request());
     }
-    // The catalogue keeps its rows of the archive.
+    // The catalogue keeps the rows of objects in the archive.
     let mut rows = 0;
     tier.catalogue()
         .for_each(&mut |_| {

@@ -24,9 +24,6 @@ pub(super) struct ConfinedDir(OwnedFd);
 
 impl ConfinedDir {
     /// Opens a directory by a trusted path.
-    ///
-    /// # Errors
-    /// Errors of the system.
     pub(super) fn at(path: &Path) -> io::Result<Self> {
         // `O_PATH` needs no read permission for the directory.
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
@@ -77,9 +74,6 @@ impl ConfinedDir {
     }
 
     /// Returns the length of a file in this directory, in bytes.
-    ///
-    /// # Errors
-    /// Like [`Self::file`].
     pub(super) fn length(&self, path: &Path) -> io::Result<u64> {
         Ok(self.regular(path)?.metadata()?.len())
     }
@@ -112,9 +106,6 @@ impl ConfinedDir {
     }
 
     /// Returns the names in this directory, without `.` and `..`.
-    ///
-    /// # Errors
-    /// Errors of the system.
     pub(super) fn names(&self) -> io::Result<impl Iterator<Item = io::Result<String>>> {
         let entries = Dir::read_from(&self.0)?;
         Ok(entries.filter_map(|entry| match entry {
@@ -125,9 +116,6 @@ impl ConfinedDir {
     }
 
     /// Returns the length of a file in bytes; 0 for other types of files.
-    ///
-    /// # Errors
-    /// Errors of the system.
     pub(super) fn bytes_of(&self, name: &str) -> io::Result<u64> {
         let found = statat(&self.0, name, AtFlags::SYMLINK_NOFOLLOW)?;
         let is_file = FileType::from_raw_mode(found.st_mode) == FileType::RegularFile;
@@ -153,9 +141,6 @@ impl ConfinedDir {
     }
 
     /// Moves a file to another directory, and replaces a file of the same name there.
-    ///
-    /// # Errors
-    /// Errors of the system.
     pub(super) fn rename(&self, name: &str, to: &Self) -> io::Result<()> {
         Ok(renameat(&self.0, name, &to.0, name)?)
     }
@@ -169,16 +154,13 @@ impl ConfinedDir {
     }
 
     /// Makes the names in this directory durable.
-    ///
-    /// # Errors
-    /// Errors of the system.
     pub(super) fn sync(&self) -> io::Result<()> {
         Ok(retry_on_intr(|| fsync(&self.0))?)
     }
 }
 
-/// Returns whether a file can only be opened by its name: it was replaced on a server, or this
-/// machine has no `/proc`.
+/// Returns whether an error means that a file can be opened only by its name. This happens if a
+/// server replaced the file, or this machine has no `/proc`.
 fn wants_name(error: &io::Error) -> bool {
     matches!(error.kind(), ErrorKind::StaleNetworkFileHandle | ErrorKind::NotFound)
 }

@@ -22,7 +22,8 @@ pub(super) fn refusal(
 ) -> Result<Option<String>> {
     let found = read(archive)?;
     let id = match &found {
-        // The identity is needed only to compare openings, and only a readable record has one.
+        // The archive's identity is used only to compare openings, which only a readable record
+        // has.
         FoundRecord::Tree(_) => describe(archive)?.id,
         FoundRecord::Nothing | FoundRecord::Damaged => Default::default(),
     };
@@ -52,8 +53,8 @@ pub(super) fn take_over(archive: &Path, writer: &Writer) -> Result<()> {
     write(archive, &WriterRecord::of_take_over(writer, describe(archive)?.id)?)
 }
 
-/// Records that a tree has opened an archive for writing. If the archive is full, a later opening
-/// records this, once expiry has freed space.
+/// Records that a tree has opened an archive for writing. If the archive is full, the record is
+/// written at a later opening, after expiry has freed space.
 pub(super) fn record_opening(archive: &Path, writer: &Writer) -> Result<()> {
     let known = match read(archive)? {
         FoundRecord::Tree(known) => Some(known),

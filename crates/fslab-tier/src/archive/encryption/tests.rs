@@ -1,4 +1,4 @@
-//! Any range of an encrypted container can be read, and every change to the container is detected.
+//! Tests that any range of an encrypted container is readable, and that every change is detected.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 

@@ -100,8 +100,8 @@ impl Tier {
         Ok(())
     }
 
-    /// Scans the tree if the catalogue is in doubt: after a crash it may lack objects that files
-    /// need.
+    /// Scans the tree if the catalogue is in doubt. After a crash, the catalogue may lack objects
+    /// that files need.
     ///
     /// # Errors
     /// If the catalogue is still in doubt after the scan; errors of the scan.
@@ -144,8 +144,8 @@ impl Tier {
     }
 
     /// Returns the number of versions that would have too few copies without an archive. Copies in
-    /// unavailable archives are not considered, and neither are copies that another tree may
-    /// delete.
+    /// unavailable archives are not counted. Copies that another tree may delete are not counted
+    /// either.
     fn count_needing(&self, archive: Id) -> Result<u64> {
         let others: Vec<Id> = self.writable_archives().iter().map(|other| other.id()).collect();
         let (mut count, wanted) = (0, self.settings.copies);

@@ -26,7 +26,7 @@ use crate::stored::{Attributes, Version};
 pub(in crate::engine) struct CombinedCopies {
     copies: Vec<Arc<dyn Archive>>,
     label: String,
-    /// The parts for which a copy other than copy 0 is preferred: the start of each part, with its
+    /// The parts for which a copy other than copy 0 is preferred. Maps the start of a part to its
     /// end and the number of the copy.
     choices: Mutex<BTreeMap<u64, (u64, usize)>>,
 }

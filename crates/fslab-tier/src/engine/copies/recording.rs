@@ -60,8 +60,8 @@ impl Tier {
         let is_its = |known: &KnownResidency| {
             let recorded = &known.recorded.version;
             let is_it = (recorded.object, recorded.location) == (version.object, version.location);
-            // A catalogue from a backup may not list all copies, so one that was not verified may
-            // be intact.
+            // A catalogue from a backup may not list all copies, and an unlisted copy may be
+            // intact.
             is_it && recorded.copies == version.copies && known.offline.is_empty()
         };
         let is_here = !state.is_archiving && state.known().is_some_and(is_its);

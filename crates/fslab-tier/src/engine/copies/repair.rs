@@ -1,10 +1,10 @@
 //! Repair of a damaged container: rewrites it, and replaces its damaged part by an intact copy from
 //! another archive.
 //!
-//! The other parts are kept as far as they can be read, because an object in a bundle may be intact
-//! only there. The length of a bundle comes from its own list, because the damaged copy may be
-//! truncated. The list in another archive is used only if that list is missing. So a malicious
-//! archive can't make containers in other archives grow.
+//! The other parts are kept as far as they can be read, because they may be the only intact copies
+//! of other objects in the bundle. The damaged copy may be truncated, so the length of a bundle
+//! comes from its own list. The list in another archive is used only if that list is missing. So a
+//! malicious archive can't make containers in other archives grow.
 
 use std::io::{self, ErrorKind};
 use std::sync::Arc;
@@ -104,8 +104,8 @@ impl Repair<'_> {
     ///
     /// Two kinds of errors may be temporary, and zeros would then replace the only intact bytes.
     /// After a read error (`EIO`) of the damaged copy, the bytes must come from the other archive.
-    /// If a copy is repaired by itself, it must not have a chunk that can't be decrypted, because
-    /// the chunk may have been changed on its way here.
+    /// If a copy is the source of its own repair, all its chunks must be decryptable. A chunk that
+    /// is not may be intact in the archive, and changed only on its way here.
     fn read_either(&self, offset: u64, bytes: &mut [u8]) -> Result<()> {
         let own = match self.read(self.to, offset, bytes) {
             Ok(()) => return Ok(()),

@@ -319,8 +319,8 @@ impl Scrub<'_> {
     }
 
     /// Verifies and repairs the lists of a bundle's members. Without the lists, the members can be
-    /// found only with the catalogue. The list in one archive repairs those in the others, but a
-    /// copy's own list has precedence.
+    /// found only with the catalogue. A damaged list is repaired from an intact list of any copy.
+    /// Only if a copy has no intact list, another copy's list determines its contents.
     fn lists(&mut self, row: &ObjectRow) -> Result<()> {
         let holders = self.tier.holders(&row.version);
         let kept = || holders.iter().filter(|archive| !self.is_drained(archive));

@@ -45,8 +45,8 @@ impl Tier {
     }
 
     /// Verifies all archived trees. A damaged tree is reported but not repaired, because a rebuild
-    /// can use another tree, and the next one will be newer. An archive without trees, such as the
-    /// replacement of a lost archive, gets the newest tree of the other archives.
+    /// can use another archived tree, and a newer one will be archived. An archive without trees,
+    /// such as the replacement of a lost archive, gets the newest tree of the other archives.
     pub(super) fn scrub_trees(&self, request: &Request, scrubbed: &mut Scrubbed) -> Result<()> {
         let (mut last, mut without, copy_targets) = (None, Vec::new(), self.active_archives());
         for archive in self.archives() {

@@ -20,8 +20,8 @@ const BYTES_MAX: u64 = 64 << 20;
 /// The identity of an object, and the number of a block in it.
 type Key = (Id, u64);
 
-/// A bounded cache of blocks with the contents that programs see, including edits made without the
-/// mount.
+/// A bounded cache of blocks with the contents that programs see, including edits made in the lower
+/// directory.
 pub(super) struct BlockCache(Cache<Key, Arc<Vec<u8>>, Bytes>);
 
 /// Weighs a block by its length in bytes, plus 64 bytes for its cache entry.
@@ -70,7 +70,7 @@ impl Tier {
             && !(self.settings.read_only && self.files.cache.get(known, block).is_some())
     }
 
-    /// Keeps a block in memory, including bytes that were written into it without the mount.
+    /// Keeps a block in memory, including bytes that were written into it in the lower directory.
     pub(in crate::engine) fn keep_in_memory(
         &self,
         state: &FileState,

@@ -124,9 +124,9 @@ impl<'a> DataBelow<'a> {
 }
 
 impl Tier {
-    /// Determines whether a file that the engine has neither changed nor moved was rewritten
-    /// without the mount. Returns `false` if that can't be determined. The file can't be used then,
-    /// because a recall could overwrite edits.
+    /// Determines whether a file was rewritten in the lower directory, and stores the result in
+    /// `known`. Returns `false` if that can't be determined. The file can't be used then, because a
+    /// recall could overwrite edits.
     pub(super) fn find_rewrite_below(
         &self,
         ino: Ino,
@@ -169,8 +169,8 @@ impl Tier {
         self.repair(&own, known, Residency { offline: Runs::new(), ..known.recorded.clone() })
     }
 
-    /// Whether a file was changed since it was archived. Its size and time reveal changes made
-    /// without the mount, unless the engine uses the file or a recall was interrupted.
+    /// Whether a file was changed since it was archived. Its size and time reveal changes in the
+    /// lower directory, unless the engine uses the file or a recall was interrupted.
     pub(crate) fn is_changed(&self, known: &Residency, attr: &Attr) -> bool {
         let was_moving = known.moving && attr.size == known.version.size;
         let is_told = was_moving || self.in_use(attr.ino).is_some();

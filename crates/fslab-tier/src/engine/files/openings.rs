@@ -118,7 +118,7 @@ impl Tier {
             let set = || self.lower.setattr(request, file.ino(), handle, changes);
             return self.at_rest(file, set);
         }
-        // Edits without the mount are recorded first, because only the old modification time
+        // Edits in the lower directory are recorded first, because only the old modification time
         // reveals them.
         let mut state = self.state(file)?;
         // A modification time that was set explicitly no longer reveals writes.
@@ -132,8 +132,8 @@ impl Tier {
         Ok(attr)
     }
 
-    /// Marks a file as changed if its size or time reveals an edit without the mount, because the
-    /// time is about to be overwritten.
+    /// Marks a file as changed if its size or time shows that it was edited in the lower directory.
+    /// Must run before the time is overwritten, because only the old time reveals an edit.
     fn mark_edited_below(&self, state: &mut FileState) -> Result<()> {
         let Some(recorded) = state.recorded() else { return Ok(()) };
         if is_same(recorded, &self.attr_below(state.ino, None)?) {

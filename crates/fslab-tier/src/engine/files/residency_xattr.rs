@@ -35,8 +35,8 @@ pub enum Durable {
 }
 
 impl Tier {
-    /// Syncs a file's bytes, and then records in its xattr which blocks are offline. The removal of
-    /// truncated blocks from the xattr is made durable at once, because a later extension of the
+    /// Syncs a file's bytes, and then records in its xattr which blocks are offline. Removing
+    /// truncated blocks from the xattr is always made durable, because a later extension of the
     /// file does not check for them.
     pub(in crate::engine) fn record(&self, state: &mut FileState, durable: Durable) -> Result<()> {
         self.sync_below(state)?;
@@ -180,12 +180,12 @@ impl Tier {
         self.record(&mut state, Durable::Later)
     }
 
-    /// Repairs a modification time that a crash left wrong, and finds changes made without the
-    /// mount.
+    /// Repairs a modification time that a crash left wrong, and finds changes made in the lower
+    /// directory.
     ///
-    /// If blocks were being moved, a different time may come from the write of such a block, or
-    /// from a later change without the mount. So the file is treated as changed. Its time is
-    /// restored only after this is durably recorded, because only the time reveals a change.
+    /// If blocks were being moved, a different time may come from writing such a block, or from a
+    /// later change in the lower directory. So the file is treated as changed. Its time is restored
+    /// only after this is durably recorded, because only the time reveals a change.
     pub(super) fn repair_times(
         &self,
         ino: Ino,
@@ -241,15 +241,15 @@ impl Tier {
     }
 }
 
-/// Whether the xattr records too many blocks as offline: blocks past the end of a file, or its
-/// incomplete last block although that is resident.
+/// Whether the xattr wrongly records blocks past the end of a file, or its incomplete last block,
+/// as offline.
 fn names_too_much(known: &KnownResidency, size: u64) -> bool {
     behind(&known.recorded.offline, size) != behind(&known.offline, size)
 }
 
 /// Treats recalled blocks of a changed file as offline again, if it has more runs than the xattr
-/// can record. No change is lost: except for the last block, a resident block that the xattr
-/// records as offline was recalled and not changed.
+/// can record. No change is lost, because such a block was recalled and not changed. The incomplete
+/// last block keeps its state.
 fn forget_surplus(known: &mut KnownResidency, size: u64) {
     if !known.recorded.changed || known.offline.pieces() <= PIECES_MAX {
         return;

@@ -43,7 +43,7 @@ struct Gathered {
     job: Job,
     /// Keeps the inode's lookup reference until the file is processed.
     _found: Found,
-    /// Other names under which the file was submitted since.
+    /// Other names under which the same file was submitted later.
     names: Vec<Vec<u8>>,
     contents: Contents,
 }
@@ -289,7 +289,7 @@ impl Tier {
     }
 
     /// Records an object as live if its file refers to it. Deletes the objects that no file refers
-    /// to, and with the last of them the bundle. If it is unknown whether a file refers to an
+    /// to, and the bundle if no object is left. If it is unknown whether a file refers to an
     /// object, the object remains pending.
     fn settle_bundle(
         &self,

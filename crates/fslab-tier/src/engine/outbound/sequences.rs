@@ -1,6 +1,6 @@
 //! Sequence numbers of versions that are being uploaded. A tree that is archived meanwhile must
-//! have a lower number. Otherwise a rebuild would treat versions that are missing in the tree as
-//! older, and omit them.
+//! have a lower number. Otherwise a rebuild would treat versions that are missing in the archived
+//! tree as older, and omit them.
 
 use std::collections::BTreeSet;
 
@@ -29,8 +29,8 @@ impl Tier {
         Ok(ReservedSequence { sequences: &self.outbound.sequences, number })
     }
 
-    /// Returns a number that is less than the numbers of all versions that are being uploaded. It
-    /// is at least as great as each number that was drawn before the first of these.
+    /// Returns a number that is less than the numbers of all versions that are being uploaded. Each
+    /// number that was drawn before the first of these uploads is at most this number.
     pub(in crate::engine) fn sequence_below_pending(&self) -> Result<u64> {
         let under_way = self.outbound.sequences.0.lock();
         let drawn = self.catalogue.next_sequence(self.around.calendar.now(), 0)?;

@@ -17,12 +17,10 @@ pub(super) struct Lanes {
 }
 
 impl Lanes {
-    /// Sets the number of all threads.
     pub(super) fn set_threads(&mut self, threads: usize) {
         self.threads = threads;
     }
 
-    /// Reserves a thread for an archive.
     pub(super) fn reserve(&mut self, archive: Id) {
         self.reserved.insert(archive);
     }

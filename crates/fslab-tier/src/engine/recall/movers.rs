@@ -147,8 +147,7 @@ impl Tier {
             return;
         }
         state.flight.remove(&recall.block);
-        // The state is unlocked first: ending a recall drops a use of its file, and dropping the
-        // last use locks the state.
+        // Ending the recall may drop the file's last use, which locks the state.
         drop(state);
         recall.end(Err(Errno::IO));
     }
@@ -274,7 +273,8 @@ impl Tier {
         };
         own.set_modified(before.modified)?;
         if let Err(error) = own.give_back(&privileges) {
-            // The error is only logged, because no program gains privileges by this loss.
+            // The error is only logged, because no program gains rights by the loss of these
+            // privileges.
             let name = self.name(state.ino);
             tracing::warn!(%error, "{name}: can't restore set-id bits or capabilities");
         }

@@ -5,8 +5,7 @@
 //! first come, first served ([`Fifo`]), or by position in the archive ([`Sweep`]). Every eighth
 //! turn goes to the recall that has waited longest, so that none waits forever.
 //!
-//! One thread is reserved for each archive, so that its files are served while other threads wait
-//! for an unresponsive archive.
+//! One thread is reserved for each archive: see `lanes`.
 //!
 //! Recalls from an unavailable archive are postponed, so that they do not delay others.
 
@@ -80,8 +79,8 @@ impl Queue {
         let mut pending = self.waiting.lock();
         if !pending.is_closed {
             pending.postpone(recall, until_ns);
-            // Wakes waiting threads: while recalls are postponed, they must read the clock at
-            // intervals.
+            // Wakes waiting threads, because they must read the clock at intervals while recalls
+            // are postponed.
             self.came.notify_all();
         }
         !pending.is_closed

@@ -136,7 +136,7 @@ pub(crate) struct WaitingFor {
 #[derive(Default)]
 pub(super) struct Waiters {
     pub(super) by_number: BTreeMap<u64, (WaitingFor, Option<Waker>)>,
-    /// The number of the next waiting process.
+    /// The number that the next waiting process gets.
     pub(super) next: u64,
 }
 

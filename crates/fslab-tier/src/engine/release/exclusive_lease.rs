@@ -1,7 +1,7 @@
 //! An exclusive lease on a lower file while its bytes are freed. The mount does not see programs
-//! that opened or mapped the file before the mount started. Such a program would read zeros. A
-//! mapping outlasts the descriptor from which it was made. The kernel grants the lease only if
-//! nobody else has the file open or mapped.
+//! that opened or mapped the file before the mount started. Without the lease, such a program could
+//! read zeros. The kernel grants the lease only if nobody else has the file open or mapped. A
+//! mapping outlasts the descriptor from which it was made.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -17,9 +17,9 @@ use crate::error::{Error, Result};
 use crate::id::Id;
 
 /// Number of pauses to wait for others to close the file. The first is 1 ms and each is twice as
-/// long as the one before: 63 ms in total. The pauses suffice for two short uses. The kernel may
-/// release a file shortly after `close` has returned. A process that is being started shares its
-/// parent's open files for a moment.
+/// long as the one before, 63 ms in total. Two short uses end within this time. First, the kernel
+/// may release a file shortly after `close` has returned. Second, a process that is being started
+/// shares its parent's open files for a moment.
 const PAUSES: u32 = 6;
 
 /// Whether the lower file system supports leases, as far as that is known.

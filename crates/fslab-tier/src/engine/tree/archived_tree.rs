@@ -1,9 +1,10 @@
 //! Archiving the names and attributes of the whole tree, so that the archives are sufficient to
 //! rebuild it.
 //!
-//! The tree is an object like a file: its contents are entries, one after the other. It is written
-//! while the tree is in use. Files that are created or changed meanwhile are in the next archived
-//! tree. Files that are renamed meanwhile have a second entry at the end, under their new name.
+//! The archived tree is an object, like an archived file. Its contents are entries, one after the
+//! other. It is written while the tree is in use. Files that are created or changed meanwhile are
+//! in the next archived tree. Files that are renamed meanwhile have a second entry at the end,
+//! under their new name.
 
 use std::cmp::Reverse;
 use std::collections::HashSet;
@@ -29,7 +30,7 @@ use crate::stored::format::KIND_TREE;
 use crate::stored::residency::Unreadable;
 use crate::stored::{Attributes, TreeEntry, Version};
 
-/// Number of newest trees that each archive keeps, however old they are.
+/// Number of newest archived trees that each archive keeps, however old they are.
 const TREES_KEPT: usize = 3;
 
 const DAY_SECONDS: i64 = 24 * 3600;
@@ -141,16 +142,16 @@ impl Tier {
     }
 
     /// Returns the sequence number for a new archived tree. It is lower than the numbers of all
-    /// objects that the tree may not refer to, such as uploads in progress during the walk.
-    /// Versions that are only being moved to another object are ignored: they are not newer, and a
-    /// rebuild finds them in either place. If they were not ignored, the lower number would make
-    /// the tree seem outdated.
+    /// objects that may be missing in the archived tree, such as uploads in progress during the
+    /// walk. Versions that are only being moved to another object are ignored, because they are not
+    /// newer, and a rebuild finds them in either place. They would lower the number and make the
+    /// tree seem outdated.
     fn tree_sequence(&self) -> Result<u64> {
         let drawn = self.sequence_below_pending()?;
         let (mut pending, mut settled) = (HashSet::new(), HashSet::new());
         self.catalogue.for_each(&mut |row| {
-            // Pending objects of earlier runs are ignored: if a file refers to one, the walk finds
-            // it.
+            // Pending objects of earlier runs are ignored, because the walk finds each one that a
+            // file refers to.
             if row.state == ObjectState::Pending
                 && row.version.sequence > self.outbound.first_sequence
             {
@@ -169,9 +170,10 @@ impl Tier {
         Ok(first.map_or(drawn, |first| drawn.min(first.saturating_sub(1))))
     }
 
-    /// Returns the archived version of a file. If its residency can't be read, archiving the tree
-    /// fails. Otherwise the new tree would contain no version of the file, and replace trees that
-    /// do.
+    /// Returns the archived version of a file, if it has one. Skips an invalid residency with a
+    /// warning. If the lower file system can't read the residency, archiving the tree fails.
+    /// Otherwise the new archived tree would lack the file's version, and in time replace the trees
+    /// that contain it.
     fn archived_as(&self, found: &Found, path: &[u8]) -> Result<Option<(Id, Version)>> {
         if found.attr.kind != FileKind::Regular {
             return Ok(None);
@@ -226,8 +228,8 @@ impl Tier {
         Ok(container)
     }
 
-    /// Deletes old trees. Keeps the new one (regardless of its date), the newest few, and some of
-    /// those within the retention time of versions.
+    /// Deletes old archived trees, except those that `thinned` selects. Keeps the new one whatever
+    /// its date.
     fn drop_old_trees(&self, archive: &Arc<dyn Archive>, made: Id) -> Result<()> {
         let mut trees = trees(archive)?;
         let rank = |container: Id, tree: &Heading| (container == made, order(tree));
@@ -244,7 +246,7 @@ impl Tier {
 
 /// Returns the greatest sequence number of the archived trees. A rebuild uses the tree with the
 /// greatest number, so later trees need greater ones. The catalogue and the clock do not ensure
-/// this: the catalogue may have been lost, and the clock may have been ahead.
+/// this, because the catalogue may have been lost, and the clock may have been ahead.
 pub(in crate::engine) fn last_number(archives: &[Arc<dyn Archive>]) -> u64 {
     let mut last = 0;
     for archive in archives {
@@ -262,7 +264,7 @@ pub(in crate::engine) fn last_number(archives: &[Arc<dyn Archive>]) -> u64 {
     last
 }
 
-/// Returns for each tree, from the newest to the oldest, whether it is kept. The newest
+/// Returns for each archived tree, from the newest to the oldest, whether it is kept. The newest
 /// [`TREES_KEPT`] are kept. Within the retention time, one tree a day is kept for a week, and one
 /// tree a week before that.
 fn thinned(created: &[Timestamp], now: Timestamp, keep: Duration) -> Vec<bool> {
@@ -281,8 +283,8 @@ fn thinned(created: &[Timestamp], now: Timestamp, keep: Duration) -> Vec<bool> {
 mod tests {
     use super::*;
 
-    /// Returns the ages in hours of the trees in an archive, if one was archived every hour for
-    /// this many days.
+    /// Archives a tree every hour for this many days; returns the ages in hours of those that are
+    /// kept.
     fn after(days: i64, keep_days: u64) -> Vec<i64> {
         let keep = Duration::from_secs(keep_days * DAY_SECONDS as u64);
         let mut trees: Vec<Timestamp> = Vec::new();

@@ -1,10 +1,10 @@
 //! Tracks renames during a scan. A file that moves from an unvisited directory to a visited one
 //! would be missed by the walk, and its object recorded as unneeded.
 //!
-//! So every inode that got a new name is visited after the walk, directories with their contents.
-//! It is visited only once, so that a program that renames a file repeatedly can't keep a scan from
-//! ending. That suffices, because an inode that is later moved into a visited directory gets a new
-//! name itself.
+//! So after the walk, the scan visits every inode that got a new name. Directories are visited with
+//! their contents. Each inode is visited only once, so that a program that renames a file
+//! repeatedly can't keep a scan from ending. One visit is enough, because an inode that is later
+//! moved into a visited directory gets a new name itself.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -150,8 +150,8 @@ impl Tier {
         self.tree.renames.noted.lock().as_ref().is_some_and(|noted| noted.is_behind)
     }
 
-    /// Returns the next recorded inode. Before it returns `None`, it waits for names that are being
-    /// changed.
+    /// Returns the next recorded inode. Returns `None` only after running changes of names have
+    /// ended.
     fn next_noted(&self) -> Option<Found> {
         let next = || self.tree.renames.noted.lock().as_mut().and_then(|noted| noted.pending.pop());
         if let Some(found) = next() {

@@ -18,7 +18,8 @@ pub(super) struct Directories {
 }
 
 impl Directories {
-    /// Adds a directory with its attributes from before it was listed; ignores other inodes.
+    /// Adds a directory with its attributes from before it was listed; ignores other types of
+    /// inodes.
     pub(in crate::engine) fn add(&mut self, attr: &Attr, tell: InodeIdentity) {
         if attr.kind != FileKind::Directory {
             return;
@@ -42,9 +43,6 @@ impl Tier {
 
     /// Whether a walk has visited every file. `listed` is the digest of the directories, each with
     /// its time from before it was listed. The walk is complete if no directory has changed since.
-    ///
-    /// # Errors
-    /// Errors of the lower file system.
     pub(super) fn has_met_all(&self, listed: Directories, request: &Request) -> Result<bool> {
         if self.tree.is_served.load(Ordering::SeqCst) {
             return Ok(true);

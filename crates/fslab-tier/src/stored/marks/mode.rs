@@ -1,5 +1,5 @@
 //! The xattr that keeps the mode of a tree's root while the root is closed. It contains four octal
-//! digits, so that `getfattr` and `chmod` are enough to open the tree without fslab.
+//! digits, so that `getfattr` and `chmod` are enough to restore the mode without fslab.
 
 use std::ffi::OsStr;
 

@@ -13,7 +13,7 @@ use parking_lot::Mutex;
 /// A planted bug.
 pub struct Mutant {
     pub bug: &'static str,
-    /// The script that finds it, counted from the fixed seed.
+    /// The script that finds the bug, counted from the fixed seed.
     pub script: u64,
     /// Whether released files get poison instead of holes.
     pub poison: bool,

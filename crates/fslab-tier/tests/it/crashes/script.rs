@@ -1,5 +1,4 @@
-//! Random scripts over a tier, and their promises: the bytes, times and names that may be found
-//! after a crash.
+//! Random scripts over a tier, and the bytes, times and names that are allowed after a crash.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -250,7 +249,7 @@ impl<'a> Script<'a> {
         self.diary.names.complete();
     }
 
-    /// Records a change of a file's bytes and time, and makes it.
+    /// Calls `work` to change a file, and records the old and new bytes and times.
     fn change(&mut self, id: usize, new: Vec<u8>, work: impl FnOnce(&Self)) {
         let begun = self.crash.position();
         let story = &mut self.diary.files[id];
@@ -289,7 +288,7 @@ impl<'a> Script<'a> {
             (self.random.random_range(0..=most), self.random.random_range(1..2000))
         };
         let mut data = vec![0; length as usize];
-        // A whole block is mostly zeros, which are written like other bytes.
+        // Most bytes of a whole block remain zero, and are written like other bytes.
         let random = data.len().min(3000);
         self.random.fill_bytes(&mut data[..random]);
         let end = (offset + length) as usize;

@@ -34,7 +34,7 @@ pub struct World {
     poison: bool,
 }
 
-/// The durable state outside of the tree, from a position on.
+/// The durable state outside of the tree. It is valid from `position` until the next moment.
 #[derive(Clone)]
 pub struct Moment {
     position: usize,

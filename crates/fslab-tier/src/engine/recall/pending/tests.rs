@@ -262,8 +262,7 @@ fn index_serves_recalls_in_the_order_of_the_model() {
     }
 }
 
-/// Under an endless random load, a recall is served within eight turns for itself and each older
-/// recall.
+/// Under an endless random load, a recall with N older recalls is served within 8 (N + 1) turns.
 #[test]
 fn no_recall_waits_longer_than_its_bound_for_random_loads() {
     for case in 0..40 {
