@@ -54,7 +54,8 @@ impl Policy for FirstFit {
         Ok(None)
     }
 
-    /// A cluster may be moved to the first free run in the file system that is long enough.
+    /// A cluster may be moved to the first free run of sufficient length, anywhere in the file
+    /// system.
     fn preference(&self, _space: &dyn Space, _request: &BlockRequest) -> Preference {
         Preference { group: GroupNo(0), block: None }
     }

@@ -1,9 +1,9 @@
 //! The block map: maps blocks of a file to blocks of the device.
 //!
 //! An inode has 12 direct pointers and one pointer each to a tree of one, two and three levels of
-//! indirect blocks. A pointer of 0 is a hole; if it is in place of an indirect block, the hole
-//! covers that block's whole range. Pointers come from an untrusted image, so each is checked
-//! before it is followed. A walk visits at most as many blocks as the file system has.
+//! indirect blocks. A pointer of 0 is a hole. If an indirect block is missing, its whole range is a
+//! hole. Pointers come from an untrusted image, so each is checked before it is followed. A walk
+//! visits at most as many blocks as the file system has.
 
 use std::ops::Range;
 

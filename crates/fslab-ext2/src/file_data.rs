@@ -77,8 +77,8 @@ impl Volume {
         (offset < reach).then(|| FileBlock((offset / self.block_bytes()) as u32))
     }
 
-    /// Writes as many bytes as there is space for; fails if there is space for none. The caller
-    /// must store the changed inode.
+    /// Writes as many bytes as the free space permits; fails if it permits none. The caller must
+    /// store the changed inode.
     pub(crate) fn write_data(
         &mut self,
         inode: &mut Inode,

@@ -303,7 +303,6 @@ impl Volume {
         self.store_inode(&inode)
     }
 
-    /// Adds a name for an inode.
     pub(crate) fn link(&mut self, request: &Request, no: InodeNo, at: NamePlace<'_>) -> Result<()> {
         self.begin(request)?;
         let vacancy = self.vacancy(at)?;
@@ -352,7 +351,6 @@ impl Volume {
         self.lose_name(no, at, 0)
     }
 
-    /// Removes an empty directory.
     pub(crate) fn rmdir(&mut self, request: &Request, at: NamePlace<'_>) -> Result<()> {
         self.begin(request)?;
         let no = self.child(at)?;

@@ -96,7 +96,6 @@ impl PointerPath {
         self.logical
     }
 
-    /// Returns the number of indirect blocks on the path.
     pub fn levels(&self) -> usize {
         self.levels
     }
@@ -140,7 +139,6 @@ pub(crate) fn first_of_tree(block_size: BlockSize, levels: u32) -> u64 {
 pub(crate) struct Pointer {
     /// The location of the pointer.
     pub slot: Slot,
-    /// The block that the pointer refers to.
     pub block: BlockNo,
     /// The level: 0 for a pointer to data.
     pub level: u32,

@@ -51,7 +51,6 @@ impl<'a> StoredName<'a> {
     }
 }
 
-/// All attributes of an inode.
 struct Attributes {
     inode: Vec<Attribute>,
     block: Vec<Attribute>,

@@ -44,8 +44,8 @@ pub type DirectorySink<'a> = dyn FnMut(DirectoryEntry<'_>) -> bool + 'a;
 
 /// Notifies a cache in front of the file system (for a mount, the kernel's).
 ///
-/// Calls return at once. The adapter delivers notifications from a separate thread, because the
-/// kernel may handle a notification only after requests that are still being served.
+/// Calls return at once. The kernel may process a notification only after the replies to in-flight
+/// requests, so the adapter sends notifications from a separate thread.
 pub trait KernelCache: Send + Sync {
     /// Invalidates the cached pages and attributes of the inode.
     fn invalidate_inode(&self, ino: Ino);

@@ -83,8 +83,8 @@ impl Synchronous {
                 sync_names(inner, request, parent)
             }
             (Call::Rename { parent, new_parent, .. }, _) => {
-                // The new directory is synced first: a crash in between then leaves two names, not
-                // none.
+                // The new directory is synced first, so that a crash in between leaves two names
+                // instead of none.
                 sync_names(inner, request, new_parent)?;
                 if new_parent == parent { Ok(()) } else { sync_names(inner, request, parent) }
             }

@@ -33,7 +33,6 @@ impl<'a> Files<'a> {
         synced.map_err(Error::volume("can't sync the file system"))
     }
 
-    /// Makes a directory.
     pub fn make_directory(&mut self, path: &[u8]) -> Result<()> {
         let made = self
             .place(path)
@@ -68,7 +67,6 @@ impl<'a> Files<'a> {
         self.use_file(path, OpenMode::WRITE_ONLY, write).map_err(failed("can't overwrite", path))
     }
 
-    /// Removes a file.
     pub fn remove(&mut self, path: &[u8]) -> Result<()> {
         let removed = self
             .place(path)
@@ -76,7 +74,6 @@ impl<'a> Files<'a> {
         removed.map_err(failed("can't remove", path))
     }
 
-    /// Removes a directory.
     pub fn remove_directory(&mut self, path: &[u8]) -> Result<()> {
         let removed = self
             .place(path)

@@ -186,7 +186,8 @@ impl<'a> Performer<'a> {
     }
 
     /// Looks up a directory that has not been looked up yet, for example after resuming. A
-    /// directory that does not exist is skipped: a killed replay may have moved or removed it.
+    /// directory that does not exist is skipped, because a killed replay may have moved or removed
+    /// it.
     fn find_directory(&self, number: u64, population: &Population) -> Result<()> {
         let mut unknown = Vec::new();
         let mut at = number;

@@ -140,7 +140,7 @@ impl Ext2 {
 }
 
 /// Finds a free run of up to `count` blocks in a range of a group, at or after the goal. Without a
-/// goal, the run may start anywhere in the range. With `step_back`, such a run begins with up to
+/// goal, the run may start anywhere in the range. With `step_back`, such a run is extended to up to
 /// seven free blocks before the one found.
 fn scan(
     space: &mut dyn Space,

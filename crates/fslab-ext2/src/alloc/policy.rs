@@ -44,8 +44,7 @@ pub trait Policy: Send {
 
     /// Whether the policy places the first indirect block between the twelfth and the thirteenth
     /// block. If so, clusters that span it are not moved, because a reader would have to seek back
-    /// to the indirect block. FreeBSD introduced this rule together with this placement; 4.4BSD had
-    /// neither.
+    /// to the indirect block. Both rules are from FreeBSD; 4.4BSD had neither.
     fn keeps_indirect_in_line(&self) -> bool {
         false
     }

@@ -199,8 +199,8 @@ impl Volume {
                 let is_at_end = file.end() == next;
                 for logical in from..next {
                     let is_full = logical + 1 < range.end || last_is_full;
-                    // The simulated writer writes blocks one by one, so only the last one can have
-                    // existing blocks after it.
+                    // The simulated writer writes blocks one by one. So at this time, only the last
+                    // block of the run can have blocks after it.
                     let is_last = logical + 1 == next;
                     let contiguous = if is_last { file.contiguous(logical) } else { 0 };
                     self.cluster(inode, file, logical, is_full && is_at_end, contiguous)?;

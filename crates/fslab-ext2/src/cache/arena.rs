@@ -48,7 +48,6 @@ impl Arena {
         slot
     }
 
-    /// Frees a slot.
     pub fn give_back(&mut self, slot: Slot) {
         self.free.push(slot);
     }

@@ -16,7 +16,7 @@ use crate::xattr_region::{Region, reference_count};
 
 /// The inode that owns the blocks reserved for additional group descriptors.
 const RESIZE: InodeNo = InodeNo(7);
-/// The index in that inode's map of its only pointer, which refers to a double-indirect block.
+/// The index of that inode's only pointer, which refers to a double-indirect block.
 const RESIZE_SLOT: usize = 13;
 /// The inode that owns the bad blocks.
 pub(super) const BAD_BLOCKS: InodeNo = InodeNo(1);

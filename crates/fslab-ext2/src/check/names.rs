@@ -56,7 +56,8 @@ pub(super) fn check(image: &mut Image) -> Result<()> {
 #[derive(Default)]
 struct AllNames {
     seen: HashSet<u64>,
-    /// Hashes that occurred more than once: of a repeated name, or shared by several names.
+    /// Hashes that occurred more than once, because a name is repeated or several names share a
+    /// hash.
     repeated: HashSet<u64>,
 }
 

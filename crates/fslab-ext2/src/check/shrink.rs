@@ -35,7 +35,7 @@ const DIRTY_MAX: usize = 16 << 20;
 /// - [`Error::BadParameters`] if its content does not fit.
 /// - [`Error::BadParameters`] if it has the `resize_inode` feature, whose reserved blocks have a
 ///   separate map.
-/// - Errors of the device. In all other cases the file system has not been changed.
+/// - Errors of the device. After any other error, the file system is unchanged.
 pub fn shrink(device: &Arc<dyn BlockDevice>, bytes: u64) -> Result<Resized> {
     let (report, image) = super::examine(Arc::clone(device), FINDINGS_MAX)?;
     const DAMAGED: Error = Error::BadParameters("it is damaged; repair it first");

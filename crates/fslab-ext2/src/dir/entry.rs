@@ -252,8 +252,8 @@ pub(crate) fn insert(
     Ok(())
 }
 
-/// Removes a record. Its space is added to the previous record; the first record of a block becomes
-/// a free record.
+/// Removes a record. Its space is added to the previous record. If there is none, the record
+/// becomes free space.
 ///
 /// # Errors
 /// Damage if the records differ from the expected ones; the block is then unchanged.

@@ -248,8 +248,8 @@ impl<'a> TableMut<'a> {
         Ok(())
     }
 
-    /// Removes an entry. If it is the first, the second entry becomes the first, which cannot store
-    /// a hash; its hash is returned.
+    /// Removes an entry. If it is the first, the second entry takes its place. The first entry of a
+    /// table stores no hash, so the hash of the second entry is returned.
     pub(crate) fn remove(&mut self, at: usize) -> Checked<Option<u32>> {
         if at >= self.count || self.count < 2 {
             return Err(Flaw::IndexChanged);

@@ -4,7 +4,7 @@
 //! entry of the emptied leaf is removed from the index. By the same rule, index nodes are merged
 //! and the tree loses levels. A freed block is overwritten with the directory's last block, whose
 //! parent is updated. Then the directory is truncated by one block. Names remain in hash order
-//! throughout, so that concurrent listings miss none.
+//! throughout, so that concurrent listings miss no name.
 
 use super::entry::{self, Entries};
 use super::index::{self, Table};
@@ -166,8 +166,9 @@ fn unlink<B: DirectoryBlocksMut>(blocks: &mut B, path: &Path) -> Result<Vec<File
     Ok(freed)
 }
 
-/// Stores `hash` as the new lowest hash of the subtree under the frames `above`. First entries
-/// store no hash, so the lowest frame that follows another entry is changed.
+/// Stores `hash` as the new lowest hash of the subtree under the frames `above`. The first entry of
+/// a block stores no hash. So `hash` is stored in the lowest frame whose entry is not the first of
+/// its block.
 fn raise<B: DirectoryBlocksMut>(blocks: &mut B, above: &[Frame], hash: u32) -> Result<()> {
     let Some(level) = above.iter().rposition(|frame| frame.at > 0) else { return Ok(()) };
     let frame = &above[level];

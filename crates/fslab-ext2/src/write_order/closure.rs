@@ -15,16 +15,18 @@
 //! - A block of the inode table is written as on the device, with only the closure's inodes
 //!   replaced.
 //! - A directory block is written as in memory, without names of inodes that are neither on the
-//!   device nor in the closure. It remains changed.
+//!   device nor in the closure. It remains marked as changed.
 //!
 //! Bitmaps and counts are not written, because a check can rebuild them. On the device, no block of
 //! the closure belongs to another file, because freed blocks are not reused before a full flush.
 //!
-//! There is no closure if names or pointers were removed from one of its blocks, because other
-//! blocks must be written first. There is also none if a name may have replaced another. There is
-//! also none for a directory while the device lacks a move of a name between its blocks or to or
-//! from another directory. Otherwise the name could exist twice. Without a closure, the caller
-//! flushes everything.
+//! In these cases there is no closure, and the caller flushes everything:
+//!
+//! - Names or pointers were removed from a block of the closure, so other blocks must be written
+//!   first.
+//! - A name may have replaced another.
+//! - A name was moved between blocks of a directory in the closure, or to or from another
+//!   directory, and the device still lacks this move. Otherwise the name could exist twice.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
@@ -207,8 +209,8 @@ fn names_of_others(volume: &Volume, closure: &Closure, bytes: &[u8]) -> Option<V
             }
             continue;
         }
-        // The name of a renamed inode cannot be left out: it may have replaced a name that is on
-        // the device.
+        // The name of a renamed inode cannot be left out, because it may have replaced a name that
+        // is on the device.
         pending.name.as_ref()?;
         if matches!(entry.name, b"." | b"..") {
             return None;

@@ -21,8 +21,8 @@ pub(crate) struct Order {
     pub linked: HashMap<InodeNo, BlockNo>,
     /// Directories out of which names were moved since the last flush.
     pub left: HashSet<InodeNo>,
-    /// Whether a flush within an operation failed. The operation failed with it, but may have made
-    /// changes whose order needed that flush, so no other change begins before a flush succeeds.
+    /// Whether a flush within an operation failed. The failed operation may have made changes whose
+    /// order needed that flush. Therefore no other change begins before a flush succeeds.
     pub must_flush: bool,
     /// Inodes and names that are not on the device yet; used by an fsync of one file.
     pub pending: PendingInodes,

@@ -218,7 +218,6 @@ impl Work<'_> {
         self.client.subject().syncfs(&self.client.request(), Ino::ROOT).unwrap();
     }
 
-    /// Syncs one file.
     fn sync_one(&mut self) {
         let file = self.any_file();
         let last = self.promises.now(file).pop().unwrap().settled();

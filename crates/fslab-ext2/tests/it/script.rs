@@ -142,7 +142,6 @@ impl Script {
         }
     }
 
-    /// Removes most names of a directory.
     fn empty_directory(&mut self, both: [&Client<'_>; 2]) {
         let Some(path) = self.pick(|script| &script.files) else { return };
         let directory = split(&path).0.to_owned();

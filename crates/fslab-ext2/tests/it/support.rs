@@ -26,7 +26,6 @@ pub fn options(block_bytes: u32) -> MkfsOptions {
     }
 }
 
-/// Makes a new file system in memory.
 pub fn in_memory(bytes: u64, options: &MkfsOptions) -> Ext2 {
     let device = Arc::new(MemoryDevice::new(bytes));
     mkfs(&*device, options).unwrap();
@@ -56,7 +55,6 @@ pub fn ran_within(bytes: u64, test: &str) -> bool {
     true
 }
 
-/// A request to a device.
 pub enum Access<'a> {
     DataRead,
     Write { offset: u64, bytes: &'a [u8], is_metadata: bool },
@@ -182,7 +180,6 @@ impl Image {
         Self { directory }
     }
 
-    /// Makes a new file system.
     pub fn new(bytes: u64, options: &MkfsOptions) -> Self {
         let image = Self::empty(bytes);
         mkfs(&image.device(), options).unwrap();

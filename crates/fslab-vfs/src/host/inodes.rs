@@ -190,8 +190,8 @@ impl Inodes {
         Ok(table.nodes.get(&ino).ok_or(Error::Stale { ino })?.kind)
     }
 
-    /// Keeps an inode usable after its last name was removed. Beyond the limit, it is not kept:
-    /// requests fail with `ESTALE` once no process has it open.
+    /// Keeps an inode usable after its last name was removed. Beyond the limit, the inode is not
+    /// kept. Requests for it fail with `ESTALE` once no process has it open.
     pub fn pin(&self, identity: Identity, descriptor: &Arc<OwnedFd>) {
         self.table.write().pin(identity, descriptor);
     }

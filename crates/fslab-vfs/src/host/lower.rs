@@ -26,7 +26,7 @@ pub(super) struct Lower {
     pub inodes: Inodes,
     pub(super) devices: Devices,
     /// `O_PATH` descriptors of recently used parent directories. The lower file system can't free a
-    /// cached directory, so its descriptor is dropped when it is forgotten or removed.
+    /// cached directory, so a directory that is forgotten or removed is dropped from the cache.
     directories: Cache<Ino, Arc<OwnedFd>>,
     root_number: u64,
     root_device: u64,
@@ -249,7 +249,6 @@ impl Lower {
         attr::to_attr(ino, number, stat)
     }
 
-    /// Releases lookups.
     pub fn forget(&self, ino: Ino, lookups: u64) {
         if let Some(left) = self.taken_over.as_ref().filter(|_| !self.inodes.knows(ino)) {
             // The inherited descriptor of the inode is no longer needed.

@@ -74,7 +74,7 @@ impl Data {
         done
     }
 
-    /// Writes as much as there is space for, at least one byte.
+    /// Writes as many bytes as the free space permits, at least one.
     pub fn write(&mut self, space: &mut Space, offset: u64, data: &[u8]) -> Result<usize, Errno> {
         if data.is_empty() {
             return Ok(0);

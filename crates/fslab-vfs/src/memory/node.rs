@@ -126,7 +126,6 @@ impl Node {
         }
     }
 
-    /// Like [`data`](Self::data), but mutable.
     pub fn data_mut(&mut self) -> Result<&mut Data> {
         match &mut self.content {
             Content::File(data) => Ok(data),

@@ -99,7 +99,6 @@ impl Tree {
         Ok(Entry { attr: node.attr(ino), generation: node.generation })
     }
 
-    /// Releases lookups.
     pub fn forget(&mut self, ino: Ino, lookups: u64) {
         if let Some(node) = self.nodes.get_mut(&ino) {
             node.lookups = node.lookups.saturating_sub(lookups);
@@ -113,7 +112,6 @@ impl Tree {
         Ok(self.handles.add(open))
     }
 
-    /// Closes a handle.
     pub fn release(&mut self, handle: Handle) -> Result<()> {
         let ino = self.handles.remove(handle)?.ino();
         self.node_mut(ino)?.opens -= 1;
@@ -246,7 +244,6 @@ impl Tree {
         Ok(())
     }
 
-    /// Adds a name to an inode.
     pub fn link(
         &mut self,
         request: &Request,
@@ -280,7 +277,6 @@ impl Tree {
         self.drop_link(slot.ino, request.now)
     }
 
-    /// Removes an empty directory.
     pub fn rmdir(&mut self, request: &Request, parent: Ino, name: Name<'_>) -> Result<()> {
         let ino = self.child(parent, name)?.ino;
         if !self.node(ino)?.directory()?.is_empty() {

@@ -1,5 +1,5 @@
-//! Tests the doubles that simulate crashes: which data they may lose or must keep, and whether they
-//! catch protocols that lack a sync.
+//! Tests the test doubles that simulate crashes: which data they may lose or must keep, and whether
+//! they detect protocols that lack a sync.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher};
@@ -415,7 +415,7 @@ fn a_forgotten_fsync_is_caught_and_a_right_protocol_passes() {
     }
 }
 
-// Tests of the device double.
+// Tests of the test double of a block device.
 
 const DEVICE_BYTES: u64 = 16 << 10;
 
