@@ -94,7 +94,6 @@ pub(crate) enum Left {
 /// Blocks that were written to the device and not yet passed to [`BlockCache::note`].
 pub(crate) type Written = Vec<(BlockNo, Left)>;
 
-/// The state of a changed block.
 #[derive(Clone, Copy)]
 struct Change {
     role: Role,
@@ -145,7 +144,6 @@ impl BlockCache {
         Arc::clone(&self.device)
     }
 
-    /// Returns the number of bytes of changed blocks.
     pub fn dirty_bytes(&self) -> usize {
         self.changed.len() * self.block_size.bytes()
     }

@@ -187,8 +187,8 @@ impl Space {
         let mut passing = FileState::default();
         let state = match request.regular {
             true => files.entry(no).or_default(),
-            // State is kept only for regular files, because closing the last handle of a file
-            // discards it.
+            // State is kept only for regular files, because it is discarded when the last handle of
+            // a file is closed.
             false => &mut passing,
         };
         let run = policy.place_blocks(&mut seen, state, request)?.ok_or(Errno::NOSPC)?;

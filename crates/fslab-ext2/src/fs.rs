@@ -644,7 +644,6 @@ impl Layout for Ext2 {
 }
 
 impl Volume {
-    /// Reads the target of a symbolic link.
     fn target(&self, inode: &Inode) -> Result<Vec<u8>> {
         if inode.kind != FileKind::Symlink {
             return Err(Errno::INVAL.into());

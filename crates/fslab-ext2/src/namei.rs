@@ -22,14 +22,12 @@ use crate::inode_flags::{self, check_changeable, check_gains_name};
 use crate::types::{BlockNo, FileBlock, InodeNo};
 use crate::volume::Volume;
 
-/// A file to be created.
 #[derive(Clone, Copy)]
 pub(crate) struct New<'a> {
     pub kind: FileKind,
     /// The mode before the umask is applied.
     pub mode: u32,
     pub device: u32,
-    /// The target of a symbolic link.
     pub target: &'a OsStr,
 }
 

@@ -290,7 +290,6 @@ impl Volume {
         self.space.free_inode(&mut self.cache, no, inode.kind)
     }
 
-    /// Whether an inode has a block map.
     pub fn has_map(&self, inode: &Inode) -> bool {
         inode.has_map(self.block_sectors())
     }

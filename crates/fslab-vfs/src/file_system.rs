@@ -62,7 +62,7 @@ pub trait KernelCache: Send + Sync {
 /// [`Error::NotImplemented`] without one. An observer, which changes no results, returns the file
 /// system it watches. A leaf and a transformer (which changes stored data) return `None`. A missing
 /// operation then fails instead of bypassing the transformer's encoding. A transformer that
-/// preserves names has [`tree_fallback`](Self::tree_fallback).
+/// preserves names returns the lower file system from [`tree_fallback`](Self::tree_fallback).
 ///
 /// **Permissions** are checked by the sender of a request, which for a mount is the kernel. File
 /// systems do not check them again.

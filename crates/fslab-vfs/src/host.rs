@@ -168,8 +168,8 @@ impl HostFs {
         }
     }
 
-    /// Checks that a lookup could find an inode. Lock files of locked trees and directories in a
-    /// tree locked by another program are hidden.
+    /// Checks that a lookup could find an inode. Fails for the lock file of this tree, and for a
+    /// directory in a tree that another program has locked.
     fn expect_shown(&self, lock: &tree_lock::Locks, found: &Attr) -> Result<()> {
         if let Some(hidden) = lock.hidden() {
             let name = attr::stat_at(self.lower.directory(Ino::ROOT)?, OsStr::new(hidden));

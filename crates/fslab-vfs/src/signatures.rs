@@ -10,7 +10,6 @@ use crate::error::Result;
 pub struct Signature {
     /// The name that blkid(8) and wipefs(8) give it, such as `xfs`.
     pub name: &'static str,
-    /// Offset of its bytes.
     offset: u64,
     bytes: &'static [u8],
 }

@@ -188,8 +188,8 @@ pub struct Credentials {
 }
 
 impl Credentials {
-    /// The id of an unknown caller. Kernels with id-mapped mounts send ids only when a file is
-    /// created. They decide everything else that depends on the caller themselves.
+    /// The id of an unknown caller. On id-mapped mounts, the kernel sends ids only when a file is
+    /// created. The kernel itself makes all other decisions that depend on the caller.
     pub const UNKNOWN: u32 = u32::MAX;
 
     /// The credentials of this process; `None` for root, which can act as any user.

@@ -99,7 +99,6 @@ impl Numbers {
         self.is_populated = true;
     }
 
-    /// Returns an unused number.
     pub fn fresh(&mut self) -> u64 {
         self.fresh += 1;
         FRESH + self.fresh

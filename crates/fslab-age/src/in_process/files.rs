@@ -27,7 +27,6 @@ impl<'a> Files<'a> {
         Self { file_system, directories: HashMap::new(), request, buffer }
     }
 
-    /// Makes all changes durable.
     pub fn sync(&self) -> Result<()> {
         let synced = self.file_system.syncfs(&self.request, Ino::ROOT);
         synced.map_err(Error::volume("can't sync the file system"))

@@ -69,7 +69,6 @@ impl<'a> Performer<'a> {
         self.missing.get_mut().extend(missing);
     }
 
-    /// Makes everything durable.
     pub fn sync(&self) -> Result<()> {
         let synced = self.target.syncfs(&self.request(&Operation::default()), Ino::ROOT);
         synced.map_err(Error::volume("can't sync the target"))

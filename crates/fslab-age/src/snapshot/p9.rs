@@ -20,7 +20,6 @@ use self::record::{Kind, Records, Super};
 use super::{Entry, EntryKind, SnapshotWriter, Taken};
 use crate::error::{Error, Result};
 
-/// Nanoseconds per second.
 const SECOND_NS: i64 = 1_000_000_000;
 
 /// The dumps of a file server.

@@ -22,7 +22,6 @@ const RESIZE_SLOT: usize = 13;
 pub(super) const BAD_BLOCKS: InodeNo = InodeNo(1);
 /// `i_flags`: the flag of AFS inodes, which kernels ignore.
 const IMAGIC: u32 = 0x2000;
-/// The inode of the boot loader.
 const BOOT_LOADER: InodeNo = InodeNo(5);
 /// The inodes for user quotas, group quotas and the journal.
 const QUOTAS_AND_JOURNAL: [InodeNo; 3] = [InodeNo(3), InodeNo(4), InodeNo(8)];

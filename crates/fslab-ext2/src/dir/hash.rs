@@ -55,8 +55,8 @@ pub struct NameHash {
 }
 
 impl NameHash {
-    /// The highest possible major hash. The kernel uses the next value to mark the end of a
-    /// directory. Therefore it maps names with that hash to this value; libext2fs does not.
+    /// The highest possible major hash. The kernel uses the next value as the end of a directory,
+    /// so a name with that hash gets this one instead. libext2fs does not do this.
     pub const LAST: u32 = 0xffff_fffc;
 }
 

@@ -237,7 +237,6 @@ impl<'a> TableMut<'a> {
         self.slots[0].hash = (self.slots.len() as u32 | (count as u32) << 16).into();
     }
 
-    /// Inserts an entry after entry `at`.
     pub(crate) fn insert_after(&mut self, at: usize, hash: u32, block: FileBlock) -> Checked<()> {
         if self.count >= self.slots.len() || at >= self.count {
             return Err(Flaw::IndexChanged);

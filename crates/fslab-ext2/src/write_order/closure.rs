@@ -25,8 +25,8 @@
 //! - Names or pointers were removed from a block of the closure, so other blocks must be written
 //!   first.
 //! - A name may have replaced another.
-//! - A name was moved between blocks of a directory in the closure, or to or from another
-//!   directory, and the device still lacks this move. Otherwise the name could exist twice.
+//! - The file is a directory, and the device still lacks the move of a name from one directory
+//!   block to another. Otherwise the name could exist twice.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
@@ -46,7 +46,6 @@ use crate::volume::Volume;
 /// Maximum number of new names in the closure of a directory; beyond this, a full flush is as fast.
 const NAMES_MAX: usize = 1024;
 
-/// The blocks and inodes of a closure.
 #[derive(Default)]
 pub(crate) struct Closure {
     /// Indirect blocks, extended attribute blocks and blocks of symbolic links.

@@ -86,7 +86,6 @@ impl PendingInodes {
         self.inodes.entry(no).or_default().name = None;
     }
 
-    /// Records the removal of a name.
     pub fn name_removed(&mut self, parent: InodeNo, name: &[u8]) {
         let hash = self.removed.hasher().hash_one(name);
         self.removed.insert((parent, hash));

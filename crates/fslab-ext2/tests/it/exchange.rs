@@ -23,7 +23,6 @@ enum Places {
     TwoDirectories,
 }
 
-/// The kind of the exchanged inodes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Kind {
     File,

@@ -208,7 +208,6 @@ impl Script {
         }
     }
 
-    /// Renames a file to a new or existing name.
     fn rename(&mut self, both: [&Client<'_>; 2]) {
         let Some(from) = self.pick(|script| &script.files) else { return };
         let taken = self.random.random_range(0..3) == 0;

@@ -266,7 +266,8 @@ fn speed_of_simulating_the_seven_months_of_the_paper() {
             let mut volume = Volume::new(space, (spec.build)(&geometry, 1), clustering);
             let mut live: Vec<InodeNo> = Vec::new();
             let (mut written, mut used, start) = (0_u64, 0_u64, Instant::now());
-            // Half of the operations create files, so each file has twice the average bytes.
+            // Only half of the operations create files, so each file gets twice the average bytes
+            // per operation.
             let target = u64::from(geometry.blocks) * 63 / 100;
             for _ in 0..OPERATIONS / 2 {
                 let size = (random.random_range(0.0_f64..8.7)).exp() as u32 / 32 + 1;

@@ -67,7 +67,6 @@ pub trait Watch: Send + Sync {
     fn see(&self, access: Access<'_>) -> fslab_vfs::Result<Verdict>;
 }
 
-/// A watched device in memory.
 pub struct Watched<W> {
     pub memory: MemoryDevice,
     pub watch: W,
@@ -114,7 +113,6 @@ pub type FaultyDevice = Watched<Faults>;
 /// For each [`Fault`], the number of requests that still succeed; negative if none fails.
 pub struct Faults([AtomicI64; 3]);
 
-/// A kind of request that can fail.
 #[derive(Clone, Copy)]
 pub enum Fault {
     /// Reading file content.
@@ -186,7 +184,6 @@ impl Image {
         image
     }
 
-    /// Makes a new file system with mke2fs.
     pub fn of_mke2fs(bytes: u64, arguments: &[&str]) -> Self {
         let image = Self::empty(bytes);
         let mut command = Command::new("mke2fs");

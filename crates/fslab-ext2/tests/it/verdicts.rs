@@ -44,7 +44,6 @@ struct Write {
     is_metadata: bool,
 }
 
-/// A record of all writes.
 type Record = Mutex<Vec<Write>>;
 
 impl Watch for Record {
@@ -212,7 +211,6 @@ fn verdict(image: &Image, mode: &str) -> (i32, String) {
     (status.code().unwrap_or(i32::MAX), String::from_utf8_lossy(&words).into_owned())
 }
 
-/// The results of the test.
 #[derive(Debug, Default)]
 struct Counts {
     repairable: u64,

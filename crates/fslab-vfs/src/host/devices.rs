@@ -22,7 +22,7 @@ pub(super) struct Devices {
 #[derive(Debug)]
 struct Device {
     number: u64,
-    /// Identifies the device in every session, unlike its number and its index. For a Btrfs
+    /// Identifies the device in every session, whereas its number and index may change. For a Btrfs
     /// subvolume, this is the number of the subvolume. It is 0 for the root's device, and
     /// `OTHER_VOLUME` for all other devices.
     volume: u64,

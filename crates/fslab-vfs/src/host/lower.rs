@@ -142,7 +142,6 @@ impl Lower {
         }
     }
 
-    /// Opens a directory to list it.
     pub fn open_directory(&self, ino: Ino) -> Result<OwnedFd> {
         self.open(ino, OFlags::RDONLY | OFlags::DIRECTORY)
     }

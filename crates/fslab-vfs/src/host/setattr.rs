@@ -76,8 +76,8 @@ impl HostFs {
     }
 }
 
-/// Changes the owner, and then clears set-id bits if needed. To the lower file system, the daemon
-/// is the caller, and it may keep more bits than the real caller.
+/// Changes the owner, and then clears set-id bits if needed. The lower file system sees the daemon
+/// as the caller, and the daemon may keep more bits than the real caller.
 fn set_owner(request: &Request, path: &OwnedFd, changes: &SetAttr) -> Result<()> {
     if changes.uid.is_none() && changes.gid.is_none() {
         return Ok(());

@@ -84,7 +84,6 @@ pub fn is_lock_file_name(name: &OsStr) -> bool {
 /// The locks of a tree; released when dropped.
 #[derive(Debug, Default)]
 pub(super) struct Locks {
-    /// Locked files.
     held: Vec<OwnedFd>,
     /// The name of the lock file that the locked tree must not show.
     hidden: Option<&'static str>,

@@ -40,7 +40,6 @@ impl Tree {
         Ok(node.attr(ino))
     }
 
-    /// Sets the size of a regular file.
     pub fn truncate(
         &mut self,
         ino: Ino,

@@ -16,7 +16,6 @@ pub(super) const MAX_SIZE: u64 = i64::MAX as u64;
 
 type Page = Box<[u8; PAGE_BYTES as usize]>;
 
-/// A sparse file.
 #[derive(Debug, Default)]
 pub(crate) struct Data {
     size: u64,

@@ -35,7 +35,6 @@ pub(super) struct Tree {
     generation: u64,
 }
 
-/// A new inode to be created.
 pub(super) struct NewNode {
     pub kind: FileKind,
     pub mode: u32,
@@ -127,7 +126,6 @@ impl Tree {
         }
     }
 
-    /// Returns an unused number.
     fn free_number(&mut self) -> Ino {
         if let Some(ino) = self.freed.as_mut().and_then(Vec::pop) {
             self.generation += 1;

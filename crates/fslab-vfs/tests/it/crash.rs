@@ -283,7 +283,8 @@ fn new_data_is_not_seen_in_space_that_was_not_yet_freed() {
     }
 }
 
-/// The sync of another file makes the punch durable before the punched data.
+/// The sync of another file makes the punch durable, but not the data that was written before it.
+/// This data must not appear in the hole.
 #[test]
 fn synced_older_data_does_not_reappear_in_a_punched_hole() {
     let crash = CrashFs::default();
@@ -324,7 +325,8 @@ fn writes_through_a_sync_descriptor_are_durable() {
 
 // Tests of protocols, with and without the sync that makes them correct.
 
-/// A way to replace the contents of the file `f`, with or without its first sync.
+/// Replaces the contents of the file `f` by copies of a byte. The last argument enables the first
+/// sync.
 type Protocol = fn(&Client<'_>, u8, bool);
 
 /// Writes the new contents under another name, then renames the file over the old one.
