@@ -249,7 +249,7 @@ impl Volume {
 
     /// Flushes, if necessary, before pointers are removed from the indirect blocks of a directory.
     /// Pointers that were just added to such a block must reach the device first, because they may
-    /// lead to the only copy of some names. Other files need no flush, because their new blocks
+    /// refer to the only copy of some names. Other files need no flush, because their new blocks
     /// need not be durable yet.
     fn settle_tables(&mut self, inode: &Inode, range: &Range<u64>) -> Result<()> {
         if inode.kind != FileKind::Directory {
@@ -286,7 +286,7 @@ impl Volume {
     }
 
     /// Calls `visit` with every device block of a file and its index in the file (`None` for an
-    /// indirect block). The order is that of the file; an indirect block comes before the blocks
+    /// indirect block). Blocks are visited in file order; an indirect block comes before the blocks
     /// that it maps. Returns [`Error::Damaged`] if there are more blocks than the file system has.
     pub(crate) fn walk(
         &self,

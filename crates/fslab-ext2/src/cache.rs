@@ -32,8 +32,8 @@ const RUN_BYTES_MAX: usize = 1 << 20;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Role {
     /// New blocks of all kinds, indirect blocks that gain pointers, and extended attributes. They
-    /// can be written first: the device does not refer to them yet, or its pointers to them remain
-    /// correct.
+    /// can be written first, because the device does not refer to them yet, or its pointers to them
+    /// remain correct.
     Map,
     /// Blocks of the inode table.
     Inodes,

@@ -265,7 +265,8 @@ impl Volume {
             return Err(Errno::NXIO.into());
         }
         let mut at = offset;
-        // Each data block is counted once; more blocks than the file system has mean a cycle.
+        // Each data block is counted once. If a file has more blocks than the file system, its
+        // block map has a cycle.
         let mut budget = u64::from(self.geometry().blocks);
         while at < inode.size {
             let Some(first) = self.block_at(at) else { break };

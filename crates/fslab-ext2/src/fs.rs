@@ -1,8 +1,8 @@
 //! Implements the `FileSystem` trait for an ext2 volume: [`Ext2`].
 //!
 //! One lock protects the volume: reading operations share it, changing operations hold it
-//! exclusively. Inode numbers are those of the image, except for the root: the trait calls it 1,
-//! ext2 calls it 2.
+//! exclusively. Inode numbers are those of the image, except for the root, which is 1 in the trait
+//! and 2 in ext2.
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStringExt;
@@ -79,7 +79,7 @@ fn flush_device(volume: RwLockWriteGuard<'_, Volume>) -> Result<RwLockWriteGuard
 
 /// An ext2 file system on a device.
 ///
-/// File content is written to the device at once. Metadata is written by [`sync`](Self::sync),
+/// File content is written to the device immediately. Metadata is written by [`sync`](Self::sync),
 /// `fsync`, `syncfs` and `shutdown`, and when too much changed metadata is in memory. With
 /// [`VolumeOptions::sync_on_close`], closing a file that is open for writing writes metadata, too.
 /// To write metadata earlier, call `sync` at intervals. Between these writes the image on the

@@ -121,7 +121,7 @@ impl Volume {
     }
 
     /// Checks that a name may be moved between directories. `target` is the inode that the new name
-    /// referred to so far, if it existed.
+    /// refers to before the move, if it exists.
     pub(crate) fn check_moves_name(
         &self,
         (from, source): (InodeNo, InodeNo),

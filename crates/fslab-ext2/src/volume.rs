@@ -326,8 +326,8 @@ impl Volume {
         self.store_inode(&inode)
     }
 
-    /// Frees the orphans that a crash left in the list. Orphans that cannot be freed are skipped: a
-    /// check will find them, and all other files are usable.
+    /// Frees the orphans that a crash left in the list. Orphans that cannot be freed are skipped,
+    /// because a check will find them and all other files are usable.
     pub(crate) fn release_orphans(&mut self) {
         let mut next = InodeNo(self.superblock.raw().s_last_orphan.get());
         if next.0 == 0 {

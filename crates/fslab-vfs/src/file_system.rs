@@ -39,13 +39,13 @@ macro_rules! passed_on {
 
 /// Receives the entries of a directory; returns `false` if it has no room for an entry.
 ///
-/// A refused entry is not delivered: the next `readdir` starts with it.
+/// A refused entry is not delivered, so the next `readdir` starts with it.
 pub type DirectorySink<'a> = dyn FnMut(DirectoryEntry<'_>) -> bool + 'a;
 
 /// Notifies a cache in front of the file system (for a mount, the kernel's).
 ///
-/// Calls return at once. The kernel may process a notification only after the replies to in-flight
-/// requests, so the adapter sends notifications from a separate thread.
+/// Calls return immediately. The kernel may process a notification only after the replies to
+/// in-flight requests, so the adapter sends notifications from a separate thread.
 pub trait KernelCache: Send + Sync {
     /// Invalidates the cached pages and attributes of the inode.
     fn invalidate_inode(&self, ino: Ino);

@@ -14,8 +14,8 @@ use crate::types::{Entry, FileKind, Handle, Ino, OpenMode, Opened, Request};
 pub enum Synchronous {
     /// `dirsync`: creations, removals, links and renames.
     Names,
-    /// `sync`: names, attributes, reservations, punches and copies. The sender of writes syncs them
-    /// itself, as the kernel does for a mount with this option.
+    /// `sync`: names, attributes, reservations, punches and copies. Writes are not included,
+    /// because their sender syncs them itself, as the kernel does for a mount with this option.
     Everything,
 }
 

@@ -151,7 +151,7 @@ impl Blocks {
 struct Walk<'a> {
     blocks: &'a Blocks,
     writer: SnapshotWriter,
-    /// Visited addresses: each block is read at most once, even if a trace contains cycles.
+    /// Visited addresses, so that each block is read at most once, even if a trace contains cycles.
     seen: HashSet<u32>,
     /// Directories to visit, with their inodes.
     waiting: Vec<(DirectoryEntry, u64)>,

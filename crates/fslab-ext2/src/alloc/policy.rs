@@ -165,7 +165,7 @@ pub(crate) fn place_cluster(
     old: (BlockNo, BlockNo),
 ) -> Result<Option<Run>> {
     let geometry = *space.geometry();
-    // Do not move a cluster that spans groups: the policy switched groups on purpose.
+    // Do not move a cluster that spans groups, because the policy switched groups on purpose.
     if geometry.group_of(old.0) != geometry.group_of(old.1) {
         return Ok(None);
     }

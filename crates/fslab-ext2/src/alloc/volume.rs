@@ -40,8 +40,8 @@ struct File {
 struct Indirect {
     /// The index of the first file block that this indirect block maps, directly or through others.
     logical: u32,
-    /// 1 for an indirect block that points to data blocks, 2 for one that points to those, and so
-    /// on.
+    /// 1 for an indirect block that points to data blocks, 2 for one that points to blocks of level
+    /// 1, and so on.
     level: u32,
     block: BlockNo,
 }

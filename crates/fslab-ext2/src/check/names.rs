@@ -277,7 +277,7 @@ fn reaches_root(image: &Image, no: InodeNo, reached: &mut HashMap<InodeNo, bool>
         if let Some(&known) = reached.get(&at) {
             break known;
         }
-        // Marked as not reached for now: if the directory is met again on the way up, there is a
+        // Mark the directory as not reached for now. If it is met again on the way up, there is a
         // cycle.
         reached.insert(at, false);
         way.push(at);

@@ -221,8 +221,8 @@ fn owner_on_path(path: &Path, child: FileBlock) -> Option<Owner> {
     Some(Owner { block: frame.block, level, at: frame.at })
 }
 
-/// Returns a hash whose path leads to this block: that of the block's first name, or of its second
-/// index entry.
+/// Returns a hash whose path in the index contains this block: the hash of the block's first name,
+/// or of its second index entry.
 fn hint<B: DirectoryBlocks>(blocks: &B, block: FileBlock) -> Result<Option<u32>> {
     let version = read_checked(blocks, FileBlock(0), |bytes| Ok(Table::of_root(bytes)?.0.version))?;
     let hasher = blocks.rules().hasher.with_version(version);

@@ -189,7 +189,7 @@ impl Volume {
     }
 }
 
-/// Returns the records of a directory block whose inodes are neither on the device nor in the
+/// Returns the records in a directory block that refer to inodes neither on the device nor in the
 /// closure. Returns `None` if the block cannot be written without them.
 fn names_of_others(volume: &Volume, closure: &Closure, bytes: &[u8]) -> Option<Vec<Range<usize>>> {
     let mut others = Vec::new();

@@ -54,8 +54,8 @@ pub(crate) struct PendingInodes {
     pub(super) inodes: HashMap<InodeNo, Pending, Hashing>,
     /// Names that were removed but may still be on the device, as pairs of directory and hash.
     removed: HashSet<(InodeNo, u64), Hashing>,
-    /// Whether a change was made that no closure can order: a directory was moved, or two names
-    /// were exchanged.
+    /// Whether a change was made that no closure can write in the right order: a directory was
+    /// moved, or two names were exchanged.
     pub is_unordered: bool,
 }
 

@@ -369,8 +369,8 @@ fn compare_files(subject: &Client<'_>, model: &Client<'_>, found: &Attr, wanted:
     }
 }
 
-/// Compares only the data ranges of each of the two files with the other file, because files may be
-/// large and sparse.
+/// Compares the data ranges of each file with the same ranges of the other one. Common holes are
+/// skipped, because files may be large and sparse.
 #[track_caller]
 fn compare_bytes(subject: &Client<'_>, model: &Client<'_>, found: Ino, wanted: Ino, at: &str) {
     use fslab_vfs::SeekTo;

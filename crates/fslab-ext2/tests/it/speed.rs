@@ -155,8 +155,8 @@ fn speed_of_creates_against_the_kernel() {
 /// Measures creating, looking up and unlinking names in directories of 10 thousand, 100 thousand
 /// and 10 million names. Names are created in numeric order but stored in hash order. With millions
 /// of names, each create therefore accesses a different block. A cache that is too small then reads
-/// and writes a block each time. `FSLAB_EXT2_BLOCK` sets the block size: a leaf of 1 KiB has a
-/// quarter of the names to search. `FSLAB_EXT2_CACHE` sets the cache size in MiB.
+/// and writes a block each time. `FSLAB_EXT2_BLOCK` sets the block size. A leaf of 1 KiB contains a
+/// quarter as many names as a leaf of 4 KiB. `FSLAB_EXT2_CACHE` sets the cache size in MiB.
 #[test]
 #[ignore = "a measurement: wants a quiet machine and an optimised build"]
 fn speed_of_ten_million_names() {

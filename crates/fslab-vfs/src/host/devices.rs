@@ -1,4 +1,5 @@
-//! The devices found below the root: a lower tree may contain mount points and subvolumes.
+//! The devices found below the root. There may be several, because a lower tree may contain mount
+//! points and subvolumes.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
@@ -94,8 +95,8 @@ impl Devices {
     }
 
     /// Returns a number for an inode that is the same in every session. On the root's device, this
-    /// is the inode number. On other devices, the volume is mixed into its upper bits, because a
-    /// snapshot has the same inode numbers and times as its source.
+    /// is the inode number. On other devices, the volume is mixed into the upper bits of the inode
+    /// number, because a snapshot has the same inode numbers and times as its source.
     pub fn lasting_number(&self, device: u64, number: u64) -> u64 {
         let known = self.known.read();
         let met = known.iter().find(|met| met.number == device);

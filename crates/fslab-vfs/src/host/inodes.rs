@@ -99,7 +99,7 @@ struct Node {
     is_adopted: bool,
     reference: Reference,
     /// A descriptor of the inode that had this number when its last name was removed. Its
-    /// generation is only checked at use, because most removed inodes are forgotten at once.
+    /// generation is only checked at use, because most removed inodes are forgotten immediately.
     removed: Option<Arc<OwnedFd>>,
 }
 
@@ -401,8 +401,8 @@ mod tests {
 
     #[test]
     fn an_entry_takes_at_most_200_bytes() {
-        // A hash map doubles when seven eighths full: just after that, each entry takes two and two
-        // sevenths slots.
+        // A hash map doubles when it is seven eighths full. Just after that, it has 16/7 slots for
+        // each entry.
         let slot = size_of::<(Ino, Node)>() + 1;
         assert!(slot * 16 / 7 <= 200, "{slot} bytes a slot");
     }

@@ -347,8 +347,8 @@ fn new_session() -> Result<u64> {
     if drawn == session.len() { Ok(u64::from_ne_bytes(session)) } else { Err(Errno::IO.into()) }
 }
 
-/// Maximum number of descriptors kept for directories, and as many for removed inodes. It is a
-/// quarter of the process's limit, but from 16 to 4096.
+/// Maximum number of descriptors that are kept for directories, and also the maximum for removed
+/// inodes. It is a quarter of the process's limit, but from 16 to 4096.
 fn descriptor_budget() -> usize {
     let limit = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
     usize::try_from(limit / 4).unwrap_or(usize::MAX).clamp(16, 4096)

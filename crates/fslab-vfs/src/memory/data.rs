@@ -11,7 +11,7 @@ use crate::types::SeekTo;
 
 use super::space::{PAGE_BYTES, Space};
 
-/// The largest file: offsets are signed 64-bit numbers in the kernel.
+/// The largest file size; offsets are signed 64-bit numbers in the kernel.
 pub(super) const MAX_SIZE: u64 = i64::MAX as u64;
 
 type Page = Box<[u8; PAGE_BYTES as usize]>;

@@ -21,8 +21,8 @@ pub(super) enum Open {
     },
     Directory {
         ino: Ino,
-        /// The end of the listing: entries created later are not listed before a rewind. Otherwise,
-        /// a program that renames each listed entry would never reach the end.
+        /// The end of the listing. Entries that are created later are not listed before a rewind.
+        /// Otherwise, a program that renames each listed entry would never reach the end.
         end: u64,
     },
 }

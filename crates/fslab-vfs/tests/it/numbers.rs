@@ -267,7 +267,8 @@ fn numbers_outside_the_tree_are_stale() {
         for path in ["outside", "tree/inside"] {
             is_stale(resolved(&part, number(path)));
         }
-        // Reserved or invalid numbers, and that of the root, which has another number here.
+        // Reserved or invalid numbers, and the lower number of the root, because the root has
+        // another number here.
         let whole = host(ground.root());
         let own = (2..11).chain([129, 130, number("").0, 1 << 31, 1 << 32, 1 << 62, 1 << 63]);
         for ino in own.map(Ino) {
