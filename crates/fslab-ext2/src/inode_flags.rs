@@ -47,8 +47,8 @@ impl Volume {
 
     /// Sets the user-changeable flags of a file or directory.
     ///
-    /// Fails with `EOPNOTSUPP` if other flags would change. Also fails so if extent size hints or
-    /// project IDs are set, which ext2 does not support.
+    /// Fails with `EOPNOTSUPP` if other flags would change. Also fails with this error if extent
+    /// size hints or project IDs are set, which ext2 does not support.
     pub(crate) fn set_file_attr(
         &mut self,
         request: &Request,

@@ -18,7 +18,7 @@ use crate::flaw::Flaw;
 use crate::types::FileBlock;
 
 /// Number of steps into which the fill level of a leaf is divided. Neighbours are examined only
-/// when the level falls below a step, not for each removed name.
+/// when the level falls to a lower step, not for each removed name.
 const STEPS: usize = 16;
 /// In directories of at most this many blocks, neighbours are examined for each removed name.
 const SMALL: u32 = 4;
@@ -114,7 +114,7 @@ fn trim<B: DirectoryBlocksMut>(blocks: &mut B) -> Result<()> {
 }
 
 /// Whether the neighbours of a leaf are examined after a removal. The leaf lost `size` bytes and
-/// has `left` bytes. It must be at most half full, and its fill level must have fallen below a
+/// has `left` bytes. It must be at most half full, and its fill level must have fallen to a lower
 /// step. In a small directory, any fall is enough. An empty leaf always qualifies.
 fn is_worth_a_look<B: DirectoryBlocks>(blocks: &B, left: usize, size: usize) -> bool {
     let block_size = blocks.block_size().bytes();

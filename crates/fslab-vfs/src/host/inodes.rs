@@ -148,8 +148,8 @@ impl Inodes {
     }
 
     /// Adds an inode under its own number, unless the number is taken. Its earlier lookups were
-    /// counted by another process. So the inode is forgotten when more lookups are released than
-    /// were counted here.
+    /// counted by another process. So the inode is forgotten only when more lookups are released
+    /// than were counted here.
     pub fn adopt(&self, ino: Ino, identity: Identity, kind: FileKind, reference: Reference) {
         let node = Node { lookups: 0, is_adopted: true, ..Node::new(identity, kind, reference) };
         self.table.write().nodes.entry(ino).or_insert(node);
