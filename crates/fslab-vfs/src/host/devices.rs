@@ -198,7 +198,7 @@ fn handle_tells_number(file: &OwnedFd) -> Result<bool> {
     Ok(FileHandle::of(file)?.number() == Some(attr::stat(file)?.stx_ino))
 }
 
-/// The volume of any device that is not the root's and has no lasting identity.
+/// The volume number of every device without a lasting identity, except for the root's device.
 const OTHER_VOLUME: u64 = 1;
 
 /// Returns the volume of a device that is not the root's: the number of the Btrfs subvolume, if
