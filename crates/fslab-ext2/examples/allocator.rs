@@ -54,8 +54,7 @@ impl Policy for FirstFit {
         Ok(None)
     }
 
-    /// A cluster may be moved to the first free run of sufficient length, anywhere in the file
-    /// system.
+    /// A cluster may be moved to the first free run in the file system that is long enough.
     fn preference(&self, _space: &dyn Space, _request: &BlockRequest) -> Preference {
         Preference { group: GroupNo(0), block: None }
     }
