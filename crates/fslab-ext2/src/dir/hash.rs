@@ -47,8 +47,8 @@ impl HashVersion {
 /// The hash of a name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct NameHash {
-    /// The sort key of the index. The lowest bit is 0; an index entry sets it if the previous leaf
-    /// also contains names with this hash.
+    /// The sort key of the index. The lowest bit is 0. In an index entry, it is 1 if the previous
+    /// leaf also contains names with this hash.
     pub major: u32,
     /// Distinguishes most names with the same major hash; 0 for the legacy function.
     pub minor: u32,

@@ -459,8 +459,8 @@ struct Tree {
     file: Ino,
 }
 
-/// Performs `fails`, whose flush fails and which may leave a change in memory, and then `follows`.
-/// The file `early/old` must keep a name, no matter which later write fails first.
+/// Performs `fails`, which fails in a flush and may leave a change in memory. Then performs
+/// `follows`. The file `early/old` must keep a name, no matter which later write fails first.
 #[track_caller]
 fn file_has_a_name_after_each_write(
     fails: &dyn Fn(&Client<'_>, &Tree) -> Result<()>,

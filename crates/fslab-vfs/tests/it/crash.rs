@@ -442,7 +442,8 @@ fn device_survives(with_flush: bool) -> Result<usize, String> {
         let found = state.open().unwrap();
         let mut bytes = vec![0; DEVICE_BYTES as usize];
         found.read_at(0, &mut bytes).unwrap();
-        // The old record was overwritten in place, so only a record with head 2 is checked.
+        // The old record was overwritten in place, so only a record whose first sector contains 2
+        // is checked.
         match bytes[0] {
             1 if state.point >= end => Err("the second record is lost".to_owned()),
             2 if bytes[512..4608].iter().any(|byte| *byte != 2) => Err("torn record".to_owned()),
