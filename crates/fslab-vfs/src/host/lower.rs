@@ -26,7 +26,7 @@ pub(super) struct Lower {
     pub inodes: Inodes,
     pub(super) devices: Devices,
     /// `O_PATH` descriptors of recently used parent directories. The lower file system can't free a
-    /// cached directory, so a directory that is forgotten or removed is dropped from the cache.
+    /// cached directory, so a directory is dropped from the cache when it is forgotten.
     directories: Cache<Ino, Arc<OwnedFd>>,
     root_number: u64,
     root_device: u64,
