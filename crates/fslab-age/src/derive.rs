@@ -3,7 +3,7 @@
 //! The content of the first snapshot is created at time 0. The changes between two successive
 //! snapshots happen between the times of these snapshots. Files are created and changed at the
 //! times recorded in their inodes. Files are removed at random times drawn from the seed, as in
-//! Smith and Seltzer (1997). The times of directories are not used: directories are created or
+//! Smith and Seltzer (1997). The times of directories are not used. Directories are created or
 //! moved at the beginning of the interval between two snapshots, and removed at its end.
 //!
 //! File names in the workload are made unique by appending the number of the file.

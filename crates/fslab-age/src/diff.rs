@@ -146,7 +146,6 @@ where
         self.unchanged
     }
 
-    /// Advances to the next change.
     fn advance(&mut self) -> Result<Option<Change>> {
         loop {
             self.before.fill()?;

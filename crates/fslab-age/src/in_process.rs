@@ -89,8 +89,8 @@ impl EngineVolume {
     /// Fails if the engine returns an error or the operations are inconsistent.
     pub fn age(&mut self, operations: impl Iterator<Item = Result<Operation>>) -> Result<()> {
         let engine = self.open()?;
-        // The interval of syncs does not matter: freed blocks can be reused at once, so writing
-        // back does not affect allocation.
+        // The interval of syncs does not affect allocation, because freed blocks can be reused at
+        // once.
         let settings = replay::Settings { when_full: WhenFull::Skip, ..Default::default() };
         let mut replayer = Replayer::new(&engine, settings);
         replayer.run(operations, &mut ())?;

@@ -11,8 +11,8 @@
 //!
 //! A workload is one file ([`workload`]), regardless of its source. The same workload can age a
 //! simulation or a mounted file system. This crate reads neither a clock nor a source of
-//! randomness: times and seeds are parameters. It prints nothing, and it does not depend on layers
-//! or FUSE.
+//! randomness, because times and seeds are parameters. It prints nothing, and it does not depend on
+//! layers or FUSE.
 //!
 //! Start with these types: [`workload::Operation`], [`simulate::Simulator`], [`score::Score`].
 //!

@@ -1,8 +1,8 @@
 //! Synthetic workloads from parameters and a seed. They model years of use, based on published
 //! facts about real file systems.
 //!
-//! A profile consists of one file with a [`Profile`] and one line in [`PROFILES`]. Its numbers are
-//! data. [`Generator`] turns them into operations and reads neither a clock nor files.
+//! A profile consists of one file with a [`Profile`] and one line in [`PROFILES`]. [`Generator`]
+//! turns its numbers into operations and reads neither a clock nor files.
 
 mod calendar;
 mod definition;

@@ -92,7 +92,6 @@ pub struct SnapshotWriter {
     path: std::path::PathBuf,
 }
 
-/// The entries to write.
 enum Rows {
     /// Entries that arrive in snapshot order.
     Ascending(Box<Ascending>),

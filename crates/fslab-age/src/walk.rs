@@ -57,7 +57,7 @@ fn next(line: &Mutex<Line>, came: &Condvar) -> Option<PathBuf> {
     Some(path)
 }
 
-/// Turns the error for a missing file into `None`: files may be removed during a walk.
+/// Turns the error for a missing file into `None`, because files may be removed during a walk.
 pub(crate) fn present<T>(answer: std::io::Result<T>) -> std::io::Result<Option<T>> {
     match answer {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),

@@ -1,8 +1,8 @@
 //! The allocation policy of a volume, its view of the volume, and its state for each file.
 //!
 //! The policy searches its own bitmaps ([`Bitmaps`]), not the bitmap blocks in the cache. A group's
-//! bitmap is built at its first use. In it, freed blocks that cannot be reused yet are still marked
-//! as in use.
+//! bitmap is built at its first use. In that bitmap, freed blocks that cannot be reused yet are
+//! still marked as in use.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;

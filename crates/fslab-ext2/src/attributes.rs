@@ -96,8 +96,8 @@ impl Volume {
         Ok(())
     }
 
-    /// Changes the permission bits and the access ACL. The kernel, which sent the request, knows
-    /// all groups of the caller. It has checked whether the set-group-ID bit is allowed.
+    /// Changes the permission bits and the access ACL. The kernel has already checked whether the
+    /// set-group-ID bit is allowed, because only it knows all groups of the caller.
     fn change_permissions(&mut self, inode: &mut Inode, permissions: Permissions) -> Result<()> {
         if inode.kind == FileKind::Symlink {
             return Err(Errno::OPNOTSUPP.into());

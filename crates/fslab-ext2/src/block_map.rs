@@ -1,9 +1,9 @@
 //! The block map: maps blocks of a file to blocks of the device.
 //!
 //! An inode has 12 direct pointers and one pointer each to a tree of one, two and three levels of
-//! indirect blocks. A pointer of 0 is a hole; if it is in place of an indirect block, the hole
-//! covers that block's whole range. Pointers come from an untrusted image, so each is checked
-//! before it is followed. A walk visits at most as many blocks as the file system has.
+//! indirect blocks. A pointer of 0 is a hole. If an indirect block is missing, its whole range is a
+//! hole. Pointers come from an untrusted image, so each is checked before it is followed. A walk
+//! visits at most as many blocks as the file system has.
 
 use std::ops::Range;
 
@@ -249,7 +249,7 @@ impl Volume {
 
     /// Flushes, if necessary, before pointers are removed from the indirect blocks of a directory.
     /// Pointers that were just added to such a block must reach the device first, because they may
-    /// lead to the only copy of some names. Other files need no flush, because their new blocks
+    /// refer to the only copy of some names. Other files need no flush, because their new blocks
     /// need not be durable yet.
     fn settle_tables(&mut self, inode: &Inode, range: &Range<u64>) -> Result<()> {
         if inode.kind != FileKind::Directory {
@@ -286,7 +286,7 @@ impl Volume {
     }
 
     /// Calls `visit` with every device block of a file and its index in the file (`None` for an
-    /// indirect block). The order is that of the file; an indirect block comes before the blocks
+    /// indirect block). Blocks are visited in file order; an indirect block comes before the blocks
     /// that it maps. Returns [`Error::Damaged`] if there are more blocks than the file system has.
     pub(crate) fn walk(
         &self,

@@ -23,7 +23,6 @@ pub(crate) use table::{Hashing, hashing};
 use crate::error::Result;
 use crate::types::{BlockNo, BlockSize};
 
-/// The bytes of a block.
 pub(crate) type Block = Arc<[u8]>;
 
 /// Maximum number of bytes in one write to the device.
@@ -33,14 +32,14 @@ const RUN_BYTES_MAX: usize = 1 << 20;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Role {
     /// New blocks of all kinds, indirect blocks that gain pointers, and extended attributes. They
-    /// can be written first: the device does not refer to them yet, or its pointers to them remain
-    /// correct.
+    /// can be written first, because the device does not refer to them yet, or its pointers to them
+    /// remain correct.
     Map,
     /// Blocks of the inode table.
     Inodes,
     /// Directory blocks that gain names.
     Directory,
-    /// Directory blocks that lose names to other blocks. Those other blocks are written before, at
+    /// Directory blocks that lose names to other blocks. Those other blocks are written earlier, at
     /// the latest in the previous step.
     DirectoryLate(Step),
     /// Indirect blocks that lose pointers. The device needs the old pointers until their
@@ -50,8 +49,7 @@ pub(crate) enum Role {
     Bitmap,
 }
 
-/// The position of a directory block among delayed directory blocks, which are written step by
-/// step; from 1 to [`STEPS_MAX`].
+/// The step in which a delayed directory block is written, from 1 to [`STEPS_MAX`].
 pub(crate) type Step = u8;
 
 /// Maximum number of steps in which directory blocks are written; each step costs a barrier.
@@ -89,14 +87,13 @@ struct Held {
 pub(crate) enum Left {
     /// The device now has the same bytes as memory.
     Nothing,
-    /// Some names were left out; the block will be written again in its turn.
+    /// Some names were left out; the block remains marked as changed and is written again.
     Names,
 }
 
 /// Blocks that were written to the device and not yet passed to [`BlockCache::note`].
 pub(crate) type Written = Vec<(BlockNo, Left)>;
 
-/// The state of a changed block.
 #[derive(Clone, Copy)]
 struct Change {
     role: Role,
@@ -147,7 +144,6 @@ impl BlockCache {
         Arc::clone(&self.device)
     }
 
-    /// Returns the number of bytes of changed blocks.
     pub fn dirty_bytes(&self) -> usize {
         self.changed.len() * self.block_size.bytes()
     }
@@ -400,7 +396,7 @@ impl BlockCache {
     }
 
     /// Writes a directory block, after `leave` has removed some of its changes. If it removed any,
-    /// the block remains changed and is written again in its turn.
+    /// the block remains marked as changed and is written again.
     pub fn put_changed(&self, block: BlockNo, leave: impl FnOnce(&mut [u8])) -> Result<Left> {
         let whole = self.read(block)?;
         let mut bytes = whole.to_vec();

@@ -8,8 +8,8 @@
 //!
 //! The verdict equals that of e2fsck for the features that this crate knows. Two problems that
 //! e2fsck overlooks are also reported, and marked as such. One is names with the same hash in two
-//! leaves of an index: the kernel would not find those in the second leaf. The other is a name that
-//! occurs in two blocks of a directory.
+//! leaves of an index that does not mark the second leaf as a continuation. The kernel would not
+//! find the names in the second leaf. The other is a name that occurs in two blocks of a directory.
 //!
 //! Copies of the superblock and contents of files are not checked.
 

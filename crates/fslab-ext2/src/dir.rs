@@ -87,8 +87,8 @@ pub trait DirectoryBlocksMut: DirectoryBlocks {
     fn write<R>(&mut self, block: FileBlock, change: impl FnOnce(&mut [u8]) -> R) -> Result<R>;
 
     /// Announces that names of another block of the directory will be moved to this block. An
-    /// implementation that writes blocks separately must write this block before the names are
-    /// removed from the other.
+    /// implementation that writes blocks separately must write this block before it removes the
+    /// names from the other block.
     fn expect_names(&mut self, _block: FileBlock) -> Result<()> {
         Ok(())
     }

@@ -77,8 +77,8 @@ impl Volume {
         (offset < reach).then(|| FileBlock((offset / self.block_bytes()) as u32))
     }
 
-    /// Writes as many bytes as there is space for; fails if there is space for none. The caller
-    /// must store the changed inode.
+    /// Writes as many bytes as the free space permits; fails if it permits none. The caller must
+    /// store the changed inode.
     pub(crate) fn write_data(
         &mut self,
         inode: &mut Inode,
@@ -265,7 +265,8 @@ impl Volume {
             return Err(Errno::NXIO.into());
         }
         let mut at = offset;
-        // Each data block is counted once; more blocks than the file system has mean a cycle.
+        // Each data block is counted once. If a file has more blocks than the file system, its
+        // block map has a cycle.
         let mut budget = u64::from(self.geometry().blocks);
         while at < inode.size {
             let Some(first) = self.block_at(at) else { break };

@@ -95,7 +95,6 @@ impl Freed {
     }
 }
 
-/// Totals of a volume.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Totals {
     pub free_blocks: u64,
@@ -188,8 +187,8 @@ impl Space {
         let mut passing = FileState::default();
         let state = match request.regular {
             true => files.entry(no).or_default(),
-            // State is kept only for regular files, because closing the last handle of a file
-            // discards it.
+            // State is kept only for regular files, because it is discarded when the last handle of
+            // a file is closed.
             false => &mut passing,
         };
         let run = policy.place_blocks(&mut seen, state, request)?.ok_or(Errno::NOSPC)?;
@@ -279,7 +278,6 @@ impl Space {
         self.placement.lock().files.len()
     }
 
-    /// Frees a block.
     pub fn free_block(
         &mut self,
         cache: &mut BlockCache,
@@ -347,7 +345,6 @@ impl Space {
         Ok(inode)
     }
 
-    /// Frees an inode.
     pub fn free_inode(
         &mut self,
         cache: &mut BlockCache,
@@ -372,8 +369,8 @@ impl Space {
         if self.reuse == Reuse::AtOnce { self.settle(cache) } else { Ok(()) }
     }
 
-    /// Allows reuse of freed blocks and inodes, which the device must no longer refer to. A group
-    /// whose bitmaps cannot be read is kept for the next call.
+    /// Allows reuse of freed blocks and inodes, which the device must no longer refer to. If the
+    /// bitmaps of a group cannot be read, its freed blocks and inodes wait for the next call.
     pub fn settle(&mut self, cache: &mut BlockCache) -> Result<()> {
         while let Some((no, freed)) = self.freed.pop_first() {
             if let Err(error) = freed.clear_bits(cache, &self.groups[no.0 as usize]) {

@@ -1,8 +1,8 @@
 //! Implements the `FileSystem` trait for an ext2 volume: [`Ext2`].
 //!
 //! One lock protects the volume: reading operations share it, changing operations hold it
-//! exclusively. Inode numbers are those of the image, except for the root: the trait calls it 1,
-//! ext2 calls it 2.
+//! exclusively. Inode numbers are those of the image, except for the root, which is 1 in the trait
+//! and 2 in ext2.
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStringExt;
@@ -79,14 +79,14 @@ fn flush_device(volume: RwLockWriteGuard<'_, Volume>) -> Result<RwLockWriteGuard
 
 /// An ext2 file system on a device.
 ///
-/// File content is written to the device at once. Metadata is written by [`sync`](Self::sync),
+/// File content is written to the device immediately. Metadata is written by [`sync`](Self::sync),
 /// `fsync`, `syncfs` and `shutdown`, and when too much changed metadata is in memory. With
 /// [`VolumeOptions::sync_on_close`], closing a file that is open for writing writes metadata, too.
 /// To write metadata earlier, call `sync` at intervals. Between these writes the image on the
 /// device is consistent.
 ///
-/// Reserving space past the end of a file without extending the file fails with `EOPNOTSUPP`: a
-/// checker could not distinguish such blocks from damage.
+/// Reserving space past the end of a file without extending the file fails with `EOPNOTSUPP`,
+/// because a checker could not distinguish such blocks from damage.
 pub struct Ext2 {
     volume: RwLock<Volume>,
     handles: RwLock<Handles>,
@@ -164,7 +164,8 @@ impl Ext2 {
         }
         volume = flush_device(volume)?;
         volume.say_in_order()?;
-        // A superblock that is not marked clean must become durable, so that a check is made.
+        // If the superblock is not marked clean, this must become durable, so that checkers do not
+        // skip the image.
         if volume.says_clean { Ok(()) } else { flush_device(volume).map(drop) }
     }
 
@@ -204,7 +205,7 @@ impl Ext2 {
     }
 
     /// Builds the entry of an inode found by number instead of by name, and counts a lookup. A free
-    /// inode is not damage here: the number may be stale.
+    /// inode is not damage here, because the number may be stale.
     fn enter_found(&self, no: InodeNo) -> VfsResult<Entry> {
         let volume = self.volume.read();
         let is_file = volume.geometry().is_usable(no)
@@ -314,7 +315,7 @@ impl FileSystem for Ext2 {
         }
     }
 
-    /// No lock is needed: only this volume uses the device, so no other process can change it.
+    /// No lock is needed, because only this volume uses the device.
     fn lock_tree(&self, _: LockMode) -> VfsResult<()> {
         Ok(())
     }
@@ -323,7 +324,6 @@ impl FileSystem for Ext2 {
         Ok(())
     }
 
-    /// Adds a lookup that is not reported to any caller.
     fn hold(&self, ino: Ino) -> VfsResult<()> {
         let is_held = ino == Ino::ROOT || self.volume.read().known.lock().hold(to_no(ino)?);
         if is_held { Ok(()) } else { Err(fslab_vfs::Error::Stale { ino }) }
@@ -383,7 +383,8 @@ impl FileSystem for Ext2 {
     }
 
     fn mkdir(&self, request: &Request, parent: Ino, name: Name<'_>, mode: u32) -> VfsResult<Entry> {
-        // Linux sets the sticky bit as the caller asks; the set-id bits are only inherited.
+        // For a new directory, Linux uses the caller's sticky bit but not its set-id bits, which
+        // are only inherited.
         let new = New::of_kind(FileKind::Directory, mode & 0o1777);
         self.create_entry(request, parent, name, &new)
     }
@@ -643,7 +644,6 @@ impl Layout for Ext2 {
 }
 
 impl Volume {
-    /// Reads the target of a symbolic link.
     fn target(&self, inode: &Inode) -> Result<Vec<u8>> {
         if inode.kind != FileKind::Symlink {
             return Err(Errno::INVAL.into());

@@ -47,8 +47,8 @@ impl Volume {
 
     /// Sets the user-changeable flags of a file or directory.
     ///
-    /// Fails with `EOPNOTSUPP` if other flags would change. Also fails so if extent size hints or
-    /// project IDs are set, which ext2 does not support.
+    /// Fails with `EOPNOTSUPP` if other flags would change. Also fails with this error if extent
+    /// size hints or project IDs are set, which ext2 does not support.
     pub(crate) fn set_file_attr(
         &mut self,
         request: &Request,
@@ -121,7 +121,7 @@ impl Volume {
     }
 
     /// Checks that a name may be moved between directories. `target` is the inode that the new name
-    /// referred to so far, if it existed.
+    /// refers to before the move, if it exists.
     pub(crate) fn check_moves_name(
         &self,
         (from, source): (InodeNo, InodeNo),

@@ -60,7 +60,6 @@ impl Known {
         self.uses.remove(&no).is_some_and(|uses| uses.unnamed)
     }
 
-    /// Whether the inode has open handles.
     pub fn is_open(&self, no: InodeNo) -> bool {
         self.uses.get(&no).is_some_and(|uses| uses.opens > 0)
     }

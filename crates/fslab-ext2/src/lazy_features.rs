@@ -76,8 +76,8 @@ impl fmt::Display for Feature {
 }
 
 impl Volume {
-    /// Declares the features that an inode uses. This happens before the inode is written, because
-    /// the next flush begins with a barrier.
+    /// Declares the features that an inode uses. The superblock is durable before the inode is
+    /// written, because the next flush begins with a barrier.
     pub(crate) fn name_features_of(&mut self, inode: &Inode) -> Result<()> {
         let is_missing =
             |feature: &Feature| feature.is_used_by(inode) && !feature.is_named_by(&self.superblock);

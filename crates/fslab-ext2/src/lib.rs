@@ -4,9 +4,9 @@
 //! blocks of up to 4 KiB are valid for Linux and e2fsprogs. Larger blocks are only for simulation.
 //!
 //! This crate does not depend on FUSE or host paths, and it prints nothing. It reads neither a
-//! clock nor a source of randomness: requests contain times, and options contain seeds. Images are
-//! untrusted. Every value from an image is checked before use, the work on it is limited, and
-//! damage is reported as an error.
+//! clock nor a source of randomness, because requests contain times and options contain seeds.
+//! Images are untrusted. Every value from an image is checked before use, the work on it is
+//! limited, and damage is reported as an error.
 //!
 //! Start with these types: [`Ext2`], [`MkfsOptions`], [`VolumeOptions`].
 //!

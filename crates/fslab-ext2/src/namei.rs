@@ -22,14 +22,12 @@ use crate::inode_flags::{self, check_changeable, check_gains_name};
 use crate::types::{BlockNo, FileBlock, InodeNo};
 use crate::volume::Volume;
 
-/// A file to be created.
 #[derive(Clone, Copy)]
 pub(crate) struct New<'a> {
     pub kind: FileKind,
     /// The mode before the umask is applied.
     pub mode: u32,
     pub device: u32,
-    /// The target of a symbolic link.
     pub target: &'a OsStr,
 }
 
@@ -303,7 +301,6 @@ impl Volume {
         self.store_inode(&inode)
     }
 
-    /// Adds a name for an inode.
     pub(crate) fn link(&mut self, request: &Request, no: InodeNo, at: NamePlace<'_>) -> Result<()> {
         self.begin(request)?;
         let vacancy = self.vacancy(at)?;
@@ -352,7 +349,6 @@ impl Volume {
         self.lose_name(no, at, 0)
     }
 
-    /// Removes an empty directory.
     pub(crate) fn rmdir(&mut self, request: &Request, at: NamePlace<'_>) -> Result<()> {
         self.begin(request)?;
         let no = self.child(at)?;

@@ -24,9 +24,9 @@ impl Orphans {
         self.by_age.last_key_value().map_or(0, |(_, no)| no.0)
     }
 
-    /// Returns the newest orphan that is on the device. A flush may write it to the superblock
-    /// before it writes inodes, because the device has it as an orphan before and after these
-    /// writes.
+    /// Returns the newest orphan that is on the device. A flush may write its number to the
+    /// superblock before it writes inodes. On the device, the inode is an orphan before and after
+    /// these writes.
     pub fn settled_head(&self) -> u32 {
         self.by_age.range(..self.settled_age).next_back().map_or(0, |(_, no)| no.0)
     }
@@ -56,8 +56,8 @@ impl Orphans {
         }
     }
 
-    /// Returns the orphan added before an orphan (0 for none) and the one added after it. `None` if
-    /// the inode is not in the list.
+    /// Returns the orphan that was added before `no` (0 for none), and the one that was added after
+    /// it. `None` if `no` is not in the list.
     pub fn around(&self, no: InodeNo) -> Option<(u32, Option<InodeNo>)> {
         let age = *self.ages.get(&no)?;
         let before = self.by_age.range(..age).next_back().map_or(0, |(_, no)| no.0);

@@ -10,7 +10,6 @@ use crate::error::Result;
 use crate::format::{DIRECT_BLOCKS, MAP_ENTRIES};
 use crate::types::{BlockNo, BlockSize, FileBlock};
 
-/// Number of direct pointers in an inode.
 const DIRECT: u32 = DIRECT_BLOCKS as u32;
 
 /// The range of all blocks of a file, regardless of its length.
@@ -96,7 +95,6 @@ impl PointerPath {
         self.logical
     }
 
-    /// Returns the number of indirect blocks on the path.
     pub fn levels(&self) -> usize {
         self.levels
     }
@@ -138,9 +136,7 @@ pub(crate) fn first_of_tree(block_size: BlockSize, levels: u32) -> u64 {
 /// A stored nonzero pointer.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Pointer {
-    /// The location of the pointer.
     pub slot: Slot,
-    /// The block that the pointer refers to.
     pub block: BlockNo,
     /// The level: 0 for a pointer to data.
     pub level: u32,
@@ -150,8 +146,8 @@ pub(crate) struct Pointer {
 
 /// Handles the pointers of a [`walk`].
 pub(crate) trait Visitor {
-    /// Visits a pointer before the pointers under it. Returns the bytes of an indirect block to
-    /// visit its pointers too.
+    /// Visits a pointer before the pointers under it. If it returns the bytes of an indirect block,
+    /// the pointers in that block are visited next.
     fn enter(&mut self, at: &Pointer) -> Result<Option<Block>>;
 
     /// Called after all pointers of an indirect block were visited.

@@ -115,8 +115,8 @@ impl Superblock {
 
     /// Returns an error if the file system has an unknown feature in any of the three sets. Such a
     /// file system must be neither changed nor checked. A kernel may write despite an unknown
-    /// `compat` feature. But a checker must know the feature. After writes that bypass a journal,
-    /// the next replay of the journal would cause damage.
+    /// `compat` feature, but a checker must know the feature. The journal is such a feature. After
+    /// writes that bypass it, its next replay would cause damage.
     ///
     /// # Errors
     /// [`Error::UnknownFeatures`].

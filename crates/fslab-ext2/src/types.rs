@@ -24,7 +24,7 @@ pub struct InodeNo(pub u32);
 impl InodeNo {
     /// The root directory.
     pub const ROOT: Self = Self(2);
-    /// The first inode that is not reserved, by convention that of `lost+found`.
+    /// The first inode that is not reserved, by convention the inode of `lost+found`.
     pub const FIRST_FREE: Self = Self(11);
 }
 

@@ -88,16 +88,16 @@ pub(crate) struct Volume {
     pub(crate) now: Timestamp,
     /// Whether the caller of this request may use the blocks reserved for the superuser.
     pub(crate) privileged: bool,
-    /// Whether the superblock on the device marks the file system as clean. `was_clean` is the same
-    /// when the volume was opened.
+    /// Whether the superblock on the device marks the file system as clean. `was_clean` has the
+    /// value from the time when the volume was opened.
     pub(crate) says_clean: bool,
     pub(crate) was_clean: bool,
     /// Records errors that forbid marking the file system as clean again.
     pub(crate) trouble: ErrorState,
     /// Whether file content was written since the last barrier.
     pub(crate) data_written: bool,
-    /// Whether freed blocks and inodes were made reusable before a barrier made the removal of all
-    /// references to them durable.
+    /// Whether some freed blocks and inodes are marked as reusable although the removal of
+    /// references to them is not durable yet.
     pub(crate) reuse_waits: bool,
 }
 
@@ -263,7 +263,8 @@ impl Volume {
     }
 
     /// Frees an inode without names or open handles, with all its blocks. A failure is recorded for
-    /// a later check, because the inode may then be on no list but still have blocks.
+    /// a later check, because the inode may then have blocks although no name and no orphan list
+    /// refers to it.
     pub fn delete_inode(&mut self, no: InodeNo) -> Result<()> {
         let answer = self.free_with_blocks(no);
         answer.inspect_err(|error| self.trouble.log(&format!("can't free inode {no}"), error))
@@ -289,7 +290,6 @@ impl Volume {
         self.space.free_inode(&mut self.cache, no, inode.kind)
     }
 
-    /// Whether an inode has a block map.
     pub fn has_map(&self, inode: &Inode) -> bool {
         inode.has_map(self.block_sectors())
     }
@@ -326,8 +326,8 @@ impl Volume {
         self.store_inode(&inode)
     }
 
-    /// Frees the orphans that a crash left in the list. Orphans that cannot be freed are skipped: a
-    /// check will find them, and all other files are usable.
+    /// Frees the orphans that a crash left in the list. Orphans that cannot be freed are skipped,
+    /// because a check will find them and all other files are usable.
     pub(crate) fn release_orphans(&mut self) {
         let mut next = InodeNo(self.superblock.raw().s_last_orphan.get());
         if next.0 == 0 {

@@ -51,7 +51,6 @@ impl<'a> StoredName<'a> {
     }
 }
 
-/// All attributes of an inode.
 struct Attributes {
     inode: Vec<Attribute>,
     block: Vec<Attribute>,
@@ -69,7 +68,6 @@ impl Attributes {
 }
 
 impl Volume {
-    /// Returns the value of an attribute.
     pub(crate) fn xattr(&self, inode: &Inode, name: &OsStr) -> Result<Option<Vec<u8>>> {
         let name = StoredName::of(name)?;
         let attributes = self.attributes(inode)?;

@@ -18,7 +18,6 @@ const MAGIC_BYTES: usize = 4;
 /// Offset of the field `e_value_offs` within an entry.
 const VALUE_OFFSET: usize = std::mem::offset_of!(RawXattrEntry, e_value_offs);
 
-/// A stored attribute.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Attribute {
     /// The code for the name's prefix.
@@ -64,7 +63,6 @@ impl Attribute {
     }
 }
 
-/// The kinds of regions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Region {
     /// In an inode, after its fields.

@@ -1,16 +1,16 @@
-//! Selection of the uses of a file that update its access time.
+//! The access time options of mount(8).
 
 use crate::types::{FileKind, Timestamp};
 
 /// Selects which uses of a file update its access time, like the options of mount(8).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum AccessTimes {
-    /// The default of the leaf. For a directory of the host this is the option of its mount, for
-    /// all other leaves `relatime`.
+    /// The default of the leaf. For a directory of the host this is the option of its mount. For
+    /// all other leaves it is `relatime`.
     #[default]
     Usual,
     /// `relatime`: a use updates the access time only if this time is not newer than the last
-    /// change of the file, or is a day old.
+    /// change of the file, or is at least a day old.
     Relative,
     /// `relatime,nodiratime`: as `relatime`, but listing a directory does not update its time.
     RelativeOfFiles,
@@ -19,8 +19,8 @@ pub enum AccessTimes {
 }
 
 impl AccessTimes {
-    /// Whether a use of a file at this moment must update its access time. `changed` is the later
-    /// of the times of its last change of contents and of attributes.
+    /// Whether a use of a file at this moment must update its access time. `changed` is the time of
+    /// its last change, of contents or of attributes.
     #[must_use]
     pub fn is_due(
         self,

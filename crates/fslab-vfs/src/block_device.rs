@@ -190,8 +190,7 @@ impl BlockDevice for FileDevice {
         if length == 0 {
             return Ok(());
         }
-        // On a block device, this discards and zeroes the range. If the device can't do that, zeros
-        // are written.
+        // On a block device, this call discards and zeroes the range.
         let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
         match rustix::fs::fallocate(&self.file, flags, offset, length) {
             Err(Errno::OPNOTSUPP | Errno::NODEV | Errno::NOSYS | Errno::INVAL) => {

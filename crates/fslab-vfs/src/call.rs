@@ -25,7 +25,8 @@ pub enum Answer<'a> {
     Directory(Handle),
     /// The number of bytes read, written or copied.
     Moved(u64),
-    /// Another number: that of listed entries, the offset found, or the length of an attribute.
+    /// Another number: the number of listed entries, the offset found, or the length of an
+    /// attribute.
     Number(u64),
     /// The target of a symbolic link.
     Target(&'a OsStr),

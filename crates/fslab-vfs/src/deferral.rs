@@ -3,8 +3,8 @@
 //! A request may carry an offer of its sender to perform it again later (a [`Deferral`]). A file
 //! system that would have to wait accepts the offer, keeps a [`Waker`], and fails with
 //! [`Error::Deferred`](crate::Error::Deferred). The sender then performs the request again, from
-//! its beginning, after a call of [`Waker::wake`], when the caller is signalled, or when a given
-//! time has passed.
+//! its beginning. It does so after a call of [`Waker::wake`], when the caller is signalled, or when
+//! a given time has passed.
 //!
 //! A file system may accept an offer only before it does anything that it must not do twice. Offers
 //! are made only to file systems whose [`can_defer`](crate::FileSystem::can_defer) returns `true`,

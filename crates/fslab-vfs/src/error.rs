@@ -10,7 +10,7 @@ pub type Result<T> = std::result::Result<T, Error>;
 
 /// An error of a file-system operation.
 ///
-/// The type is small and cheap to make: most lookups fail with `ENOENT`.
+/// The type is small and cheap to make, because most lookups fail with `ENOENT`.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The error that POSIX requires, or the error of a system call on the lower file system.

@@ -39,13 +39,13 @@ macro_rules! passed_on {
 
 /// Receives the entries of a directory; returns `false` if it has no room for an entry.
 ///
-/// A refused entry is not delivered: the next `readdir` starts with it.
+/// A refused entry is not delivered, so the next `readdir` starts with it.
 pub type DirectorySink<'a> = dyn FnMut(DirectoryEntry<'_>) -> bool + 'a;
 
 /// Notifies a cache in front of the file system (for a mount, the kernel's).
 ///
-/// Calls return at once. The adapter delivers notifications from a separate thread, because the
-/// kernel may handle a notification only after requests that are still being served.
+/// Calls return immediately. The kernel may process a notification only after the replies to
+/// in-flight requests, so the adapter sends notifications from a separate thread.
 pub trait KernelCache: Send + Sync {
     /// Invalidates the cached pages and attributes of the inode.
     fn invalidate_inode(&self, ino: Ino);
@@ -62,7 +62,7 @@ pub trait KernelCache: Send + Sync {
 /// [`Error::NotImplemented`] without one. An observer, which changes no results, returns the file
 /// system it watches. A leaf and a transformer (which changes stored data) return `None`. A missing
 /// operation then fails instead of bypassing the transformer's encoding. A transformer that
-/// preserves names has [`tree_fallback`](Self::tree_fallback).
+/// preserves names returns the lower file system from [`tree_fallback`](Self::tree_fallback).
 ///
 /// **Permissions** are checked by the sender of a request, which for a mount is the kernel. File
 /// systems do not check them again.

@@ -1,17 +1,17 @@
 //! A directory of the host as a file system: a leaf that stores its files in this directory.
 //!
 //! Inodes are identified by device, number and generation, and reopened by file handle. A walk over
-//! millions of files thus needs neither descriptors nor much memory. Operations that create files
-//! run as the caller (ids, groups, umask), all others as the process: the kernel has already
-//! checked the caller's permissions.
+//! millions of files thus needs neither descriptors nor much memory. An operation that creates a
+//! file runs with the caller's ids, groups and umask. All others run as the process, because the
+//! kernel has already checked the caller's permissions.
 //!
 //! Whether set-id bits survive a change is decided here or by the caller's kernel, and must not
 //! depend on the thread's capabilities. The transport drops CAP_FSETID to register files for
 //! passthrough. So each operation that could clear the bits first raises the capability again.
 //!
 //! Times are those of the lower file system; [`Request::now`] is not used. At most a quarter of the
-//! process's descriptors are kept for directories, and as many for removed inodes. See
-//! [`HostOptions`] for operation without file handles.
+//! process's descriptors are kept for directories, and at most another quarter for removed inodes.
+//! See [`HostOptions`] for operation without file handles.
 
 mod access_times;
 mod attr;
@@ -118,7 +118,7 @@ impl HostFs {
         Self::from_descriptor(rustix::fs::open(path, flags, Mode::empty())?, options)
     }
 
-    /// Uses an open directory as the root, whatever is mounted over its path later.
+    /// Uses an open directory as the root, even if something is mounted over its path later.
     ///
     /// # Errors
     /// Errors of `statx`; `EPERM` without the privilege to choose access times.
@@ -168,8 +168,8 @@ impl HostFs {
         }
     }
 
-    /// Checks that a lookup could find an inode. Lock files of locked trees and directories in a
-    /// tree locked by another program are hidden.
+    /// Checks that a lookup could find an inode. Fails for the lock file of this tree, and for a
+    /// directory in a tree that another program has locked.
     fn expect_shown(&self, lock: &tree_lock::Locks, found: &Attr) -> Result<()> {
         if let Some(hidden) = lock.hidden() {
             let name = attr::stat_at(self.lower.directory(Ino::ROOT)?, OsStr::new(hidden));
@@ -499,7 +499,7 @@ impl FileSystem for HostFs {
     ) -> Result<(Entry, Opened)> {
         take_up_fsetid()?;
         let directory = self.lower.directory(parent)?;
-        // For an unnamed file, exclusive means that it can never get a name.
+        // For an unnamed file, `O_EXCL` means that it can never get a name.
         let how = to_flags(flags) | OFlags::TMPFILE | OFlags::CLOEXEC;
         let how = how | OFlags::from_bits_retain((flags & OpenMode::EXCLUSIVE).bits());
         let mode = Mode::from_raw_mode(mode);
@@ -527,8 +527,8 @@ impl FileSystem for HostFs {
                     }
                 }
                 Err(Errno::INTR) => {}
-                // The error is returned even after a partial read: a short count would mean the end
-                // of the file, and a mount would fill the page with zeros.
+                // The error is returned even after a partial read, because a short count would mean
+                // the end of the file. A mount would then fill the page with zeros.
                 Err(error) => return Err(error.into()),
             }
         }

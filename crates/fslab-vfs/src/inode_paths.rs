@@ -2,8 +2,9 @@
 //!
 //! The table contains the parent and name of each inode in use by the caller. So renaming a
 //! directory changes the paths of everything in it at once. A parent is kept while something in it
-//! is in the table. Memory: about 200 bytes and twice the name for each inode in use and its
-//! parents. Further names of an inode are kept until they are removed, renamed or found again.
+//! is in the table. The table needs about 200 bytes and twice the length of the name for each inode
+//! in use and its parents. Further names of an inode are kept until they are removed, renamed or
+//! found again.
 //!
 //! An inode with several names has the path by which it was last found, made or renamed. A file
 //! without a remaining name keeps its last path; a file that never had a name has none.

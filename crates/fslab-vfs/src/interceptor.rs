@@ -18,8 +18,9 @@ use crate::types::{
 
 /// Intercepts the calls of a file system, from many threads at once.
 pub trait Interceptor: Send + Sync {
-    /// Performs an operation with `perform`, which takes the arguments from the given call, or
-    /// returns another result. Interceptors may change arguments, but not the operation.
+    /// Handles one call. Either calls `perform`, with the same or with changed arguments, or
+    /// returns another result without performing the operation. Must not change the operation
+    /// itself.
     ///
     /// # Errors
     /// Errors of `perform` or of the interceptor.

@@ -16,7 +16,7 @@ pub struct Extent {
 
 /// A leaf that knows the locations of its files.
 ///
-/// Layers do not change the result: for a stack it always describes the leaf's files.
+/// Layers do not change the result, so for a stack it always describes the leaf's files.
 pub trait Layout: Send + Sync {
     /// The extents of a file in logical order. Holes, inline data and reserved space that is not
     /// yet written have none.

@@ -2,7 +2,7 @@
 //! against it.
 //!
 //! Every operation locks the whole tree, so each one is atomic and changes are ordered by the lock.
-//! Read operations share the lock. A model must be simple, even if writes can't run in parallel.
+//! Read operations share the lock. Writes can't run in parallel, which keeps this model simple.
 //! Entries of a listing are copied in batches, because a sink may call the file system again.
 //!
 //! It does not check permissions (see [`FileSystem`]), persist data, limit the length of a

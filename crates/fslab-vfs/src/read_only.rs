@@ -52,7 +52,6 @@ impl FileSystem for ReadOnly {
     }
 }
 
-/// The interceptor that refuses changes.
 struct Refusal;
 
 impl Interceptor for Refusal {

@@ -10,7 +10,6 @@ use crate::error::Result;
 pub struct Signature {
     /// The name that blkid(8) and wipefs(8) give it, such as `xfs`.
     pub name: &'static str,
-    /// Offset of its bytes.
     offset: u64,
     bytes: &'static [u8],
 }
@@ -52,8 +51,8 @@ const KNOWN: [Signature; 26] = [
 /// The magic number of md's superblock.
 const MD: &[u8] = &0xa92b_4efc_u32.to_le_bytes();
 
-/// Older superblocks of md: their distance from the end of the device, and the multiple to which
-/// their position is rounded down.
+/// Older superblocks of md. Each pair is the distance from the end of the device, and the multiple
+/// to which the position is rounded down.
 const MD_AT_END: [(u64, u64); 2] = [(8 << 10, 4 << 10), (64 << 10, 64 << 10)];
 
 /// Returns the known signatures on a device.

@@ -14,8 +14,8 @@ use crate::types::{Entry, FileKind, Handle, Ino, OpenMode, Opened, Request};
 pub enum Synchronous {
     /// `dirsync`: creations, removals, links and renames.
     Names,
-    /// `sync`: names, attributes, reservations, punches and copies. The sender of writes syncs them
-    /// itself, as the kernel does for a mount with this option.
+    /// `sync`: names, attributes, reservations, punches and copies. Writes are not included,
+    /// because their sender syncs them itself, as the kernel does for a mount with this option.
     Everything,
 }
 
@@ -83,8 +83,8 @@ impl Synchronous {
                 sync_names(inner, request, parent)
             }
             (Call::Rename { parent, new_parent, .. }, _) => {
-                // The new directory is synced first: a crash in between then leaves two names, not
-                // none.
+                // The new directory is synced first, so that a crash in between leaves two names
+                // instead of none.
                 sync_names(inner, request, new_parent)?;
                 if new_parent == parent { Ok(()) } else { sync_names(inner, request, parent) }
             }

@@ -128,7 +128,7 @@ impl Permissions {
         u32::from(self.0)
     }
 
-    /// The bits without those of `umask`.
+    /// The bits that are not set in `umask`.
     #[must_use]
     pub fn masked(self, umask: u32) -> Self {
         Self::new(self.bits() & !(umask & 0o777))
@@ -188,8 +188,8 @@ pub struct Credentials {
 }
 
 impl Credentials {
-    /// The id of an unknown caller. Kernels with id-mapped mounts send ids only when a file is
-    /// created. They decide everything else that depends on the caller themselves.
+    /// The id of an unknown caller. On id-mapped mounts, the kernel sends ids only when a file is
+    /// created. The kernel itself makes all other decisions that depend on the caller.
     pub const UNKNOWN: u32 = u32::MAX;
 
     /// The credentials of this process; `None` for root, which can act as any user.
@@ -209,7 +209,7 @@ impl Credentials {
 /// Data about a creation that a sender may know, in addition to ids and umask.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Creation {
-    /// The supplementary groups of the caller that matter: the directory's group, if the caller
+    /// The relevant supplementary groups of the caller: only the directory's group, if the caller
     /// belongs to it. `None` if the sender does not state them; the groups are then those of
     /// [`Request::pid`].
     pub groups: Option<Vec<u32>>,
@@ -384,9 +384,9 @@ pub struct SetAttr {
 pub struct WriteOptions {
     /// Whether the write clears the set-id bits, because the caller lacks CAP_FSETID.
     pub kill_set_id: bool,
-    /// Whether to write at the end of the file at that moment; the offset is then ignored. This is
-    /// an option of the write and not of the open, because fcntl(2) can change it. Pages of a
-    /// shared mapping are written to their offset however the file was opened.
+    /// Whether to write at the current end of the file; the offset is then ignored. This is an
+    /// option of the write and not of the open, because fcntl(2) can change it. Pages of a shared
+    /// mapping are written to their offset however the file was opened.
     pub append: bool,
 }
 

@@ -6,8 +6,8 @@ use std::collections::{HashMap, HashSet};
 /// Fresh numbers are larger than this; inode numbers are smaller.
 const FRESH: u64 = 1 << 63;
 
-/// Maps inodes to file numbers. An inode may belong to a directory and a file at the same time:
-/// within an interval, one may be removed and the other created.
+/// Maps inodes to file numbers. An inode may belong to a directory and a file at the same time,
+/// because one may be removed and the other created in the same interval.
 #[derive(Default)]
 pub struct Numbers {
     /// Files with a fresh number, by inode.
@@ -99,7 +99,6 @@ impl Numbers {
         self.is_populated = true;
     }
 
-    /// Returns an unused number.
     pub fn fresh(&mut self) -> u64 {
         self.fresh += 1;
         FRESH + self.fresh

@@ -17,7 +17,6 @@ pub struct TreeChanges {
 }
 
 impl TreeChanges {
-    /// Adds a change of a directory.
     pub fn add(&mut self, change: Change) {
         match change {
             Change::Created(entry) => {

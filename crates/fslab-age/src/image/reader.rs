@@ -1,5 +1,5 @@
-//! Opens and unpacks aged images. They are untrusted: sizes in the header are checked before use,
-//! and the unpacked image is compared with its hash.
+//! Opens and unpacks aged images. They are untrusted, so sizes in the header are checked before
+//! use, and the unpacked image is compared with its hash.
 
 use std::collections::BTreeMap;
 use std::fs::File;

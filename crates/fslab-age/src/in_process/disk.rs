@@ -5,7 +5,6 @@ use parking_lot::Mutex;
 
 use crate::simulate::{Arm, Disk};
 
-/// A modelled disk.
 pub struct ModelledDisk {
     kept: MemoryDevice,
     arm: Mutex<Arm<'static>>,

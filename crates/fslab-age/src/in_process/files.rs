@@ -27,13 +27,11 @@ impl<'a> Files<'a> {
         Self { file_system, directories: HashMap::new(), request, buffer }
     }
 
-    /// Makes all changes durable.
     pub fn sync(&self) -> Result<()> {
         let synced = self.file_system.syncfs(&self.request, Ino::ROOT);
         synced.map_err(Error::volume("can't sync the file system"))
     }
 
-    /// Makes a directory.
     pub fn make_directory(&mut self, path: &[u8]) -> Result<()> {
         let made = self
             .place(path)
@@ -68,7 +66,6 @@ impl<'a> Files<'a> {
         self.use_file(path, OpenMode::WRITE_ONLY, write).map_err(failed("can't overwrite", path))
     }
 
-    /// Removes a file.
     pub fn remove(&mut self, path: &[u8]) -> Result<()> {
         let removed = self
             .place(path)
@@ -76,7 +73,6 @@ impl<'a> Files<'a> {
         removed.map_err(failed("can't remove", path))
     }
 
-    /// Removes a directory.
     pub fn remove_directory(&mut self, path: &[u8]) -> Result<()> {
         let removed = self
             .place(path)

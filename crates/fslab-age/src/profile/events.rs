@@ -12,7 +12,6 @@ pub struct Events {
 }
 
 impl Events {
-    /// Adds an operation.
     pub fn push(&mut self, operation: Operation) {
         self.taken += 1;
         self.due.insert((operation.time_ns, self.taken), operation);

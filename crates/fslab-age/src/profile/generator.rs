@@ -1,9 +1,9 @@
 //! Turns a profile into operations, day by day.
 //!
 //! Long-lived files are created, changed and removed so that the utilisation follows the profile.
-//! Files that live less than a day provide the remaining operations and bytes of the day. Of the
-//! long-lived files, a day removes only those that existed at its beginning. So the time of an
-//! operation does not depend on other operations of that day.
+//! Files that live less than a day provide the remaining operations and bytes of the day. A day
+//! removes only long-lived files that existed at its beginning. So the time of an operation does
+//! not depend on other operations of that day.
 
 use std::collections::HashSet;
 
@@ -306,7 +306,7 @@ impl Generator {
             self.events.push(self.operation(gone, OperationKind::Remove, file));
         }
         // Sizes that are too large are drawn again, which lowers the mean. The next day corrects
-        // for it.
+        // this.
         let got = (self.written - before).max(1) as f64;
         let ratio = (lacking / got).clamp(0.8, 1.25);
         self.short_scale = (self.short_scale * ratio).clamp(0.5, 4.0);

@@ -32,12 +32,10 @@ impl Residents {
         self.bytes
     }
 
-    /// Returns the number of files.
     pub fn count(&self) -> usize {
         self.files.len()
     }
 
-    /// Adds a file.
     pub fn add(&mut self, file: File) {
         self.bytes += stored(file.size);
         self.files.push(file);
@@ -52,18 +50,15 @@ impl Residents {
         drawn.max_by_key(|place| self.files[*place].size)
     }
 
-    /// Returns the file at an index.
     pub fn at(&self, place: usize) -> File {
         self.files[place]
     }
 
-    /// Sets the size of a file.
     pub fn resize(&mut self, place: usize, size: u64) {
         self.bytes = self.bytes - stored(self.files[place].size) + stored(size);
         self.files[place].size = size;
     }
 
-    /// Removes a file.
     pub fn remove(&mut self, place: usize) -> File {
         let file = self.files.swap_remove(place);
         self.bytes -= stored(file.size);
@@ -117,7 +112,6 @@ impl Directories {
         }
     }
 
-    /// Returns the number of directories.
     pub fn count(&self) -> usize {
         self.numbers.len()
     }

@@ -44,7 +44,6 @@ const TAIL_BYTES: u64 = 1 << 20;
 const DRAWS_MAX: u32 = 64;
 
 impl Sizes {
-    /// Checks the parameters.
     pub(crate) fn check(&self) -> Result<()> {
         let fits = match self {
             Self::Lognormal { mu, sigma, largest }

@@ -15,7 +15,6 @@ pub struct Batch {
 
 /// An operation with the context that is needed to perform it.
 pub struct Step {
-    /// The operation.
     pub operation: Operation,
     /// The index of the operation in the workload, from 0.
     pub index: u64,
@@ -36,12 +35,10 @@ impl Batch {
             || last.kind.is_structural()
     }
 
-    /// Adds an operation.
     pub fn add(&mut self, operation: Operation) {
         self.operations.push(operation);
     }
 
-    /// Whether the batch is empty.
     pub fn is_empty(&self) -> bool {
         self.operations.is_empty()
     }

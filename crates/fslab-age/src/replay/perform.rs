@@ -69,7 +69,6 @@ impl<'a> Performer<'a> {
         self.missing.get_mut().extend(missing);
     }
 
-    /// Makes everything durable.
     pub fn sync(&self) -> Result<()> {
         let synced = self.target.syncfs(&self.request(&Operation::default()), Ino::ROOT);
         synced.map_err(Error::volume("can't sync the target"))
@@ -186,7 +185,8 @@ impl<'a> Performer<'a> {
     }
 
     /// Looks up a directory that has not been looked up yet, for example after resuming. A
-    /// directory that does not exist is skipped: a killed replay may have moved or removed it.
+    /// directory that does not exist is skipped, because a killed replay may have moved or removed
+    /// it.
     fn find_directory(&self, number: u64, population: &Population) -> Result<()> {
         let mut unknown = Vec::new();
         let mut at = number;

@@ -4,8 +4,8 @@
 //!
 //! Therefore an operation that does not fit is retried after a sync, with no other operation
 //! running. The target is reported as full only if the retry fails. On a target that is really
-//! full, this would need a sync for each operation. Therefore, after each failed retry, twice as
-//! many operations that free space are required before the next retry.
+//! full, this would need a sync for each operation. Therefore a retry requires a number of
+//! preceding operations that free space, and this number doubles after each failed retry.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 

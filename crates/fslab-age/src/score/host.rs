@@ -121,7 +121,6 @@ pub(crate) struct Told {
     pub shared_bytes: u64,
 }
 
-/// Returns the extents of a file.
 fn extents_of(path: &Path) -> std::io::Result<Told> {
     extents_of_file(&open_itself(path)?)
 }
@@ -132,7 +131,6 @@ pub(crate) fn open_itself(path: &Path) -> std::io::Result<File> {
     File::options().read(true).custom_flags(flags).open(path)
 }
 
-/// Returns the extents of an open file.
 pub(crate) fn extents_of_file(file: &File) -> std::io::Result<Told> {
     let (extents, flags) = (Vec::new(), Vec::new());
     let mut told = Told { extents, flags, left_out: None, shared_bytes: 0 };

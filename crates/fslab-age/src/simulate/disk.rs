@@ -109,8 +109,8 @@ impl Arm<'_> {
         self.transfer(at, bytes, true);
     }
 
-    /// Writes contiguous bytes, in requests of the maximum size. The buffer does not help: each
-    /// request waits for its sector.
+    /// Writes contiguous bytes, in requests of the maximum size. The track buffer is not used, so
+    /// each request waits for its sector.
     pub fn write(&mut self, at: u64, bytes: u64) {
         self.transfer(at, bytes, false);
     }

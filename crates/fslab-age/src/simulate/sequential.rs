@@ -16,7 +16,6 @@ pub(crate) const TOTAL: u64 = 32 << 20;
 /// the largest one that an inode maps directly with blocks of 8 KiB (96 KiB), and one block more.
 const SIZES_KIB: [u64; 13] = [16, 32, 64, 96, 104, 128, 256, 512, 1024, 2048, 4096, 8192, 16_384];
 
-/// Returns the file sizes in bytes.
 pub(crate) fn sizes() -> impl Iterator<Item = u64> {
     SIZES_KIB.iter().map(|size| size << 10)
 }

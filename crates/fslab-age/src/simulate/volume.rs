@@ -247,7 +247,6 @@ impl Simulator {
         self.volume.space().totals()
     }
 
-    /// Returns the block size in bytes.
     pub(super) fn block_bytes(&self) -> u64 {
         u64::from(self.geometry.block_size.bytes_u32())
     }

@@ -39,7 +39,6 @@ pub struct History {
     sizes: HashMap<String, u64>,
 }
 
-/// A commit and its changes.
 struct Commit {
     time_s: i64,
     changes: Vec<Change>,

@@ -20,7 +20,6 @@ use self::record::{Kind, Records, Super};
 use super::{Entry, EntryKind, SnapshotWriter, Taken};
 use crate::error::{Error, Result};
 
-/// Nanoseconds per second.
 const SECOND_NS: i64 = 1_000_000_000;
 
 /// The dumps of a file server.
@@ -152,7 +151,7 @@ impl Blocks {
 struct Walk<'a> {
     blocks: &'a Blocks,
     writer: SnapshotWriter,
-    /// Visited addresses: each block is read at most once, even if a trace contains cycles.
+    /// Visited addresses, so that each block is read at most once, even if a trace contains cycles.
     seen: HashSet<u32>,
     /// Directories to visit, with their inodes.
     waiting: Vec<(DirectoryEntry, u64)>,

@@ -15,7 +15,7 @@ const FILES_PER_DIRECTORY: u64 = 20;
 
 /// Writes a snapshot with `rows` entries to `before`, and one of a day later to `after`. Returns
 /// their differences. Per 100 files, about one is removed, one grows, one shrinks, one is rewritten
-/// and one is renamed. Half as many files are created as removed.
+/// and one is renamed. One file is created for every two that are removed.
 ///
 /// # Errors
 /// Fails on I/O errors.

@@ -93,8 +93,8 @@ impl<R: Row> Reader<R> {
     /// # Errors
     /// [`Error::Unfit`] if it is missing or not a number.
     pub fn number<N: FromStr>(&self, key: &'static str) -> Result<N> {
-        // The parser's error is not needed: the message contains the text, which shows why it is
-        // not a number.
+        // The parser's error is not needed, because the message contains the text, which shows why
+        // it is not a number.
         self.text(key)?.parse().map_err(|_unfit| self.wrong_fact(key))
     }
 

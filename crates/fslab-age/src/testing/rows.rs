@@ -70,7 +70,7 @@ fn simulate(operations: &[Operation]) {
 }
 
 /// Converts bytes to entries of two snapshots. The derived workload must be consistent and must
-/// produce the files of the second snapshot. Exception: it may remove a directory that is not
+/// produce the files of the second snapshot. As an exception, it may remove a directory that is not
 /// empty. Snapshots with directories that contain themselves must be refused.
 ///
 /// # Panics

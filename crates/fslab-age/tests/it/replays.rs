@@ -369,8 +369,6 @@ fn with_checkpoint(path: &Path, threads: usize) -> Settings {
     Settings { checkpoint, checkpoint_every: 60, ..settings(threads) }
 }
 
-/// This test has found two bugs. A kill before the first checkpoint was not detected. A directory
-/// was created again under its old name, because no checkpoint was written before its move.
 #[test]
 fn replay_killed_anywhere_resumes_to_the_same_tree() {
     let seed = seed();

@@ -182,8 +182,8 @@ fn on_the_engine(made: &[Operation], settings: Settings, variant: Variant) -> Sc
     score
 }
 
-/// While freed blocks could be reused only after a flush, the engine fragmented a third more files
-/// than the simulator.
+/// The engine must reuse freed blocks at once. With reuse only after a flush, it fragmented a third
+/// more files than the simulator.
 #[test]
 fn engine_and_simulator_give_similar_layouts() {
     let mut profile = find("smith97").unwrap().on_volume(64 << 20);

@@ -290,7 +290,8 @@ fn derived_from(before: &[(u64, u64)], after: &[(u64, u64)]) -> Result<Populatio
     derived.map(|_derived| population_of(&output)).map_err(|error| error.to_string())
 }
 
-/// A directory is moved into an unmoved directory whose parent used to be inside the moved one.
+/// Path `1/2/3` becomes `2/3/1`: directory 2 is moved to the root, and directory 1 into directory
+/// 3.
 #[test]
 fn directory_can_move_below_its_former_descendant() {
     let population = derived_from(&[(1, 0), (2, 1), (3, 2)], &[(1, 3), (2, 0), (3, 2)]).unwrap();

@@ -11,7 +11,6 @@ pub fn small(name: &str) -> Profile {
     profile
 }
 
-/// Generates the operations of a profile.
 pub fn operations(profile: Profile, seed: u64) -> Vec<Operation> {
     let generator = Generator::new(profile, seed, (0, 0)).unwrap();
     generator.map(|operation| operation.unwrap()).collect()

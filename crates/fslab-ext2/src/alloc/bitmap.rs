@@ -7,7 +7,6 @@
 use std::cell::Cell;
 use std::ops::Range;
 
-/// Number of bits in a word.
 const WORD: u32 = 64;
 
 /// A group's bitmap.

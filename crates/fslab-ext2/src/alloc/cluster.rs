@@ -1,10 +1,10 @@
 //! Smart clustering: moves scattered blocks of a file together while the file is still being
 //! written (`ffs_reallocblks` of 4.4BSD).
 //!
-//! A cluster consists of a few blocks that are being appended. If one of them does not follow its
-//! predecessor on the device and the cluster is not yet full, the cluster may be moved. It is then
-//! moved to the first free run that is long enough. Only clusters that end with a full block at the
-//! end of the file are moved.
+//! A cluster consists of a few blocks that are being appended. A cluster that is not yet full is
+//! moved if its newest block does not follow its predecessor on the device. Its new place is the
+//! first free run that is long enough. Only clusters that end with a full block at the end of the
+//! file are moved.
 
 use std::ops::Range;
 

@@ -100,7 +100,7 @@ impl Ext2 {
     }
 
     /// Searches the goal's group, then the other groups with more than half a window of free
-    /// blocks, wrapping around. If that fails, searches all groups without a window.
+    /// blocks, wrapping around. If that fails, searches all groups and ignores the window.
     fn search(
         &mut self,
         space: &mut dyn Space,
@@ -140,7 +140,7 @@ impl Ext2 {
 }
 
 /// Finds a free run of up to `count` blocks in a range of a group, at or after the goal. Without a
-/// goal, the run may start anywhere in the range. With `step_back`, such a run begins with up to
+/// goal, the run may start anywhere in the range. With `step_back`, such a run also includes up to
 /// seven free blocks before the one found.
 fn scan(
     space: &mut dyn Space,

@@ -1,8 +1,8 @@
 //! The Fast File System of 4.4BSD-Lite2, without fragments and rotational tables.
 //!
 //! A new directory is placed in the group with the fewest directories among those with enough free
-//! inodes. A new file is placed in its directory's group. Blocks are placed contiguously. The file
-//! switches to a group with at least average free space after the twelve direct blocks. It switches
+//! inodes. A new file is placed in its directory's group. Blocks are placed contiguously. After its
+//! twelve direct blocks, a file switches to a group with at least average free space. It switches
 //! again after the blocks of each indirect block. This keeps a single file from filling a group.
 
 use super::hash_search::hash_search;

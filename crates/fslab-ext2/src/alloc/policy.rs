@@ -44,8 +44,7 @@ pub trait Policy: Send {
 
     /// Whether the policy places the first indirect block between the twelfth and the thirteenth
     /// block. If so, clusters that span it are not moved, because a reader would have to seek back
-    /// to the indirect block. FreeBSD introduced this rule together with this placement; 4.4BSD had
-    /// neither.
+    /// to the indirect block. Both rules are from FreeBSD; 4.4BSD had neither.
     fn keeps_indirect_in_line(&self) -> bool {
         false
     }
@@ -166,7 +165,7 @@ pub(crate) fn place_cluster(
     old: (BlockNo, BlockNo),
 ) -> Result<Option<Run>> {
     let geometry = *space.geometry();
-    // Do not move a cluster that spans groups: the policy switched groups on purpose.
+    // Do not move a cluster that spans groups, because the policy switched groups on purpose.
     if geometry.group_of(old.0) != geometry.group_of(old.1) {
         return Ok(None);
     }

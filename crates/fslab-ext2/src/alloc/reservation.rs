@@ -15,7 +15,6 @@ const SIZE_DEFAULT: u32 = 8;
 /// Maximum window size in blocks.
 const SIZE_MAX: u32 = 1027;
 
-/// The reservation window of a file.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Window {
     range: Option<(u32, u32)>,
@@ -65,7 +64,6 @@ pub(crate) fn ends(geometry: &Geometry, group: GroupNo) -> (u32, u32) {
     (first, first + geometry.blocks_in(group) - 1)
 }
 
-/// The windows of all files.
 #[derive(Debug, Default)]
 pub(crate) struct Windows {
     /// Maps the first block of each window to its last; windows do not overlap.

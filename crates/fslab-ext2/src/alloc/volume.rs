@@ -40,8 +40,8 @@ struct File {
 struct Indirect {
     /// The index of the first file block that this indirect block maps, directly or through others.
     logical: u32,
-    /// 1 for an indirect block that points to data blocks, 2 for one that points to those, and so
-    /// on.
+    /// 1 for an indirect block that points to data blocks, 2 for one that points to blocks of level
+    /// 1, and so on.
     level: u32,
     block: BlockNo,
 }
@@ -199,8 +199,8 @@ impl Volume {
                 let is_at_end = file.end() == next;
                 for logical in from..next {
                     let is_full = logical + 1 < range.end || last_is_full;
-                    // The simulated writer writes blocks one by one, so only the last one can have
-                    // existing blocks after it.
+                    // The simulated writer writes blocks one by one. So at this time, only the last
+                    // block of the run can have blocks after it.
                     let is_last = logical + 1 == next;
                     let contiguous = if is_last { file.contiguous(logical) } else { 0 };
                     self.cluster(inode, file, logical, is_full && is_at_end, contiguous)?;

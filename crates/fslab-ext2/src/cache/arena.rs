@@ -7,7 +7,6 @@ use fslab_sys::huge_pages::prefer_large_pages;
 /// pages are allocated at first use.
 const PIECE_BYTES: usize = 64 << 20;
 
-/// A slot for a block.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Slot(u32);
 
@@ -18,7 +17,6 @@ impl Slot {
     }
 }
 
-/// The memory of all slots.
 pub(super) struct Arena {
     block_bytes: usize,
     pieces: Vec<Box<[u8]>>,
@@ -48,7 +46,6 @@ impl Arena {
         slot
     }
 
-    /// Frees a slot.
     pub fn give_back(&mut self, slot: Slot) {
         self.free.push(slot);
     }

@@ -1,6 +1,6 @@
-//! A table of block states, indexed by block number. It consists of rows of consecutive blocks. The
-//! rows are found by hashing. The blocks of a directory are mostly consecutive. So the states need
-//! little memory and fit in the processor's cache, even for millions of names.
+//! A table of block states, indexed by block number. Each row contains the states of consecutive
+//! blocks, and rows are found by hashing. The blocks of a directory are mostly consecutive. So the
+//! states fit in the processor's cache, even for millions of names.
 
 use std::collections::HashMap;
 

@@ -108,7 +108,7 @@ pub enum Problem {
     /// The superblock does not mark the file system as clean.
     #[error("is not marked as cleanly unmounted, or has recorded errors")]
     NotInOrder,
-    /// The superblock refers to a journal, but its features include none.
+    /// The superblock refers to a journal, but its features do not include a journal.
     #[error("refers to a journal, but the file system has none")]
     StrayJournal,
     /// A feature is used that the superblock does not declare.

@@ -16,13 +16,12 @@ use crate::xattr_region::{Region, reference_count};
 
 /// The inode that owns the blocks reserved for additional group descriptors.
 const RESIZE: InodeNo = InodeNo(7);
-/// The index in that inode's map of its only pointer, which refers to a double-indirect block.
+/// The index of that inode's only pointer, which refers to a double-indirect block.
 const RESIZE_SLOT: usize = 13;
 /// The inode that owns the bad blocks.
 pub(super) const BAD_BLOCKS: InodeNo = InodeNo(1);
 /// `i_flags`: the flag of AFS inodes, which kernels ignore.
 const IMAGIC: u32 = 0x2000;
-/// The inode of the boot loader.
 const BOOT_LOADER: InodeNo = InodeNo(5);
 /// The inodes for user quotas, group quotas and the journal.
 const QUOTAS_AND_JOURNAL: [InodeNo; 3] = [InodeNo(3), InodeNo(4), InodeNo(8)];

@@ -56,7 +56,8 @@ pub(super) fn check(image: &mut Image) -> Result<()> {
 #[derive(Default)]
 struct AllNames {
     seen: HashSet<u64>,
-    /// Hashes that occurred more than once: of a repeated name, or shared by several names.
+    /// Hashes that occurred more than once, because a name is repeated or several names share a
+    /// hash.
     repeated: HashSet<u64>,
 }
 
@@ -276,7 +277,7 @@ fn reaches_root(image: &Image, no: InodeNo, reached: &mut HashMap<InodeNo, bool>
         if let Some(&known) = reached.get(&at) {
             break known;
         }
-        // Marked as not reached for now: if the directory is met again on the way up, there is a
+        // Mark the directory as not reached for now. If it is met again on the way up, there is a
         // cycle.
         reached.insert(at, false);
         way.push(at);

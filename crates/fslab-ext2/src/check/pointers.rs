@@ -15,8 +15,8 @@ use crate::error::Result;
 use crate::pointer_tree::{self, Pointer, Slot, WHOLE_FILE, pointer, set_pointer};
 use crate::types::{BlockNo, InodeNo};
 
-/// The slots of the pointers to repair. Damage can give a file thousands of them, so they are
-/// searched only once per inode, and kept for only one inode at a time.
+/// The slots of the pointers to repair. Damage can give a file thousands of such pointers, so each
+/// inode is searched only once. The slots of only one inode are kept at a time.
 pub(super) struct Places {
     wanted: HashMap<InodeNo, HashSet<u32>>,
     of: Option<InodeNo>,

@@ -33,9 +33,9 @@ const DIRTY_MAX: usize = 16 << 20;
 /// # Errors
 /// - [`Error::BadParameters`] if the file system is not clean or is damaged.
 /// - [`Error::BadParameters`] if its content does not fit.
-/// - [`Error::BadParameters`] if it has the `resize_inode` feature, whose reserved blocks have a
-///   separate map.
-/// - Errors of the device. In all other cases the file system has not been changed.
+/// - [`Error::BadParameters`] if it has the `resize_inode` feature, because the separate map of its
+///   reserved blocks is not supported.
+/// - Errors of the device. After any other error, the file system is unchanged.
 pub fn shrink(device: &Arc<dyn BlockDevice>, bytes: u64) -> Result<Resized> {
     let (report, image) = super::examine(Arc::clone(device), FINDINGS_MAX)?;
     const DAMAGED: Error = Error::BadParameters("it is damaged; repair it first");

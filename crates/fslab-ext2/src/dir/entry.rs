@@ -155,7 +155,8 @@ pub(crate) fn entry_at(block: &[u8], offset: usize) -> Checked<Entry<'_>> {
 
 /// Decodes the length of a record. A record that fills a block of 64 KiB has a length that does not
 /// fit in 16 bits. Every length is a multiple of 4. So in blocks of this size, the two low bits of
-/// the stored value contain the two highest bits of the length. 0 or 65535 means the full block.
+/// the stored value contain the two highest bits of the length. The values 0 and 65535 mean the
+/// full block.
 #[inline]
 fn decode_length(stored: u16, block_size: usize) -> usize {
     let stored = usize::from(stored);
@@ -252,8 +253,8 @@ pub(crate) fn insert(
     Ok(())
 }
 
-/// Removes a record. Its space is added to the previous record; the first record of a block becomes
-/// a free record.
+/// Removes a record. Its space is added to the previous record. If there is none, the record
+/// becomes free space.
 ///
 /// # Errors
 /// Damage if the records differ from the expected ones; the block is then unchanged.

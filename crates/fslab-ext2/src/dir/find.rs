@@ -91,8 +91,8 @@ fn find_indexed<B: DirectoryBlocks>(blocks: &B, wanted: &Wanted<'_>) -> Result<S
         if let Some(spot) = scan.found {
             return Ok(Search::Found(Found { block, spot, leaf: Some((path, hash)) }));
         }
-        // Room is used only in the first leaf, where the kernel also puts a name whose hash occurs
-        // in several leaves.
+        // Use room only in the first leaf. The kernel also puts a name there if its hash occurs in
+        // several leaves.
         if block == first.leaf() {
             room = scan.room.map(|offset| (block, offset));
         }

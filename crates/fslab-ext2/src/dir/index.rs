@@ -237,7 +237,6 @@ impl<'a> TableMut<'a> {
         self.slots[0].hash = (self.slots.len() as u32 | (count as u32) << 16).into();
     }
 
-    /// Inserts an entry after entry `at`.
     pub(crate) fn insert_after(&mut self, at: usize, hash: u32, block: FileBlock) -> Checked<()> {
         if self.count >= self.slots.len() || at >= self.count {
             return Err(Flaw::IndexChanged);
@@ -248,8 +247,8 @@ impl<'a> TableMut<'a> {
         Ok(())
     }
 
-    /// Removes an entry. If it is the first, the second entry becomes the first, which cannot store
-    /// a hash; its hash is returned.
+    /// Removes an entry. If it is the first, the second entry takes its place. The first entry of a
+    /// table stores no hash, so the hash of the second entry is returned.
     pub(crate) fn remove(&mut self, at: usize) -> Checked<Option<u32>> {
         if at >= self.count || self.count < 2 {
             return Err(Flaw::IndexChanged);

@@ -223,8 +223,8 @@ struct Item {
 }
 
 impl Gathered {
-    /// Number of names that are kept after sorting, plus names with the same hash as the last of
-    /// them. No leaf contains as many.
+    /// Number of names that are kept after sorting. Names with the same hash as the last of them
+    /// are kept too. Every leaf contains fewer names.
     const MOST: usize = 1 << 15;
 
     fn clear(&mut self) {

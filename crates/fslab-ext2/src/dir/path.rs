@@ -13,11 +13,9 @@ const LEVELS_MAX: usize = 3;
 /// One index block on a path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Frame {
-    /// The index block.
     pub(crate) block: FileBlock,
     /// The index of the entry that the path follows.
     pub(crate) at: usize,
-    /// Number of entries in the block.
     pub(crate) count: usize,
     /// The block that this entry points to.
     pub(crate) child: FileBlock,

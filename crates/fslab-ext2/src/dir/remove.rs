@@ -4,7 +4,7 @@
 //! entry of the emptied leaf is removed from the index. By the same rule, index nodes are merged
 //! and the tree loses levels. A freed block is overwritten with the directory's last block, whose
 //! parent is updated. Then the directory is truncated by one block. Names remain in hash order
-//! throughout, so that concurrent listings miss none.
+//! throughout, so that concurrent listings miss no name.
 
 use super::entry::{self, Entries};
 use super::index::{self, Table};
@@ -18,7 +18,7 @@ use crate::flaw::Flaw;
 use crate::types::FileBlock;
 
 /// Number of steps into which the fill level of a leaf is divided. Neighbours are examined only
-/// when the level falls below a step, not for each removed name.
+/// when the level falls to a lower step, not for each removed name.
 const STEPS: usize = 16;
 /// In directories of at most this many blocks, neighbours are examined for each removed name.
 const SMALL: u32 = 4;
@@ -114,7 +114,7 @@ fn trim<B: DirectoryBlocksMut>(blocks: &mut B) -> Result<()> {
 }
 
 /// Whether the neighbours of a leaf are examined after a removal. The leaf lost `size` bytes and
-/// has `left` bytes. It must be at most half full, and its fill level must have fallen below a
+/// has `left` bytes. It must be at most half full, and its fill level must have fallen to a lower
 /// step. In a small directory, any fall is enough. An empty leaf always qualifies.
 fn is_worth_a_look<B: DirectoryBlocks>(blocks: &B, left: usize, size: usize) -> bool {
     let block_size = blocks.block_size().bytes();
@@ -166,8 +166,9 @@ fn unlink<B: DirectoryBlocksMut>(blocks: &mut B, path: &Path) -> Result<Vec<File
     Ok(freed)
 }
 
-/// Stores `hash` as the new lowest hash of the subtree under the frames `above`. First entries
-/// store no hash, so the lowest frame that follows another entry is changed.
+/// Stores `hash` as the new lowest hash of the subtree under the frames `above`. The first entry of
+/// a block stores no hash. So `hash` is stored in the lowest frame whose entry is not the first of
+/// its block.
 fn raise<B: DirectoryBlocksMut>(blocks: &mut B, above: &[Frame], hash: u32) -> Result<()> {
     let Some(level) = above.iter().rposition(|frame| frame.at > 0) else { return Ok(()) };
     let frame = &above[level];
@@ -220,8 +221,8 @@ fn owner_on_path(path: &Path, child: FileBlock) -> Option<Owner> {
     Some(Owner { block: frame.block, level, at: frame.at })
 }
 
-/// Returns a hash whose path leads to this block: that of the block's first name, or of its second
-/// index entry.
+/// Returns a hash whose path in the index contains this block: the hash of the block's first name,
+/// or of its second index entry.
 fn hint<B: DirectoryBlocks>(blocks: &B, block: FileBlock) -> Result<Option<u32>> {
     let version = read_checked(blocks, FileBlock(0), |bytes| Ok(Table::of_root(bytes)?.0.version))?;
     let hasher = blocks.rules().hasher.with_version(version);

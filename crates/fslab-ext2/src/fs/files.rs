@@ -76,7 +76,6 @@ impl Ext2 {
         Ok((self.enter(&volume, no)?, handle))
     }
 
-    /// Creates and opens a file without a name.
     pub(super) fn create_tmpfile(
         &self,
         request: &Request,

@@ -27,8 +27,8 @@ impl Subject {
     }
 }
 
-/// The old name and its inode, the new name, and the inode that the new name referred to so far, if
-/// it existed.
+/// The old name and its inode, the new name, and the inode that the new name refers to before the
+/// rename, if it exists.
 #[derive(Clone, Copy)]
 struct Move<'a> {
     from: NamePlace<'a>,

@@ -15,16 +15,18 @@
 //! - A block of the inode table is written as on the device, with only the closure's inodes
 //!   replaced.
 //! - A directory block is written as in memory, without names of inodes that are neither on the
-//!   device nor in the closure. It remains changed.
+//!   device nor in the closure. It remains marked as changed.
 //!
 //! Bitmaps and counts are not written, because a check can rebuild them. On the device, no block of
 //! the closure belongs to another file, because freed blocks are not reused before a full flush.
 //!
-//! There is no closure if names or pointers were removed from one of its blocks, because other
-//! blocks must be written first. There is also none if a name may have replaced another. There is
-//! also none for a directory while the device lacks a move of a name between its blocks or to or
-//! from another directory. Otherwise the name could exist twice. Without a closure, the caller
-//! flushes everything.
+//! In these cases there is no closure, and the caller flushes everything:
+//!
+//! - Names or pointers were removed from a block of the closure, so other blocks must be written
+//!   first.
+//! - A name may have replaced another.
+//! - The file is a directory, and the device still lacks the move of a name from one directory
+//!   block to another. Otherwise the name could exist twice.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
@@ -44,7 +46,6 @@ use crate::volume::Volume;
 /// Maximum number of new names in the closure of a directory; beyond this, a full flush is as fast.
 const NAMES_MAX: usize = 1024;
 
-/// The blocks and inodes of a closure.
 #[derive(Default)]
 pub(crate) struct Closure {
     /// Indirect blocks, extended attribute blocks and blocks of symbolic links.
@@ -188,7 +189,7 @@ impl Volume {
     }
 }
 
-/// Returns the records of a directory block whose inodes are neither on the device nor in the
+/// Returns the records in a directory block that refer to inodes neither on the device nor in the
 /// closure. Returns `None` if the block cannot be written without them.
 fn names_of_others(volume: &Volume, closure: &Closure, bytes: &[u8]) -> Option<Vec<Range<usize>>> {
     let mut others = Vec::new();
@@ -207,8 +208,8 @@ fn names_of_others(volume: &Volume, closure: &Closure, bytes: &[u8]) -> Option<V
             }
             continue;
         }
-        // The name of a renamed inode cannot be left out: it may have replaced a name that is on
-        // the device.
+        // The name of a renamed inode cannot be left out, because it may have replaced a name that
+        // is on the device.
         pending.name.as_ref()?;
         if matches!(entry.name, b"." | b"..") {
             return None;

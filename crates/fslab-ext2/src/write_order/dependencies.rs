@@ -6,8 +6,8 @@
 //! holds for renames, for a link followed by an unlink, and when directory blocks are split, merged
 //! or freed. It also holds if the old directory is removed.
 //!
-//! The exception is an exchange of two names in different blocks: each block would have to be
-//! written before the other. Until the next sync, a power cut may leave one of the two inodes
+//! The exception is an exchange of two names in different blocks, because each block would have to
+//! be written before the other. Until the next sync, a power cut may leave one of the two inodes
 //! without a name; a checker finds this inode.
 
 use crate::cache::{Role, STEPS_MAX};
@@ -37,8 +37,8 @@ impl Volume {
         }
     }
 
-    /// Orders the move of a name between directory blocks. The name must be in block `to` on the
-    /// device before it is removed from block `from` of the directory `parent`.
+    /// Records the write order for the move of a name between directory blocks. The name must be in
+    /// block `to` on the device before it is removed from block `from` of the directory `parent`.
     pub fn order_move(&mut self, parent: InodeNo, from: BlockNo, to: BlockNo) -> Result<()> {
         if self.order.early_blocks.contains(&from) {
             self.flush_within_operation()?;
@@ -56,8 +56,8 @@ impl Volume {
         self.cache.delay(from, 1)
     }
 
-    /// Orders the arrival of names in a directory block. This block must be written before the
-    /// blocks from which the names are removed.
+    /// Records that names will be moved to the directory block `to`. This block must be written
+    /// before the blocks from which the names are removed.
     pub fn order_arrival(&mut self, to: BlockNo) -> Result<()> {
         if self.is_late(to) {
             self.flush_within_operation()?;
@@ -68,14 +68,14 @@ impl Volume {
 
     /// Whether the first of two directory blocks keeps the names of both in a merge. It does if it
     /// is written no later than the second. Blocks that must be written after the second are then
-    /// also written after the first. Nothing needs to be written now.
+    /// also written after the first, so no flush is needed.
     pub fn keeps_names(&self, one: BlockNo, other: BlockNo) -> bool {
         self.cache.directory_role(one) <= self.cache.directory_role(other)
     }
 
-    /// Orders the merging of a directory block's names into another block, which is written no
-    /// later ([`keeps_names`](Self::keeps_names)). That block must be on the device before the
-    /// names are removed from block `from`.
+    /// Records the write order for merging the names of block `from` into block `to`, which is
+    /// written no later ([`keeps_names`](Self::keeps_names)). Block `to` must be on the device
+    /// before the names are removed from block `from`.
     pub fn order_join(&mut self, from: BlockNo, to: BlockNo) -> Result<()> {
         if self.cache.directory_role(to) >= Role::DirectoryLate(STEPS_MAX) {
             self.flush_within_operation()?;
@@ -89,8 +89,8 @@ impl Volume {
         self.cache.delay(from, step)
     }
 
-    /// Orders the overwriting of a directory block with the directory's last block. The names of
-    /// the overwritten block have been moved. The last block is removed afterwards
+    /// Records the write order for overwriting a directory block with the directory's last block.
+    /// The names of the overwritten block have been moved. The last block is removed afterwards
     /// ([`make_late`](Self::make_late)). Names that were moved to the last block must not be lost
     /// from the device. Therefore the last block is also written at its old address, to which the
     /// device refers until the directory is shortened.
@@ -104,13 +104,13 @@ impl Volume {
         self.cache.delay(block, 1)
     }
 
-    /// Orders the name of a new directory. It must be written early, because names moved into the
+    /// Ensures that the name of a new directory is written early, because names moved into the
     /// directory depend on it.
     pub fn order_new_directory(&mut self, at: NamePlace<'_>) -> Result<()> {
         self.order_early_name(at).map(drop)
     }
 
-    /// Orders the block of a new name to be written early. Returns the block, or `None` if
+    /// Ensures that the block of a new name is written early. Returns the block, or `None` if
     /// everything was flushed.
     fn order_early_name(&mut self, at: NamePlace<'_>) -> Result<Option<BlockNo>> {
         let Some(block) = self.block_of_name(at)? else { return Ok(None) };
@@ -121,20 +121,20 @@ impl Volume {
         Ok(Some(block))
     }
 
-    /// Orders the removal of a directory. Names that were moved out of it must first be on the
-    /// device at their new positions.
+    /// Records the write order for the removal of a directory. Names that were moved out of it must
+    /// first be on the device at their new positions.
     pub fn order_removal(&mut self, no: InodeNo) -> Result<()> {
         if self.order.left.contains(&no) { self.flush_within_operation() } else { Ok(()) }
     }
 
-    /// Orders the addition of a name to an inode that already has one.
+    /// Records the write order for adding a name to an inode that already has one.
     pub fn order_link(&mut self, no: InodeNo, at: NamePlace<'_>) -> Result<()> {
         let block = self.order_early_name(at)?;
         self.order.linked.extend(block.map(|block| (no, block)));
         Ok(())
     }
 
-    /// Orders the removal of a name of an inode that has other names.
+    /// Records the write order for removing a name of an inode that has other names.
     pub fn order_unlink(&mut self, no: InodeNo, at: NamePlace<'_>) -> Result<()> {
         let Some(other) = self.order.linked.get(&no).copied() else { return Ok(()) };
         match self.block_of_name(at)? {

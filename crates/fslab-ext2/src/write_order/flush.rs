@@ -54,7 +54,8 @@ impl Volume {
     pub(crate) fn flush(&mut self) -> Result<()> {
         self.flush_within_operation()?;
         self.say_in_order()?;
-        // A superblock that is not marked clean must become durable, so that a check is made.
+        // If the superblock is not marked clean, this must become durable, so that checkers do not
+        // skip the image.
         if self.says_clean { Ok(()) } else { self.barrier() }
     }
 
@@ -179,8 +180,8 @@ impl Volume {
     }
 
     fn write_late(&mut self) -> Result<()> {
-        // This step is reached only if all earlier steps succeeded. Otherwise everything remains
-        // changed and is written by the next flush.
+        // This step is reached only if all earlier steps succeeded. Otherwise all blocks remain
+        // marked as changed, and the next flush writes them.
         self.order.settled();
         for (block, _) in self.late_blocks()? {
             self.cache.set_role(block, Role::Inodes);

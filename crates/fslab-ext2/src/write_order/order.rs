@@ -21,8 +21,8 @@ pub(crate) struct Order {
     pub linked: HashMap<InodeNo, BlockNo>,
     /// Directories out of which names were moved since the last flush.
     pub left: HashSet<InodeNo>,
-    /// Whether a flush within an operation failed. The operation failed with it, but may have made
-    /// changes whose order needed that flush, so no other change begins before a flush succeeds.
+    /// Whether a flush within an operation failed. The failed operation may have made changes whose
+    /// order needed that flush. Therefore no other change begins before a flush succeeds.
     pub must_flush: bool,
     /// Inodes and names that are not on the device yet; used by an fsync of one file.
     pub pending: PendingInodes,
@@ -54,8 +54,8 @@ pub(crate) struct PendingInodes {
     pub(super) inodes: HashMap<InodeNo, Pending, Hashing>,
     /// Names that were removed but may still be on the device, as pairs of directory and hash.
     removed: HashSet<(InodeNo, u64), Hashing>,
-    /// Whether a change was made that no closure can order: a directory was moved, or two names
-    /// were exchanged.
+    /// Whether a change was made that no closure can write in the right order: a directory was
+    /// moved, or two names were exchanged.
     pub is_unordered: bool,
 }
 
@@ -86,7 +86,6 @@ impl PendingInodes {
         self.inodes.entry(no).or_default().name = None;
     }
 
-    /// Records the removal of a name.
     pub fn name_removed(&mut self, parent: InodeNo, name: &[u8]) {
         let hash = self.removed.hasher().hash_one(name);
         self.removed.insert((parent, hash));

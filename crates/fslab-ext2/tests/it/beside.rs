@@ -78,7 +78,8 @@ fn reads_are_answered_while_the_device_is_flushed() {
         client.open(ino, OpenMode::empty()).unwrap(),
         client.open(other, OpenMode::READ_WRITE).unwrap(),
     );
-    // The first read of a new file changes its access time, for which it would have to wait.
+    // The first read of a new file updates the access time, and this update would wait for the
+    // flush.
     reader.read(0, 1).unwrap();
     writer.write_all(0, &[8; 9000]).unwrap();
     let (meeting, changed) = &*state;

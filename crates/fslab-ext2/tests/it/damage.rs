@@ -2,9 +2,9 @@
 //! and memory.
 //!
 //! Half of the damage is done to arbitrary bytes, the other half to fields of the structures.
-//! Fields get plausible values: numbers of blocks in use, of metadata blocks, or near the end. A
-//! separate process with at most [`MEMORY_MAX`] bytes of memory does the work; exceeding the limit
-//! kills it. For a long run:
+//! Fields get plausible values: the number of a block in use, of a metadata block, or of a block
+//! near the end. A separate process with at most [`MEMORY_MAX`] bytes of memory does the work;
+//! exceeding the limit kills it. For a long run:
 //!
 //! ```text
 //! FSLAB_EXT2_DAMAGES=100000 nice -n 15 IT damaged_images --nocapture

@@ -23,7 +23,6 @@ enum Places {
     TwoDirectories,
 }
 
-/// The kind of the exchanged inodes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Kind {
     File,
@@ -241,7 +240,8 @@ fn files_exchanged_across_blocks_survive_every_power_cut() {
     }
 }
 
-/// An fsync of another file could write only one of the two blocks; it must lose neither name.
+/// An fsync of another file could write only one of the two blocks. Both names must still exist
+/// afterwards.
 #[test]
 fn fsync_of_a_neighbour_writes_an_exchange_whole() {
     if !has("e2fsck") {

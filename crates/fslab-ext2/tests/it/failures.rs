@@ -1,8 +1,9 @@
-//! Each writing call to the device fails in turn: a write, a discard or a flush. It fails once, all
-//! later calls fail too, or the engine ends at that moment, as if it were killed.
+//! Lets each write, discard and flush of the device fail in turn. Either only this call fails, or
+//! all later calls fail too, or the engine ends at this call, as if it were killed.
 //!
-//! If the engine continues, all acknowledged changes are visible, and once the device works again a
-//! sync makes them durable. If it ends, the image can be repaired, and synced files are there.
+//! If the engine continues, all acknowledged changes are visible. Once the device works again, a
+//! sync makes them durable. If the engine ends, the image can be repaired, and synced files still
+//! exist.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -50,8 +51,9 @@ enum Step {
     SyncAll,
 }
 
-/// Uses direct, indirect and doubly indirect blocks, grows directories, reuses freed blocks, moves
-/// names between directories and replaces files, with syncs of files and of everything in between.
+/// The steps use direct, indirect and doubly indirect blocks, grow directories and reuse freed
+/// blocks. They move names between directories and replace files. Some steps sync a file or
+/// everything.
 fn script() -> Vec<Step> {
     use Step::{Create, Fill, Fsync, Link, Rename, SyncAll, Truncate, Unlink, Write};
     vec![
@@ -85,11 +87,11 @@ fn script() -> Vec<Step> {
     ]
 }
 
-/// A file according to the operations so far.
+/// The expected state of a file.
 struct File {
     ino: Ino,
     content: Vec<u8>,
-    /// The contents since the last sync of the file that returned, from that of the sync on.
+    /// All contents since the last successful sync of the file, including the synced content.
     since_sync: Vec<Vec<u8>>,
     /// The names since that sync.
     names_since_sync: BTreeSet<String>,
@@ -112,7 +114,7 @@ impl File {
     }
 
     /// Whether the file may have this content after the engine ended. The size in an inode may be
-    /// older than a pointer in an indirect block; a repair then rounds it up to whole blocks.
+    /// older than a pointer in an indirect block; a repair then rounds the size up to whole blocks.
     fn may_be(&self, found: &[u8]) -> std::result::Result<(), String> {
         let versions: Vec<&[u8]> = self.since_sync.iter().map(Vec::as_slice).collect();
         let sizes: Vec<usize> = versions.iter().map(|version| version.len()).collect();
@@ -130,12 +132,11 @@ fn split(path: &str) -> (&str, &str) {
     path.split_once('/').unwrap()
 }
 
-/// Returns the inode of a path.
 fn find(client: &Client<'_>, path: &str) -> Result<Ino> {
     path.split('/').try_fold(Ino::ROOT, |at, name| Ok(client.lookup(at, name)?.ino))
 }
 
-/// The expected files, and what was found but is not allowed.
+/// The expected files, and descriptions of the deviations found.
 #[derive(Default)]
 struct Story {
     files: Vec<File>,
@@ -149,7 +150,6 @@ impl Story {
         names.map(|(name, _)| name.clone()).collect()
     }
 
-    /// Performs a step.
     fn step(&mut self, client: &Client<'_>, step: &Step) -> Result<()> {
         match *step {
             Step::Create(path) => self.create(client, path),
@@ -234,7 +234,7 @@ impl Story {
         done
     }
 
-    /// Takes over what a path refers to now, after a change of names.
+    /// Records the file to which a path refers after a change of names.
     fn observe(&mut self, client: &Client<'_>, path: &str, before: Option<usize>) {
         let found = find(client, path).ok();
         let file = found.and_then(|ino| self.files.iter().position(|file| file.ino == ino));
@@ -260,7 +260,7 @@ impl Story {
         let [parent, new_parent] =
             [old.0, new.0].map(|name| client.lookup(Ino::ROOT, name).map(|attr| attr.ino));
         let done = client.rename(parent?, old.1, new_parent?, new.1);
-        // The engine may end during a rename that has begun.
+        // The engine may end during this rename, after the new name was written.
         self.files[file].names_since_sync.insert(to.to_owned());
         if let Some(replaced) = replaced {
             self.files[replaced].may_be_gone |= self.names_of(replaced).len() == 1;
@@ -368,7 +368,8 @@ impl Story {
     }
 }
 
-/// Runs the script with a failure. Returns the kind of the failed call, if any, and what is wrong.
+/// Runs the script with a failure. Returns the kind of the failed call, if any, and descriptions of
+/// the deviations.
 fn outcome(volume: &VolumeOptions, failure: Failure) -> (Option<&'static str>, Vec<String>) {
     let device = Arc::new(Device { memory: MemoryDevice::new(BYTES), watch: Fails::default() });
     mkfs(&device.memory, &options(BLOCK as u32)).unwrap();
@@ -418,7 +419,8 @@ fn outcome(volume: &VolumeOptions, failure: Failure) -> (Option<&'static str>, V
     (failed, story.wrong.into_iter().map(told).collect())
 }
 
-/// Volumes that write at once, that write back a little, and that write back only in syncs.
+/// Three volumes: one flushes before each change, one keeps 8 blocks of changed metadata in memory,
+/// and one flushes only in syncs.
 fn volumes() -> [VolumeOptions; 3] {
     [0, 8 * BLOCK, 32 << 20]
         .map(|dirty_bytes_max| VolumeOptions { dirty_bytes_max, ..VolumeOptions::default() })
@@ -450,15 +452,15 @@ fn engine_that_ends_at_any_failed_call_keeps_synced_files() {
     nothing_is_wrong(Then::Ends);
 }
 
-/// Two directories, and a file in the first one. The block of the second one is written late.
+/// Two directories, and a file in `early`. Changes of the block of `late` are written late.
 struct Tree {
     early: Ino,
     late: Ino,
     file: Ino,
 }
 
-/// Makes an operation fail in a flush, which may leave a change in memory, and then performs
-/// another one. Whichever write the device refuses first, the file `early/old` keeps a name.
+/// Performs `fails`, which fails in a flush and may leave a change in memory. Then performs
+/// `follows`. The file `early/old` must keep a name, no matter which later write fails first.
 #[track_caller]
 fn file_has_a_name_after_each_write(
     fails: &dyn Fn(&Client<'_>, &Tree) -> Result<()>,
@@ -532,6 +534,6 @@ fn checks_detect_writes_that_the_device_lost() {
         (seen.len(), unseen.len())
     };
     let (data, metadata) = (seen("write of data"), seen("write of metadata"));
-    // Most other blocks are written again by a later sync of the script.
+    // Most other lost writes have no effect, because a later sync of the script repeats them.
     assert!(data.0 >= 5 && metadata.0 >= 5, "seen and unseen: {data:?} {metadata:?}");
 }

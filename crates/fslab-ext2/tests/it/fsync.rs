@@ -468,8 +468,8 @@ fn fsync_of_a_neighbour_writes_no_name_before_its_count_of_links() {
     );
 }
 
-/// A punched hole is durable after the fsync, although a flush writes indirect blocks that lose
-/// pointers among the last.
+/// A punched hole is durable after the fsync, although a flush writes indirect blocks that lost
+/// pointers only in its last steps.
 #[test]
 fn synced_hole_behind_an_indirect_block_survives_power_cuts() {
     const HOLE: std::ops::Range<usize> = 20 * 1024..30 * 1024;

@@ -39,7 +39,6 @@ fn furnished() -> Image {
     image
 }
 
-/// An operation and its result.
 type Tried = (&'static str, Option<Errno>);
 
 /// Performs a list of operations and records their results.

@@ -54,8 +54,8 @@ fn with_engine(image: &Image, work: impl FnOnce(&Client<'_>)) {
     let ext2 = image.open();
     let client = Client::new(&ext2);
     work(&client);
-    // Drop the client first: its references keep removed files as orphans, which e2fsck would
-    // report.
+    // Drop the client first, because its references keep removed files as orphans, which e2fsck
+    // would report.
     drop(client);
     ext2.sync().unwrap();
     image.check("after sync, while open");

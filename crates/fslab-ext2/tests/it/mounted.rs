@@ -14,7 +14,6 @@ pub struct Mounted {
 }
 
 impl Mounted {
-    /// Mounts an image as ext2.
     pub fn new(image: &Path) -> Self {
         Self::with_kind(image, "ext2")
     }

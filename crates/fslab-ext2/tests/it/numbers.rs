@@ -57,8 +57,8 @@ fn inode_numbers_resolve_to_files() {
 #[test]
 fn inode_numbers_without_a_file_are_stale() {
     let image = Image::new(BYTES, &options(1024));
-    // Make two inodes look like files: that of the journal, and an old one in a table that was not
-    // cleared.
+    // Make two inodes look like files: the journal's inode, and an old inode in a table that was
+    // not cleared.
     for number in [8, 1000] {
         image.set_in_inode(Ino(number), MODE, &0o100_600_u16.to_le_bytes());
         image.set_in_inode(Ino(number), LINKS, &1_u16.to_le_bytes());

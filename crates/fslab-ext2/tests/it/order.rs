@@ -167,12 +167,13 @@ fn split_and_joined_leaves_lose_no_name_in_a_power_cut() {
     drop(client);
     ext2.sync().unwrap();
     let begin = device.position();
-    // The number of new names, and the remainder that selects the old names to remove with them.
+    // `passing` is the number of new names. Old names whose number leaves the remainder `goes` are
+    // removed with them.
     for (passing, goes) in [(PASSING, 3), (PASSING / 2, 2)] {
         let mut gone: Vec<String> =
             (0..passing).map(|index| format!("passing{index:06}-{passing}")).collect();
         for name in &gone {
-            // Each file has its own client, which drops all references.
+            // Dropping this file's own client drops all references to the file.
             Client::new(&ext2).file(names, name, b"").unwrap();
         }
         gone.extend((0..KEPT).filter(|index| index % 4 == goes).map(kept));
@@ -251,7 +252,7 @@ fn moved_names_outlive_the_joining_of_their_leaves() {
         let mut passing: Vec<String> =
             (0..PASSING).map(|index| long("passing", round * PASSING + index)).collect();
         for name in &passing {
-            // Each file has its own client, which drops all references.
+            // Dropping this file's own client drops all references to the file.
             Client::new(&ext2).file(directory, name, b"").unwrap();
         }
         ext2.sync().unwrap();
@@ -301,7 +302,7 @@ fn no_name_is_on_the_device_before_its_inode() {
     assert!(seen > NAMES, "only {seen} names were on the device at any point");
 }
 
-/// The free blocks do not suffice for a write: it must wait midway until the blocks of a removed
+/// The free blocks do not suffice for a write, so it must wait midway until the blocks of a removed
 /// file can be reused. The blocks mapped until then reach the device before the new size. e2fsck
 /// corrects the size.
 #[test]

@@ -4,10 +4,6 @@
 //!
 //! A block of the file system is written completely or not at all (see SEMANTICS). A split rewrites
 //! a directory block, and no order of writes could protect against half a block.
-//!
-//! This test found three bugs. Indirect blocks lost pointers before the replacement was written. A
-//! block was delayed after it had received merged names. A new directory's name was in a delayed
-//! block while a file was moved into the directory.
 
 use std::collections::BTreeMap;
 use std::collections::HashSet;
@@ -218,7 +214,6 @@ impl Work<'_> {
         self.client.subject().syncfs(&self.client.request(), Ino::ROOT).unwrap();
     }
 
-    /// Syncs one file.
     fn sync_one(&mut self) {
         let file = self.any_file();
         let last = self.promises.now(file).pop().unwrap().settled();

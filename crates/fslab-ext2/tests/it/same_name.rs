@@ -14,8 +14,8 @@ fn name(number: u32) -> String {
     format!("name{number:04}-of-some-length")
 }
 
-/// Makes an image with a directory `names` of several blocks; `last` makes its last entry, which
-/// has the name `name(NAMES)`.
+/// Makes an image with a directory `names` of several blocks; `last` creates the last entry of the
+/// directory, with the name `name(NAMES)`.
 fn with_last(made: &MkfsOptions, last: impl Fn(&Client<'_>, Ino)) -> Image {
     let image = Image::new(8 << 20, made);
     let ext2 = image.open();

@@ -142,7 +142,6 @@ impl Script {
         }
     }
 
-    /// Removes most names of a directory.
     fn empty_directory(&mut self, both: [&Client<'_>; 2]) {
         let Some(path) = self.pick(|script| &script.files) else { return };
         let directory = split(&path).0.to_owned();
@@ -209,7 +208,6 @@ impl Script {
         }
     }
 
-    /// Renames a file to a new or existing name.
     fn rename(&mut self, both: [&Client<'_>; 2]) {
         let Some(from) = self.pick(|script| &script.files) else { return };
         let taken = self.random.random_range(0..3) == 0;
@@ -371,8 +369,8 @@ fn compare_files(subject: &Client<'_>, model: &Client<'_>, found: &Attr, wanted:
     }
 }
 
-/// Compares only the data ranges of each of the two files with the other file, because files may be
-/// large and sparse.
+/// Compares the data ranges of each file with the same ranges of the other one. Common holes are
+/// skipped, because files may be large and sparse.
 #[track_caller]
 fn compare_bytes(subject: &Client<'_>, model: &Client<'_>, found: Ino, wanted: Ino, at: &str) {
     use fslab_vfs::SeekTo;

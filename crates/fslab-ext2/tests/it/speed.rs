@@ -155,8 +155,8 @@ fn speed_of_creates_against_the_kernel() {
 /// Measures creating, looking up and unlinking names in directories of 10 thousand, 100 thousand
 /// and 10 million names. Names are created in numeric order but stored in hash order. With millions
 /// of names, each create therefore accesses a different block. A cache that is too small then reads
-/// and writes a block each time. `FSLAB_EXT2_BLOCK` sets the block size: a leaf of 1 KiB has a
-/// quarter of the names to search. `FSLAB_EXT2_CACHE` sets the cache size in MiB.
+/// and writes a block each time. `FSLAB_EXT2_BLOCK` sets the block size. A leaf of 1 KiB contains a
+/// quarter as many names as a leaf of 4 KiB. `FSLAB_EXT2_CACHE` sets the cache size in MiB.
 #[test]
 #[ignore = "a measurement: wants a quiet machine and an optimised build"]
 fn speed_of_ten_million_names() {
@@ -266,7 +266,8 @@ fn speed_of_simulating_the_seven_months_of_the_paper() {
             let mut volume = Volume::new(space, (spec.build)(&geometry, 1), clustering);
             let mut live: Vec<InodeNo> = Vec::new();
             let (mut written, mut used, start) = (0_u64, 0_u64, Instant::now());
-            // Half of the operations create files, so each file has twice the average bytes.
+            // Only half of the operations create files, so each file gets twice the average bytes
+            // per operation.
             let target = u64::from(geometry.blocks) * 63 / 100;
             for _ in 0..OPERATIONS / 2 {
                 let size = (random.random_range(0.0_f64..8.7)).exp() as u32 / 32 + 1;

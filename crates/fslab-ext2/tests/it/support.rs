@@ -26,7 +26,6 @@ pub fn options(block_bytes: u32) -> MkfsOptions {
     }
 }
 
-/// Makes a new file system in memory.
 pub fn in_memory(bytes: u64, options: &MkfsOptions) -> Ext2 {
     let device = Arc::new(MemoryDevice::new(bytes));
     mkfs(&*device, options).unwrap();
@@ -56,7 +55,6 @@ pub fn ran_within(bytes: u64, test: &str) -> bool {
     true
 }
 
-/// A request to a device.
 pub enum Access<'a> {
     DataRead,
     Write { offset: u64, bytes: &'a [u8], is_metadata: bool },
@@ -69,7 +67,6 @@ pub trait Watch: Send + Sync {
     fn see(&self, access: Access<'_>) -> fslab_vfs::Result<Verdict>;
 }
 
-/// A watched device in memory.
 pub struct Watched<W> {
     pub memory: MemoryDevice,
     pub watch: W,
@@ -116,7 +113,6 @@ pub type FaultyDevice = Watched<Faults>;
 /// For each [`Fault`], the number of requests that still succeed; negative if none fails.
 pub struct Faults([AtomicI64; 3]);
 
-/// A kind of request that can fail.
 #[derive(Clone, Copy)]
 pub enum Fault {
     /// Reading file content.
@@ -182,14 +178,12 @@ impl Image {
         Self { directory }
     }
 
-    /// Makes a new file system.
     pub fn new(bytes: u64, options: &MkfsOptions) -> Self {
         let image = Self::empty(bytes);
         mkfs(&image.device(), options).unwrap();
         image
     }
 
-    /// Makes a new file system with mke2fs.
     pub fn of_mke2fs(bytes: u64, arguments: &[&str]) -> Self {
         let image = Self::empty(bytes);
         let mut command = Command::new("mke2fs");

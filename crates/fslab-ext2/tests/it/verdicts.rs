@@ -1,10 +1,6 @@
 //! Compares repair with e2fsck. Repair never worsens the exit status of `e2fsck -fn`, and e2fsck
 //! agrees if repair reports an image as clean.
 //!
-//! Bugs that this test found: the check missed a '.' or '..' without a terminating NUL byte, and a
-//! symbolic link target without an end. If the superblock of a file system without a journal refers
-//! to one, e2fsck stops before its other checks.
-//!
 //! Images are damaged in three ways: bits of metadata are flipped, writes of a recorded run are
 //! lost or torn, or blocks are exchanged. Only images that `e2fsck -fy` repairs completely are
 //! counted. For a long run:
@@ -44,7 +40,6 @@ struct Write {
     is_metadata: bool,
 }
 
-/// A record of all writes.
 type Record = Mutex<Vec<Write>>;
 
 impl Watch for Record {
@@ -130,7 +125,8 @@ impl Sample {
         let mut image = self.whole.clone();
         for _ in 0..random.random_range(1..6) {
             let block = *self.metadata.choose(random).unwrap();
-            // Flip bits mostly near nonzero bytes: except for bitmaps, blocks are mostly zeros.
+            // Flip bits mostly near nonzero bytes, because all blocks except bitmaps are mostly
+            // zeros.
             let used: Vec<usize> = (0..self.block).filter(|at| self.at(block)[*at] != 0).collect();
             let near = *used.choose(random).unwrap() / 16 * 16 + random.random_range(0..16);
             image[block * self.block + near] ^= 1 << random.random_range(0..8);
@@ -212,7 +208,6 @@ fn verdict(image: &Image, mode: &str) -> (i32, String) {
     (status.code().unwrap_or(i32::MAX), String::from_utf8_lossy(&words).into_owned())
 }
 
-/// The results of the test.
 #[derive(Debug, Default)]
 struct Counts {
     repairable: u64,

@@ -1,4 +1,5 @@
-//! The devices found below the root: a lower tree may contain mount points and subvolumes.
+//! The devices found below the root. There may be several, because a lower tree may contain mount
+//! points and subvolumes.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
@@ -22,7 +23,7 @@ pub(super) struct Devices {
 #[derive(Debug)]
 struct Device {
     number: u64,
-    /// Identifies the device in every session, unlike its number and its index. For a Btrfs
+    /// Identifies the device in every session, whereas its number and index may change. For a Btrfs
     /// subvolume, this is the number of the subvolume. It is 0 for the root's device, and
     /// `OTHER_VOLUME` for all other devices.
     volume: u64,
@@ -94,8 +95,8 @@ impl Devices {
     }
 
     /// Returns a number for an inode that is the same in every session. On the root's device, this
-    /// is the inode number. On other devices, the volume is mixed into its upper bits, because a
-    /// snapshot has the same inode numbers and times as its source.
+    /// is the inode number. On other devices, the volume is mixed into the upper bits of the inode
+    /// number, because a snapshot has the same inode numbers and times as its source.
     pub fn lasting_number(&self, device: u64, number: u64) -> u64 {
         let known = self.known.read();
         let met = known.iter().find(|met| met.number == device);
@@ -197,7 +198,7 @@ fn handle_tells_number(file: &OwnedFd) -> Result<bool> {
     Ok(FileHandle::of(file)?.number() == Some(attr::stat(file)?.stx_ino))
 }
 
-/// The volume of any device that is not the root's and has no lasting identity.
+/// The volume number of every device without a lasting identity, except for the root's device.
 const OTHER_VOLUME: u64 = 1;
 
 /// Returns the volume of a device that is not the root's: the number of the Btrfs subvolume, if

@@ -28,7 +28,6 @@ pub(super) struct LowerEntry {
     pub name: OsString,
 }
 
-/// A directory opened for listing.
 #[derive(Debug)]
 pub(super) struct OpenDirectory {
     pub descriptor: OwnedFd,

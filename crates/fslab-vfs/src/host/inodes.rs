@@ -99,7 +99,7 @@ struct Node {
     is_adopted: bool,
     reference: Reference,
     /// A descriptor of the inode that had this number when its last name was removed. Its
-    /// generation is only checked at use, because most removed inodes are forgotten at once.
+    /// generation is only checked at use, because most removed inodes are forgotten immediately.
     removed: Option<Arc<OwnedFd>>,
 }
 
@@ -148,8 +148,8 @@ impl Inodes {
     }
 
     /// Adds an inode under its own number, unless the number is taken. Its earlier lookups were
-    /// counted by another process. So the inode is forgotten when more lookups are released than
-    /// were counted here.
+    /// counted by another process. So the inode is forgotten only when more lookups are released
+    /// than were counted here.
     pub fn adopt(&self, ino: Ino, identity: Identity, kind: FileKind, reference: Reference) {
         let node = Node { lookups: 0, is_adopted: true, ..Node::new(identity, kind, reference) };
         self.table.write().nodes.entry(ino).or_insert(node);
@@ -190,8 +190,8 @@ impl Inodes {
         Ok(table.nodes.get(&ino).ok_or(Error::Stale { ino })?.kind)
     }
 
-    /// Keeps an inode usable after its last name was removed. Beyond the limit, it is not kept:
-    /// requests fail with `ESTALE` once no process has it open.
+    /// Keeps an inode usable after its last name was removed. Beyond the limit, the inode is not
+    /// kept. Requests for it fail with `ESTALE` once no process has it open.
     pub fn pin(&self, identity: Identity, descriptor: &Arc<OwnedFd>) {
         self.table.write().pin(identity, descriptor);
     }
@@ -401,8 +401,8 @@ mod tests {
 
     #[test]
     fn an_entry_takes_at_most_200_bytes() {
-        // A hash map doubles when seven eighths full: just after that, each entry takes two and two
-        // sevenths slots.
+        // A hash map doubles when it is seven eighths full. Just after that, it has 16/7 slots for
+        // each entry.
         let slot = size_of::<(Ino, Node)>() + 1;
         assert!(slot * 16 / 7 <= 200, "{slot} bytes a slot");
     }

@@ -26,7 +26,7 @@ pub(super) struct Lower {
     pub inodes: Inodes,
     pub(super) devices: Devices,
     /// `O_PATH` descriptors of recently used parent directories. The lower file system can't free a
-    /// cached directory, so its descriptor is dropped when it is forgotten or removed.
+    /// cached directory, so a directory is dropped from the cache when it is forgotten.
     directories: Cache<Ino, Arc<OwnedFd>>,
     root_number: u64,
     root_device: u64,
@@ -142,7 +142,6 @@ impl Lower {
         }
     }
 
-    /// Opens a directory to list it.
     pub fn open_directory(&self, ino: Ino) -> Result<OwnedFd> {
         self.open(ino, OFlags::RDONLY | OFlags::DIRECTORY)
     }
@@ -249,7 +248,6 @@ impl Lower {
         attr::to_attr(ino, number, stat)
     }
 
-    /// Releases lookups.
     pub fn forget(&self, ino: Ino, lookups: u64) {
         if let Some(left) = self.taken_over.as_ref().filter(|_| !self.inodes.knows(ino)) {
             // The inherited descriptor of the inode is no longer needed.
@@ -349,8 +347,8 @@ fn new_session() -> Result<u64> {
     if drawn == session.len() { Ok(u64::from_ne_bytes(session)) } else { Err(Errno::IO.into()) }
 }
 
-/// Maximum number of descriptors kept for directories, and as many for removed inodes. It is a
-/// quarter of the process's limit, but from 16 to 4096.
+/// Maximum number of descriptors that are kept for directories, and also the maximum for removed
+/// inodes. It is a quarter of the process's limit, but from 16 to 4096.
 fn descriptor_budget() -> usize {
     let limit = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
     usize::try_from(limit / 4).unwrap_or(usize::MAX).clamp(16, 4096)

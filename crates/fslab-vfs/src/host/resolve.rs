@@ -1,5 +1,5 @@
-//! Finds inodes by their numbers: those that the kernel requests again after forgetting them, and
-//! those that were looked up before this process served the tree.
+//! Finds inodes by their numbers. The kernel may request an inode that it has forgotten, or one
+//! that was looked up before this process served the tree.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;

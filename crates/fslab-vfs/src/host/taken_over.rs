@@ -24,7 +24,8 @@ impl TakenOver {
         Ok(Self { inherited, device })
     }
 
-    /// Returns a descriptor of an inode on the root's device, whatever flags it was opened with.
+    /// Returns a descriptor of an inode on the root's device, regardless of the flags with which it
+    /// was opened.
     pub fn lead_to(&self, ino: Ino) -> Option<OwnedFd> {
         self.inherited.lead_to(self.device, ino.0)
     }

@@ -3,8 +3,8 @@
 //! The lock is a flock(2) on a file in the root of the tree. A flock needs no write permission, so
 //! the file's mode lets only the owner open it. Otherwise, users could block each other's mounts.
 //! The file is in the tree itself, so that programs in different mount namespaces and containers
-//! find it. The locked tree does not show the file. The file is kept after unlocking: if it were
-//! removed, one program could lock the removed file while another one creates a new file.
+//! find it. The locked tree does not show the file. The file is kept after unlocking. Otherwise one
+//! program could lock the removed file while another one creates a new file.
 //!
 //! Locking a part of a locked tree finds the lock in a parent directory. If a tree around a locked
 //! tree is locked, the inner lock can't be detected without a full walk. So `EBUSY` is returned
@@ -12,7 +12,7 @@
 //! afterwards. So of two programs, at least one finds the lock of the other.
 //!
 //! A lock belongs to the open file, not to a descriptor. A starting child process holds copies of
-//! all descriptors until it executes its program. So a lock is released explicitly: after a mere
+//! all descriptors until it executes its program. So a lock is released explicitly. After a mere
 //! close, the next program would sometimes find the tree still locked.
 
 use std::ffi::OsStr;
@@ -84,7 +84,6 @@ pub fn is_lock_file_name(name: &OsStr) -> bool {
 /// The locks of a tree; released when dropped.
 #[derive(Debug, Default)]
 pub(super) struct Locks {
-    /// Locked files.
     held: Vec<OwnedFd>,
     /// The name of the lock file that the locked tree must not show.
     hidden: Option<&'static str>,
@@ -393,8 +392,8 @@ fn above(directory: &OwnedFd) -> Result<Option<OwnedFd>> {
     }
 }
 
-/// Opens a directory for lookups only: a descriptor for listing would need a permission that
-/// locking does not need.
+/// Opens a directory for lookups only, because a descriptor for listing would need a permission
+/// that locking does not need.
 fn open_directory(at: impl AsFd, name: &str) -> rustix::io::Result<OwnedFd> {
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
     rustix::fs::openat(at, name, flags, Mode::empty())

@@ -10,7 +10,7 @@ use crate::error::{Errno, Result};
 use crate::host::lower::proc_path;
 use crate::types::{Request, XattrMode};
 
-/// Size of the first buffer: nearly every value and list fits.
+/// Size of the first buffer, in which nearly every value and list fits.
 const FIRST_TRY_BYTES: usize = 512;
 
 pub(super) fn get(path: &OwnedFd, name: &OsStr) -> Result<Vec<u8>> {

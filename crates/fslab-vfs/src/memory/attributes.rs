@@ -14,7 +14,7 @@ use super::tree::Tree;
 
 impl Tree {
     /// Applies the changes in the order size, owner, permissions, times. A later change overrides
-    /// an earlier one: a new size or owner may set times and clear set-id bits.
+    /// side effects of earlier ones: a new size or owner may set times and clear set-id bits.
     pub fn setattr(
         &mut self,
         request: &Request,
@@ -40,7 +40,6 @@ impl Tree {
         Ok(node.attr(ino))
     }
 
-    /// Sets the size of a regular file.
     pub fn truncate(
         &mut self,
         ino: Ino,

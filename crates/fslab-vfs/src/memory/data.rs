@@ -11,12 +11,11 @@ use crate::types::SeekTo;
 
 use super::space::{PAGE_BYTES, Space};
 
-/// The largest file: offsets are signed 64-bit numbers in the kernel.
+/// The largest file size; offsets are signed 64-bit numbers in the kernel.
 pub(super) const MAX_SIZE: u64 = i64::MAX as u64;
 
 type Page = Box<[u8; PAGE_BYTES as usize]>;
 
-/// A sparse file.
 #[derive(Debug, Default)]
 pub(crate) struct Data {
     size: u64,
@@ -74,7 +73,7 @@ impl Data {
         done
     }
 
-    /// Writes as much as there is space for, at least one byte.
+    /// Writes as many bytes as the free space permits, at least one.
     pub fn write(&mut self, space: &mut Space, offset: u64, data: &[u8]) -> Result<usize, Errno> {
         if data.is_empty() {
             return Ok(0);

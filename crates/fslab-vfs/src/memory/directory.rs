@@ -1,8 +1,8 @@
 //! The entries of a directory, by name and by position.
 //!
 //! Invariant: a position is assigned once and never reused. So a listing that continues from a
-//! position delivers each entry that exists all the time exactly once, whatever is created or
-//! removed meanwhile.
+//! position delivers each entry that exists during the whole listing exactly once, whatever is
+//! created or removed meanwhile.
 
 use std::collections::{BTreeMap, HashMap};
 use std::ffi::OsStr;
@@ -13,7 +13,6 @@ use crate::types::{FileKind, Ino};
 /// Position of the first real entry; `.` is at 0 and `..` at 1.
 const FIRST_POSITION: u64 = 2;
 
-/// A directory's contents.
 #[derive(Debug)]
 pub(super) struct Directory {
     /// The inode of `..`; the root is its own parent.
@@ -23,7 +22,6 @@ pub(super) struct Directory {
     next_position: u64,
 }
 
-/// One name.
 #[derive(Clone, Debug)]
 pub(super) struct Slot {
     pub name: Arc<OsStr>,

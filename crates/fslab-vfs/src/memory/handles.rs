@@ -7,14 +7,12 @@ use std::collections::HashMap;
 use crate::error::{Errno, Result};
 use crate::types::{Handle, Ino, OpenMode};
 
-/// All open handles.
 #[derive(Debug, Default)]
 pub(super) struct Handles {
     open: HashMap<u64, Open>,
     last: u64,
 }
 
-/// An open file or directory.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Open {
     File {
@@ -23,8 +21,8 @@ pub(super) enum Open {
     },
     Directory {
         ino: Ino,
-        /// The end of the listing: entries created later are not listed before a rewind. Otherwise,
-        /// a program that renames each listed entry would never reach the end.
+        /// The end of the listing. Entries that are created later are not listed before a rewind.
+        /// Otherwise, a program that renames each listed entry would never reach the end.
         end: u64,
     },
 }
@@ -77,7 +75,6 @@ impl Handles {
         }
     }
 
-    /// Moves the end of a listing.
     pub fn set_end(&mut self, handle: Handle, new_end: u64) {
         if let Some(Open::Directory { end, .. }) = self.open.get_mut(&handle.0) {
             *end = new_end;

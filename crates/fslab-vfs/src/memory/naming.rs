@@ -79,7 +79,6 @@ impl Tree {
         Ok((self.enter(ino)?, opened))
     }
 
-    /// Creates and opens a file without a name.
     pub fn tmpfile(
         &mut self,
         request: &Request,

@@ -18,7 +18,6 @@ const SECTOR_BYTES: u64 = 512;
 /// Maximum size of all xattr values of an inode together.
 const XATTR_BYTES_MAX: usize = 1 << 20;
 
-/// An inode.
 #[derive(Debug)]
 pub(super) struct Node {
     pub kind: FileKind,
@@ -37,7 +36,6 @@ pub(super) struct Node {
     pub generation: u64,
     /// Number of lookups that were not yet released.
     pub lookups: u64,
-    /// Number of open handles.
     pub opens: u64,
     /// Whether the file was created without a name and may still get one.
     pub linkable: bool,
@@ -45,7 +43,6 @@ pub(super) struct Node {
     pub content: Content,
 }
 
-/// The content of an inode.
 #[derive(Debug)]
 pub(super) enum Content {
     File(Data),
@@ -126,7 +123,6 @@ impl Node {
         }
     }
 
-    /// Like [`data`](Self::data), but mutable.
     pub fn data_mut(&mut self) -> Result<&mut Data> {
         match &mut self.content {
             Content::File(data) => Ok(data),

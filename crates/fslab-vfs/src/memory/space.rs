@@ -48,7 +48,6 @@ impl Space {
         Ok(())
     }
 
-    /// Frees pages.
     pub fn give(&mut self, pages: u64) {
         self.pages -= pages;
     }

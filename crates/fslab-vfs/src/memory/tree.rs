@@ -35,7 +35,6 @@ pub(super) struct Tree {
     generation: u64,
 }
 
-/// A new inode to be created.
 pub(super) struct NewNode {
     pub kind: FileKind,
     pub mode: u32,
@@ -99,7 +98,6 @@ impl Tree {
         Ok(Entry { attr: node.attr(ino), generation: node.generation })
     }
 
-    /// Releases lookups.
     pub fn forget(&mut self, ino: Ino, lookups: u64) {
         if let Some(node) = self.nodes.get_mut(&ino) {
             node.lookups = node.lookups.saturating_sub(lookups);
@@ -113,7 +111,6 @@ impl Tree {
         Ok(self.handles.add(open))
     }
 
-    /// Closes a handle.
     pub fn release(&mut self, handle: Handle) -> Result<()> {
         let ino = self.handles.remove(handle)?.ino();
         self.node_mut(ino)?.opens -= 1;
@@ -129,7 +126,6 @@ impl Tree {
         }
     }
 
-    /// Returns an unused number.
     fn free_number(&mut self) -> Ino {
         if let Some(ino) = self.freed.as_mut().and_then(Vec::pop) {
             self.generation += 1;
@@ -246,7 +242,6 @@ impl Tree {
         Ok(())
     }
 
-    /// Adds a name to an inode.
     pub fn link(
         &mut self,
         request: &Request,
@@ -280,7 +275,6 @@ impl Tree {
         self.drop_link(slot.ino, request.now)
     }
 
-    /// Removes an empty directory.
     pub fn rmdir(&mut self, request: &Request, parent: Ino, name: Name<'_>) -> Result<()> {
         let ino = self.child(parent, name)?.ino;
         if !self.node(ino)?.directory()?.is_empty() {

@@ -1,7 +1,7 @@
 //! Extended attributes, with the kernel's limits and errors.
 //!
-//! One value may have 64 KiB, and all values of an inode 1 MiB together. (In ext4, each is limited
-//! to about one block or one further inode, so it returns `ENOSPC` earlier.)
+//! A value may have up to 64 KiB, and all values of an inode up to 1 MiB together. ext4 returns
+//! `ENOSPC` earlier, because it limits each value to about one block or one additional inode.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;

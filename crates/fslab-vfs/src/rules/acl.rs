@@ -40,8 +40,8 @@ pub struct Acl {
 }
 
 impl Acl {
-    /// Parses the wire format and checks the list; `None` for one without entries, which stands for
-    /// no list.
+    /// Parses the wire format and checks the list; `None` for a list without entries, which means
+    /// that the file has no list.
     ///
     /// # Errors
     /// `EOPNOTSUPP` for another version, `EINVAL` for malformed or invalid lists.

@@ -1,5 +1,5 @@
-//! Tests the doubles that simulate crashes: which data they may lose or must keep, and whether they
-//! catch protocols that lack a sync.
+//! Tests the test doubles that simulate crashes: which data they may lose or must keep, and whether
+//! they detect protocols that lack a sync.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher};
@@ -283,7 +283,8 @@ fn new_data_is_not_seen_in_space_that_was_not_yet_freed() {
     }
 }
 
-/// The sync of another file makes the punch durable before the punched data.
+/// The sync of another file makes the punch durable, but not the data that was written before it.
+/// This data must not appear in the hole.
 #[test]
 fn synced_older_data_does_not_reappear_in_a_punched_hole() {
     let crash = CrashFs::default();
@@ -324,7 +325,8 @@ fn writes_through_a_sync_descriptor_are_durable() {
 
 // Tests of protocols, with and without the sync that makes them correct.
 
-/// A way to replace the contents of the file `f`, with or without its first sync.
+/// Replaces the contents of the file `f` by copies of a byte. The last argument enables the first
+/// sync.
 type Protocol = fn(&Client<'_>, u8, bool);
 
 /// Writes the new contents under another name, then renames the file over the old one.
@@ -415,7 +417,7 @@ fn a_forgotten_fsync_is_caught_and_a_right_protocol_passes() {
     }
 }
 
-// Tests of the device double.
+// Tests of the test double of a block device.
 
 const DEVICE_BYTES: u64 = 16 << 10;
 
@@ -440,7 +442,8 @@ fn device_survives(with_flush: bool) -> Result<usize, String> {
         let found = state.open().unwrap();
         let mut bytes = vec![0; DEVICE_BYTES as usize];
         found.read_at(0, &mut bytes).unwrap();
-        // The old record was overwritten in place, so only a record with head 2 is checked.
+        // The old record was overwritten in place, so only a record whose first sector contains 2
+        // is checked.
         match bytes[0] {
             1 if state.point >= end => Err("the second record is lost".to_owned()),
             2 if bytes[512..4608].iter().any(|byte| *byte != 2) => Err("torn record".to_owned()),

@@ -418,8 +418,8 @@ fn only_root_sees_the_names_of_trusted_attributes() {
     assert_eq!(root.as_user(1234, 1234).listxattr(ino).unwrap(), ["user.known"]);
 }
 
-/// As with a write, the bits are cleared: these requests do not state whether the caller may keep
-/// them.
+/// As with a write, the bits are cleared, because these requests do not state whether the caller
+/// may keep them.
 #[test]
 fn reserving_punching_and_copying_clear_set_id_bits() {
     if !is_root("reserving_punching_and_copying_clear_set_id_bits") {

@@ -212,7 +212,7 @@ fn numbers_of_removed_files_are_stale() {
 #[test]
 fn a_number_that_was_used_again_has_another_generation() {
     for kind in kinds("a_number_that_was_used_again_has_another_generation") {
-        // Btrfs reuses no numbers.
+        // Btrfs does not reuse inode numbers.
         if kind == Kind::Btrfs {
             continue;
         }
@@ -267,7 +267,8 @@ fn numbers_outside_the_tree_are_stale() {
         for path in ["outside", "tree/inside"] {
             is_stale(resolved(&part, number(path)));
         }
-        // Reserved or invalid numbers, and that of the root, which has another number here.
+        // Reserved or invalid numbers, and the lower number of the root, because the root has
+        // another number here.
         let whole = host(ground.root());
         let own = (2..11).chain([129, 130, number("").0, 1 << 31, 1 << 32, 1 << 62, 1 << 63]);
         for ino in own.map(Ino) {
@@ -388,7 +389,7 @@ fn numbers_do_not_resolve_into_a_locked_tree() {
     }
 }
 
-/// As in a process that takes over a tree from another one.
+/// Simulates a process that takes over a tree from another one.
 #[test]
 fn operations_resolve_unknown_numbers_only_with_the_option() {
     for kind in kinds("operations_resolve_unknown_numbers_only_with_the_option") {
@@ -412,8 +413,8 @@ fn operations_resolve_unknown_numbers_only_with_the_option() {
         host.let_go(file);
         drop(client);
 
-        // The kernel releases the lookups that it counted itself: more or fewer than were counted
-        // here.
+        // The kernel releases the lookups that it counted itself, which may be more or fewer than
+        // were counted here.
         host.forget(file, 7);
         host.forget(file, 7);
         host.forget(directory, 1);

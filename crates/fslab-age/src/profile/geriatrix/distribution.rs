@@ -11,7 +11,6 @@ const ROWS_MAX: usize = 10_000;
 /// Maximum size of a distribution file in bytes.
 const FILE_BYTES_MAX: u64 = 1 << 20;
 
-/// Maximum depth.
 const DEPTH_MAX: u64 = 200;
 
 /// Maximum number of directories at one depth.
@@ -20,7 +19,7 @@ const DIRECTORIES_MAX: u64 = 1_000_000;
 /// A value and its share of all files.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Bucket {
-    /// The upper bound of an age in any unit, or a size in bytes.
+    /// An upper bound of ages, in any unit, or a size in bytes.
     pub value: f64,
     /// From 0 to 1; the shares of a distribution sum to 1.
     pub share: f64,

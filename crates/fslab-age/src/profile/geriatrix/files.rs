@@ -6,7 +6,6 @@ use rand_pcg::Pcg64;
 use super::distribution::{Bucket, Distributions};
 use crate::profile::long_lived::stored;
 
-/// An existing file.
 #[derive(Clone, Copy, Debug)]
 pub struct File {
     /// The number of the file in the workload.
@@ -28,7 +27,6 @@ pub struct Files {
 }
 
 impl Files {
-    /// Makes an empty set of files.
     pub fn new(distributions: &Distributions) -> Self {
         Self {
             staying: Vec::new(),

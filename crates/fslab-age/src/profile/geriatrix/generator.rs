@@ -176,7 +176,6 @@ impl GeriatrixGenerator {
         self.tick += 1;
     }
 
-    /// Creates a file of random size and depth.
     fn create_drawn(&mut self) {
         let sizes: Vec<f64> = self.distributions.sizes.iter().map(|one| one.share).collect();
         let depths: Vec<f64> = self.distributions.depths.iter().map(|one| one.share).collect();

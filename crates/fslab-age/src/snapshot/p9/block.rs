@@ -6,7 +6,6 @@ pub const ENTRY_BYTES: usize = 62;
 /// Size of a pointer in bytes.
 pub const POINTER_BYTES: usize = 4;
 
-/// The mode bit of a directory.
 const MODE_DIRECTORY: u16 = 0x4000;
 
 /// A directory entry. It also contains the fields that other file systems store in an inode.

@@ -18,7 +18,6 @@ use libdeflater::Decompressor;
 use super::block::{ENTRY_BYTES, POINTER_BYTES, be32, counted};
 use crate::error::{Error, Result};
 
-/// The tag of a directory block.
 pub const TAG_DIRECTORY: u8 = 2;
 /// The tag of a block of pointers to data.
 pub const TAG_INDIRECT: u8 = 3;
