@@ -125,8 +125,8 @@ impl CommitState {
     pub fn begin(&mut self, end: u64) {
         (self.is_due, self.end) = (false, end);
         if self.checkpoint != self.slotted && self.is_slot_taken(self.ordinal) {
-            // No slot was written for this checkpoint, and the slot of its number now leads to
-            // another one.
+            // No slot was written for this checkpoint, and the slot that its number selects now
+            // leads to another checkpoint.
             self.outdate();
         }
     }

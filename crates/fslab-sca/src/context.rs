@@ -62,10 +62,11 @@ pub struct Settings {
     pub packing: WhenToPack,
     /// The session of this mount, which an xattr of the tree's root records.
     pub session: Session,
-    /// Whether recovery may leave out incomplete content at the end of a file without a valid size
-    /// xattr, as lost in a crash. Otherwise opening the file fails.
+    /// Whether recovery may assume that a crash left incomplete content at the end of a file
+    /// without a valid size xattr. It then leaves this content out. Otherwise opening the file
+    /// fails.
     pub may_leave_out: bool,
-    /// The key that seals the ids of new files, if a conversion is encoding.
+    /// The key that seals the ids of new files while a conversion encodes a tree.
     pub run_key: Option<u64>,
 }
 

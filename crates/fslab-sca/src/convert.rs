@@ -3,7 +3,7 @@
 //! Each file is copied through a layer to a temporary name in the same directory. The copy is
 //! compared with the original, receives all its attributes, is made durable, and exchanges names
 //! with it. Only then is the original removed. So the name refers to a complete file at any moment.
-//! The next run removes what an interrupted run left and continues from there.
+//! The next run removes the leftovers of an interrupted run, and converts the remaining files.
 //!
 //! A file that is being written is not converted. A lease detects writers until after the exchange
 //! of the names. If a writer is detected by then, the exchange is undone.
@@ -545,8 +545,8 @@ impl Conversion {
         renamed.map_err(|source| Why::Stranded { name: name.to_owned(), source })
     }
 
-    /// Returns the current attributes of an original that was not written to since; its names may
-    /// have changed.
+    /// Returns the current attributes of an original, if its size and modification time are still
+    /// those in `attr`. Its names may have changed.
     fn is_unwritten(&self, attr: &Attr) -> Kept<Attr> {
         let now = self.lower.getattr(&self.request, attr.ino, None)?;
         let key = |attr: &Attr| (attr.size, attr.modified);

@@ -22,7 +22,7 @@ pub struct Journal {
     end: u64,
     head: Head,
     behind: Behind,
-    /// Recovery left out frames, and no checkpoint records this yet.
+    /// Whether recovery left out frames, and no checkpoint records this yet.
     has_left_out: bool,
     /// Set only for the journal of a packed copy, which is written into a gap of the same file. The
     /// frames must end before this offset.

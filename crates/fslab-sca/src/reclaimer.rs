@@ -206,8 +206,8 @@ struct Run<'a> {
 
 impl Run<'_> {
     fn run(&self) {
-        // Number of requests seen by the last packing: if it has not changed, the thread does not
-        // wait again.
+        // Number of requests at the end of the last packing. If it has not changed, the next file
+        // is packed without waiting again.
         let mut seen = None;
         while let Some(job) = self.shared.next() {
             match job {

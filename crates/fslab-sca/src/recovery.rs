@@ -270,7 +270,7 @@ const PAGES_MAX: usize = 1 << 20;
 const DEAD_MAX: usize = 1 << 20;
 
 /// Twice the maximum number of raw pieces in a walk. A writer joins 768 pieces into a frame. Even
-/// without joining, 64 MiB contain less than half this number of pieces.
+/// without joining, the 64 MiB between two commits contain less than half this number of pieces.
 const SEGMENTS_MAX: usize = 2 << 20;
 
 /// A walk over frames.
@@ -331,8 +331,8 @@ impl<'a> Walk<'a> {
                     self.take(log, &frame, &payload)?;
                 }
                 None if frame.kind == Kind::Hole => break,
-                // A trusted frame was not torn by a crash. The frames since the previous checkpoint
-                // contain the same information.
+                // No crash tore a trusted checkpoint, so it was damaged later. It is not needed,
+                // because the frames since the previous checkpoint contain the same information.
                 None if self.trusts => self.take(log, &frame, &[])?,
                 None => torn = torn.or(Some(before)),
             }

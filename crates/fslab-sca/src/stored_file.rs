@@ -62,8 +62,8 @@ pub struct OpenBelow {
     pub ino: Ino,
     pub handle: Handle,
     pub is_writable: bool,
-    /// The file was just created and has no size xattr. Its creator may lack the right to read its
-    /// xattrs.
+    /// Whether the file was just created and has no size xattr. Its creator may lack the right to
+    /// read its xattrs.
     pub is_new: bool,
 }
 
@@ -78,7 +78,7 @@ struct State {
     /// The handle that was used before the file was opened for writing. A running sync may still
     /// use it.
     handle_before: Option<Handle>,
-    /// Rebuilding a damaged index from the frames has failed and is not tried again.
+    /// Whether rebuilding a damaged index from the frames has failed. It is not tried again.
     heal_has_failed: bool,
     kind: Kind,
 }

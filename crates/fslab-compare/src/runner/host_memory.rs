@@ -15,7 +15,7 @@ use fslab_sys::huge_pages::prefer_large_pages;
 /// Maximum number of bytes to touch. The page cache of a run is rarely larger.
 const MOST: u64 = 256 << 20;
 
-/// At most one part in this many of the available memory is touched.
+/// At most the available memory divided by this number is touched.
 const SHARE: u64 = 8;
 
 /// Returns the bytes to touch before each run; 0 on a physical machine.

@@ -266,8 +266,8 @@ impl RandomIo {
         kinds
     }
 
-    /// Returns the sequence of requests of one kind of workers. Its share of all requests is its
-    /// share of the requests in flight.
+    /// Returns the sequence of requests of one kind of workers. Its share of all requests equals
+    /// its share of the requests in flight.
     fn turns(&self, kind: &Kind) -> Turns {
         let part = kind.depth as f64 / self.depth as f64;
         let limit = match self.limit {

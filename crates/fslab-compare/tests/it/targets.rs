@@ -184,7 +184,7 @@ fn images_in_memory_are_made_cold() {
 const BOUNDED: &str = "FSLAB_TEST_BOUNDED";
 
 /// Runs a comparison with limited memory, if started by the test below. It needs its own process,
-/// because the limit would apply to all tests.
+/// because the limit would otherwise apply to all tests.
 #[test]
 fn bounded_run() {
     let Some(directory) = std::env::var_os(BOUNDED) else { return };
@@ -204,8 +204,8 @@ fn bounded_run() {
     assert!(again("bounded") > 80 << 20, "{} bytes were read again", again("bounded"));
 }
 
-/// The second read of a file of twice the limit reads from the device again. Without the limit, it
-/// does not.
+/// If a file is twice as large as the limit, its second read reads from the device again. Without
+/// the limit, it does not.
 #[test]
 fn file_above_the_memory_limit_is_read_from_the_device_again() {
     if !can_mount("a bounded run") {

@@ -32,7 +32,7 @@ pub const SPEC: CodecSpec = CodecSpec {
 
 /// Prefix of a header line.
 const LABEL: &[u8] = b"fslab:";
-/// The record in base64: 72 bytes are 96 characters, without padding.
+/// Length of a record in base64: 72 bytes become 96 characters, without padding.
 const ARMOURED_BYTES: usize = RECORD_BYTES / 3 * 4;
 const HEADER_BYTES: usize = LABEL.len() + ARMOURED_BYTES + 1;
 

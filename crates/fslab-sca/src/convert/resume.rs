@@ -2,7 +2,7 @@
 //! originals, and originals under temporary names.
 //!
 //! Invariant: no name or xattr that a user of the tree can set turns two files into one or removes
-//! the only copy of data. Root converts the trees of users, who can set both.
+//! the only copy of data. Root converts the trees of users, who can set names and xattrs.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;

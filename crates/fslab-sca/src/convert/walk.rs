@@ -127,7 +127,7 @@ impl Conversion {
         self.restore_times(parent)
     }
 
-    /// Restores the xattrs of all files that were marked as content while the tree was being
+    /// Restores the xattrs of all files that were marked as foreign while the tree was being
     /// decoded.
     pub(super) fn restore_marks(&self) -> Result<()> {
         self.restore_marks_below(Ino::ROOT)?;

@@ -12,7 +12,8 @@ use crate::testing::logs::{CHUNK, Refusing, content, file_in, identity, put, reo
 use crate::{codec, options};
 
 /// The lower file system writes two frames, returns an error, and refuses to truncate them. The
-/// next frame is as long as the first of them. The second must not be taken for its successor.
+/// next frame is as long as the first of them. The second must not be taken for the frame that
+/// follows this next frame.
 #[test]
 fn leftovers_of_a_failed_write_do_not_count_as_frames() {
     let fs = Arc::new(Refusing::default());

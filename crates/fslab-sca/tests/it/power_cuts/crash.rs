@@ -247,7 +247,7 @@ fn goes_on(
     let mut written = Vec::new();
     for name in client.names(Ino::ROOT).map_err(told)? {
         let ino = client.lookup(Ino::ROOT, &name).map_err(told)?.ino;
-        // Lost data was already unreadable before.
+        // Skips a file that the crash made unreadable.
         let Ok(before) = client.contents(ino) else { continue };
         let file = client.open(ino, OpenMode::READ_WRITE).map_err(told)?;
         let at_the_end = file.write_all(before.len() as u64, b"written after the crash");

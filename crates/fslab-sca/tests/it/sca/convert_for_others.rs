@@ -439,8 +439,8 @@ fn file_is_reported_converted_even_if_its_original_remains() {
             client.link(ino, Ino::ROOT, format!("file-{number}")).unwrap();
         }
         drop(client);
-        // Each name except the first replaces a temporary name of the original: the last removal is
-        // that of the original.
+        // The conversion removes a name of the original for each name of the file. The last
+        // removal, of the original's temporary name, fails.
         let (lookups, removals_left) = (Mutex::default(), AtomicUsize::new(links));
         let balance = Arc::new(Balance { inner, lookups, removals_left });
         let below: Arc<dyn FileSystem> = balance.clone();

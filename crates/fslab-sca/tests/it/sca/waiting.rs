@@ -367,8 +367,8 @@ fn closing_a_file_does_not_block_users_of_other_files() {
     beside(&below, || file.close().unwrap(), look);
 }
 
-/// If the kernel forgets an inode, the layer loses its reference too. It then can't restore the
-/// file's times and capabilities after packing.
+/// If the kernel forgot the inode and the layer had no reference of its own, the layer could not
+/// restore the file's times and capabilities after packing.
 #[test]
 fn packing_keeps_an_inode_reference() {
     let below = Arc::new(Holding::default());
