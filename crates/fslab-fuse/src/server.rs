@@ -35,9 +35,9 @@ const HEADERS_MAX: usize = 4096;
 /// Time after which another thread reads in place of a busy reader.
 const BUSY_MAX: Duration = Duration::from_millis(1);
 
-/// Pause after a FORGET request, if io_uring is used. Then mostly FORGET requests arrive through
-/// /dev/fuse, and no caller waits for them. After the pause, they arrive in one batch instead of
-/// waking the thread for each.
+/// Pause after a FORGET request, if io_uring is used. With io_uring, most requests that arrive
+/// through /dev/fuse are FORGET requests, for which no caller waits. After the pause, they arrive
+/// in one batch instead of waking the thread for each.
 const FORGET_PAUSE: Duration = Duration::from_millis(2);
 
 /// One mount being served.

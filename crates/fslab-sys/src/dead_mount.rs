@@ -83,7 +83,7 @@ impl DeadMount {
 
     /// Removes the dead mount, over which a successor was mounted. For a moment, the dead mount is
     /// visible again. Before Linux 6.5, the kernel can't insert a mount below another one. The dead
-    /// mount then remains, hidden by the successor, until that is unmounted.
+    /// mount then remains, hidden by the successor, until the successor is unmounted.
     ///
     /// # Errors
     /// Errors of the kernel, for example if no mount lies over the dead mount any more.

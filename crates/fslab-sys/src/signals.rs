@@ -75,9 +75,9 @@ impl Interrupt {
         Ok(interrupt)
     }
 
-    /// Makes a flag for a part of the operation, which can also be stopped separately. Raising this
-    /// flag stops the part, too. If this flag is itself a part, the flag of its whole has no effect
-    /// on the new part.
+    /// Makes a flag for a part of the operation, so that the part can also be stopped alone.
+    /// Raising `self` stops the part, too. If `self` is itself a flag for a part, raising the flag
+    /// of its whole operation does not stop the new part.
     #[must_use]
     pub fn part(&self) -> Self {
         Self { raised: Arc::default(), whole: Some(Arc::clone(&self.raised)) }

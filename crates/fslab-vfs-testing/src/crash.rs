@@ -39,8 +39,8 @@
 //! durable.
 //!
 //! These are the rules of [`Order::Independent`]. It allows more states than any one file system.
-//! So code that survives it survives ext4, XFS and Btrfs, whose fsync commits single files out of
-//! order.
+//! So code that survives all of these states also survives crashes of ext4, XFS and Btrfs. (An
+//! fsync on Btrfs commits single files out of order.)
 //!
 //! [`Order::Journal`] adds the guarantees of ext4 with `data=ordered`:
 //!

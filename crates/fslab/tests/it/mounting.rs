@@ -257,7 +257,7 @@ fn idle_timeout_unmounts_only_unused_mounts() {
     require_mounting!();
     let place = Place::new();
     let beneath = fs::metadata(&place.point).unwrap().dev();
-    // On a busy machine the mount may end before it is opened.
+    // On a busy machine, the idle mount may be unmounted before the test has opened it.
     let user = loop {
         place.mount(&["-o", "idle_timeout=300ms"]);
         let user = File::open(&place.point).unwrap();

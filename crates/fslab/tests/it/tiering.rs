@@ -475,7 +475,7 @@ fn mount_applies_the_policy_periodically_within_its_recall_rate() {
     let begun = std::time::Instant::now();
     assert!(fs::read(tiered.path("video.mkv")).unwrap() == data);
     // With one mover the first block is recalled at once. Each later one starts when the previous
-    // one would have ended at that rate.
+    // one would have ended at the rate `recall-rate`.
     let least = std::time::Duration::from_millis(900);
     assert!(begun.elapsed() >= least, "3 MiB at 2 MiB a second after {:?}", begun.elapsed());
     soon("the next round releases it again", is_away);
