@@ -350,8 +350,8 @@ impl Runner<'_> {
         Ok((EndReason::Finished, self.options.plan.rounds_max))
     }
 
-    /// Returns the workloads that need a round: all of them in the first `rounds` rounds, later
-    /// those with an interval that is still too wide.
+    /// Returns the workloads that need a round. In the first `rounds` rounds, all workloads need
+    /// it. Later, only those with an interval that is still too wide need it.
     fn wanted(&self, round: u32, workloads: &Workloads) -> Vec<usize> {
         let Plan { rounds, half_width, .. } = *self.options.plan;
         let wide = |label: &str| self.precision.is_wide(label, half_width);

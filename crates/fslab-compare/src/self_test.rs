@@ -4,7 +4,7 @@
 //! Three copies of one target are measured. The second copy is equal to the first (A/A). Each
 //! operation of the third copy takes 5 % longer. The rounds are divided into ten comparisons, and
 //! in each the second and the third copy are compared with the first. In addition, 1,000
-//! comparisons of equal targets are simulated: their rounds are drawn at random from those of the
+//! comparisons of equal targets are simulated. Their rounds are drawn at random from those of the
 //! first two copies.
 
 use rand::{RngExt, SeedableRng};

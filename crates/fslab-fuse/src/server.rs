@@ -66,8 +66,8 @@ pub(crate) struct Server {
     /// Readers of threads that have exited, for new threads. Deferred requests may still need the
     /// descriptors of these readers.
     spare_readers: Mutex<Vec<Reader>>,
-    /// Time after which a request is cancelled, if the kernel has a time limit for requests, after
-    /// which it would abort the mount.
+    /// Time after which a request is cancelled. Only set if the kernel has a time limit for
+    /// requests, after which it would abort the mount.
     cancel_after: Option<Duration>,
     /// Whether all requests are refused, because [`Self::cut_off`] was called.
     refuses: AtomicBool,

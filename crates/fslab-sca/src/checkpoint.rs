@@ -37,7 +37,7 @@ impl Log {
         }
         self.journal.prepare_end(io)?;
         let before = self.commits.checkpoint();
-        // The previous checkpoint is not dead yet: the other slot leads to it until a third
+        // The previous checkpoint is not dead yet, because the other slot leads to it until a third
         // checkpoint is written.
         let mut retired = Vec::from_iter(Some(before).filter(|before| !before.is_none()));
         let mut batch = self.journal.begin(0);

@@ -100,7 +100,7 @@ impl CommitState {
         self.sync_has_failed
     }
 
-    /// Records a failed sync of the lower file: it is unknown which writes are durable.
+    /// Records a failed sync of the lower file, after which it is unknown which writes are durable.
     pub fn note_failed_sync(&mut self) {
         self.sync_has_failed = true;
     }
@@ -131,7 +131,8 @@ impl CommitState {
         }
     }
 
-    /// Marks the last checkpoint as incomplete: a frame follows it, or its slot is out of date.
+    /// Marks the last checkpoint as incomplete, because a frame follows it or its slot is out of
+    /// date.
     pub fn outdate(&mut self) {
         self.frames_since += 1;
     }

@@ -169,8 +169,8 @@ impl Reclaimer {
         }
     }
 
-    /// Stops the thread, and packs the remaining files within the time limit. Called when no more
-    /// requests can arrive.
+    /// Stops the thread, and packs the remaining files within the time limit. Must be called after
+    /// the last request.
     pub fn finish(&self) {
         self.stop();
         let clock = &self.access.settings().clock;

@@ -58,7 +58,8 @@ pub fn open(
     log.journal.note_head(if is_whole { Head::Whole } else { Head::Damaged });
     let packed_end = is_packed.then_some(log.end());
     let mut log = walk_on(io, log, length, mark.is_some())?;
-    // The old content is not quarantined: the next writer cuts it off before it appends anything.
+    // The old content is not quarantined, because the next writer cuts it off before it appends
+    // anything.
     if packed_end == Some(log.end()) && matches!(log.journal.behind(), Behind::Unknown(_)) {
         log.journal.note_behind(Behind::Superseded);
     }
@@ -292,8 +293,8 @@ pub struct Walk<'a> {
     pub pages_max: usize,
     pub dead_max: usize,
     pub segments_max: usize,
-    /// Whether a signal to the caller ends the walk. A signal does not end the opening of a file: a
-    /// caller with frequent signals could never open one.
+    /// Whether a signal to the caller ends the walk. A signal does not end the opening of a file,
+    /// because a caller with frequent signals could never open one.
     is_interruptible: bool,
 }
 

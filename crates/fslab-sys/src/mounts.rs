@@ -2,7 +2,7 @@
 //!
 //! Dropping a [`Mount`] unmounts it. If the file system is busy, the unmount is retried for a
 //! limited time, because a daemon or the kernel may keep a file open a moment longer. Then it is
-//! detached lazily with a warning: the mount point is free at once, and the file system ends with
+//! detached lazily with a warning. The mount point is free at once, and the file system ends with
 //! its last user.
 
 use std::ffi::{CString, OsStr, OsString};
@@ -131,7 +131,8 @@ impl Mount {
         unmount(&self.target, PATIENCE)
     }
 
-    /// Leaves the file system mounted: another program has unmounted it or will do so.
+    /// Drops this value without an unmount, because another program has unmounted the file system
+    /// or will unmount it.
     pub fn release(mut self) {
         self.mounted = false;
     }
@@ -492,7 +493,7 @@ mod tests {
     #[test]
     fn nested_mount_has_a_greater_depth() {
         let parse = |line: &str| parse_line(line.as_bytes()).unwrap();
-        // After a move: the outer mount is listed last.
+        // After a move, the outer mount is listed last.
         let all = ["5 9 0:7 / /a/b rw - fuse x rw", "9 1 0:7 / /a rw - fuse x rw"].map(parse);
         assert_eq!(all.each_ref().map(|mount| depth(mount, &all)), [2, 1]);
     }

@@ -3,7 +3,7 @@
 //!
 //! A handler that unmounts could run at any point of the program. With a flag, the operation stops
 //! at a suitable point, returns an error, and cleans up by dropping its guards. Further signals
-//! only set the flag again: an impatient second ^C does not interrupt the clean-up.
+//! only set the flag again, so an impatient second ^C does not interrupt the clean-up.
 
 use std::io;
 use std::mem::MaybeUninit;

@@ -55,10 +55,10 @@
 //! transaction of the allocation. It may do two things that this double does *not*: punch very
 //! large ranges in several transactions, and lose access and modification times.
 //!
-//! Set-id bits that a write clears implicitly are not recorded: a state has the last explicitly set
+//! Set-id bits that a write clears implicitly are not recorded. A state has the last explicitly set
 //! permissions that survived. [`CrashFs::following_times`] records modification times, which
-//! survive like attributes: new bytes may have an old time. All other times are the time at which
-//! the state was made.
+//! survive like attributes, so new bytes may have an old time. All other times are the time at
+//! which the state was made.
 //!
 //! # What a device may keep
 //!

@@ -85,7 +85,8 @@ impl Workload for Command {
         let cold = Phase::new("run cold").cache(CacheState::Cold);
         session.measure(cold, |timed| self.execute(timed, &root))?;
         if self.cache == "both" {
-            // Files that the first run has written are not removed: they belong to the warm state.
+            // Files that the first run has written are not removed, because they belong to the warm
+            // state.
             session.measure(Phase::new("run warm"), |timed| self.execute(timed, &root))?;
         }
         Ok(())

@@ -65,7 +65,7 @@ const PATHS: [&str; 11] = [
     "aux-path",
 ];
 
-/// The recorded percentiles: fio's name and that of the metric.
+/// The recorded percentiles. Each has a name in fio's output and the name of a metric.
 const PERCENTILES: [(&str, &str); 4] =
     [("50.000000", "p50"), ("90.000000", "p90"), ("99.000000", "p99"), ("99.900000", "p99.9")];
 

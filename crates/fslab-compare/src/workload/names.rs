@@ -131,8 +131,8 @@ impl Names {
         Ok(())
     }
 
-    /// Performs an operation on every file. Names are made when they are needed: a list of millions
-    /// of names would need more memory than their directories.
+    /// Performs an operation on every file. Names are made when they are needed, because a list of
+    /// millions of names would need more memory than their directories.
     fn for_each(
         &self,
         timed: &mut Timed<'_>,

@@ -1,7 +1,7 @@
 //! `stream`: writes one large file sequentially, reads it cold and warm, and overwrites it.
 //!
 //! The first write ends with an fsync inside the timed region. The phase that overwrites the cached
-//! file has no fsync: it measures the path into the page cache, without the device.
+//! file has no fsync, so it measures the path into the page cache, without the device.
 
 use super::content::{self, Content, expect};
 use super::{Parameter, Preparation, Spec, Workload};

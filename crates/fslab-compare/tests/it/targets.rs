@@ -101,8 +101,8 @@ fn overlay_and_tmpfs_targets_can_be_written() {
     assert!(record(&records, "tmpfs").mount.as_ref().unwrap().contains("size=335544320"));
 }
 
-/// The share is that of statfs. The file systems include one that can't allocate space without
-/// writing data (ext2).
+/// The filled share is the one that statfs reports. The file systems include one that can't
+/// allocate space without writing data (ext2).
 #[test]
 fn targets_are_filled_to_the_requested_share() {
     if !can_mount("filling targets") {

@@ -1,6 +1,6 @@
 //! The layout of the shared memory that a daemon of a kept mount leaves to the next one.
 //!
-//! The memory consists of 64-bit words. The next daemon trusts none of them: a number out of range
+//! The memory consists of 64-bit words. The next daemon trusts none of them. A number out of range
 //! is treated as absent.
 
 use std::io;

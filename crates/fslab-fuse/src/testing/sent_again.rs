@@ -255,7 +255,7 @@ fn first() -> (Arc<MemFs>, Arc<KeptState>, Daemon, u64) {
     // this handle.
     let open = OpenIn { flags: 1, open_flags: 0 };
     let mut request = request(Opcode::Open, FILE, &[open.as_bytes()]);
-    // Another request number than that of the tested requests.
+    // The tested requests have other numbers.
     request[8..16].copy_from_slice(&7_u64.to_ne_bytes());
     daemon.answer(&request).unwrap();
     let fh = OpenOut::read_from_bytes(&daemon.script.payload.lock()).unwrap().fh;

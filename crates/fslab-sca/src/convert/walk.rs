@@ -253,7 +253,8 @@ impl Conversion {
     }
 
     /// Gives a copy every name that the original still has. The original keeps a temporary name
-    /// until the end: no other file may get its inode number while the copy's xattr contains it.
+    /// until the end, because no other file may get its inode number while the copy's xattr
+    /// contains this number.
     fn other_names(
         &self,
         attr: &Attr,

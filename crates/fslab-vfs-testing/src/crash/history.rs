@@ -38,7 +38,7 @@ impl<T> History<T> {
         self.completed = self.versions.len() - 1;
     }
 
-    /// Records that a sync returned: the last completed version is durable from here on.
+    /// Records that a sync returned, so that the last completed version is durable from here on.
     pub fn sync(&mut self, position: usize) {
         self.synced.push((position, self.completed));
     }

@@ -171,8 +171,8 @@ fn writing_by_others_clears_set_id_bits() {
     }
 }
 
-/// With passthrough, the daemon does not see the writes: the kernel writes to the lower file
-/// itself.
+/// With passthrough, the daemon does not see the writes, because the kernel writes to the lower
+/// file itself.
 #[test]
 fn writes_clear_set_id_bits_set_after_the_file_was_opened() {
     require_mounting!();

@@ -275,7 +275,7 @@ fn lost_tree_is_rebuilt_with_the_surviving_home() {
             tree.to_str().unwrap(),
         ])
     };
-    // The first attempt uses the wrong directory: files that could not be restored are reported.
+    // The first attempt uses the wrong directory. It reports files that could not be restored.
     fs::create_dir(&other).unwrap();
     fs::write(other.join("late"), "somebody's").unwrap();
     let (code, message) = into(&other);

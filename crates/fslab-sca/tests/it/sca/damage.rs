@@ -148,8 +148,8 @@ fn body_of_hole(codec: &str, stored: &[u8]) -> std::ops::Range<usize> {
     place..place + body
 }
 
-/// A read that touches a damaged chunk fails completely: a short read would look like the end of
-/// the file.
+/// A read that touches a damaged chunk fails completely, because a short read would look like the
+/// end of the file.
 #[test]
 fn read_across_a_damaged_chunk_fails_instead_of_being_short() {
     let below = Below::new();

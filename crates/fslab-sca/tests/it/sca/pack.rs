@@ -323,7 +323,7 @@ fn fails_while_packing(operation: &str, call: u64) -> bool {
     file.close().ok();
     let found = read_file(&*fs, "file");
     assert!(found.is_ok_and(|found| found == data), "{operation} {call}: opened again");
-    // The first daemon makes no more calls, as after a kill.
+    // The first daemon makes no further calls, as after a kill.
     let found = read_file(&*below.mount("copy:chunk=4KiB,pack=off"), "file");
     assert!(found.is_ok_and(|found| found == data), "{operation} {call}: by the next daemon");
     fault.counts().iter().any(|rule| rule.struck > 0)
