@@ -50,7 +50,7 @@ const FIRST_THREADS: usize = 2;
 /// known at the start of the connection.
 ///
 /// # Errors
-/// The reason if it can't.
+/// The reason why it can't.
 pub(crate) fn check(device: &OwnedFd) -> io::Result<()> {
     if !processors::may_run_on_all()? {
         return Err(io::Error::new(

@@ -5,10 +5,11 @@
 
 use fslab_sca::{CODECS, CodecError, CodecSpec, Levels};
 
-/// The codec whose container this example uses. Its frames are not wrapped for ordinary tools.
+/// The codec whose container is used. Its frames are not wrapped for ordinary tools.
 const COPY: &CodecSpec = CODECS[0];
 
-/// The declaration of the codec. Each codec of fslab has its own file, and one line in `CODECS`.
+/// The declaration of the codec. In the project, a codec is a file of its own, plus one line in
+/// `CODECS`.
 pub const SPEC: CodecSpec = CodecSpec {
     number: 200,
     name: "runs",
@@ -21,7 +22,7 @@ pub const SPEC: CodecSpec = CodecSpec {
     container: COPY.container,
 };
 
-// The first byte of a body: content stored as it is, or encoded as runs.
+// The first byte of a body selects its form.
 const AS_IT_IS: u8 = 0;
 const RUNS: u8 = 1;
 

@@ -45,7 +45,7 @@ impl Log {
         let payload = self.checkpoint_payload(root);
         let new = self.metadata(Kind::Checkpoint, 0, self.size(), &payload);
         let checkpoint = batch.add(self.identity(), new).reference;
-        // This is an error of the write, because applying index frames can't fail.
+        // Only the write can have failed, because applying index frames can't fail.
         if let Err(error) = self.append(io, &batch, WriteOptions::default()) {
             self.map.unwrite_pages();
             return Err(error);

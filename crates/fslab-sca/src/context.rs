@@ -77,7 +77,7 @@ pub enum WhenToPack {
     Idle { after: Duration, rate: u64 },
     /// When the last writer closes a file; the close waits for it.
     Close,
-    /// Only by `fslab sca compact`.
+    /// Files are packed only by `fslab sca compact`.
     Never,
 }
 

@@ -36,7 +36,6 @@ const METRICS: Parameter = Parameter {
     default: DefaultValue::Metrics,
 };
 
-/// The declaration of this workload.
 pub(crate) const SPEC: Spec = Spec {
     name: "command",
     help: "run a command in the root of each target, cold and warm",

@@ -29,7 +29,6 @@ const CACHE: Parameter = Parameter::choice(
     &["as is", "cold"],
 );
 
-/// The declaration of this workload.
 pub(super) const SPEC: Spec = Spec {
     name: "fio",
     help: "run a job file of fio in each target, and record its bandwidth, IOPS and latencies",

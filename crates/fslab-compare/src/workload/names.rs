@@ -35,7 +35,6 @@ const ORDERS: Parameter = Parameter::choice(
     &["both", "ordered", "random"],
 );
 
-/// The declaration of this workload.
 pub(super) const SPEC: Spec = Spec {
     name: "names",
     help: "create empty files, stat them, delete them; in order of names and in random order",

@@ -83,7 +83,6 @@ const ZIPF: Parameter = Parameter::decimal(
     0.0,
 );
 
-/// The declaration of this workload.
 pub(super) const SPEC: Spec = Spec {
     name: "random-io",
     help: "read and write blocks of one large file at random offsets, optionally in parallel",

@@ -17,7 +17,6 @@ const REQUEST: Parameter = Parameter::bytes("request", "size of each read and wr
 
 const PATH: &str = "stream";
 
-/// The declaration of this workload.
 pub(super) const SPEC: Spec = Spec {
     name: "stream",
     help: "write one large file with fsync, read it cold and warm, and overwrite it while it is \

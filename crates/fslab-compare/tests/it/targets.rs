@@ -76,7 +76,7 @@ fn every_kind_of_target_contains_its_source_tree() {
     for name in names {
         let own: Vec<_> = samples(&records).into_iter().filter(|s| s.target == name).collect();
         assert_eq!(own.len(), 2 + 1 + 2, "{name}");
-        // 40 files and the directory.
+        // The listing covers 40 files and the directory.
         assert!(own.iter().any(|s| s.phase == "list cold" && s.operations == 41), "{name}");
         let read = own.iter().find(|s| s.phase == "read").unwrap();
         assert_eq!(read.bytes, (10 * 2 + 30 * 3) * 500, "{name}");

@@ -190,13 +190,11 @@ impl KeptState {
         (self.head(Head::HandlesEnd).load(Ordering::Relaxed) as usize).min(HANDLES_MAX)
     }
 
-    /// The words of a record.
     pub(super) fn record(&self, index: usize) -> &[AtomicU64] {
         let start = RECORDS_START + index % RECORDS_MAX * RECORD_WORDS;
         &self.memory.words()[start..start + RECORD_WORDS]
     }
 
-    /// The words of an open handle.
     pub(super) fn handle(&self, index: usize) -> &[AtomicU64] {
         let start = HANDLES_START + index % HANDLES_MAX * HANDLE_WORDS;
         &self.memory.words()[start..start + HANDLE_WORDS]

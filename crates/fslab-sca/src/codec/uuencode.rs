@@ -38,7 +38,7 @@ const HEADER_BYTES: usize = LABEL.len() + ARMOURED_BYTES + 1;
 
 const BEGIN: &[u8] = b"begin 644 chunk\n";
 const END: &[u8] = b"`\nend\n";
-/// Content bytes of a full line.
+/// Number of content bytes in a full line.
 const LINE_BYTES: usize = 45;
 /// Characters in a line of metadata: few enough for any line-based program.
 const METADATA_LINE_BYTES: usize = 76;

@@ -47,7 +47,6 @@ impl Ground {
         Self { _mount: mount, _device: device, scratch }
     }
 
-    /// The root directory.
     pub fn root(&self) -> PathBuf {
         self.scratch.path().join("mounted")
     }

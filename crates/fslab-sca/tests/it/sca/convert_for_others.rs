@@ -252,8 +252,8 @@ fn hard_links_of_others_are_not_converted_without_trusted_xattrs() {
     assert!(read_file(&*memory, "two").unwrap() == text(50_000));
 }
 
-/// A file system in which a process writes to the original just after the copy got its name. If
-/// `fails_then` is set, all later renames fail.
+/// A file system in which a process writes to the original just after the copy got the original's
+/// name. If `fails_then` is set, all later renames fail.
 struct WrittenToAfterTrade {
     inner: HostFs,
     root: PathBuf,
