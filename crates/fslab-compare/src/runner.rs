@@ -293,7 +293,7 @@ impl Runner<'_> {
         let plan = self.options.plan;
         let copy = plan.second_copy().filter(|copy| Some(&copy.name) == self.second_copy.as_ref());
         // A single target has nothing to compare, so it needs no second copy. If the user chose
-        // targets, the other targets may run elsewhere.
+        // targets, another run may contain the other targets.
         let is_compared = targets.len() > 1 || !self.options.choice.cells.targets.is_empty();
         let is_run = targets.iter().any(|target| target.name == plan.baseline);
         copy.filter(|_| is_run && is_compared)

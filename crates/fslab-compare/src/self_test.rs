@@ -123,7 +123,7 @@ fn in_order(row: &Row) -> Vec<f64> {
     ratios.into_iter().map(|(_, ratio)| ratio).collect()
 }
 
-/// Returns the mean of these ratios of rounds if it is a significant difference.
+/// Returns the mean of the rounds' ratios if it shows a significant difference.
 fn shown(ratios: &[f64], seed: u64) -> Option<f64> {
     let pairs: Vec<(f64, f64)> = ratios.iter().map(|ratio| (*ratio, 1.0)).collect();
     let found = paired_ratio(&pairs, seed)?;

@@ -33,7 +33,7 @@ pub struct Session {
     unmounter: Unmounter,
 }
 
-/// A handle to end a session from any thread without an unmount: all requests then fail.
+/// A handle to end a session from any thread without an unmount. All requests then fail.
 #[derive(Clone)]
 pub struct Breaker(Arc<Server>);
 

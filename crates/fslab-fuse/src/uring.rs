@@ -63,8 +63,8 @@ pub(crate) fn check(device: &OwnedFd) -> io::Result<()> {
 }
 
 impl Server {
-    /// Starts the first threads of each queue and waits until all are registered: until then the
-    /// kernel holds requests back.
+    /// Starts the first threads of each queue and waits until all are registered, because until
+    /// then the kernel holds requests back.
     pub fn start_queues(self: &Arc<Self>, queues: &Arc<Queues>) -> io::Result<()> {
         let (sender, registered) = channel();
         for number in 0..queues.queues.len() * FIRST_THREADS {

@@ -365,8 +365,8 @@ impl Conversion {
     fn lease(&self, attr: &Attr) -> Kept<Option<Lease>> {
         let Some(path) = self.lower.path_below(attr.ino) else { return Ok(None) };
         let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
-        // The kernel's path contains no symbolic links. Without this flag, an attacker could add
-        // one and thus have any file opened, even a device.
+        // The kernel's path contains no symbolic links. Without this flag, an attacker could add a
+        // symbolic link and thus have any file opened, even a device.
         let file = match openat2(CWD, &path, flags, Mode::empty(), ResolveFlags::NO_SYMLINKS) {
             Ok(file) => File::from(file),
             Err(rustix::io::Errno::NOSYS) => return Ok(None),

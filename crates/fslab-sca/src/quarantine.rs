@@ -1,7 +1,7 @@
 //! Quarantine of bytes after the last complete frame, left by a crash or another program.
 //!
 //! This version does not recognise them as a frame, but they may be valuable data. Before their
-//! space is used, they are copied into frames that follow them, which are made durable.
+//! space is used, they are copied into durable frames after them.
 
 use std::ops::Range;
 

@@ -162,7 +162,7 @@ pub fn lay_down_fsetid() -> Result<()> {
 
 /// Raises CAP_FSETID on this thread if the process has it, before a write or a change of mode. This
 /// costs nothing if the capability is already raised. Must not be called while acting as another
-/// user: that user would get the capability.
+/// user, because that user would get the capability.
 ///
 /// # Errors
 /// Those of capset(2).
@@ -184,8 +184,8 @@ fn set_fsetid(up: bool) -> Result<()> {
     Ok(())
 }
 
-/// User and group of this process, which are also its file-system ids. Read only once: fslab never
-/// changes them, and every creation of a file needs them.
+/// User and group of this process, which are also its file-system ids. Read only once, because
+/// fslab never changes them, and every creation of a file needs them.
 fn own_ids() -> (u32, u32) {
     static OWN: OnceLock<(u32, u32)> = OnceLock::new();
     *OWN.get_or_init(|| (geteuid().as_raw(), getegid().as_raw()))

@@ -110,7 +110,7 @@ impl Mount {
         Ok(Self { target: target.to_owned(), mounted: true })
     }
 
-    /// Takes over a mount made by another program: dropping the result unmounts it.
+    /// Takes over a mount made by another program. Dropping the result unmounts it.
     #[must_use]
     pub fn adopt(target: &Path) -> Self {
         Self { target: target.to_owned(), mounted: true }
@@ -269,7 +269,8 @@ impl MountEntry {
 pub fn unmount_entry(mount: &MountEntry, flags: UnmountFlags) -> io::Result<()> {
     let place = mount.open()?.ok_or(Errno::BUSY)?;
     if flags.contains(UnmountFlags::DETACH) {
-        // Through the descriptor, so that later mounts on the same mount point are not affected.
+        // Unmounts through the descriptor, so that later mounts on the same mount point are not
+        // affected.
         let place = format!("/proc/self/fd/{}", place.as_raw_fd());
         return Ok(rustix::mount::unmount(place, flags)?);
     }
@@ -300,7 +301,7 @@ pub fn identity_of(place: impl AsFd) -> io::Result<u64> {
     let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
     match rustix::fs::statx(&place, "", flags, MNT_ID_UNIQUE) {
         Ok(found) if found.stx_mask & MNT_ID_UNIQUE.bits() != 0 => Ok(found.stx_mnt_id),
-        // The call may also fail: FUSE denies root access to a private mount of a user.
+        // The call may also fail, because FUSE denies root access to a private mount of a user.
         _ => number_of(place),
     }
 }
@@ -333,7 +334,7 @@ fn depth(mount: &MountEntry, all: &[MountEntry]) -> usize {
         let parent = mount.parent;
         all.iter().find(|other| other.id == parent && other.id != mount.id)
     };
-    // The walk is limited, because the list may be inconsistent: reading it takes some time.
+    // The walk is limited, because the list may be inconsistent if mounts change while it is read.
     std::iter::successors(Some(mount), |mount| below(mount)).take(all.len()).count()
 }
 

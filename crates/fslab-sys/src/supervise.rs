@@ -372,8 +372,8 @@ impl Found {
         let stat = rustix::fs::fstat(&descriptor)?;
         match FileType::from_raw_mode(stat.st_mode) {
             FileType::RegularFile | FileType::Directory | FileType::Symlink => {
-                // Ends a lease: opening the file would wait for the holder of the lease, which has
-                // exited. An error means that this descriptor has no lease, like most.
+                // Ends a lease, because opening the file would wait for the holder of the lease,
+                // which has exited. An error means that this descriptor has no lease, like most.
                 let _without_lease = lease::give_back(&descriptor);
                 self.by_inode.entry((stat.st_dev, stat.st_ino)).or_default().push(descriptor);
             }

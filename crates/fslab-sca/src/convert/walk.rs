@@ -185,7 +185,7 @@ impl Conversion {
         tell(&paths[0], &outcome);
     }
 
-    /// Restores the saved times of the directory that contains the file of a path.
+    /// Restores the saved times of the directory that contains the file at `path`.
     fn restore_times_around(&self, path: &Path) -> Result<()> {
         let (parent, found) = self.find(path)?;
         self.lower.forget(found, 1);
@@ -291,7 +291,7 @@ impl Conversion {
         named
     }
 
-    /// Removes an original's temporary name in the directory of one of its paths. The last name of
+    /// Removes the temporary name that an original has in the directory of `path`. The last name of
     /// the original is removed only if the copy has all other names.
     fn remove_own_name(&self, path: &Path, ino: Ino, is_whole: bool) -> Result<()> {
         let (parent, found) = self.find(path)?;

@@ -43,7 +43,7 @@ impl<T> History<T> {
         self.synced.push((position, self.completed));
     }
 
-    /// Treats the last completed version as synced, for a check without a crash: earlier versions
+    /// Treats the last completed version as synced, for a check without a crash. Earlier versions
     /// are then not allowed.
     pub fn confirm(&mut self) {
         self.sync(0);

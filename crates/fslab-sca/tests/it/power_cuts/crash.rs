@@ -356,7 +356,7 @@ fn full_at(layer: &str, call: u64, seed: u64) -> bool {
     let shut = built.shutdown().map_err(|error| error.errno());
     assert!(matches!(shut, Ok(()) | Err(Errno::NOSPC)), "{shut:?}");
     let memory: Arc<dyn FileSystem> = crash;
-    // A multiple of 16, so that the check also writes to the files.
+    // The number is a multiple of 16, so that the check also writes to the files.
     if let Err(problem) = check(&layer, &memory, &diary, usize::MAX / 16 * 16) {
         let steps: Vec<_> = diary.steps.iter().map(|(_, step)| step.as_str()).collect();
         panic!("FSLAB_SEED={seed}, call {call}, told {told:?}: {problem}\n{}", steps.join("\n"));

@@ -74,7 +74,8 @@ fn second_cut(state: &State, before: &[u8], mutant: Option<&Mutant>) -> Result<(
         return Ok(());
     }
     let crash = Arc::new(state.record().unwrap());
-    // Packing is off here: otherwise the request for the file's size would pack the file first.
+    // Packing is off here, because otherwise the request for the file's size would pack the file
+    // first.
     shorten_and(&*layer(PACKS_NOT, crash.clone())?, before.len(), || ());
     crash.settle().unwrap();
     let start = crash.position();
