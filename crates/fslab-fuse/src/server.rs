@@ -380,7 +380,7 @@ impl Server {
         busy_for: impl Fn() -> Duration,
     ) -> Result<Answer, Errno> {
         let respond = || match self.is_cut_off() {
-            // The same error as after the death of a daemon.
+            // Returns the same error as after the death of a daemon.
             true => Err(Errno::NOTCONN.into()),
             false => self.respond(opcode, incoming, cancellation, route, output),
         };

@@ -73,9 +73,9 @@ pub struct Settings {
 /// The policy for packing files with much garbage.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WhenToPack {
-    /// After this long without a request, at this many bytes per second.
+    /// Files are packed after this long without a request, at this many bytes per second.
     Idle { after: Duration, rate: u64 },
-    /// When the last writer closes a file; the close waits for it.
+    /// A file is packed when its last writer closes it; the close waits for the packing.
     Close,
     /// Files are packed only by `fslab sca compact`.
     Never,

@@ -297,7 +297,7 @@ impl Conversion {
         }
     }
 
-    /// Converts a file with one name, or returns why not.
+    /// Converts a file with one name, or returns the reason why it can't be converted.
     fn single(&self, place: &Place<'_>) -> Outcome {
         self.convert(place).unwrap_or_else(Outcome::Kept)
     }

@@ -180,7 +180,7 @@ impl Index {
         }
     }
 
-    /// Returns the first chunk at or after `chunk` with an entry.
+    /// Returns the first chunk that has an entry, at or after `chunk`.
     pub fn next_present(
         &mut self,
         chunk: u64,

@@ -1,4 +1,5 @@
-//! Memory of a virtual machine that its host has not provided yet.
+//! Touches memory of a virtual machine before each run, because the host may not have provided it
+//! yet.
 //!
 //! When a virtual machine first touches a page, its host needs some microseconds to provide it
 //! (about 9 in one measurement). The guest counts them as system time of the process that touches

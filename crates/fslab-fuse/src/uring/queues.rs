@@ -97,7 +97,7 @@ impl Queues {
     /// waited longest.
     fn wake(&self, queue: &Queue) {
         let (processor, mount_point) = (queue.processor, self.mount_point.clone());
-        // On a separate thread, because the query waits for the mount.
+        // The query runs on a separate thread, because it waits for the mount.
         let wake = move || {
             let tied = processors::run_on(processor);
             let asked = tied.and_then(|()| Ok(rustix::fs::statfs(&mount_point)?));

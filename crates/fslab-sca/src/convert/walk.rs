@@ -178,7 +178,7 @@ impl Conversion {
         synced
     }
 
-    /// Converts a file with several names, or reports why not.
+    /// Converts a file with several names, or reports the reason why it can't be converted.
     fn group(&self, ino: Ino, paths: &[PathBuf], made: Option<Unfinished>, tell: Tell<'_>) {
         let outcome = self.convert_group(ino, paths, made).unwrap_or_else(Outcome::Kept);
         paths.iter().for_each(|path| self.tidied(self.restore_times_around(path)));

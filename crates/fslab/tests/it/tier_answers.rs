@@ -194,7 +194,7 @@ fn bad_input_and_missing_privilege_have_distinct_exit_codes() {
     umount_unused(&tiered.place().point);
 }
 
-/// Run as another user, who has no permission for the archive.
+/// The command runs as another user, who has no permission for the archive.
 #[test]
 fn unreadable_archive_is_reported_as_missing_privilege() {
     require_mounting!();

@@ -1,9 +1,10 @@
 //! Tests of power cuts in the file system under SCA layers: random scripts with a crash at every
 //! event of the lower file system. The state after each crash is compared with the guarantees.
 //!
-//! `FSLAB_CRASH_SCRIPTS` sets the number of scripts, `FSLAB_SEED` the seed. `FSLAB_CRASH_FULL=1`
-//! checks all states of each point (each prefix and 64 subsets). One in `FSLAB_CRASH_AGAIN` states
-//! (default 64) is written to after recovery and crashed again; 0 disables this.
+//! `FSLAB_CRASH_SCRIPTS` sets the number of scripts, `FSLAB_SEED` the seed. With
+//! `FSLAB_CRASH_FULL=1`, each prefix and 64 subsets are checked at each point. One in
+//! `FSLAB_CRASH_AGAIN` states (default 64) is written to after recovery and crashed again; 0
+//! disables this.
 
 use std::collections::HashSet;
 use std::sync::Arc;

@@ -117,7 +117,8 @@ fn open_writer_continues_after_losing_write_permission() {
     assert!(read_file(&*below.mount(LAYER), "file") == Ok(expected));
 }
 
-/// Permissions are also checked only at open for a foreign file that is changed or emptied.
+/// Like those of a stored file, permissions of a foreign file are checked only at open, even if the
+/// file is changed or emptied.
 #[test]
 fn open_writer_of_a_foreign_file_continues_without_permission() {
     for (is_emptied, expected) in [(false, &b"written over"[..]), (true, b"written")] {
