@@ -12,7 +12,6 @@ use crate::{environment, process};
 /// versions.
 pub const VERSION: &str = "0.9.148";
 
-/// Name of the program.
 pub const PROGRAM: &str = "cargo-nextest";
 
 /// Makes a nextest command that builds into a folder and uses this workspace.

@@ -21,8 +21,8 @@ use signal_hook::iterator::Signals;
 /// State shared by the signal thread and the running calls.
 struct Running {
     signals: usize,
-    /// Process groups of running programs. The flag is set for a program that passes signals on
-    /// itself. Such a program is not killed, so that it can do this.
+    /// Process groups of running programs. The flag is set for a program that itself forwards
+    /// signals to its processes. Such a program is not killed, so that it can forward them.
     groups: Vec<(Pid, bool)>,
 }
 

@@ -245,7 +245,7 @@ impl Stage {
 }
 
 /// Makes a temporary folder that other users can enter, because suites act as other users. Its path
-/// must be short: socket paths in it have at most 107 bytes.
+/// must be short, because socket paths in it have at most 107 bytes.
 pub fn public_folder(prefix: &str, parent: &Path) -> Result<TempDir> {
     let mut folder = tempfile::Builder::new();
     let folder =

@@ -1,7 +1,7 @@
 //! `cargo xtask tidy`: checks the rules that compilers and lints don't check.
 //!
 //! Each check is a pure function that returns the violations in the project's files. A test next to
-//! it plants violations that it must find. A new check is one file and one line in [`CHECKS`].
+//! it plants violations that it must find. To add a check, write one file and add it to [`CHECKS`].
 
 use anyhow::Result;
 

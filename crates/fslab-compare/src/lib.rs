@@ -1,8 +1,8 @@
 //! Comparing file systems: plans, targets, workloads and the runner that writes samples.
 //!
 //! A run appends each sample as a JSON line, and every report is computed only from those lines
-//! (`fslab-report`). Nothing in this crate knows a layer by name: a [`Host`] mounts and constructs
-//! layers. Nothing in this crate prints.
+//! (`fslab-report`). Nothing in this crate knows a layer by name, because a [`Host`] mounts and
+//! constructs layers. Nothing in this crate prints.
 //!
 //! The main types are [`Plan`], [`workload::Spec`] and [`RunOptions`].
 //!

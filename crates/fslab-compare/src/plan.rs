@@ -32,8 +32,8 @@ pub struct Plan {
     pub seed: Option<u64>,
     /// Minimum number of times that every target runs every workload.
     pub rounds: u32,
-    /// Maximum number of rounds. Above `rounds`, a workload gets more rounds until each of its
-    /// intervals is as narrow as requested.
+    /// Maximum number of rounds. After `rounds` rounds, a workload gets further rounds until each
+    /// of its intervals is as narrow as requested.
     pub rounds_max: u32,
     /// Maximum half width of an interval, as a share of the ratio.
     pub half_width: f64,
@@ -350,8 +350,8 @@ impl Plan {
         self
     }
 
-    /// Uses `folder` for images of targets and file lists of workloads that do not exist at their
-    /// given path, but exist relative to `folder`.
+    /// Looks in `folder` for images of targets and file lists of workloads. A path that does not
+    /// exist is replaced by the same path relative to `folder`, if that exists.
     pub fn look_in(&mut self, folder: &Path) {
         let found = |path: &Path| {
             let there = folder.join(path);

@@ -293,7 +293,7 @@ impl Runner<'_> {
         let plan = self.options.plan;
         let copy = plan.second_copy().filter(|copy| Some(&copy.name) == self.second_copy.as_ref());
         // A single target has nothing to compare, so it needs no second copy. If the user chose
-        // targets, the other targets may run elsewhere.
+        // targets, another run may contain the other targets.
         let is_compared = targets.len() > 1 || !self.options.choice.cells.targets.is_empty();
         let is_run = targets.iter().any(|target| target.name == plan.baseline);
         copy.filter(|_| is_run && is_compared)
@@ -350,8 +350,8 @@ impl Runner<'_> {
         Ok((EndReason::Finished, self.options.plan.rounds_max))
     }
 
-    /// Returns the workloads that need a round: all of them in the first `rounds` rounds, later
-    /// those with an interval that is still too wide.
+    /// Returns the workloads that need a round. In the first `rounds` rounds, all workloads need
+    /// it. Later, only those with an interval that is still too wide need it.
     fn wanted(&self, round: u32, workloads: &Workloads) -> Vec<usize> {
         let Plan { rounds, half_width, .. } = *self.options.plan;
         let wide = |label: &str| self.precision.is_wide(label, half_width);

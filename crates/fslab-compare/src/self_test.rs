@@ -4,7 +4,7 @@
 //! Three copies of one target are measured. The second copy is equal to the first (A/A). Each
 //! operation of the third copy takes 5 % longer. The rounds are divided into ten comparisons, and
 //! in each the second and the third copy are compared with the first. In addition, 1,000
-//! comparisons of equal targets are simulated: their rounds are drawn at random from those of the
+//! comparisons of equal targets are simulated. Their rounds are drawn at random from those of the
 //! first two copies.
 
 use rand::{RngExt, SeedableRng};
@@ -123,7 +123,7 @@ fn in_order(row: &Row) -> Vec<f64> {
     ratios.into_iter().map(|(_, ratio)| ratio).collect()
 }
 
-/// Returns the mean of these ratios of rounds if it is a significant difference.
+/// Returns the mean of the rounds' ratios if it shows a significant difference.
 fn shown(ratios: &[f64], seed: u64) -> Option<f64> {
     let pairs: Vec<(f64, f64)> = ratios.iter().map(|ratio| (*ratio, 1.0)).collect();
     let found = paired_ratio(&pairs, seed)?;

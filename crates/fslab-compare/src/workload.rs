@@ -1,8 +1,8 @@
 //! Workloads: work done in a target, in phases that are timed separately.
 //!
 //! A workload uses a `Tree` and a `Session`. It does not know which file system it uses, or whether
-//! that file system is mounted or runs in this process. A new workload is one file with a `SPEC`
-//! and a line in [`WORKLOADS`].
+//! that file system is mounted or runs in this process. To add a workload, write a file with a
+//! `SPEC`, and add it to [`WORKLOADS`].
 
 mod application;
 mod bonnie;

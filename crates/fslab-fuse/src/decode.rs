@@ -55,7 +55,6 @@ impl<'a> Pieces<'a> {
         value
     }
 
-    /// Returns the remaining bytes.
     pub fn rest(&self) -> &'a [u8] {
         self.0
     }
@@ -68,7 +67,6 @@ impl<'a> Pieces<'a> {
         Ok(OsStr::from_bytes(name))
     }
 
-    /// Returns the next `length` bytes.
     pub fn take_bytes(&mut self, length: usize) -> Result<&'a [u8], Malformed> {
         let (bytes, rest) = self.0.split_at_checked(length).ok_or(Malformed)?;
         self.0 = rest;

@@ -51,8 +51,8 @@ pub(crate) struct Deferred {
     emptied: Condvar,
     /// Number of requests in the table.
     count: AtomicUsize,
-    /// Time from the arrival of a request to its cancellation, if the kernel has a time limit for
-    /// requests, after which it would abort the mount.
+    /// Time from the arrival of a request to its cancellation. Only set if the kernel has a time
+    /// limit for requests, after which it would abort the mount.
     cancel_after: Option<Duration>,
     bytes_max: usize,
 }

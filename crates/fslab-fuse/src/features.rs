@@ -1,8 +1,8 @@
 //! The list of features to request from the kernel at the start of a connection.
 //!
 //! A feature that is not in [`FEATURES`] is never requested, whatever the kernel offers.
-//! `ATOMIC_O_TRUNC` is omitted on purpose: with it, the executable of a running program would be
-//! truncated before the kernel refuses the open (`ETXTBSY`).
+//! `ATOMIC_O_TRUNC` is omitted on purpose, because with it the executable of a running program
+//! would be truncated before the kernel refuses the open (`ETXTBSY`).
 
 use crate::options::{MountOptions, TransportChoice};
 use crate::protocol::flags::InitFlags;

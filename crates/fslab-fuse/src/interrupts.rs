@@ -7,8 +7,8 @@
 
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
-/// Maximum number of kept interrupts. Few are needed: only a reader thread can be about to begin a
-/// request, and there are no more readers than processors.
+/// Maximum number of kept interrupts. Few are needed, because only a reader thread can be about to
+/// begin a request, and there is at most one reader for each processor.
 const KEPT_MAX: usize = 64;
 
 /// Numbers of requests that are cancelled as soon as they begin.

@@ -101,7 +101,6 @@ impl MountOptions {
         self.threads.unwrap_or((4 * processors).clamp(8, 32)).max(1)
     }
 
-    /// The flags of mount(2).
     pub(crate) fn to_flags(&self) -> MountFlags {
         let mut flags = MountFlags::empty();
         flags.set(MountFlags::RDONLY, self.read_only);

@@ -35,15 +35,15 @@ struct OpenInode {
     openings: u64,
     /// `None` if I/O passes through the daemon.
     backing: Option<i32>,
-    /// Handles that are open for reading and writing. The kernel may write back pages through them:
-    /// only they allow writable mappings, and in writeback mode all writers have this mode.
+    /// Handles that are open for reading and writing. The kernel may write back pages through them,
+    /// because only they allow writable mappings. In writeback mode, all writers have this mode.
     writers: Vec<Handle>,
     /// Handles opened with O_DIRECT, which bypass the kernel's cache.
     direct: Vec<Handle>,
     /// Number of opens so far without O_DIRECT, which may use the kernel's cache.
     cached_opens: u64,
     /// The value of `cached_opens` when all cached pages were last dropped. A drop counts only if
-    /// the file was open with O_DIRECT only.
+    /// all open handles have O_DIRECT.
     cached_opens_at_drop: u64,
 }
 
@@ -72,8 +72,8 @@ impl OpenInode {
     }
 }
 
-/// Tests whether this process may register backing files: the kernel may offer passthrough although
-/// the privilege is missing.
+/// Tests whether this process may register backing files, because the kernel may offer passthrough
+/// although the privilege is missing.
 pub(crate) fn try_passthrough(transport: &dyn Transport) -> rustix::io::Result<()> {
     let file = rustix::fs::memfd_create("fslab-passthrough", MemfdFlags::CLOEXEC)?;
     let id = transport.register_backing(file.as_fd())?;
@@ -135,8 +135,8 @@ impl BackingFiles {
         }
     }
 
-    /// Whether the lower file of an inode may change without a request: it is or may be mapped for
-    /// writing through passthrough.
+    /// Whether the lower file of an inode may change without a request, because it is or may be
+    /// mapped for writing through passthrough.
     pub fn may_change_unseen(&self, ino: Ino) -> bool {
         let is_written_below =
             |inode: &OpenInode| inode.backing.is_some() && !inode.writers.is_empty();

@@ -35,9 +35,9 @@ const HEADERS_MAX: usize = 4096;
 /// Time after which another thread reads in place of a busy reader.
 const BUSY_MAX: Duration = Duration::from_millis(1);
 
-/// Pause after a FORGET request, if io_uring is used. Then mostly FORGET requests arrive through
-/// /dev/fuse, and no caller waits for them. After the pause, they arrive in one batch instead of
-/// waking the thread for each.
+/// Pause after a FORGET request, if io_uring is used. With io_uring, most requests that arrive
+/// through /dev/fuse are FORGET requests, for which no caller waits. After the pause, they arrive
+/// in one batch instead of waking the thread for each.
 const FORGET_PAUSE: Duration = Duration::from_millis(2);
 
 /// One mount being served.
@@ -66,8 +66,8 @@ pub(crate) struct Server {
     /// Readers of threads that have exited, for new threads. Deferred requests may still need the
     /// descriptors of these readers.
     spare_readers: Mutex<Vec<Reader>>,
-    /// Time after which a request is cancelled, if the kernel has a time limit for requests, after
-    /// which it would abort the mount.
+    /// Time after which a request is cancelled. Only set if the kernel has a time limit for
+    /// requests, after which it would abort the mount.
     cancel_after: Option<Duration>,
     /// Whether all requests are refused, because [`Self::cut_off`] was called.
     refuses: AtomicBool,
@@ -383,7 +383,7 @@ impl Server {
         busy_for: impl Fn() -> Duration,
     ) -> Result<Answer, Errno> {
         let respond = || match self.is_cut_off() {
-            // The same error as after the death of a daemon.
+            // Returns the same error as after the death of a daemon.
             true => Err(Errno::NOTCONN.into()),
             false => self.respond(opcode, incoming, cancellation, route, output),
         };

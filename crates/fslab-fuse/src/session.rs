@@ -33,7 +33,7 @@ pub struct Session {
     unmounter: Unmounter,
 }
 
-/// A handle to end a session from any thread without an unmount: all requests then fail.
+/// A handle to end a session from any thread without an unmount. All requests then fail.
 #[derive(Clone)]
 pub struct Breaker(Arc<Server>);
 
@@ -113,9 +113,9 @@ pub fn take_over(
     );
     server.restore(&restored);
     let server = Arc::new(server);
-    // The kernel resends only requests that were read from descriptors that are still open. So this
-    // happens before these descriptors are closed, and before the first read. If the file system
-    // was unmounted meanwhile, the threads notice it.
+    // The kernel resends only requests that were read from descriptors that are still open. So the
+    // kernel is notified before these descriptors are closed, and before the first read. If the
+    // file system was unmounted meanwhile, the threads notice it.
     transport.notify(NOTIFY_RESEND, &[]).map_err(|errno| serve_error(errno.into()))?;
     // From here on, the copied descriptor is the recorded connection. If this function fails
     // earlier, the next daemon can still take over.

@@ -212,7 +212,7 @@ impl ThreadPool {
         self.state.lock().missing()
     }
 
-    /// Whether there are no more threads than an unused mount needs.
+    /// Whether there are only as many threads as an unused mount needs.
     pub fn is_at_rest(&self) -> bool {
         let state = self.state.lock();
         !state.over && self.workers.count() <= state.wanted + 1

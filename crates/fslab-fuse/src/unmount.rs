@@ -66,8 +66,8 @@ impl Unmounter {
         self.unmount(UnmountFlags::DETACH)
     }
 
-    /// Unmounts the file system at all its current mount points: it may have been moved, or mounted
-    /// again elsewhere.
+    /// Unmounts the file system at all its current mount points, because it may have been moved, or
+    /// mounted again elsewhere.
     fn unmount(&self, flags: UnmountFlags) -> Result<()> {
         loop {
             let places = self.places().map_err(|source| Error::Mounts { source })?;
@@ -87,8 +87,8 @@ impl Unmounter {
     fn places(&self) -> io::Result<Vec<MountEntry>> {
         let mut places = mounts::of_device(self.device)?;
         places.retain(|mount| mount.file_system == "fuse.fslab");
-        // Checked after listing: this proves that the number was still valid when the mounts were
-        // listed.
+        // This check follows the listing, and proves that the number was still valid when the
+        // mounts were listed.
         Ok(if self.transport.is_connected() { places } else { Vec::new() })
     }
 

@@ -6,11 +6,11 @@
 //! [`fslab_sys::fuse_ring`]), which the kernel does not use while the thread is busy. The kernel
 //! prefers the thread with the shortest waiting time.
 //!
-//! No request waits for a slow one: if a thread takes a request while no other thread waits in its
-//! queue, it starts another thread. But a request that arrived before the new thread was registered
-//! remains in the kernel's queue until a reply is sent there. So while requests take long, fslab
-//! itself regularly makes a request in each queue with a new thread: a query of the mount's free
-//! space (`queues`). The reply to the query fetches the remaining request.
+//! No request waits for a slow one, because a thread that takes a request while no other thread
+//! waits in its queue starts another thread. But a request that arrived before the new thread was
+//! registered remains in the kernel's queue until a reply is sent there. So while requests take
+//! long, fslab itself regularly queries the mount's free space through each queue that has a new
+//! thread (`queues`). The reply to the query fetches the remaining request.
 //!
 //! FORGET, INTERRUPT and notifications use /dev/fuse.
 
@@ -50,7 +50,7 @@ const FIRST_THREADS: usize = 2;
 /// known at the start of the connection.
 ///
 /// # Errors
-/// The reason if it can't.
+/// The reason why it can't.
 pub(crate) fn check(device: &OwnedFd) -> io::Result<()> {
     if !processors::may_run_on_all()? {
         return Err(io::Error::new(
@@ -63,8 +63,8 @@ pub(crate) fn check(device: &OwnedFd) -> io::Result<()> {
 }
 
 impl Server {
-    /// Starts the first threads of each queue and waits until all are registered: until then the
-    /// kernel holds requests back.
+    /// Starts the first threads of each queue and waits until all are registered, because until
+    /// then the kernel holds requests back.
     pub fn start_queues(self: &Arc<Self>, queues: &Arc<Queues>) -> io::Result<()> {
         let (sender, registered) = channel();
         for number in 0..queues.queues.len() * FIRST_THREADS {

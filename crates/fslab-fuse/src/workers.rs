@@ -111,7 +111,7 @@ impl Workers {
     /// Cancels requests that have been served for too long.
     pub fn cancel_overdue(&self, too_long: Duration) {
         for worker in &self.state.lock().workers {
-            // The number is read before the time: if the request ends in between, its number
+            // The number is read before the time. If the request ends in between, its number
             // matches no other request.
             let unique = worker.unique.load(Ordering::SeqCst);
             if self.busy_for(worker) >= too_long {

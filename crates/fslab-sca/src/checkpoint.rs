@@ -28,7 +28,7 @@ impl Log {
     }
 
     /// Appends the changed index pages and a checkpoint, if any frame follows the last checkpoint.
-    /// The replaced pages are dead once a slot leads to the new one (see
+    /// The pages that they replace are dead once a slot leads to the new checkpoint (see
     /// [`super::dead_frames::Garbage`]).
     pub fn write_checkpoint(&mut self, io: Io<'_>) -> Result<()> {
         self.encode_long_tails(io)?;
@@ -37,7 +37,7 @@ impl Log {
         }
         self.journal.prepare_end(io)?;
         let before = self.commits.checkpoint();
-        // The previous checkpoint is not dead yet: the other slot leads to it until a third
+        // The previous checkpoint is not dead yet, because the other slot leads to it until a third
         // checkpoint is written.
         let mut retired = Vec::from_iter(Some(before).filter(|before| !before.is_none()));
         let mut batch = self.journal.begin(0);
@@ -45,7 +45,7 @@ impl Log {
         let payload = self.checkpoint_payload(root);
         let new = self.metadata(Kind::Checkpoint, 0, self.size(), &payload);
         let checkpoint = batch.add(self.identity(), new).reference;
-        // This is an error of the write, because applying index frames can't fail.
+        // Only the write can have failed, because applying index frames can't fail.
         if let Err(error) = self.append(io, &batch, WriteOptions::default()) {
             self.map.unwrite_pages();
             return Err(error);
@@ -55,9 +55,9 @@ impl Log {
         Ok(())
     }
 
-    /// Encodes tails until a checkpoint can list the remaining pieces. Writers keep the number of
-    /// pieces below this limit. But a crash may tear the frame that replaces old pieces, and leave
-    /// the pieces that follow it.
+    /// Encodes tails until at most `SEGMENTS_MAX` pieces remain, which a checkpoint can list.
+    /// Writers never exceed this number. But a crash may tear the frame that replaces old pieces,
+    /// and leave the pieces that follow it.
     fn encode_long_tails(&mut self, io: Io<'_>) -> Result<()> {
         let mut count = self.map.segment_count();
         if count <= SEGMENTS_MAX {
@@ -76,8 +76,7 @@ impl Log {
                 continue;
             }
             match self.encode_tail(io, chunk) {
-                // A damaged tail may remain in pieces, if encoding the other tails makes enough
-                // room.
+                // A damaged tail may remain in pieces, if enough other pieces can be encoded.
                 Err(error) if error.errno() == Errno::IO && !self.commits.sync_has_failed() => {}
                 encoded => {
                     encoded?;
@@ -142,7 +141,7 @@ mod tests {
         found
     }
 
-    /// Older versions set the flag for content in order even for truncated files.
+    /// Older versions of fslab set the flag `FLAG_IN_ORDER` even for truncated files.
     #[test]
     fn content_past_the_end_of_file_is_not_in_order() {
         let in_order = |content_end, size| adopted(content_end, size).map.is_in_order();

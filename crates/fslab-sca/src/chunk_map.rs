@@ -26,7 +26,7 @@ pub struct ChunkMap {
     identity: Identity,
     size: u64,
     index: Mutex<Index>,
-    /// An index page could not be read; the map must be rebuilt from the frames.
+    /// Whether an index page could not be read, so that the map must be rebuilt from the frames.
     is_damaged: AtomicBool,
     /// Raw pieces that were appended to the indexed content of a chunk, the oldest first.
     segments: BTreeMap<u64, Vec<Entry>>,
@@ -168,7 +168,7 @@ impl ChunkMap {
         Ok(self.entry(io, chunk)?.into_iter().chain(self.segments(chunk).iter().copied()).collect())
     }
 
-    /// Returns the first chunk at or after `chunk` with content.
+    /// Returns the first chunk that has content, at or after `chunk`.
     pub fn next_present(&self, io: Io<'_>, chunk: u64) -> Result<Option<u64>> {
         let load = |page, level, first| self.load_page(io, page, (level, first));
         let indexed = self.index.lock().next_present(chunk, &load)?.map(|(chunk, _)| chunk);
@@ -176,7 +176,7 @@ impl ChunkMap {
         Ok(indexed.into_iter().chain(segmented).min())
     }
 
-    /// Returns the end of the part of a range of chunks that `pages` index pages cover.
+    /// Returns the chunk up to which `pages` index pages cover the range `chunks`.
     pub fn end_of_pages(&self, io: Io<'_>, chunks: &Range<u64>, pages: usize) -> Result<u64> {
         let mut end = chunks.start;
         for _ in 0..pages {
@@ -221,7 +221,7 @@ impl ChunkMap {
         self.index.lock().write(write, retired)
     }
 
-    /// Reverts `write_pages` after its pages did not reach the file.
+    /// Reverts `write_pages` if its pages could not be written to the file.
     pub fn unwrite_pages(&self) {
         self.index.lock().unwrite();
     }
@@ -314,9 +314,8 @@ impl ChunkMap {
         Ok(())
     }
 
-    /// Updates the flag for content in order. If content is cut off, its frame still contains it,
-    /// and ordinary tools decode it. From then on the content is not in order, even if the file
-    /// grows again.
+    /// Updates `in_order`. If content is cut off, its frame still contains it, and ordinary tools
+    /// decode it. From then on the content is not in order, even if the file grows again.
     fn note_size(&mut self, size: u64) {
         self.in_order &= self.content_end <= size;
     }
@@ -433,7 +432,7 @@ impl ChunkMap {
         self.index = Mutex::new(Index::stored(record.levels, root));
         self.in_order = record.flags & FLAG_IN_ORDER != 0;
         self.content_end = record.content_end.get();
-        // Some earlier versions of fslab wrote checkpoints without applying this rule.
+        // Some earlier versions of fslab did not clear the flag for truncated files.
         self.note_size(size);
         self.live_bytes = record.live_bytes.get().min(SIZE_MAX);
         self.size = size;

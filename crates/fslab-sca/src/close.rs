@@ -21,8 +21,8 @@ const WALK_READS_MAX: u64 = 2;
 /// A file that is reopened for each small append would pay for all of them each time.
 const WALK_FRAMES_MAX: u64 = 256;
 
-/// The seek table is written if it is at most the bytes appended since the last table, divided by
-/// this number.
+/// The seek table is written if its length is at most the number of bytes appended since the last
+/// table, divided by this number.
 const CLOSING_PART: u64 = 16;
 
 impl Log {

@@ -110,8 +110,8 @@ pub fn commit(file: &impl Steps, data_only: bool) -> Stepped<bool> {
 }
 
 /// Commits twice, so that the slot that leads to all writes is itself durable. Returns whether
-/// there is such a slot. On a full disk there is none: the slot written last leads to an older
-/// checkpoint.
+/// there is such a slot. If the disk is too full for a checkpoint, the slot written last leads to
+/// an older checkpoint.
 pub fn commit_with_slot(file: &impl Steps) -> Stepped<bool> {
     let is_led_to = commit(file, true)?;
     commit(file, true)?;

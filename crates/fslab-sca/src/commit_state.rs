@@ -100,7 +100,7 @@ impl CommitState {
         self.sync_has_failed
     }
 
-    /// Records a failed sync of the lower file: it is unknown which writes are durable.
+    /// Records a failed sync of the lower file, after which it is unknown which writes are durable.
     pub fn note_failed_sync(&mut self) {
         self.sync_has_failed = true;
     }
@@ -125,13 +125,14 @@ impl CommitState {
     pub fn begin(&mut self, end: u64) {
         (self.is_due, self.end) = (false, end);
         if self.checkpoint != self.slotted && self.is_slot_taken(self.ordinal) {
-            // No slot was written for this checkpoint, and the slot of its number now leads to
-            // another one.
+            // No slot was written for this checkpoint, and the slot that its number selects now
+            // leads to another checkpoint.
             self.outdate();
         }
     }
 
-    /// Marks the last checkpoint as incomplete: a frame follows it, or its slot is out of date.
+    /// Marks the last checkpoint as incomplete, because a frame follows it or its slot is out of
+    /// date.
     pub fn outdate(&mut self) {
         self.frames_since += 1;
     }

@@ -62,21 +62,22 @@ pub struct Settings {
     pub packing: WhenToPack,
     /// The session of this mount, which an xattr of the tree's root records.
     pub session: Session,
-    /// Whether recovery may leave out incomplete content at the end of a file without a valid size
-    /// xattr, as lost in a crash. Otherwise opening the file fails.
+    /// Whether recovery may assume that a crash left incomplete content at the end of a file
+    /// without a valid size xattr. It then leaves this content out. Otherwise opening the file
+    /// fails.
     pub may_leave_out: bool,
-    /// The key that seals the ids of new files, if a conversion is encoding.
+    /// The key that seals the ids of new files while a conversion encodes a tree.
     pub run_key: Option<u64>,
 }
 
 /// The policy for packing files with much garbage.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WhenToPack {
-    /// After this long without a request, at this many bytes per second.
+    /// Files are packed after this long without a request, at this many bytes per second.
     Idle { after: Duration, rate: u64 },
-    /// When the last writer closes a file; the close waits for it.
+    /// A file is packed when its last writer closes it; the close waits for the packing.
     Close,
-    /// Only by `fslab sca compact`.
+    /// Files are packed only by `fslab sca compact`.
     Never,
 }
 

@@ -3,7 +3,7 @@
 //! Each file is copied through a layer to a temporary name in the same directory. The copy is
 //! compared with the original, receives all its attributes, is made durable, and exchanges names
 //! with it. Only then is the original removed. So the name refers to a complete file at any moment.
-//! The next run removes what an interrupted run left and continues from there.
+//! The next run removes the leftovers of an interrupted run, and converts the remaining files.
 //!
 //! A file that is being written is not converted. A lease detects writers until after the exchange
 //! of the names. If a writer is detected by then, the exchange is undone.
@@ -297,7 +297,7 @@ impl Conversion {
         }
     }
 
-    /// Converts a file with one name, or returns why not.
+    /// Converts a file with one name, or returns the reason why it can't be converted.
     fn single(&self, place: &Place<'_>) -> Outcome {
         self.convert(place).unwrap_or_else(Outcome::Kept)
     }
@@ -365,8 +365,8 @@ impl Conversion {
     fn lease(&self, attr: &Attr) -> Kept<Option<Lease>> {
         let Some(path) = self.lower.path_below(attr.ino) else { return Ok(None) };
         let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
-        // The kernel's path contains no symbolic links. Without this flag, an attacker could add
-        // one and thus have any file opened, even a device.
+        // The kernel's path contains no symbolic links. Without this flag, an attacker could add a
+        // symbolic link and thus have any file opened, even a device.
         let file = match openat2(CWD, &path, flags, Mode::empty(), ResolveFlags::NO_SYMLINKS) {
             Ok(file) => File::from(file),
             Err(rustix::io::Errno::NOSYS) => return Ok(None),
@@ -545,8 +545,8 @@ impl Conversion {
         renamed.map_err(|source| Why::Stranded { name: name.to_owned(), source })
     }
 
-    /// Returns the current attributes of an original that was not written to since; its names may
-    /// have changed.
+    /// Returns the current attributes of an original, if its size and modification time are still
+    /// those in `attr`. Its names may have changed.
     fn is_unwritten(&self, attr: &Attr) -> Kept<Attr> {
         let now = self.lower.getattr(&self.request, attr.ino, None)?;
         let key = |attr: &Attr| (attr.size, attr.modified);

@@ -1,7 +1,7 @@
 //! Frees the space of dead frames.
 //!
-//! Headers are kept, so that the walk over all frames always works: only whole blocks of bodies are
-//! punched out. A run of small dead frames is joined into a gap, whose header overwrites that of
+//! Only whole blocks of bodies are punched out. Headers are kept, so that the walk over all frames
+//! always works. A run of small dead frames is joined into a gap, whose header overwrites that of
 //! the first frame. No walk after a crash may need the overwritten header. So only frames before
 //! the last durable checkpoint are joined.
 

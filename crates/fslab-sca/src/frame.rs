@@ -321,9 +321,9 @@ fn leaps(kind: Kind) -> bool {
     matches!(kind, Kind::Gap | Kind::Checkpoint)
 }
 
-/// Parses a header like [`parse`], but repairs one wrong byte: a single flipped bit must not end
-/// the walk over the frames. It tries every byte with every value. The identity, the offset and the
-/// checksum rule out a wrong guess.
+/// Parses a header like [`parse`], but repairs one wrong byte, because a single flipped bit must
+/// not end the walk over the frames. It tries every byte with every value. The identity, the offset
+/// and the checksum rule out a wrong guess.
 pub fn parse_mending(
     identity: &Identity,
     header: &[u8],

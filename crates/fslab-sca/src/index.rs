@@ -70,7 +70,8 @@ fn slot(chunk: u64, level: u8) -> usize {
     (chunk >> (FAN_OUT.trailing_zeros() * u32::from(level)) & (FAN_OUT - 1)) as usize
 }
 
-/// Whether a page refers to no chunk after `chunk_max`. Returns `false` for a truncated payload.
+/// Whether all chunks to which a page refers are at or before `chunk_max`. Returns `false` for a
+/// truncated payload.
 pub fn leads_at_most_to(payload: &[u8], level: u8, first: u64, chunk_max: u64) -> bool {
     let Ok((page, _)) = PageRecord::read_from_prefix(payload) else { return false };
     let last = u128::from_le_bytes(page.present).checked_ilog2();
@@ -179,7 +180,7 @@ impl Index {
         }
     }
 
-    /// Returns the first chunk at or after `chunk` with an entry.
+    /// Returns the first chunk that has an entry, at or after `chunk`.
     pub fn next_present(
         &mut self,
         chunk: u64,

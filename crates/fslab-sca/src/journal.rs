@@ -1,8 +1,8 @@
 //! The journal appends frames to a stored file. Headers of gaps are also written by `gap`,
 //! `leading_gaps` and `quarantine`.
 //!
-//! A failed write leaves the file unchanged: the written part is cut off again. If that fails too,
-//! the next write quarantines it (see `quarantine`).
+//! After a failed write, the written part is cut off again. If that fails too, the next write
+//! quarantines it (see `quarantine`).
 
 use std::ops::Range;
 
@@ -22,7 +22,7 @@ pub struct Journal {
     end: u64,
     head: Head,
     behind: Behind,
-    /// Recovery left out frames, and no checkpoint records this yet.
+    /// Whether recovery left out frames, and no checkpoint records this yet.
     has_left_out: bool,
     /// Set only for the journal of a packed copy, which is written into a gap of the same file. The
     /// frames must end before this offset.
@@ -254,8 +254,8 @@ impl Journal {
     pub fn write(&mut self, io: Io<'_>, batch: &Batch, options: WriteOptions) -> Result<()> {
         let (base, bytes) = (batch.base, &batch.bytes);
         if let Some(limit) = self.limit {
-            // The frames written so far need not be cut off: they lie in a gap, whose bytes have no
-            // meaning.
+            // The frames written so far need not be cut off, because they lie in a gap, whose bytes
+            // have no meaning.
             if base + bytes.len() as u64 > limit {
                 return Err(Errno::NOSPC.into());
             }

@@ -327,8 +327,8 @@ impl FileSystem for Sca {
         Err(Errno::OPNOTSUPP.into())
     }
 
-    /// Continues after errors. If [`StoredFile::settle`] fails for a file, that file has no valid
-    /// size xattr, so the next mount need not inspect the other files.
+    /// Continues after errors. If [`StoredFile::settle`] fails for a file, only that file has no
+    /// valid size xattr. The next mount need not inspect the other files.
     fn shutdown(&self) -> Result<()> {
         let request = own_request();
         // On unmount the kernel drops RELEASE requests that the daemon has not read yet.

@@ -20,8 +20,8 @@
 //! - Operations on a stored file: `reader`, `writer`, `punch_hole`, `close`; `recovery` and
 //!   `quarantine` after a crash; `checkpoint`; `commit` (which syncs), `garbage_collection` and
 //!   `pack`, which release the file's lock between their steps.
-//! - `reclaim_policy` decides when space is freed, and `next_checks` at which file lengths it is
-//!   asked; `reclaimer` is the thread that frees the space.
+//! - `reclaim_policy` decides when space is freed; `next_checks` stores the file lengths at which
+//!   the policy is next asked; `reclaimer` is the thread that frees the space.
 //! - `slices` visits all chunks of a file while others use it; `failed_searches` records damaged
 //!   files that can't be rebuilt.
 //! - `pre_encode` encodes chunks before the file's lock is taken; `read_ahead` decodes chunks

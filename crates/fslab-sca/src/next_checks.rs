@@ -7,9 +7,9 @@ pub const DEAD_BYTES_MIN: u64 = 1 << 20;
 
 /// Lengths of the stored file at which the next checks are due.
 pub struct NextChecks {
-    /// For the check whether dead frames are worth a commit.
+    /// Length at which to check whether dead frames are worth a commit.
     commit: u64,
-    /// For the check whether to collect garbage.
+    /// Length at which to check whether to collect garbage.
     cleaning: u64,
 }
 

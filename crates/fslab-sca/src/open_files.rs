@@ -178,7 +178,7 @@ mod tests {
     use super::super::{codec, options};
     use super::*;
 
-    /// If two users leave at once, each of them could leave the settling to the other.
+    /// If two users leave at once, each of them could assume that the other settles the file.
     #[test]
     fn last_of_two_concurrent_closes_settles_the_file() {
         let fs: Arc<dyn FileSystem> = Arc::new(MemFs::default());

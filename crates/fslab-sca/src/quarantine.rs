@@ -1,7 +1,7 @@
 //! Quarantine of bytes after the last complete frame, left by a crash or another program.
 //!
 //! This version does not recognise them as a frame, but they may be valuable data. Before their
-//! space is used, they are copied into frames that follow them, which are made durable.
+//! space is used, they are copied into durable frames after them.
 
 use std::ops::Range;
 
@@ -50,10 +50,10 @@ impl Log {
         aside.kept.iter().try_for_each(|frame| self.apply(io, frame, &[]))
     }
 
-    /// Makes the gap that will replace the unknown bytes in `leftover`. It stands for more sequence
-    /// numbers than these bytes can contain frames, because they may contain headers of incomplete
-    /// frames. If the gap does not survive the next crash, a walk over these headers must not
-    /// continue into the copies.
+    /// Makes the gap that will replace the unknown bytes in `leftover`. The bytes may contain
+    /// headers of incomplete frames. If the next crash loses the gap, a walk over these headers
+    /// must not continue into the copies. So the gap stands for more sequence numbers than these
+    /// bytes can contain frames, and the copies' numbers do not follow those of the headers.
     fn gap_for(&self, leftover: &Range<u64>) -> Frame {
         let header_bytes = self.identity().header_bytes() as u64;
         let first = self.journal.sequence() + 1;

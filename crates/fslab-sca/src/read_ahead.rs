@@ -1,8 +1,9 @@
 //! Decodes chunks ahead of a sequential reader.
 //!
-//! The chunks of one request are decoded in parallel. Small requests can't keep all workers busy:
-//! the kernel reads 128 KiB at a time unless root has raised its read-ahead. So idle workers decode
-//! the next chunks, at most one each. A decoded chunk is handed over once and not kept.
+//! The chunks of one request are decoded in parallel. Small requests can't keep all workers busy.
+//! By default, the kernel reads only 128 KiB at a time; only root can raise this read-ahead. So
+//! idle workers decode the next chunks, at most one each. A decoded chunk is handed over once and
+//! not kept.
 
 use std::collections::VecDeque;
 use std::ops::Range;

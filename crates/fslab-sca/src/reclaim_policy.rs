@@ -1,4 +1,4 @@
-//! Decides when space is freed. The policy only reads numbers; it changes no state.
+//! Decides when space is freed.
 //!
 //! A commit frees the space of dead frames. Garbage collection frees the space of a file that
 //! consists mostly of holes and headers (see `garbage_collection`). Packing frees all unused space
@@ -14,9 +14,9 @@ use super::next_checks::DEAD_BYTES_MIN;
 /// Uncommitted bytes at which the writer itself commits, because the background thread is too slow.
 const UNCOMMITTED_BYTES_MAX: u64 = 256 << 20;
 
-/// Dead frames are worth a commit if they reach [`DEAD_BYTES_MIN`] and the file's size divided by
-/// this number. The space of small frames is freed by the second commit after their death (see
-/// `dead_frames`). So a file written in small pieces takes at most a twelfth more.
+/// Dead frames are worth a commit if their size reaches both [`DEAD_BYTES_MIN`] and the file's size
+/// divided by this number. The space of small frames is freed by the second commit after their
+/// death (see `dead_frames`). So a file written in small pieces takes at most a twelfth more space.
 const DEAD_PART: u64 = 24;
 
 /// Dead frames are worth a commit if the free space is less than this many times their size.

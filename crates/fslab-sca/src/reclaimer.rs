@@ -169,8 +169,8 @@ impl Reclaimer {
         }
     }
 
-    /// Stops the thread, and packs the remaining files within the time limit. Called when no more
-    /// requests can arrive.
+    /// Stops the thread, and packs the remaining files within the time limit. Must be called after
+    /// the last request.
     pub fn finish(&self) {
         self.stop();
         let clock = &self.access.settings().clock;
@@ -206,8 +206,8 @@ struct Run<'a> {
 
 impl Run<'_> {
     fn run(&self) {
-        // Number of requests seen by the last packing: if it has not changed, the thread does not
-        // wait again.
+        // Number of requests at the end of the last packing. If it has not changed, the next file
+        // is packed without waiting again.
         let mut seen = None;
         while let Some(job) = self.shared.next() {
             match job {

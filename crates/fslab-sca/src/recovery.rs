@@ -58,7 +58,8 @@ pub fn open(
     log.journal.note_head(if is_whole { Head::Whole } else { Head::Damaged });
     let packed_end = is_packed.then_some(log.end());
     let mut log = walk_on(io, log, length, mark.is_some())?;
-    // The old content is not quarantined: the next writer cuts it off before it appends anything.
+    // The old content is not quarantined, because the next writer cuts it off before it appends
+    // anything.
     if packed_end == Some(log.end()) && matches!(log.journal.behind(), Behind::Unknown(_)) {
         log.journal.note_behind(Behind::Superseded);
     }
@@ -270,7 +271,7 @@ const PAGES_MAX: usize = 1 << 20;
 const DEAD_MAX: usize = 1 << 20;
 
 /// Twice the maximum number of raw pieces in a walk. A writer joins 768 pieces into a frame. Even
-/// without joining, 64 MiB contain less than half this number of pieces.
+/// without joining, the 64 MiB between two commits contain less than half this number of pieces.
 const SEGMENTS_MAX: usize = 2 << 20;
 
 /// A walk over frames.
@@ -292,8 +293,8 @@ pub struct Walk<'a> {
     pub pages_max: usize,
     pub dead_max: usize,
     pub segments_max: usize,
-    /// Whether a signal to the caller ends the walk. A signal does not end the opening of a file: a
-    /// caller with frequent signals could never open one.
+    /// Whether a signal to the caller ends the walk. A signal does not end the opening of a file,
+    /// because a caller with frequent signals could never open one.
     is_interruptible: bool,
 }
 
@@ -331,8 +332,8 @@ impl<'a> Walk<'a> {
                     self.take(log, &frame, &payload)?;
                 }
                 None if frame.kind == Kind::Hole => break,
-                // A trusted frame was not torn by a crash. The frames since the previous checkpoint
-                // contain the same information.
+                // No crash tore a trusted checkpoint, so it was damaged later. It is not needed,
+                // because the frames since the previous checkpoint contain the same information.
                 None if self.trusts => self.take(log, &frame, &[])?,
                 None => torn = torn.or(Some(before)),
             }

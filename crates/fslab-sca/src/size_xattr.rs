@@ -217,8 +217,7 @@ pub fn headless(ino: Ino) -> Error {
 /// Begins a session over a tree. Returns the session, and whether xattrs are usable.
 ///
 /// A tree that is empty at its first use is marked as pure. A file in it is foreign only if a user
-/// adds it directly to the lower directory. A mount clears the flag of a tree whose files are all
-/// plain; a conversion keeps it.
+/// adds it directly to the lower directory. A mount clears [`FLAG_PLAIN`]; a conversion keeps it.
 pub fn begin_session(
     fs: &Arc<dyn FileSystem>,
     request: &Request,

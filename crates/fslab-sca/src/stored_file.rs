@@ -50,7 +50,7 @@ pub struct StoredFile {
     /// Held while the file is committed or packed, or its content is moved. Taken before the state
     /// lock, never while holding it.
     maintenance: Mutex<()>,
-    /// Held from the start to the end of packing: two threads must not pack the same file.
+    /// Held from the start to the end of packing, because two threads must not pack the same file.
     packing: Mutex<()>,
     /// Whether the next read must also read the lower file, so that its access time is updated.
     access_is_due: AtomicBool,
@@ -62,8 +62,8 @@ pub struct OpenBelow {
     pub ino: Ino,
     pub handle: Handle,
     pub is_writable: bool,
-    /// The file was just created and has no size xattr. Its creator may lack the right to read its
-    /// xattrs.
+    /// Whether the file was just created and has no size xattr. Its creator may lack the right to
+    /// read its xattrs.
     pub is_new: bool,
 }
 
@@ -78,14 +78,14 @@ struct State {
     /// The handle that was used before the file was opened for writing. A running sync may still
     /// use it.
     handle_before: Option<Handle>,
-    /// Rebuilding a damaged index from the frames has failed and is not tried again.
+    /// Whether rebuilding a damaged index from the frames has failed. It is not tried again.
     heal_has_failed: bool,
     kind: Kind,
 }
 
 enum Kind {
     /// An empty file. The first write makes it a stored file. The truncation need not be durable
-    /// before that write: later data survives a crash only if the truncation does.
+    /// before that write, because no later data can survive a crash without it.
     Empty,
     /// The content is not a stored file; it is served as it is.
     Foreign,
@@ -525,8 +525,8 @@ impl StoredFile {
         Ok(())
     }
 
-    /// Appends the seek table of a packed file, if its container has one, unless the file is
-    /// changed meanwhile.
+    /// Appends the seek table of a packed file, if its container has one. If another user changes
+    /// the file meanwhile, nothing is appended.
     fn write_closing(&self, request: &Request) -> Result<()> {
         let Some(file) = self.in_steps(request) else { return Ok(()) };
         match unless_gone(closing_in_steps(&file))?.flatten() {

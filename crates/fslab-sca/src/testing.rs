@@ -21,7 +21,7 @@ use super::{context::Io, options, superblock};
 use crate::LAYERS;
 use fslab_layers::LayerChoice;
 
-/// Number of pieces read from a file, whose recorded size may be false.
+/// Maximum number of pieces read from a file, because its recorded size may be false.
 const PIECES: u64 = 64;
 const PIECE_BYTES: usize = 16 << 10;
 /// Maximum number of frames that get correct checksums.

@@ -278,14 +278,15 @@ impl Log {
         if has_many_pages || self.end().saturating_sub(self.commits.end()) >= COMMIT_BYTES {
             self.commits.ask();
         }
-        // The caller may be writing a checkpoint, and encoding tails to make room for its list.
+        // With so many pieces, the caller may be about to write a checkpoint. It encodes tails
+        // first, so that the checkpoint can list the other pieces.
         let is_room_made = self.map.segment_count() > SEGMENTS_MAX;
         if !has_many_pages || is_room_made {
             return Ok(());
         }
         match self.write_checkpoint(io) {
-            // The change has taken effect, and recovery can find it by its frames. Only for a
-            // packed copy is the error returned, so that the copy is abandoned.
+            // The change has taken effect, and recovery can find it by its frames. The error is
+            // returned only for a packed copy, so that the copy is abandoned.
             Err(error) if !self.journal.is_copy() => {
                 tracing::debug!(%error, file = %io.lower.name(), "can't write a checkpoint");
                 Ok(())

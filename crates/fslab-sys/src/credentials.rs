@@ -93,8 +93,8 @@ impl ActingAs {
         if let Some(before) = self.before.as_mut() {
             let own = own_groups()?;
             set_groups(&groups.to_vec())?;
-            // Only from here on must the groups be restored: a process that can't set groups fails
-            // above, and could not restore them either.
+            // From here on, the groups must be restored. A process that can't set groups has failed
+            // above, and could not restore them.
             before.groups = Some(own);
         }
         // The group is set first: without root's user id, the thread can't change it.
@@ -150,9 +150,9 @@ thread_local! {
 /// Drops CAP_FSETID on this thread, for example before the kernel gets a file whose set-id bits it
 /// must clear at every write.
 ///
-/// The capability remains dropped until [`take_up_fsetid`]: a change costs a microsecond, and a
-/// thread that opens one file probably opens more. This costs nothing if the capability is already
-/// dropped.
+/// The capability remains dropped until [`take_up_fsetid`], because a change costs a microsecond,
+/// and a thread that opens one file probably opens more. This costs nothing if the capability is
+/// already dropped.
 ///
 /// # Errors
 /// Those of capset(2).
@@ -162,7 +162,7 @@ pub fn lay_down_fsetid() -> Result<()> {
 
 /// Raises CAP_FSETID on this thread if the process has it, before a write or a change of mode. This
 /// costs nothing if the capability is already raised. Must not be called while acting as another
-/// user: that user would get the capability.
+/// user, because that user would get the capability.
 ///
 /// # Errors
 /// Those of capset(2).
@@ -184,8 +184,8 @@ fn set_fsetid(up: bool) -> Result<()> {
     Ok(())
 }
 
-/// User and group of this process, which are also its file-system ids. Read only once: fslab never
-/// changes them, and every creation of a file needs them.
+/// User and group of this process, which are also its file-system ids. Read only once, because
+/// fslab never changes them, and every creation of a file needs them.
 fn own_ids() -> (u32, u32) {
     static OWN: OnceLock<(u32, u32)> = OnceLock::new();
     *OWN.get_or_init(|| (geteuid().as_raw(), getegid().as_raw()))
@@ -225,7 +225,7 @@ pub fn belongs_to_group(pid: u32, gid: u32) -> bool {
 }
 
 /// Whether a capability is effective for a thread. Unknown threads have none. Threads in another
-/// user namespace have none either: any user can be root in a namespace of their own.
+/// user namespace have none either, because any user can be root in a namespace of their own.
 #[must_use]
 pub fn has_capability(pid: u32, capability: CapabilitySet) -> bool {
     let Ok(status) = fs::read_to_string(format!("/proc/{pid}/status")) else { return false };

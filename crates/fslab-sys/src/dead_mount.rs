@@ -59,8 +59,8 @@ impl DeadMount {
     }
 
     /// Opens the directory underneath the dead mount, including mounts in it. The directory remains
-    /// hidden from other processes: a thread unmounts the dead mount only in a private mount
-    /// namespace, and copies the tree that is then visible there.
+    /// hidden from other processes, because a thread unmounts the dead mount only in a private
+    /// mount namespace. There it copies the tree that has become visible.
     ///
     /// # Errors
     /// `EPERM` for a user who may not mount.
@@ -83,7 +83,7 @@ impl DeadMount {
 
     /// Removes the dead mount, over which a successor was mounted. For a moment, the dead mount is
     /// visible again. Before Linux 6.5, the kernel can't insert a mount below another one. The dead
-    /// mount then remains, hidden by the successor, until that is unmounted.
+    /// mount then remains, hidden by the successor, until the successor is unmounted.
     ///
     /// # Errors
     /// Errors of the kernel, for example if no mount lies over the dead mount any more.
@@ -107,8 +107,8 @@ impl DeadMount {
         }
     }
 
-    /// Unmounts the visible mount only if it is dead: another process may already have removed the
-    /// dead mount, and the visible one may be alive.
+    /// Unmounts the visible mount only if it is dead. Another process may already have removed the
+    /// dead mount, so that the visible one is alive.
     fn unmount_if_dead(&self) -> io::Result<()> {
         match rustix::fs::statfs(&self.place) {
             Err(errno) if tells_of_one(&errno.into()) => self.unmount(),

@@ -70,8 +70,8 @@ impl TrustedProgram {
         unsafe extern "C" {
             static environ: *const *const libc::c_char;
         }
-        // SAFETY: the arguments end with a null pointer and live until the call is over; so does
-        // the environment, which no other thread changes.
+        // SAFETY: the arguments and the environment end with a null pointer and live until the call
+        // is over. No other thread changes the environment.
         let replaced = kept.map(|()| unsafe {
             libc::execveat(
                 self.0.as_raw_fd(),

@@ -29,8 +29,7 @@ impl Lease {
         Ok(Self { file })
     }
 
-    /// Whether the lease is still undisturbed: no process waits for its end, and it was not
-    /// revoked.
+    /// Whether no process waits for the end of the lease, and the lease was not revoked.
     #[must_use]
     pub fn is_held(&self) -> bool {
         // SAFETY: a call on an open descriptor, without an argument.

@@ -30,7 +30,8 @@ const FLAG_READ_ONLY: u32 = 1;
 const FLAG_AUTOCLEAR: u32 = 4;
 const FLAG_DIRECT_IO: u32 = 16;
 
-/// Maximum number of attempts to attach an image: another process may take the free device first.
+/// Maximum number of attempts to attach an image, because another process may take the free device
+/// first.
 const ATTEMPTS: u32 = 64;
 
 /// The kernel's `struct loop_info64`.

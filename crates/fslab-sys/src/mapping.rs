@@ -22,29 +22,25 @@ impl Mapping {
         let start = unsafe { libc::mmap(std::ptr::null_mut(), length, access, kind, -1, 0) };
         let start = Some(start).filter(|start| *start != libc::MAP_FAILED).and_then(NonNull::new);
         let start = start.ok_or_else(io::Error::last_os_error)?;
-        // A huge page would use more memory than was touched. Kernels without them return an error.
-        // SAFETY: the range is the new mapping, and its contents do not change.
+        // A huge page would use more memory than was touched. Kernels without huge pages return an
+        // error. SAFETY: the range is the new mapping, and its contents do not change.
         unsafe { libc::madvise(start.as_ptr(), length, libc::MADV_NOHUGEPAGE) };
         Ok(Self { start: start.cast(), length })
     }
 
-    /// Its length in bytes.
     pub fn len(&self) -> usize {
         self.length
     }
 
-    /// The start of the mapping.
     pub fn as_mut_ptr(&mut self) -> *mut u8 {
         self.start.as_ptr()
     }
 
-    /// The whole mapping.
     pub fn as_slice(&self) -> &[u8] {
         // SAFETY: the mapping is that long, is initialized by the kernel, and is borrowed.
         unsafe { std::slice::from_raw_parts(self.start.as_ptr(), self.length) }
     }
 
-    /// The whole mapping, mutable.
     pub fn as_mut_slice(&mut self) -> &mut [u8] {
         // SAFETY: as for `as_slice`, and borrowed exclusively.
         unsafe { std::slice::from_raw_parts_mut(self.start.as_ptr(), self.length) }

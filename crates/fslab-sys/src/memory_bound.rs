@@ -1,8 +1,8 @@
 //! Limits the memory of this process and its children, including the page cache of their files,
 //! with a memory control group of version 1 or 2.
 //!
-//! Memory allocated earlier remains charged to the old group: only later allocations are limited.
-//! The kernel kills a process that exceeds the limit, as usual.
+//! Memory allocated earlier remains charged to the old group, so only later allocations are
+//! limited. The kernel kills a process that exceeds the limit, as usual.
 
 use std::fs;
 use std::io;

@@ -2,7 +2,7 @@
 //!
 //! Dropping a [`Mount`] unmounts it. If the file system is busy, the unmount is retried for a
 //! limited time, because a daemon or the kernel may keep a file open a moment longer. Then it is
-//! detached lazily with a warning: the mount point is free at once, and the file system ends with
+//! detached lazily with a warning. The mount point is free at once, and the file system ends with
 //! its last user.
 
 use std::ffi::{CString, OsStr, OsString};
@@ -110,7 +110,7 @@ impl Mount {
         Ok(Self { target: target.to_owned(), mounted: true })
     }
 
-    /// Takes over a mount made by another program: dropping the result unmounts it.
+    /// Takes over a mount made by another program. Dropping the result unmounts it.
     #[must_use]
     pub fn adopt(target: &Path) -> Self {
         Self { target: target.to_owned(), mounted: true }
@@ -131,7 +131,8 @@ impl Mount {
         unmount(&self.target, PATIENCE)
     }
 
-    /// Leaves the file system mounted: another program has unmounted it or will do so.
+    /// Drops this value without an unmount, because another program has unmounted the file system
+    /// or will unmount it.
     pub fn release(mut self) {
         self.mounted = false;
     }
@@ -268,7 +269,8 @@ impl MountEntry {
 pub fn unmount_entry(mount: &MountEntry, flags: UnmountFlags) -> io::Result<()> {
     let place = mount.open()?.ok_or(Errno::BUSY)?;
     if flags.contains(UnmountFlags::DETACH) {
-        // Through the descriptor, so that later mounts on the same mount point are not affected.
+        // Unmounts through the descriptor, so that later mounts on the same mount point are not
+        // affected.
         let place = format!("/proc/self/fd/{}", place.as_raw_fd());
         return Ok(rustix::mount::unmount(place, flags)?);
     }
@@ -299,7 +301,7 @@ pub fn identity_of(place: impl AsFd) -> io::Result<u64> {
     let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
     match rustix::fs::statx(&place, "", flags, MNT_ID_UNIQUE) {
         Ok(found) if found.stx_mask & MNT_ID_UNIQUE.bits() != 0 => Ok(found.stx_mnt_id),
-        // The call may also fail: FUSE denies root access to a private mount of a user.
+        // The call may also fail, because FUSE denies root access to a private mount of a user.
         _ => number_of(place),
     }
 }
@@ -332,7 +334,7 @@ fn depth(mount: &MountEntry, all: &[MountEntry]) -> usize {
         let parent = mount.parent;
         all.iter().find(|other| other.id == parent && other.id != mount.id)
     };
-    // The walk is limited, because the list may be inconsistent: reading it takes some time.
+    // The walk is limited, because the list may be inconsistent if mounts change while it is read.
     std::iter::successors(Some(mount), |mount| below(mount)).take(all.len()).count()
 }
 
@@ -492,7 +494,7 @@ mod tests {
     #[test]
     fn nested_mount_has_a_greater_depth() {
         let parse = |line: &str| parse_line(line.as_bytes()).unwrap();
-        // After a move: the outer mount is listed last.
+        // After a move, the outer mount is listed last.
         let all = ["5 9 0:7 / /a/b rw - fuse x rw", "9 1 0:7 / /a rw - fuse x rw"].map(parse);
         assert_eq!(all.each_ref().map(|mount| depth(mount, &all)), [2, 1]);
     }

@@ -2,8 +2,8 @@
 
 use std::time::{Duration, Instant};
 
-/// The kernel may wake a sleeping thread this late (50 us of timer slack, plus the wake-up), so the
-/// last part of a pause is spent polling the clock.
+/// Maximum delay with which the kernel wakes a sleeping thread: 50 us of timer slack, plus the
+/// wake-up. So the thread spends the last part of a pause, of this length, polling the clock.
 const WATCHED: Duration = Duration::from_micros(150);
 
 /// Interval between checks of `stop`.

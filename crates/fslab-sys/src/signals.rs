@@ -3,7 +3,7 @@
 //!
 //! A handler that unmounts could run at any point of the program. With a flag, the operation stops
 //! at a suitable point, returns an error, and cleans up by dropping its guards. Further signals
-//! only set the flag again: an impatient second ^C does not interrupt the clean-up.
+//! only set the flag again, so an impatient second ^C does not interrupt the clean-up.
 
 use std::io;
 use std::mem::MaybeUninit;
@@ -75,9 +75,9 @@ impl Interrupt {
         Ok(interrupt)
     }
 
-    /// Makes a flag for a part of the operation, which can also be stopped separately. Raising this
-    /// flag stops the part, too. If this flag is itself a part, the flag of its whole has no effect
-    /// on the new part.
+    /// Makes a flag for a part of the operation, so that the part can also be stopped alone.
+    /// Raising `self` stops the part, too. If `self` is itself a flag for a part, raising the flag
+    /// of its whole operation does not stop the new part.
     #[must_use]
     pub fn part(&self) -> Self {
         Self { raised: Arc::default(), whole: Some(Arc::clone(&self.raised)) }

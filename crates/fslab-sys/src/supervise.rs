@@ -186,8 +186,8 @@ fn expect_one_thread() -> io::Result<()> {
 fn fork() -> io::Result<Option<Pid>> {
     let flags = libc::c_long::from(libc::CLONE_FILES | libc::SIGCHLD);
     // SAFETY: without CLONE_VM the new process has its own copy of the memory, as after fork(2).
-    // This process has only the calling thread: that was checked when it became a supervisor, and
-    // it starts no other. So no other thread holds a lock.
+    // This process has only the calling thread. That was checked when it became a supervisor, and
+    // it starts no other thread. So no other thread holds a lock.
     let answer = unsafe { libc::syscall(libc::SYS_clone, flags, 0, 0, 0, 0) };
     check(answer)?;
     // A process number fits into 32 bits.
@@ -372,8 +372,8 @@ impl Found {
         let stat = rustix::fs::fstat(&descriptor)?;
         match FileType::from_raw_mode(stat.st_mode) {
             FileType::RegularFile | FileType::Directory | FileType::Symlink => {
-                // Ends a lease: opening the file would wait for the holder of the lease, which has
-                // exited. An error means that this descriptor has no lease, like most.
+                // Ends a lease, because opening the file would wait for the holder of the lease,
+                // which has exited. An error means that this descriptor has no lease, like most.
                 let _without_lease = lease::give_back(&descriptor);
                 self.by_inode.entry((stat.st_dev, stat.st_ino)).or_default().push(descriptor);
             }

@@ -123,7 +123,7 @@ fn parse_family(text: &str, ticks_per_second: u64) -> Option<ProcessorTime> {
         let nanoseconds = 1_000_000_000 / ticks_per_second.max(1);
         Duration::from_nanos((own + children).saturating_mul(nanoseconds))
     };
-    // The state is the third field of the line: utime, stime, cutime, cstime are 14 to 17.
+    // `rest` begins with field 3, the state. Fields 14 to 17 are utime, stime, cutime and cstime.
     Some(ProcessorTime { user: time(ticks(11)?, ticks(13)?), system: time(ticks(12)?, ticks(14)?) })
 }
 

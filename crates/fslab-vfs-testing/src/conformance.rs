@@ -91,8 +91,8 @@ pub struct Report {
 }
 
 impl Report {
-    /// Whether no case failed. If `FSLAB_REQUIRE_ALL=1`, no case may have been skipped either,
-    /// unless it is allowed.
+    /// Whether no case failed. With `FSLAB_REQUIRE_ALL=1`, a skipped case counts as failed unless
+    /// it is allowed.
     #[must_use]
     pub fn is_success(&self) -> bool {
         let require_all = std::env::var_os("FSLAB_REQUIRE_ALL").is_some_and(|value| value == "1");
@@ -117,8 +117,8 @@ impl fmt::Display for Report {
     }
 }
 
-/// Runs every case, each on a new subject. `make` may return the same storage every time: each case
-/// works in its own directory and removes it.
+/// Runs every case, each on a new subject. `make` may return the same storage every time, because
+/// each case works in its own directory and removes it.
 pub fn run_all(make: &dyn Fn() -> Box<dyn FileSystem>, allow: &[Allowed<'_>]) -> Report {
     run_where(make, allow, &|_| true)
 }

@@ -39,8 +39,8 @@
 //! durable.
 //!
 //! These are the rules of [`Order::Independent`]. It allows more states than any one file system.
-//! So code that survives it survives ext4, XFS and Btrfs, whose fsync commits single files out of
-//! order.
+//! So code that survives all of these states also survives crashes of ext4, XFS and Btrfs. (An
+//! fsync on Btrfs commits single files out of order.)
 //!
 //! [`Order::Journal`] adds the guarantees of ext4 with `data=ordered`:
 //!
@@ -55,10 +55,10 @@
 //! transaction of the allocation. It may do two things that this double does *not*: punch very
 //! large ranges in several transactions, and lose access and modification times.
 //!
-//! Set-id bits that a write clears implicitly are not recorded: a state has the last explicitly set
+//! Set-id bits that a write clears implicitly are not recorded. A state has the last explicitly set
 //! permissions that survived. [`CrashFs::following_times`] records modification times, which
-//! survive like attributes: new bytes may have an old time. All other times are the time at which
-//! the state was made.
+//! survive like attributes, so new bytes may have an old time. All other times are the time at
+//! which the state was made.
 //!
 //! # What a device may keep
 //!

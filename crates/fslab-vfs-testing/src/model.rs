@@ -94,8 +94,8 @@ impl fmt::Display for Counterexample {
 }
 
 /// Tries random sequences until subject and model differ or all sequences are done. The seed is
-/// printed first. `make_subject` may return the same storage each time: a sequence works in its own
-/// directory and removes it.
+/// printed first. `make_subject` may return the same storage each time, because a sequence works in
+/// its own directory and removes it.
 ///
 /// # Errors
 /// The shortest failing sequence that was found.

@@ -7,7 +7,7 @@ use std::io::Write;
 /// `FSLAB_SKIP_LOG`, because test harnesses hide the output of tests that pass.
 ///
 /// # Panics
-/// If `FSLAB_REQUIRE_ALL=1`, as in CI: a skipped test is then a failed one.
+/// If `FSLAB_REQUIRE_ALL=1`, as in CI, where a skipped test counts as failed.
 pub fn skip(test: &str, reason: &str) {
     let line = format!("SKIP {test}: {reason}");
     eprintln!("{line}");

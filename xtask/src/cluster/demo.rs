@@ -44,7 +44,6 @@ files = 100
 const CELLS: u64 = 80;
 const SHARES: &str = "4";
 
-/// The node that is killed.
 const KILLED: &str = "n2";
 
 /// The time limit for a requeued job. After a node fails, Slurm waits two minutes before it

@@ -19,7 +19,6 @@ use crate::{environment, process};
 const NODE: &str = include_str!("node.sh");
 const CONFIGURATION: &str = include_str!("slurm.conf");
 
-/// The name of the controller.
 const CONTROLLER: &str = "ctl";
 
 /// The nodes with their addresses in the private network.

@@ -3,7 +3,7 @@
 //! A fence of `sh` contains commands. In a fence of `console`, lines that begin with `$ ` are
 //! commands. The other lines are their output, which is compared with the real output (see
 //! [`output`](super::output)). A block marked `sh,slow` takes minutes, and CI skips it. Comments
-//! directly before a fence, which readers do not see, control it:
+//! directly before a fence control its block. Readers do not see them:
 //!
 //! ```text
 //! <!-- not here: REASON -->      the block is not run, because ...

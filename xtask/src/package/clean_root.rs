@@ -191,7 +191,7 @@ impl Trial<'_> {
         self.machine.run("dpkg-query --show --showformat '${Version}' fslab")
     }
 
-    /// Removes the package while both mounts run: the unit is stopped, and the user's mount remains
+    /// Removes the package while both mounts run. The unit is stopped, and the user's mount remains
     /// until the user unmounts it.
     fn remove(&self) -> Result<Tally> {
         let said = self.machine.run("apt-get remove -q -y fslab 2>&1")?;

@@ -60,7 +60,7 @@ fn one_seed(stage: &Stage, target: &Target, operations: u32, seed: u32) -> Resul
     Ok(Tally::fail(name))
 }
 
-/// Returns the last lines of a long output: fsx lists the operations before the failure.
+/// Returns the last lines of a long output, in which fsx lists the operations before the failure.
 fn tail(text: &str) -> String {
     const LINES: usize = 60;
     let lines: Vec<_> = text.lines().collect();

@@ -1,9 +1,9 @@
-//! Checks that files of a crate do not import each other in a circle. So each file can be read with
-//! only the files that it uses.
+//! Checks that files of a crate do not import each other in a circle. Without circles, a reader of
+//! a file needs only the files that it uses.
 //!
-//! An import is attributed to the file that defines the imported item: `pub use` is followed to the
-//! definition. Imports from a file's own folder (`dir.rs` uses `dir/htree.rs`) are ignored. Such
-//! files are its parts and may use its definitions. Tests are ignored too.
+//! An import is attributed to the file that defines the imported item, so `pub use` is followed to
+//! the definition. Imports from a file's own folder (`dir.rs` uses `dir/htree.rs`) are ignored.
+//! Such files are its parts and may use its definitions. Tests are ignored too.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -3,7 +3,7 @@
 
 use super::tree::{Tree, Violation, lines_of};
 
-/// Written in two parts, because this file would contain them otherwise.
+/// Each name is written in two parts, so that this file does not contain it.
 const HOSTS: &[&str] = &[concat!("crates", ".io"), concat!("py", "pi"), concat!("registry", ".")];
 
 /// Finds violations of the rule.

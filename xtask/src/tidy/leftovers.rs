@@ -3,7 +3,7 @@
 
 use super::tree::{Tree, Violation, has_word, lines_of};
 
-/// Written in two parts, because this file would contain them otherwise.
+/// Each word is written in two parts, so that this file does not contain it.
 const WORDS: &[&str] = &[concat!("TO", "DO"), concat!("FIX", "ME"), concat!("XX", "X")];
 
 /// A merge conflict begins with a line of seven of the first character, and ends with a line of

@@ -12,7 +12,7 @@ use super::{Form, Plan, TargetPlan, targets};
 
 const DEFAULT_ROUNDS: u32 = 10;
 
-/// An interval of 2.5 % to either side distinguishes a difference of 5 % from none.
+/// An interval of 2.5 % to either side distinguishes a difference of 5 % from no difference.
 const DEFAULT_HALF_WIDTH_PERCENT: f64 = 2.5;
 
 /// The limit aborts a run that hangs. A run of a sensible plan takes less than an hour.
@@ -48,7 +48,7 @@ struct RawPlan {
     workload: Vec<Spanned<RawWorkload>>,
 }
 
-/// Values that replace those of the plan in its quick form.
+/// Values that replace the plan's values in the quick form.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct RawQuick {

@@ -1,4 +1,5 @@
-//! Memory of a virtual machine that its host has not provided yet.
+//! Touches memory of a virtual machine before each run, because the host may not have provided it
+//! yet.
 //!
 //! When a virtual machine first touches a page, its host needs some microseconds to provide it
 //! (about 9 in one measurement). The guest counts them as system time of the process that touches
@@ -15,7 +16,7 @@ use fslab_sys::huge_pages::prefer_large_pages;
 /// Maximum number of bytes to touch. The page cache of a run is rarely larger.
 const MOST: u64 = 256 << 20;
 
-/// At most one part in this many of the available memory is touched.
+/// At most the available memory divided by this number is touched.
 const SHARE: u64 = 8;
 
 /// Returns the bytes to touch before each run; 0 on a physical machine.

@@ -47,8 +47,8 @@ impl Past {
     }
 
     /// Whether a block ran on all of these targets, so that it need not be repeated. If it did not
-    /// run on one of them, it is repeated on all: only runs that directly follow each other are
-    /// compared.
+    /// run on one of them, it is repeated on all, because only runs that directly follow each other
+    /// are compared.
     pub fn is_done(&self, workload: &str, round: u32, targets: &[TargetPlan]) -> bool {
         let done = self.done.get(&(workload.to_owned(), round));
         done.is_some_and(|done| targets.iter().all(|target| done.contains(&target.name)))

@@ -204,9 +204,9 @@ impl<'a> Session<'a> {
     }
 }
 
-/// Converts a sample into that of one of several concurrent workloads. `alone` is the time during
-/// which no other workload was in a phase. Counters are removed, because they include the other
-/// workloads.
+/// Converts a sample to the sample of one workload among several concurrent ones. `alone` is the
+/// time during which no other workload was in a phase. Counters are removed, because they include
+/// the other workloads.
 fn make_part(sample: &mut Sample, label: &str, alone: Duration) {
     sample.phase = name_of_part(label, &sample.phase);
     (sample.user_ns, sample.system_ns, sample.daemon_cpu_ns) = (0, 0, None);
@@ -376,7 +376,8 @@ impl Reading {
         Ok(Self {
             process: ProcessorTime::of(Who::Process),
             children: ProcessorTime::of(Who::Children),
-            // An error is ignored: if the daemon has exited, the workload's own operations fail.
+            // An error is ignored, because the workload's own operations fail if the daemon has
+            // exited.
             daemon: target.daemon().and_then(|pid| processor_time_of(pid).ok()),
             machine: MachineTime::now().map_err(Error::file("/proc/stat".as_ref()))?,
             device: target.device().map(read).transpose()?,
@@ -430,7 +431,7 @@ mod tests {
     use crate::tree::{Access, HostTree, Tree, TreeFile};
     use fslab_report::sample::Doubt;
 
-    /// A target that claims a remount that did not happen: its files remain cached.
+    /// A target that reports a remount but does not perform it, so its files remain cached.
     struct Warm(HostTree);
 
     impl Target for Warm {

@@ -1,8 +1,9 @@
 //! The load of the machine during a phase, and whether it was large enough to distort the time.
 //!
 //! The thresholds are judgements: smaller disturbances disappear in the normal variation of
-//! measurements. Kernel threads work for the target and for others, which can't be distinguished.
-//! Their time is therefore not treated as foreign.
+//! measurements. Time of other programs is called foreign. A kernel thread may work for the target
+//! or for other programs, which can't be distinguished. Its time is therefore not treated as
+//! foreign.
 
 use std::path::Path;
 use std::time::Duration;
@@ -28,8 +29,8 @@ const DISK_BYTES_PER_SECOND: f64 = 4e6;
 /// A sample is not marked for fewer foreign bytes than this.
 const DISK_BYTES_LEAST: f64 = 2e6;
 
-/// A sample is marked if there are more bytes of dirty pages than this when its phase begins: their
-/// writeback competes with it.
+/// A sample is marked if there are more bytes of dirty pages than this when its phase begins,
+/// because their writeback competes with the phase.
 const DIRTY_BYTES: u64 = 64 << 20;
 
 /// Values read before and after a phase. Reading them is not timed.

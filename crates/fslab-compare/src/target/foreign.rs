@@ -2,7 +2,7 @@
 //! mount point.
 //!
 //! The command may exit and leave a daemon running, or it may keep running itself. The daemon is
-//! found by the mount point among its arguments, which no other process has.
+//! found as the only process that has the mount point among its arguments.
 
 use std::ffi::OsString;
 use std::fs::{self, File};
@@ -28,7 +28,8 @@ const GRACE: Duration = Duration::from_millis(500);
 
 const PAUSE: Duration = Duration::from_millis(2);
 
-/// Maximum time to retry a failing unmount command: another process may use the mount briefly.
+/// Maximum time to retry a failing unmount command, because another process may use the mount
+/// briefly.
 const BUSY_PATIENCE: Duration = Duration::from_secs(3);
 const BUSY_PAUSE: Duration = Duration::from_millis(50);
 

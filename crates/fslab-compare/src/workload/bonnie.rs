@@ -50,7 +50,6 @@ const SEEK_BY: Parameter = Parameter::choice(
     &["processes", "threads"],
 );
 
-/// The declaration of this workload.
 pub(super) const SPEC: Spec = Spec {
     name: "bonnie",
     help: "write, rewrite and read one file by characters and by blocks, then seek to random \

@@ -36,7 +36,6 @@ const METRICS: Parameter = Parameter {
     default: DefaultValue::Metrics,
 };
 
-/// The declaration of this workload.
 pub(crate) const SPEC: Spec = Spec {
     name: "command",
     help: "run a command in the root of each target, cold and warm",
@@ -85,7 +84,8 @@ impl Workload for Command {
         let cold = Phase::new("run cold").cache(CacheState::Cold);
         session.measure(cold, |timed| self.execute(timed, &root))?;
         if self.cache == "both" {
-            // Files that the first run has written are not removed: they belong to the warm state.
+            // Files that the first run has written are not removed, because they belong to the warm
+            // state.
             session.measure(Phase::new("run warm"), |timed| self.execute(timed, &root))?;
         }
         Ok(())

@@ -51,7 +51,6 @@ const CACHE: Parameter = Parameter::choice(
     &["cold", "warm"],
 );
 
-/// The declaration of this workload.
 pub(super) const SPEC: Spec = Spec {
     name: "compile",
     help: "unpack C sources into the target, then configure and build them there",

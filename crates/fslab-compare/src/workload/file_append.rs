@@ -33,7 +33,6 @@ const MODE: Parameter = Parameter::choice(
 
 const SMALLEST: u64 = 1 << 10;
 
-/// The declaration of this workload.
 pub(super) const SPEC: Spec = Spec {
     name: "file-append",
     help: "grow files by small appends; each file is kept open, or reopened for each append",

@@ -26,7 +26,6 @@ const TREE: Parameter = Parameter::choice(
 /// Number of directories in a group. The tree has two levels: groups, and directories in groups.
 const FAN_OUT: u64 = 25;
 
-/// The declaration of this workload.
 pub(super) const SPEC: Spec = Spec {
     name: "file-attributes",
     help: "build a tree of small files, and list it recursively with attributes, first cold and \

@@ -31,7 +31,6 @@ const MOST_FILES: Parameter =
 
 const SMALLEST: u64 = 1 << 10;
 
-/// The declaration of this workload.
 pub(super) const SPEC: Spec = Spec {
     name: "file-copy",
     help: "copy files of 0 bytes, 1 KiB, 2 KiB, ... into the target; read them back cold and warm",

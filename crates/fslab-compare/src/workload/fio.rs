@@ -29,7 +29,6 @@ const CACHE: Parameter = Parameter::choice(
     &["as is", "cold"],
 );
 
-/// The declaration of this workload.
 pub(super) const SPEC: Spec = Spec {
     name: "fio",
     help: "run a job file of fio in each target, and record its bandwidth, IOPS and latencies",
@@ -65,7 +64,7 @@ const PATHS: [&str; 11] = [
     "aux-path",
 ];
 
-/// The recorded percentiles: fio's name and that of the metric.
+/// The recorded percentiles. Each has a name in fio's output and the name of a metric.
 const PERCENTILES: [(&str, &str); 4] =
     [("50.000000", "p50"), ("90.000000", "p90"), ("99.000000", "p99"), ("99.900000", "p99.9")];
 

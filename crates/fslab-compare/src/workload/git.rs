@@ -21,7 +21,6 @@ use fslab_sys::signals::Interrupt;
 const COMMITS: Parameter =
     Parameter::count("commits", "number of commits in a generated history", 40);
 
-/// The declaration of this workload.
 pub(super) const SPEC: Spec = Spec {
     name: "git",
     help: "clone a repository, then run checkout, status and gc in it (needs the program git)",

@@ -40,7 +40,6 @@ const MEAN_SIZE: Parameter = Parameter::bytes(
     29 << 10,
 );
 
-/// The declaration of this workload.
 pub(super) const SPEC: Spec = Spec {
     name: "hot-files",
     help: "read a set of files, then overwrite them",

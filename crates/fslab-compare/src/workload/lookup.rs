@@ -24,7 +24,6 @@ const PER_DIRECTORY: Parameter =
 
 const ORDER: Parameter = Parameter::choice("order", "the order of lookups", &["random", "ordered"]);
 
-/// The declaration of this workload.
 pub(super) const SPEC: Spec = Spec {
     name: "lookup",
     help: "look up many files, first cold and then warm; then open and close each of them",

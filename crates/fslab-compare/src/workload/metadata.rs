@@ -28,7 +28,6 @@ const DIRECTORIES: Parameter = Parameter::choice(
     &["shared", "own"],
 );
 
-/// The declaration of this workload.
 pub(super) const SPEC: Spec = Spec {
     name: "metadata",
     help: "create, stat, open, rename and unlink empty files with a growing number of threads",

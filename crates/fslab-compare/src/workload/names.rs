@@ -35,7 +35,6 @@ const ORDERS: Parameter = Parameter::choice(
     &["both", "ordered", "random"],
 );
 
-/// The declaration of this workload.
 pub(super) const SPEC: Spec = Spec {
     name: "names",
     help: "create empty files, stat them, delete them; in order of names and in random order",
@@ -131,8 +130,8 @@ impl Names {
         Ok(())
     }
 
-    /// Performs an operation on every file. Names are made when they are needed: a list of millions
-    /// of names would need more memory than their directories.
+    /// Performs an operation on every file. Names are made when they are needed, because a list of
+    /// millions of names would need more memory than their directories.
     fn for_each(
         &self,
         timed: &mut Timed<'_>,

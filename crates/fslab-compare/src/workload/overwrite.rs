@@ -26,7 +26,6 @@ const CREATIONS: Parameter = Parameter::count(
     1,
 );
 
-/// The declaration of this workload.
 pub(super) const SPEC: Spec = Spec {
     name: "overwrite",
     help: "create a file and overwrite it, with writes of several sizes, as dd does",

@@ -40,7 +40,6 @@ const ACCOUNT: Parameter = Parameter::text(
     "postgres",
 );
 
-/// The declaration of this workload.
 pub(super) const SPEC: Spec = Spec {
     name: "pgbench",
     help: "load and change a PostgreSQL database (needs PostgreSQL's server and pgbench)",

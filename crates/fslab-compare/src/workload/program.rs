@@ -1,8 +1,8 @@
 //! Runs programs as part of a workload, in a directory of the target.
 //!
-//! Each program has its own process group. When the program has exited, the group is killed:
-//! processes that a shell left running would prevent the unmount of the target. If this process is
-//! killed, a guardian process terminates the groups.
+//! Each program has its own process group. When the program has exited, the group is killed,
+//! because processes that a shell left running would prevent the unmount of the target. If this
+//! process is killed, a guardian process terminates the groups.
 
 mod guardian;
 

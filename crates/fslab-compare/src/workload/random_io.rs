@@ -83,7 +83,6 @@ const ZIPF: Parameter = Parameter::decimal(
     0.0,
 );
 
-/// The declaration of this workload.
 pub(super) const SPEC: Spec = Spec {
     name: "random-io",
     help: "read and write blocks of one large file at random offsets, optionally in parallel",
@@ -266,8 +265,8 @@ impl RandomIo {
         kinds
     }
 
-    /// Returns the sequence of requests of one kind of workers. Its share of all requests is its
-    /// share of the requests in flight.
+    /// Returns the sequence of requests of one kind of workers. Its share of all requests equals
+    /// its share of the requests in flight.
     fn turns(&self, kind: &Kind) -> Turns {
         let part = kind.depth as f64 / self.depth as f64;
         let limit = match self.limit {

@@ -32,7 +32,6 @@ const MEMORY_BYTES_MAX: usize = 1 << 30;
 /// Number of operations between checks for an interrupt.
 const STEPS: usize = 256;
 
-/// The declaration of this workload.
 pub(super) const SPEC: Spec = Spec {
     name: "replay",
     help: "repeat the operations of a recorded trace",

@@ -16,7 +16,6 @@ use crate::tree::copy::files_below;
 use fslab_report::sample::CacheState;
 use fslab_sys::signals::Interrupt;
 
-/// The declaration of this workload.
 pub(super) const SPEC: Spec = Spec {
     name: "rsync",
     help: "copy a tree, copy it again without changes, and then after changes (needs the program \

@@ -29,7 +29,6 @@ const MORE_SIZES: Parameter = Parameter::sizes(
 const PER_DIRECTORY: Parameter =
     Parameter::count("per_directory", "number of files in each directory", 25);
 
-/// The declaration of this workload.
 pub(super) const SPEC: Spec = Spec {
     name: "sequential-by-size",
     help: "for each file size from 16 KiB to 16 MiB, create and read files with a fixed total size",

@@ -34,7 +34,6 @@ const THREADS: Parameter = Parameter::count("threads", "number of concurrent thr
 const SYNC: Parameter =
     Parameter::choice("sync", "whether to call fsync after each write", &["fsync", "none"]);
 
-/// The declaration of this workload.
 pub(super) const SPEC: Spec = Spec {
     name: "small-files",
     help: "delete, create, append to and read small files with fsync, as a mail server does",

@@ -39,7 +39,6 @@ const TRANSACTIONS: Parameter = Parameter::count(
 const QUERIES: Parameter =
     Parameter::count("queries", "number of rows that are looked up one by one", 2000);
 
-/// The declaration of this workload.
 pub(super) const SPEC: Spec = Spec {
     name: "sqlite",
     help: "load, change and query a SQLite database (needs the program sqlite3)",

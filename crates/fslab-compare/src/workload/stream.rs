@@ -1,7 +1,7 @@
 //! `stream`: writes one large file sequentially, reads it cold and warm, and overwrites it.
 //!
 //! The first write ends with an fsync inside the timed region. The phase that overwrites the cached
-//! file has no fsync: it measures the path into the page cache, without the device.
+//! file has no fsync, so it measures the path into the page cache, without the device.
 
 use super::content::{self, Content, expect};
 use super::{Parameter, Preparation, Spec, Workload};
@@ -17,7 +17,6 @@ const REQUEST: Parameter = Parameter::bytes("request", "size of each read and wr
 
 const PATH: &str = "stream";
 
-/// The declaration of this workload.
 pub(super) const SPEC: Spec = Spec {
     name: "stream",
     help: "write one large file with fsync, read it cold and warm, and overwrite it while it is \

@@ -18,7 +18,6 @@ const WORKLOADS: Parameter = Parameter {
     default: DefaultValue::Workloads,
 };
 
-/// The declaration of this workload.
 pub(super) const SPEC: Spec = Spec {
     name: "together",
     help: "run several workloads at the same time on one target, with a verdict for each workload",

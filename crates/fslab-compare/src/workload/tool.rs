@@ -35,7 +35,6 @@ const LARGEST: Parameter = Parameter::bytes(
 
 const SMALLEST: u64 = 1 << 10;
 
-/// The declaration of this workload.
 pub(super) const SPEC: Spec = Spec {
     name: "tool",
     help: "store files through a program such as gzip -9, to compare the program with a layer that \

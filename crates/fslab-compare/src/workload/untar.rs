@@ -30,7 +30,6 @@ const MAY_DIFFER: [&str; 2] = [": Uid differs", ": Gid differs"];
 /// The start of tar's message about absolute names, which reports no difference.
 const REMARK: &str = "tar: Removing leading ";
 
-/// The declaration of this workload.
 pub(super) const SPEC: Spec = Spec {
     name: "untar",
     help: "unpack an archive, then read the files cold and compare them with it (needs the program \

@@ -133,7 +133,7 @@ fn archive_of_another_owner_is_unpacked_and_compared() {
         run(&plan, out.path(), &TestHost, Interrupt::default(), &mut Silent).unwrap();
     assert!(outcome.notes.iter().all(|note| note.kind == NoteKind::Remark), "{:?}", outcome.notes);
     assert_eq!(of_workload(&records, "untar").len(), 2);
-    // The archive contains one name twice: after the second member is unpacked, the first one
+    // The archive contains one name twice. After the second member is unpacked, the first one
     // differs.
     std::fs::write(files.path().join("one"), "longer text").unwrap();
     let mut tar = Command::new("tar");

@@ -102,7 +102,7 @@ fn found(directory: &Path, name: &str) -> Result<Value, String> {
     finding.answer.map(|(value, _)| value)
 }
 
-/// `st_blksize` does not show the block size of XFS: it is always 4096.
+/// `st_blksize` does not show the block size of XFS, because it is always 4096.
 #[test]
 fn blocks_of_xfs_are_not_what_stat_says() {
     if !can_mount("blocks_of_xfs_are_not_what_stat_says") {
@@ -131,7 +131,7 @@ fn read_ahead_of_btrfs_is_its_own() {
 }
 
 /// Checks that the prober can query which pages are cached without reading them in. A read with
-/// RWF_NOWAIT is no such query: it starts read-ahead.
+/// RWF_NOWAIT is not such a query, because it starts read-ahead.
 #[test]
 fn looking_at_the_cache_does_not_change_it() {
     if !can_mount("looking_at_the_cache_does_not_change_it") {

@@ -236,8 +236,8 @@ fn cells_are_chosen_by_name_and_round() {
     assert!(error.contains("no target is named `c`"), "{error}");
 }
 
-/// If every interval is narrow enough, only the minimum number of rounds is run. If none is, the
-/// maximum is run, and notes list the intervals that are still wide.
+/// If every interval is narrow enough, only the minimum number of rounds is run. If all intervals
+/// are too wide, the maximum number is run, and notes list these intervals.
 #[test]
 fn rounds_are_added_until_intervals_are_narrow() {
     let directory = directory_on_disk();

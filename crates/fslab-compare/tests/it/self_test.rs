@@ -25,8 +25,8 @@ fn injected_delay_is_measured_and_equal_copies_are_near() {
     assert!(ratios.any(|ratios| is_near(&ratios)), "no ratio of {RUNS_MAX} runs is near 1 and 2");
 }
 
-/// Runs a self-test with a delay of 100 %. Returns the ratios of the shortest times of the second
-/// copy and of the slowed copy to that of the first.
+/// Runs a self-test with a delay of 100 %. Returns two ratios of shortest times: second copy to
+/// first copy, and slowed copy to first copy.
 fn ratios_to_the_first_copy() -> [f64; 2] {
     let text = "name = \"p\"\n[[target]]\nname = \"memory\"\nin_process = \"mem:\"\n\
                 [[workload]]\nname = \"stream\"\n";

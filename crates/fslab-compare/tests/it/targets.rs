@@ -76,7 +76,7 @@ fn every_kind_of_target_contains_its_source_tree() {
     for name in names {
         let own: Vec<_> = samples(&records).into_iter().filter(|s| s.target == name).collect();
         assert_eq!(own.len(), 2 + 1 + 2, "{name}");
-        // 40 files and the directory.
+        // The listing covers 40 files and the directory.
         assert!(own.iter().any(|s| s.phase == "list cold" && s.operations == 41), "{name}");
         let read = own.iter().find(|s| s.phase == "read").unwrap();
         assert_eq!(read.bytes, (10 * 2 + 30 * 3) * 500, "{name}");
@@ -101,8 +101,8 @@ fn overlay_and_tmpfs_targets_can_be_written() {
     assert!(record(&records, "tmpfs").mount.as_ref().unwrap().contains("size=335544320"));
 }
 
-/// The share is that of statfs. The file systems include one that can't allocate space without
-/// writing data (ext2).
+/// The filled share is the one that statfs reports. The file systems include one that can't
+/// allocate space without writing data (ext2).
 #[test]
 fn targets_are_filled_to_the_requested_share() {
     if !can_mount("filling targets") {
@@ -184,7 +184,7 @@ fn images_in_memory_are_made_cold() {
 const BOUNDED: &str = "FSLAB_TEST_BOUNDED";
 
 /// Runs a comparison with limited memory, if started by the test below. It needs its own process,
-/// because the limit would apply to all tests.
+/// because the limit would otherwise apply to all tests.
 #[test]
 fn bounded_run() {
     let Some(directory) = std::env::var_os(BOUNDED) else { return };
@@ -204,8 +204,8 @@ fn bounded_run() {
     assert!(again("bounded") > 80 << 20, "{} bytes were read again", again("bounded"));
 }
 
-/// The second read of a file of twice the limit reads from the device again. Without the limit, it
-/// does not.
+/// If a file is twice as large as the limit, its second read reads from the device again. Without
+/// the limit, it does not.
 #[test]
 fn file_above_the_memory_limit_is_read_from_the_device_again() {
     if !can_mount("a bounded run") {

@@ -34,7 +34,7 @@ const IN_PROCESS: &[(&str, &str, usize)] = &[
     ("file-copy", "largest = \"2 KiB\"\nmost_files = 2", 3 * 3),
     ("hot-files", "files = 30\nmean_size = \"2 KiB\"", 2),
     ("lookup", "files = 60\nper_directory = 7", 3),
-    // With 1, 2 and 3 threads.
+    // Five phases, each with 1, 2 and 3 threads.
     ("metadata", "files = 30\nthreads = 3\ndirectories = \"own\"", 3 * 5),
     ("names", "files = 40\ndirectories = 3", 6),
     ("overwrite", "size = \"200 KiB\"\nwrites = [\"8 KiB\", \"64 KiB\"]\ncreations = 3", 6),

@@ -1,6 +1,6 @@
 //! Tests deferred requests without a kernel: a server over a file system whose data arrives later.
 //!
-//! Each of these errors, made in the code on purpose, was seen to fail a test:
+//! A test failed for each of these errors, which were put into the code on purpose:
 //!
 //! - A request that is woken before it is stored is not performed again.
 //! - An interrupt that arrives while the request is on its first thread is lost.

@@ -56,7 +56,7 @@ impl Server {
         created
     }
 
-    /// Sets the security labels again: the daemon may have died between creating a file and
+    /// Sets the security labels again, because the daemon may have died between creating a file and
     /// labelling it.
     fn label_once_more(&self, job: &Job<'_>, ino: Ino) -> Result<()> {
         let mode = XattrMode::empty();
@@ -66,7 +66,8 @@ impl Server {
         job.request.creation.labels.iter().try_for_each(set)
     }
 
-    /// Clears set-id bits again: the daemon may have died between a write and clearing them.
+    /// Clears set-id bits again, because the daemon may have died between a write and clearing
+    /// them.
     pub(crate) fn clear_set_id_once_more(
         &self,
         job: &Job<'_>,

@@ -1,6 +1,6 @@
 //! The layout of the shared memory that a daemon of a kept mount leaves to the next one.
 //!
-//! The memory consists of 64-bit words. The next daemon trusts none of them: a number out of range
+//! The memory consists of 64-bit words. The next daemon trusts none of them. A number out of range
 //! is treated as absent.
 
 use std::io;
@@ -190,13 +190,11 @@ impl KeptState {
         (self.head(Head::HandlesEnd).load(Ordering::Relaxed) as usize).min(HANDLES_MAX)
     }
 
-    /// The words of a record.
     pub(super) fn record(&self, index: usize) -> &[AtomicU64] {
         let start = RECORDS_START + index % RECORDS_MAX * RECORD_WORDS;
         &self.memory.words()[start..start + RECORD_WORDS]
     }
 
-    /// The words of an open handle.
     pub(super) fn handle(&self, index: usize) -> &[AtomicU64] {
         let start = HANDLES_START + index % HANDLES_MAX * HANDLE_WORDS;
         &self.memory.words()[start..start + HANDLE_WORDS]

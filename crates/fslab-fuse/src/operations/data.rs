@@ -131,7 +131,7 @@ impl Server {
     }
 
     /// Returns the options of a write. It appends if the descriptor's `O_APPEND` flag is set at
-    /// that moment. Exceptions are cached pages and the pieces of a direct write: they may arrive
+    /// that moment. Exceptions are cached pages and the pieces of a direct write, which may arrive
     /// in any order and are written at their own offsets. In writeback mode, the kernel knows the
     /// end of the file and handles appends itself.
     fn write_options(&self, wanted: &WriteIn) -> WriteOptions {

@@ -124,7 +124,7 @@ impl Server {
             failed_writes.note_closed(ino, open);
         }
         let released = self.file_system.release(request, ino, open);
-        // The number is released last: if the daemon dies earlier, the next daemon closes the file
+        // The number is released last. If the daemon dies earlier, the next daemon closes the file
         // again.
         self.forget_number(number);
         released

@@ -97,7 +97,7 @@ impl Opcode {
     ];
 
     /// Returns the opcode with a number; `None` for unsupported requests, such as locks, poll and
-    /// bmap. `ENOSYS` is the right reply to these: the kernel then handles them itself.
+    /// bmap. `ENOSYS` is the right reply to these, because the kernel then handles them itself.
     pub fn from_number(number: u32) -> Option<Self> {
         const BY_NUMBER: [Option<Opcode>; 64] = by_number();
         BY_NUMBER.get(number as usize).copied().flatten()

@@ -2,9 +2,9 @@
 //! the next daemon serves the resent request. The result is compared with that of a daemon that is
 //! not killed.
 //!
-//! The daemon is killed at each stage of each request. Each of these errors, made in the code on
-//! purpose, was seen to fail a test: a record that is completed after the reply was sent; a record
-//! that is never completed; a request that is simply repeated; an append whose start is not
+//! The daemon is killed at each stage of each request. A test failed for each of these errors,
+//! which were put into the code on purpose: a record that is completed after the reply was sent; a
+//! record that is never completed; a request that is simply repeated; an append whose start is not
 //! recorded.
 
 use std::collections::BTreeMap;
@@ -255,7 +255,7 @@ fn first() -> (Arc<MemFs>, Arc<KeptState>, Daemon, u64) {
     // this handle.
     let open = OpenIn { flags: 1, open_flags: 0 };
     let mut request = request(Opcode::Open, FILE, &[open.as_bytes()]);
-    // Another request number than that of the tested requests.
+    // The tested requests have other numbers.
     request[8..16].copy_from_slice(&7_u64.to_ne_bytes());
     daemon.answer(&request).unwrap();
     let fh = OpenOut::read_from_bytes(&daemon.script.payload.lock()).unwrap().fh;

@@ -18,7 +18,7 @@ use crate::workers::Workers;
 const LONG: Duration = Duration::from_millis(10);
 
 /// First pause between two wake-ups of a queue that got a new thread; it doubles each time. Queues
-/// are woken even if no requests wait there, because the kernel does not show this.
+/// are woken even if no requests wait there, because the kernel does not show whether any wait.
 const WAKE_PAUSE_MIN: Duration = Duration::from_millis(5);
 /// Maximum pause between two wake-ups.
 const WAKE_PAUSE_MAX: Duration = Duration::from_millis(250);
@@ -45,8 +45,8 @@ pub(super) struct Queue {
     wake: Mutex<Wake>,
 }
 
-/// The time of the next wake-up of a queue, and the pause after it. There is no wake-up until
-/// another thread is added to the queue.
+/// The time of the next wake-up of a queue, and the pause after it. Without a time, there is no
+/// wake-up until another thread is added to the queue.
 #[derive(Debug, Default)]
 struct Wake {
     at: Option<Instant>,
@@ -97,7 +97,7 @@ impl Queues {
     /// waited longest.
     fn wake(&self, queue: &Queue) {
         let (processor, mount_point) = (queue.processor, self.mount_point.clone());
-        // On a separate thread, because the query waits for the mount.
+        // The query runs on a separate thread, because it waits for the mount.
         let wake = move || {
             let tied = processors::run_on(processor);
             let asked = tied.and_then(|()| Ok(rustix::fs::statfs(&mount_point)?));

@@ -167,7 +167,7 @@ fn seek_by_a_writer_keeps_cached_data_pages() {
     }
 }
 
-/// A hole that turns out to be data is skipped, and the next one is found after it.
+/// A hole that turns out to be data is skipped, and the next real hole is found.
 #[test]
 fn seek_finds_holes_behind_dirty_pages() {
     let test = "caching::seek_finds_holes_behind_dirty_pages";

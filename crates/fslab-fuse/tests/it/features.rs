@@ -1,6 +1,6 @@
 //! Tests the effect of each feature that the kernel grants; see the list in `features.rs`.
 //!
-//! Each test was seen to fail when its feature was removed from that list.
+//! Each test failed when its feature was removed from that list.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::Write;

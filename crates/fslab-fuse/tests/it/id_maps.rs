@@ -41,7 +41,7 @@ fn id_mapped_mount_maps_owners() {
             skip(test, "this kernel has no id-mapped FUSE mounts (Linux 6.12 has)");
             return mounted.end();
         }
-        // In the system's folder for temporary files, which other users can reach.
+        // Other users must reach this folder, so it is in the system's folder for temporary files.
         let place = tempfile::tempdir().unwrap();
         fs::set_permissions(place.path(), fs::Permissions::from_mode(0o755)).unwrap();
         check_owners(mounted.path(), place.path());

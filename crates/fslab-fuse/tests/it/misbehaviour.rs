@@ -117,7 +117,7 @@ fn slow_requests_do_not_hold_up_others() {
     let Some(mounted) = Mounted::new(test, shared, &MountOptions::default()) else { return };
     std::thread::scope(|scope| {
         for number in 0..SLOW {
-            // One file for each, because the kernel serialises changes of the same file.
+            // Each thread has its own file, because the kernel serialises changes of the same file.
             let path = mounted.path().join(format!("slow-{number}"));
             std::fs::write(&path, "x").unwrap();
             scope.spawn(move || rustix::fs::removexattr(&path, "user.slow").unwrap());

@@ -57,7 +57,7 @@ impl Mounted {
         self.session.as_ref().unwrap()
     }
 
-    /// Unmounts and waits for the last thread: every request must have been answered.
+    /// Unmounts and waits for the last thread. Every request must have been answered.
     pub fn end(self) {
         self.end_and_then(|| ());
     }

@@ -39,11 +39,12 @@ pub const SPEC: CodecSpec = CodecSpec {
 const MEMBER: [u8; 10] = [0x1f, 0x8b, 8, 4, 0, 0, 0, 0, 0, 255];
 /// The name of fslab's subfield in the extra field.
 const SUBFIELD: [u8; 2] = *b"FS";
-/// The member's ten bytes, the length of the extra field, and the name and length of the subfield.
+/// Number of bytes before the subfield's data: [`MEMBER`], the length of the extra field, and the
+/// name and length of the subfield.
 const PREFIX_BYTES: usize = MEMBER.len() + 6;
 /// The end of a member without content: an empty last block, a CRC of 0 and a length of 0.
 const NO_CONTENT: [u8; 10] = [3, 0, 0, 0, 0, 0, 0, 0, 0, 0];
-/// CRC32 and length of the content, which follow the compressed content.
+/// Size of the CRC32 and the length of the content, which follow the compressed content.
 const TRAILER_BYTES: usize = 8;
 /// Maximum length of a stored (uncompressed) deflate block.
 const STORED_BYTES_MAX: usize = 65535;

@@ -32,13 +32,13 @@ pub const SPEC: CodecSpec = CodecSpec {
 
 /// Prefix of a header line.
 const LABEL: &[u8] = b"fslab:";
-/// The record in base64: 72 bytes are 96 characters, without padding.
+/// Length of a record in base64: 72 bytes become 96 characters, without padding.
 const ARMOURED_BYTES: usize = RECORD_BYTES / 3 * 4;
 const HEADER_BYTES: usize = LABEL.len() + ARMOURED_BYTES + 1;
 
 const BEGIN: &[u8] = b"begin 644 chunk\n";
 const END: &[u8] = b"`\nend\n";
-/// Content bytes of a full line.
+/// Number of content bytes in a full line.
 const LINE_BYTES: usize = 45;
 /// Characters in a line of metadata: few enough for any line-based program.
 const METADATA_LINE_BYTES: usize = 76;

@@ -107,8 +107,8 @@ fn no_space_is_freed_if_writing_the_slot_fails() {
     });
 }
 
-/// The space of a single frame smaller than a block can't be freed. Such frames are joined once a
-/// slot that covers them is durable, by a commit without other work.
+/// The space of a single frame smaller than a block can't be freed. Once a slot that covers such
+/// frames is durable, the next commit joins them, even if it has no other work.
 #[test]
 fn second_commit_frees_small_dead_frames() {
     with_file(|_, io, mut log| {

@@ -79,7 +79,7 @@ struct Samples<'a> {
     settings: Settings,
     scope: Scope,
     estimate: Estimate,
-    /// Files with several names that were sampled under one of them. Their inodes are kept
+    /// Files with several names, of which one was visited and sampled. Their inodes are kept
     /// referenced, so that no other file gets the same number.
     linked: HashSet<Ino>,
     tell: &'a dyn Fn(&Path),

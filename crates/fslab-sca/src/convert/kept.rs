@@ -22,8 +22,7 @@ struct OwnXattrs {
     original: Fingerprint,
     /// The size xattr.
     mark: Option<Vec<u8>>,
-    /// The xattr with the xattrs of an even earlier original, if the original was itself made by
-    /// encoding.
+    /// The value of `KEPT_NAME`, which an original has if it was itself made by encoding.
     earlier: Option<Vec<u8>>,
 }
 
@@ -35,8 +34,8 @@ impl OwnXattrs {
         let mut record = KeptRecord {
             version: VERSION,
             flags,
-            // An xattr has at most 64 KiB. If it is that long, it does not fit into another xattr,
-            // and setting that one fails.
+            // An xattr has at most 64 KiB. A value of this length does not fit into another xattr,
+            // so setting that other xattr fails.
             mark_length: u16::try_from(mark.len()).unwrap_or(u16::MAX).into(),
             crc: 0.into(),
             size: self.original.size.into(),

@@ -3,8 +3,8 @@
 use parking_lot::Mutex;
 
 /// Number of threads of a conversion. They do not belong to a thread pool. A pool thread that waits
-/// for encoded chunks would start the next file, and within that another, each with its own
-/// buffers.
+/// for encoded chunks would start another file meanwhile, and so on, and each of these files needs
+/// its own buffers.
 #[derive(Clone, Copy)]
 pub struct ThreadCount(pub usize);
 

@@ -2,7 +2,7 @@
 //! originals, and originals under temporary names.
 //!
 //! Invariant: no name or xattr that a user of the tree can set turns two files into one or removes
-//! the only copy of data. Root converts the trees of users, who can set both.
+//! the only copy of data. Root converts the trees of users, who can set names and xattrs.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -169,8 +169,8 @@ impl Conversion {
         if !fits {
             return Ok(false);
         }
-        // Permissions do not exclude writers: a process may still have the copy open for writing.
-        // The lease detects this.
+        // Permissions do not exclude writers, because a process may still have the copy open for
+        // writing. The lease detects this.
         match self.lease(&made).and_then(|_lease| self.compare(attr, copy, &|_, _| {})) {
             Ok(()) => Ok(true),
             Err(Why::InUse | Why::Changed | Why::Differs { .. }) => Ok(false),
@@ -202,8 +202,8 @@ impl Conversion {
     /// content.
     ///
     /// The temporary name contains the inode number of the original, which has its own name in the
-    /// same directory. If no file there has that number, the temporary name has no meaning: the
-    /// tree was moved, or the original no longer exists.
+    /// same directory. If no file there has that number, the temporary name has no meaning, because
+    /// the tree was moved or the original no longer exists.
     pub(super) fn remove_left(
         &self,
         directory: Ino,
@@ -221,8 +221,8 @@ impl Conversion {
         Ok(self.remove_if(directory, name, ino)?)
     }
 
-    /// Whether one of `files` has the content and attributes of the file of `attr`. Each file may
-    /// be plain or stored.
+    /// Whether one of `files` has the content and attributes of the file that `attr` describes.
+    /// Each file may be plain or stored.
     fn is_among(&self, attr: &Attr, files: &[(OsString, Attr)]) -> Kept<bool> {
         let (_lease, xattrs) = (self.lease(attr)?, self.kept_xattrs(attr.ino)?);
         for (name, other) in files {

@@ -305,8 +305,8 @@ impl Conversion {
         }
     }
 
-    /// Restores the xattr that a file had before it was marked as content, if the file is
-    /// unchanged.
+    /// Restores the xattr that a file had before a conversion marked the file as foreign, if the
+    /// file is unchanged.
     pub(super) fn restore_mark(&self, ino: Ino) -> Result<()> {
         let (lower, request) = (&*self.lower, &self.request);
         let Some(value) = size_xattr::value(lower, request, ino, MARK_NAME)? else { return Ok(()) };

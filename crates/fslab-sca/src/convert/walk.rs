@@ -127,7 +127,7 @@ impl Conversion {
         self.restore_times(parent)
     }
 
-    /// Restores the xattrs of all files that were marked as content while the tree was being
+    /// Restores the xattrs of all files that were marked as foreign while the tree was being
     /// decoded.
     pub(super) fn restore_marks(&self) -> Result<()> {
         self.restore_marks_below(Ino::ROOT)?;
@@ -178,14 +178,14 @@ impl Conversion {
         synced
     }
 
-    /// Converts a file with several names, or reports why not.
+    /// Converts a file with several names, or reports the reason why it can't be converted.
     fn group(&self, ino: Ino, paths: &[PathBuf], made: Option<Unfinished>, tell: Tell<'_>) {
         let outcome = self.convert_group(ino, paths, made).unwrap_or_else(Outcome::Kept);
         paths.iter().for_each(|path| self.tidied(self.restore_times_around(path)));
         tell(&paths[0], &outcome);
     }
 
-    /// Restores the saved times of the directory that contains the file of a path.
+    /// Restores the saved times of the directory that contains the file at `path`.
     fn restore_times_around(&self, path: &Path) -> Result<()> {
         let (parent, found) = self.find(path)?;
         self.lower.forget(found, 1);
@@ -253,7 +253,8 @@ impl Conversion {
     }
 
     /// Gives a copy every name that the original still has. The original keeps a temporary name
-    /// until the end: no other file may get its inode number while the copy's xattr contains it.
+    /// until the end, because no other file may get its inode number while the copy's xattr
+    /// contains this number.
     fn other_names(
         &self,
         attr: &Attr,
@@ -290,7 +291,7 @@ impl Conversion {
         named
     }
 
-    /// Removes an original's temporary name in the directory of one of its paths. The last name of
+    /// Removes the temporary name that an original has in the directory of `path`. The last name of
     /// the original is removed only if the copy has all other names.
     fn remove_own_name(&self, path: &Path, ino: Ino, is_whole: bool) -> Result<()> {
         let (parent, found) = self.find(path)?;

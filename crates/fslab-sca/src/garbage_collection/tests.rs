@@ -36,9 +36,9 @@ fn with_file(test: impl FnOnce(&Refusing, Io<'_>, Log)) {
     test(&fs, io, log);
 }
 
-/// Until a move is complete, a checkpoint after the border has index pages before the border. If
-/// there is no room for the next checkpoint, the slot still leads to that checkpoint. Then nothing
-/// is freed.
+/// Before a move is complete, a checkpoint after the border may refer to index pages before the
+/// border. If there is no room for another checkpoint, the slot still leads to this one. Then
+/// nothing is freed.
 #[test]
 fn move_frees_nothing_if_a_full_disk_prevents_its_checkpoint() {
     with_file(|fs, io, mut log| {
@@ -58,7 +58,7 @@ fn move_frees_nothing_if_a_full_disk_prevents_its_checkpoint() {
 }
 
 /// If the last checkpoint is damaged, the earlier slot leads to a checkpoint before the border.
-/// Some of its pages were freed, but the frames are complete.
+/// Some index pages of that checkpoint were freed, but the frames are complete.
 #[test]
 fn content_survives_a_damaged_checkpoint_after_a_move() {
     with_file(|_, io, mut log| {
@@ -74,8 +74,9 @@ fn content_survives_a_damaged_checkpoint_after_a_move() {
     });
 }
 
-/// The first moved frames may die before the move ends, like everything before its border. If both
-/// were joined, there would be no header at the border, where the gaps of the move end.
+/// The first moved frames may die before the move ends, like everything before its border. If they
+/// were joined with frames before the border, there would be no header at the border, where the
+/// gaps of the move end.
 #[test]
 fn moved_frames_are_not_joined_with_frames_before_the_border() {
     with_file(|_, io, mut log| {

@@ -115,7 +115,7 @@ fn a_lookup_in_a_huge_file_loads_few_pages() {
     let disk = Disk::default();
     let load = |reference, _, _| disk.load(reference);
     let mut index = Index::default();
-    // A tebibyte in chunks of 128 KiB has 2^23 chunks: every 64th is enough to use all pages.
+    // A tebibyte in chunks of 128 KiB has 2^23 chunks. Every 64th is enough to use all pages.
     for chunk in (0..1_u64 << 23).step_by(64) {
         index.set(chunk, Some(entry(chunk)), &load).unwrap();
     }

@@ -185,8 +185,8 @@ fn a_checkpoint_in_the_head_is_refused() {
     assert!(below.begins_with(&[1; 4096]));
 }
 
-/// Without slots, the walk needs an index page for each frame. The memory for these pages must be
-/// bounded.
+/// Without slots, the walk over this crafted file needs an index page for each frame. The memory
+/// for these pages must be bounded.
 #[test]
 fn a_walk_over_frames_far_apart_keeps_a_bounded_index() {
     let below = crafted(|log, io| {

@@ -17,8 +17,8 @@ use fslab_vfs_testing::model::{ModelConfig, check_against_model};
 use fslab_vfs_testing::scratch;
 use tempfile::TempDir;
 
-/// Parses a layer as on a command line. Packing is off unless the text sets it. A test that
-/// remounts a directory, as after a kill, must have no running thread of the earlier mount.
+/// Parses a layer as on a command line. Packing is off unless the text sets it, because a test may
+/// remount a directory as after a kill. The packing thread of the earlier mount must not run then.
 fn layer(text: &str) -> LayerChoice {
     let is_ours = LAYERS.iter().any(|spec| text.split(':').next() == Some(spec.name));
     let given = match is_ours && !text.contains("pack") {
@@ -46,7 +46,7 @@ fn every_layer(scratch: &Path) -> Vec<String> {
 /// Stored files with the smallest chunk size.
 const CHUNKS: [&str; 2] = ["copy:chunk=4KiB", "gzip:chunk=4KiB,level=1"];
 
-/// Cases about holes that fail because a chunk is larger than the unit of the case.
+/// Cases about holes that fail because a chunk is larger than the holes of these cases.
 const LARGE_CHUNKS: [Allowed<'_>; 3] = [
     ("holes/data_is_found_behind_a_hole", IN_A_CHUNK),
     ("holes/hole_is_found_behind_data", IN_A_CHUNK),

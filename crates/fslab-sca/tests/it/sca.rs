@@ -358,8 +358,8 @@ fn stored_files_of_version_1_stay_readable() {
     }
 }
 
-/// Writes the same content and packs it with a layer of this version. The file is rewritten to
-/// contain garbage, and has a hole that becomes zeros if the codec compresses.
+/// Writes the content of the golden files, and packs it with a layer of this version. The file is
+/// rewritten to contain garbage, and has a hole that becomes zeros if the codec compresses.
 fn write_packed_golden(fs: &dyn FileSystem) {
     write_golden(fs);
     let client = Client::new(fs);

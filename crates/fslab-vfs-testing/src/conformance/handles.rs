@@ -194,7 +194,7 @@ fn unlinked_symlink_keeps_its_target(client: &Client<'_>, top: Ino) -> Outcome {
 
 fn flush_can_be_repeated(client: &Client<'_>, top: Ino) -> Outcome {
     let (_, file) = client.create(top, "file", 0o644, OpenMode::EXCLUSIVE)?;
-    // One flush for each close of a duplicated descriptor.
+    // The kernel sends one flush for each close of a duplicated descriptor.
     for _ in 0..3 {
         client.subject().flush(&client.request(), file.ino, file.handle)?;
         file.write_all(0, b"still open")?;

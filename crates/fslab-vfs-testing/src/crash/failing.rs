@@ -110,7 +110,7 @@ fn change(call: &Call<'_>) -> Option<&'static str> {
 /// The contents that a file may have after failed changes.
 #[derive(Clone, Debug)]
 pub struct Allowed {
-    /// Each byte of the file must be equal to the byte at the same offset of one of these.
+    /// Each byte of the file must be equal to the byte at the same offset in at least one version.
     versions: Vec<Vec<u8>>,
 }
 

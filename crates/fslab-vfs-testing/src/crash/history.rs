@@ -38,12 +38,12 @@ impl<T> History<T> {
         self.completed = self.versions.len() - 1;
     }
 
-    /// Records that a sync returned: the last completed version is durable from here on.
+    /// Records that a sync returned, so that the last completed version is durable from here on.
     pub fn sync(&mut self, position: usize) {
         self.synced.push((position, self.completed));
     }
 
-    /// Treats the last completed version as synced, for a check without a crash: earlier versions
+    /// Treats the last completed version as synced, for a check without a crash. Earlier versions
     /// are then not allowed.
     pub fn confirm(&mut self) {
         self.sync(0);

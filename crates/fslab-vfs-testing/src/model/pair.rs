@@ -207,7 +207,7 @@ impl<'c> Pair<'c> {
         })
     }
 
-    /// Forgets the lookups of a node, unless it is open: the kernel never forgets an open file.
+    /// Forgets the lookups of a node, unless it is open. The kernel never forgets an open file.
     fn forget(&mut self, node: NodePair) -> Difference {
         if self.files.iter().all(|(_, file)| file.ino != node.model) {
             self.subject.forget(node.subject);

@@ -33,8 +33,8 @@ fn verdict(page: &Value, id: &str) -> String {
 }
 
 /// Whether a file system of the verification has only contiguous files, so that the ratio of
-/// non-contiguous blocks is undefined. After only three days this depends on when the kernel wrote
-/// back.
+/// non-contiguous blocks is undefined. After only three simulated days, this depends on when the
+/// kernel wrote back dirty pages.
 fn is_unbroken(answers: &Value) -> bool {
     let repeats = answers["verification"]["Ok"]["repeats"].as_array().unwrap();
     let sides = repeats.iter().flat_map(|repeat| [&repeat["real"], &repeat["simulated"]]);
@@ -184,8 +184,8 @@ fn compared(place: &TempDir, change: &str) -> String {
     messages
 }
 
-/// The planted errors are an image of another workload, and an image that another policy aged,
-/// under the name of the right one. Neither is measured, so the claim has no figure.
+/// The planted errors are an image of another workload, and an image that another policy aged. Each
+/// has the name of the requested image. Neither is measured, so the claim has no figure.
 #[test]
 fn an_image_of_another_policy_or_workload_fails_the_claim() {
     if crate::support::can_not_mount("fslab::aging_claims, images") {

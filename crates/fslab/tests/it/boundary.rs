@@ -131,7 +131,7 @@ fn mount_on_two_processors(place: &Place, layer: &str) {
     assert!(status.unwrap().success());
 }
 
-/// Measured after work in many threads, all of which have used their buffers.
+/// The memory is measured after work in many threads, all of which have used their buffers.
 #[test]
 fn a_mount_at_rest_takes_little_memory() {
     require_mounting!();
@@ -242,7 +242,7 @@ pub fn with_own_device(test: &str, script: &str) -> Option<String> {
     for owned in [&place.lower, &place.point, &second] {
         chown(owned, Some(65_534), Some(65_534)).unwrap();
     }
-    // The build directory may be closed to other users.
+    // Other users may have no access to the build directory.
     let program = scratch.join("fslab");
     copy_program(env!("CARGO_BIN_EXE_fslab").as_ref(), &program);
     let output = Command::new("unshare")

@@ -119,7 +119,7 @@ fn tree_is_mounted_only_once_across_users_and_namespaces() {
     let place = Place::new();
     chown(&place.lower, Some(65_534), Some(65_534)).unwrap();
     let scratch = place.lower.parent().unwrap();
-    // The build directory may be closed to other users.
+    // Other users may have no access to the build directory.
     let program = scratch.join("fslab");
     copy_program(env!("CARGO_BIN_EXE_fslab").as_ref(), &program);
     let script = r#"

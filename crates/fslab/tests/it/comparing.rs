@@ -34,8 +34,8 @@ fn init_writes_a_plan_once_and_a_dry_run_describes_it() {
     assert!(!Path::new(&scratch.path("cache")).exists(), "nothing was run");
 }
 
-/// The duration is unknown at first. A trial measures it only for its own estimate; a comparison
-/// records it.
+/// The duration is unknown at first. A dry run with `--trial` measures and prints it, but only a
+/// comparison records it.
 #[test]
 fn dry_run_estimates_the_duration_after_a_first_run() {
     let scratch = folder();

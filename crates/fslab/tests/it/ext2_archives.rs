@@ -1,4 +1,5 @@
-//! `fslab ext2 import` of tar archives: archives by GNU tar, and refused archives.
+//! Tests `fslab ext2 import` with tar archives that GNU tar makes, and with archives that are
+//! refused.
 
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;

@@ -109,7 +109,8 @@ fn killed_once(seed: u64) -> u64 {
         kill(&place);
         writers.into_iter().map(|writer| writer.join().unwrap()).collect()
     });
-    // The mount is removed only now: otherwise the writers would write to the directory below it.
+    // The mount is removed only now, because otherwise the writers would write to the directory
+    // below it.
     repair(&place, &image);
     place.mount(&[]);
     works.iter().for_each(|work| work.check(&place.point));

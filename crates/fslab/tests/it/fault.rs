@@ -69,8 +69,8 @@ fn programs_see_an_injected_full_disk_and_short_writes() {
     fails(file.write_all(&[1; 20_000]), Errno::NOSPC);
     assert_eq!(fs::metadata(place.lower.join("filling")).unwrap().len(), 10_000);
     let short = File::create(place.point.join("short")).unwrap();
-    // The data is on the heap, not a constant: the pages of a constant may not be in memory yet,
-    // and the kernel may then send the first page separately.
+    // The data is on the heap. The pages of a constant may not be in memory yet, and the kernel may
+    // then send the first page separately.
     let data = vec![1; 4096];
     assert_eq!(short.write_at(&data, 0).unwrap(), 100);
     drop((file, short));

@@ -96,8 +96,8 @@ fn partly_written_back_pages_report_enospc() {
     }
 }
 
-/// Returns a place over a separate ext4 file system. The place is the last element: variables are
-/// dropped in reverse order, so it is dropped first.
+/// Returns a place over a separate ext4 file system. The place is the last element, because
+/// variables are dropped in reverse order and the place must be dropped first.
 fn on_ext4(size: usize) -> Option<(Fresh, Place)> {
     let disk = Fresh::of_size(Kind::Ext4, size as u64)?;
     let mut place = Place::new();

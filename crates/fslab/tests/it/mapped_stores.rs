@@ -9,9 +9,9 @@ use rustix::fs::SeekFrom;
 
 use crate::support::{Place, require_mounting};
 
-/// Stores into a mapped file, and prints whether its times changed after msync and after munmap.
-/// The times are read just before the file is opened, because the kernel may then cache them for
-/// long.
+/// Stores into a mapped file, and prints whether its times changed after msync and after munmap. It
+/// requests the times just before it opens the file, so that the kernel may have the old times in
+/// its cache.
 const STORE: &str = r"
 import mmap, os, sys, time
 path = sys.argv[1]

@@ -171,8 +171,8 @@ fn writing_by_others_clears_set_id_bits() {
     }
 }
 
-/// With passthrough, the daemon does not see the writes: the kernel writes to the lower file
-/// itself.
+/// With passthrough, the daemon does not see the writes, because the kernel writes to the lower
+/// file itself.
 #[test]
 fn writes_clear_set_id_bits_set_after_the_file_was_opened() {
     require_mounting!();
@@ -257,7 +257,7 @@ fn idle_timeout_unmounts_only_unused_mounts() {
     require_mounting!();
     let place = Place::new();
     let beneath = fs::metadata(&place.point).unwrap().dev();
-    // On a busy machine the mount may end before it is opened.
+    // On a busy machine, the idle mount may be unmounted before the test has opened it.
     let user = loop {
         place.mount(&["-o", "idle_timeout=300ms"]);
         let user = File::open(&place.point).unwrap();

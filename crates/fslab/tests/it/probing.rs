@@ -163,7 +163,8 @@ fn unmount_below(folder: &Path) {
     }
 }
 
-/// Runs the short matrix for what needs this program: layers, the engine, and memory limits.
+/// Runs the short matrix for the parts that need this program: layers, the engine, and memory
+/// limits.
 #[test]
 fn probe_answers_are_correct_on_stacks_and_the_engine() {
     require_mounting!();

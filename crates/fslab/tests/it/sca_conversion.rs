@@ -155,8 +155,7 @@ fn files(root: &Path) -> Vec<String> {
     found
 }
 
-/// Checks the content of all files through a layer, which serves files that are not encoded
-/// unchanged.
+/// Checks the content of all files through a layer. The layer serves plain files unchanged.
 fn is_all_there(root: &Path, expected: &Tree, when: &str) {
     let stack = crate::support::sca_stack(&format!("{LAYER} / {}", root.display()));
     let fs = stack.build().unwrap();

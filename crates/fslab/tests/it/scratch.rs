@@ -30,7 +30,8 @@ impl Scratch {
         self.folder().join(name).to_str().unwrap().to_owned()
     }
 
-    /// Runs the program in the directory. Returns its exit code, output and messages.
+    /// Runs the program in the directory. Returns its exit code, standard output and standard
+    /// error.
     #[track_caller]
     pub fn fslab(&self, arguments: &[&str]) -> (i32, String, String) {
         let mut command = fslab(arguments);

@@ -86,8 +86,8 @@ fn with_set_group_id(path: &Path) -> File {
     file
 }
 
-/// Checks that changes by root keep the bit, even after other requests made threads of the daemon
-/// drop the capability for this.
+/// Checks that changes by root keep the bit, even after threads of the daemon have dropped the
+/// required capability for other requests.
 #[test]
 fn root_keeps_set_group_id_bits_of_foreign_groups() {
     const FOREIGN: u32 = 12_345;

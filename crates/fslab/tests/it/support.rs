@@ -69,7 +69,7 @@ pub fn umount_unused(point: &Path) -> (i32, String) {
     loop {
         let (code, message) = run(&["umount", point.to_str().unwrap()]);
         if code != 0 && message.contains("still writing back") {
-            // The disk is busy with writes of other tests.
+            // This may take long, because other tests keep the disk busy with writes.
             soon("the daemon has exited", || daemons_naming(point).is_empty());
             return (0, String::new());
         }

@@ -54,7 +54,7 @@ fn a_read_only_mount_refuses_commands_that_change_anything() {
     tiered.umount();
 }
 
-/// Returns the exit code of `fslab tier`, its output and its errors.
+/// Returns the exit code of `fslab tier`, its standard output and its standard error.
 fn asked(arguments: &[&str]) -> (i32, String, String) {
     let output = fslab(&[&["tier"], arguments].concat()).output().unwrap();
     let [told, said] = [output.stdout, output.stderr].map(|text| String::from_utf8(text).unwrap());
@@ -194,7 +194,7 @@ fn bad_input_and_missing_privilege_have_distinct_exit_codes() {
     umount_unused(&tiered.place().point);
 }
 
-/// Run as another user, who has no permission for the archive.
+/// The command runs as another user, who has no permission for the archive.
 #[test]
 fn unreadable_archive_is_reported_as_missing_privilege() {
     require_mounting!();

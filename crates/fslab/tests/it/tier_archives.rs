@@ -288,7 +288,7 @@ fn rebuild_without_an_archived_tree_reports_what_it_made() {
     assert!(said.contains("made 3 files, 0 directories") && !said.contains("younger"), "{said}");
 }
 
-/// A URL means the same as its path. A relative one is relative to the current directory.
+/// An archive can be given as a URL or as a path. A relative URL refers to the current directory.
 #[test]
 fn archive_is_named_by_url_or_by_path() {
     require_mounting!();

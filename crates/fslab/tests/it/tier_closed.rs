@@ -64,7 +64,7 @@ fn check(kind: Option<Kind>) {
     is_refused(&below);
     is_read(&file);
     tiered.of("release", "file");
-    // New files of users are made in the closed lower directory.
+    // The lower directory has mode 0400, but users can make files through the mount.
     assert_eq!(told(OWNER, &["mkdir", tiered.path("made").to_str().unwrap()]), None);
     assert_eq!(fs::metadata(tiered.path("made")).unwrap().mode() & 0o2000, 0o2000);
     assert!(told(STRANGER, &["mkdir", tiered.path("other").to_str().unwrap()]).is_some());
@@ -127,7 +127,7 @@ fn closed_tree_is_opened_by_two_commands_without_fslab() {
     assert!(Command::new("chmod").arg(mode).arg(tree).status().unwrap().success());
     rustix::fs::removexattr(tree, "trusted.fslab.tier.mode").unwrap();
     is_read(&tree.join("file"));
-    // The next command closes the tree again.
+    // The next command sets mode 0400 on the tree again.
     tiered.ok(&["du", tree.to_str().unwrap()]);
     is_refused(&tree.join("file"));
 }

@@ -273,8 +273,8 @@ fn releasing_an_appended_offline_file_takes_little_free_space() {
     }
 }
 
-/// Rebuilds a tree and mounts it. In the lower directory root reads the text; through the mount
-/// programs read the bytes.
+/// Rebuilds a tree and mounts it. In the lower directory, root reads the poison text. Through the
+/// mount, programs read the bytes.
 fn rebuilt(kind: Kind) {
     let mut tiered = Tiered::mounted_over(kind);
     let files = [("directory/large", 3 * MIB + 5000), ("directory/page", PAGE), ("small", 100)];

@@ -47,7 +47,6 @@ impl Ground {
         Self { _mount: mount, _device: device, scratch }
     }
 
-    /// The root directory.
     pub fn root(&self) -> PathBuf {
         self.scratch.path().join("mounted")
     }
@@ -275,7 +274,7 @@ fn lost_tree_is_rebuilt_with_the_surviving_home() {
             tree.to_str().unwrap(),
         ])
     };
-    // The first attempt uses the wrong directory: files that could not be restored are reported.
+    // The first attempt uses the wrong directory. It reports files that could not be restored.
     fs::create_dir(&other).unwrap();
     fs::write(other.join("late"), "somebody's").unwrap();
     let (code, message) = into(&other);
@@ -475,7 +474,7 @@ fn mount_applies_the_policy_periodically_within_its_recall_rate() {
     let begun = std::time::Instant::now();
     assert!(fs::read(tiered.path("video.mkv")).unwrap() == data);
     // With one mover the first block is recalled at once. Each later one starts when the previous
-    // one would have ended at that rate.
+    // one would have ended at the rate `recall-rate`.
     let least = std::time::Duration::from_millis(900);
     assert!(begun.elapsed() >= least, "3 MiB at 2 MiB a second after {:?}", begun.elapsed());
     soon("the next round releases it again", is_away);

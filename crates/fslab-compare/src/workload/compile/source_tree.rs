@@ -16,7 +16,8 @@ use crate::error::{Error, Result};
 const FUNCTIONS: usize = 24;
 const PROGRAMS: u64 = 5;
 
-/// Headers and functions that the configure script probes. The last ones of each list do not exist.
+/// Headers and functions that the configure script probes. The last entries of each list do not
+/// exist.
 const HEADERS: [&str; 10] = [
     "stdio.h",
     "stdlib.h",

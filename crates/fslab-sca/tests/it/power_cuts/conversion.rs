@@ -58,7 +58,7 @@ fn conversions_hold_after_a_crash_at_every_event() {
     }
 }
 
-/// Possible bugs between the conversion and the disk.
+/// Bugs that the test plants between the conversion and the disk.
 const BUGS: [(&str, Plant, &[Direction]); 4] = [
     ("copies are not made durable", unsynced, &BOTH),
     ("names are not exchanged atomically", in_two_steps, &BOTH),

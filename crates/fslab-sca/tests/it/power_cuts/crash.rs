@@ -1,9 +1,10 @@
 //! Tests of power cuts in the file system under SCA layers: random scripts with a crash at every
 //! event of the lower file system. The state after each crash is compared with the guarantees.
 //!
-//! `FSLAB_CRASH_SCRIPTS` sets the number of scripts, `FSLAB_SEED` the seed. `FSLAB_CRASH_FULL=1`
-//! checks all states of each point (each prefix and 64 subsets). One in `FSLAB_CRASH_AGAIN` states
-//! (default 64) is written to after recovery and crashed again; 0 disables this.
+//! `FSLAB_CRASH_SCRIPTS` sets the number of scripts, `FSLAB_SEED` the seed. With
+//! `FSLAB_CRASH_FULL=1`, each prefix and 64 subsets are checked at each point. One in
+//! `FSLAB_CRASH_AGAIN` states (default 64) is written to after recovery and crashed again; 0
+//! disables this.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -247,7 +248,7 @@ fn goes_on(
     let mut written = Vec::new();
     for name in client.names(Ino::ROOT).map_err(told)? {
         let ino = client.lookup(Ino::ROOT, &name).map_err(told)?.ino;
-        // Lost data was already unreadable before.
+        // Skips a file that the crash made unreadable.
         let Ok(before) = client.contents(ino) else { continue };
         let file = client.open(ino, OpenMode::READ_WRITE).map_err(told)?;
         let at_the_end = file.write_all(before.len() as u64, b"written after the crash");
@@ -356,7 +357,7 @@ fn full_at(layer: &str, call: u64, seed: u64) -> bool {
     let shut = built.shutdown().map_err(|error| error.errno());
     assert!(matches!(shut, Ok(()) | Err(Errno::NOSPC)), "{shut:?}");
     let memory: Arc<dyn FileSystem> = crash;
-    // A multiple of 16, so that the check also writes to the files.
+    // The number is a multiple of 16, so that the check also writes to the files.
     if let Err(problem) = check(&layer, &memory, &diary, usize::MAX / 16 * 16) {
         let steps: Vec<_> = diary.steps.iter().map(|(_, step)| step.as_str()).collect();
         panic!("FSLAB_SEED={seed}, call {call}, told {told:?}: {problem}\n{}", steps.join("\n"));

@@ -1,7 +1,7 @@
 //! Tests of two power cuts while one file is packed. Leftovers of the first attempt must not be
 //! taken for frames after the second checkpoint, even if they begin exactly at its end.
 //!
-//! Random scripts do not find this: a frame must begin at a certain byte and have a certain
+//! Random scripts do not find this, because a frame must begin at a certain byte and have a certain
 //! sequence number. An ignored test tries all lengths to find one that fits.
 
 use std::sync::Arc;
@@ -74,7 +74,8 @@ fn second_cut(state: &State, before: &[u8], mutant: Option<&Mutant>) -> Result<(
         return Ok(());
     }
     let crash = Arc::new(state.record().unwrap());
-    // Packing is off here: otherwise the request for the file's size would pack the file first.
+    // Packing is off here, because otherwise the request for the file's size would pack the file
+    // first.
     shorten_and(&*layer(PACKS_NOT, crash.clone())?, before.len(), || ());
     crash.settle().unwrap();
     let start = crash.position();

@@ -11,7 +11,7 @@ use parking_lot::Mutex;
 /// A planted bug.
 pub struct Mutant {
     pub bug: &'static str,
-    /// A layer that performs the operation concerned.
+    /// A layer that performs the operation which the bug changes.
     pub layer: &'static str,
     /// Inserts the bug between the layer and the lower file system.
     pub plant: fn(Arc<dyn FileSystem>) -> Arc<dyn FileSystem>,

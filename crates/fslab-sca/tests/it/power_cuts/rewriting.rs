@@ -80,7 +80,7 @@ impl Rewritten {
             .map(|start| match file.read(start, CHUNK_BYTES) {
                 Ok(bytes) if bytes.iter().all(|byte| *byte == bytes[0]) => bytes[0] as char,
                 Ok(_) => '?',
-                // Torn: this is allowed for new content, but not for old content.
+                // The content is torn. This is allowed for new content, but not for old content.
                 Err(_) => 'n',
             })
             .collect();

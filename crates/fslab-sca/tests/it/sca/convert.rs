@@ -190,8 +190,8 @@ fn tree_of_a_nested_file() -> (Arc<dyn FileSystem>, Vec<u8>) {
     (store(&content), content)
 }
 
-/// A stored file that was encoded as content is restored exactly. The next run, a mount and a
-/// second encoding still treat it as content.
+/// A stored file that was encoded like a plain file is restored exactly. The next run, a mount and
+/// a second encoding still treat it as a plain file.
 #[test]
 fn decoded_stored_file_content_is_not_decoded_again() {
     let (memory, content) = tree_of_a_nested_file();
@@ -213,7 +213,7 @@ fn decoded_stored_file_content_is_not_decoded_again() {
     assert!(read_file(&*memory, "file").unwrap() == content);
 }
 
-/// If no xattr can mark a stored file as content, the file remains encoded.
+/// Without xattrs, a restored stored file can't be marked as foreign, so the file remains encoded.
 #[test]
 fn nested_stored_file_stays_encoded_if_xattrs_are_unsupported() {
     let (memory, content) = tree_of_a_nested_file();

@@ -252,8 +252,8 @@ fn hard_links_of_others_are_not_converted_without_trusted_xattrs() {
     assert!(read_file(&*memory, "two").unwrap() == text(50_000));
 }
 
-/// A file system in which a process writes to the original just after the copy got its name. If
-/// `fails_then` is set, all later renames fail.
+/// A file system in which a process writes to the original just after the copy got the original's
+/// name. If `fails_then` is set, all later renames fail.
 struct WrittenToAfterTrade {
     inner: HostFs,
     root: PathBuf,
@@ -439,8 +439,8 @@ fn file_is_reported_converted_even_if_its_original_remains() {
             client.link(ino, Ino::ROOT, format!("file-{number}")).unwrap();
         }
         drop(client);
-        // Each name except the first replaces a temporary name of the original: the last removal is
-        // that of the original.
+        // The conversion removes a name of the original for each name of the file. The last
+        // removal, of the original's temporary name, fails.
         let (lookups, removals_left) = (Mutex::default(), AtomicUsize::new(links));
         let balance = Arc::new(Balance { inner, lookups, removals_left });
         let below: Arc<dyn FileSystem> = balance.clone();

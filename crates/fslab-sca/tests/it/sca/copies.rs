@@ -54,7 +54,7 @@ fn make_stored_files(codec: &str, root: &Path) -> BTreeMap<String, Vec<u8>> {
     sparse.truncate(5 << 20).unwrap();
     sparse.close().unwrap();
     open("only a size").truncate(12_345).unwrap();
-    // Written and never closed.
+    // This file is written and never closed.
     let unclosed = open("unclosed");
     unclosed.write_all(0, &mixed(20_000)).unwrap();
     unclosed.fsync(false).unwrap();

@@ -1,5 +1,5 @@
-//! Tests of files with small appended pieces, which are stored raw, that are truncated in the
-//! middle of a piece.
+//! Tests of files that consist partly of small raw pieces, and are truncated in the middle of a
+//! piece.
 
 use fslab_vfs::{Ino, OpenMode, SeekTo};
 use fslab_vfs_testing::client::Client;

@@ -148,8 +148,8 @@ fn body_of_hole(codec: &str, stored: &[u8]) -> std::ops::Range<usize> {
     place..place + body
 }
 
-/// A read that touches a damaged chunk fails completely: a short read would look like the end of
-/// the file.
+/// A read that touches a damaged chunk fails completely, because a short read would look like the
+/// end of the file.
 #[test]
 fn read_across_a_damaged_chunk_fails_instead_of_being_short() {
     let below = Below::new();
@@ -271,7 +271,7 @@ fn a_flipped_bit_costs_no_more_than_its_chunk() {
 }
 
 /// A cleanly closed file ends with a checkpoint. In an earlier version, a wrong bit in it made the
-/// whole file unreadable. The size xattr included a frame that the walk did not find.
+/// whole file unreadable, because the size xattr included a frame that the walk did not find.
 #[test]
 fn a_flipped_bit_at_the_end_costs_no_more_than_its_chunk() {
     for codec in CODECS {
@@ -324,7 +324,7 @@ fn page_bodies(stored: &[u8]) -> Vec<usize> {
     places
 }
 
-/// A damaged index page is rebuilt for every operation, not only for reads.
+/// A damaged index page is rebuilt by whichever operation needs it first, not only by reads.
 #[test]
 fn any_first_operation_heals_a_damaged_index() {
     let calls: [fn(&File<'_>, &mut Vec<u8>); 4] = [

@@ -584,7 +584,7 @@ fn subdirectory_is_converted_by_the_rule_of_its_lower_directory() {
     assert!(fs::read(part.join("golden")).unwrap() == encoded, "encoded twice");
     convert(&part, Direction::Decode).unwrap();
     assert!(fs::read(part.join("golden")).unwrap() == golden(3));
-    // In a lower directory the file remains marked as content until the whole directory is decoded.
+    // In a lower directory the file remains marked as foreign until the whole directory is decoded.
     let mut value = [0; 128];
     let mut mark = || rustix::fs::getxattr(part.join("golden"), "user.fslab.sca", &mut value[..]);
     assert!(mark().is_ok());

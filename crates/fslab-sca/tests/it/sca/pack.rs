@@ -323,7 +323,7 @@ fn fails_while_packing(operation: &str, call: u64) -> bool {
     file.close().ok();
     let found = read_file(&*fs, "file");
     assert!(found.is_ok_and(|found| found == data), "{operation} {call}: opened again");
-    // The first daemon makes no more calls, as after a kill.
+    // The first daemon makes no further calls, as after a kill.
     let found = read_file(&*below.mount("copy:chunk=4KiB,pack=off"), "file");
     assert!(found.is_ok_and(|found| found == data), "{operation} {call}: by the next daemon");
     fault.counts().iter().any(|rule| rule.struck > 0)
@@ -420,8 +420,8 @@ fn truncated_file_counts_as_packed_only_after_packing() {
     }
 }
 
-/// Writes 300,000 bytes, truncates them to 100,000, and appends a hole up to 300,000 and more
-/// bytes. Returns the stored file and its content.
+/// Writes 300,000 bytes, truncates the file to 100,000 bytes, writes `appended` at 300,000, and
+/// sets the size to `end`. Returns the stored file and its content.
 fn cut_and_grown(codec: &str, end: u64, appended: &[u8]) -> (Vec<u8>, Vec<u8>) {
     let below = Below::new();
     let fs = below.mount(&format!("{codec}:chunk=4KiB,pack=off"));

@@ -89,8 +89,8 @@ fn long_tails_are_packed() {
     assert!(read_file(&*fs, "file").unwrap() == data);
 }
 
-/// Short tails are not packed: a program that appends a line a minute would cause a rewrite each
-/// time.
+/// Short tails are not packed, because a program that appends a line a minute would cause a rewrite
+/// each time.
 #[test]
 fn short_tails_are_not_packed() {
     let (below, data) = (Below::new(), mixed(300_000));

@@ -133,7 +133,7 @@ fn reader_sees_new_content_after_truncation_and_rewrite() {
 }
 
 /// Workers that decode in advance must not wait for workers that encode for the holder of the
-/// file's lock, and the reverse.
+/// file's lock, and vice versa.
 #[test]
 fn sequential_reader_and_writer_do_not_deadlock() {
     const ROUNDS: u64 = 2000;

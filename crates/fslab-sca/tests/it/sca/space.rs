@@ -56,8 +56,8 @@ fn rewrite(layer: &str, writes: u64, after: After) {
     assert!(most < 3 * MIB, "{layer}, {after:?}: {most} bytes, {first} at first");
     assert!(below.bytes("file").len() as u64 > 2 * most, "{layer}: too little was written");
     assert!(read_file(&*fs, "file").unwrap() == data, "{layer}, {after:?}");
-    // The content is found after a kill, and then also without slots: the walk must pass over the
-    // gaps.
+    // The content is found after a kill, and then also without slots, when the walk must pass over
+    // the gaps.
     assert!(read_file(&*below.mount(layer), "file").unwrap() == data, "{layer}, {after:?}: killed");
     below.overwrite("file", 128, &[0xEE; 800]);
     assert!(
@@ -67,7 +67,7 @@ fn rewrite(layer: &str, writes: u64, after: After) {
 }
 
 /// A file under random writes takes little more than twice its packed size, however long they last.
-/// `FSLAB_RANDOM_WRITES` sets the number of writes of 4 KiB to a file of a gibibyte.
+/// `FSLAB_RANDOM_WRITES` sets the number of 4 KiB writes to a file of one gibibyte.
 #[test]
 fn random_writes_take_at_most_twice_the_packed_size() {
     let asked = std::env::var("FSLAB_RANDOM_WRITES").ok().map(|text| text.parse().unwrap());

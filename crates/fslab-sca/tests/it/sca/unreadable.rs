@@ -1,7 +1,8 @@
 //! Tests that operations which need no content work on files that can't be read, because of
 //! permissions or damage.
 //!
-//! An ordinary user's daemon has no more rights than the user; faults simulate the missing rights.
+//! The daemon of an ordinary user has only the rights of this user. Faults simulate the missing
+//! rights.
 
 use fslab_vfs::{Errno, FileSystem, Ino, OpenMode};
 use fslab_vfs_testing::client::Client;
@@ -97,7 +98,7 @@ fn files_can_be_created_without_read_permission() {
     again.close().unwrap();
 }
 
-/// Permissions are checked at open: a writer continues after losing them.
+/// Permissions are checked only at open, so a writer continues after losing them.
 #[test]
 fn open_writer_continues_after_losing_write_permission() {
     let below = Below::new();
@@ -116,7 +117,8 @@ fn open_writer_continues_after_losing_write_permission() {
     assert!(read_file(&*below.mount(LAYER), "file") == Ok(expected));
 }
 
-/// Permissions are also checked only at open for a foreign file that is changed or emptied.
+/// Like those of a stored file, permissions of a foreign file are checked only at open, even if the
+/// file is changed or emptied.
 #[test]
 fn open_writer_of_a_foreign_file_continues_without_permission() {
     for (is_emptied, expected) in [(false, &b"written over"[..]), (true, b"written")] {

@@ -225,8 +225,8 @@ fn nobody_waits_for_any_sync_of_packing_or_cleaning() {
                 client.unlink(Ino::ROOT, "file").unwrap();
             };
             beside(&below, slow, look);
-            // The file is closed only now: closing a changed file may free space, which waits for
-            // the disk.
+            // The file is closed only now, because closing a changed file may free space, which
+            // waits for the disk.
             let handle = opened.into_inner().unwrap();
             fs.release(&client.request(), ino, handle).unwrap();
             fs.shutdown().unwrap();
@@ -252,7 +252,7 @@ fn look_beside(
     let handle = Mutex::new(None);
     beside(below, slow, || *handle.lock() = Some(look_at(fs, size)));
     *below.holds_reads_of.lock() = None;
-    // The file is closed only now: closing a changed file writes to it.
+    // The file is closed only now, because closing a changed file writes to it.
     let client = Client::new(fs);
     client.subject().release(&client.request(), ino, handle.into_inner().unwrap()).unwrap();
 }
@@ -367,8 +367,8 @@ fn closing_a_file_does_not_block_users_of_other_files() {
     beside(&below, || file.close().unwrap(), look);
 }
 
-/// If the kernel forgets an inode, the layer loses its reference too. It then can't restore the
-/// file's times and capabilities after packing.
+/// If the kernel forgot the inode and the layer had no reference of its own, the layer could not
+/// restore the file's times and capabilities after packing.
 #[test]
 fn packing_keeps_an_inode_reference() {
     let below = Arc::new(Holding::default());
@@ -391,8 +391,8 @@ fn packing_keeps_an_inode_reference() {
     assert_eq!(below.held.load(Ordering::SeqCst), 0, "held forever");
 }
 
-/// A commit that a write makes due runs in the background: neither this write nor others wait for
-/// the disk.
+/// A commit that a write makes due runs in the background, so neither this write nor others wait
+/// for the disk.
 #[test]
 fn freeing_space_does_not_block_reads_and_writes() {
     let (below, fs) = mounted("copy:chunk=16KiB,pack-after=1h");

@@ -149,7 +149,8 @@ const SHAPES: &[Shape] = &[
     ),
 ];
 
-/// Commands whose fields depend on the machine: they may print fewer fields than the page lists.
+/// Commands whose fields depend on the machine, so that they may print fewer fields than the page
+/// lists.
 const OF_THE_MACHINE: &[&[&str]] = &[
     &["status"],
     &["doctor"],
@@ -351,8 +352,8 @@ fn documented(heading: &str) -> String {
     lines.unwrap_or_default().to_owned()
 }
 
-/// Whether a field is documented. Types are not compared: a field may be null on some machines
-/// only.
+/// Whether a field is documented. Types are not compared, because a field may be null on some
+/// machines only.
 fn is_known(line: &str, known: &str) -> bool {
     let (path, _kinds) = line.split_once(": ").unwrap();
     known.lines().any(|line| line.starts_with(&format!("{path}: ")))
