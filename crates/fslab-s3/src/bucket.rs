@@ -1,5 +1,6 @@
 //! Requests for the objects under one prefix of a bucket.
 
+use std::fmt;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -58,6 +59,12 @@ pub struct Bucket {
     transport: Arc<Transport>,
     bucket: String,
     prefix: String,
+}
+
+impl fmt::Display for Bucket {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "s3://{}/{}", self.bucket, self.prefix)
+    }
 }
 
 impl Bucket {

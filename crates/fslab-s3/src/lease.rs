@@ -255,7 +255,8 @@ impl Lease {
         if let Err(error) = thread.spawn(move || keep_renewing(&weak, &ended, duration)) {
             tracing::warn!(
                 %error,
-                "can't start the thread that renews the lease, so only writes renew it"
+                "can't start the thread that renews the lease of {}, so only writes renew it",
+                lease.bucket
             );
         }
         lease
@@ -368,7 +369,8 @@ impl Drop for Lease {
         if let Err(error) = self.renew(&mut state, false) {
             let seconds = self.duration.as_secs();
             tracing::warn!(
-                "can't release the lease of an archive; it expires in {seconds} s: {error}"
+                "can't release the lease of {}; it expires in {seconds} s: {error}",
+                self.bucket
             );
         }
     }
@@ -390,7 +392,7 @@ fn keep_renewing(lease: &Weak<Lease>, ended: &(Mutex<bool>, Condvar), duration: 
         drop(has_ended);
         let Some(lease) = lease.upgrade() else { return };
         if let Err(error) = lease.fence() {
-            tracing::warn!("can't renew the lease of an archive: {error}");
+            tracing::warn!("can't renew the lease of {}: {error}", lease.bucket);
             if lease.why_lost().is_some() {
                 return;
             }
@@ -408,7 +410,7 @@ fn wait_until_free(bucket: &Bucket) -> Result<FoundLease, Refused> {
     let lease = Duration::from_secs(first.lease_seconds.clamp(1, LEASE_SECONDS_MAX));
     let begun = Instant::now();
     tracing::warn!(
-        "the lease of an archive is held by {}; waiting up to {} s to see whether the holder still \
+        "the lease of {bucket} is held by {}; waiting up to {} s to see whether the holder still \
          renews it",
         first.holder,
         lease.as_secs()

@@ -74,7 +74,8 @@ impl Marks {
                 Ok(()) => {}
                 Err(failure) => {
                     tracing::warn!(
-                        "can't delete the object {object}; a later start tries again: {failure}"
+                        "{bucket}: can't delete object {object}; a later start tries again: \
+                         {failure}"
                     );
                     // The old mark becomes invalid when this session begins, so this session marks
                     // the object again.

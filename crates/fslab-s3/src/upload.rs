@@ -102,15 +102,22 @@ impl S3Upload {
                 // The older objects are valid until they are marked.
                 self.objects.mark(&self.older)?;
                 if let Err(error) = self.objects.delete_marked(&self.older) {
+                    let bucket = &self.objects.bucket;
                     tracing::warn!(
-                        "can't delete a replaced object; a later start tries again: {error}"
+                        "{bucket}: can't delete the older version of {}; a later start tries \
+                         again: {error}",
+                        self.key
                     );
                 }
                 Ok(())
             }
             found => {
                 if let Err(error) = self.objects.delete(&[place]) {
-                    tracing::warn!("can't delete an object that failed its verification: {error}");
+                    let bucket = &self.objects.bucket;
+                    tracing::warn!(
+                        "{bucket}: can't delete {}, which failed its verification: {error}",
+                        self.key
+                    );
                 }
                 let what = "the data that was read back differs from the data that was written";
                 let differs = io::Error::new(ErrorKind::InvalidData, what);

@@ -233,7 +233,7 @@ pub fn prepare() -> Result<PathBuf> {
         let [first, second] = places.map(|place| place.display().to_string());
         bail_as!(
             Missing,
-            "the socket of `fslab stats` needs a directory that only user {uid} can enter; neither \
+            "the daemon's sockets need a directory that only user {uid} can enter; neither \
              {first} nor {second} is such a directory or can be made"
         );
     };

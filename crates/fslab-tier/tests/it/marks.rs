@@ -86,7 +86,7 @@ fn tree_xattr_is_accepted_only_from_the_trees_owner() {
     write(Marks::Own(OWNER)).unwrap();
     assert_eq!(read(Marks::Own(OWNER)).unwrap(), Some(mark.clone()));
     let refused = read(Marks::Trusted).unwrap_err().to_string();
-    assert!(refused.contains("root does not trust it"), "{refused}");
+    assert!(refused.contains("root does not trust this xattr"), "{refused}");
     give(&lower, Ino::ROOT, OWNER + 1);
     let refused = read(Marks::Own(OWNER)).unwrap_err().to_string();
     assert!(refused.contains("another user"), "{refused}");

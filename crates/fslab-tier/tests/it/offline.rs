@@ -36,7 +36,7 @@ fn released_file_is_recalled_by_range() {
     assert_eq!(bench.offline_blocks(ino).len(), 9);
     assert_eq!(client.contents(ino).unwrap(), data);
     assert_eq!(client.attr(ino).unwrap().modified, stat.modified);
-    assert_eq!(bench.offline_blocks(ino), []);
+    assert_eq!(bench.offline_blocks(ino), [0_u64; 0]);
     assert_eq!(bench.archive(ino, "file").unwrap(), Archived::Before);
     assert!(bench.release(ino, "file").unwrap().bytes >= data.len() as u64);
     assert_eq!(client.contents(ino).unwrap(), data);
@@ -149,7 +149,7 @@ fn collapse_range_recalls_the_whole_file_first() {
     let refused = file.fallocate(0, MIB, FallocateMode::COLLAPSE_RANGE).unwrap_err();
     assert_eq!(refused.errno(), Errno::OPNOTSUPP, "memory can't");
     file.close().unwrap();
-    assert_eq!(bench.offline_blocks(ino), []);
+    assert_eq!(bench.offline_blocks(ino), [0_u64; 0]);
     assert_eq!(client.contents(ino).unwrap(), data);
 }
 

@@ -183,7 +183,7 @@ fn a_recall_that_outlives_its_reader_overwrites_nothing() {
         std::thread::yield_now();
     }
     assert!(client.contents(ino).unwrap() == newer);
-    assert_eq!(bench.offline_blocks(ino), []);
+    assert_eq!(bench.offline_blocks(ino), [0_u64; 0]);
 }
 
 /// A policy does not release recalled or written files before the time set by `stay` has passed,

@@ -130,7 +130,7 @@ fn file_is_not_released_if_its_capabilities_would_be_lost() {
     lower.refuses.store(true, Ordering::SeqCst);
     bench.release(ino, "file").unwrap_err();
     assert_eq!(rights(&bench.client(), ino), (SET_ID, Some(b"may".to_vec())));
-    assert_eq!(bench.offline_blocks(ino), []);
+    assert_eq!(bench.offline_blocks(ino), [0_u64; 0]);
     assert!(bench.client().contents(ino).unwrap() == data);
 }
 

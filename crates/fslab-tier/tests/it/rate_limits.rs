@@ -70,7 +70,7 @@ fn waiting_programs_come_before_bulk_recalls() {
             std::thread::yield_now();
         }
     });
-    assert_eq!(bench.offline_blocks(bulk), []);
+    assert_eq!(bench.offline_blocks(bulk), [0_u64; 0]);
     assert!(client.contents(bulk).unwrap() == all);
 }
 
@@ -104,7 +104,7 @@ fn recalls_follow_a_custom_order_of_archive_positions() {
         order.0.lock().clear();
         faults.resume();
     });
-    assert_eq!(bench.offline_blocks(ino), []);
+    assert_eq!(bench.offline_blocks(ino), [0_u64; 0]);
     // The queue asks for the key of a served recall when it removes this recall, and again to
     // choose the next one.
     let mut asked = std::mem::take(&mut *order.0.lock());

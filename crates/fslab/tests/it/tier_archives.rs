@@ -61,7 +61,7 @@ fn lost_archive_is_reported_and_can_be_replaced() {
     assert!(code == 3 && message.contains("is not lost"), "{code} {message}");
     fs::remove_dir_all(&first).unwrap();
     let (code, message) = run(&["tier", "scrub", shown(&tree)]);
-    let missing = format!("archive {lost} ({}) is not attached: 1 copies", shown(&first));
+    let missing = format!("archive {lost} ({}) is not attached, so 1 copies", shown(&first));
     assert!(code == 1 && message.contains(&missing), "{code} {message}");
     assert!(message.contains("1 versions have fewer than 2 intact copies"), "{message}");
     let (code, message) = run(&["tier", "scan", shown(&tree)]);

@@ -7,7 +7,7 @@ use std::process::{Child, Command, Stdio};
 
 use tempfile::TempDir;
 
-use crate::support::{copy_program, require_mounting, soon};
+use crate::support::{copy_program, require_mounting, run, soon, umount_unused};
 use crate::tiering::Tiered;
 
 const NOBODY: u32 = 65534;
@@ -61,6 +61,26 @@ impl Drop for Reader {
     }
 }
 
+/// A mount over the archive of an unmounted tier, in which each read takes some seconds.
+struct SlowArchive(String);
+
+impl SlowArchive {
+    #[track_caller]
+    fn over(tiered: &Tiered) -> Self {
+        let archive = tiered.archive().to_str().unwrap().to_owned();
+        let layer = "fault:seed=1,rules=read on /files/** delay 3s";
+        assert_eq!(run(&["mount", "-q", "-l", layer, &archive, &archive]).0, 0);
+        Self(archive)
+    }
+}
+
+impl Drop for SlowArchive {
+    fn drop(&mut self) {
+        let (code, message) = umount_unused(self.0.as_ref());
+        assert!(code == 0 || std::thread::panicking(), "{message}");
+    }
+}
+
 /// Makes a mounted tier with offline files: `shared` is readable by all users, `secret` only by
 /// root, and `own` belongs to an ordinary user.
 #[track_caller]
@@ -100,7 +120,7 @@ fn users_see_recall_and_pin_only_files_that_they_may_access() {
 
     let (code, told, said) = program.asked(&["recall", "-v", "--range", "1MiB+1", &own]);
     assert_eq!((code, said.as_str()), (0, ""), "{told}");
-    assert!(told.contains("1 MiB  own"), "one block: {told}");
+    assert!(told.contains("1.0 MiB  own"), "one block: {told}");
     assert!(program.asked(&["state", &own]).1.starts_with("p partly-resident"));
     assert_eq!(program.asked(&["recall", &own, &shared]).0, 0);
     assert!(tiered.of("state", "own").starts_with("a archived"));
@@ -129,22 +149,23 @@ fn users_see_only_their_own_recalls_in_the_queue() {
     let (tiered, program) = (with_offline_files(), Program::new());
     let point = tiered.path("").to_str().unwrap().to_owned();
     assert_eq!(program.asked(&["queue", &point]), (0, "no recall is waiting\n".into(), "".into()));
-    let (archive, hidden) = (tiered.archive(), tiered.beside("hidden"));
-    fs::rename(&archive, &hidden).unwrap();
+    tiered.umount();
+    let archive = SlowArchive::over(&tiered);
+    tiered.place().mount(&["-l", "tier"]);
     let readers = [
         Reader::of(&mut as_nobody("cat"), &tiered.path("shared")),
         Reader::of(&mut Command::new("cat"), &tiered.path("secret")),
     ];
-    let is_waiting =
-        |name: &str| tiered.ok(&["queue", &point]).contains(&format!("of {name}  for"));
+    let is_waiting = |name: &str| tiered.ok(&["queue", &point]).contains(&format!("/{name}  for"));
     soon("both readers wait", || is_waiting("shared") && is_waiting("secret"));
     let (code, told, said) = program.asked(&["queue", &point]);
     assert_eq!((code, said.as_str()), (0, ""));
-    assert!(told.contains("of shared  for cat") && told.contains("of user 65534"), "{told}");
+    assert!(told.contains("/shared  for cat") && told.contains("of user 65534"), "{told}");
     assert!(!told.contains("secret"), "a recall of another user: {told}");
     drop(readers);
-    fs::rename(&hidden, &archive).unwrap();
+    soon("the recalls have ended", || tiered.of("queue", "") == "no recall is waiting\n");
     tiered.umount();
+    drop(archive);
 }
 
 #[test]

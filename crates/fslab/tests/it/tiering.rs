@@ -227,8 +227,8 @@ fn lost_tree_is_rebuilt_from_the_archive() {
         home.to_str().unwrap(),
         new.to_str().unwrap(),
     ]);
-    let expected = "made 2 files, 1 directory, 1 other and 1 more name; 1 younger than the \
-                    archived tree; kept 0 existing files\n";
+    let expected = "made 2 files, 1 directory, 1 symlink or special file and 1 extra hard \
+                    link; 1 younger than the archived tree; kept 0 existing files\n";
     assert!(said.ends_with(expected) && said.contains(" is held by "), "{said}");
     tiered.place.lower = new;
     let place = &tiered.place;

@@ -461,15 +461,15 @@ fn report_to_people(made: &rebuild::Rebuilt) {
              archived. The attributes of directories are unknown"
         );
     }
-    let directories = match directories {
-        1 => "1 directory".to_owned(),
-        more => format!("{more} directories"),
+    let of = |count: u64, one: &str, more: &str| {
+        format!("{count} {}", if count == 1 { one } else { more })
     };
+    let directories = of(*directories, "directory", "directories");
+    let others = of(*others, "symlink or special file", "symlinks or special files");
     say!(
-        "made {}, {directories}, {} and {}{younger_files}; kept {}",
+        "made {}, {directories}, {others} and {}{younger_files}; kept {}",
         counted(files, "file"),
-        counted(*others, "other"),
-        counted(*links, "more name"),
+        counted(*links, "extra hard link"),
         counted(*kept, "existing file")
     );
     if !made.left_out.is_empty() {
