@@ -51,7 +51,7 @@ impl TierFs {
             _ => Errno::IO.into(),
         })?;
         summary.path.clear();
-        serde_json::to_vec(&summary).map_err(|_| Errno::IO.into())
+        as_json(&summary)
     }
 
     /// Returns the recalls for which programs of the calling user wait; all recalls for root.
@@ -73,6 +73,13 @@ impl TierFs {
                 false => queue.omitted += 1,
             }
         }
-        serde_json::to_vec(&queue).map_err(|_| Errno::IO.into())
+        as_json(&queue)
     }
+}
+
+fn as_json(value: &impl Serialize) -> Result<Vec<u8>> {
+    serde_json::to_vec(value).map_err(|error| {
+        tracing::warn!(%error, "can't format a computed xattr");
+        Errno::IO.into()
+    })
 }

@@ -139,7 +139,7 @@ fn failed_upgrade_keeps_the_running_program() {
     let mut open = File::open(&path).unwrap();
     let before = processes(place);
     for (script, mode, part) in [
-        ("#!/bin/sh\necho 'fslab: too old' >&2; exit 1\n", 0o755, "refuses: fslab: too old"),
+        ("#!/bin/sh\necho 'fslab: too old' >&2; exit 1\n", 0o755, "refused: fslab: too old"),
         ("#!/bin/sh\nexit 0\n", 0o775, "users other than its owner may write to it"),
         ("#!/bin/sh\nexit 0\n", 0o644, "can't run"),
     ] {

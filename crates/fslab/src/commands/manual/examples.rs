@@ -255,7 +255,7 @@ pub const EXAMPLES: &[Examples] = &[
         examples: &[
             example(
                 "fslab campaign report /shared/run1 --html page.html",
-                "Print the ratios of each machine and of all machines, and write an HTML report",
+                "Print the ratios of each machine and of all, and write a report",
             ),
             example(
                 "fslab campaign report /shared/run1 --fail-if 'elapsed slower 5%'",
