@@ -25,6 +25,7 @@ mod dry_run;
 mod each_file;
 mod inspect;
 mod recall;
+mod release;
 mod undelete_all;
 mod verify;
 
@@ -258,18 +259,5 @@ impl Execution<'_> {
                 crate::policy::run(tier, rules, *dry_run, request, self.tell)
             }
         }
-    }
-
-    fn release(&mut self, paths: &[Vec<u8>], keep_bytes: u64) -> Result<()> {
-        let tier = self.tier;
-        tier.check_copy_targets()?;
-        let kept = keep_bytes.div_ceil(BLOCK_BYTES);
-        self.each_file(paths, &mut |place, tell| match tier
-            .release(place.found.ino(), place.path, kept)?
-            .bytes
-        {
-            0 => Ok(()),
-            bytes => report_done(tell, "released", place.path, bytes),
-        })
     }
 }

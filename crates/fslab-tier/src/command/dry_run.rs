@@ -7,7 +7,6 @@ use super::{Command, Execution};
 use crate::catalogue::ObjectState;
 use crate::error::{Error, Result};
 use crate::event::{FileSummary, Residence, go_on, report_done, report_problems, total};
-use crate::stored::BLOCK_BYTES;
 
 impl Execution<'_> {
     /// Reports what a command would do.
@@ -49,20 +48,6 @@ impl Execution<'_> {
         self.each_file(paths, &mut |place, tell| match tier.offline_bytes(place, &blocks)? {
             0 => Ok(()),
             bytes => report_done(tell, "would recall", place.path, bytes),
-        })
-    }
-
-    fn would_release(&mut self, paths: &[Vec<u8>], keep_bytes: u64) -> Result<()> {
-        let tier = self.tier;
-        tier.check_copy_targets()?;
-        let kept = keep_bytes.div_ceil(BLOCK_BYTES);
-        self.each_file(paths, &mut |place, tell| match tier.releasable_bytes(
-            place.found.ino(),
-            place.path,
-            kept,
-        )? {
-            0 => Ok(()),
-            bytes => report_done(tell, "would release", place.path, bytes),
         })
     }
 

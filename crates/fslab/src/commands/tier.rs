@@ -158,7 +158,7 @@ enum Action {
     Queue(Tree),
     /// Cancel recalls that have not begun; waiting programs get ECANCELED
     Cancel(Paths),
-    /// Never release these files, regardless of the policy
+    /// Never release these files, neither by a policy nor by a command
     ///
     /// For a directory, its present files are pinned; files added later are not.
     Pin(Paths),

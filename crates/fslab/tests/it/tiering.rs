@@ -426,6 +426,33 @@ fn empty_state_and_queue_print_a_message() {
 }
 
 #[test]
+fn release_command_keeps_pinned_files() {
+    require_mounting!();
+    let tiered = Tiered::mounted();
+    for name in ["pinned", "other"] {
+        fs::write(tiered.path(name), noise(6, MIB)).unwrap();
+    }
+    tiered.of("archive", "");
+    tiered.of("pin", "pinned");
+    let expected = "kept (pinned) 1 file, 1.0 MiB\nwould release 1 file, 1.0 MiB\nnothing was \
+                    changed\n";
+    let point = tiered.path("");
+    assert_eq!(tiered.ok(&["release", "-n", point.to_str().unwrap()]), expected);
+    let (code, message) = run(&["tier", "release", tiered.path("pinned").to_str().unwrap()]);
+    assert!(code == 1 && message.contains("pinned: is pinned; run"), "{code}: {message}");
+    let told = tiered.of("release", "");
+    assert!(
+        told.starts_with("kept (pinned) 1 file, 1.0 MiB\nreleased 1 file, 1.0 MiB\n"),
+        "{told}"
+    );
+    assert!(tiered.of("state", "pinned").starts_with("a archived "));
+    tiered.of("unpin", "pinned");
+    tiered.of("release", "pinned");
+    assert!(tiered.of("state", "pinned").starts_with("A offline "));
+    tiered.umount();
+}
+
+#[test]
 fn policy_dry_run_reports_what_the_policy_then_does() {
     require_mounting!();
     let tiered = Tiered::mounted();

@@ -83,7 +83,10 @@ impl Stat {
         } else if outcome.stored_files > 1 || has_directory && !outcome.is_nothing_but_failures() {
             show_sums(&codecs, outcome.plain_files);
             if outcome.stored_files == 0 {
-                self.paths.iter().for_each(|path| advise_on_mount(path));
+                self.paths
+                    .iter()
+                    .filter_map(|path| walk::advice_on_mount(path))
+                    .for_each(|advice| say!("{advice}"));
             }
         } else if outcome.stored_files > 0 && codecs.is_empty() {
             // Layers store a file without content as an empty file, which has no codec.
@@ -131,17 +134,6 @@ impl Sums {
             units::bytes(self.allocated_bytes),
             units::bytes(self.garbage_bytes),
         ]
-    }
-}
-
-/// Prints advice if a path is a mount, through which stored files look like plain files.
-fn advise_on_mount(path: &Path) {
-    let Ok(place) = path.canonicalize() else { return };
-    if let Ok(Some(mount)) = fslab_sys::mounts::mounted_on(&place)
-        && mount.file_system == "fuse.fslab"
-    {
-        let (shown, lower) = (path.display(), mount.source.display());
-        say!("{shown} is a mount: unmount it, and use its lower directory, {lower}");
     }
 }
 

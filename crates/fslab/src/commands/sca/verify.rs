@@ -54,6 +54,11 @@ impl Verify {
         }
         match (damaged, failed) {
             (0, 0) => {
+                if stored == 0
+                    && let Some(advice) = self.paths.iter().find_map(|p| walk::advice_on_mount(p))
+                {
+                    bail_as!(BadInput, "no stored file was {done}: {advice}");
+                }
                 if !quiet && !self.json {
                     self.show_success(done, stored, outcome.plain_files);
                 }
