@@ -311,7 +311,9 @@ impl Query {
         }
         let tenth = self.each == Some(EachOf::Tenth);
         let is_time = self.statistic == Statistic::Value && self.quantity == Quantity::Elapsed;
-        (tenth && !is_time).then_some("`measure`: `each = \"tenth\"` needs `statistic = \"value\"`")
+        (tenth && !is_time).then_some(
+            "`measure`: `each = \"tenth\"` needs `statistic = \"value\"` and the elapsed time",
+        )
     }
 
     /// Returns the places that the query reads, on both sides.

@@ -37,7 +37,7 @@ use classify::classify;
 use mark::MarkState;
 use steps::InSteps;
 
-/// Maximum number of bytes that one write accepts. They are encoded in parallel.
+/// Maximum number of bytes that one write accepts. Its chunks are encoded in parallel.
 const WRITE_BYTES_MAX: usize = 8 << 20;
 
 /// A file in use.

@@ -26,8 +26,8 @@ pub trait Deferrer: Send + Sync {
     /// Prepares to defer a request. Returns `false` if too many requests are deferred.
     fn accept(&self, number: u64) -> bool;
 
-    /// Keeps the file system's data until the request is performed again. That happens after
-    /// `at_most`, unless the request is woken earlier.
+    /// Keeps `memory` until the request is performed again. That happens after `at_most`, unless
+    /// the request is woken earlier.
     fn keep(&self, number: u64, memory: Memory, at_most: Option<Duration>);
 
     /// Performs the request again soon. The request may no longer exist. May be called at any time

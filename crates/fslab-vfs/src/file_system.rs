@@ -44,8 +44,8 @@ pub type DirectorySink<'a> = dyn FnMut(DirectoryEntry<'_>) -> bool + 'a;
 
 /// Notifies a cache in front of the file system (for a mount, the kernel's).
 ///
-/// Calls return immediately. The kernel may process a notification only after the replies to
-/// in-flight requests, so the adapter sends notifications from a separate thread.
+/// Calls return immediately, because the adapter sends notifications from a separate thread.
+/// Sending can block: the kernel may need a lock that an in-flight request holds until its reply.
 pub trait KernelCache: Send + Sync {
     /// Invalidates the cached pages and attributes of the inode.
     fn invalidate_inode(&self, ino: Ino);

@@ -158,8 +158,8 @@ fn workloads_that_need_processes_are_skipped_in_process() {
     assert!(left.iter().all(|note| note.text.contains("no directory")), "{left:?}");
 }
 
-/// On a mounted image, caches are cold, worker processes are used, and programs such as compilers
-/// run.
+/// On a mounted image, this also checks that caches are proven cold, that worker processes are
+/// used, and that the time of compilers is measured.
 #[test]
 fn every_workload_runs_on_an_image() {
     if !can_mount("every workload on an image")

@@ -1,4 +1,4 @@
-//! Mounts an image with the kernel's file system.
+//! Mounts an image through a loop device with a file system of the kernel.
 
 use std::path::Path;
 

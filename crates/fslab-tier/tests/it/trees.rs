@@ -143,7 +143,7 @@ fn made_before(
     rebuild::rebuild(options, again, &archives, &catalogue, of, &request).unwrap()
 }
 
-/// Archives a tree of two directories while files are moved from one to the other during the walk.
+/// Archives a tree of two directories while a file and a directory are moved from one to the other.
 /// Returns the contents of the tree after the walk.
 fn moved_while_walked(from: &str, to: &str) -> (Bench, Vec<String>) {
     let lower = Arc::new(Moving::default());

@@ -1,4 +1,5 @@
-//! Plans and papers that are part of the program, by name.
+//! The built-in plans, and the built-in TOML files with the claims of each paper. Both are found by
+//! name.
 
 use std::path::Path;
 

@@ -158,7 +158,8 @@ struct Meddler {
     refused: AtomicU64,
 }
 
-/// Time limit for the report of a close, which the kernel delays.
+/// Time limit for the release of a closed handle. The kernel sends it some time after close(2) has
+/// returned.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 impl Meddler {

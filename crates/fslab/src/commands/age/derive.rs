@@ -36,7 +36,7 @@ pub struct Args {
     /// by `fslab mount -l trace`
     #[arg(long, value_name = "PATH", conflicts_with_all = ["short_lived", "short_lived_size"])]
     short_lived_from: Option<PathBuf>,
-    /// Size of the file system [default: that of the snapshots]
+    /// Size of the file system [default: the size recorded in the first snapshot]
     #[arg(long, value_name = "SIZE")]
     volume: Option<Size>,
     /// The workload file to write

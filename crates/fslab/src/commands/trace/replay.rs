@@ -70,7 +70,7 @@ impl Args {
             inventory.learn(&record?);
         }
         let made = inventory.make(target, Credentials::own_unless_root(), &mut fill)?;
-        say!("made {} that existed before the trace", counted(made as u64, "file"));
+        say!("files and directories created, as they existed when recording began: {made}");
         Ok(())
     }
 
