@@ -10,7 +10,7 @@ use fslab_vfs::{Credentials, FileSystem};
 
 use crate::commands::candidates;
 use crate::commands::mount::{parse_layer, parse_leaf};
-use crate::units::{bytes, counted, duration};
+use crate::units::{bytes, duration};
 
 const HELP: &str = "\
 The operations are done one by one, in the order in which they ended. If the trace was
