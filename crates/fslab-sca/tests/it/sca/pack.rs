@@ -420,6 +420,25 @@ fn truncated_file_counts_as_packed_only_after_packing() {
     }
 }
 
+/// An overwritten file with little garbage is not packed again. Ordinary tools would print the old
+/// content too.
+#[test]
+fn overwritten_small_file_is_not_reported_as_packed() {
+    let scratch = TempDir::new_in(scratch::folder(env!("CARGO_TARGET_TMPDIR"))).unwrap();
+    let path = scratch.path().join("file");
+    for codec in ["gzip", "zstd", "lz4"] {
+        let below = Below::new();
+        let fs = below.mount(&format!("{codec}:chunk=128KiB"));
+        let mut content = random(9, 9000);
+        write_file(&*fs, "file", &content);
+        rewrite(&*fs, &mut content, 0..5);
+        fs.shutdown().unwrap();
+        std::fs::write(&path, below.bytes("file")).unwrap();
+        let form = Tool::open(&path).unwrap().figures().unwrap().form;
+        assert_eq!(form, "log", "{codec}");
+    }
+}
+
 /// Writes 300,000 bytes, truncates the file to 100,000 bytes, writes `appended` at 300,000, and
 /// sets the size to `end`. Returns the stored file and its content.
 fn cut_and_grown(codec: &str, end: u64, appended: &[u8]) -> (Vec<u8>, Vec<u8>) {
