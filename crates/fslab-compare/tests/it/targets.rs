@@ -2,8 +2,9 @@
 //! recorded, with limited memory, and with a work directory in memory.
 
 use std::fs;
+use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
-use std::process::Command;
+use std::process::{Command, Output};
 
 use fslab_compare::Outcome;
 use fslab_report::sample::{NoteKind, Record, TargetRecord};
@@ -215,12 +216,17 @@ fn file_above_the_memory_limit_is_read_from_the_device_again() {
         skip("a bounded run", &error.to_string());
         return;
     }
-    let directory = directory_on_disk();
-    let output = Command::new(std::env::current_exe().unwrap())
-        .args(["--exact", "targets::bounded_run", "--nocapture"])
-        .env(BOUNDED, directory.path())
-        .output()
-        .unwrap();
+    let run = || {
+        let directory = directory_on_disk();
+        let mut command = Command::new(std::env::current_exe().unwrap());
+        command.args(["--exact", "targets::bounded_run", "--nocapture"]);
+        command.env(BOUNDED, directory.path()).output().unwrap()
+    };
+    // Memory groups of version 1 do not slow down writers. On a loaded machine, the dirty pages of
+    // the image may therefore fill the group, and the kernel kills the process.
+    let is_killed = |output: &Output| output.status.signal() == Some(9);
+    let mut runs = (0..5).map(|_| run()).skip_while(is_killed);
+    let output = runs.next().expect("a run that the kernel does not kill");
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
     assert!(output.status.success(), "{}: {said}", output.status);
 }
