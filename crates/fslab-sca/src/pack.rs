@@ -91,7 +91,6 @@ struct Shape {
     zeros: u64,
     /// Whether the frames are in the order of the chunks.
     is_ascending: bool,
-    has_holes: bool,
     has_small_holes: bool,
     /// End of the content visited so far.
     content_end: u64,
@@ -105,7 +104,6 @@ impl Shape {
             chunks: 0,
             zeros: 0,
             is_ascending: true,
-            has_holes: false,
             has_small_holes: false,
             content_end: 0,
             last_frame: 0,
@@ -128,7 +126,6 @@ impl Shape {
     /// Adds the hole between the last content and `end`.
     fn add_hole(&mut self, log: &Log, end: u64) {
         let hole = self.content_end..end.max(self.content_end);
-        self.has_holes |= !hole.is_empty();
         if log.is_filled(&hole) {
             self.has_small_holes = true;
             self.zeros += log.chunks_within(&hole).count() as u64;
@@ -289,14 +286,12 @@ impl Log {
         !self.is_packed() && is_other
     }
 
-    /// Whether the file has holes, and is packed except for them. Ordinary tools then omit the
-    /// holes, so their output is shorter than the content. Frames that were overwritten before the
-    /// file got its holes are not recognised.
+    /// Whether the file is packed except for its holes. Ordinary tools then omit the holes, so
+    /// their output is shorter than the content.
     pub fn is_packed_but_for_holes(&self, io: Io<'_>) -> Result<bool> {
         let few = self.garbage_in_all() <= self.garbage_left_unpacked(io.settings);
         let is_whole = self.journal.ends_well() && !self.map.is_cut();
-        let shape = self.shape(io)?;
-        Ok(few && is_whole && shape.has_holes && shape.is_ascending)
+        Ok(few && is_whole && self.shape(io)?.is_ascending)
     }
 
     fn shape(&self, io: Io<'_>) -> Result<Shape> {

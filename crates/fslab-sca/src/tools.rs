@@ -181,15 +181,20 @@ impl Tool {
             is_incomplete: !missing.is_empty(),
             stored_bytes: self.length,
             allocated_bytes: attr.blocks * 512,
-            form: form(self.io(), &log).map_err(|error| self.failed(error))?,
             ..Figures::default()
         };
+        let mut frames_with_content = 0;
         for stretch in self.stretches()? {
             if let Stretch::Frame(frame) = stretch {
                 figures.kept += u64::from(frame.kind == Kind::Kept);
+                frames_with_content += u64::from(matches!(frame.kind, Kind::Data | Kind::Segment));
             }
         }
-        for (chunk, entry) in self.entries(&log)? {
+        let entries = self.entries(&log)?;
+        let has_outdated_content = frames_with_content > entries.len() as u64;
+        let form = form(self.io(), &log, has_outdated_content);
+        figures.form = form.map_err(|error| self.failed(error))?;
+        for (chunk, entry) in entries {
             self.count(&log, chunk, entry, &mut figures)?;
         }
         let table = log.journal.closing_bytes();
@@ -329,10 +334,11 @@ pub struct Salvaged {
     pub chunk_bytes: u64,
 }
 
-fn form(io: Io<'_>, log: &Log) -> fslab_vfs::Result<&'static str> {
+/// Returns the layout of a file. Ordinary tools also print outdated content.
+fn form(io: Io<'_>, log: &Log, has_outdated_content: bool) -> fslab_vfs::Result<&'static str> {
     Ok(match log.is_packed() {
         true => "packed",
-        false if log.is_packed_but_for_holes(io)? => "packed, sparse",
+        false if !has_outdated_content && log.is_packed_but_for_holes(io)? => "packed, sparse",
         false => "log",
     })
 }

@@ -14,7 +14,9 @@ use crate::archive::ArchiveAddress;
 pub use crate::engine::PIN_NAME;
 use crate::engine::{Expired, Tier};
 use crate::error::{Error, Result};
-pub use crate::event::{ArchiveState, Event, EventSink, FileSummary, Residence, WaitingProgram};
+pub use crate::event::{
+    ArchiveState, Event, EventSink, FileSummary, Residence, UsageSums, WaitingProgram,
+};
 use crate::event::{report_done, report_problems, total};
 use crate::rate_limit::RateLimit;
 use crate::stored::BLOCK_BYTES;

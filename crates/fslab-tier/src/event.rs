@@ -187,6 +187,33 @@ pub struct FileSummary {
     pub pinned: bool,
 }
 
+/// The sums of an [`Event::Usage`].
+#[derive(Clone, Copy, Debug, Default)]
+pub struct UsageSums {
+    files: u64,
+    bytes: u64,
+    resident_bytes: u64,
+    archived_bytes: u64,
+}
+
+impl UsageSums {
+    /// Adds a file.
+    pub fn add(&mut self, file: &FileSummary) {
+        self.files += 1;
+        self.bytes += file.bytes;
+        self.resident_bytes += file.resident_bytes;
+        let is_archived = !file.copies.is_empty() && !file.changed;
+        self.archived_bytes += if is_archived { file.bytes } else { 0 };
+    }
+
+    /// Returns the event for the files at a path.
+    #[must_use]
+    pub fn event(self, path: &[u8]) -> Event {
+        let Self { files, bytes, resident_bytes, archived_bytes } = self;
+        Event::Usage { path: shown(path), files, bytes, resident_bytes, archived_bytes }
+    }
+}
+
 /// The receiver of events. It returns `false` once nobody is listening.
 pub type EventSink<'a> = dyn FnMut(Event) -> bool + 'a;
 

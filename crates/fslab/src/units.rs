@@ -22,7 +22,12 @@ pub fn bytes(count: u64) -> String {
 
 /// Formats a number with its noun: "1 file", "2 files".
 pub fn counted(count: u64, what: &str) -> String {
-    format!("{count} {what}{}", if count == 1 { "" } else { "s" })
+    counted_as(count, what, &format!("{what}s"))
+}
+
+/// Formats a number with its noun, which is `more` unless the number is 1.
+pub fn counted_as(count: u64, one: &str, more: &str) -> String {
+    format!("{count} {}", if count == 1 { one } else { more })
 }
 
 /// Formats how long ago a time was, in one unit: "3 h ago".

@@ -277,8 +277,8 @@ fn reaches_root(image: &Image, no: InodeNo, reached: &mut HashMap<InodeNo, bool>
         if let Some(&known) = reached.get(&at) {
             break known;
         }
-        // Mark the directory as not reached for now. If it is met again on the way up, there is a
-        // cycle.
+        // If this entry is found again on the way up, the parents form a cycle, which does not
+        // reach the root.
         reached.insert(at, false);
         way.push(at);
         match image.directories.get(&at).and_then(|directory| directory.parent) {

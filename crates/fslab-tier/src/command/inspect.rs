@@ -10,7 +10,7 @@ use super::Execution;
 use crate::catalogue::{ObjectRow, ObjectState};
 use crate::engine::{Recall, Tier, Visit};
 use crate::error::{Result, shown};
-use crate::event::{Event, WaitingProgram, go_on, report_problem};
+use crate::event::{Event, UsageSums, WaitingProgram, go_on, report_problem};
 
 impl Execution<'_> {
     pub(super) fn states(&mut self, paths: &[Vec<u8>], recursive: bool) -> Result<()> {
@@ -33,7 +33,7 @@ impl Execution<'_> {
 
     pub(super) fn usage(&mut self, path: &[u8]) -> Result<()> {
         let Self { tier, request, tell } = self;
-        let (mut files, mut bytes, mut resident_bytes, mut archived_bytes) = (0, 0, 0, 0);
+        let mut sums = UsageSums::default();
         // Files with several names are counted once, as by du(1).
         let mut met = HashSet::new();
         tier.walk_on(path, request, &mut |place| {
@@ -42,20 +42,14 @@ impl Execution<'_> {
                 if attr.kind == FileKind::Regular
                     && (attr.links < 2 || met.insert(place.found.ino()))
                 {
-                    let state = tier.file_summary(attr, place.path)?;
-                    files += 1;
-                    bytes += state.bytes;
-                    resident_bytes += state.resident_bytes;
-                    let is_archived = !state.copies.is_empty() && !state.changed;
-                    archived_bytes += if is_archived { state.bytes } else { 0 };
+                    sums.add(&tier.file_summary(attr, place.path)?);
                 }
                 Ok(())
             });
             counted.or_else(|error| report_problem(tell, &error))?;
             Ok(Visit::Descend)
         })?;
-        let path = shown(path);
-        go_on(tell(Event::Usage { path, files, bytes, resident_bytes, archived_bytes }))
+        go_on(tell(sums.event(path)))
     }
 
     pub(super) fn queue(&mut self) -> Result<()> {

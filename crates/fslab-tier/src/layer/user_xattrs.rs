@@ -4,6 +4,8 @@
 //! The names begin with `user.`. So the kernel lets a program read them only if the program may
 //! read the file.
 
+use std::ffi::OsStr;
+
 use fslab_vfs::{Attr, Credentials, Errno, FileKind, Ino, Request, Result};
 use serde::{Deserialize, Serialize};
 
@@ -31,7 +33,7 @@ impl TierFs {
         &self,
         request: &Request,
         ino: Ino,
-        name: &std::ffi::OsStr,
+        name: &OsStr,
     ) -> Option<Result<Vec<u8>>> {
         match name.to_str() {
             Some(STATE_NAME) => Some(self.state_of(request, ino)),

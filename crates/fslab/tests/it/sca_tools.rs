@@ -198,3 +198,21 @@ fn repair_fails_if_it_cannot_recover_all_content() {
     assert_eq!(saved.len(), 40_000);
     assert!(saved.iter().enumerate().all(|(at, byte)| *byte == 7 || (8192..12_288).contains(&at)));
 }
+
+/// Through a mount, stored files look like plain files. Success would hide damage.
+#[test]
+fn verifying_through_a_mount_is_refused() {
+    require_mounting!();
+    let place = Place::mounted(&["-l", "zstd"]);
+    fs::write(place.point.join("file"), "data").unwrap();
+    let [point, lower] = [&place.point, &place.lower].map(|path| path.to_str().unwrap());
+    for command in ["verify", "check"] {
+        let (code, message) = run(&["sca", command, point]);
+        assert!(code == 3 && message.contains(lower), "{command}: {code} {message}");
+        assert!(message.contains("is a mount: unmount it"), "{command}: {message}");
+    }
+    place.umount();
+    for command in ["verify", "check"] {
+        assert_eq!(run(&["sca", command, lower]).0, 0, "{command}");
+    }
+}

@@ -11,7 +11,7 @@ use rustix::io::Errno;
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::support::{Place, daemons_naming, fslab, require_mounting, run, soon};
-use crate::tiering::{Tiered, noise};
+use crate::tiering::{FaultyArchive, Tiered, noise};
 
 const MIB: usize = 1 << 20;
 
@@ -41,14 +41,11 @@ impl Faulty {
     /// Runs `work` while the archive is faulty. Afterwards checks that both files and all copies
     /// are intact.
     fn under(&self, rules: &str, options: &str, work: impl FnOnce(&Tiered)) {
-        let layer = format!("fault:seed=1,rules={rules}");
-        let mounted = fslab(&["mount", "-l", &layer, &self.archive, &self.archive]).output();
-        assert!(mounted.unwrap().status.success(), "{rules}");
-        let taken_away = TakenAway(&self.archive);
+        let faulty = FaultyArchive::over(&self.tiered, rules);
         self.tiered.place().mount(&["-l", &format!("tier{options}")]);
         work(&self.tiered);
         self.tiered.umount();
-        drop(taken_away);
+        drop(faulty);
         self.tiered.place().mount(&["-l", "tier"]);
         for name in ["here", "elsewhere"] {
             assert!(fs::read(self.tiered.path(name)).unwrap() == data(name), "{rules}: {name}");
@@ -57,16 +54,6 @@ impl Faulty {
         let scrubbed = self.tiered.of("scrub", "");
         assert!(scrubbed.contains("repaired 0, damaged 0"), "{rules}: {scrubbed}");
         self.tiered.umount();
-    }
-}
-
-/// A mount of the fault layer over an archive, which is removed even if the test fails.
-struct TakenAway<'a>(&'a str);
-
-impl Drop for TakenAway<'_> {
-    fn drop(&mut self) {
-        let (code, said) = run(&["umount", "--lazy", self.0]);
-        assert!(code == 0 || std::thread::panicking(), "{said}");
     }
 }
 
@@ -101,10 +88,7 @@ fn umount_does_not_wait_for_an_archive_that_hangs() {
     require_mounting!();
     let faulty = Faulty::new();
     let (tiered, archive) = (&faulty.tiered, &faulty.archive);
-    let layer = "fault:seed=1,rules=read on /files/** delay 12s";
-    let mounted = fslab(&["mount", "-l", layer, archive, archive]).output().unwrap();
-    assert!(mounted.status.success());
-    let taken_away = TakenAway(archive);
+    let hanging = FaultyArchive::over(tiered, "read on /files/** delay 12s");
     let log = tiered.beside("log");
     let option = format!("log={}", log.display());
     tiered.place().mount(&["-l", "tier", "-o", &option]);
@@ -127,7 +111,7 @@ fn umount_does_not_wait_for_an_archive_that_hangs() {
     // The lock of the tree is released when the process exits.
     soon("the tree is unlocked", || tiered.place().try_mount(&["-l", "tier"]).0 == 0);
     tiered.umount();
-    drop(taken_away);
+    drop(hanging);
     tiered.place().mount(&["-l", "tier"]);
     assert!(read(tiered, "elsewhere") == Ok(data("elsewhere")));
     tiered.umount();

@@ -7,8 +7,8 @@ use std::process::{Child, Command, Stdio};
 
 use tempfile::TempDir;
 
-use crate::support::{copy_program, require_mounting, run, soon, umount_unused};
-use crate::tiering::Tiered;
+use crate::support::{copy_program, require_mounting, soon};
+use crate::tiering::{FaultyArchive, Tiered};
 
 const NOBODY: u32 = 65534;
 
@@ -58,26 +58,6 @@ impl Drop for Reader {
         // A reader that has ended needs no signal.
         drop(self.0.kill());
         self.0.wait().unwrap();
-    }
-}
-
-/// A mount over the archive of an unmounted tier, in which each read takes some seconds.
-struct SlowArchive(String);
-
-impl SlowArchive {
-    #[track_caller]
-    fn over(tiered: &Tiered) -> Self {
-        let archive = tiered.archive().to_str().unwrap().to_owned();
-        let layer = "fault:seed=1,rules=read on /files/** delay 3s";
-        assert_eq!(run(&["mount", "-q", "-l", layer, &archive, &archive]).0, 0);
-        Self(archive)
-    }
-}
-
-impl Drop for SlowArchive {
-    fn drop(&mut self) {
-        let (code, message) = umount_unused(self.0.as_ref());
-        assert!(code == 0 || std::thread::panicking(), "{message}");
     }
 }
 
@@ -150,7 +130,7 @@ fn users_see_only_their_own_recalls_in_the_queue() {
     let point = tiered.path("").to_str().unwrap().to_owned();
     assert_eq!(program.asked(&["queue", &point]), (0, "no recall is waiting\n".into(), "".into()));
     tiered.umount();
-    let archive = SlowArchive::over(&tiered);
+    let archive = FaultyArchive::over(&tiered, "read on /files/** delay 3s");
     tiered.place().mount(&["-l", "tier"]);
     let readers = [
         Reader::of(&mut as_nobody("cat"), &tiered.path("shared")),

@@ -160,6 +160,27 @@ impl Tiered {
     }
 }
 
+/// A mount of the fault layer over the archive of an unmounted tier, unmounted when dropped.
+pub struct FaultyArchive(String);
+
+impl FaultyArchive {
+    #[track_caller]
+    pub fn over(tiered: &Tiered, rules: &str) -> Self {
+        let archive = tiered.archive().to_str().unwrap().to_owned();
+        let layer = format!("fault:seed=1,rules={rules}");
+        let mounted = fslab(&["mount", "-l", &layer, &archive, &archive]).output().unwrap();
+        assert!(mounted.status.success(), "{rules}");
+        Self(archive)
+    }
+}
+
+impl Drop for FaultyArchive {
+    fn drop(&mut self) {
+        let (code, said) = run(&["umount", "--lazy", &self.0]);
+        assert!(code == 0 || std::thread::panicking(), "{said}");
+    }
+}
+
 pub fn noise(seed: u64, length: usize) -> Vec<u8> {
     let mut state = seed | 1;
     let mut next = || {

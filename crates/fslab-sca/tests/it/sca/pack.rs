@@ -424,18 +424,29 @@ fn truncated_file_counts_as_packed_only_after_packing() {
 /// content too.
 #[test]
 fn overwritten_small_file_is_not_reported_as_packed() {
+    const LARGE_HOLE: u64 = 64 << 20;
     let scratch = TempDir::new_in(scratch::folder(env!("CARGO_TARGET_TMPDIR"))).unwrap();
     let path = scratch.path().join("file");
-    for codec in ["gzip", "zstd", "lz4"] {
+    for (codec, hole) in ["gzip", "zstd", "lz4"].into_iter().flat_map(|c| [(c, false), (c, true)]) {
         let below = Below::new();
         let fs = below.mount(&format!("{codec}:chunk=128KiB"));
+        let form = || {
+            std::fs::write(&path, below.bytes("file")).unwrap();
+            Tool::open(&path).unwrap().figures().unwrap().form
+        };
         let mut content = random(9, 9000);
         write_file(&*fs, "file", &content);
+        if hole {
+            let client = Client::new(&*fs);
+            let ino = client.lookup(Ino::ROOT, "file").unwrap().ino;
+            let file = client.open(ino, OpenMode::READ_WRITE).unwrap();
+            file.write_all(LARGE_HOLE, &content).unwrap();
+            file.close().unwrap();
+        }
+        assert_eq!(form(), if hole { "packed, sparse" } else { "packed" }, "{codec}");
         rewrite(&*fs, &mut content, 0..5);
         fs.shutdown().unwrap();
-        std::fs::write(&path, below.bytes("file")).unwrap();
-        let form = Tool::open(&path).unwrap().figures().unwrap().form;
-        assert_eq!(form, "log", "{codec}");
+        assert_eq!(form(), "log", "{codec}, hole: {hole}");
     }
 }
 

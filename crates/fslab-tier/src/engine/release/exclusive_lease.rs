@@ -1,6 +1,6 @@
 //! An exclusive lease on a lower file while its bytes are freed. The mount does not see programs
 //! that opened or mapped the file before the mount started. Without the lease, such a program could
-//! read zeros. The kernel grants the lease only if nobody else has the file open or mapped. A
+//! read zeros. The kernel grants the lease only if no other process has the file open or mapped. A
 //! mapping outlasts the descriptor from which it was made.
 
 use std::sync::Arc;

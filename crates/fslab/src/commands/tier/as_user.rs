@@ -4,6 +4,7 @@
 //! user can do no more than by reading files and setting xattrs.
 
 use std::collections::HashSet;
+use std::ffi::OsStr;
 use std::fs::{self, File, Metadata};
 use std::io;
 use std::os::unix::ffi::OsStrExt;
@@ -12,7 +13,9 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 use fslab_sys::mounts::MountEntry;
-use fslab_tier::command::{Command, Event, FileSummary, PIN_NAME, QUEUE_NAME, STATE_NAME};
+use fslab_tier::command::{
+    Command, Event, FileSummary, PIN_NAME, QUEUE_NAME, STATE_NAME, UsageSums,
+};
 use fslab_tier::rate_limit::RateLimit;
 use fslab_tier::stored::BLOCK_BYTES;
 use fslab_tier::{UserQueue, own_request, shown};
@@ -123,7 +126,7 @@ impl Session<'_> {
         depth_max: usize,
         visit: &mut dyn FnMut(&mut Self, &Regular) -> io::Result<()>,
     ) {
-        let inner = |path: &Vec<u8>| PathBuf::from(std::ffi::OsStr::from_bytes(path));
+        let inner = |path: &Vec<u8>| PathBuf::from(OsStr::from_bytes(path));
         let mut pending: Vec<_> = paths.iter().rev().map(|path| (inner(path), 0)).collect();
         while let Some((inner, depth)) = pending.pop().filter(|_| self.is_heard) {
             let visited = self.visit(inner.clone(), depth < depth_max, visit);
@@ -165,22 +168,16 @@ impl Session<'_> {
     }
 
     fn usage(&mut self, path: &[u8]) {
-        let (mut files, mut bytes, mut resident_bytes, mut archived_bytes) = (0, 0, 0, 0);
+        let mut sums = UsageSums::default();
         let mut met = HashSet::new();
         self.each_file(&[path.to_vec()], usize::MAX, &mut |_, file| {
             if file.metadata.nlink() > 1 && !met.insert(file.metadata.ino()) {
                 return Ok(());
             }
-            let state = file.summary()?;
-            files += 1;
-            bytes += state.bytes;
-            resident_bytes += state.resident_bytes;
-            let is_archived = !state.copies.is_empty() && !state.changed;
-            archived_bytes += if is_archived { state.bytes } else { 0 };
+            sums.add(&file.summary()?);
             Ok(())
         });
-        let path = shown(path);
-        self.tell(Event::Usage { path, files, bytes, resident_bytes, archived_bytes });
+        self.tell(sums.event(path));
     }
 
     /// Recalls files by reading one byte of each block.
@@ -204,7 +201,10 @@ impl Session<'_> {
                 offset = (offset / BLOCK_BYTES + 1) * BLOCK_BYTES;
             }
             let bytes = file.summary()?.resident_bytes.saturating_sub(before.resident_bytes);
-            session.tell(Event::Done { what: "recalled".to_owned(), path: file.shown(), bytes });
+            if bytes > 0 {
+                let what = "recalled".to_owned();
+                session.tell(Event::Done { what, path: file.shown(), bytes });
+            }
             Ok(())
         });
     }

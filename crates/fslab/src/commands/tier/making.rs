@@ -22,7 +22,7 @@ use super::{parse_bundled, unusable};
 use crate::commands::places::resolved;
 use crate::layers::{around, close_owners_tree, home_of};
 use crate::output::harmless;
-use crate::units::{counted, parse_duration};
+use crate::units::{counted, counted_as, parse_duration};
 
 /// Arguments of `fslab tier init`.
 #[derive(Debug, clap::Args)]
@@ -461,11 +461,8 @@ fn report_to_people(made: &rebuild::Rebuilt) {
              archived. The attributes of directories are unknown"
         );
     }
-    let of = |count: u64, one: &str, more: &str| {
-        format!("{count} {}", if count == 1 { one } else { more })
-    };
-    let directories = of(*directories, "directory", "directories");
-    let others = of(*others, "symlink or special file", "symlinks or special files");
+    let directories = counted_as(*directories, "directory", "directories");
+    let others = counted_as(*others, "symlink or special file", "symlinks or special files");
     say!(
         "made {}, {directories}, {others} and {}{younger_files}; kept {}",
         counted(files, "file"),
