@@ -27,7 +27,7 @@ pub struct Args {
     /// Block size in bytes: 1024, 2048 or 4096
     #[arg(long, value_name = "BYTES", default_value = "4096", value_parser = block_size)]
     block_size: BlockSize,
-    /// The text before the number in each name
+    /// Prefix of the generated names; a number follows it
     #[arg(long, value_name = "TEXT", default_value = "file", value_parser = prefix)]
     prefix: String,
     /// Print JSON instead of a sentence
