@@ -502,6 +502,15 @@ impl StoredFile {
         if !self.healing(request, gains)? {
             return Ok(Packed::Already);
         }
+        self.pack_now(request, goes_on)
+    }
+
+    /// Packs the file, whether or not that is worthwhile. See [`Self::pack`].
+    pub fn pack_now(
+        &self,
+        request: &Request,
+        goes_on: &mut dyn FnMut(u64) -> bool,
+    ) -> Result<Packed> {
         let Some(_alone) = self.packing.try_lock() else { return Ok(Packed::GivenUp) };
         let Some(file) = self.in_steps(request) else { return Ok(Packed::GivenUp) };
         Ok(unless_gone(pack::pack(&file, goes_on))?.unwrap_or(Packed::GivenUp))

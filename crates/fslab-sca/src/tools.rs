@@ -183,16 +183,9 @@ impl Tool {
             allocated_bytes: attr.blocks * 512,
             ..Figures::default()
         };
-        let mut frames_with_content = 0;
-        for stretch in self.stretches()? {
-            if let Stretch::Frame(frame) = stretch {
-                figures.kept += u64::from(frame.kind == Kind::Kept);
-                frames_with_content += u64::from(matches!(frame.kind, Kind::Data | Kind::Segment));
-            }
-        }
-        let entries = self.entries(&log)?;
-        let has_outdated_content = frames_with_content > entries.len() as u64;
-        let form = form(self.io(), &log, has_outdated_content);
+        let (entries, stretches) = (self.entries(&log)?, self.stretches()?);
+        figures.kept = count_frames(&stretches, &[Kind::Kept]);
+        let form = form(self.io(), &log, has_outdated_content(&entries, &stretches));
         figures.form = form.map_err(|error| self.failed(error))?;
         for (chunk, entry) in entries {
             self.count(&log, chunk, entry, &mut figures)?;
@@ -208,8 +201,18 @@ impl Tool {
     /// # Errors
     /// The file can't be read.
     pub fn gains_by_packing(&self) -> Result<bool> {
-        let Found { log, .. } = self.look()?;
-        log.gains_by_packing(self.io()).map_err(|error| self.failed(error))
+        let log = self.look()?.log;
+        Ok(self.has_outdated_content(&log)?
+            || log.gains_by_packing(self.io()).map_err(|error| self.failed(error))?)
+    }
+
+    /// Whether ordinary tools print outdated content of the file, and packing would remove it.
+    /// Mounts do not pack a file for this reason, because most such files have little garbage.
+    fn has_outdated_content(&self, log: &Log) -> Result<bool> {
+        if !log.is_whole() || log.is_packed() {
+            return Ok(false);
+        }
+        Ok(has_outdated_content(&self.entries(log)?, &self.stretches()?))
     }
 
     fn count(&self, log: &Log, chunk: u64, entry: Entry, figures: &mut Figures) -> Result<()> {
@@ -332,6 +335,20 @@ pub struct Salvaged {
     pub missing: Vec<Finding>,
     /// Chunk size in bytes.
     pub chunk_bytes: u64,
+}
+
+/// Whether some frames hold content that was overwritten or cut off since. `entries` are those of
+/// all live frames with content.
+fn has_outdated_content(entries: &[(u64, Entry)], stretches: &[Stretch]) -> bool {
+    count_frames(stretches, &[Kind::Data, Kind::Segment]) > entries.len() as u64
+}
+
+fn count_frames(stretches: &[Stretch], kinds: &[Kind]) -> u64 {
+    let is_counted = |stretch: &&Stretch| match stretch {
+        Stretch::Frame(frame) => kinds.contains(&frame.kind),
+        _ => false,
+    };
+    stretches.iter().filter(is_counted).count() as u64
 }
 
 /// Returns the layout of a file. Ordinary tools also print outdated content.

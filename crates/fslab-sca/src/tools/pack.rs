@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use fslab_vfs::{FileSystem, Handle, Ino, LockMode, OpenMode, Request};
 
-use super::open_below;
+use super::{Tool, open_below};
 use crate::context::Settings;
 use crate::context::own_request;
 use crate::error::{Error, Result};
@@ -25,14 +25,18 @@ pub struct PackedFile {
     pub after_bytes: u64,
 }
 
-/// Packs a stored file in place; its names, links, times and attributes are kept. `progress`
-/// receives the number of bytes written so far.
+/// Packs a stored file in place, if [`Tool::gains_by_packing`]; its names, links, times and
+/// attributes are kept. `progress` receives the number of bytes written so far.
 ///
 /// # Errors
 /// A mount uses the file. It is not a stored file. There is no room for a copy of its content. The
 /// lower file system returns an error. The file remains intact in any case.
 pub fn pack(path: &Path, progress: &dyn Fn(u64)) -> Result<PackedFile> {
     let failed = |source| Error::StoredFile { path: path.to_owned(), source };
+    let tool = Tool::open(path)?;
+    let has_outdated_content = tool.has_outdated_content(&tool.look()?.log)?;
+    // The file can't be locked twice.
+    drop(tool);
     let mode = OpenMode::READ_WRITE;
     let (fs, ino, handle) = open_below(path, LockMode::Passing, mode).map_err(failed)?;
     let request = own_request();
@@ -44,7 +48,8 @@ pub fn pack(path: &Path, progress: &dyn Fn(u64)) -> Result<PackedFile> {
     let whole_path = path.canonicalize().map_err(|error| failed(error.into()))?;
     // A file that a mount would refuse because frames are missing must not be packed without them.
     let settings = Settings { session: size_xattr::session_above(&whole_path), ..settings };
-    pack_open(&fs, &request, (ino, handle), settings, progress).map_err(failed)
+    let always = has_outdated_content;
+    pack_open(&fs, &request, (ino, handle), settings, always, progress).map_err(failed)
 }
 
 fn identify(
@@ -62,6 +67,7 @@ fn pack_open(
     request: &Request,
     (ino, handle): (Ino, Handle),
     settings: Settings,
+    always: bool,
     progress: &dyn Fn(u64),
 ) -> fslab_vfs::Result<PackedFile> {
     let taken = || fs.getattr(request, ino, Some(handle)).map(|attr| attr.blocks * 512);
@@ -69,11 +75,15 @@ fn pack_open(
     let opened = OpenBelow { ino, handle, is_writable: true, is_new: false };
     let file = StoredFile::open(fs, &Arc::new(settings), request, opened)?;
     let mut done = 0;
-    let outcome = file.pack(request, &mut |bytes| {
+    let mut goes_on = |bytes| {
         done += bytes;
         progress(done);
         true
-    })?;
+    };
+    let outcome = match file.pack(request, &mut goes_on)? {
+        Packed::Already if always => file.pack_now(request, &mut goes_on)?,
+        outcome => outcome,
+    };
     if outcome != Packed::Already {
         file.settle(request)?;
         file.sync(request, false)?;

@@ -423,7 +423,7 @@ fn truncated_file_counts_as_packed_only_after_packing() {
 /// An overwritten file with little garbage is not packed again. Ordinary tools would print the old
 /// content too.
 #[test]
-fn overwritten_small_file_is_not_reported_as_packed() {
+fn overwritten_small_file_is_packed_by_the_tool() {
     const LARGE_HOLE: u64 = 64 << 20;
     let scratch = TempDir::new_in(scratch::folder(env!("CARGO_TARGET_TMPDIR"))).unwrap();
     let path = scratch.path().join("file");
@@ -447,6 +447,18 @@ fn overwritten_small_file_is_not_reported_as_packed() {
         rewrite(&*fs, &mut content, 0..5);
         fs.shutdown().unwrap();
         assert_eq!(form(), "log", "{codec}, hole: {hole}");
+        assert!(Tool::open(&path).unwrap().gains_by_packing().unwrap());
+        assert_eq!(fslab_sca::pack(&path, &|_| {}).unwrap().outcome, Packed::Now);
+        let tool = Tool::open(&path).unwrap();
+        let packed = if hole { "packed, sparse" } else { "packed" };
+        assert_eq!(tool.figures().unwrap().form, packed);
+        assert!(!tool.gains_by_packing().unwrap());
+        drop(tool);
+        assert_eq!(fslab_sca::pack(&path, &|_| {}).unwrap().outcome, Packed::Already);
+        if let Some(decoded) = piped(codec, &["-dc", "-"], &std::fs::read(&path).unwrap()) {
+            let copies = if hole { 2 } else { 1 };
+            assert!(decoded.len() == copies * content.len() && decoded.starts_with(&content));
+        }
     }
 }
 
