@@ -68,6 +68,15 @@ pub trait Host: Sync {
         Ok(())
     }
 
+    /// Checks the specification of a stack in this process, such as "null / mem:", without making
+    /// the stack.
+    ///
+    /// # Errors
+    /// If the specification names an unknown layer or leaf, or has invalid options.
+    fn check_stack(&self, _specification: &str) -> Result<(), HostError> {
+        Ok(())
+    }
+
     /// Returns the command that starts this program as a worker process. The program must call
     /// [`worker::run`](crate::worker::run) with the argument appended to the command. `None` if the
     /// program has no worker processes.

@@ -38,5 +38,6 @@ pub use pinned::{Pinned, allowed_processors};
 pub use plan::Plan;
 pub use refusal::Refusal;
 pub use runner::{Observer, Outcome, RunOptions, block_seed, run, samples_path};
+pub use target::check_stack;
 pub use target::foreign::{Commands, ForeignMount};
 pub use target::leftovers::{Leftover, is_work_directory, remove_leftovers};

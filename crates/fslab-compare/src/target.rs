@@ -63,12 +63,9 @@ pub(crate) fn make(plan: &TargetPlan, shop: Workshop<'_>) -> Result<(MadeTarget,
         Some(other) => Workshop { host: other, ..shop },
         None => shop,
     };
+    check_stack(plan, shop.host)?;
     let (target, mut record) = match &plan.kind {
         TargetKind::Image { base, over } => {
-            if let Over::Layers(layers) = over {
-                let unknown = |source| unknown(plan, &layers.join(" / "), source);
-                shop.host.check_layers(layers).map_err(unknown)?;
-            }
             check_recorded(plan, base)?;
             image::make(&plan.name, base, over, shop)?
         }
@@ -81,6 +78,25 @@ pub(crate) fn make(plan: &TargetPlan, shop: Workshop<'_>) -> Result<(MadeTarget,
     };
     record.memory_limit = bound.as_ref().map(MemoryBound::limit).transpose()?;
     Ok((MadeTarget { target, bound }, record))
+}
+
+/// Checks the layers of a target, without making the target.
+///
+/// # Errors
+/// If a layer or leaf is unknown or its options are invalid. Layers of another program are not
+/// checked, because only that program knows them.
+pub fn check_stack(plan: &TargetPlan, host: &dyn Host) -> Result<()> {
+    let (specification, checked) = match &plan.kind {
+        _ if plan.program.is_some() => return Ok(()),
+        TargetKind::Image { over: Over::Layers(layers), .. } => {
+            (layers.join(" / "), host.check_layers(layers))
+        }
+        TargetKind::InProcess { specification } => {
+            (specification.clone(), host.check_stack(specification))
+        }
+        TargetKind::Image { .. } | TargetKind::Directory { .. } => return Ok(()),
+    };
+    checked.map_err(|source| unknown(plan, &specification, source))
 }
 
 /// Fails with [`Error::Missing`] if the recorded image is missing and the plan allows that with

@@ -4,6 +4,7 @@ use comfy_table::{Cell, CellAlignment, Color, ContentArrangement, LineStyle, Tab
 
 use super::format::{bytes, percent};
 use super::model::{Group, MetricRow, Report, Row};
+use super::sample::TargetRecord;
 use super::{Renderer, metrics, overview, words};
 use fslab_stats::GeometricMean;
 
@@ -226,13 +227,15 @@ fn foot(report: &Report) -> Vec<String> {
             "The figures of each size are on the HTML page and in the output of --json.".to_owned(),
         );
     }
+    lines.extend(copied(report));
     lines.extend(made_anew(report));
     lines.iter().map(|line| wrapped(line)).collect()
 }
 
 /// Describes where new file systems were made, if any were.
 fn made_anew(report: &Report) -> Option<String> {
-    let made = report.targets.iter().filter(|target| target.mkfs.is_some());
+    let is_new = |target: &&TargetRecord| target.mkfs.is_some() && target.copied_bytes.is_none();
+    let made = report.targets.iter().filter(is_new);
     let (images, devices): (Vec<_>, Vec<_>) =
         made.partition(|target| target.loop_direct_io.is_some());
     let size = bytes(report.provenance.image_size);
@@ -242,7 +245,18 @@ fn made_anew(report: &Report) -> Option<String> {
         (true, false) => "on devices".to_owned(),
         (false, false) => format!("on images of {size} and on devices"),
     };
-    Some(format!("Each run used a new file system, {places}."))
+    let has_copies = report.targets.iter().any(|target| target.copied_bytes.is_some());
+    let runs = if has_copies { "Each other run" } else { "Each run" };
+    Some(format!("{runs} used a new file system, {places}."))
+}
+
+/// Describes the targets whose runs used copies of recorded images, if there are any.
+fn copied(report: &Report) -> Vec<String> {
+    let line = |target: &TargetRecord| {
+        let size = bytes(target.copied_bytes?);
+        Some(format!("Each run on {} used a new copy of its image of {size}.", target.name))
+    };
+    report.targets.iter().filter_map(line).collect()
 }
 
 /// Breaks a text between words into lines of at most [`COLUMNS`].

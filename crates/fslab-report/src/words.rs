@@ -258,7 +258,7 @@ pub(super) fn doubts(report: &Report) -> Vec<String> {
     }
     let sentence = |(doubt, samples): (&Doubt, &Vec<&Sample>)| {
         format!(
-            "the state of the cache is not proven for {} of {} runs, because {}: {}",
+            "the state of the cache is not proven for {} of {} samples, because {}: {}",
             samples.len(),
             report.samples,
             doubt.text(),

@@ -26,6 +26,7 @@ mod archives;
 mod dry_run;
 mod each_file;
 mod inspect;
+mod query;
 mod recall;
 mod release;
 mod undelete_all;
@@ -33,6 +34,7 @@ mod verify;
 
 pub use crate::stored::marks::{QUEUE_NAME, STATE_NAME};
 pub(crate) use inspect::waiting_event;
+pub use query::{GroupedSums, Grouping, Query, Selector};
 
 /// A command. Paths are relative to the root of the tree.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -76,10 +78,23 @@ pub enum Command {
         /// Whether subdirectories are included; otherwise only the files directly in a directory.
         recursive: bool,
     },
+    /// Report the residency of the files that a query selects.
+    Find {
+        /// Files, or directories with their contents.
+        paths: Vec<Vec<u8>>,
+        /// The files to report.
+        query: Query,
+    },
     /// Report how many bytes are resident and archived.
     Du {
         /// Files, or directories with their contents.
         paths: Vec<Vec<u8>>,
+        /// The files to count.
+        #[serde(default)]
+        query: Query,
+        /// The property that divides the files into groups; `None` for one sum for each path.
+        #[serde(default)]
+        by: Option<Grouping>,
     },
     /// List the recalls that are not finished.
     Queue,
@@ -172,6 +187,7 @@ impl Command {
             self,
             Self::Wait { .. }
                 | Self::State { .. }
+                | Self::Find { .. }
                 | Self::Du { .. }
                 | Self::Queue
                 | Self::Cancel { .. }
@@ -220,7 +236,8 @@ impl Execution<'_> {
                 waited.or(Err(Error::Interrupted))
             }),
             Command::State { paths, recursive } => self.states(paths, *recursive),
-            Command::Du { paths } => paths.iter().try_for_each(|path| self.usage(path)),
+            Command::Find { paths, query } => self.find(paths, query),
+            Command::Du { paths, query, by } => self.usage(paths, query, *by),
             Command::Queue => self.queue(),
             Command::Cancel { paths } => {
                 self.each_file(paths, &mut |place, tell| match tier.cancel(place.found.ino()) {

@@ -39,6 +39,19 @@ pub enum Event {
         /// Total size of those files that are archived, in bytes.
         archived_bytes: u64,
     },
+    /// The same numbers for a group of files.
+    GroupUsage {
+        /// The name of the group.
+        group: String,
+        /// Number of regular files.
+        files: u64,
+        /// Total size of these files in bytes.
+        bytes: u64,
+        /// Resident bytes of these files.
+        resident_bytes: u64,
+        /// Total size of those files that are archived, in bytes.
+        archived_bytes: u64,
+    },
     /// A recall that is not finished.
     Waiting {
         /// The file.
@@ -153,6 +166,16 @@ pub enum Residence {
 }
 
 impl Residence {
+    /// All states, in the order of `fslab tier du --by state`.
+    pub const ALL: [Self; 6] = [
+        Self::Resident,
+        Self::Archived,
+        Self::Changed,
+        Self::PartlyResident,
+        Self::Offline,
+        Self::Damaged,
+    ];
+
     /// Returns the word that `fslab tier state` prints for this state.
     #[must_use]
     pub fn name(self) -> &'static str {
@@ -211,6 +234,13 @@ impl UsageSums {
     pub fn event(self, path: &[u8]) -> Event {
         let Self { files, bytes, resident_bytes, archived_bytes } = self;
         Event::Usage { path: shown(path), files, bytes, resident_bytes, archived_bytes }
+    }
+
+    /// Returns the event for a group of files.
+    #[must_use]
+    pub fn event_of_group(self, group: String) -> Event {
+        let Self { files, bytes, resident_bytes, archived_bytes } = self;
+        Event::GroupUsage { group, files, bytes, resident_bytes, archived_bytes }
     }
 }
 

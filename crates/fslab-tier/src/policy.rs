@@ -4,18 +4,21 @@
 //! share `high` of the file system is used, until at most `low` is used. The least recently used
 //! files are released first. Files are archived in advance if at least `premigrate` is used.
 //!
-//! `rules`: parsing. `file_facts`: the facts about a file that rules use. `selection`,
-//! `candidates`: the files that a policy affects. `freed_space`: whether releases free space.
-//! `run`: running a policy.
+//! `rules`: parsing. `conditions`: which files a rule or a query selects. `file_facts`: the facts
+//! about a file that rules use. `selection`, `candidates`: the files that a policy affects.
+//! `freed_space`: whether releases free space. `run`: running a policy.
 
 mod candidates;
+mod conditions;
 mod file_facts;
 mod freed_space;
 mod rules;
 mod run;
 mod selection;
 
-pub use rules::{Action, Facts, FileType, Policy, Watermarks};
+pub(crate) use conditions::{Conditions, glob, is_one_of};
+pub use conditions::{Facts, FileType, parse_pattern};
+pub use rules::{Action, Policy, Watermarks, parse_group, parse_user};
 pub(crate) use run::run;
 
 #[cfg(test)]

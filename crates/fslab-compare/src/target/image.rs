@@ -54,6 +54,7 @@ pub(super) fn make(
         name: name.to_owned(),
         mkfs: target.storage.as_ref().map(|_| made.how),
         aged_workload: made.workload,
+        copied_bytes: made.copied_bytes,
         filled_percent: filled,
         loop_direct_io: target.storage.as_ref().and_then(Storage::direct_io),
         ..target.record()

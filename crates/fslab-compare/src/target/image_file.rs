@@ -28,6 +28,8 @@ pub(super) struct Made {
     pub workload: Option<String>,
     /// The allocation policy under which it was aged, followed by details; `None` if unknown.
     pub policy: Option<String>,
+    /// Size of the copied image, in bytes; `None` if the file system is new.
+    pub copied_bytes: Option<u64>,
 }
 
 impl Made {
@@ -91,17 +93,19 @@ impl ImageFile {
     pub fn recorded(recorded: &Path, path: &Path, host: &dyn Host) -> Result<(Self, Made)> {
         let mut image = Self::new(path)?;
         let failed = |source| Error::Host { what: recorded.display().to_string(), source };
-        let made = match host.unpack(recorded, path).map_err(failed)? {
+        let mut made = match host.unpack(recorded, path).map_err(failed)? {
             Some(unpacked) => Made {
                 how: format!("unpacked from {}, {}", recorded.display(), unpacked.description),
                 workload: Some(unpacked.workload),
                 policy: unpacked.policy,
+                copied_bytes: None,
             },
             None => Made { how: copy(recorded, path)?, ..Made::default() },
         };
         // Unpacking and copying may have replaced the file that was created above.
         let file = OpenOptions::new().read(true).write(true).open(path);
         image.file = file.map_err(Error::file(path))?;
+        made.copied_bytes = Some(image.file.metadata().map_err(Error::file(path))?.len());
         image.fill_gaps()?;
         Ok((image, made))
     }

@@ -44,6 +44,10 @@ pub struct TargetRecord {
     pub mkfs: Option<String>,
     /// The BLAKE3 hash of the workload that aged the copied image, if it is known.
     pub aged_workload: Option<String>,
+    /// Size in bytes of the recorded image that each run copied; `None` if each run made a new
+    /// file system.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub copied_bytes: Option<u64>,
     /// The mount, in the form of a mount(8) command.
     pub mount: Option<String>,
     /// The command that mounted something over the file system.

@@ -186,6 +186,29 @@ fn the_terminal_names_images_and_devices() {
     }
 }
 
+#[test]
+fn the_terminal_names_the_targets_on_copies_of_an_image() {
+    let mut records = records();
+    let made = |name: &str, copied_bytes| {
+        let (name, mkfs) = (name.to_owned(), Some("mkfs.ext4".to_owned()));
+        let loop_direct_io = Some(true);
+        Record::Target(TargetRecord {
+            name,
+            mkfs,
+            loop_direct_io,
+            copied_bytes,
+            ..Default::default()
+        })
+    };
+    records.splice(1..1, [made("aged", Some(64 << 20)), made("new", None)]);
+    let text = fslab_report::terminal(&Report::new(&records));
+    assert!(text.contains("Each run on aged used a new copy of its image of 64 MiB.\n"), "{text}");
+    assert!(
+        text.contains("Each other run used a new file system, on images of 1 GiB.\n"),
+        "{text}"
+    );
+}
+
 /// Makes a report that is judged by a margin. Checks that a margin in the plan and one given for
 /// the report have the same effect.
 fn with_margin(margin: &str) -> Report {

@@ -1,16 +1,15 @@
 //! Reports on the residency of files, unfinished recalls, archives, and versions.
 
-use std::collections::HashSet;
 use std::os::unix::ffi::OsStrExt;
 use std::sync::Arc;
 
-use fslab_vfs::FileKind;
+use fslab_vfs::{FileKind, Ino};
 
 use super::Execution;
 use crate::catalogue::{ObjectRow, ObjectState};
 use crate::engine::{Recall, Tier, Visit};
 use crate::error::{Result, shown};
-use crate::event::{Event, UsageSums, WaitingProgram, go_on, report_problem};
+use crate::event::{Event, WaitingProgram, go_on, report_problem};
 
 impl Execution<'_> {
     pub(super) fn states(&mut self, paths: &[Vec<u8>], recursive: bool) -> Result<()> {
@@ -29,27 +28,6 @@ impl Execution<'_> {
             })?;
         }
         Ok(())
-    }
-
-    pub(super) fn usage(&mut self, path: &[u8]) -> Result<()> {
-        let Self { tier, request, tell } = self;
-        let mut sums = UsageSums::default();
-        // Files with several names are counted once, as by du(1).
-        let mut met = HashSet::new();
-        tier.walk_on(path, request, &mut |place| {
-            let counted = place.and_then(|place| {
-                let attr = &place.found.attr;
-                if attr.kind == FileKind::Regular
-                    && (attr.links < 2 || met.insert(place.found.ino()))
-                {
-                    sums.add(&tier.file_summary(attr, place.path)?);
-                }
-                Ok(())
-            });
-            counted.or_else(|error| report_problem(tell, &error))?;
-            Ok(Visit::Descend)
-        })?;
-        go_on(tell(sums.event(path)))
     }
 
     pub(super) fn queue(&mut self) -> Result<()> {
@@ -116,12 +94,9 @@ pub(crate) fn waiting_event(tier: &Tier, recall: &Arc<Recall>, user: Option<u32>
         program: name(who.pid),
     });
     let ino = recall.file.ino();
-    let path = tier.lower().path_below(ino);
-    let path =
-        path.map_or_else(|| format!("inode {}", ino.0), |path| shown(path.as_os_str().as_bytes()));
     let now_ns = tier.surroundings().clock.now_ns();
     Some(Event::Waiting {
-        path,
+        path: path_in_tree(tier, ino),
         block: recall.block,
         class: recall.class().name().to_owned(),
         user: user.unwrap_or(recall.user),
@@ -131,6 +106,16 @@ pub(crate) fn waiting_event(tier: &Tier, recall: &Arc<Recall>, user: Option<u32>
         away: tier.queue().is_postponed(recall),
         waited_ms: now_ns.saturating_sub(recall.asked_ns) / 1_000_000,
     })
+}
+
+/// Returns the path of a file from the root of the tree, or its inode if the path is unknown.
+fn path_in_tree(tier: &Tier, ino: Ino) -> String {
+    let path = |ino| tier.lower().path_below(ino);
+    let inner = path(Ino::ROOT).zip(path(ino)).and_then(|(root, path)| {
+        let inner = path.strip_prefix(root).ok()?;
+        Some(shown(inner.as_os_str().as_bytes()))
+    });
+    inner.unwrap_or_else(|| format!("inode {}", ino.0))
 }
 
 /// Returns whether a path equals another one or is under it.

@@ -30,18 +30,29 @@ pub(super) fn facts(tier: &Arc<Tier>, policy: &Policy, place: &WalkEntry<'_>) ->
         Err(error) => Some(Err(Error::below(place.path)(error))),
     };
     Ok(Facts {
-        path: place.path.to_vec(),
-        size: attr.size,
-        uid: attr.uid,
-        gid: attr.gid,
         types: types(tier, policy, attr),
-        unchanged: age(attr.modified, now),
-        unused: age(last_use(attr), now),
         here_for: if policy.stay.is_zero() { Duration::MAX } else { here_for(tier, attr) },
         // A file whose pin can't be read is treated as pinned.
         is_pinned: tier.is_pinned(attr),
         xattrs: policy.xattr_names().filter_map(xattr).collect::<Result<_>>()?,
+        ..Facts::of_attributes(place.path, attr, now)
     })
+}
+
+impl Facts {
+    /// Returns the facts that a file's attributes contain; the others are empty.
+    #[must_use]
+    pub fn of_attributes(path: &[u8], attr: &Attr, now: Timestamp) -> Self {
+        Self {
+            path: path.to_vec(),
+            size: attr.size,
+            uid: attr.uid,
+            gid: attr.gid,
+            unchanged: age(attr.modified, now),
+            unused: age(last_use(attr), now),
+            ..Self::default()
+        }
+    }
 }
 
 fn types(tier: &Tier, policy: &Policy, attr: &Attr) -> Vec<FileType> {

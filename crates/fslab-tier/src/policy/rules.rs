@@ -1,15 +1,14 @@
 //! The rules of a policy, and their parser: TOML into a [`Policy`], or an error with its line.
 
 use std::io;
-use std::path::Path;
 use std::time::Duration;
 
 use fslab_sys::user_database;
 use fslab_vfs::{Size, parse_duration};
-use globset::{Glob, GlobMatcher};
 use serde::Deserialize;
 use toml::Spanned;
 
+use super::conditions::{Conditions, Facts, FileType, glob};
 use crate::engine::BUNDLED_BYTES_MAX;
 use crate::error::{Error, Result, line_of};
 
@@ -23,44 +22,6 @@ pub enum Action {
     Archive,
     /// Make copies in archives; the bytes may be released.
     Release,
-}
-
-/// A property of a file that rules can select.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum FileType {
-    /// The file has an execute permission bit.
-    Executable,
-    /// The file takes less space than its size, counting offline bytes as resident. It has holes,
-    /// or the file system compresses it.
-    Sparse,
-    /// The file has several hard links.
-    Linked,
-}
-
-/// The facts about a file that rules use.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Facts {
-    /// The path from the root of the tree.
-    pub path: Vec<u8>,
-    /// The size in bytes.
-    pub size: u64,
-    /// The user ID of the owner.
-    pub uid: u32,
-    /// The group ID.
-    pub gid: u32,
-    /// The properties of the file. [`FileType::Sparse`] is determined only if a rule uses it.
-    pub types: Vec<FileType>,
-    /// The time since the last modification.
-    pub unchanged: Duration,
-    /// The time since the last read or modification.
-    pub unused: Duration,
-    /// The time since the file was created, written to or recalled.
-    pub here_for: Duration,
-    /// Whether the owner has pinned the file.
-    pub is_pinned: bool,
-    /// The xattrs that rules use.
-    pub xattrs: Vec<(String, Vec<u8>)>,
 }
 
 /// The parsed rules of a policy.
@@ -168,16 +129,10 @@ pub struct Watermarks {
 
 pub(super) struct Rule {
     pub(super) action: Action,
-    paths: Vec<GlobMatcher>,
-    users: Vec<u32>,
-    groups: Vec<u32>,
+    conditions: Conditions,
     types: Vec<FileType>,
     /// The required xattrs: names, each with a value if one is required.
     pub(super) xattrs: Vec<(String, Option<Vec<u8>>)>,
-    larger: u64,
-    smaller: u64,
-    unchanged: Duration,
-    unused: Duration,
 }
 
 /// The text of a policy and its path, for errors with line numbers.
@@ -261,49 +216,33 @@ impl RawWatermarks {
 
 impl Rule {
     fn read(raw: &RawRule, origin: &Origin<'_>) -> Result<Self> {
-        Ok(Self {
-            action: raw.action,
+        let conditions = Conditions {
             paths: origin.each(&raw.paths, |text| glob(text))?,
             users: origin.each(&raw.users, |user| number(user, "user", user_database::user))?,
             groups: origin
                 .each(&raw.groups, |group| number(group, "group", user_database::group))?,
-            types: raw.types.clone(),
-            xattrs: raw.xattrs.iter().map(|text| xattr(text)).collect(),
             larger: origin.size(raw.larger.as_ref(), 0)?,
             smaller: origin.size(raw.smaller.as_ref(), u64::MAX)?,
             unchanged: origin.duration(raw.unchanged.as_ref())?,
             unused: origin.duration(raw.unused.as_ref())?,
-        })
+        };
+        let xattrs = raw.xattrs.iter().map(|text| xattr(text)).collect();
+        Ok(Self { action: raw.action, conditions, types: raw.types.clone(), xattrs })
     }
 
     pub(super) fn fits(&self, facts: &Facts) -> bool {
-        use std::os::unix::ffi::OsStrExt;
-        let path = Path::new(std::ffi::OsStr::from_bytes(&facts.path));
-        let has_path = self.paths.is_empty() || self.paths.iter().any(|glob| glob.is_match(path));
-        let has_owner = is_one_of(&self.users, &facts.uid) && is_one_of(&self.groups, &facts.gid);
         let has_type =
             self.types.is_empty() || self.types.iter().any(|kind| facts.types.contains(kind));
-        let has_size = facts.size >= self.larger && facts.size < self.smaller;
-        let is_old = facts.unchanged >= self.unchanged && facts.unused >= self.unused;
         let has_xattrs = self.xattrs.iter().all(|(name, wanted)| {
             let found = facts.xattrs.iter().find(|(found, _)| found == name);
             found.is_some_and(|(_, value)| wanted.as_ref().is_none_or(|wanted| wanted == value))
         });
-        has_path && has_owner && has_type && has_size && is_old && has_xattrs
+        self.conditions.hold_for(facts) && has_type && has_xattrs
     }
 
     pub(super) fn asks_for(&self, kind: FileType) -> bool {
         self.types.contains(&kind)
     }
-}
-
-/// Returns whether a value matches a condition. An empty condition matches all values.
-fn is_one_of<T: PartialEq>(wanted: &[T], found: &T) -> bool {
-    wanted.is_empty() || wanted.contains(found)
-}
-
-fn glob(text: &str) -> Result<GlobMatcher, String> {
-    Ok(Glob::new(text).map_err(|error| error.to_string())?.compile_matcher())
 }
 
 /// Returns the ID of a user or group. As with `chown`, text that is not a name may be a number.
@@ -312,10 +251,33 @@ fn number(
     kind: &str,
     look_up: impl Fn(&str) -> io::Result<Option<u32>>,
 ) -> Result<u32, String> {
-    let name = match account {
-        Account::Number(number) => return Ok(*number),
-        Account::Name(name) => name,
-    };
+    match account {
+        Account::Number(number) => Ok(*number),
+        Account::Name(name) => number_of(name, kind, look_up),
+    }
+}
+
+/// Parses a user of a query: a name or a number.
+///
+/// # Errors
+/// There is no such user, or the name service has an error.
+pub fn parse_user(name: &str) -> Result<u32, String> {
+    number_of(name, "user", user_database::user)
+}
+
+/// Parses a group of a query: a name or a number.
+///
+/// # Errors
+/// There is no such group, or the name service has an error.
+pub fn parse_group(name: &str) -> Result<u32, String> {
+    number_of(name, "group", user_database::group)
+}
+
+fn number_of(
+    name: &str,
+    kind: &str,
+    look_up: impl Fn(&str) -> io::Result<Option<u32>>,
+) -> Result<u32, String> {
     let found = look_up(name).map_err(|error| format!("can't look up {kind} '{name}': {error}"))?;
     let number = found.or_else(|| name.parse().ok());
     number.ok_or_else(|| format!("there is no {kind} '{name}'"))

@@ -4,7 +4,7 @@ use std::ffi::OsStr;
 use std::sync::Arc;
 
 use fslab_tier::archive::testing::MemoryArchive;
-use fslab_tier::command::{Command, Event, execute};
+use fslab_tier::command::{Command, Event, Grouping, Query, execute};
 use fslab_tier::stored::Marks;
 use fslab_tier::{Settings, own_request};
 use fslab_vfs::{
@@ -323,7 +323,12 @@ fn unreadable_inode_is_reported_and_other_files_are_processed() {
     let commands = [
         (policy(RELEASE, true), 1),
         (Command::State { paths: paths.clone(), recursive: true }, 2),
-        (Command::Du { paths: paths.clone() }, 1),
+        (Command::Find { paths: paths.clone(), query: Query::default() }, 2),
+        (Command::Du { paths: paths.clone(), query: Query::default(), by: None }, 1),
+        (
+            Command::Du { paths: paths.clone(), query: Query::default(), by: Some(Grouping::Size) },
+            1,
+        ),
         (Command::Archive { paths: paths.clone(), rate: 0, bundled: None }, 2),
         (Command::Release { paths: paths.clone(), keep_bytes: 0 }, 2),
         (Command::Recall { paths, range: None, rate: 0 }, 2),

@@ -264,6 +264,7 @@ const WITHOUT_DRY_RUN: &[(&str, &[&str])] = &[
             "sca dump",
             "tier wait",
             "tier state",
+            "tier find",
             "tier du",
             "tier queue",
             "tier versions",

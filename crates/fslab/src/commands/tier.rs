@@ -6,6 +6,7 @@
 mod access;
 mod as_user;
 mod making;
+mod query;
 mod show;
 
 use std::ffi::OsString;
@@ -152,8 +153,23 @@ enum Action {
         #[arg(short, long)]
         recursive: bool,
     },
+    /// Find files by state, owner, size and age, also in subdirectories
+    Find {
+        #[command(flatten)]
+        on: Paths,
+        #[command(flatten)]
+        selection: query::Selection,
+    },
     /// Show how many bytes are local, and how many are archived
-    Du(Paths),
+    Du {
+        #[command(flatten)]
+        on: Paths,
+        /// Print sums for groups of files, instead of one sum for each path
+        #[arg(long, value_name = "PROPERTY")]
+        by: Option<query::By>,
+        #[command(flatten)]
+        selection: query::Selection,
+    },
     /// Show waiting recalls, and the programs that wait for them
     Queue(Tree),
     /// Cancel recalls that have not begun; waiting programs get ECANCELED
@@ -255,7 +271,13 @@ impl Args {
             Action::State { on, recursive } => {
                 on.asked(|paths| Command::State { paths, recursive })?
             }
-            Action::Du(on) => on.asked(|paths| Command::Du { paths })?,
+            Action::Find { on, selection } => {
+                on.asked(|paths| Command::Find { paths, query: selection.query() })?
+            }
+            Action::Du { on, by, selection } => {
+                let (query, by) = (selection.query(), by.map(Into::into));
+                on.asked(|paths| Command::Du { paths, query, by })?
+            }
             Action::Cancel(on) => on.asked(|paths| Command::Cancel { paths })?,
             Action::Pin(on) => on.asked(|paths| Command::Pin { paths, stays: true })?,
             Action::Unpin(on) => on.asked(|paths| Command::Pin { paths, stays: false })?,

@@ -51,6 +51,30 @@ fn dry_run_estimates_the_duration_after_a_first_run() {
 }
 
 #[test]
+fn dry_run_names_targets_that_cannot_be_made() {
+    let scratch = folder();
+    let plan = PLAN.replace("null / mem:", "nul / mem:");
+    let plan =
+        plan + "[[target]]\nname = \"on disk\"\nfilesystem = \"ext4\"\nlayers = [\"zstd:x=1\"]\n";
+    fs::write(scratch.path("plan.toml"), plan).unwrap();
+    let told = scratch.done(&["compare", "plan.toml", "--dry-run"]);
+    let after = |target: &str| {
+        told.lines().skip_while(|line| !line.starts_with(target)).nth(1).unwrap_or_default()
+    };
+    assert!(!after("  memory:").contains("left out"), "{told}");
+    assert!(after("  memory under null:").starts_with("    will be left out: nul"), "{told}");
+    assert!(after("  on disk:").starts_with("    will be left out: zstd:x=1"), "{told}");
+}
+
+#[test]
+fn plans_are_not_accepted_as_samples() {
+    let scratch = folder();
+    let (code, _, message) = scratch.fslab(&["report", "plan.toml"]);
+    assert_eq!(code, BAD_INPUT);
+    assert!(message.starts_with("fslab: plan.toml: the first line is not"), "{message}");
+}
+
+#[test]
 fn report_is_written_in_every_format() {
     let scratch = folder();
     scratch.done(&["compare", "plan.toml", "--out", "out", "--seed", "5", "--reruns", "0"]);

@@ -4,10 +4,11 @@ use std::fs;
 use std::os::unix::fs::{PermissionsExt, chown};
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
+use std::time::{Duration, SystemTime};
 
 use tempfile::TempDir;
 
-use crate::support::{copy_program, require_mounting, soon};
+use crate::support::{copy_program, require_mounting, run, soon};
 use crate::tiering::{FaultyArchive, Tiered};
 
 const NOBODY: u32 = 65534;
@@ -59,6 +60,89 @@ impl Drop for Reader {
         drop(self.0.kill());
         self.0.wait().unwrap();
     }
+}
+
+/// Queries by root go to the daemon; those of another user go through the mount. Both use the same
+/// conditions.
+#[test]
+fn queries_select_and_sum_files_for_root_and_other_users() {
+    require_mounting!();
+    let (tiered, program) = (Tiered::mounted(), Program::new());
+    let day = 24 * 3600;
+    let now = SystemTime::now();
+    for (name, bytes, owner, days) in [
+        ("a/old.raw", 3 << 20, NOBODY, 100),
+        ("a/new.raw", 3 << 20, 7, 0),
+        ("small", 9, NOBODY, 10),
+    ] {
+        let path = tiered.path(name);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(&path, vec![7; bytes]).unwrap();
+        chown(&path, Some(owner), Some(owner)).unwrap();
+        let file = fs::File::options().write(true).open(&path).unwrap();
+        let time = now - Duration::from_secs(days * day);
+        file.set_times(fs::FileTimes::new().set_accessed(time).set_modified(time)).unwrap();
+    }
+    tiered.of("archive", "a");
+    tiered.of("release", "a/old.raw");
+    tiered.of("pin", "small");
+    let point = tiered.path("").to_str().unwrap().to_owned();
+
+    #[track_caller]
+    fn agree(tiered: &Tiered, program: &Program, arguments: &[&str]) -> String {
+        let (code, told, said) = program.asked(arguments);
+        assert_eq!((code, said.as_str()), (0, ""), "{arguments:?}");
+        let sorted = |text: &str| {
+            let mut lines: Vec<_> = text.lines().map(str::to_owned).collect();
+            lines.sort();
+            lines
+        };
+        assert_eq!(sorted(&told), sorted(&tiered.ok(arguments)), "{arguments:?}");
+        told
+    }
+    for (options, expected) in [
+        (&[][..], &["new.raw", "old.raw", "small"][..]),
+        (&["--state", "offline"], &["old.raw"]),
+        (&["--state", "offline", "--state", "resident"], &["old.raw", "small"]),
+        (&["--user", "nobody"], &["old.raw", "small"]),
+        (&["--user", "65534", "--group", "7"], &[]),
+        (&["--group", "7"], &["new.raw"]),
+        (&["--larger", "3MiB"], &["new.raw", "old.raw"]),
+        (&["--smaller", "3MiB"], &["small"]),
+        (&["--unused", "30d"], &["old.raw"]),
+        (&["--unchanged", "9d"], &["old.raw", "small"]),
+        (&["--match", "a/*.raw", "--smaller", "4MiB"], &["new.raw", "old.raw"]),
+        (&["--pinned"], &["small"]),
+    ] {
+        let told = agree(&tiered, &program, &[&["find", &point], options].concat());
+        let name = |line: &str| line.rsplit(['/', ' ']).next().unwrap().to_owned();
+        let mut names: Vec<_> = told.lines().map(name).collect();
+        names.sort_unstable();
+        match expected {
+            [] => assert_eq!(told, "no such files\n", "{options:?}"),
+            _ => assert_eq!(names, expected, "{options:?}"),
+        }
+    }
+    for (by, expected) in [
+        ("state", &["resident  ", "archived  ", "offline  "][..]),
+        ("user", &["user 7  ", "user 65534  "]),
+        ("group", &["group 7  ", "group 65534  "]),
+        ("size", &["below 4 KiB  ", "below 64 MiB  "]),
+        ("age", &["used within a day  ", "used within 30 days  ", "used within a year  "]),
+    ] {
+        let told = agree(&tiered, &program, &["du", "--by", by, &point]);
+        let is_right = |(line, start): (&str, &&str)| line.starts_with(*start);
+        assert_eq!(told.lines().count(), expected.len(), "{told}");
+        assert!(told.lines().zip(expected).all(is_right), "{by}: {told}");
+    }
+    let old = agree(&tiered, &program, &["du", "--by", "user", "--larger", "1MiB", &point]);
+    let of_user = old.lines().find(|line| line.starts_with("user 65534")).unwrap();
+    assert!(of_user.contains("1 file, 3.0 MiB; local 0 B, in archives 3.0 MiB"), "{old}");
+    let (code, _, said) = program.asked(&["find", "--match", "a[", &point]);
+    assert!(code == 3 && said.contains("'a['"), "{code}: {said}");
+    let (code, said) = run(&["tier", "du", "--by", "colour", &point]);
+    assert!(code == 3 && said.contains("age"), "{code}: {said}");
+    tiered.umount();
 }
 
 /// Makes a mounted tier with offline files: `shared` is readable by all users, `secret` only by
@@ -136,11 +220,12 @@ fn users_see_only_their_own_recalls_in_the_queue() {
         Reader::of(&mut as_nobody("cat"), &tiered.path("shared")),
         Reader::of(&mut Command::new("cat"), &tiered.path("secret")),
     ];
-    let is_waiting = |name: &str| tiered.ok(&["queue", &point]).contains(&format!("/{name}  for"));
+    let is_waiting =
+        |name: &str| tiered.ok(&["queue", &point]).contains(&format!(" of {name}  for"));
     soon("both readers wait", || is_waiting("shared") && is_waiting("secret"));
     let (code, told, said) = program.asked(&["queue", &point]);
     assert_eq!((code, said.as_str()), (0, ""));
-    assert!(told.contains("/shared  for cat") && told.contains("of user 65534"), "{told}");
+    assert!(told.contains(" of shared  for cat") && told.contains("of user 65534"), "{told}");
     assert!(!told.contains("secret"), "a recall of another user: {told}");
     drop(readers);
     soon("the recalls have ended", || tiered.of("queue", "") == "no recall is waiting\n");

@@ -9,6 +9,32 @@ use super::below::{Below, read_file, text};
 /// Offsets of the cuts: within a piece, between two pieces, and within the encoded part of a chunk.
 const CUTS: [usize; 5] = [1, 150, 300, 301, 4296];
 
+/// Each byte is read by itself, in a new mount, so that no other read has cached it.
+#[test]
+fn single_bytes_of_appended_pieces_are_read_back() {
+    let content = text(500);
+    for layer in ["zstd:chunk=4KiB", "copy:chunk=4KiB"] {
+        let below = Below::new();
+        let fs = below.mount(layer);
+        let client = Client::new(&*fs);
+        let (_, file) = client.create(Ino::ROOT, "file", 0o644, OpenMode::READ_WRITE).unwrap();
+        for (number, piece) in content.chunks(100).enumerate() {
+            file.write_all(number as u64 * 100, piece).unwrap();
+        }
+        file.close().unwrap();
+        fs.shutdown().unwrap();
+        for offset in [0, 98, 99, 100, 101, 199, 250, 498, 499] {
+            let fs = below.mount(layer);
+            let client = Client::new(&*fs);
+            let ino = client.lookup(Ino::ROOT, "file").unwrap().ino;
+            let file = client.open(ino, OpenMode::empty()).unwrap();
+            let byte = file.read(offset as u64, 1).unwrap();
+            assert_eq!(byte, content[offset..=offset], "{layer}, byte {offset}");
+            file.close().unwrap();
+        }
+    }
+}
+
 #[test]
 fn truncated_file_that_grows_again_has_zeros_past_the_cut() {
     for (layer, cut) in ["zstd:chunk=4KiB", "copy:chunk=4KiB"]

@@ -7,7 +7,7 @@ use fslab_vfs_testing::environment::{number, seed};
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64Mcg;
 
-use super::below::{Below, CODECS, mixed, read_file, text, write_at, write_file};
+use super::below::{Below, CODECS, mixed, random, read_file, text, write_at, write_file};
 
 /// Flips every byte in turn: requests for content and size return the correct result or fail.
 #[test]
@@ -192,6 +192,24 @@ fn quarantined_copies_do_not_count_as_frames_after_a_torn_one() {
     assert!(below.bytes("file").len() > end + 2 * torn.len(), "nothing was kept aside");
     below.overwrite("file", end, &torn);
     assert!(read_file(&*below.mount(layer), "file").unwrap() == expected);
+}
+
+/// Unknown bytes after the last frame may be valuable data of another program.
+#[test]
+fn all_unknown_bytes_after_the_last_frame_are_kept() {
+    let layer = "copy:chunk=4KiB";
+    let below = Below::new();
+    write_file(&*below.mount(layer), "file", &text(4096));
+    let end = below.bytes("file").len();
+    let unknown = random(7, 200_000);
+    below.overwrite("file", end, &unknown);
+    let fs = below.mount(layer);
+    write_at(&*fs, "file", 0, b"next").unwrap();
+    let copies = &below.bytes("file")[end + unknown.len()..];
+    for (number, piece) in unknown.chunks(1000).enumerate() {
+        let is_kept = copies.windows(100).any(|window| window == &piece[..100]);
+        assert!(is_kept, "byte {} of the unknown bytes is lost", number * 1000);
+    }
 }
 
 /// Truncated data does not reappear, even if a power cut tore the write that added it or the

@@ -4,11 +4,13 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use fslab_compare::plan::{ImagePlan, Over, TargetKind, TargetPlan};
-use fslab_compare::{Plan, samples_path};
+use fslab_compare::{Plan, check_stack, samples_path};
 use fslab_report::{Cells, Choice, sample};
 
 use super::durations::Durations;
+use super::host::Binary;
 use super::{Args, Comparison};
+use crate::units::counted;
 
 pub(super) fn run(args: &Args, plan: &Plan, seed: u64) -> Result<()> {
     plan.check_cells(&args.cells())?;
@@ -17,7 +19,7 @@ pub(super) fn run(args: &Args, plan: &Plan, seed: u64) -> Result<()> {
         let records = trial(args, plan, seed)?;
         durations.learn(&records, plan);
     }
-    describe(args, plan, seed);
+    describe(args, plan, seed, &Binary::new()?);
     crate::output::print(estimate(args, plan, &durations));
     if !args.trial && has_untimed(args, plan, &durations) {
         say!("`--dry-run --trial` runs one round in a temporary directory, to time these runs");
@@ -44,7 +46,7 @@ fn trial(args: &Args, plan: &Plan, seed: u64) -> Result<Vec<sample::Record>> {
     Ok(sample::read(&samples_path(directory.path()))?)
 }
 
-fn describe(args: &Args, plan: &Plan, seed: u64) {
+fn describe(args: &Args, plan: &Plan, seed: u64, host: &Binary) {
     let cells = args.cells();
     let Plan { rounds, rounds_max, baseline, .. } = plan;
     say!("{}: seed {seed}, baseline {baseline}", plan.name);
@@ -54,7 +56,7 @@ fn describe(args: &Args, plan: &Plan, seed: u64) {
             plan.half_width * 100.0
         );
     } else {
-        say!("{rounds} rounds");
+        say!("{}", counted((*rounds).into(), "round"));
     }
     if let Some(seconds) = plan.time_limit_seconds {
         say!("no round begins later than {} after the start", spoken(seconds as f64));
@@ -62,6 +64,9 @@ fn describe(args: &Args, plan: &Plan, seed: u64) {
     say!("\ntargets, each newly made for every run:");
     for target in plan.targets.iter().filter(|target| cells.hold_target(&target.name)) {
         say!("  {}: {}", target.name, made_of(target, plan));
+        if let Err(error) = check_stack(target, host) {
+            say!("    will be left out: {error}");
+        }
     }
     if plan.second_copy().is_some() {
         say!("  a second copy of {baseline}, to measure the noise floor");

@@ -42,6 +42,11 @@ impl Host for Binary {
         Ok(())
     }
 
+    fn check_stack(&self, specification: &str) -> Result<(), HostError> {
+        parse(specification)?;
+        Ok(())
+    }
+
     fn worker_command(&self) -> Option<Vec<OsString>> {
         Some(vec![self.path.clone().into(), "worker".into()])
     }
@@ -66,11 +71,13 @@ impl Host for Binary {
     }
 
     fn file_system(&self, specification: &str) -> Result<Box<dyn FileSystem>, HostError> {
-        let foreign = Foreign { leaves: leaves::FOREIGN, layers: layers::FOREIGN };
-        Ok(Box::new(
-            Stack::parse(specification, foreign)?.build_in(&crate::stack_context::of_program())?,
-        ))
+        Ok(Box::new(parse(specification)?.build_in(&crate::stack_context::of_program())?))
     }
+}
+
+fn parse(specification: &str) -> Result<Stack, HostError> {
+    let foreign = Foreign { leaves: leaves::FOREIGN, layers: layers::FOREIGN };
+    Ok(Stack::parse(specification, foreign)?)
 }
 
 #[cfg(test)]

@@ -547,11 +547,25 @@ pub const EXAMPLES: &[Examples] = &[
         )],
     },
     Examples {
+        command: "tier find",
+        examples: &[
+            example(
+                "fslab tier find --larger 1GiB --unused 90d --state archived ~/photos",
+                "Find large files that are archived and not used, but still local",
+            ),
+            example("fslab tier find --pinned ~/photos", "Find the pinned files"),
+        ],
+    },
+    Examples {
         command: "tier du",
-        examples: &[example(
-            "fslab tier du ~/photos",
-            "Show how much is local and how much offline",
-        )],
+        examples: &[
+            example("fslab tier du ~/photos", "Show how much is local and how much offline"),
+            example("fslab tier du --by user ~/photos", "Show the sums of each user"),
+            example(
+                "fslab tier du --by age --state resident ~/photos",
+                "Show the ages of the files that are not archived",
+            ),
+        ],
     },
     Examples {
         command: "tier queue",

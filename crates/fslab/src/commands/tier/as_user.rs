@@ -10,12 +10,15 @@ use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use anyhow::{Context, Result};
 use fslab_sys::mounts::MountEntry;
 use fslab_tier::command::{
-    Command, Event, FileSummary, PIN_NAME, QUEUE_NAME, STATE_NAME, UsageSums,
+    Command, Event, FileSummary, GroupedSums, Grouping, PIN_NAME, QUEUE_NAME, Query, STATE_NAME,
+    UsageSums,
 };
+use fslab_tier::policy::Facts;
 use fslab_tier::rate_limit::RateLimit;
 use fslab_tier::stored::BLOCK_BYTES;
 use fslab_tier::{UserQueue, own_request, shown};
@@ -44,7 +47,8 @@ pub fn execute(
     session.expect_tier()?;
     match command {
         Command::State { paths, recursive } => session.states(paths, *recursive),
-        Command::Du { paths } => paths.iter().for_each(|path| session.usage(path)),
+        Command::Find { paths, query } => session.find(paths, query)?,
+        Command::Du { paths, query, by } => session.usage(paths, query, *by)?,
         Command::Recall { paths, range, rate } => session.recall(paths, *range, *rate),
         Command::Pin { paths, stays } => session.pin(paths, *stays),
         Command::Queue => session.queue()?,
@@ -87,6 +91,21 @@ impl Regular {
         let text = read_xattr(&self.path, STATE_NAME)?;
         let summary: FileSummary = serde_json::from_slice(&text)?;
         Ok(FileSummary { path: self.shown(), ..summary })
+    }
+
+    /// Returns the facts for a query at a time in seconds since 1970.
+    fn facts(&self, now: i64) -> Facts {
+        let age = |seconds: i64| Duration::from_secs(now.saturating_sub(seconds).max(0) as u64);
+        let (metadata, modified) = (&self.metadata, self.metadata.mtime());
+        Facts {
+            path: self.inner.as_os_str().as_bytes().to_vec(),
+            size: metadata.len(),
+            uid: metadata.uid(),
+            gid: metadata.gid(),
+            unchanged: age(modified),
+            unused: age(metadata.atime().max(modified)),
+            ..Facts::default()
+        }
     }
 }
 
@@ -167,17 +186,58 @@ impl Session<'_> {
         });
     }
 
-    fn usage(&mut self, path: &[u8]) {
-        let mut sums = UsageSums::default();
+    fn find(&mut self, paths: &[Vec<u8>], query: &Query) -> Result<()> {
+        self.each_selected(paths, query, &mut |session, _, _, summary| {
+            session.tell(Event::State(summary));
+        })
+    }
+
+    fn usage(&mut self, paths: &[Vec<u8>], query: &Query, by: Option<Grouping>) -> Result<()> {
+        if let Some(by) = by {
+            let mut sums = GroupedSums::new(by);
+            self.each_once(paths, query, &mut |facts, summary| sums.add(facts, summary))?;
+            sums.events().for_each(|event| self.tell(event));
+            return Ok(());
+        }
+        for path in paths {
+            let mut sums = UsageSums::default();
+            let one = std::slice::from_ref(path);
+            self.each_once(one, query, &mut |_, summary| sums.add(summary))?;
+            self.tell(sums.event(path));
+        }
+        Ok(())
+    }
+
+    /// Calls `add` for each selected file. A file with several names is counted once, as by du(1).
+    fn each_once(
+        &mut self,
+        paths: &[Vec<u8>],
+        query: &Query,
+        add: &mut dyn FnMut(&Facts, &FileSummary),
+    ) -> Result<()> {
         let mut met = HashSet::new();
-        self.each_file(&[path.to_vec()], usize::MAX, &mut |_, file| {
-            if file.metadata.nlink() > 1 && !met.insert(file.metadata.ino()) {
-                return Ok(());
+        self.each_selected(paths, query, &mut |_, file, facts, summary| {
+            if file.metadata.nlink() < 2 || met.insert(file.metadata.ino()) {
+                add(facts, &summary);
             }
-            sums.add(&file.summary()?);
+        })
+    }
+
+    fn each_selected(
+        &mut self,
+        paths: &[Vec<u8>],
+        query: &Query,
+        work: &mut dyn FnMut(&mut Self, &Regular, &Facts, FileSummary),
+    ) -> Result<()> {
+        let (selector, now) = (query.selector()?, jiff::Timestamp::now().as_second());
+        self.each_file(paths, usize::MAX, &mut |session, file| {
+            let facts = file.facts(now);
+            if let Some(summary) = selector.select(&facts, || file.summary())? {
+                work(session, file, &facts, summary);
+            }
             Ok(())
         });
-        self.tell(sums.event(path));
+        Ok(())
     }
 
     /// Recalls files by reading one byte of each block.

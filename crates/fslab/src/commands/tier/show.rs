@@ -83,6 +83,7 @@ fn nothing_in(command: &Command) -> Option<&'static str> {
             Some("no files in this directory; use -r to include subdirectories")
         }
         Command::State { .. } => Some("no files in this directory or its subdirectories"),
+        Command::Find { .. } | Command::Du { by: Some(_), .. } => Some("no such files"),
         Command::Queue => Some("no recall is waiting"),
         Command::Archive { .. } => Some("nothing to archive"),
         Command::Release { .. } => Some("nothing to release"),
@@ -217,13 +218,12 @@ fn as_line(event: &Event) -> Option<String> {
         }
         Event::Problem { what } => what.clone(),
         Event::State(state) => state_line(state),
-        Event::Usage { path, files, bytes, resident_bytes, archived_bytes } => format!(
-            "{}, {}; local {}, in archives {}  {path}",
-            units::counted(*files, "file"),
-            units::bytes(*bytes),
-            units::bytes(*resident_bytes),
-            units::bytes(*archived_bytes)
-        ),
+        Event::Usage { path, files, bytes, resident_bytes, archived_bytes } => {
+            format!("{}  {path}", usage(*files, [bytes, resident_bytes, archived_bytes]))
+        }
+        Event::GroupUsage { group, files, bytes, resident_bytes, archived_bytes } => {
+            format!("{group:<20} {}", usage(*files, [bytes, resident_bytes, archived_bytes]))
+        }
         Event::Waiting { path, block, class, user, waiters, by, begun, away, waited_ms } => {
             format!(
                 "{class:<8} {:<11} user {user:<6} {waiters} waiting {:>8}  block {block} of \
@@ -269,6 +269,11 @@ fn as_line(event: &Event) -> Option<String> {
         Event::Total { figures } => figures_line(figures),
         Event::End { .. } => return None,
     })
+}
+
+fn usage(files: u64, [all, resident, archived]: [&u64; 3]) -> String {
+    let [all, resident, archived] = [all, resident, archived].map(|count| units::bytes(*count));
+    format!("{}, {all}; local {resident}, in archives {archived}", units::counted(files, "file"))
 }
 
 fn archive_line(columns: [&str; 7]) -> String {

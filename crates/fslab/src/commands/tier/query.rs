@@ -1,0 +1,93 @@
+//! The options that select files by residency, owner, size and age.
+
+use std::time::Duration;
+
+use clap::builder::{PossibleValuesParser, TypedValueParser};
+use fslab_tier::command::{Grouping, Query, Residence};
+use fslab_tier::policy::{parse_group, parse_pattern, parse_user};
+use fslab_vfs::{Size, parse_duration};
+
+/// The options of a query. Each option restricts the selection further.
+#[derive(Debug, clap::Args)]
+pub struct Selection {
+    /// Only files in this state (may be given several times)
+    #[arg(long = "state", value_name = "STATE", value_parser = states())]
+    states: Vec<Residence>,
+    /// Only files of this user, by name or number (may be given several times)
+    #[arg(long = "user", value_name = "USER", value_parser = parse_user)]
+    users: Vec<u32>,
+    /// Only files of this group, by name or number (may be given several times)
+    #[arg(long = "group", value_name = "GROUP", value_parser = parse_group)]
+    groups: Vec<u32>,
+    /// Only files of at least this size
+    #[arg(long, value_name = "SIZE")]
+    larger: Option<Size>,
+    /// Only files below this size
+    #[arg(long, value_name = "SIZE")]
+    smaller: Option<Size>,
+    /// Only files that were not modified for this time, such as 30d or 12h
+    #[arg(long, value_name = "TIME", value_parser = parse_duration)]
+    unchanged: Option<Duration>,
+    /// Only files that were neither read nor modified for this time
+    #[arg(long, value_name = "TIME", value_parser = parse_duration)]
+    unused: Option<Duration>,
+    /// Only files whose path from the root of the tree matches this pattern, such as '**/*.mkv'
+    /// (may be given several times)
+    #[arg(long = "match", value_name = "PATTERN", value_parser = parse_pattern)]
+    patterns: Vec<String>,
+    /// Only pinned files
+    #[arg(long)]
+    pinned: bool,
+}
+
+impl Selection {
+    pub fn query(self) -> Query {
+        let seconds = |time: Option<Duration>| time.unwrap_or_default().as_secs();
+        Query {
+            states: self.states,
+            patterns: self.patterns,
+            users: self.users,
+            groups: self.groups,
+            larger: self.larger.map_or(0, Size::bytes),
+            smaller: self.smaller.map(Size::bytes),
+            unchanged: seconds(self.unchanged),
+            unused: seconds(self.unused),
+            only_pinned: self.pinned,
+        }
+    }
+}
+
+fn states() -> impl TypedValueParser<Value = Residence> {
+    let state = |name: String| {
+        let state = Residence::ALL.into_iter().find(|state| state.name() == name);
+        state.ok_or_else(|| format!("there is no state '{name}'"))
+    };
+    PossibleValuesParser::new(Residence::ALL.map(Residence::name)).try_map(state)
+}
+
+/// The groups of `fslab tier du --by`.
+#[derive(Clone, Copy, Debug, clap::ValueEnum)]
+pub enum By {
+    /// Whether files are local, archived or offline
+    State,
+    /// The owning user
+    User,
+    /// The owning group
+    Group,
+    /// The size
+    Size,
+    /// The time since the last read or modification
+    Age,
+}
+
+impl From<By> for Grouping {
+    fn from(by: By) -> Self {
+        match by {
+            By::State => Self::State,
+            By::User => Self::User,
+            By::Group => Self::Group,
+            By::Size => Self::Size,
+            By::Age => Self::Age,
+        }
+    }
+}
