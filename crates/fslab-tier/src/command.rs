@@ -33,6 +33,7 @@ mod undelete_all;
 mod verify;
 
 pub use crate::stored::marks::{QUEUE_NAME, STATE_NAME};
+pub use archives::overlap;
 pub(crate) use inspect::waiting_event;
 pub use query::{GroupedSums, Grouping, Query, Selector};
 

@@ -88,7 +88,7 @@ impl Counts {
             let (files, bytes) = (units::counted(self.files, "file"), units::bytes(so_far));
             return format!("{files} {done}, {bytes}");
         };
-        let left = shown_time_left(self.begun.elapsed(), so_far, bytes);
+        let left = shown_time_left(self.begun.elapsed(), so_far, bytes, None);
         format!(
             "{} of {} {done}, {} of {}{left}",
             self.files,
@@ -99,10 +99,14 @@ impl Counts {
     }
 }
 
-/// Formats the remaining time at the rate so far, after a comma; empty if it is unknown.
-pub fn shown_time_left(passed: Duration, done: u64, all: u64) -> String {
-    let left = time_left(passed, done, all);
-    left.map(|left| format!(", {} left", units::rough(left))).unwrap_or_default()
+/// Formats the remaining time at the rate so far, after a comma; empty if it is unknown. If the
+/// work ends at `limit` at the latest, the remaining time is not longer.
+pub fn shown_time_left(passed: Duration, done: u64, all: u64, limit: Option<Duration>) -> String {
+    let Some(left) = time_left(passed, done, all) else { return String::new() };
+    match limit.map(|limit| limit.saturating_sub(passed)) {
+        Some(most) if most < left => format!(", at most {} left", units::rough(most)),
+        _ => format!(", {} left", units::rough(left)),
+    }
 }
 
 /// Returns the remaining time at the rate so far; `None` if nothing was done yet.
@@ -242,6 +246,17 @@ mod tests {
         assert_eq!(counts.so_far("verified"), "1 file verified, 5 B");
         counts.total = Some((2, 10));
         assert!(counts.so_far("verified").starts_with("1 of 2 files verified, 5 B of 10 B, "));
+    }
+
+    #[test]
+    fn shown_time_left_ends_at_the_limit() {
+        let shown = |done, limit| {
+            shown_time_left(Duration::from_secs(10), done, 100, Some(Duration::from_secs(limit)))
+        };
+        assert_eq!(shown(10, 60), ", at most 50 s left");
+        assert_eq!(shown(10, 5), ", at most 0 s left");
+        assert_eq!(shown(10, 600), ", 90 s left");
+        assert_eq!(shown(0, 60), "");
     }
 
     #[test]

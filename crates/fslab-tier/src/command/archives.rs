@@ -16,12 +16,9 @@ use crate::rate_limit::RateLimit;
 impl Execution<'_> {
     pub(super) fn attach(&mut self, address: &ArchiveAddress, key: Option<&Path>) -> Result<()> {
         let tier = self.tier;
-        if let (Some(archive), Some(tree)) =
-            (address.local_path(), tier.lower().path_below(Ino::ROOT))
-            && (archive.starts_with(&tree) || tree.starts_with(&archive))
-        {
-            let (archive, tree) = (archive.display(), tree.display());
-            return Err(refused(format!("{archive} must lie outside of the tree {tree}")));
+        let places = address.local_path().zip(tier.lower().path_below(Ino::ROOT));
+        if let Some(what) = places.and_then(|(archive, tree)| overlap(&archive, &tree)) {
+            return Err(refused(what));
         }
         let mut home = self.home()?;
         let around = tier.surroundings();
@@ -113,6 +110,20 @@ impl Execution<'_> {
         let states = self.tier.archive_states()?;
         let state = states.into_iter().find(|state| state.archive == archive);
         state.map_or(Ok(()), |state| go_on((self.tell)(Event::Archive(state))))
+    }
+}
+
+/// Returns a message if a place that must be outside of a tree is in it, or contains it. Both paths
+/// are absolute.
+#[must_use]
+pub fn overlap(place: &Path, tree: &Path) -> Option<String> {
+    let (shown, shown_tree) = (place.display(), tree.display());
+    if place.starts_with(tree) {
+        Some(format!("{shown} must lie outside of the tree {shown_tree}"))
+    } else if tree.starts_with(place) {
+        Some(format!("{shown} contains the tree {shown_tree}; choose a directory beside the tree"))
+    } else {
+        None
     }
 }
 

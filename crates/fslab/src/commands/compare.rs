@@ -12,7 +12,7 @@ mod self_test;
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, Result, bail};
 use fslab_compare::plan::Form;
@@ -302,7 +302,8 @@ impl Comparison {
                 .context("can't install handlers for SIGINT and SIGTERM")?,
             remarks: self.remarks.clone(),
         };
-        let mut progress = progress::Progress::new();
+        let limit = self.plan.time_limit_seconds.map(Duration::from_secs);
+        let mut progress = progress::Progress::new(limit);
         let outcome = fslab_compare::run(options, &mut progress)?;
         progress.finish();
         Ok(outcome)

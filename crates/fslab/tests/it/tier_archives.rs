@@ -346,6 +346,9 @@ fn mounted_tree_changes_from_one_archive_to_another() {
     let inside = tiered.tree().join("inside");
     let (code, message) = run(&["tier", "attach", shown(&point), shown(&inside)]);
     assert!(code == 3 && message.contains("must lie outside of the tree"), "{code} {message}");
+    let around = tiered.tree().parent().unwrap();
+    let (code, message) = run(&["tier", "attach", shown(&point), shown(around)]);
+    assert!(code == 3 && message.contains(" contains the tree "), "{code} {message}");
     let alone = run(&["tier", "retire", shown(&point), shown(&first)]);
     assert!(alone.0 == 3 && alone.1.contains("archives needed: 1"), "{alone:?}");
     assert_eq!(run(&["tier", "drain", "-n", shown(&point), shown(&first)]), alone);

@@ -245,8 +245,12 @@ pub(super) fn print_score(value: &Score) {
         table.add_row(row((1_u64 << log).to_string(), &sums, pieces));
     }
     table.add_row(row("all".to_owned(), &value.total, value.piece_sizes.values().sum()));
-    say!("{table}");
-    say!("blocks of {} bytes", value.block_bytes);
+    if value.total.files == 0 {
+        say!("no file has blocks, so there is no score");
+    } else {
+        say!("{table}");
+        say!("blocks of {} bytes", value.block_bytes);
+    }
     for (reason, count) in &value.untold {
         say!("left out: {}, {reason}", counted(*count, "file"));
     }

@@ -133,7 +133,7 @@ impl Way {
             interrupt: interrupt.clone(),
             remarks: remark_on_build().into_iter().collect(),
         };
-        let mut progress = Progress::new();
+        let mut progress = Progress::new(None);
         let done = run.run(&mut progress)?;
         progress.finish();
         match done {

@@ -1,7 +1,7 @@
 //! The progress of a comparison: a bar on a terminal, otherwise a line every ten seconds.
 
 use std::io::{IsTerminal, stderr};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use fslab_compare::Observer;
 use fslab_report::sample::Note;
@@ -14,16 +14,18 @@ pub struct Progress {
     bar: ProgressBar,
     begun: Instant,
     shown: Instant,
+    /// No round begins later than this after the start.
+    limit: Option<Duration>,
 }
 
 impl Progress {
-    pub fn new() -> Self {
+    pub fn new(limit: Option<Duration>) -> Self {
         let style = ProgressStyle::with_template("{bar:30} {msg}");
         let style = style.unwrap_or_else(|_| ProgressStyle::default_bar());
         // Nothing can be drawn before the number of runs is known.
         let bar = ProgressBar::with_draw_target(Some(0), ProgressDrawTarget::hidden());
         let now = Instant::now();
-        Self { bar: bar.with_style(style), begun: now, shown: now }
+        Self { bar: bar.with_style(style), begun: now, shown: now, limit }
     }
 
     pub fn finish(&self) {
@@ -33,7 +35,7 @@ impl Progress {
 
 impl Observer for Progress {
     fn progress(&mut self, done: u64, total: u64, next: &str) {
-        let left = shown_time_left(self.begun.elapsed(), done, total);
+        let left = shown_time_left(self.begun.elapsed(), done, total, self.limit);
         let next = if next.is_empty() { String::new() } else { format!(": {next}") };
         let line = format!("{done} of {total} runs{left}{next}");
         if stderr().is_terminal() {

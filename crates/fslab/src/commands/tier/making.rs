@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use fslab_tier::archive::{ArchiveAddress, Key};
-use fslab_tier::command::Command;
+use fslab_tier::command::{self, Command};
 use fslab_tier::home::{
     ArchiveEntry, Home, Poison, SurvivingArchives, TierDescription, Umount, writer_of,
 };
@@ -505,10 +505,8 @@ fn must_lie_outside<'a>(
     let tree = resolved(tree)?;
     let archives = archives.into_iter().filter_map(ArchiveAddress::local_path);
     for place in archives.chain(others.cloned()) {
-        let place = resolved(&place)?;
-        if place.starts_with(&tree) || tree.starts_with(&place) {
-            let (place, tree) = (place.display(), tree.display());
-            bail_as!(BadInput, "{place} must lie outside of the tree {tree}");
+        if let Some(what) = command::overlap(&resolved(&place)?, &tree) {
+            bail_as!(BadInput, "{what}");
         }
     }
     Ok(())
