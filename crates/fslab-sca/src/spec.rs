@@ -88,7 +88,7 @@ const fn layer(codec: &CodecSpec, options: &'static [OptionSpec], build: BuildLa
         name: codec.name,
         help: codec.help,
         kind: LayerKind::Transformer,
-        stability: Stability::Experimental,
+        stability: Stability::Beta,
         options,
         build,
     }

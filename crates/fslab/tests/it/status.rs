@@ -11,6 +11,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
 use crate::support::{Place, fslab, require_mounting, run, soon};
+use crate::tiering::Tiered;
 
 fn json(words: &[&str]) -> Value {
     let output = fslab(words).output().unwrap();
@@ -28,17 +29,28 @@ fn status_describes_a_mount_and_its_daemon() {
     assert_eq!(status["health"], "ok", "{status}");
     assert_eq!(daemon["layers"], serde_json::json!(["zstd:level=5", "stats"]));
     assert!(daemon["modes"].is_array());
-    assert!(daemon["cautions"][0].as_str().unwrap().starts_with("layer zstd: experimental"));
+    assert_eq!(daemon["cautions"], serde_json::json!([]), "neither layer is experimental");
     let listed = json(&["status", "--json"]);
     let mounts = listed["mounts"].as_array().unwrap();
     assert!(mounts.iter().any(|mount| mount["mount_point"] == status["mount_point"]), "{listed}");
     let text = fslab(&["status"]).env("COLUMNS", "200").output().unwrap();
     let text = String::from_utf8(text.stdout).unwrap();
-    assert!(
-        text.contains("zstd:level=5 / stats") && text.contains("caution: layer zstd"),
-        "{text}"
-    );
+    assert!(text.contains("zstd:level=5 / stats") && !text.contains("caution:"), "{text}");
     place.umount();
+}
+
+#[test]
+fn status_names_experimental_layers() {
+    require_mounting!();
+    let tiered = Tiered::mounted();
+    let point = tiered.path("").to_str().unwrap().to_owned();
+    let status = json(&["status", "--json", &point]);
+    let caution = status["daemon"]["cautions"][0].as_str().unwrap().to_owned();
+    assert!(caution.starts_with("layer tier: experimental"), "{caution}");
+    let text = fslab(&["status"]).env("COLUMNS", "200").output().unwrap();
+    let text = String::from_utf8(text.stdout).unwrap();
+    assert!(text.contains("caution: layer tier"), "{text}");
+    tiered.umount();
 }
 
 /// The name of the mount point contains characters that control a terminal.

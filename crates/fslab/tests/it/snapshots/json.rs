@@ -31,7 +31,8 @@ const fn shape(
 const SHAPES: &[Shape] = &[
     shape(
         &["status", "--json", "mnt"],
-        "One mount; without a mount point, a list `mounts` of such objects.",
+        "One mount; without a mount point, a list `mounts` of such objects. `cautions` and `modes` \
+         are lists of strings.",
         &[],
     ),
     shape(
