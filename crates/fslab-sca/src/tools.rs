@@ -202,14 +202,23 @@ impl Tool {
     /// The file can't be read.
     pub fn gains_by_packing(&self) -> Result<bool> {
         let log = self.look()?.log;
-        Ok(self.has_outdated_content(&log)?
-            || log.gains_by_packing(self.io()).map_err(|error| self.failed(error))?)
+        Ok(self.gains_in_a_mount(&log)? || self.has_outdated_content(&log)?)
+    }
+
+    /// Whether [`pack`] would rewrite the file, but a mount would not.
+    fn gains_only_by_tool(&self) -> Result<bool> {
+        let log = self.look()?.log;
+        Ok(!self.gains_in_a_mount(&log)? && self.has_outdated_content(&log)?)
+    }
+
+    fn gains_in_a_mount(&self, log: &Log) -> Result<bool> {
+        log.gains_by_packing(self.io()).map_err(|error| self.failed(error))
     }
 
     /// Whether ordinary tools print outdated content of the file, and packing would remove it.
     /// Mounts do not pack a file for this reason, because most such files have little garbage.
     fn has_outdated_content(&self, log: &Log) -> Result<bool> {
-        if !log.is_whole() || log.is_packed() {
+        if self.is_foreign || !log.is_whole() || log.is_packed() {
             return Ok(false);
         }
         Ok(has_outdated_content(&self.entries(log)?, &self.stretches()?))

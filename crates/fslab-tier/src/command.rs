@@ -90,11 +90,12 @@ pub enum Command {
     Du {
         /// Files, or directories with their contents.
         paths: Vec<Vec<u8>>,
-        /// The files to count.
-        #[serde(default)]
+        /// The files to count. A daemon of an earlier version does not know this field.
+        #[serde(default, skip_serializing_if = "Query::selects_all")]
         query: Query,
-        /// The property that divides the files into groups; `None` for one sum for each path.
-        #[serde(default)]
+        /// The property that divides the files into groups; `None` for one sum for each path. A
+        /// daemon of an earlier version does not know this field.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
         by: Option<Grouping>,
     },
     /// List the recalls that are not finished.

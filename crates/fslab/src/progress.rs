@@ -99,12 +99,14 @@ impl Counts {
     }
 }
 
-/// Formats the remaining time at the rate so far, after a comma; empty if it is unknown. If the
-/// work ends at `limit` at the latest, the remaining time is not longer.
+/// Formats the remaining time at the rate so far, after a comma; empty if it is unknown. If no
+/// round of the work begins after `limit`, the work ends at about this time at the latest.
 pub fn shown_time_left(passed: Duration, done: u64, all: u64, limit: Option<Duration>) -> String {
     let Some(left) = time_left(passed, done, all) else { return String::new() };
     match limit.map(|limit| limit.saturating_sub(passed)) {
-        Some(most) if most < left => format!(", at most {} left", units::rough(most)),
+        // The last round has begun, and may take any time.
+        Some(Duration::ZERO) => String::new(),
+        Some(most) if most < left => format!(", about {} left", units::rough(most)),
         _ => format!(", {} left", units::rough(left)),
     }
 }
@@ -253,8 +255,8 @@ mod tests {
         let shown = |done, limit| {
             shown_time_left(Duration::from_secs(10), done, 100, Some(Duration::from_secs(limit)))
         };
-        assert_eq!(shown(10, 60), ", at most 50 s left");
-        assert_eq!(shown(10, 5), ", at most 0 s left");
+        assert_eq!(shown(10, 60), ", about 50 s left");
+        assert_eq!(shown(10, 5), "", "the last round has begun");
         assert_eq!(shown(10, 600), ", 90 s left");
         assert_eq!(shown(0, 60), "");
     }

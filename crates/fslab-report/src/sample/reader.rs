@@ -23,7 +23,9 @@ pub fn read(path: &Path) -> Result<Vec<Record>> {
         match serde_json::from_str(line) {
             Ok(record) => records.push(record),
             Err(_) if !line.ends_with('\n') || line.trim().is_empty() => {}
-            Err(_) if index == 0 => return Err(Error::NoProvenance { path: path.to_owned() }),
+            Err(_) if index == 0 && !line.starts_with('{') => {
+                return Err(Error::NoProvenance { path: path.to_owned() });
+            }
             Err(source) => {
                 return Err(newer(&records, path).unwrap_or_else(|| Error::Record {
                     path: path.to_owned(),

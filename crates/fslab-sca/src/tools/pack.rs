@@ -33,10 +33,9 @@ pub struct PackedFile {
 /// lower file system returns an error. The file remains intact in any case.
 pub fn pack(path: &Path, progress: &dyn Fn(u64)) -> Result<PackedFile> {
     let failed = |source| Error::StoredFile { path: path.to_owned(), source };
-    let tool = Tool::open(path)?;
-    let has_outdated_content = tool.has_outdated_content(&tool.look()?.log)?;
-    // The file can't be locked twice.
-    drop(tool);
+    // On an error, such as that of a damaged index, the file is opened below, which heals it or
+    // returns the error. The tool is dropped, because a file can't be locked twice.
+    let always = Tool::open(path).and_then(|tool| tool.gains_only_by_tool()).unwrap_or(false);
     let mode = OpenMode::READ_WRITE;
     let (fs, ino, handle) = open_below(path, LockMode::Passing, mode).map_err(failed)?;
     let request = own_request();
@@ -48,7 +47,6 @@ pub fn pack(path: &Path, progress: &dyn Fn(u64)) -> Result<PackedFile> {
     let whole_path = path.canonicalize().map_err(|error| failed(error.into()))?;
     // A file that a mount would refuse because frames are missing must not be packed without them.
     let settings = Settings { session: size_xattr::session_above(&whole_path), ..settings };
-    let always = has_outdated_content;
     pack_open(&fs, &request, (ino, handle), settings, always, progress).map_err(failed)
 }
 

@@ -37,7 +37,7 @@ const SIZES: [(u64, &str); 7] = [
 
 /// The files that a query selects. All conditions must hold; an empty list matches all files.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(default)]
+#[serde(default, deny_unknown_fields)]
 pub struct Query {
     /// The residency.
     pub states: Vec<Residence>,
@@ -67,6 +67,10 @@ pub struct Selector {
 }
 
 impl Query {
+    pub(super) fn selects_all(&self) -> bool {
+        *self == Self::default()
+    }
+
     /// Parses the patterns.
     ///
     /// # Errors
@@ -199,7 +203,8 @@ impl Execution<'_> {
         Ok(())
     }
 
-    /// Calls `add` for each selected file. A file with several names is counted once, as by du(1).
+    /// Calls `add` once for each selected file, as du(1), even if it has several names or several
+    /// of the paths contain it.
     fn each_once(
         &mut self,
         paths: &[Vec<u8>],
@@ -208,7 +213,8 @@ impl Execution<'_> {
     ) -> Result<()> {
         let mut met = HashSet::new();
         self.each_selected(paths, query, &mut |place, facts, summary, _| {
-            if place.found.attr.links < 2 || met.insert(place.found.ino()) {
+            let is_met_once = paths.len() < 2 && place.found.attr.links < 2;
+            if is_met_once || met.insert(place.found.ino()) {
                 add(facts, summary);
             }
             Ok(())

@@ -1,11 +1,14 @@
 //! Tests of damaged stored files: each read returns the correct bytes or fails, and the other
 //! content remains readable.
 
+use fslab_sca::{Packed, Tool};
 use fslab_vfs::{Errno, FallocateMode, FileSystem, Ino, OpenMode, SeekTo};
 use fslab_vfs_testing::client::{Client, File};
 use fslab_vfs_testing::environment::{number, seed};
+use fslab_vfs_testing::scratch;
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64Mcg;
+use tempfile::TempDir;
 
 use super::below::{Below, CODECS, mixed, random, read_file, text, write_at, write_file};
 
@@ -385,6 +388,25 @@ fn any_first_operation_heals_a_damaged_index() {
         sync(&*fs);
         assert!(read_file(&*below.mount(layer), "file").unwrap() == expected, "call {number}");
     }
+}
+
+#[test]
+fn the_tool_packs_a_file_with_a_damaged_index() {
+    let layer = "copy:chunk=4KiB,cache=0,pack=off";
+    let below = Below::new();
+    let fs = below.mount(layer);
+    write_file(&*fs, "file", &text(40_000));
+    sync(&*fs);
+    fs.shutdown().unwrap();
+    let mut stored = below.bytes("file");
+    page_bodies(&stored).into_iter().for_each(|place| stored[place] ^= 1);
+    let scratch = TempDir::new_in(scratch::folder(env!("CARGO_TARGET_TMPDIR"))).unwrap();
+    let path = scratch.path().join("file");
+    std::fs::write(&path, stored).unwrap();
+    assert_eq!(fslab_sca::pack(&path, &|_| {}).unwrap().outcome, Packed::Now);
+    let mut content = Vec::new();
+    Tool::open(&path).unwrap().cat(&mut content).unwrap();
+    assert!(content == text(40_000));
 }
 
 fn sync(fs: &dyn FileSystem) {

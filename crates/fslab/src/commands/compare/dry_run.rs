@@ -65,7 +65,9 @@ fn describe(args: &Args, plan: &Plan, seed: u64, host: &Binary) {
     for target in plan.targets.iter().filter(|target| cells.hold_target(&target.name)) {
         say!("  {}: {}", target.name, made_of(target, plan));
         if let Err(error) = check_stack(target, host) {
-            say!("    will be left out: {error}");
+            let what =
+                if error.is_missing_prerequisite() { "will be left out" } else { "will fail" };
+            say!("    {what}: {error}");
         }
     }
     if plan.second_copy().is_some() {

@@ -562,8 +562,8 @@ pub const EXAMPLES: &[Examples] = &[
             example("fslab tier du ~/photos", "Show how much is local and how much offline"),
             example("fslab tier du --by user ~/photos", "Show the sums of each user"),
             example(
-                "fslab tier du --by age --state resident ~/photos",
-                "Show the ages of the files that are not archived",
+                "fslab tier du --by age --state resident --state changed ~/photos",
+                "Show the ages of the files that are not archived, or changed since",
             ),
         ],
     },

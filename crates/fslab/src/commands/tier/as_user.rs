@@ -55,7 +55,7 @@ pub fn execute(
         _ => bail_as!(
             BadInput,
             "{} was mounted by user {}; only that user and root may run this command (other users \
-             may run state, du, recall, pin, unpin and queue)",
+             may run state, find, du, recall, pin, unpin and queue)",
             root.display(),
             runtime::owner_of(mount)
         ),
@@ -208,7 +208,8 @@ impl Session<'_> {
         Ok(())
     }
 
-    /// Calls `add` for each selected file. A file with several names is counted once, as by du(1).
+    /// Calls `add` once for each selected file, as du(1), even if it has several names or several
+    /// of the paths contain it.
     fn each_once(
         &mut self,
         paths: &[Vec<u8>],
@@ -217,7 +218,8 @@ impl Session<'_> {
     ) -> Result<()> {
         let mut met = HashSet::new();
         self.each_selected(paths, query, &mut |_, file, facts, summary| {
-            if file.metadata.nlink() < 2 || met.insert(file.metadata.ino()) {
+            let is_met_once = paths.len() < 2 && file.metadata.nlink() < 2;
+            if is_met_once || met.insert(file.metadata.ino()) {
                 add(facts, &summary);
             }
         })

@@ -42,7 +42,10 @@ pub struct Selection {
 
 impl Selection {
     pub fn query(self) -> Query {
-        let seconds = |time: Option<Duration>| time.unwrap_or_default().as_secs();
+        // Rounded up, so that a fraction of a second does not select files of any age.
+        let seconds = |time: Option<Duration>| {
+            time.map_or(0, |time| time.as_secs() + u64::from(time.subsec_nanos() > 0))
+        };
         Query {
             states: self.states,
             patterns: self.patterns,
