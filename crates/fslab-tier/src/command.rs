@@ -14,9 +14,7 @@ use crate::archive::ArchiveAddress;
 pub use crate::engine::PIN_NAME;
 use crate::engine::{Expired, Tier};
 use crate::error::{Error, Result};
-pub use crate::event::{
-    ArchiveState, Event, EventSink, FileSummary, Residence, UsageSums, WaitingProgram,
-};
+pub use crate::event::{ArchiveState, Event, EventSink, FileSummary, Residence, WaitingProgram};
 use crate::event::{report_done, report_problems, total};
 use crate::rate_limit::RateLimit;
 use crate::stored::BLOCK_BYTES;
@@ -35,7 +33,7 @@ mod verify;
 pub use crate::stored::marks::{QUEUE_NAME, STATE_NAME};
 pub use archives::overlap;
 pub(crate) use inspect::waiting_event;
-pub use query::{GroupedSums, Grouping, Query, Selector};
+pub use query::{Grouping, Query, Selector, Sums};
 
 /// A command. Paths are relative to the root of the tree.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

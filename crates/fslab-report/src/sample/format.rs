@@ -46,7 +46,7 @@ pub struct TargetRecord {
     pub aged_workload: Option<String>,
     /// Size in bytes of the recorded image that each run copied; `None` if each run made a new
     /// file system.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub copied_bytes: Option<u64>,
     /// The mount, in the form of a mount(8) command.
     pub mount: Option<String>,

@@ -127,6 +127,21 @@ pub enum Grouping {
 }
 
 impl Grouping {
+    /// All properties.
+    pub const ALL: [Self; 5] = [Self::State, Self::User, Self::Group, Self::Size, Self::Age];
+
+    /// Returns the name for the command line.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::State => "state",
+            Self::User => "user",
+            Self::Group => "group",
+            Self::Size => "size",
+            Self::Age => "age",
+        }
+    }
+
     /// Returns the position of a file's group, and its name.
     fn group_of(self, facts: &Facts, state: Residence) -> (u64, String) {
         match self {
@@ -146,27 +161,54 @@ fn class_of(classes: &[(u64, &str)], value: u64) -> (u64, String) {
     (index as u64, classes[index].1.to_owned())
 }
 
-/// The sums of files, by group.
-pub struct GroupedSums {
-    by: Grouping,
+/// The sums of files at a path, or by group at several paths. Each file is counted once, as by
+/// du(1), even if it has several names or several of the paths contain it.
+pub struct Sums<'a> {
+    paths: &'a [Vec<u8>],
+    by: Option<Grouping>,
     sums: BTreeMap<(u64, String), UsageSums>,
+    /// The inodes of files that could be found again.
+    met: HashSet<u64>,
 }
 
-impl GroupedSums {
-    /// Returns sums without files.
+impl<'a> Sums<'a> {
+    /// Returns empty sums: one for each path, or a common one by group.
+    pub fn of(paths: &'a [Vec<u8>], by: Option<Grouping>) -> impl Iterator<Item = Self> {
+        let together = if by.is_some() { paths.len().max(1) } else { 1 };
+        let (sums, met) = (BTreeMap::new(), HashSet::new());
+        paths.chunks(together).map(move |paths| Self {
+            paths,
+            by,
+            sums: sums.clone(),
+            met: met.clone(),
+        })
+    }
+
+    /// Returns the paths whose files are to be added.
     #[must_use]
-    pub fn new(by: Grouping) -> Self {
-        Self { by, sums: BTreeMap::new() }
+    pub fn paths(&self) -> &'a [Vec<u8>] {
+        self.paths
     }
 
-    /// Adds a file.
-    pub fn add(&mut self, facts: &Facts, file: &FileSummary) {
-        self.sums.entry(self.by.group_of(facts, file.state)).or_default().add(file);
+    /// Adds a file. `ino` is its inode, and `links` the number of its names.
+    pub fn add(&mut self, (ino, links): (u64, u64), facts: &Facts, file: &FileSummary) {
+        let is_met_once = self.paths.len() < 2 && links < 2;
+        if is_met_once || self.met.insert(ino) {
+            let group = self.by.map(|by| by.group_of(facts, file.state)).unwrap_or_default();
+            self.sums.entry(group).or_default().add(file);
+        }
     }
 
-    /// Returns an event for each group, in the order of states, numbers, sizes or ages.
-    pub fn events(self) -> impl Iterator<Item = Event> {
-        self.sums.into_iter().map(|((_, name), sums)| sums.event_of_group(name))
+    /// Returns an event for the path, or one for each group, in the order of states, numbers, sizes
+    /// or ages.
+    #[must_use]
+    pub fn events(self) -> Vec<Event> {
+        if self.by.is_some() {
+            let groups = self.sums.into_iter();
+            return groups.map(|((_, name), sums)| sums.event_of_group(name)).collect();
+        }
+        let sums = self.sums.into_values().next().unwrap_or_default();
+        self.paths.iter().map(|path| sums.event(path)).collect()
     }
 }
 
@@ -189,36 +231,15 @@ impl Execution<'_> {
         query: &Query,
         by: Option<Grouping>,
     ) -> Result<()> {
-        if let Some(by) = by {
-            let mut sums = GroupedSums::new(by);
-            self.each_once(paths, query, &mut |facts, summary| sums.add(facts, summary))?;
-            return sums.events().try_for_each(|event| go_on((self.tell)(event)));
-        }
-        for path in paths {
-            let mut sums = UsageSums::default();
-            let one = std::slice::from_ref(path);
-            self.each_once(one, query, &mut |_, summary| sums.add(summary))?;
-            go_on((self.tell)(sums.event(path)))?;
+        for mut sums in Sums::of(paths, by) {
+            self.each_selected(sums.paths(), query, &mut |place, facts, summary, _| {
+                let attr = &place.found.attr;
+                sums.add((attr.ino.0, attr.links.into()), facts, summary);
+                Ok(())
+            })?;
+            sums.events().into_iter().try_for_each(|event| go_on((self.tell)(event)))?;
         }
         Ok(())
-    }
-
-    /// Calls `add` once for each selected file, as du(1), even if it has several names or several
-    /// of the paths contain it.
-    fn each_once(
-        &mut self,
-        paths: &[Vec<u8>],
-        query: &Query,
-        add: &mut dyn FnMut(&Facts, &FileSummary),
-    ) -> Result<()> {
-        let mut met = HashSet::new();
-        self.each_selected(paths, query, &mut |place, facts, summary, _| {
-            let is_met_once = paths.len() < 2 && place.found.attr.links < 2;
-            if is_met_once || met.insert(place.found.ino()) {
-                add(facts, summary);
-            }
-            Ok(())
-        })
     }
 
     fn each_selected(

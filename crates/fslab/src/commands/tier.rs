@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 use fslab_tier::closed_root;
-use fslab_tier::command::Command;
+use fslab_tier::command::{Command, Grouping};
 use fslab_tier::stored::Marks;
 use fslab_vfs::{HostFs, HostOptions, Size};
 
@@ -165,8 +165,8 @@ enum Action {
         #[command(flatten)]
         on: Paths,
         /// Print sums for groups of files, instead of one sum for each path
-        #[arg(long, value_name = "PROPERTY")]
-        by: Option<query::By>,
+        #[arg(long, value_name = "PROPERTY", value_parser = query::groupings())]
+        by: Option<Grouping>,
         #[command(flatten)]
         selection: query::Selection,
     },
@@ -275,7 +275,7 @@ impl Args {
                 on.asked(|paths| Command::Find { paths, query: selection.query() })?
             }
             Action::Du { on, by, selection } => {
-                let (query, by) = (selection.query(), by.map(Into::into));
+                let query = selection.query();
                 on.asked(|paths| Command::Du { paths, query, by })?
             }
             Action::Cancel(on) => on.asked(|paths| Command::Cancel { paths })?,

@@ -138,6 +138,10 @@ fn queries_select_and_sum_files_for_root_and_other_users() {
     let old = agree(&tiered, &program, &["du", "--by", "user", "--larger", "1MiB", &point]);
     let of_user = old.lines().find(|line| line.starts_with("user 65534")).unwrap();
     assert!(of_user.contains("1 file, 3.0 MiB; local 0 B, in archives 3.0 MiB"), "{old}");
+    let once = agree(&tiered, &program, &["du", "--by", "state", &point]);
+    let inner = format!("{point}/a");
+    let twice = agree(&tiered, &program, &["du", "--by", "state", &point, &inner]);
+    assert_eq!(once, twice, "a file in both paths is counted once");
     let (code, _, said) = program.asked(&["find", "--match", "a[", &point]);
     assert!(code == 3 && said.contains("'a['"), "{code}: {said}");
     let (code, said) = run(&["tier", "du", "--by", "colour", &point]);

@@ -3,25 +3,23 @@
 //! This process executes them through the mount. So the kernel checks the user's permissions, and a
 //! user can do no more than by reading files and setting xattrs.
 
-use std::collections::HashSet;
 use std::ffi::OsStr;
 use std::fs::{self, File, Metadata};
 use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
 use anyhow::{Context, Result};
 use fslab_sys::mounts::MountEntry;
 use fslab_tier::command::{
-    Command, Event, FileSummary, GroupedSums, Grouping, PIN_NAME, QUEUE_NAME, Query, STATE_NAME,
-    UsageSums,
+    Command, Event, FileSummary, Grouping, PIN_NAME, QUEUE_NAME, Query, STATE_NAME, Sums,
 };
 use fslab_tier::policy::Facts;
 use fslab_tier::rate_limit::RateLimit;
 use fslab_tier::stored::BLOCK_BYTES;
-use fslab_tier::{UserQueue, own_request, shown};
+use fslab_tier::{UserQueue, age, own_request, shown};
+use fslab_vfs::Timestamp;
 use rustix::fs::XattrFlags;
 use rustix::io::Errno;
 
@@ -93,9 +91,8 @@ impl Regular {
         Ok(FileSummary { path: self.shown(), ..summary })
     }
 
-    /// Returns the facts for a query at a time in seconds since 1970.
-    fn facts(&self, now: i64) -> Facts {
-        let age = |seconds: i64| Duration::from_secs(now.saturating_sub(seconds).max(0) as u64);
+    fn facts(&self, now: Timestamp) -> Facts {
+        let age = |seconds| age(Timestamp { seconds, nanoseconds: 0 }, now);
         let (metadata, modified) = (&self.metadata, self.metadata.mtime());
         Facts {
             path: self.inner.as_os_str().as_bytes().to_vec(),
@@ -193,36 +190,13 @@ impl Session<'_> {
     }
 
     fn usage(&mut self, paths: &[Vec<u8>], query: &Query, by: Option<Grouping>) -> Result<()> {
-        if let Some(by) = by {
-            let mut sums = GroupedSums::new(by);
-            self.each_once(paths, query, &mut |facts, summary| sums.add(facts, summary))?;
-            sums.events().for_each(|event| self.tell(event));
-            return Ok(());
-        }
-        for path in paths {
-            let mut sums = UsageSums::default();
-            let one = std::slice::from_ref(path);
-            self.each_once(one, query, &mut |_, summary| sums.add(summary))?;
-            self.tell(sums.event(path));
+        for mut sums in Sums::of(paths, by) {
+            self.each_selected(sums.paths(), query, &mut |_, file, facts, summary| {
+                sums.add((file.metadata.ino(), file.metadata.nlink()), facts, &summary);
+            })?;
+            sums.events().into_iter().for_each(|event| self.tell(event));
         }
         Ok(())
-    }
-
-    /// Calls `add` once for each selected file, as du(1), even if it has several names or several
-    /// of the paths contain it.
-    fn each_once(
-        &mut self,
-        paths: &[Vec<u8>],
-        query: &Query,
-        add: &mut dyn FnMut(&Facts, &FileSummary),
-    ) -> Result<()> {
-        let mut met = HashSet::new();
-        self.each_selected(paths, query, &mut |_, file, facts, summary| {
-            let is_met_once = paths.len() < 2 && file.metadata.nlink() < 2;
-            if is_met_once || met.insert(file.metadata.ino()) {
-                add(facts, &summary);
-            }
-        })
     }
 
     fn each_selected(
@@ -231,7 +205,8 @@ impl Session<'_> {
         query: &Query,
         work: &mut dyn FnMut(&mut Self, &Regular, &Facts, FileSummary),
     ) -> Result<()> {
-        let (selector, now) = (query.selector()?, jiff::Timestamp::now().as_second());
+        let now = around(&crate::stack_context::of_program()).calendar.now();
+        let selector = query.selector()?;
         self.each_file(paths, usize::MAX, &mut |session, file| {
             let facts = file.facts(now);
             if let Some(summary) = selector.select(&facts, || file.summary())? {

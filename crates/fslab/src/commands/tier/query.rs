@@ -60,37 +60,23 @@ impl Selection {
     }
 }
 
+/// Parses a name of a state.
 fn states() -> impl TypedValueParser<Value = Residence> {
-    let state = |name: String| {
-        let state = Residence::ALL.into_iter().find(|state| state.name() == name);
-        state.ok_or_else(|| format!("there is no state '{name}'"))
-    };
-    PossibleValuesParser::new(Residence::ALL.map(Residence::name)).try_map(state)
+    one_of(Residence::ALL.to_vec(), Residence::name)
 }
 
-/// The groups of `fslab tier du --by`.
-#[derive(Clone, Copy, Debug, clap::ValueEnum)]
-pub enum By {
-    /// Whether files are local, archived or offline
-    State,
-    /// The owning user
-    User,
-    /// The owning group
-    Group,
-    /// The size
-    Size,
-    /// The time since the last read or modification
-    Age,
+/// Parses a name of a property for `fslab tier du --by`.
+pub fn groupings() -> impl TypedValueParser<Value = Grouping> {
+    one_of(Grouping::ALL.to_vec(), Grouping::name)
 }
 
-impl From<By> for Grouping {
-    fn from(by: By) -> Self {
-        match by {
-            By::State => Self::State,
-            By::User => Self::User,
-            By::Group => Self::Group,
-            By::Size => Self::Size,
-            By::Age => Self::Age,
-        }
-    }
+fn one_of<T>(all: Vec<T>, name: fn(T) -> &'static str) -> impl TypedValueParser<Value = T>
+where
+    T: Copy + Send + Sync + 'static,
+{
+    let names: Vec<&str> = all.iter().map(|value| name(*value)).collect();
+    PossibleValuesParser::new(names).try_map(move |text: String| {
+        let value = all.iter().find(|value| name(**value) == text);
+        value.copied().ok_or_else(|| format!("there is no '{text}'"))
+    })
 }
