@@ -21,12 +21,17 @@ use fslab_sys::signals::Interrupt;
 use fslab_sys::usage::Instant;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
-use rustix::process::{Pid, PidfdFlags, Signal, kill_process, kill_process_group, pidfd_open};
+use rustix::process::{
+    Pid, PidfdFlags, Signal, kill_process, kill_process_group, pidfd_open, test_kill_process_group,
+};
 
 use crate::error::{Error, Result};
 use crate::runner::Session;
 
 pub(crate) use guardian::start as start_guardian;
+
+/// Maximum time to wait until the killed processes of a group have exited.
+const GROUP_END_WAIT_MAX: Duration = Duration::from_secs(1);
 
 /// An error includes this many bytes from the end of a program's standard error.
 const TAIL: u64 = 600;
@@ -211,7 +216,20 @@ impl Drop for Started {
         if let Err(error) = self.child.wait() {
             tracing::warn!("can't wait for {}: {error}", self.line);
         }
+        if let Some(group) = self.group() {
+            wait_for_group(group);
+        }
         guardian::release(self.child.id());
+    }
+}
+
+/// Waits until the killed processes of a group have exited, because they may still have files open
+/// in the target. Processes that another process does not reap stay in their group, so the wait
+/// is limited.
+fn wait_for_group(group: Pid) {
+    let asked = Instant::now();
+    while test_kill_process_group(group).is_ok() && asked.elapsed() < GROUP_END_WAIT_MAX {
+        sleep(Duration::from_millis(1));
     }
 }
 
