@@ -1,0 +1,18 @@
+//! Data sets: directories of Parquet files with a manifest. fslab writes snapshots, workloads,
+//! traces, samples and exports of tiers as data sets, and SQL engines read them without fslab.
+//!
+//! `docs/formats/dataset.md` describes the format. The [`Manifest`] lists the files of a data set.
+//! [`Query`] is what `fslab sql` passes to the program `fslab-sql`, which contains the SQL engine.
+//!
+//! ```
+//! let error = fslab_dataset::Manifest::read("/no/such/directory".as_ref()).unwrap_err();
+//! assert!(error.to_string().contains("/no/such/directory"));
+//! ```
+
+mod error;
+mod manifest;
+mod query;
+
+pub use error::{Error, Result};
+pub use manifest::{KINDS, MANIFEST_FILE, Manifest, PARTS_MAX, Part, VERSION};
+pub use query::{Output, Query, Table};

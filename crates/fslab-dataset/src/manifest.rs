@@ -1,0 +1,167 @@
+//! The manifest: the file that makes a directory a data set.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::Read;
+use std::path::Path;
+
+use serde::{Deserialize, Serialize};
+
+use crate::error::{Error, Result};
+
+/// The name of the manifest in the directory of a data set.
+pub const MANIFEST_FILE: &str = "manifest.json";
+
+/// The version of the format of manifests.
+pub const VERSION: u32 = 1;
+
+/// Maximum number of parts of a data set.
+pub const PARTS_MAX: usize = 4096;
+
+/// The kinds of data sets, which are also the default names of their tables.
+pub const KINDS: [&str; 5] = ["snapshot", "workload", "trace", "samples", "tier"];
+
+/// Maximum length of a manifest in bytes.
+const BYTES_MAX: u64 = 4 << 20;
+
+/// The description of a data set. It is written last, so a directory without it is incomplete.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Manifest {
+    /// Version of the format, [`VERSION`].
+    pub format: u32,
+    /// What the rows are: one of [`KINDS`].
+    pub kind: String,
+    /// Version of the columns of this kind.
+    pub columns: u32,
+    /// How rows are assigned to parts: `inode` (by a hash of the inode number) or `order`
+    /// (consecutive rows).
+    pub partition: String,
+    /// Facts about the whole data set, such as the time of a snapshot.
+    pub facts: BTreeMap<String, String>,
+    /// Number of rows in all parts.
+    pub rows: u64,
+    /// The Parquet files, in order.
+    pub parts: Vec<Part>,
+}
+
+/// A Parquet file of a data set.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Part {
+    /// The name of the file in the directory.
+    pub file: String,
+    /// Number of rows.
+    pub rows: u64,
+    /// Length of the file in bytes.
+    pub bytes: u64,
+    /// BLAKE3 of the file, 64 hexadecimal digits.
+    pub blake3: String,
+}
+
+impl Manifest {
+    /// Reads and checks the manifest in `directory`. The lengths of the parts are compared with
+    /// those of the files; the contents of the files are not read.
+    ///
+    /// # Errors
+    /// Fails if the directory is not a data set, if the data set is newer than this program, if a
+    /// part is missing or has another length, and on I/O errors.
+    pub fn read(directory: &Path) -> Result<Self> {
+        let path = directory.join(MANIFEST_FILE);
+        let file = File::open(&path).map_err(|source| match source.kind() {
+            std::io::ErrorKind::NotFound => Error::unfit(
+                directory,
+                "this is not a data set, because it has no manifest.json; \
+                 `fslab dataset create` makes data sets",
+            ),
+            _ => Error::File { path: path.clone(), source },
+        })?;
+        let mut text = Vec::new();
+        file.take(BYTES_MAX + 1).read_to_end(&mut text).map_err(Error::file(&path))?;
+        if text.len() as u64 > BYTES_MAX {
+            return Err(Error::unfit(&path, "a manifest has at most 4 MiB"));
+        }
+        let manifest = Self::parse(&path, &text)?;
+        for part in &manifest.parts {
+            part.check_length(directory)?;
+        }
+        Ok(manifest)
+    }
+
+    /// Parses and checks the text of a manifest. `path` is used in messages.
+    ///
+    /// # Errors
+    /// [`Error::Unfit`] if the text is not a valid manifest.
+    pub fn parse(path: &Path, text: &[u8]) -> Result<Self> {
+        /// The version, which is read first: later versions may have other members.
+        #[derive(Deserialize)]
+        struct Version {
+            format: u32,
+        }
+        let damaged = |error: serde_json::Error| {
+            Error::unfit(path, format!("this is not a manifest of a data set: {error}"))
+        };
+        let Version { format } = serde_json::from_slice(text).map_err(damaged)?;
+        if format > VERSION {
+            let what = format!(
+                "this data set has format {format}, but this fslab reads formats up to {VERSION}; \
+                 use a newer fslab"
+            );
+            return Err(Error::unfit(path, what));
+        }
+        let manifest: Self = serde_json::from_slice(text).map_err(damaged)?;
+        manifest.check().map_err(|what| Error::unfit(path, what))?;
+        Ok(manifest)
+    }
+
+    fn check(&self) -> Result<(), String> {
+        if self.format == 0 {
+            return Err("the format 0 is invalid".to_owned());
+        }
+        if !KINDS.contains(&self.kind.as_str()) {
+            return Err(format!("the kind '{}' is unknown", self.kind.escape_default()));
+        }
+        if !["inode", "order"].contains(&self.partition.as_str()) {
+            return Err(format!("the partition '{}' is unknown", self.partition.escape_default()));
+        }
+        if self.parts.is_empty() || self.parts.len() > PARTS_MAX {
+            return Err(format!("a data set has 1 to {PARTS_MAX} parts, not {}", self.parts.len()));
+        }
+        let mut rows = 0_u64;
+        for (number, part) in self.parts.iter().enumerate() {
+            // Fixed names can't lead out of the directory, and none occurs twice.
+            if part.file != Part::file_name(number) {
+                let (found, needed) = (part.file.escape_default(), Part::file_name(number));
+                return Err(format!("part {number} is '{found}' instead of '{needed}'"));
+            }
+            rows = rows.checked_add(part.rows).ok_or("the parts have too many rows")?;
+        }
+        if rows != self.rows {
+            return Err(format!("the parts have {rows} rows, not {}", self.rows));
+        }
+        Ok(())
+    }
+}
+
+impl Part {
+    /// Returns the name of the file of a part.
+    #[must_use]
+    pub fn file_name(number: usize) -> String {
+        format!("part-{number:05}.parquet")
+    }
+
+    fn check_length(&self, directory: &Path) -> Result<()> {
+        let path = directory.join(&self.file);
+        let found = std::fs::metadata(&path).map_err(Error::file(&path))?;
+        if !found.is_file() || found.len() != self.bytes {
+            let what = format!(
+                "this part of a data set has {} bytes, not {} as in the manifest; create the data \
+                 set again",
+                found.len(),
+                self.bytes
+            );
+            return Err(Error::unfit(&path, what));
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,45 @@
+//! What `fslab sql` asks of the program `fslab-sql`.
+
+use std::path::PathBuf;
+
+use serde::{Deserialize, Serialize};
+
+/// A query over data sets. `fslab sql` sends it as JSON to the standard input of `fslab-sql`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Query {
+    /// The SQL text: one statement.
+    pub sql: String,
+    /// The tables that the statement may use.
+    pub tables: Vec<Table>,
+    /// Maximum memory of the engine in bytes. What does not fit is written to temporary files.
+    pub memory_bytes: u64,
+    /// Number of threads.
+    pub threads: usize,
+    /// The directory for temporary files.
+    pub temporary: PathBuf,
+    /// The form of the answer.
+    pub output: Output,
+}
+
+/// A data set under the name that the statement uses.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Table {
+    /// The name of the table.
+    pub name: String,
+    /// The directory of the data set.
+    pub directory: PathBuf,
+}
+
+/// The form of an answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Output {
+    /// A table for readers.
+    Table,
+    /// One JSON object a line.
+    Json,
+    /// Comma-separated values with a header line.
+    Csv,
+}
