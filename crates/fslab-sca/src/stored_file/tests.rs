@@ -3,6 +3,7 @@
 use fslab_vfs::MemFs;
 
 use super::*;
+use crate::commit::Stop;
 use crate::testing::logs::file_in;
 use crate::{codec, options};
 
@@ -56,4 +57,20 @@ fn data_encoded_for_another_offset_is_not_written() {
     let mut found = vec![0; 4 * chunk];
     assert_eq!(file.read(&request, 0, &mut found, None).unwrap(), 4 * chunk);
     assert!(found == [vec![9; chunk], data].concat());
+}
+
+/// A step of an operation must not mix the state of the old content into the new content.
+#[test]
+fn operation_in_steps_ends_if_its_file_was_emptied_and_rewritten() {
+    let (file, _, _) = new_file();
+    let request = Request::default();
+    file.write(&request, Place::At(0), b"old content", WriteOptions::default()).unwrap();
+    let steps = file.in_steps(&request).unwrap();
+    steps.step(|_, _| Ok(())).unwrap();
+    file.set_size(&request, 0, false).unwrap();
+    file.write(&request, Place::At(0), b"new", WriteOptions::default()).unwrap();
+    assert!(matches!(steps.look(|_, _| Ok(())), Err(Stop::Gone)));
+    assert!(matches!(steps.step(|_, _| Ok(())), Err(Stop::Gone)));
+    assert!(matches!(steps.look_and_note(|_, _| Ok(())), Err(Stop::Gone)));
+    assert!(matches!(steps.sync_below(false), Err(Stop::Gone)));
 }

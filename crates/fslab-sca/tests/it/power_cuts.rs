@@ -6,5 +6,6 @@ mod crash;
 mod foreign;
 mod leftovers;
 mod mutants;
+mod quarantine;
 mod rewriting;
 mod script;

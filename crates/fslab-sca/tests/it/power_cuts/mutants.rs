@@ -80,6 +80,18 @@ pub const NO_ZEROS: Mutant = Mutant {
     plant: |inner| with_bug(inner, NoZeros),
 };
 
+/// This bug shows only if a file has unknown bytes at its end: see `quarantine`.
+pub const EARLY_BLANK: Mutant = Mutant {
+    bug: "unknown bytes are blanked before their copies are durable",
+    layer: COPY,
+    plant: |inner| {
+        late_sync(
+            inner,
+            |next| matches!(next, Call::Write { data, .. } if data.iter().all(|byte| *byte == 0)),
+        )
+    },
+};
+
 /// Slots and identity lie within these first bytes of a stored file.
 const HEAD_BYTES: u64 = 1024;
 
