@@ -30,6 +30,8 @@ pub struct ChunkMap {
     is_damaged: AtomicBool,
     /// Raw pieces that were appended to the indexed content of a chunk, the oldest first.
     segments: BTreeMap<u64, Vec<Entry>>,
+    /// Frames of staged chunks, which the journal lacks (see `staging`).
+    staged: BTreeMap<u64, Entry>,
     /// End of the content of the last data frame, in the logical file.
     content_end: u64,
     /// Whether the data frames are in logical order and all of their content is valid.
@@ -52,6 +54,7 @@ impl ChunkMap {
             index: Mutex::default(),
             is_damaged: AtomicBool::new(false),
             segments: BTreeMap::new(),
+            staged: BTreeMap::new(),
             content_end: 0,
             in_order: true,
             live_bytes: 0,
@@ -159,6 +162,13 @@ impl ChunkMap {
     }
 
     pub fn entry(&self, io: Io<'_>, chunk: u64) -> Result<Option<Entry>> {
+        match self.staged.get(&chunk) {
+            Some(staged) => Ok(Some(*staged)),
+            None => self.indexed(io, chunk),
+        }
+    }
+
+    fn indexed(&self, io: Io<'_>, chunk: u64) -> Result<Option<Entry>> {
         let load = |page, level, first| self.load_page(io, page, (level, first));
         self.index.lock().get(chunk, &load)
     }
@@ -173,7 +183,8 @@ impl ChunkMap {
         let load = |page, level, first| self.load_page(io, page, (level, first));
         let indexed = self.index.lock().next_present(chunk, &load)?.map(|(chunk, _)| chunk);
         let segmented = self.segments.range(chunk..).next().map(|(chunk, _)| *chunk);
-        Ok(indexed.into_iter().chain(segmented).min())
+        let staged = self.staged.range(chunk..).next().map(|(chunk, _)| *chunk);
+        Ok(indexed.into_iter().chain(segmented).chain(staged).min())
     }
 
     /// Returns the chunk up to which `pages` index pages cover the range `chunks`.
@@ -254,7 +265,7 @@ impl ChunkMap {
     /// Loads every index page that applying a frame will need, so that applying it can't fail.
     pub fn load_paths(&self, io: Io<'_>, frame: &Frame, payload: &[u8]) -> Result<()> {
         match frame.kind {
-            Kind::Data => self.entry(io, frame.position).map(drop),
+            Kind::Data => self.indexed(io, frame.position).map(drop),
             Kind::Size if frame.file_size < self.size => {
                 self.load_range(io, frame.file_size / self.chunk_bytes()..u64::MAX)
             }
@@ -271,6 +282,7 @@ impl ChunkMap {
         let mut retired = Retired::new();
         match frame.kind {
             Kind::Data => {
+                self.staged.remove(&frame.position);
                 let entry = Some(frame.entry());
                 self.forget_chunk(io, frame.position, entry, &mut retired)?;
                 self.follow(frame);
@@ -290,8 +302,20 @@ impl ChunkMap {
         if matches!(frame.kind, Kind::Size | Kind::Hole) {
             self.hot = None;
         }
-        self.size = frame.file_size;
+        self.size = self.staged_end().unwrap_or(frame.file_size);
         Ok(retired)
+    }
+
+    /// Adds a staged chunk at the end of the file.
+    pub fn stage(&mut self, frame: &Frame) {
+        self.staged.insert(frame.position, frame.entry());
+        self.size = frame.file_size;
+    }
+
+    /// End of the last staged chunk, in the logical file.
+    fn staged_end(&self) -> Option<u64> {
+        let (chunk, entry) = self.staged.last_key_value()?;
+        Some(chunk * self.chunk_bytes() + u64::from(entry.to))
     }
 
     /// Adds a frame of content to the totals, and checks whether the content is still in order.

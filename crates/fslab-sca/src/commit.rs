@@ -118,11 +118,17 @@ pub fn commit_with_slot(file: &impl Steps) -> Stepped<bool> {
     Ok(is_led_to)
 }
 
-/// Clears the end of the file for the next frame. It removes content that packing superseded,
-/// quarantines bytes that are not a frame, and commits if recovery left out frames.
+/// Clears the end of the file for the next frame. It appends staged chunks, removes content that
+/// packing superseded, quarantines bytes that are not a frame, and commits if recovery left out
+/// frames.
 pub fn clear_end(file: &impl Steps) -> Stepped<()> {
     if file.look(|_, log| Ok(log.journal.is_end_clear()))? {
         return Ok(());
+    }
+    if file.look(|_, log| Ok(log.journal.is_staging()))? {
+        // Readers need not wait for the encoding.
+        file.look(|io, log| log.encode_staged(io))?;
+        file.step(|io, log| log.end_staging(io))?;
     }
     if file.look(|_, log| Ok(log.journal.is_superseding()))? {
         cut_off_superseded(file)?;

@@ -1,7 +1,7 @@
 //! The context of an operation on a stored file: the lower file, the request, the settings.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use fslab_vfs::{Clock, Errno, Error, Ino, Request};
@@ -37,6 +37,10 @@ pub struct Settings {
     pub chunk_log2: u8,
     /// Whether appended bytes may stay raw for a while.
     pub tails: bool,
+    /// Whether appended chunks may be encoded after the write has returned.
+    pub stages: bool,
+    /// Number of staged chunks in all files.
+    pub staged: Arc<AtomicUsize>,
     /// Minimum share of the content that encoding must save to be worthwhile.
     pub least_gain: f64,
     /// Whether checksums of content are checked on reading.

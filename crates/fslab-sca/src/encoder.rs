@@ -55,7 +55,7 @@ pub fn encode(settings: &Settings, codec: &'static CodecSpec, content: &[u8]) ->
 }
 
 /// Whether a few samples contain all byte values about equally often.
-fn looks_random(content: &[u8]) -> bool {
+pub fn looks_random(content: &[u8]) -> bool {
     if content.len() < SAMPLED_BYTES_MIN {
         return false;
     }

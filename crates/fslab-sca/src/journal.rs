@@ -52,6 +52,8 @@ pub enum Behind {
     Unknown(Range<u64>),
     /// The old content, which packing replaced.
     Superseded,
+    /// A staging area (see `staging`).
+    Staged,
 }
 
 /// Frames to be written with one call.
@@ -148,6 +150,11 @@ impl Journal {
     /// Returns the length of the seek table in bytes.
     pub fn closing_bytes(&self) -> u64 {
         if let Behind::SeekTable(bytes) = self.behind { bytes } else { 0 }
+    }
+
+    /// Whether a staging area follows the frames.
+    pub fn is_staging(&self) -> bool {
+        self.behind == Behind::Staged
     }
 
     /// Whether the old content, which packing replaced, still follows the frames.
@@ -278,6 +285,10 @@ impl Journal {
 
     /// Cuts off the bytes of a failed write.
     fn cut_off(&mut self, io: Io<'_>, base: u64) {
+        // The staged chunks behind the end are still needed. The next write overwrites the bytes.
+        if self.behind == Behind::Staged {
+            return;
+        }
         let Err(error) = io.lower.truncate(io.request, base) else { return };
         tracing::warn!(%error, "can't remove the bytes of a failed write");
         // A partly written head is written again with the next frame.

@@ -24,6 +24,7 @@
 //!   the policy is next asked; `reclaimer` is the thread that frees the space.
 //! - `slices` visits all chunks of a file while others use it; `failed_searches` records damaged
 //!   files that can't be rebuilt.
+//! - `staging` lets other threads encode appended chunks after the write has returned.
 //! - `pre_encode` encodes chunks before the file's lock is taken; `read_ahead` decodes chunks
 //!   before they are read.
 //! - `stored_file`: an open file; `open_files`: all open files; `opening`: opens lower files.
@@ -92,6 +93,7 @@ mod recovery;
 mod size_xattr;
 mod slices;
 mod spec;
+mod staging;
 mod stored_file;
 mod superblock;
 #[cfg(any(test, feature = "testing"))]

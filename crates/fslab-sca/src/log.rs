@@ -10,6 +10,7 @@ use super::dead_frames::Garbage;
 use super::frame::{Frame, Identity};
 use super::journal::Journal;
 use super::next_checks::NextChecks;
+use super::staging::Staging;
 
 /// A stored file.
 pub struct Log {
@@ -18,6 +19,7 @@ pub struct Log {
     pub commits: CommitState,
     pub garbage: Garbage,
     pub next_checks: NextChecks,
+    pub staging: Staging,
 }
 
 impl Log {
@@ -29,6 +31,7 @@ impl Log {
             commits: CommitState::new(),
             garbage: Garbage::default(),
             next_checks: NextChecks::default(),
+            staging: Staging::default(),
         }
     }
 

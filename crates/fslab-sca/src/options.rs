@@ -31,6 +31,13 @@ pub const TAILS: OptionSpec = OptionSpec {
     value: ValueKind::Switch,
 };
 
+pub const STAGE: OptionSpec = OptionSpec {
+    name: "stage",
+    help: "let other threads encode appended chunks after the write has returned (experimental)",
+    default: "off",
+    value: ValueKind::Switch,
+};
+
 pub const THREADS: OptionSpec = OptionSpec {
     name: "threads",
     help: "threads that encode and decode; 0 for one per processor",
@@ -137,6 +144,8 @@ pub fn settings(
         level: if codec.levels.is_none() { 0 } else { options.number("level") as i32 },
         chunk_log2: chunk.trailing_zeros() as u8,
         tails: options.is_on("tails"),
+        stages: codec.compresses && options.is_on("stage"),
+        staged: Arc::default(),
         least_gain: options.share("min-ratio"),
         verify: options.is_on("verify"),
         size_xattr: size_xattr && has_xattrs,
@@ -204,6 +213,8 @@ pub fn of_tools() -> fslab_vfs::Result<Settings> {
         level: 0,
         chunk_log2: 17,
         tails: true,
+        stages: false,
+        staged: Arc::default(),
         least_gain: 0.0,
         verify: true,
         size_xattr: false,

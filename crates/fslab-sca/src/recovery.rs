@@ -215,10 +215,14 @@ fn adopt(io: Io<'_>, log: &mut Log, slot: &Slot) -> Result<()> {
     if is_right { Ok(()) } else { Err(io.damaged(offset, "an invalid checkpoint")) }
 }
 
-/// Records the data after the last frame: nothing, a seek table, or unknown bytes.
+/// Records the data after the last frame: nothing, a staging area, a seek table, or unknown bytes.
 fn look_behind(io: Io<'_>, log: &mut Log, length: u64) -> Result<()> {
     let behind = length.saturating_sub(log.end());
     if behind == 0 {
+        return Ok(());
+    }
+    if log.find_staged(io, length)? {
+        log.journal.note_behind(Behind::Staged);
         return Ok(());
     }
     let has_closing = log.identity().codec.container.closing.is_some();

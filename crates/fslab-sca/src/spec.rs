@@ -8,8 +8,8 @@ use super::codec::{CodecSpec, copy, gzip, lz4, uuencode, zstd};
 use super::context::own_request;
 use super::layer::Sca;
 use super::options::{
-    CACHE, CHUNK, GARBAGE, MIN_RATIO, PACK, PACK_AFTER, PACK_RATE, SIZE_XATTR, TAILS, THREADS,
-    VERIFY, settings,
+    CACHE, CHUNK, GARBAGE, MIN_RATIO, PACK, PACK_AFTER, PACK_RATE, SIZE_XATTR, STAGE, TAILS,
+    THREADS, VERIFY, settings,
 };
 use fslab_layers::{
     BuildLayer, LayerKind, LayerSpec, OptionSpec, Options, Result, Stability, StackContext,
@@ -31,6 +31,7 @@ const GZIP_OPTIONS: &[OptionSpec] = &[
     level(&gzip::SPEC, "from 1 (fast) to 12 (small)"),
     CHUNK,
     TAILS,
+    STAGE,
     THREADS,
     CACHE,
     MIN_RATIO,
@@ -46,6 +47,7 @@ const ZSTD_OPTIONS: &[OptionSpec] = &[
     level(&zstd::SPEC, "from 1 (fast) to 19 (small)"),
     CHUNK,
     TAILS,
+    STAGE,
     THREADS,
     CACHE,
     MIN_RATIO,

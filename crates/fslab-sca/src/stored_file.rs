@@ -21,6 +21,7 @@ use parking_lot::{Mutex, RwLock, RwLockWriteGuard};
 use super::close::closing_in_steps;
 use super::commit::{Steps, clear_end, commit, commit_with_slot, unless_gone};
 use super::context::{Io, Settings, WhenToPack, is_full, too_large};
+use super::encoder::looks_random;
 use super::format::SIZE_MAX;
 use super::frame::{Encoding, Identity};
 use super::garbage_collection::tend;
@@ -309,8 +310,15 @@ impl StoredFile {
     ) -> Result<usize> {
         let data = &data[..data.len().min(WRITE_BYTES_MAX)];
         self.look_into(request)?;
-        let (_turn, prepared) = self.turns.in_order(|| self.pre_encode(place, data));
-        let mut prepared = prepared?;
+        let (_turn, prepared) = self.turns.in_order(|| match self.may_stage(place, data) {
+            true => Ok(None),
+            false => self.pre_encode(place, data).map(Some),
+        });
+        let mut prepared = match prepared? {
+            Some(prepared) => prepared,
+            None if self.stage(request, place, data, options)? => return Ok(data.len()),
+            None => PreEncoded::default(),
+        };
         let mut write = || {
             self.change(request, |state| {
                 state.write(request, &self.settings, (place, data), &mut prepared, options)
@@ -320,6 +328,59 @@ impl StoredFile {
             Err(error) if is_full(&error) && self.make_room(request)? => write(),
             answer => answer,
         }
+    }
+
+    /// Whether a write may be staged (see `staging`).
+    fn may_stage(&self, place: Place, data: &[u8]) -> bool {
+        match &self.state.read().kind {
+            Kind::Stored(log) if self.settings.stages => {
+                log.may_stage(&self.settings, place.offset(log.size()), data.len())
+                    && !looks_random(data)
+            }
+            _ => false,
+        }
+    }
+
+    /// Stages a chunk, so that another thread encodes it. Returns `false` if it must be written
+    /// directly.
+    fn stage(
+        &self,
+        request: &Request,
+        place: Place,
+        data: &[u8],
+        options: WriteOptions,
+    ) -> Result<bool> {
+        // The holder of the turn appends other frames than staged chunks.
+        let Some(_turn) = self.maintenance.try_lock() else { return Ok(false) };
+        let mut state = self.state.write();
+        self.access_is_due.store(true, Ordering::Relaxed);
+        let may_stage =
+            |log: &Log| log.may_stage(&self.settings, place.offset(log.size()), data.len());
+        // Another writer may have changed the file meanwhile.
+        if !matches!(&state.kind, Kind::Stored(log) if may_stage(log)) {
+            return Ok(false);
+        }
+        let (io, log) = state.begin_change(request, &self.settings)?;
+        let Some(job) = log.stage(io, data, options)? else { return Ok(false) };
+        let settings = Arc::clone(&self.settings);
+        self.settings.workers.spawn(move || {
+            if let Err(error) = job.run(&settings) {
+                // The next user of the job tries again and returns the error.
+                tracing::debug!(%error, "can't encode a staged chunk");
+            }
+        });
+        Ok(true)
+    }
+
+    /// Appends the staged chunks, if there are any.
+    fn end_staging(&self, request: &Request) -> Result<()> {
+        let is_staging = |log: &Log| log.journal.is_staging();
+        if !matches!(&self.state.read().kind, Kind::Stored(log) if is_staging(log)) {
+            return Ok(());
+        }
+        let Some(file) = self.in_steps(request) else { return Ok(()) };
+        let _turn = file.turn();
+        unless_gone(clear_end(&file)).map(drop)
     }
 
     /// Locks the file, invalidates its size xattr if necessary, and changes it with `work`. If the
@@ -519,6 +580,9 @@ impl StoredFile {
     /// Leaves the file in a state that the next mount opens quickly. Called when a writer closes
     /// the file, and when its last user does.
     pub fn settle(&self, request: &Request) -> Result<()> {
+        if self.state.read().is_writable {
+            self.end_staging(request)?;
+        }
         self.give_back_at_close(request)?;
         let mut state = self.state.write();
         if state.was_changed() {
@@ -689,6 +753,7 @@ impl State {
         let length = (SIZE_MAX - offset).min(data.len() as u64) as usize;
         let (io, log) = self.begin_change(request, settings)?;
         log.write(io, (offset, &data[..length]), prepared, options)?;
+        log.note_write_for_staging(offset, length);
         Ok(length)
     }
 

@@ -271,13 +271,20 @@ impl Log {
         batch.frames().try_for_each(|(frame, payload)| self.apply(io, frame, payload))
     }
 
-    /// Writes the changed index pages if too many are in memory, and makes a commit due if the walk
-    /// after the last commit gets long.
-    fn checkpoint_where_due(&mut self, io: Io<'_>) -> Result<()> {
+    /// Makes a commit due if the walk after the last commit gets long, or if too many changed index
+    /// pages are in memory. Returns whether there are too many.
+    pub fn ask_for_commit_where_due(&mut self) -> bool {
         let has_many_pages = self.map.changed_pages() >= CHANGED_PAGES_MAX;
         if has_many_pages || self.end().saturating_sub(self.commits.end()) >= COMMIT_BYTES {
             self.commits.ask();
         }
+        has_many_pages
+    }
+
+    /// Writes the changed index pages if too many are in memory, and makes a commit due if the walk
+    /// after the last commit gets long.
+    fn checkpoint_where_due(&mut self, io: Io<'_>) -> Result<()> {
+        let has_many_pages = self.ask_for_commit_where_due();
         // With so many pieces, the caller may be about to write a checkpoint. It encodes tails
         // first, so that the checkpoint can list the other pieces.
         let is_room_made = self.map.segment_count() > SEGMENTS_MAX;

@@ -9,3 +9,4 @@ mod mutants;
 mod quarantine;
 mod rewriting;
 mod script;
+mod staging;

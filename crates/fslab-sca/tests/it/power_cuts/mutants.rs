@@ -92,6 +92,13 @@ pub const EARLY_BLANK: Mutant = Mutant {
     },
 };
 
+/// This bug shows only if chunks are staged: see `staging`.
+pub const NO_STAGING: Mutant = Mutant {
+    bug: "chunks are acknowledged before they are in the staging area",
+    layer: GZIP,
+    plant: |inner| with_bug(inner, SkippedFarWrites),
+};
+
 /// Slots and identity lie within these first bytes of a stored file.
 const HEAD_BYTES: u64 = 1024;
 
@@ -228,5 +235,15 @@ impl Bug for NoZeros {
         let is_blank = matches!(call, Call::Write { offset: HEAD_BYTES.., data, .. }
             if data.iter().all(|byte| *byte == 0));
         Ok(if is_blank { Verdict::Skip } else { Verdict::Do })
+    }
+}
+
+/// Skips writes far behind all frames, which are those to a staging area.
+struct SkippedFarWrites;
+
+impl Bug for SkippedFarWrites {
+    fn before(&self, _: &dyn FileSystem, _: &Request, _: Ino, call: &Call<'_>) -> Result<Verdict> {
+        let is_far = matches!(call, Call::Write { offset, .. } if *offset > 64 << 20);
+        Ok(if is_far { Verdict::Skip } else { Verdict::Do })
     }
 }

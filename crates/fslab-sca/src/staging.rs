@@ -1,0 +1,385 @@
+//! Staging: an appended chunk is written unencoded to a *staging area* far behind the last frame,
+//! and the write returns. Other threads encode the chunk, and a later operation appends the encoded
+//! frame.
+//!
+//! A program that writes one chunk after the other, such as cp(1), thus keeps all processors busy.
+//! The data is in the lower file when the write returns, so it survives if the daemon is killed.
+//!
+//! A staged chunk is the next frame of the journal at another offset: a raw frame, with the
+//! sequence number that the encoded frame will have. While a file has a staging area, nothing but
+//! these encoded frames is appended. Every other change first ends staging (see
+//! `commit::clear_end`). So recovery can tell which staged frames are not in the journal yet.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use fslab_vfs::{Result, WriteOptions};
+use parking_lot::{Condvar, Mutex};
+
+use super::codec::CodecSpec;
+use super::context::{Io, Settings};
+use super::encoder::{Encoded, encode};
+use super::format::{Kind, STAGING_ALIGNMENT, STAGING_SLACK, STAGING_SLOTS};
+use super::frame::{Frame, Identity, NewFrame, append, parse};
+use super::journal::Behind;
+use super::log::Log;
+use super::reclaim_policy::free_bytes;
+
+/// Distance between the last frame and a new staging area. A commit ends staging after half as many
+/// bytes.
+const DISTANCE_BYTES: u64 = 128 << 20;
+
+/// Number of chunks that must be appended in a row before staging begins. Small files and files
+/// that are also read or overwritten would not gain.
+const ROW: u32 = 4;
+
+/// Maximum number of staged chunks in all files of a mount, which are also kept in memory.
+const CHUNKS_MAX: usize = 64;
+
+/// Staging begins only if the lower file system has at least this many times the space of a
+/// staging area. So a full disk is usually found before a write returns.
+const FREE_AREAS: u64 = 16;
+
+/// The position of a staging area, which is the end of the lower file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Area {
+    base: u64,
+    slot_bytes: u64,
+}
+
+impl Area {
+    /// An area behind the last frame of a file, which ends at `end`.
+    fn behind(identity: &Identity, end: u64) -> Self {
+        let base = (end + DISTANCE_BYTES).next_multiple_of(STAGING_ALIGNMENT);
+        Self { base, slot_bytes: slot_bytes(identity) }
+    }
+
+    /// The area at the end of a lower file of `length` bytes, if there can be one.
+    fn ending_at(identity: &Identity, end: u64, length: u64) -> Option<Self> {
+        let slot_bytes = slot_bytes(identity);
+        let base = length.checked_sub(STAGING_SLOTS * slot_bytes)?;
+        let fits = base >= end && base.is_multiple_of(STAGING_ALIGNMENT);
+        fits.then_some(Self { base, slot_bytes })
+    }
+
+    fn slot(self, number: u64) -> u64 {
+        self.base + number % STAGING_SLOTS * self.slot_bytes
+    }
+
+    fn end(self) -> u64 {
+        self.base + STAGING_SLOTS * self.slot_bytes
+    }
+}
+
+fn slot_bytes(identity: &Identity) -> u64 {
+    identity.chunk_bytes() + STAGING_SLACK
+}
+
+/// The staged chunks of a file.
+#[derive(Default)]
+pub struct Staging {
+    area: Option<Area>,
+    /// The chunks that are not in the journal yet, in order.
+    chunks: VecDeque<StagedChunk>,
+    /// Number of chunks staged in this area so far.
+    count: u64,
+    /// Number of chunks that were appended in a row, since the last change of another kind.
+    row: u32,
+    /// Whether the lower file system refused the area. It is not asked again.
+    is_refused: bool,
+}
+
+/// A staged chunk.
+struct StagedChunk {
+    frame: Frame,
+    job: Arc<Job>,
+}
+
+/// The encoding of a chunk, by whichever thread comes first.
+pub struct Job {
+    codec: &'static CodecSpec,
+    content: Vec<u8>,
+    phase: Mutex<Phase>,
+    ended: Condvar,
+    _counted: Counted,
+}
+
+enum Phase {
+    Waiting,
+    Running,
+    Done(Encoded),
+}
+
+impl Job {
+    fn new(settings: &Settings, codec: &'static CodecSpec, content: Vec<u8>) -> Arc<Self> {
+        Arc::new(Self {
+            codec,
+            content,
+            phase: Mutex::new(Phase::Waiting),
+            ended: Condvar::new(),
+            _counted: Counted::new(&settings.staged),
+        })
+    }
+
+    /// Encodes the chunk, unless another thread does or did.
+    ///
+    /// # Errors
+    /// `ENOMEM` if encoding fails. It can be tried again.
+    pub fn run(&self, settings: &Settings) -> Result<()> {
+        let mut phase = self.phase.lock();
+        if !matches!(*phase, Phase::Waiting) {
+            return Ok(());
+        }
+        *phase = Phase::Running;
+        drop(phase);
+        let encoded = encode(settings, self.codec, &self.content);
+        let (phase, answer) = match encoded {
+            Ok(encoded) => (Phase::Done(encoded), Ok(())),
+            Err(error) => (Phase::Waiting, Err(error)),
+        };
+        *self.phase.lock() = phase;
+        self.ended.notify_all();
+        answer
+    }
+
+    /// Returns the encoded chunk. Encodes it, or waits for the thread that does.
+    ///
+    /// # Errors
+    /// As for [`Self::run`].
+    fn take(&self, settings: &Settings) -> Result<Encoded> {
+        loop {
+            self.run(settings)?;
+            let mut phase = self.phase.lock();
+            while matches!(*phase, Phase::Running) {
+                self.ended.wait(&mut phase);
+            }
+            if let Phase::Done(encoded) = std::mem::replace(&mut *phase, Phase::Waiting) {
+                return Ok(encoded);
+            }
+        }
+    }
+
+    fn is_done(&self) -> bool {
+        matches!(*self.phase.lock(), Phase::Done(_))
+    }
+}
+
+/// Counts the staged chunks of a mount.
+struct Counted(Arc<AtomicUsize>);
+
+impl Counted {
+    fn new(count: &Arc<AtomicUsize>) -> Self {
+        count.fetch_add(1, Ordering::Relaxed);
+        Self(Arc::clone(count))
+    }
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+impl Log {
+    /// Whether a write of `data` at `offset` may be staged: it appends exactly one chunk, several
+    /// such writes came before, and the data can probably be compressed.
+    pub fn may_stage(&self, settings: &Settings, offset: u64, length: usize) -> bool {
+        let chunk_bytes = self.map.chunk_bytes();
+        let appends_chunk = offset == self.size()
+            && length as u64 == chunk_bytes
+            && offset.is_multiple_of(chunk_bytes);
+        let is_end_clear = match self.journal.behind() {
+            Behind::Staged => true,
+            _ => self.journal.is_end_clear() && self.map.segment_count() == 0,
+        };
+        settings.stages
+            && appends_chunk
+            && is_end_clear
+            && self.staging.row >= ROW
+            && !self.staging.is_refused
+            && self.identity().codec.compresses
+            && settings.workers.count() > 1
+            && settings.staged.load(Ordering::Relaxed) < CHUNKS_MAX
+    }
+
+    /// Counts a write, to recognise programs that append one chunk after the other.
+    pub fn note_write_for_staging(&mut self, offset: u64, length: usize) {
+        let appended = offset.checked_add(length as u64) == Some(self.size());
+        let is_chunk =
+            length as u64 == self.map.chunk_bytes() && offset.is_multiple_of(length as u64);
+        self.staging.row =
+            if appended && is_chunk { self.staging.row.saturating_add(1) } else { 0 };
+    }
+
+    /// Stages a chunk that is appended at the end of the file. Returns its job, or `None` if there
+    /// is no room for it.
+    ///
+    /// # Errors
+    /// Errors of the lower file. The file is then unchanged, except that chunks staged earlier may
+    /// have been appended.
+    pub fn stage(
+        &mut self,
+        io: Io<'_>,
+        data: &[u8],
+        options: WriteOptions,
+    ) -> Result<Option<Arc<Job>>> {
+        while self.staging.chunks.front().is_some_and(|head| head.job.is_done())
+            || self.staging.chunks.len() as u64 >= STAGING_SLOTS
+        {
+            self.append_staged(io)?;
+        }
+        let Some(area) = self.staging_area(io)? else { return Ok(None) };
+        let chunk = self.size() / self.map.chunk_bytes();
+        let identity = *self.identity();
+        let (body, size) = ((identity.codec.store)(data), self.size() + data.len() as u64);
+        let frame = Frame {
+            raw: true,
+            length: data.len() as u32,
+            sequence: self.journal.sequence() + self.staging.chunks.len() as u64 + 1,
+            ..Frame::new(Kind::Data, chunk, size)
+        };
+        let (slot, mut bytes) = (area.slot(self.staging.count), Vec::new());
+        bytes.reserve_exact(identity.header_bytes() + body.len());
+        let frame = append(&mut bytes, slot, &identity, frame, &body);
+        if bytes.len() as u64 > area.slot_bytes {
+            return Ok(None);
+        }
+        io.lower.write(io.request, slot, &bytes, options)?;
+        self.journal.note_write();
+        self.map.stage(&frame);
+        let job = Job::new(io.settings, identity.codec, data.to_vec());
+        self.staging.chunks.push_back(StagedChunk { frame, job: Arc::clone(&job) });
+        self.staging.count += 1;
+        Ok(Some(job))
+    }
+
+    /// Returns the staging area, which is made if necessary. Returns `None` if the frames would
+    /// reach it, or the lower file system has too little space or refuses so long a file.
+    fn staging_area(&mut self, io: Io<'_>) -> Result<Option<Area>> {
+        if let Some(area) = self.staging.area {
+            let needed = (STAGING_SLOTS + 1) * area.slot_bytes;
+            return Ok((self.end() + needed <= area.base).then_some(area));
+        }
+        let area = Area::behind(self.identity(), self.end());
+        if free_bytes(io)? < FREE_AREAS * (area.end() - area.base) {
+            return Ok(None);
+        }
+        self.journal.prepare_end(io)?;
+        if let Err(error) = io.lower.truncate(io.request, area.end()) {
+            tracing::debug!(%error, file = %io.lower.name(), "can't make a staging area");
+            self.staging.is_refused = true;
+            return Ok(None);
+        }
+        self.journal.note_behind(Behind::Staged);
+        self.journal.note_write();
+        (self.staging.area, self.staging.count) = (Some(area), 0);
+        Ok(Some(area))
+    }
+
+    /// Appends the frame of the oldest staged chunk.
+    fn append_staged(&mut self, io: Io<'_>) -> Result<()> {
+        let Some(head) = self.staging.chunks.front() else { return Ok(()) };
+        let encoded = head.job.take(io.settings)?;
+        let frame = Frame { raw: encoded.raw, ..head.frame };
+        // Applying the frame can then no longer fail.
+        self.map.load_paths(io, &frame, &[])?;
+        let mut batch = self.journal.begin(self.identity().header_bytes() + encoded.body.len());
+        let new = NewFrame { frame, body: encoded.body, payload: Vec::new() };
+        batch.add(self.identity(), new);
+        self.append(io, &batch, WriteOptions::default())?;
+        self.staging.chunks.pop_front();
+        self.ask_for_commit_where_due();
+        Ok(())
+    }
+
+    /// Encodes the staged chunks, in parallel if that is worthwhile.
+    ///
+    /// # Errors
+    /// `ENOMEM` if encoding fails.
+    pub fn encode_staged(&self, io: Io<'_>) -> Result<()> {
+        let mut jobs: Vec<&Job> = self.staging.chunks.iter().map(|chunk| &*chunk.job).collect();
+        let run = |job: &mut &Job| job.run(io.settings);
+        io.settings.workers.side_by_side(&mut jobs, &run).into_iter().collect()
+    }
+
+    /// Ends staging: appends all staged chunks and removes the area.
+    ///
+    /// # Errors
+    /// Errors of the lower file, such as `ENOSPC`. The chunks that were not appended stay staged.
+    pub fn end_staging(&mut self, io: Io<'_>) -> Result<()> {
+        while !self.staging.chunks.is_empty() {
+            self.append_staged(io)?;
+        }
+        io.lower.truncate(io.request, self.end())?;
+        self.journal.note_behind(Behind::Nothing);
+        self.journal.note_write();
+        (self.staging.area, self.staging.row) = (None, 0);
+        Ok(())
+    }
+
+    /// Looks for a staging area in a lower file of `length` bytes, and takes over the chunks that
+    /// the journal lacks. Returns whether there is an area.
+    ///
+    /// # Errors
+    /// Errors of reading the lower file.
+    pub fn find_staged(&mut self, io: Io<'_>, length: u64) -> Result<bool> {
+        let identity = *self.identity();
+        let Some(area) = Area::ending_at(&identity, self.end(), length) else { return Ok(false) };
+        // Left-out frames show that power failed. A staged chunk that follows them was not synced.
+        let has_left_out = self.journal.has_left_out();
+        let (mut is_area, mut newer) = (false, BTreeMap::new());
+        for number in 0..STAGING_SLOTS {
+            let Some((frame, content)) = read_slot(io, &identity, area, number)? else { continue };
+            is_area = true;
+            newer.insert(frame.sequence, (frame, content));
+        }
+        if !is_area {
+            return Ok(false);
+        }
+        while !has_left_out
+            && let Some((frame, content)) = newer.remove(&self.next_staged_sequence())
+            && let Some(content) = content
+            && self.follows(&frame)
+        {
+            self.map.stage(&frame);
+            let job = Job::new(io.settings, identity.codec, content);
+            self.staging.chunks.push_back(StagedChunk { frame, job });
+        }
+        self.staging.area = Some(area);
+        Ok(true)
+    }
+
+    fn next_staged_sequence(&self) -> u64 {
+        self.journal.sequence() + self.staging.chunks.len() as u64 + 1
+    }
+
+    /// Whether a frame appends one whole chunk to the file.
+    fn follows(&self, frame: &Frame) -> bool {
+        let chunk_bytes = self.map.chunk_bytes();
+        (frame.from, u64::from(frame.length)) == (0, chunk_bytes)
+            && frame.position.checked_mul(chunk_bytes) == Some(self.size())
+            && self.size().checked_add(chunk_bytes) == Some(frame.file_size)
+    }
+}
+
+/// Reads a slot. Returns `None` if no frame of this file begins there. The content is `None` if the
+/// frame is incomplete.
+fn read_slot(
+    io: Io<'_>,
+    identity: &Identity,
+    area: Area,
+    number: u64,
+) -> Result<Option<(Frame, Option<Vec<u8>>)>> {
+    let (at, header_bytes) = (area.slot(number), identity.header_bytes());
+    let bytes = io.lower.read(io.request, at, area.slot_bytes as usize)?;
+    let Some((header, rest)) = bytes.split_at_checked(header_bytes) else { return Ok(None) };
+    let Ok(frame) = parse(identity, header, at) else { return Ok(None) };
+    if frame.kind != Kind::Data || !frame.raw {
+        return Ok(None);
+    }
+    let body = rest.get(..frame.body_bytes(identity));
+    let body = body.filter(|body| crc32c::crc32c(body) == frame.body_crc);
+    let content = body.and_then(|body| identity.codec.decode(body, frame.length as usize));
+    Ok(Some((frame, content)))
+}
