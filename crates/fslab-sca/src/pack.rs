@@ -200,6 +200,8 @@ fn begin(file: &impl Steps) -> Stepped<Packing> {
 
 /// Runs the next step of packing. After an error, packing can't continue.
 fn pack_some(file: &impl Steps, packing: &mut Packing) -> Stepped<Progress> {
+    // A writer may have staged chunks since the last step.
+    clear_end(file)?;
     match &mut packing.stage {
         Stage::Moving(moving) => {
             let before = file.look(|_, log| Ok(log.end()))?;

@@ -59,6 +59,11 @@ const ZSTD_OPTIONS: &[OptionSpec] = &[
     PACK_RATE,
 ];
 
+const LZ4_OPTIONS: &[OptionSpec] = &[
+    CHUNK, TAILS, STAGE, THREADS, CACHE, MIN_RATIO, VERIFY, SIZE_XATTR, GARBAGE, PACK, PACK_AFTER,
+    PACK_RATE,
+];
+
 /// The layers of this crate, in the order in which they are listed.
 pub const LAYERS: &[LayerSpec] = &[COPY, UUENCODE, GZIP, ZSTD, LZ4];
 
@@ -73,8 +78,9 @@ pub const ZSTD: LayerSpec = layer(&zstd::SPEC, ZSTD_OPTIONS, |inner, options, ar
 });
 
 /// The layer `lz4`: lz4 frames.
-pub const LZ4: LayerSpec =
-    layer(&lz4::SPEC, COMMON, |inner, options, around| build(&lz4::SPEC, inner, options, around));
+pub const LZ4: LayerSpec = layer(&lz4::SPEC, LZ4_OPTIONS, |inner, options, around| {
+    build(&lz4::SPEC, inner, options, around)
+});
 
 /// The layer `uuencode`: printable text.
 pub const UUENCODE: LayerSpec = layer(&uuencode::SPEC, COMMON, |inner, options, around| {

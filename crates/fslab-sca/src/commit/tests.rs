@@ -8,8 +8,11 @@ use super::*;
 use crate::commit_state::CommitState;
 use crate::format::{HEAD_BYTES, SLOT_OFFSETS, SlotRecord};
 use crate::frame::Reference;
+use crate::frame_reader;
 use crate::options;
-use crate::testing::logs::{Refusing, alone, content, file_in, identity, put, reopened, sync};
+use crate::testing::logs::{
+    Refusing, alone, beside, content, file_in, identity, put, reopened, sync,
+};
 
 const CHUNKS: u64 = 64;
 
@@ -155,5 +158,24 @@ fn write_during_a_commit_is_not_covered_by_it() {
         assert!(log.commits.is_unsynced(log.journal.writes()));
         sync(&mut log, io);
         assert!(!log.commits.is_unsynced(log.journal.writes()));
+    });
+}
+
+/// If power fails before the next commit is durable, the checkpoint of this one leads to them.
+#[test]
+fn frames_that_die_during_a_commit_are_not_freed_by_it() {
+    with_file(|_, io, mut log| {
+        fill(&mut log, io, 1);
+        sync(&mut log, io);
+        put(&mut log, io, (0, 1));
+        sync(&mut log, io);
+        let frames: Vec<Reference> =
+            (0..CHUNKS).map(|chunk| log.map.entry(io, chunk).unwrap().unwrap().frame).collect();
+        put(&mut log, io, (CHUNKS, 1));
+        let write_beside = |log: &mut Log, io: Io<'_>| fill(log, io, 2);
+        unless_gone(commit(&beside(&mut log, io, &write_beside), false)).unwrap();
+        for frame in frames {
+            frame_reader::frame(io, log.identity(), frame).unwrap();
+        }
     });
 }

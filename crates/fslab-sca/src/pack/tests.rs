@@ -1,5 +1,8 @@
 //! Tests of failures while the packed copy replaces the old content.
 
+use std::cell::Cell;
+use std::sync::Arc;
+
 use fslab_layers::LayerChoice;
 use fslab_vfs::{Ino, OpenMode, Request};
 use fslab_vfs_testing::client::Client;
@@ -10,7 +13,7 @@ use crate::commit::unless_gone;
 use crate::gap::{Gap, make_gap};
 use crate::options;
 use crate::testing::logs::{
-    CHUNK, Refusing, alone, content, file_in, identity, put, reopened, sync,
+    CHUNK, Refusing, alone, beside, content, file_in, identity, put, reopened, sync,
 };
 
 const CHUNKS: u64 = 64;
@@ -108,4 +111,33 @@ fn failed_cut_after_packing_loses_no_packed_frames() {
     assert_eq!(content(&found, io, CHUNKS), expected);
     assert_eq!(found.journal.sequence(), log.journal.sequence());
     assert!(!found.journal.is_superseding() && found.journal.prepare_end(io).is_ok());
+}
+
+/// A copy that lacks a later write must not replace the file.
+#[test]
+fn write_during_any_sync_of_packing_is_kept() {
+    for moment in 0.. {
+        let fs = Arc::new(Refusing::default());
+        let lower = file_in(fs.clone());
+        let (request, settings) = (Request::default(), options::of_tools().unwrap());
+        let (io, mut log) = (Io::new(&lower, &request, &settings), Log::new(identity()));
+        for chunk in (0..ROUNDS).flat_map(|_| 0..CHUNKS) {
+            put(&mut log, io, (chunk, 1));
+        }
+        let syncs = Cell::new(0);
+        let write_beside = |log: &mut Log, io: Io<'_>| {
+            if syncs.replace(syncs.get() + 1) == moment {
+                put(log, io, (3, 2));
+            }
+        };
+        unless_gone(pack(&beside(&mut log, io, &write_beside), &mut |_| true)).unwrap();
+        let expected: Vec<u8> =
+            (0..CHUNKS).map(|chunk| 1 + u8::from(chunk == 3 && syncs.get() > moment)).collect();
+        assert_eq!(content(&log, io, CHUNKS), expected, "sync {moment}");
+        assert_eq!(content(&reopened(io), io, CHUNKS), expected, "sync {moment}");
+        if syncs.get() <= moment {
+            assert!(moment > 2, "packing syncs only {moment} times");
+            return;
+        }
+    }
 }

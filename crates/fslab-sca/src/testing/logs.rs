@@ -113,11 +113,22 @@ pub struct Alone<'a> {
     io: Io<'a>,
     log: RefCell<&'a mut Log>,
     turn: Mutex<()>,
+    /// Called during each sync.
+    beside_sync: &'a dyn Fn(&mut Log, Io<'_>),
 }
 
 /// Wraps a stored file for operations in steps.
 pub fn alone<'a>(log: &'a mut Log, io: Io<'a>) -> Alone<'a> {
-    Alone { io, log: RefCell::new(log), turn: Mutex::default() }
+    beside(log, io, &|_, _| ())
+}
+
+/// Wraps a stored file that `beside_sync` changes during each sync.
+pub fn beside<'a>(
+    log: &'a mut Log,
+    io: Io<'a>,
+    beside_sync: &'a dyn Fn(&mut Log, Io<'_>),
+) -> Alone<'a> {
+    Alone { io, log: RefCell::new(log), turn: Mutex::default(), beside_sync }
 }
 
 impl Steps for Alone<'_> {
@@ -139,6 +150,7 @@ impl Steps for Alone<'_> {
 
     fn sync_below(&self, data_only: bool) -> Stepped<()> {
         let synced = self.io.lower.sync(self.io.request, data_only);
+        (self.beside_sync)(&mut self.log.borrow_mut(), self.io);
         if synced.is_err() {
             self.log.borrow_mut().commits.note_failed_sync();
         }
