@@ -3,7 +3,7 @@
 use fslab_vfs::{Capacity, Errno, FallocateMode, Ino, MemFs, OpenMode};
 use fslab_vfs_testing::client::{Client, File};
 
-use super::below::{Below, CODECS, Failing, random, read_file, text, write_file};
+use super::below::{Below, CODECS, Failing, random, read_file, text, write_at, write_file};
 
 const MIB: u64 = 1 << 20;
 
@@ -156,6 +156,45 @@ fn full_disk_returns_errors_and_loses_no_data() {
         filler.close().unwrap();
         client.unlink(Ino::ROOT, "filler").unwrap();
         assert!(read_file(&*below.mount(codec), "file").unwrap() == b"room again", "{codec}");
+    }
+}
+
+/// The staged chunks keep their place in the lower file while it has no room for encoded ones.
+#[test]
+fn staged_chunks_survive_a_full_disk() {
+    const CHUNK: usize = 16 << 10;
+    for codec in ["gzip", "zstd", "lz4"] {
+        let below = Below::of(MemFs::new(Capacity { bytes: 8 * MIB, inodes: 100 }));
+        let layer = format!("{codec}:chunk=16KiB,threads=2,stage=on");
+        let fs = below.mount(&layer);
+        let client = Client::new(&*fs);
+        let (_, file) = client.create(Ino::ROOT, "file", 0o600, OpenMode::EXCLUSIVE).unwrap();
+        let (_, filler) = client.create(Ino::ROOT, "filler", 0o600, OpenMode::EXCLUSIVE).unwrap();
+        let data = text(64 * CHUNK);
+        let mut written = Ok(());
+        let mut acknowledged = 0;
+        for (number, chunk) in data.chunks(CHUNK).enumerate() {
+            if number == 9 {
+                let length = below.bytes("file").len();
+                assert!(length > 64 << 20, "{codec}: no chunk is staged");
+                let full = (0..).map(|place| filler.write_all(place * 4096, &random(place, 4096)));
+                full.take(3000).find_map(Result::err).unwrap();
+            }
+            written = file.write_all(acknowledged as u64, chunk);
+            if written.is_err() {
+                break;
+            }
+            acknowledged += CHUNK;
+        }
+        assert_eq!(written.unwrap_err().errno(), Errno::NOSPC, "{codec}");
+        assert!(read_file(&*fs, "file").unwrap() == data[..acknowledged], "{codec}");
+        let killed = below.mount(&layer);
+        assert!(read_file(&*killed, "file").unwrap() == data[..acknowledged], "{codec}: killed");
+        Client::new(&*killed).unlink(Ino::ROOT, "filler").unwrap();
+        let expected = [&data[..acknowledged], b"next"].concat();
+        write_at(&*killed, "file", acknowledged as u64, b"next").unwrap();
+        assert!(read_file(&*below.mount(&layer), "file").unwrap() == expected, "{codec}: next");
+        assert!(below.bytes("file").len() < 64 << 20, "{codec}: the staging area is left");
     }
 }
 
