@@ -7,6 +7,7 @@ use super::context::Io;
 use super::format::{HEAD_BYTES, Kind};
 use super::frame::{Frame, Identity};
 use super::recovery::{self, Walk};
+use super::staging;
 use super::superblock;
 
 /// A section of a stored file.
@@ -16,6 +17,8 @@ pub enum Stretch {
     Head { length: u64 },
     /// A frame found by the walk.
     Frame(Frame),
+    /// A staging area with this many chunks that no other frame contains, and the hole before it.
+    Staging { offset: u64, length: u64, chunks: usize },
     /// Everything from the first unreadable frame to the end.
     Rest { offset: u64, length: u64 },
 }
@@ -33,7 +36,11 @@ pub fn stretches(io: Io<'_>, identity: &Identity, length: u64) -> fslab_vfs::Res
         stretches.push(Stretch::Frame(frame));
     }
     if end < length {
-        stretches.push(Stretch::Rest { offset: end, length: length - end });
+        let (offset, rest) = (end, length - end);
+        stretches.push(match staging::find(io, identity, (end, sequence), length)? {
+            Some(found) => Stretch::Staging { offset, length: rest, chunks: found.count() },
+            None => Stretch::Rest { offset, length: rest },
+        });
     }
     Ok(stretches)
 }
@@ -88,6 +95,9 @@ fn head(identity: &Identity, beginning: &[u8], out: &mut dyn Write) -> io::Resul
 fn line(stretch: &Stretch, out: &mut dyn Write) -> io::Result<()> {
     match stretch {
         Stretch::Head { length } => writeln!(out, "{:>12} {length:>9}  head", 0),
+        Stretch::Staging { offset, length, chunks } => {
+            writeln!(out, "{offset:>12} {length:>9}  staging area with {chunks} chunks")
+        }
         Stretch::Rest { offset, length } => {
             writeln!(out, "{offset:>12} {length:>9}  not a frame")
         }

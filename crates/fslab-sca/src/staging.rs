@@ -325,33 +325,25 @@ impl Log {
     /// Errors of reading the lower file.
     pub fn find_staged(&mut self, io: Io<'_>, length: u64) -> Result<bool> {
         let identity = *self.identity();
-        let Some(area) = Area::ending_at(&identity, self.end(), length) else { return Ok(false) };
+        let last = (self.end(), self.journal.sequence());
+        let Some(found) = find(io, &identity, last, length)? else { return Ok(false) };
         // Left-out frames show that power failed. A staged chunk that follows them was not synced.
-        let has_left_out = self.journal.has_left_out();
-        let (mut is_area, mut newer) = (false, BTreeMap::new());
-        for number in 0..STAGING_SLOTS {
-            let Some((frame, content)) = read_slot(io, &identity, area, number)? else { continue };
-            is_area = true;
-            newer.insert(frame.sequence, (frame, content));
-        }
-        if !is_area {
-            return Ok(false);
-        }
-        while !has_left_out
-            && let Some((frame, content)) = newer.remove(&self.next_staged_sequence())
-            && let Some(content) = content
-            && self.follows(&frame)
-        {
+        let is_of_use = !self.journal.has_left_out();
+        for (frame, content) in found.chunks.into_iter().take_while(|_| is_of_use) {
+            if !self.follows(&frame) {
+                break;
+            }
             self.map.stage(&frame);
             let job = Job::new(io.settings, identity.codec, content);
             self.staging.chunks.push_back(StagedChunk { frame, job });
         }
-        self.staging.area = Some(area);
+        self.staging.area = Some(found.area);
         Ok(true)
     }
 
-    fn next_staged_sequence(&self) -> u64 {
-        self.journal.sequence() + self.staging.chunks.len() as u64 + 1
+    /// Bytes between the last frame and the staging area, which are a hole of the lower file.
+    pub fn bytes_before_staging(&self) -> u64 {
+        self.staging.area.map_or(0, |area| area.base.saturating_sub(self.end()))
     }
 
     /// Whether a frame appends one whole chunk to the file.
@@ -361,6 +353,43 @@ impl Log {
             && frame.position.checked_mul(chunk_bytes) == Some(self.size())
             && self.size().checked_add(chunk_bytes) == Some(frame.file_size)
     }
+}
+
+/// A staging area in a lower file.
+pub struct Found {
+    area: Area,
+    /// The frames that follow the last frame of the journal, and their content.
+    chunks: Vec<(Frame, Vec<u8>)>,
+}
+
+impl Found {
+    /// Number of staged chunks that the journal lacks.
+    pub fn count(&self) -> usize {
+        self.chunks.len()
+    }
+}
+
+/// Looks for a staging area in a lower file of `length` bytes, whose last frame ends at `end` and
+/// has the number `sequence`.
+///
+/// # Errors
+/// Errors of reading the lower file.
+pub fn find(
+    io: Io<'_>,
+    identity: &Identity,
+    (end, sequence): (u64, u64),
+    length: u64,
+) -> Result<Option<Found>> {
+    let Some(area) = Area::ending_at(identity, end, length) else { return Ok(None) };
+    let (mut is_area, mut newer) = (false, BTreeMap::new());
+    for number in 0..STAGING_SLOTS {
+        let Some((frame, content)) = read_slot(io, identity, area, number)? else { continue };
+        is_area = true;
+        newer.insert(frame.sequence, (frame, content));
+    }
+    let in_order = (sequence + 1..).map_while(|number| newer.remove(&number));
+    let chunks = in_order.map_while(|(frame, content)| Some((frame, content?))).collect();
+    Ok(is_area.then_some(Found { area, chunks }))
 }
 
 /// Reads a slot. Returns `None` if no frame of this file begins there. The content is `None` if the

@@ -372,15 +372,15 @@ impl StoredFile {
         Ok(true)
     }
 
-    /// Appends the staged chunks, if there are any.
-    fn end_staging(&self, request: &Request) -> Result<()> {
+    /// Appends the staged chunks. Returns whether the file had a staging area.
+    pub fn end_staging(&self, request: &Request) -> Result<bool> {
         let is_staging = |log: &Log| log.journal.is_staging();
         if !matches!(&self.state.read().kind, Kind::Stored(log) if is_staging(log)) {
-            return Ok(());
+            return Ok(false);
         }
-        let Some(file) = self.in_steps(request) else { return Ok(()) };
+        let Some(file) = self.in_steps(request) else { return Ok(false) };
         let _turn = file.turn();
-        unless_gone(clear_end(&file)).map(drop)
+        unless_gone(clear_end(&file)).map(|cleared| cleared.is_some())
     }
 
     /// Locks the file, invalidates its size xattr if necessary, and changes it with `work`. If the

@@ -73,7 +73,9 @@ pub fn check_dump(bytes: &[u8]) {
     let Some(identity) = superblock::identify(&beginning) else { return };
     let Ok(stretches) = dump::stretches(io, &identity, length) else { return };
     let lengths = stretches.iter().map(|stretch| match stretch {
-        Stretch::Head { length } | Stretch::Rest { length, .. } => *length,
+        Stretch::Head { length }
+        | Stretch::Staging { length, .. }
+        | Stretch::Rest { length, .. } => *length,
         Stretch::Frame(frame) => u64::from(frame.reference.stored_length),
     });
     assert_eq!(lengths.sum::<u64>(), length, "the dump does not account for every byte");

@@ -192,7 +192,7 @@ impl Tool {
         }
         let table = log.journal.closing_bytes();
         let used = super::format::HEAD_BYTES + figures.live_bytes + table;
-        figures.garbage_bytes = self.length.saturating_sub(used);
+        figures.garbage_bytes = self.length.saturating_sub(used + log.bytes_before_staging());
         Ok(figures)
     }
 
@@ -202,7 +202,9 @@ impl Tool {
     /// The file can't be read.
     pub fn gains_by_packing(&self) -> Result<bool> {
         let log = self.look()?.log;
-        Ok(self.gains_in_a_mount(&log)? || self.has_outdated_content(&log)?)
+        Ok(log.journal.is_staging()
+            || self.gains_in_a_mount(&log)?
+            || self.has_outdated_content(&log)?)
     }
 
     /// Whether [`pack`] would rewrite the file, but a mount would not.

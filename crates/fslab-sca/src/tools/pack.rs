@@ -78,8 +78,10 @@ fn pack_open(
         progress(done);
         true
     };
+    let was_staging = file.end_staging(request)?;
     let outcome = match file.pack(request, &mut goes_on)? {
         Packed::Already if always => file.pack_now(request, &mut goes_on)?,
+        Packed::Already if was_staging => Packed::Now,
         outcome => outcome,
     };
     if outcome != Packed::Already {

@@ -1,7 +1,7 @@
 //! Tests of damaged stored files: each read returns the correct bytes or fails, and the other
 //! content remains readable.
 
-use fslab_sca::{Packed, Tool};
+use fslab_sca::{Depth, Packed, Tool};
 use fslab_vfs::{Errno, FallocateMode, FileSystem, Ino, OpenMode, SeekTo};
 use fslab_vfs_testing::client::{Client, File};
 use fslab_vfs_testing::environment::{number, seed};
@@ -407,6 +407,36 @@ fn the_tool_packs_a_file_with_a_damaged_index() {
     let mut content = Vec::new();
     Tool::open(&path).unwrap().cat(&mut content).unwrap();
     assert!(content == text(40_000));
+}
+
+/// A killed daemon may leave staged chunks. Tools read them, and `pack` appends them.
+#[test]
+fn tools_accept_a_staging_area() {
+    const CHUNK: usize = 4096;
+    let below = Below::new();
+    let fs = below.mount("gzip:chunk=4KiB,threads=2,stage=on");
+    let client = Client::new(&*fs);
+    let (_, file) = client.create(Ino::ROOT, "file", 0o600, OpenMode::EXCLUSIVE).unwrap();
+    let data = text(12 * CHUNK);
+    for (number, chunk) in data.chunks(CHUNK).enumerate() {
+        file.write_all((number * CHUNK) as u64, chunk).unwrap();
+    }
+    let scratch = TempDir::new_in(scratch::folder(env!("CARGO_TARGET_TMPDIR"))).unwrap();
+    let path = scratch.path().join("file");
+    std::fs::write(&path, below.bytes("file")).unwrap();
+    let tool = Tool::open(&path).unwrap();
+    assert_eq!(tool.check(Depth::Everything).unwrap(), []);
+    let mut content = Vec::new();
+    tool.cat(&mut content).unwrap();
+    assert!(content == data);
+    assert!(tool.figures().unwrap().garbage_bytes < 1 << 20);
+    assert!(tool.gains_by_packing().unwrap());
+    drop(tool);
+    assert_eq!(fslab_sca::pack(&path, &|_| {}).unwrap().outcome, Packed::Now);
+    assert!(std::fs::metadata(&path).unwrap().len() < data.len() as u64);
+    let input = std::fs::File::open(&path).unwrap();
+    let printed = std::process::Command::new("gzip").arg("-dc").stdin(input).output().unwrap();
+    assert!(printed.stdout == data, "gzip prints other content");
 }
 
 fn sync(fs: &dyn FileSystem) {
