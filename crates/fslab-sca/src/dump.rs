@@ -7,7 +7,7 @@ use super::context::Io;
 use super::format::{HEAD_BYTES, Kind};
 use super::frame::{Frame, Identity};
 use super::recovery::{self, Walk};
-use super::staging;
+use super::staging_area;
 use super::superblock;
 
 /// A section of a stored file.
@@ -37,7 +37,7 @@ pub fn stretches(io: Io<'_>, identity: &Identity, length: u64) -> fslab_vfs::Res
     }
     if end < length {
         let (offset, rest) = (end, length - end);
-        stretches.push(match staging::find(io, identity, (end, sequence), length)? {
+        stretches.push(match staging_area::find(io, identity, (end, sequence), length)? {
             Some(found) => Stretch::Staging { offset, length: rest, chunks: found.count() },
             None => Stretch::Rest { offset, length: rest },
         });

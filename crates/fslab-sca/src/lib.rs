@@ -94,6 +94,7 @@ mod size_xattr;
 mod slices;
 mod spec;
 mod staging;
+mod staging_area;
 mod stored_file;
 mod superblock;
 #[cfg(any(test, feature = "testing"))]

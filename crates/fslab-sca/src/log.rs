@@ -10,7 +10,7 @@ use super::dead_frames::Garbage;
 use super::frame::{Frame, Identity};
 use super::journal::Journal;
 use super::next_checks::NextChecks;
-use super::staging::Staging;
+use super::staging_area::Staging;
 
 /// A stored file.
 pub struct Log {

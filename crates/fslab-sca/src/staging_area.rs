@@ -1,0 +1,217 @@
+//! Staging areas and the chunks in them (see `staging`).
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use fslab_vfs::Result;
+use parking_lot::{Condvar, Mutex};
+
+use super::codec::CodecSpec;
+use super::context::{Io, Settings};
+use super::encoder::{Encoded, encode};
+use super::format::{Kind, STAGING_ALIGNMENT, STAGING_SLACK, STAGING_SLOTS};
+use super::frame::{Frame, Identity, parse};
+
+/// Distance between the last frame and a new staging area. A commit ends staging after half as many
+/// bytes.
+const DISTANCE_BYTES: u64 = 128 << 20;
+
+/// The position of a staging area, which is the end of the lower file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Area {
+    pub base: u64,
+    pub slot_bytes: u64,
+}
+
+impl Area {
+    /// An area behind the last frame of a file, which ends at `end`.
+    pub fn behind(identity: &Identity, end: u64) -> Self {
+        let base = (end + DISTANCE_BYTES).next_multiple_of(STAGING_ALIGNMENT);
+        Self { base, slot_bytes: slot_bytes(identity) }
+    }
+
+    /// The area at the end of a lower file of `length` bytes, if there can be one.
+    fn ending_at(identity: &Identity, end: u64, length: u64) -> Option<Self> {
+        let slot_bytes = slot_bytes(identity);
+        let base = length.checked_sub(STAGING_SLOTS * slot_bytes)?;
+        let fits = base >= end && base.is_multiple_of(STAGING_ALIGNMENT);
+        fits.then_some(Self { base, slot_bytes })
+    }
+
+    /// Returns the offset of the slot for the chunk with this number.
+    pub fn slot(self, number: u64) -> u64 {
+        self.base + number % STAGING_SLOTS * self.slot_bytes
+    }
+
+    pub fn end(self) -> u64 {
+        self.base + STAGING_SLOTS * self.slot_bytes
+    }
+}
+
+fn slot_bytes(identity: &Identity) -> u64 {
+    identity.chunk_bytes() + STAGING_SLACK
+}
+
+/// The staged chunks of a file.
+#[derive(Default)]
+pub struct Staging {
+    pub area: Option<Area>,
+    /// The chunks that are not in the journal yet, in order.
+    pub chunks: VecDeque<StagedChunk>,
+    /// Number of chunks staged in this area so far.
+    pub count: u64,
+    /// Number of chunks that were appended in a row, since the last change of another kind.
+    pub row: u32,
+    /// Whether the lower file system refused the area. It is not asked again.
+    pub is_refused: bool,
+}
+
+/// A staged chunk.
+pub struct StagedChunk {
+    pub frame: Frame,
+    pub job: Arc<Job>,
+}
+
+/// The encoding of a chunk, by whichever thread comes first.
+pub struct Job {
+    codec: &'static CodecSpec,
+    content: Vec<u8>,
+    phase: Mutex<Phase>,
+    ended: Condvar,
+    _counted: Counted,
+}
+
+enum Phase {
+    Waiting,
+    Running,
+    Done(Encoded),
+}
+
+impl Job {
+    pub fn new(settings: &Settings, codec: &'static CodecSpec, content: Vec<u8>) -> Arc<Self> {
+        Arc::new(Self {
+            codec,
+            content,
+            phase: Mutex::new(Phase::Waiting),
+            ended: Condvar::new(),
+            _counted: Counted::new(&settings.staged),
+        })
+    }
+
+    /// Encodes the chunk, unless another thread does or did.
+    ///
+    /// # Errors
+    /// `ENOMEM` if encoding fails. It can be tried again.
+    pub fn run(&self, settings: &Settings) -> Result<()> {
+        let mut phase = self.phase.lock();
+        if !matches!(*phase, Phase::Waiting) {
+            return Ok(());
+        }
+        *phase = Phase::Running;
+        drop(phase);
+        let encoded = encode(settings, self.codec, &self.content);
+        let (phase, answer) = match encoded {
+            Ok(encoded) => (Phase::Done(encoded), Ok(())),
+            Err(error) => (Phase::Waiting, Err(error)),
+        };
+        *self.phase.lock() = phase;
+        self.ended.notify_all();
+        answer
+    }
+
+    /// Returns the encoded chunk. Encodes it, or waits for the thread that does.
+    ///
+    /// # Errors
+    /// As for [`Self::run`].
+    pub fn take(&self, settings: &Settings) -> Result<Encoded> {
+        loop {
+            self.run(settings)?;
+            let mut phase = self.phase.lock();
+            while matches!(*phase, Phase::Running) {
+                self.ended.wait(&mut phase);
+            }
+            if let Phase::Done(encoded) = std::mem::replace(&mut *phase, Phase::Waiting) {
+                return Ok(encoded);
+            }
+        }
+    }
+
+    pub fn is_done(&self) -> bool {
+        matches!(*self.phase.lock(), Phase::Done(_))
+    }
+}
+
+/// Counts the staged chunks of a mount.
+struct Counted(Arc<AtomicUsize>);
+
+impl Counted {
+    fn new(count: &Arc<AtomicUsize>) -> Self {
+        count.fetch_add(1, Ordering::Relaxed);
+        Self(Arc::clone(count))
+    }
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// A staging area in a lower file.
+pub struct Found {
+    pub area: Area,
+    /// The frames that follow the last frame of the journal, and their content.
+    pub chunks: Vec<(Frame, Vec<u8>)>,
+}
+
+impl Found {
+    /// Number of staged chunks that the journal lacks.
+    pub fn count(&self) -> usize {
+        self.chunks.len()
+    }
+}
+
+/// Looks for a staging area in a lower file of `length` bytes, whose last frame ends at `end` and
+/// has the number `sequence`.
+///
+/// # Errors
+/// Errors of reading the lower file.
+pub fn find(
+    io: Io<'_>,
+    identity: &Identity,
+    (end, sequence): (u64, u64),
+    length: u64,
+) -> Result<Option<Found>> {
+    let Some(area) = Area::ending_at(identity, end, length) else { return Ok(None) };
+    let (mut is_area, mut newer) = (false, BTreeMap::new());
+    for number in 0..STAGING_SLOTS {
+        let Some((frame, content)) = read_slot(io, identity, area, number)? else { continue };
+        is_area = true;
+        newer.insert(frame.sequence, (frame, content));
+    }
+    let in_order = (sequence + 1..).map_while(|number| newer.remove(&number));
+    let chunks = in_order.map_while(|(frame, content)| Some((frame, content?))).collect();
+    Ok(is_area.then_some(Found { area, chunks }))
+}
+
+/// Reads a slot. Returns `None` if no frame of this file begins there. The content is `None` if the
+/// frame is incomplete.
+fn read_slot(
+    io: Io<'_>,
+    identity: &Identity,
+    area: Area,
+    number: u64,
+) -> Result<Option<(Frame, Option<Vec<u8>>)>> {
+    let (at, header_bytes) = (area.slot(number), identity.header_bytes());
+    let bytes = io.lower.read(io.request, at, area.slot_bytes as usize)?;
+    let Some((header, rest)) = bytes.split_at_checked(header_bytes) else { return Ok(None) };
+    let Ok(frame) = parse(identity, header, at) else { return Ok(None) };
+    if frame.kind != Kind::Data || !frame.raw {
+        return Ok(None);
+    }
+    let body = rest.get(..frame.body_bytes(identity));
+    let body = body.filter(|body| crc32c::crc32c(body) == frame.body_crc);
+    let content = body.and_then(|body| identity.codec.decode(body, frame.length as usize));
+    Ok(Some((frame, content)))
+}
