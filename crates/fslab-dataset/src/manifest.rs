@@ -8,6 +8,7 @@ use std::path::Path;
 use serde::{Deserialize, Serialize};
 
 use crate::error::{Error, Result};
+use crate::format::Schema;
 
 /// The name of the manifest in the directory of a data set.
 pub const MANIFEST_FILE: &str = "manifest.json";
@@ -112,6 +113,32 @@ impl Manifest {
         let manifest: Self = serde_json::from_slice(text).map_err(damaged)?;
         manifest.check().map_err(|what| Error::unfit(path, what))?;
         Ok(manifest)
+    }
+
+    /// Checks that the rows are of a kind and a version that the caller can read. `path` is used in
+    /// messages.
+    ///
+    /// # Errors
+    /// [`Error::Unfit`] if they are not.
+    pub fn check_schema(&self, path: &Path, schema: &Schema) -> Result<()> {
+        let Schema { kind, version, partition, .. } = schema;
+        if self.kind != *kind {
+            let what = format!("this is a data set of kind '{}', not '{kind}'", self.kind);
+            return Err(Error::unfit(path, what));
+        }
+        if self.columns != *version {
+            let what = format!(
+                "its columns have version {}, but this fslab reads version {version}",
+                self.columns
+            );
+            return Err(Error::unfit(path, what));
+        }
+        if self.partition != partition.name() {
+            let (found, needed) = (&self.partition, partition.name());
+            let what = format!("its partition is '{found}' instead of '{needed}'");
+            return Err(Error::unfit(path, what));
+        }
+        Ok(())
     }
 
     fn check(&self) -> Result<(), String> {

@@ -25,12 +25,13 @@ const ARROWS: &[(&str, &str)] = &[
     ("fslab-probe", "fslab-chart fslab-compare fslab-report fslab-sys"),
     ("fslab-campaign", "fslab-compare fslab-report fslab-sys"),
     ("fslab-reproduce", "fslab-chart fslab-compare fslab-report fslab-stats"),
-    ("fslab-age", "fslab-chart fslab-ext2 fslab-vfs fslab-sys"),
+    ("fslab-dataset", ""),
+    ("fslab-age", "fslab-chart fslab-dataset fslab-ext2 fslab-vfs fslab-sys"),
     (
         "fslab",
-        "fslab-age fslab-campaign fslab-chart fslab-compare fslab-ext2 fslab-fuse fslab-layers \
-         fslab-probe fslab-report fslab-reproduce fslab-s3 fslab-sca fslab-stats fslab-sys \
-         fslab-tier fslab-trace fslab-vfs",
+        "fslab-age fslab-campaign fslab-chart fslab-compare fslab-dataset fslab-ext2 fslab-fuse \
+         fslab-layers fslab-probe fslab-report fslab-reproduce fslab-s3 fslab-sca fslab-stats \
+         fslab-sys fslab-tier fslab-trace fslab-vfs",
     ),
     ("xtask", ""),
     ("fuzz", "fslab-age fslab-ext2 fslab-fuse fslab-sca fslab-tier"),
