@@ -17,6 +17,8 @@ mod manifest;
 mod names;
 mod query;
 mod reader;
+#[cfg(any(test, feature = "testing"))]
+pub mod testing;
 mod writer;
 
 pub use error::{Error, Result};
