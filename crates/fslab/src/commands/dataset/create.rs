@@ -5,12 +5,13 @@ use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 use fslab_age::snapshot::SnapshotReader;
 use fslab_age::{Error, snapshot, workload};
 use fslab_dataset::{Manifest, PARTS_MAX};
 
 use super::print;
+use crate::exit::Code;
 use crate::runtime;
 
 /// Arguments of `fslab dataset create`.
@@ -72,9 +73,9 @@ fn write(source: &Path, output: &Path, parts: usize) -> Result<Manifest> {
 
 /// Whether a file begins like Parquet.
 fn is_parquet(path: &Path) -> Result<bool> {
-    let shown = || path.display().to_string();
     let mut start = Vec::new();
-    let file = File::open(path).with_context(shown)?;
-    file.take(4).read_to_end(&mut start).with_context(shown)?;
+    let read = File::open(path).and_then(|file| file.take(4).read_to_end(&mut start));
+    let unusable = |error| Code::of_io(&error).error(format!("{}: {error}", path.display()));
+    read.map_err(unusable)?;
     Ok(start == b"PAR1")
 }
