@@ -17,6 +17,7 @@ mod catalogue;
 mod compare;
 mod completions;
 mod dataset;
+mod dataset_counts;
 mod doctor;
 mod ext2;
 mod fstab;

@@ -7,7 +7,8 @@ use fslab_age::snapshot::dataset::SnapshotDataset;
 use fslab_dataset::{Manifest, PartReader};
 use serde_json::json;
 
-use super::{bytes_of, schema_of};
+use super::schema_of;
+use crate::commands::dataset_counts::bytes_of;
 use crate::progress::Progress;
 use crate::units::{bytes, counted};
 

@@ -10,7 +10,7 @@ use fslab_age::snapshot::SnapshotReader;
 use fslab_age::{Error, snapshot, workload};
 use fslab_dataset::{Manifest, PARTS_MAX};
 
-use super::print;
+use crate::commands::dataset_counts::print;
 use crate::exit::Code;
 use crate::runtime;
 

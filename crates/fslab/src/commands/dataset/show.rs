@@ -6,7 +6,8 @@ use anyhow::Result;
 use fslab_dataset::{Column, Manifest};
 use serde_json::json;
 
-use super::{bytes_of, schema_of};
+use super::schema_of;
+use crate::commands::dataset_counts::bytes_of;
 use crate::units::bytes;
 
 /// Arguments of `fslab dataset show`.

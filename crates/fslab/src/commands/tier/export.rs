@@ -12,7 +12,7 @@ use fslab_tier::command::{ArchivedVersion, Command, Event, ExportedFile};
 
 use super::access::Access;
 use super::show::Detail;
-use crate::commands::dataset;
+use crate::commands::dataset_counts::print;
 use crate::exit::Code;
 use crate::output::harmless;
 use crate::progress::Progress;
@@ -91,8 +91,8 @@ impl Export {
         writer.set_fact("missing_files", problems.to_string());
         let manifest = writer.finish()?;
         match detail {
-            Detail::Json => dataset::print(&manifest, start, true),
-            Detail::Files | Detail::Sums => dataset::print(&manifest, start, false),
+            Detail::Json => print(&manifest, start, true),
+            Detail::Files | Detail::Sums => print(&manifest, start, false),
             Detail::Errors => {}
         }
         if problems > 0 {
