@@ -27,6 +27,9 @@ pub enum Error {
         #[source]
         source: parquet::errors::ParquetError,
     },
+    /// A data set could not be written or read.
+    #[error(transparent)]
+    Dataset(#[from] fslab_dataset::Error),
     /// A file does not have the expected format.
     #[error("{} is not a valid {format} of fslab age: {what}", path.display())]
     Format {

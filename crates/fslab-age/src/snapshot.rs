@@ -7,6 +7,7 @@
 mod anonymise;
 mod capture;
 mod csv;
+pub mod dataset;
 mod extents;
 mod format;
 mod git;

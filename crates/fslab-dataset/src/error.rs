@@ -18,6 +18,15 @@ pub enum Error {
         #[source]
         source: io::Error,
     },
+    /// A part could not be written, or is damaged.
+    #[error("{}: {source}", path.display())]
+    Parquet {
+        /// The path of the part.
+        path: PathBuf,
+        /// The error of the Parquet library.
+        #[source]
+        source: parquet::errors::ParquetError,
+    },
     /// A directory is not a data set, or the data set is damaged.
     #[error("{}: {what}", path.display())]
     Unfit {
@@ -34,7 +43,13 @@ impl Error {
         move |source| Self::File { path, source }
     }
 
-    pub(crate) fn unfit(path: &Path, what: impl Into<String>) -> Self {
+    pub(crate) fn parquet(path: &Path) -> impl FnOnce(parquet::errors::ParquetError) -> Self {
+        let path = path.to_owned();
+        move |source| Self::Parquet { path, source }
+    }
+
+    /// Makes an error for a file or directory that can't be used.
+    pub fn unfit(path: &Path, what: impl Into<String>) -> Self {
         Self::Unfit { path: path.to_owned(), what: what.into() }
     }
 }

@@ -9,10 +9,24 @@
 //! assert!(error.to_string().contains("/no/such/directory"));
 //! ```
 
+mod buffer;
 mod error;
+mod format;
+mod limits;
 mod manifest;
+mod names;
 mod query;
+mod reader;
+#[cfg(any(test, feature = "testing"))]
+pub mod testing;
+mod writer;
 
 pub use error::{Error, Result};
+pub use format::{
+    Cell, Column, Encoding, Field, Kind, Partition, Schema, facts_of, part_in_order, part_of,
+};
 pub use manifest::{KINDS, MANIFEST_FILE, Manifest, PARTS_MAX, Part, VERSION};
+pub use names::readable;
 pub use query::{Output, Query, Table};
+pub use reader::{Group, PartReader};
+pub use writer::Writer;

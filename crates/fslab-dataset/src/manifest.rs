@@ -8,6 +8,7 @@ use std::path::Path;
 use serde::{Deserialize, Serialize};
 
 use crate::error::{Error, Result};
+use crate::format::Schema;
 
 /// The name of the manifest in the directory of a data set.
 pub const MANIFEST_FILE: &str = "manifest.json";
@@ -114,6 +115,32 @@ impl Manifest {
         Ok(manifest)
     }
 
+    /// Checks that the rows are of a kind and a version that the caller can read. `path` is used in
+    /// messages.
+    ///
+    /// # Errors
+    /// [`Error::Unfit`] if they are not.
+    pub fn check_schema(&self, path: &Path, schema: &Schema) -> Result<()> {
+        let Schema { kind, version, partition, .. } = schema;
+        if self.kind != *kind {
+            let what = format!("this is a data set of kind '{}', not '{kind}'", self.kind);
+            return Err(Error::unfit(path, what));
+        }
+        if self.columns != *version {
+            let what = format!(
+                "its columns have version {}, but this fslab reads version {version}",
+                self.columns
+            );
+            return Err(Error::unfit(path, what));
+        }
+        if self.partition != partition.name() {
+            let (found, needed) = (&self.partition, partition.name());
+            let what = format!("its partition is '{found}' instead of '{needed}'");
+            return Err(Error::unfit(path, what));
+        }
+        Ok(())
+    }
+
     fn check(&self) -> Result<(), String> {
         if self.format == 0 {
             return Err("the format 0 is invalid".to_owned());
@@ -148,6 +175,29 @@ impl Part {
     #[must_use]
     pub fn file_name(number: usize) -> String {
         format!("part-{number:05}.parquet")
+    }
+
+    /// Reads the whole file in `directory`, and compares its hash with the manifest.
+    ///
+    /// # Errors
+    /// [`Error::Unfit`] if the hashes differ, and I/O errors.
+    pub fn check_hash(&self, directory: &Path) -> Result<()> {
+        let path = directory.join(&self.file);
+        let mut hash = blake3::Hasher::new();
+        let mut file = File::open(&path).map_err(Error::file(&path))?;
+        let mut block = vec![0; 1 << 18];
+        loop {
+            match file.read(&mut block).map_err(Error::file(&path))? {
+                0 => break,
+                length => hash.update(&block[..length]),
+            };
+        }
+        if hash.finalize().to_hex().as_str() == self.blake3 {
+            return Ok(());
+        }
+        let what = "its BLAKE3 hash is not that in the manifest: the file is damaged or was \
+                    changed; create the data set again";
+        Err(Error::unfit(&path, what))
     }
 
     fn check_length(&self, directory: &Path) -> Result<()> {

@@ -12,7 +12,7 @@ const ARROWS: &[(&str, &str)] = &[
     ("fslab-vfs", "fslab-sys"),
     ("fslab-vfs-testing", "fslab-vfs fslab-sys"),
     ("fslab-fuse", "fslab-vfs fslab-sys"),
-    ("fslab-trace", "fslab-vfs"),
+    ("fslab-trace", "fslab-dataset fslab-vfs"),
     ("fslab-layers", "fslab-trace fslab-vfs-testing fslab-vfs fslab-sys"),
     ("fslab-sca", "fslab-layers fslab-vfs fslab-sys"),
     ("fslab-tier", "fslab-vfs fslab-sys"),
@@ -20,20 +20,21 @@ const ARROWS: &[(&str, &str)] = &[
     ("fslab-ext2", "fslab-vfs-testing fslab-vfs fslab-sys"),
     ("fslab-stats", "fslab-sys"),
     ("fslab-chart", ""),
-    ("fslab-report", "fslab-chart fslab-stats"),
+    ("fslab-report", "fslab-chart fslab-dataset fslab-stats"),
     ("fslab-compare", "fslab-report fslab-stats fslab-trace fslab-vfs fslab-sys"),
     ("fslab-probe", "fslab-chart fslab-compare fslab-report fslab-sys"),
     ("fslab-campaign", "fslab-compare fslab-report fslab-sys"),
     ("fslab-reproduce", "fslab-chart fslab-compare fslab-report fslab-stats"),
-    ("fslab-age", "fslab-chart fslab-ext2 fslab-vfs fslab-sys"),
+    ("fslab-dataset", ""),
+    ("fslab-age", "fslab-chart fslab-dataset fslab-ext2 fslab-vfs fslab-sys"),
     (
         "fslab",
-        "fslab-age fslab-campaign fslab-chart fslab-compare fslab-ext2 fslab-fuse fslab-layers \
-         fslab-probe fslab-report fslab-reproduce fslab-s3 fslab-sca fslab-stats fslab-sys \
-         fslab-tier fslab-trace fslab-vfs",
+        "fslab-age fslab-campaign fslab-chart fslab-compare fslab-dataset fslab-ext2 fslab-fuse \
+         fslab-layers fslab-probe fslab-report fslab-reproduce fslab-s3 fslab-sca fslab-stats \
+         fslab-sys fslab-tier fslab-trace fslab-vfs",
     ),
     ("xtask", ""),
-    ("fuzz", "fslab-age fslab-ext2 fslab-fuse fslab-sca fslab-tier"),
+    ("fuzz", "fslab-age fslab-dataset fslab-ext2 fslab-fuse fslab-sca fslab-tier"),
 ];
 
 /// Finds violations of the rule.

@@ -96,7 +96,7 @@ impl Entry {
     }
 
     /// Checks the values of the entry and masks its mode.
-    fn fit(self) -> Result<Self, &'static str> {
+    pub(super) fn fit(self) -> Result<Self, &'static str> {
         let beyond = |number: u64| number > i64::MAX as u64;
         if self.inode == 0 || [self.inode, self.directory, self.size].into_iter().any(beyond) {
             return Err("an inode number or the size exceeds 63 bits, or the inode is 0");
