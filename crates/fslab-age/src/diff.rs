@@ -2,11 +2,13 @@
 //! memory needed does not depend on their size.
 
 use std::cmp::Ordering;
+use std::path::Path;
 
 use serde::Serialize;
 
 use crate::error::{Error, Result};
-use crate::snapshot::Entry;
+use crate::snapshot::dataset::SnapshotDataset;
+use crate::snapshot::{Entry, SnapshotReader};
 
 /// A change of one file or directory between two snapshots.
 #[derive(Clone, Debug, PartialEq)]
@@ -89,6 +91,21 @@ pub struct Summary {
 }
 
 impl Summary {
+    /// Counts all changes of a comparison and the unchanged entries.
+    fn add_all<A, B>(&mut self, mut diff: Diff<A, B>, look: &mut impl FnMut(&Change)) -> Result<()>
+    where
+        A: Iterator<Item = Result<Entry>>,
+        B: Iterator<Item = Result<Entry>>,
+    {
+        for change in diff.by_ref() {
+            let change = change?;
+            self.add(&change);
+            look(&change);
+        }
+        self.unchanged += diff.unchanged();
+        Ok(())
+    }
+
     /// Counts a change.
     pub fn add(&mut self, change: &Change) {
         match change {
@@ -109,6 +126,48 @@ impl Summary {
             }
         }
     }
+}
+
+/// Compares two snapshots, which are both files or both data sets, and calls `look` with each
+/// change. Data sets are compared part by part.
+///
+/// # Errors
+/// Fails if only one snapshot is a data set, if two data sets have different numbers of parts, and
+/// if a file can't be read.
+pub fn compare(before: &Path, after: &Path, mut look: impl FnMut(&Change)) -> Result<Summary> {
+    let mut summary = Summary::default();
+    match (before.is_dir(), after.is_dir()) {
+        (false, false) => {
+            let (before, after) = (SnapshotReader::open(before)?, SnapshotReader::open(after)?);
+            summary.add_all(Diff::new(before, after), &mut look)?;
+        }
+        (true, true) => {
+            let sets = [SnapshotDataset::open(before)?, SnapshotDataset::open(after)?];
+            let [parts, parts_after] = sets.each_ref().map(|set| set.manifest().parts.len());
+            if parts != parts_after {
+                let what = format!(
+                    "it has {parts_after} parts, but {} has {parts}; create one of the data sets \
+                     again with the --parts of the other",
+                    before.display()
+                );
+                return Err(Error::unfit(after, what));
+            }
+            for part in 0..parts {
+                let [before, after] = sets.each_ref().map(|set| set.part(part));
+                summary.add_all(Diff::new(before?, after?), &mut look)?;
+            }
+        }
+        (true, false) => return Err(Error::unfit(after, not_a_dataset(before))),
+        (false, true) => return Err(Error::unfit(before, not_a_dataset(after))),
+    }
+    Ok(summary)
+}
+
+fn not_a_dataset(dataset: &Path) -> String {
+    format!(
+        "this is not a data set, but {} is; `fslab dataset create` makes data sets of snapshots",
+        dataset.display()
+    )
 }
 
 /// An iterator over the changes from one snapshot to another, in snapshot order.

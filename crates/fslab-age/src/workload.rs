@@ -1,6 +1,7 @@
 //! Workload files: a stream of operations that ages a file system, as Parquet.
 //! `docs/formats/workload.md` describes the format.
 
+pub mod dataset;
 mod format;
 mod population;
 

@@ -1,6 +1,7 @@
 //! The types of columns and their form in Parquet, which `docs/formats/dataset.md` describes.
 
 use std::borrow::Cow;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use parquet::basic::{LogicalType, Repetition, TimeUnit, Type as Physical};
@@ -56,6 +57,19 @@ pub fn part_of(inode: u64, parts: usize) -> usize {
     let mut mixed = (inode ^ inode >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     mixed = (mixed ^ mixed >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
     ((mixed ^ mixed >> 31) % parts.max(1) as u64) as usize
+}
+
+/// Returns the part of a row in a data set of `total` consecutive rows.
+#[must_use]
+pub fn part_in_order(row: u64, total: u64, parts: usize) -> usize {
+    let part = u128::from(row) * parts as u128 / u128::from(total.max(1));
+    (part as usize).min(parts.saturating_sub(1))
+}
+
+/// Makes the facts of a manifest.
+#[must_use]
+pub fn facts_of(facts: &[(&str, String)]) -> BTreeMap<String, String> {
+    facts.iter().map(|(key, value)| ((*key).to_owned(), value.clone())).collect()
 }
 
 /// A column.
@@ -124,6 +138,23 @@ pub enum Kind {
     Bytes,
     /// A list of structs of numbers.
     List(&'static [Field]),
+}
+
+impl Kind {
+    /// Returns the name of the type for people.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::I32 => "integer of 32 bits",
+            Self::I64 => "integer",
+            Self::U64 => "unsigned integer",
+            Self::Time => "time",
+            Self::Bool => "boolean",
+            Self::Text => "text",
+            Self::Bytes => "bytes",
+            Self::List(_) => "list",
+        }
+    }
 }
 
 /// A member of the structs in a list.

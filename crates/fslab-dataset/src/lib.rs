@@ -21,7 +21,9 @@ mod sizes;
 mod writer;
 
 pub use error::{Error, Result};
-pub use format::{Cell, Column, Encoding, Field, Kind, Partition, Schema, part_of};
+pub use format::{
+    Cell, Column, Encoding, Field, Kind, Partition, Schema, facts_of, part_in_order, part_of,
+};
 pub use manifest::{KINDS, MANIFEST_FILE, Manifest, PARTS_MAX, Part, VERSION};
 pub use names::readable;
 pub use query::{Output, Query, Table};

@@ -177,6 +177,29 @@ impl Part {
         format!("part-{number:05}.parquet")
     }
 
+    /// Reads the whole file in `directory`, and compares its hash with the manifest.
+    ///
+    /// # Errors
+    /// [`Error::Unfit`] if the hashes differ, and I/O errors.
+    pub fn check_hash(&self, directory: &Path) -> Result<()> {
+        let path = directory.join(&self.file);
+        let mut hash = blake3::Hasher::new();
+        let mut file = File::open(&path).map_err(Error::file(&path))?;
+        let mut block = vec![0; 1 << 18];
+        loop {
+            match file.read(&mut block).map_err(Error::file(&path))? {
+                0 => break,
+                length => hash.update(&block[..length]),
+            };
+        }
+        if hash.finalize().to_hex().as_str() == self.blake3 {
+            return Ok(());
+        }
+        let what = "its BLAKE3 hash is not that in the manifest: the file is damaged or was \
+                    changed; create the data set again";
+        Err(Error::unfit(&path, what))
+    }
+
     fn check_length(&self, directory: &Path) -> Result<()> {
         let path = directory.join(&self.file);
         let found = std::fs::metadata(&path).map_err(Error::file(&path))?;

@@ -91,6 +91,10 @@ pub enum Error {
     #[cfg(feature = "parquet")]
     #[error("can't make the Parquet file: {0}")]
     Parquet(#[source] parquet::errors::ParquetError),
+    /// The data set could not be made.
+    #[cfg(feature = "parquet")]
+    #[error(transparent)]
+    Dataset(#[from] fslab_dataset::Error),
     /// The HTML page could not be made.
     #[error("can't make the page: {0}")]
     Page(#[from] askama::Error),

@@ -17,6 +17,8 @@ mod choice;
 mod compute;
 mod csv;
 mod dashboard;
+#[cfg(feature = "parquet")]
+pub mod dataset;
 mod error;
 mod flat;
 mod format;

@@ -27,6 +27,9 @@ pub enum Error {
         #[source]
         source: parquet::errors::ParquetError,
     },
+    /// The data set could not be written.
+    #[error(transparent)]
+    Dataset(#[from] fslab_dataset::Error),
     /// The named file or directory can't be used for a trace.
     #[error("{} {what}", path.display())]
     Unfit {

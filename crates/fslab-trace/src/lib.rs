@@ -21,6 +21,7 @@
 //! ```
 
 mod anonymise;
+mod dataset;
 mod dump;
 mod error;
 mod escape;
@@ -36,6 +37,7 @@ mod segment;
 mod writer;
 
 pub use anonymise::{Anonymiser, KNOWN_EXTENSIONS};
+pub use dataset::{DATASET_SCHEMA, write_dataset};
 pub use dump::Line;
 pub use error::{Error, Result};
 pub use format::{COLUMNS, Column, DataMode, Kind, Metadata, Shown, VERSION};

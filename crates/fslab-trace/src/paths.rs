@@ -42,7 +42,12 @@ impl Paths {
     /// Returns the path of an inode from the root; `None` if no record has shown it.
     #[must_use]
     pub fn of(&self, ino: u64) -> Option<String> {
-        self.0.of(Ino(ino)).map(|path| escape(&path))
+        self.bytes_of(ino).map(|path| escape(&path))
+    }
+
+    /// Returns the bytes of that path.
+    pub(crate) fn bytes_of(&self, ino: u64) -> Option<Vec<u8>> {
+        self.0.of(Ino(ino))
     }
 }
 

@@ -91,6 +91,30 @@ impl Iterator for Reader {
     }
 }
 
+/// The number of records of a trace, and the metadata of its last segment.
+pub(crate) struct Extent {
+    pub rows: u64,
+    pub last: Metadata,
+}
+
+/// Reads the footers of all segments of a trace.
+pub(crate) fn rows_of(path: &Path) -> Result<Extent> {
+    let mut extent: Option<Extent> = None;
+    for segment in Reader::open(path)?.segments {
+        let read = catch_unwind(AssertUnwindSafe(|| {
+            let file = File::open(&segment).map_err(Error::file(&segment))?;
+            let reader = SerializedFileReader::new(file).map_err(Error::parquet(&segment))?;
+            let rows = reader.metadata().file_metadata().num_rows();
+            Ok((rows.unsigned_abs(), metadata_of(&reader, &segment)?))
+        }));
+        let damaged = "is damaged and can't be read";
+        let (rows, last) = read.unwrap_or_else(|_panic| Err(Error::unfit(&segment, damaged)))?;
+        let before = extent.map_or(0, |extent| extent.rows);
+        extent = Some(Extent { rows: before.saturating_add(rows), last });
+    }
+    extent.ok_or_else(|| Error::unfit(path, "is not a trace: it contains no segment"))
+}
+
 fn segments_in(path: &Path) -> Result<Vec<PathBuf>> {
     let mut segments = Vec::new();
     for entry in std::fs::read_dir(path).map_err(Error::file(path))? {

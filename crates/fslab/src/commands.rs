@@ -16,6 +16,7 @@ mod candidates;
 mod catalogue;
 mod compare;
 mod completions;
+mod dataset;
 mod doctor;
 mod ext2;
 mod fstab;
@@ -66,6 +67,8 @@ enum Command {
     Trace(trace::Args),
     /// Age file systems as years of use would, and measure the effect
     Age(Box<age::Args>),
+    /// Convert snapshots, traces and other results for SQL engines
+    Dataset(dataset::Args),
     /// Compare file systems: run a plan, print a table, write a page
     Compare(Box<compare::Args>),
     /// Run a comparison in parts (shares), on one machine or on many
@@ -134,6 +137,7 @@ impl Cli {
             Command::Stats(args) => args.run(),
             Command::Trace(args) => args.run(),
             Command::Age(args) => args.run(),
+            Command::Dataset(args) => args.run(),
             Command::Compare(args) => args.run(),
             Command::Campaign(args) => args.run(),
             Command::Report(args) => args.run(),

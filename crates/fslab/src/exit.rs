@@ -115,6 +115,7 @@ fn code_of_cause(cause: &(dyn Error + 'static)) -> Option<Code> {
         .or_else(|| of(cause, |error| Some(of_tier(error))))
         .or_else(|| of(cause, |error| Some(of_fuse(error))))
         .or_else(|| of(cause, of_age))
+        .or_else(|| of(cause, |error| Some(of_dataset(error))))
         .or_else(|| of(cause, |error| Some(of_ext2(error))))
         .or_else(|| of(cause, code_of_report))
         .or_else(|| of(cause, code_of_comparison))
@@ -162,6 +163,7 @@ fn of_trace(error: &fslab_trace::Error) -> Code {
     use fslab_trace::Error;
     match error {
         Error::Lost { .. } | Error::Populate { .. } => Code::Failure,
+        Error::Dataset(error) => of_dataset(error),
         _ => Code::BadInput,
     }
 }
@@ -220,7 +222,15 @@ fn of_age(error: &fslab_age::Error) -> Option<Code> {
         Error::NoProgram { .. } => Some(Code::Missing),
         // The cause of this error determines the exit code.
         Error::Engine(_) => None,
+        Error::Dataset(error) => Some(of_dataset(error)),
         _ => Some(Code::BadInput),
+    }
+}
+
+fn of_dataset(error: &fslab_dataset::Error) -> Code {
+    match error {
+        fslab_dataset::Error::File { source, .. } => Code::of_io(source),
+        _ => Code::BadInput,
     }
 }
 
@@ -276,6 +286,7 @@ fn code_of_report(error: &fslab_report::Error) -> Option<Code> {
         | Error::SamplesInUse { .. }
         | Error::Unknown { .. }
         | Error::NoSuchRow { .. } => Some(Code::BadInput),
+        Error::Dataset(error) => Some(of_dataset(error)),
         _ => None,
     }
 }

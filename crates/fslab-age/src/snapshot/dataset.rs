@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 
 use fslab_dataset::{
     Cell, Column, Encoding, Field, Group, Kind, Manifest, PartReader, Partition, Schema, Writer,
-    part_of, readable,
+    facts_of, part_of, readable,
 };
 use fslab_vfs::Extent;
 
@@ -86,14 +86,13 @@ pub fn write_dataset(snapshot: &Path, directory: &Path, parts: usize) -> Result<
 
 fn facts(taken: &Taken) -> BTreeMap<String, String> {
     let names = if taken.anonymised { "anonymised" } else { "plain" };
-    let facts = [
+    facts_of(&[
         ("taken_ns", taken.taken_ns.to_string()),
         ("source", taken.source.clone()),
         ("names", names.to_owned()),
         ("volume_bytes", taken.volume_bytes.to_string()),
         ("used_bytes", taken.used_bytes.to_string()),
-    ];
-    facts.into_iter().map(|(key, value)| (key.to_owned(), value)).collect()
+    ])
 }
 
 /// The numbers of an entry that need a conversion.

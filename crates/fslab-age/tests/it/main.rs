@@ -1,6 +1,7 @@
 //! Tests workload files, replays, simulations and scores.
 #![allow(clippy::unwrap_used, reason = "in a test, a panic is the report")]
 
+mod datasets;
 mod formats;
 mod geriatrix;
 mod hostile;

@@ -4,8 +4,8 @@ use std::path::PathBuf;
 use std::time::Instant;
 
 use anyhow::Result;
-use fslab_age::diff::{Change, Diff, Summary};
-use fslab_age::snapshot::{Entry, SnapshotReader};
+use fslab_age::diff::{Change, compare};
+use fslab_age::snapshot::Entry;
 
 use crate::units::{bytes, duration};
 
@@ -18,9 +18,9 @@ pub struct Args {
     /// Print the counts as JSON
     #[arg(long, conflicts_with = "list")]
     json: bool,
-    /// The earlier snapshot
+    /// The earlier snapshot: a file, or a data set of `fslab dataset create`
     before: PathBuf,
-    /// The later snapshot
+    /// The later snapshot; also a data set, with as many parts, if the earlier one is a data set
     after: PathBuf,
 }
 
@@ -28,18 +28,11 @@ impl Args {
     /// Prints the differences.
     pub fn run(self) -> Result<()> {
         let start = Instant::now();
-        let (before, after) =
-            (SnapshotReader::open(&self.before)?, SnapshotReader::open(&self.after)?);
-        let mut diff = Diff::new(before, after);
-        let mut summary = Summary::default();
-        for change in diff.by_ref() {
-            let change = change?;
-            summary.add(&change);
+        let summary = compare(&self.before, &self.after, |change| {
             if self.list {
-                say!("{}", line(&change));
+                say!("{}", line(change));
             }
-        }
-        summary.unchanged = diff.unchanged();
+        })?;
         if self.json {
             say!("{}", serde_json::to_string_pretty(&summary)?);
             return Ok(());

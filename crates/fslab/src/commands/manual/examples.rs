@@ -200,6 +200,27 @@ pub const EXAMPLES: &[Examples] = &[
         )],
     },
     Examples {
+        command: "dataset create",
+        examples: &[
+            example(
+                "fslab dataset create -o home-1 home-1.parquet",
+                "Convert a snapshot of `fslab age snapshot`",
+            ),
+            example(
+                "fslab dataset create --parts 64 -o monday /var/tmp/trace",
+                "Convert a recorded trace; each of 64 files can go to another machine",
+            ),
+        ],
+    },
+    Examples {
+        command: "dataset check",
+        examples: &[example("fslab dataset check home-1", "Read and verify all files")],
+    },
+    Examples {
+        command: "dataset show",
+        examples: &[example("fslab dataset show home-1", "Show the kind, rows and parts")],
+    },
+    Examples {
         command: "compare",
         examples: &[
             example(

@@ -1,0 +1,92 @@
+//! `fslab dataset create`: converts a snapshot, a workload, a trace or samples.
+
+use std::fs::File;
+use std::io::Read;
+use std::path::{Path, PathBuf};
+use std::time::Instant;
+
+use anyhow::{Context, Result};
+use fslab_age::snapshot::SnapshotReader;
+use fslab_age::{Error, snapshot, workload};
+use fslab_dataset::{Manifest, PARTS_MAX};
+use serde_json::json;
+
+use super::bytes_of;
+use crate::units::{bytes, counted, duration};
+
+/// Arguments of `fslab dataset create`.
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    /// The directory of the new data set, which must not exist
+    #[arg(short, long, value_name = "DIR")]
+    output: PathBuf,
+    /// The number of Parquet files. Two data sets can only be compared by `fslab age diff` if they
+    /// have the same number
+    #[arg(long, value_name = "COUNT", default_value_t = 16,
+          value_parser = clap::value_parser!(u16).range(1..=PARTS_MAX as i64))]
+    parts: u16,
+    /// Print the counts as JSON
+    #[arg(long)]
+    json: bool,
+    /// A snapshot or a workload of `fslab age`, the directory of a trace, or the samples of a
+    /// comparison
+    source: PathBuf,
+}
+
+impl Args {
+    /// Writes the data set.
+    pub fn run(self) -> Result<()> {
+        let start = Instant::now();
+        let manifest = write(&self.source, &self.output, self.parts.into())?;
+        let (kind, rows, bytes_all) = (&manifest.kind, manifest.rows, bytes_of(&manifest));
+        if self.json {
+            let parts = manifest.parts.len();
+            let counts = json!({"kind": kind, "rows": rows, "parts": parts, "bytes": bytes_all});
+            say!("{counts:#}");
+            return Ok(());
+        }
+        say!(
+            "{} of a {kind} in {} ({}), {}",
+            counted(rows, "row"),
+            counted(manifest.parts.len() as u64, "part"),
+            bytes(bytes_all),
+            duration(start.elapsed().as_nanos() as u64),
+        );
+        Ok(())
+    }
+}
+
+/// Recognises the kind of the source, and writes the data set.
+fn write(source: &Path, output: &Path, parts: usize) -> Result<Manifest> {
+    if source.is_dir() {
+        return Ok(fslab_trace::write_dataset(source, output, parts)?);
+    }
+    if !is_parquet(source)? {
+        return Ok(fslab_report::dataset::write_dataset(source, output, parts)?);
+    }
+    match SnapshotReader::open(source) {
+        Err(Error::Format { .. }) => {}
+        opened => {
+            drop(opened?);
+            return Ok(snapshot::dataset::write_dataset(source, output, parts)?);
+        }
+    }
+    match workload::dataset::write_dataset(source, output, parts) {
+        Err(Error::Format { .. }) => bail_as!(
+            BadInput,
+            "{}: this is neither a snapshot nor a workload of fslab age; of a trace, give the \
+             directory",
+            source.display()
+        ),
+        written => Ok(written?),
+    }
+}
+
+/// Whether a file begins like Parquet.
+fn is_parquet(path: &Path) -> Result<bool> {
+    let shown = || path.display().to_string();
+    let mut start = Vec::new();
+    let file = File::open(path).with_context(shown)?;
+    file.take(4).read_to_end(&mut start).with_context(shown)?;
+    Ok(start == b"PAR1")
+}
