@@ -29,6 +29,9 @@ const UNCOUNTED_BYTES: u64 = 32 << 20;
 /// Memory of a thread that performs a sort-merge join.
 const SORTING_BYTES: u64 = 64 << 20;
 
+/// Memory for each sorted file that is merged, in all merges together.
+const MERGED_BYTES: usize = 4 << 20;
+
 /// Stack for parsing and planning, which call themselves for each operator of a chain.
 const STACK_BYTES: usize = 256 << 20;
 
@@ -160,7 +163,11 @@ fn environment(query: &Query, join: Join) -> datafusion::error::Result<Arc<Runti
         Join::SortMerge => Arc::new(Halves::new(counted)),
     };
     let files = Arc::new(Unnamed::new(query.temporary.clone()));
-    let disk = DiskManagerBuilder::default().with_mode(DiskManagerMode::Custom(files));
+    let mut disk = DiskManagerBuilder::default().with_mode(DiskManagerMode::Custom(files));
+    if join == Join::SortMerge {
+        // Without a limit, the first sort that merges its files takes all memory for merges.
+        disk = disk.with_max_spill_merge_fan_in((counted / MERGED_BYTES).clamp(4, 256));
+    }
     RuntimeEnvBuilder::new().with_memory_pool(pool).with_disk_manager_builder(disk).build_arc()
 }
 

@@ -85,6 +85,9 @@ impl Error {
 
     /// Classifies an error of the engine.
     pub(crate) fn of_engine(error: DataFusionError, limit_bytes: u64) -> Self {
+        if let Some(own) = Self::temporary_within(&error) {
+            return own;
+        }
         match error.find_root() {
             DataFusionError::SQL(..)
             | DataFusionError::Plan(_)
@@ -92,25 +95,24 @@ impl Error {
             | DataFusionError::NotImplemented(_) => {
                 Self::Statement(format!("the statement is not valid: {}", one_line(&error)))
             }
-            DataFusionError::ResourcesExhausted(m) => {
-                eprintln!("DBG {m}");
-                Self::Memory { limit_bytes }
-            }
-            DataFusionError::External(cause) if cause.is::<Self>() => Self::unwrapped(error),
+            DataFusionError::ResourcesExhausted(_) => Self::Memory { limit_bytes },
             _ => Self::Engine(error),
         }
     }
 
-    /// Takes an error of this crate out of those that the engine put around it.
-    fn unwrapped(error: DataFusionError) -> Self {
-        match error {
-            DataFusionError::External(cause) => match cause.downcast::<Self>() {
-                Ok(own) => *own,
-                Err(cause) => Self::Engine(DataFusionError::External(cause)),
-            },
-            DataFusionError::Context(_, inner) => Self::unwrapped(*inner),
-            other => Self::Engine(other),
+    /// Finds an error of a temporary file below the errors that the engine put around it.
+    fn temporary_within(error: &DataFusionError) -> Option<Self> {
+        let mut cause: Option<&(dyn std::error::Error + 'static)> = Some(error);
+        while let Some(one) = cause {
+            if let Some(Self::Temporary { directory, source }) = one.downcast_ref() {
+                let source = io::Error::new(source.kind(), source.to_string());
+                return Some(Self::Temporary { directory: directory.clone(), source });
+            }
+            // An I/O error has its content in another place than its source.
+            let inner = one.downcast_ref::<io::Error>().and_then(io::Error::get_ref);
+            cause = inner.map(|inner| inner as _).or_else(|| one.source());
         }
+        None
     }
 }
 

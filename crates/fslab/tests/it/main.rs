@@ -36,6 +36,7 @@ mod scratch;
 mod services;
 mod set_id;
 mod snapshots;
+mod sql;
 mod status;
 mod support;
 mod systemd;
