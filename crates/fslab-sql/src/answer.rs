@@ -26,11 +26,11 @@ const TIMES: &str = "%Y-%m-%dT%H:%M:%S%.9fZ";
 /// An answer in one of the forms.
 pub enum Answer<W: Write> {
     /// A table for readers.
-    Table(Table<W>),
+    Table(Box<Table<W>>),
     /// One object a line.
     Json(Box<JsonWriter<W, LineDelimited>>),
     /// A header line and a line for each row.
-    Csv(csv::Writer<W>),
+    Csv(Box<csv::Writer<W>>),
 }
 
 impl<W: Write> Answer<W> {
@@ -41,7 +41,7 @@ impl<W: Write> Answer<W> {
     pub fn new(form: Output, schema: &Schema, output: W) -> Result<Self> {
         let names: Vec<_> = schema.fields().iter().map(|field| field.name().as_str()).collect();
         Ok(match form {
-            Output::Table => Self::Table(Table::new(schema, output)),
+            Output::Table => Self::Table(Box::new(Table::new(schema, output))),
             Output::Json => {
                 check_names(&names)?;
                 let json = WriterBuilder::new()
@@ -53,7 +53,7 @@ impl<W: Write> Answer<W> {
             Output::Csv => {
                 let mut csv = csv::Writer::from_writer(output);
                 csv.write_record(&names).map_err(of_csv)?;
-                Self::Csv(csv)
+                Self::Csv(Box::new(csv))
             }
         })
     }
