@@ -10,7 +10,8 @@ use datafusion::execution::disk_manager::{DiskManagerBuilder, DiskManagerMode};
 use datafusion::execution::memory_pool::{FairSpillPool, MemoryPool};
 use datafusion::execution::runtime_env::{RuntimeEnv, RuntimeEnvBuilder};
 use datafusion::execution::session_state::SessionStateBuilder;
-use datafusion::prelude::{SessionConfig, SessionContext};
+use datafusion::physical_plan::displayable;
+use datafusion::prelude::{DataFrame, SessionConfig, SessionContext};
 use fslab_dataset::Query;
 use futures_util::StreamExt;
 
@@ -125,6 +126,18 @@ fn text_of(panic: &(dyn std::any::Any + Send)) -> String {
 
 async fn answer(query: &Query, output: &mut (impl Write + Send), join: Join) -> Result<()> {
     let failed = |error| Error::of_engine(error, query.memory_bytes);
+    let frame = frame(query, join).await?;
+    let mut rows = frame.execute_stream().await.map_err(failed)?;
+    let mut answer = Answer::new(query.output, &rows.schema(), output)?;
+    while let Some(batch) = rows.next().await {
+        answer.write(&batch.map_err(failed)?)?;
+    }
+    answer.finish()
+}
+
+/// Opens the data sets and plans the statement.
+async fn frame(query: &Query, join: Join) -> Result<DataFrame> {
+    let failed = |error| Error::of_engine(error, query.memory_bytes);
     let environment = environment(query, join).map_err(failed)?;
     let mut sets = HashMap::new();
     for one in &query.tables {
@@ -141,13 +154,18 @@ async fn answer(query: &Query, output: &mut (impl Write + Send), join: Join) -> 
         context.register_table(name.as_str(), Arc::new(set)).map_err(failed)?;
     }
     let plan = statement::plan(&context, &query.sql, query.memory_bytes).await?;
-    let frame = context.execute_logical_plan(plan).await.map_err(failed)?;
-    let mut rows = frame.execute_stream().await.map_err(failed)?;
-    let mut answer = Answer::new(query.output, &rows.schema(), output)?;
-    while let Some(batch) = rows.next().await {
-        answer.write(&batch.map_err(failed)?)?;
-    }
-    answer.finish()
+    context.execute_logical_plan(plan).await.map_err(failed)
+}
+
+/// Returns the physical plan of a query as text, for tests.
+///
+/// # Errors
+/// As [`run`].
+#[doc(hidden)]
+pub async fn plan_text(query: &Query) -> Result<String> {
+    let plan = frame(query, Join::Hash).await?.create_physical_plan().await;
+    let plan = plan.map_err(|error| Error::of_engine(error, query.memory_bytes))?;
+    Ok(displayable(&*plan).indent(false).to_string())
 }
 
 /// Returns the memory that the engine may count, which leaves enough for the rest.

@@ -15,6 +15,6 @@ mod spill;
 mod statement;
 mod table;
 
-pub use engine::run;
+pub use engine::{plan_text, run};
 pub use error::{Error, Result};
 pub use request::{read, restrict};

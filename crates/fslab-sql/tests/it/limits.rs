@@ -55,19 +55,37 @@ fn deeply_nested_statement_does_not_overflow_the_stack() {
     assert!(error.to_string().contains("64 KiB"), "{error}");
 }
 
+/// Data sets with the same number of parts are joined part by part, at most one in each thread.
+#[test]
+fn corresponding_parts_are_joined_without_an_exchange_of_rows() {
+    let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+    let (diff, _) = named("diff");
+    let sets = large([8, 8]);
+    let query = sets.query(&diff, &["before", "after"]);
+    let plan = runtime.block_on(fslab_sql::plan_text(&query)).unwrap();
+    assert!(plan.contains("Chain: streams=2"), "{plan}");
+    assert!(plan.contains("HashJoinExec: mode=Partitioned"), "{plan}");
+    assert!(!plan.contains("RepartitionExec"), "{plan}");
+    // Without corresponding parts, the engine exchanges rows.
+    let sets = large([2, 3]);
+    let query = sets.query(&diff, &["before", "after"]);
+    let plan = runtime.block_on(fslab_sql::plan_text(&query)).unwrap();
+    assert!(plan.contains("RepartitionExec") && !plan.contains("Chain"), "{plan}");
+}
+
 const ROWS: i64 = 400_000;
 
-fn large() -> Sets {
+fn large(parts: [usize; 2]) -> Sets {
     let sets = Sets::new();
     let entries = |extra: i64| (1..=ROWS).map(move |inode| file(inode, 0, inode % 977 + extra, 1));
-    sets.snapshot("before", 2, entries(0));
-    sets.snapshot("after", 3, entries(1));
+    sets.snapshot("before", parts[0], entries(0));
+    sets.snapshot("after", parts[1], entries(1));
     sets
 }
 
 #[test]
 fn sorts_and_joins_beyond_the_memory_limit_use_temporary_files() {
-    let sets = large();
+    let sets = large([2, 3]);
     let (diff, _) = named("diff");
     let sort = "SELECT max(n) AS n FROM (SELECT name, row_number() OVER (ORDER BY name DESC) AS n \
                 FROM before)";
@@ -90,7 +108,7 @@ fn sorts_and_joins_beyond_the_memory_limit_use_temporary_files() {
 
 #[test]
 fn query_that_can_not_use_temporary_files_reports_its_memory_limit() {
-    let sets = large();
+    let sets = large([2, 3]);
     let sql = "SELECT length(string_agg(name || name || name || name, ',')) FROM before, \
                (VALUES (1), (2), (3), (4), (5), (6)) AS v (n) GROUP BY uid";
     let mut query = sets.query(sql, &["before"]);
