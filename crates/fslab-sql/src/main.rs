@@ -1,6 +1,6 @@
 //! The program that `fslab sql` starts. It has no command line.
 
-use std::io::{self, BufWriter, ErrorKind, IsTerminal};
+use std::io::{self, BufWriter, ErrorKind, IsTerminal, Write};
 use std::process::ExitCode;
 
 use fslab_sql::{Error, Result};
@@ -13,7 +13,8 @@ fn main() -> ExitCode {
         // The reader of the output has read enough.
         Err(Error::Output(error)) if error.kind() == ErrorKind::BrokenPipe => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("{error}");
+            // The exit code remains if nobody reads the message.
+            writeln!(io::stderr(), "{error}").ok();
             ExitCode::from(error.code())
         }
     }

@@ -233,7 +233,7 @@ pub fn text(query: &Query) -> fslab_sql::Result<String> {
 
 /// Returns the text of a named query and the tables that it needs.
 pub fn named(name: &str) -> (String, Vec<String>) {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../fslab/queries");
+    let folder = Path::new("../fslab/queries");
     let text = std::fs::read_to_string(folder.join(name).with_extension("sql")).unwrap();
     let tables = text.lines().find_map(|line| line.strip_prefix("-- Tables: ")).unwrap();
     let tables = tables.split(", ").map(str::to_owned).collect();
@@ -242,7 +242,7 @@ pub fn named(name: &str) -> (String, Vec<String>) {
 
 /// Returns the names of all named queries.
 pub fn all_named() -> Vec<String> {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../fslab/queries");
+    let folder = Path::new("../fslab/queries");
     let name = |path: PathBuf| path.file_stem().unwrap().to_str().unwrap().to_owned();
     std::fs::read_dir(folder).unwrap().map(|entry| name(entry.unwrap().path())).collect()
 }
