@@ -18,6 +18,8 @@ mod names;
 mod query;
 mod reader;
 mod sizes;
+#[cfg(any(test, feature = "testing"))]
+pub mod testing;
 mod writer;
 
 pub use error::{Error, Result};

@@ -103,7 +103,9 @@ impl Sizes {
                 0 => self.rows,
                 _ => VALUES_MAX,
             };
-            if self.bytes > GROUP_BYTES_MAX || values > values_max {
+            // The library allocates memory for all values of a dictionary before it reads them.
+            let are_too_many = values.max(page.dictionary_values) > values_max;
+            if self.bytes > GROUP_BYTES_MAX || are_too_many {
                 let name = column.column_path();
                 return Err(format!("a row group has too many values or bytes in column '{name}'"));
             }
@@ -120,28 +122,30 @@ struct Page {
     /// Decoded size.
     bytes: u64,
     values: u64,
+    dictionary_values: u64,
 }
 
 impl Page {
     fn parse(header: &[u8]) -> Option<Self> {
         let mut thrift = Thrift { bytes: header };
-        let (mut bytes, mut stored_bytes, mut values) = (None, None, 0);
+        let (mut bytes, mut stored_bytes) = (None, None);
+        let (mut values, mut dictionary_values) = (0, 0);
         thrift.each_field(|thrift, field, kind| {
             match (field, kind) {
                 (2, I32) => bytes = Some(thrift.size()?),
                 (3, I32) => stored_bytes = Some(thrift.size()?),
-                // Data pages of version 1 and 2. Only the members with these numbers matter.
-                (5 | 8, STRUCT) => {
-                    let encoding = if field == 5 { 2 } else { 4 };
-                    values = thrift.data_page(encoding)?;
-                }
-                // The values of a dictionary need no more memory than its bytes.
+                // Data pages of version 1 and 2, and dictionaries. The number is that of the field
+                // with the encoding.
+                (5, STRUCT) => values = thrift.page_of_values(2)?,
+                (7, STRUCT) => dictionary_values = thrift.page_of_values(2)?,
+                (8, STRUCT) => values = thrift.page_of_values(4)?,
                 _ => thrift.skip(kind, 0)?,
             }
             Some(())
         })?;
         let header_bytes = (header.len() - thrift.bytes.len()) as u64;
-        Some(Self { header_bytes, stored_bytes: stored_bytes?, bytes: bytes?, values })
+        let (stored_bytes, bytes) = (stored_bytes?, bytes?);
+        Some(Self { header_bytes, stored_bytes, bytes, values, dictionary_values })
     }
 }
 
@@ -242,9 +246,9 @@ impl Thrift<'_> {
         Some(())
     }
 
-    /// Reads the header of a data page: the number of its values. `None` if the encoding is one
-    /// that fslab does not write. A small page in some of them decodes to very many bytes.
-    fn data_page(&mut self, encoding: i64) -> Option<u64> {
+    /// Reads the header of a page with values: their number. `None` if the encoding is one that
+    /// fslab does not write. A small page in some of them decodes to very many bytes.
+    fn page_of_values(&mut self, encoding: i64) -> Option<u64> {
         let mut values = None;
         self.each_field(|thrift, field, kind| {
             match (field, kind) {
@@ -258,5 +262,76 @@ impl Thrift<'_> {
             Some(())
         })?;
         values
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+
+    use super::*;
+
+    fn number(number: i64) -> Vec<u8> {
+        let mut zigzag = (number << 1 ^ number >> 63).cast_unsigned();
+        let mut bytes = vec![0x15];
+        while zigzag >= 0x80 {
+            bytes.push(zigzag as u8 | 0x80);
+            zigzag >>= 7;
+        }
+        bytes.push(zigzag as u8);
+        bytes
+    }
+
+    /// Returns the header of a data page (`step` 2) or a dictionary (`step` 4).
+    fn header(bytes: i64, step: u8, values: i64, encoding: i64) -> Vec<u8> {
+        let [kind, bytes, stored] = [0, bytes, 10].map(number);
+        let [values, encoding] = [values, encoding].map(number);
+        [&kind, &bytes, &stored, &vec![step << 4 | STRUCT], &values, &encoding, &vec![0, 0]]
+            .map(|field| field.as_slice())
+            .concat()
+    }
+
+    #[test]
+    fn page_header_gives_sizes_before_decoding() {
+        let good = header(1 << 30, 2, 1_000_000, 5);
+        let page = Page::parse(&good).unwrap();
+        assert_eq!((page.bytes, page.stored_bytes, page.values), (1 << 30, 10, 1_000_000));
+        assert_eq!(page.header_bytes, good.len() as u64);
+        let dictionary = Page::parse(&header(8, 4, i64::from(i32::MAX), 0)).unwrap();
+        assert_eq!((dictionary.values, dictionary.dictionary_values), (0, i32::MAX as u64));
+        for length in 0..good.len() {
+            assert!(Page::parse(&good[..length]).is_none(), "{length} bytes");
+        }
+        // DELTA_BYTE_ARRAY repeats the start of a value without limit.
+        for (bytes, values, encoding) in [(8, 1, 7), (8, 1, 6), (-8, 1, 0), (8, -1, 0)] {
+            assert!(Page::parse(&header(bytes, 2, values, encoding)).is_none());
+        }
+    }
+
+    #[test]
+    fn deeply_nested_header_is_refused() {
+        let nested = [vec![0x1c; 3000], vec![0; 3001]].concat();
+        assert!(Page::parse(&nested).is_none());
+        assert!(Page::parse(&vec![0x19; 3000]).is_none());
+    }
+
+    #[test]
+    fn footer_with_too_many_row_groups_is_refused() {
+        let groups = |count: &[u8]| [&[0x49, 0xfc][..], count, &[0; 70_000], &[0]].concat();
+        for (footer, is_good) in [
+            (vec![0], true),
+            // More row groups than bytes, and more than the library accepts.
+            (groups(&[0xff, 0xff, 0xff, 0xff, 0x07]), false),
+            (groups(&[0x80, 0x80, 0x02]), false),
+            (vec![0x19], false),
+        ] {
+            let mut file = tempfile::tempfile().unwrap();
+            let length = (footer.len() as u32).to_le_bytes();
+            let bytes = [&MAGIC[..], &footer, &length, MAGIC].concat();
+            file.write_all(&bytes).unwrap();
+            assert_eq!(check_footer(&file).is_ok(), is_good, "{} bytes", footer.len());
+            file.set_len(bytes.len() as u64 - 1).unwrap();
+            check_footer(&file).unwrap_err();
+        }
     }
 }

@@ -96,6 +96,11 @@ impl Writer {
         self
     }
 
+    /// Sets a fact of the manifest.
+    pub fn set_fact(&mut self, key: &str, value: String) {
+        self.facts.insert(key.to_owned(), value);
+    }
+
     /// Adds a row to a part.
     ///
     /// # Errors

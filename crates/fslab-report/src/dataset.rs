@@ -125,3 +125,65 @@ impl Lines<'_> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use fslab_dataset::PartReader;
+
+    use super::*;
+    use crate::provenance::Provenance;
+    use crate::sample::Sample;
+
+    fn line(record: &Record) -> String {
+        serde_json::to_string(record).unwrap() + "\n"
+    }
+
+    #[test]
+    fn samples_round_trip_and_the_incomplete_last_line_is_ignored() {
+        let scratch = tempfile::tempdir().unwrap();
+        let (samples, directory) = (scratch.path().join("samples"), scratch.path().join("set"));
+        let mut text = line(&Record::Provenance(Box::default()));
+        for elapsed_ns in 1..=100 {
+            let sample = Sample { seed: u64::MAX, elapsed_ns, ..Sample::default() };
+            text += &line(&Record::Sample(sample));
+        }
+        std::fs::write(&samples, text.clone() + "{\"sam").unwrap();
+        let manifest = write_dataset(&samples, &directory, 3).unwrap();
+        assert_eq!(manifest.rows, 100);
+        assert!(manifest.parts.iter().all(|part| part.rows > 20));
+        let schema = schema().unwrap();
+        let at = |name: &str| schema.columns.iter().position(|column| column.name == name);
+        let (elapsed, seed) = (at("elapsed_ns").unwrap(), at("seed").unwrap());
+        let mut next = 1;
+        for part in 0..3 {
+            let mut reader = PartReader::open(&directory, &manifest, part, &schema).unwrap();
+            let group = reader.next_group().unwrap().unwrap();
+            for row in 0..group.rows() {
+                assert_eq!(group.cell(row, elapsed), Cell::Number(next));
+                assert_eq!(group.cell(row, seed), Cell::Number(-1));
+                next += 1;
+            }
+        }
+        assert_eq!(next, 101);
+    }
+
+    #[test]
+    fn other_files_are_refused() {
+        let scratch = tempfile::tempdir().unwrap();
+        let (samples, directory) = (scratch.path().join("samples"), scratch.path().join("set"));
+        let damaged = line(&Record::Provenance(Box::default())) + "damage\n";
+        let newer = Provenance { format: FORMAT + 1, ..Provenance::default() };
+        for (text, what) in [
+            (String::new(), "samples"),
+            ("other text".to_owned(), "samples"),
+            (line(&Record::Sample(Sample::default())), "samples"),
+            (damaged, "2"),
+            (line(&Record::Provenance(Box::new(newer))), "3"),
+        ] {
+            std::fs::write(&samples, text).unwrap();
+            let error = write_dataset(&samples, &directory, 1).unwrap_err().to_string();
+            assert!(error.contains(what) && error.lines().count() == 1, "{error}");
+            assert_eq!(std::fs::read_dir(scratch.path()).unwrap().count(), 1);
+        }
+    }
+}

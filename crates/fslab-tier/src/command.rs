@@ -14,7 +14,10 @@ use crate::archive::ArchiveAddress;
 pub use crate::engine::PIN_NAME;
 use crate::engine::{Expired, Tier};
 use crate::error::{Error, Result};
-pub use crate::event::{ArchiveState, Event, EventSink, FileSummary, Residence, WaitingProgram};
+pub use crate::event::{
+    ArchiveState, ArchivedVersion, Event, EventSink, ExportedFile, FileSummary, Residence,
+    WaitingProgram,
+};
 use crate::event::{report_done, report_problems, total};
 use crate::rate_limit::RateLimit;
 use crate::stored::BLOCK_BYTES;
@@ -23,6 +26,7 @@ mod archive;
 mod archives;
 mod dry_run;
 mod each_file;
+mod export;
 mod inspect;
 mod query;
 mod recall;
@@ -83,6 +87,11 @@ pub enum Command {
         paths: Vec<Vec<u8>>,
         /// The files to report.
         query: Query,
+    },
+    /// Report all that the tier knows about each file.
+    Export {
+        /// Files, or directories with their contents.
+        paths: Vec<Vec<u8>>,
     },
     /// Report how many bytes are resident and archived.
     Du {
@@ -188,6 +197,7 @@ impl Command {
             Self::Wait { .. }
                 | Self::State { .. }
                 | Self::Find { .. }
+                | Self::Export { .. }
                 | Self::Du { .. }
                 | Self::Queue
                 | Self::Cancel { .. }
@@ -237,6 +247,7 @@ impl Execution<'_> {
             }),
             Command::State { paths, recursive } => self.states(paths, *recursive),
             Command::Find { paths, query } => self.find(paths, query),
+            Command::Export { paths } => self.export(paths),
             Command::Du { paths, query, by } => self.usage(paths, query, *by),
             Command::Queue => self.queue(),
             Command::Cancel { paths } => {

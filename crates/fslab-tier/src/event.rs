@@ -26,6 +26,8 @@ pub enum Event {
     },
     /// The residency of a file.
     State(FileSummary),
+    /// All that the tier knows about a file.
+    Exported(Box<ExportedFile>),
     /// The numbers of resident and archived bytes in a file or directory.
     Usage {
         /// The file or directory.
@@ -208,6 +210,56 @@ pub struct FileSummary {
     /// Whether the file is pinned, so that policies never release it.
     #[serde(default)]
     pub pinned: bool,
+}
+
+/// A file of an export.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ExportedFile {
+    /// The path from the root of the tree.
+    pub path: Vec<u8>,
+    /// The number of the inode.
+    pub inode: u64,
+    /// The number of names.
+    pub links: u32,
+    /// Size in bytes.
+    pub size: u64,
+    /// Allocated bytes in the tree.
+    pub allocated_bytes: u64,
+    /// Number of resident bytes.
+    pub resident_bytes: u64,
+    /// The residency of the file.
+    pub state: Residence,
+    /// Whether the file is pinned.
+    pub pinned: bool,
+    /// Owning user.
+    pub uid: u32,
+    /// Owning group.
+    pub gid: u32,
+    /// Time of the last modification, in nanoseconds since 1970.
+    pub modified_ns: i64,
+    /// Time of the last access, in nanoseconds since 1970.
+    pub accessed_ns: i64,
+    /// The last archived version, if there is one.
+    pub version: Option<ArchivedVersion>,
+}
+
+/// An archived version of a file of an export.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ArchivedVersion {
+    /// The object that contains the version.
+    pub object: Id,
+    /// The container of the object.
+    pub container: Id,
+    /// Offset of the object in the container, in bytes.
+    pub offset: u64,
+    /// Length of the object in bytes.
+    pub length: u64,
+    /// Size of the version in bytes.
+    pub size: u64,
+    /// Modification time of the version, in nanoseconds since 1970.
+    pub modified_ns: i64,
+    /// The archives with a copy.
+    pub archives: Vec<Id>,
 }
 
 /// The sums of an [`Event::Usage`].

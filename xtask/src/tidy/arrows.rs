@@ -35,7 +35,7 @@ const ARROWS: &[(&str, &str)] = &[
          fslab-sys fslab-tier fslab-trace fslab-vfs",
     ),
     ("xtask", ""),
-    ("fuzz", "fslab-age fslab-ext2 fslab-fuse fslab-sca fslab-tier"),
+    ("fuzz", "fslab-age fslab-dataset fslab-ext2 fslab-fuse fslab-sca fslab-tier"),
 ];
 
 /// Finds violations of the rule.

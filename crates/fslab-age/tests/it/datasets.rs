@@ -9,7 +9,8 @@ use fslab_age::snapshot::dataset::{SnapshotDataset, write_dataset};
 use fslab_age::snapshot::{
     Entry, EntryKind, ExtentList, SnapshotReader, SnapshotWriter, Taken, write_synthetic_pair,
 };
-use fslab_dataset::{Manifest, part_of};
+use fslab_age::workload;
+use fslab_dataset::{Manifest, PartReader, part_of};
 use fslab_vfs::{Extent, split_mix};
 
 /// An entry whose numbers are all as large as a data set allows.
@@ -178,6 +179,33 @@ fn entry_in_a_wrong_part_or_order_is_an_error() {
     fs::write(&path, serde_json::to_vec(&manifest).unwrap()).unwrap();
     let error = read(&SnapshotDataset::open(&directory).unwrap()).unwrap_err().to_string();
     assert!(error.ends_with("row 0: its inode number belongs to another part"), "{error}");
+}
+
+#[test]
+fn workload_becomes_a_data_set_with_nulls_for_unused_values() {
+    let scratch = tempfile::tempdir().unwrap();
+    let directory = scratch.path().join("set");
+    let golden = Path::new("testdata/workload-v1.parquet");
+    let manifest = workload::dataset::write_dataset(golden, &directory, 2).unwrap();
+    assert_eq!((manifest.rows, manifest.parts[0].rows), (9, 5));
+    assert_eq!(manifest.facts["seed"], "7");
+    let schema = workload::dataset::SCHEMA;
+    let column = |name: &str| {
+        let at = schema.columns.iter().position(|column| column.name == name).unwrap();
+        let mut values = Vec::new();
+        for part in 0..2 {
+            let mut reader = PartReader::open(&directory, &manifest, part, &schema).unwrap();
+            let group = reader.next_group().unwrap().unwrap();
+            values.extend((0..group.rows()).map(|row| format!("{:?}", group.cell(row, at))));
+        }
+        values
+    };
+    let null = "Null".to_owned();
+    assert_eq!(column("offset")[2..6], ["Number(0)", "Null", "Number(9000)", "Null"]);
+    assert_eq!(column("mode")[..3], ["Number(493)", "Number(420)", "Null"]);
+    assert_eq!(column("length")[6..], ["Number(12)".to_owned(), null.clone(), null]);
+    let kinds = column("kind");
+    assert!(kinds[0].contains("109, 107, 100, 105, 114"), "mkdir: {}", kinds[0]);
 }
 
 fn golden() -> PathBuf {

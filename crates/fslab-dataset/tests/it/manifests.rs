@@ -3,6 +3,10 @@
 use std::path::Path;
 
 use fslab_dataset::Manifest;
+use fslab_dataset::testing::check_manifest;
+use fslab_vfs_testing::environment::{number, seed};
+use rand::{RngExt, SeedableRng};
+use rand_pcg::Pcg64;
 
 const GOOD: &str = r#"{"format": 1, "kind": "snapshot", "columns": 1, "partition": "inode",
     "facts": {}, "rows": 5, "parts": [
@@ -47,6 +51,28 @@ fn hostile_manifest_is_refused_in_one_line() {
         let error = parse(&text).unwrap_err();
         assert!(error.contains(what), "{what}: {error}");
         assert_eq!(error.lines().count(), 1, "{error}");
+    }
+}
+
+/// The inputs of the fuzz target, and random damage to them. `FSLAB_DATASET_CASES` sets the number
+/// of cases.
+#[test]
+fn damaged_manifest_is_an_error_or_another_manifest() {
+    let mut random = Pcg64::seed_from_u64(seed());
+    let corpus = std::fs::read_dir("../../fuzz/corpus/dataset_manifest").unwrap();
+    let mut inputs = vec![GOOD.as_bytes().to_vec()];
+    inputs.extend(corpus.map(|entry| std::fs::read(entry.unwrap().path()).unwrap()));
+    assert!(inputs.len() > 3);
+    for input in &inputs {
+        check_manifest(input);
+        for _ in 0..number("FSLAB_DATASET_CASES").unwrap_or(500) {
+            let mut bytes = input.clone();
+            for _ in 0..random.random_range(1..4) {
+                let at = random.random_range(0..bytes.len());
+                bytes[at] = random.random();
+            }
+            check_manifest(&bytes);
+        }
     }
 }
 

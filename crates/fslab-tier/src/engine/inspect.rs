@@ -7,9 +7,9 @@ use fslab_vfs::{Attr, Errno, Ino, Result};
 
 use crate::engine::{Recall, Tier, TieredFile, WalkEntry};
 use crate::error::{Error, shown};
-use crate::event::{FileSummary, Residence};
+use crate::event::{ArchivedVersion, ExportedFile, FileSummary, Residence};
 use crate::runs::Runs;
-use crate::stored::residency::{ReadResidency, Unreadable};
+use crate::stored::residency::{ReadResidency, Unreadable, Version};
 use crate::stored::{BLOCK_BYTES, Residency};
 
 impl Tier {
@@ -77,20 +77,60 @@ impl Tier {
     /// Returns which bytes of a file are resident, and whether it was changed since it was
     /// archived. Also returns its copies, and whether it is pinned.
     pub(crate) fn file_summary(&self, attr: &Attr, path: &[u8]) -> crate::Result<FileSummary> {
+        self.summary_and_version(attr, path).map(|(summary, _version)| summary)
+    }
+
+    /// Also returns the last archived version.
+    fn summary_and_version(
+        &self,
+        attr: &Attr,
+        path: &[u8],
+    ) -> crate::Result<(FileSummary, Option<Version>)> {
         let below = Error::below(path);
         let path = shown(path);
-        let summary = match self.residency_of(attr) {
-            Ok(None) => plain_state(path, attr.size),
+        let (summary, version) = match self.residency_of(attr) {
+            Ok(None) => (plain_state(path, attr.size), None),
             Ok(Some(known)) if self.is_own(&known, attr) => {
                 let changed = self.is_changed(&known, attr);
-                tiered_state(path, attr.size, &Residency { changed, ..known })
+                let known = Residency { changed, ..known };
+                (tiered_state(path, attr.size, &known), Some(known.version))
             }
             Ok(Some(_)) | Err(Unreadable::Corrupt(_)) => {
-                FileSummary { state: Residence::Damaged, ..plain_state(path, attr.size) }
+                let state = Residence::Damaged;
+                (FileSummary { state, ..plain_state(path, attr.size) }, None)
             }
             Err(Unreadable::Below(error)) => return Err(below(error)),
         };
-        Ok(FileSummary { pinned: self.is_pinned(attr), ..summary })
+        Ok((FileSummary { pinned: self.is_pinned(attr), ..summary }, version))
+    }
+
+    /// Returns all that the tier knows about a file.
+    pub(crate) fn exported(&self, attr: &Attr, path: &[u8]) -> crate::Result<ExportedFile> {
+        let (summary, version) = self.summary_and_version(attr, path)?;
+        let version = version.map(|version| ArchivedVersion {
+            object: version.object,
+            container: version.location.container,
+            offset: version.location.offset,
+            length: version.location.length,
+            size: version.size,
+            modified_ns: version.modified.to_ns(),
+            archives: version.copies,
+        });
+        Ok(ExportedFile {
+            path: path.to_vec(),
+            inode: attr.number,
+            links: attr.links,
+            size: attr.size,
+            allocated_bytes: attr.blocks.saturating_mul(512),
+            resident_bytes: summary.resident_bytes,
+            state: summary.state,
+            pinned: summary.pinned,
+            uid: attr.uid,
+            gid: attr.gid,
+            modified_ns: attr.modified.to_ns(),
+            accessed_ns: attr.accessed.to_ns(),
+            version,
+        })
     }
 
     /// Returns the number of offline bytes of a file in a range of blocks. It is 0 for a file with

@@ -2,6 +2,8 @@
 //! error.
 #![allow(clippy::unwrap_used, reason = "in a test, a panic is the report")]
 
+mod datasets;
+
 use std::fs;
 use std::path::Path;
 use std::sync::Arc;

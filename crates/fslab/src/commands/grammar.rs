@@ -289,6 +289,7 @@ const WITHOUT_DRY_RUN: &[(&str, &[&str])] = &[
             "age image pack",
             "age image unpack",
             "dataset create",
+            "tier export",
             "ext2 get",
             "ext2 export",
             "sca repair",

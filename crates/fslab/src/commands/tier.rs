@@ -5,6 +5,7 @@
 
 mod access;
 mod as_user;
+pub mod export;
 mod making;
 mod query;
 mod show;
@@ -160,6 +161,8 @@ enum Action {
         #[command(flatten)]
         selection: query::Selection,
     },
+    /// Write a data set with a row for each file, for SQL engines
+    Export(export::Export),
     /// Show how many bytes are local, and how many are archived
     Du {
         #[command(flatten)]
@@ -274,6 +277,7 @@ impl Args {
             Action::Find { on, selection } => {
                 on.asked(|paths| Command::Find { paths, query: selection.query() })?
             }
+            Action::Export(export) => return export.run(detail),
             Action::Du { on, by, selection } => {
                 let query = selection.query();
                 on.asked(|paths| Command::Du { paths, query, by })?

@@ -11,6 +11,7 @@ mod claims;
 mod command_line;
 mod comparing;
 mod conformance;
+mod datasets;
 mod ext2;
 mod ext2_archives;
 mod ext2_kills;

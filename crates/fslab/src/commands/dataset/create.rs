@@ -9,10 +9,9 @@ use anyhow::{Context, Result};
 use fslab_age::snapshot::SnapshotReader;
 use fslab_age::{Error, snapshot, workload};
 use fslab_dataset::{Manifest, PARTS_MAX};
-use serde_json::json;
 
-use super::bytes_of;
-use crate::units::{bytes, counted, duration};
+use super::print;
+use crate::runtime;
 
 /// Arguments of `fslab dataset create`.
 #[derive(Debug, clap::Args)]
@@ -37,21 +36,10 @@ impl Args {
     /// Writes the data set.
     pub fn run(self) -> Result<()> {
         let start = Instant::now();
+        // All parts are open at the same time.
+        runtime::raise_descriptor_limit();
         let manifest = write(&self.source, &self.output, self.parts.into())?;
-        let (kind, rows, bytes_all) = (&manifest.kind, manifest.rows, bytes_of(&manifest));
-        if self.json {
-            let parts = manifest.parts.len();
-            let counts = json!({"kind": kind, "rows": rows, "parts": parts, "bytes": bytes_all});
-            say!("{counts:#}");
-            return Ok(());
-        }
-        say!(
-            "{} of a {kind} in {} ({}), {}",
-            counted(rows, "row"),
-            counted(manifest.parts.len() as u64, "part"),
-            bytes(bytes_all),
-            duration(start.elapsed().as_nanos() as u64),
-        );
+        print(&manifest, start, self.json);
         Ok(())
     }
 }

@@ -578,6 +578,13 @@ pub const EXAMPLES: &[Examples] = &[
         ],
     },
     Examples {
+        command: "tier export",
+        examples: &[example(
+            "fslab tier export -o photos-today ~/photos",
+            "Write all files with their states and copies, for SQL engines",
+        )],
+    },
+    Examples {
         command: "tier du",
         examples: &[
             example("fslab tier du ~/photos", "Show how much is local and how much offline"),

@@ -267,7 +267,8 @@ fn as_line(event: &Event) -> Option<String> {
         }
         Event::Progress { figures } => format!("so far: {}", figures_line(figures)),
         Event::Total { figures } => figures_line(figures),
-        Event::End { .. } => return None,
+        // `fslab tier export` writes these events to a data set.
+        Event::Exported(_) | Event::End { .. } => return None,
     })
 }
 

@@ -104,6 +104,9 @@ const SHAPES: &[Shape] = &[
         "Findings.",
         &["pieces_by_log2_blocks"],
     ),
+    shape(&["dataset", "create", "--json", "-o", "set", "one.parquet"], "A new data set.", &[]),
+    shape(&["dataset", "check", "--json", "set"], "A data set without damage.", &[]),
+    shape(&["dataset", "show", "--json", "set"], "The manifest and the columns.", &["facts"]),
     shape(
         &["tier", "--json", "archive", "photos"],
         "One object per line, as for all commands of `fslab tier`: events, then `end`.",
@@ -111,6 +114,11 @@ const SHAPES: &[Shape] = &[
     ),
     shape(&["tier", "--json", "state", "photos"], "The state of files.", &[]),
     shape(&["tier", "--json", "find", "photos"], "The state of the selected files.", &[]),
+    shape(
+        &["tier", "--json", "export", "-o", "files", "photos"],
+        "A new data set, as one object.",
+        &[],
+    ),
     shape(&["tier", "--json", "du", "photos"], "Sums.", &[]),
     shape(&["tier", "--json", "du", "--by", "size", "photos"], "Sums of each group.", &[]),
     shape(&["tier", "--json", "versions", "photos/one"], "Archived versions.", &[]),

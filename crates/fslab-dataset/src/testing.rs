@@ -1,0 +1,32 @@
+//! Checks that must succeed for any input, shared by fuzz targets and tests.
+
+use std::path::Path;
+
+use crate::manifest::Manifest;
+
+/// Parses bytes as a manifest. The result must be an error of one line, or a manifest whose parts
+/// are in the directory and that has the same content after it is written and read again.
+///
+/// # Panics
+/// Panics if it is neither.
+pub fn check_manifest(bytes: &[u8]) {
+    let path = Path::new("manifest.json");
+    let manifest = match Manifest::parse(path, bytes) {
+        Ok(manifest) => manifest,
+        Err(error) => {
+            let message = error.to_string();
+            assert!(message.starts_with("manifest.json: "), "{message:?}");
+            assert_eq!(message.lines().count(), 1, "{message:?}");
+            return;
+        }
+    };
+    for part in &manifest.parts {
+        let is_plain = Path::new(&part.file).file_name() == Some(part.file.as_ref());
+        assert!(is_plain && part.rows <= manifest.rows, "{part:?}");
+    }
+    let text = serde_json::to_vec(&manifest).unwrap_or_default();
+    match Manifest::parse(path, &text) {
+        Ok(again) => assert_eq!(again, manifest),
+        Err(error) => panic!("a written manifest can't be read: {error}"),
+    }
+}
