@@ -25,6 +25,7 @@ mod package;
 mod process;
 mod scratch;
 mod setup;
+mod sql;
 mod stage;
 mod step;
 mod steps;
@@ -59,6 +60,8 @@ enum Command {
     Fuzz(fuzz::Args),
     /// Run the long forms of the checks, each within a time limit
     Nightly(nightly::Args),
+    /// Check the SQL engine, which is a workspace of its own: format, lints, tests
+    Sql(sql::Args),
     /// Run campaigns under Slurm, on two nodes in namespaces of this machine
     Cluster(cluster::Args),
     /// Compare real file systems in a few minutes and write a report
@@ -91,6 +94,7 @@ impl Command {
             Self::Explore(args) => args.run(),
             Self::Fuzz(args) => args.run(),
             Self::Nightly(args) => args.run(),
+            Self::Sql(args) => args.run(),
             Self::Cluster(args) => args.run(),
             Self::Demo(args) => args.run(),
             Self::Suite(args) => args.run(),

@@ -99,6 +99,7 @@ const FORMS: &[Form] = &[
         "test --release --locked --workspace --all-features --no-fail-fast -- --ignored \
          --test-threads=1",
     ),
+    form("sql", 90, "the SQL engine is built, linted and tested, also against DuckDB", "xtask sql"),
     form(
         "guide",
         60,

@@ -17,6 +17,7 @@ mod manifest;
 mod names;
 mod query;
 mod reader;
+mod sizes;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;
 mod writer;
@@ -29,4 +30,5 @@ pub use manifest::{KINDS, MANIFEST_FILE, Manifest, PARTS_MAX, Part, VERSION};
 pub use names::readable;
 pub use query::{Output, Query, Table};
 pub use reader::{Group, PartReader};
+pub use sizes::check_sizes;
 pub use writer::Writer;

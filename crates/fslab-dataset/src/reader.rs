@@ -109,7 +109,7 @@ impl PartReader {
 }
 
 /// Calls the Parquet library, which may panic on damaged files.
-fn guard<T>(path: &Path, read: impl FnOnce() -> ParquetResult<T>) -> Result<T> {
+pub(crate) fn guard<T>(path: &Path, read: impl FnOnce() -> ParquetResult<T>) -> Result<T> {
     let read = catch_unwind(AssertUnwindSafe(read));
     let damaged = || Error::unfit(path, "it is too damaged to be read");
     read.map_err(|_panic| damaged())?.map_err(Error::parquet(path))

@@ -33,6 +33,7 @@ mod probe;
 mod report;
 mod reproduce;
 mod sca;
+mod sql;
 mod stats;
 mod status;
 mod tier;
@@ -83,6 +84,8 @@ enum Command {
     Sca(sca::Args),
     /// Move files to archives and recall them
     Tier(tier::Args),
+    /// Query data sets of snapshots, traces, samples and tiers with SQL
+    Sql(sql::Args),
     /// Determine the attributes of a file system by observing its behaviour
     Probe(probe::Args),
     /// List layers, workloads, plans and all other named items
@@ -143,6 +146,7 @@ impl Cli {
             Command::Ext2(args) => args.run(),
             Command::Sca(args) => args.run(),
             Command::Tier(args) => args.run(),
+            Command::Sql(args) => args.run(),
             Command::Probe(args) => args.run(),
             Command::List(args) => args.run(),
             Command::Completions(args) => args.run(),

@@ -26,6 +26,7 @@ const ARROWS: &[(&str, &str)] = &[
     ("fslab-campaign", "fslab-compare fslab-report fslab-sys"),
     ("fslab-reproduce", "fslab-chart fslab-compare fslab-report fslab-stats"),
     ("fslab-dataset", ""),
+    ("fslab-sql", "fslab-dataset"),
     ("fslab-age", "fslab-chart fslab-dataset fslab-ext2 fslab-vfs fslab-sys"),
     (
         "fslab",

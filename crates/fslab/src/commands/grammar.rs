@@ -242,6 +242,7 @@ const WITHOUT_DRY_RUN: &[(&str, &[&str])] = &[
             "stats",
             "list",
             "report",
+            "sql",
             "campaign status",
             "campaign report",
             "trace show",

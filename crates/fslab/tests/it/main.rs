@@ -37,6 +37,7 @@ mod scratch;
 mod services;
 mod set_id;
 mod snapshots;
+mod sql;
 mod status;
 mod support;
 mod systemd;

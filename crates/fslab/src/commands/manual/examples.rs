@@ -671,6 +671,24 @@ pub const EXAMPLES: &[Examples] = &[
         ],
     },
     Examples {
+        command: "sql",
+        examples: &[
+            example(
+                "fslab sql --named top-users monday",
+                "Print the users with the most bytes in a data set of a snapshot",
+            ),
+            example(
+                "fslab sql --named diff before=monday after=tuesday",
+                "Count the changes between two snapshots",
+            ),
+            example(
+                "fslab sql 'SELECT kind, count(*) FROM snapshot GROUP BY kind' monday",
+                "Answer a question of your own",
+            ),
+            example("fslab sql --list", "List the named queries"),
+        ],
+    },
+    Examples {
         command: "probe",
         examples: &[
             example("fslab probe /mnt", "Determine the attributes of the file system on /mnt"),

@@ -158,6 +158,12 @@ const SHAPES: &[Shape] = &[
          machines.",
         &["metrics"],
     ),
+    shape(
+        &["sql", "--list", "--json"],
+        "The named queries. For a query, `--json` prints one object per row, whose members are the \
+         columns of the answer.",
+        &[],
+    ),
 ];
 
 /// Commands whose fields depend on the machine, so that they may print fewer fields than the page

@@ -1,0 +1,31 @@
+//! The program that `fslab sql` starts. It has no command line.
+
+use std::io::{self, BufWriter, ErrorKind, IsTerminal, Write};
+use std::process::ExitCode;
+
+use fslab_sql::{Error, Result};
+
+fn main() -> ExitCode {
+    // A panic becomes an error of one line.
+    std::panic::set_hook(Box::new(|_panic| {}));
+    match answer() {
+        Ok(()) => ExitCode::SUCCESS,
+        // The reader of the output has read enough.
+        Err(Error::Output(error)) if error.kind() == ErrorKind::BrokenPipe => ExitCode::SUCCESS,
+        Err(error) => {
+            // The exit code remains if nobody reads the message.
+            writeln!(io::stderr(), "{error}").ok();
+            ExitCode::from(error.code())
+        }
+    }
+}
+
+fn answer() -> Result<()> {
+    let input = io::stdin();
+    if std::env::args_os().len() > 1 || input.is_terminal() {
+        return Err(Error::Request("this program is started by `fslab sql`".to_owned()));
+    }
+    let query = fslab_sql::read(input.lock())?;
+    fslab_sql::restrict(&query)?;
+    fslab_sql::run(&query, &mut BufWriter::new(io::stdout()))
+}

@@ -1,0 +1,236 @@
+//! A data set as a table of the engine. Its files are those that the manifest lists.
+
+use std::collections::HashMap;
+use std::path::Path;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
+
+use async_trait::async_trait;
+use datafusion::arrow::datatypes::SchemaRef;
+use datafusion::catalog::{Session, TableProvider};
+use datafusion::common::{DataFusionError, Result as EngineResult, Statistics};
+use datafusion::datasource::TableType;
+use datafusion::datasource::file_format::parquet::transform_schema_to_view;
+use datafusion::datasource::listing::PartitionedFile;
+use datafusion::datasource::physical_plan::parquet::metadata::DFParquetMetadata;
+use datafusion::datasource::physical_plan::{
+    FileGroup, FileScanConfigBuilder, ParquetSource, parquet::CachedParquetFileReaderFactory,
+};
+use datafusion::datasource::source::DataSourceExec;
+use datafusion::execution::object_store::ObjectStoreUrl;
+use datafusion::execution::runtime_env::RuntimeEnv;
+use datafusion::logical_expr::{Expr, TableProviderFilterPushDown};
+use datafusion::physical_expr::expressions::Column;
+use datafusion::physical_plan::{ExecutionPlan, Partitioning};
+use fslab_dataset::{Manifest, Part, check_sizes};
+use object_store::local::LocalFileSystem;
+use object_store::path::Path as StorePath;
+use object_store::{ObjectMeta, ObjectStore};
+use parquet::arrow::parquet_to_arrow_schema;
+use parquet::file::metadata::ParquetMetaData;
+
+use crate::error::{Error, Result};
+
+/// The column whose hash determines the part of a row.
+const INODE: &str = "inode";
+
+/// A data set.
+#[derive(Debug)]
+pub struct DataSet {
+    manifest: Manifest,
+    schema: SchemaRef,
+    files: Vec<PartitionedFile>,
+    statistics: Statistics,
+    readers: Arc<CachedParquetFileReaderFactory>,
+    /// Whether the parts of all tables correspond, so that joins by inode need no exchange of rows.
+    is_aligned: bool,
+}
+
+impl DataSet {
+    /// Opens a data set and checks the sizes in its parts.
+    ///
+    /// # Errors
+    /// Fails if the directory is not a data set, or if a part is missing or damaged, or has other
+    /// columns than the first part.
+    pub fn open(directory: &Path, runtime: &RuntimeEnv, threads: usize) -> Result<Self> {
+        let manifest = Manifest::read(directory)?;
+        let metadata = footers(directory, &manifest, threads)?;
+        let mut parts = Vec::new();
+        for (part, metadata) in manifest.parts.iter().zip(metadata) {
+            let path = directory.join(&part.file);
+            check_part(&path, part, &metadata)?;
+            if let Some((_, first)) = parts.first() {
+                check_columns(&path, &metadata, first)?;
+            }
+            parts.push((object_of(&path, part)?, metadata));
+        }
+        let store: Arc<dyn ObjectStore> = Arc::new(LocalFileSystem::new());
+        let cache = runtime.cache_manager.get_file_metadata_cache();
+        let readers = Arc::new(CachedParquetFileReaderFactory::new(store, cache));
+        Self::of_parts(directory, manifest, parts, readers)
+    }
+
+    fn of_parts(
+        directory: &Path,
+        manifest: Manifest,
+        parts: Vec<(ObjectMeta, ParquetMetaData)>,
+        readers: Arc<CachedParquetFileReaderFactory>,
+    ) -> Result<Self> {
+        let unfit = |error: DataFusionError| damaged(directory, &error);
+        let Some((_, first)) = parts.first() else {
+            return Err(damaged(directory, &"it has no part"));
+        };
+        // The Arrow schema in the footer is ignored, because only the columns count.
+        let stored = parquet_to_arrow_schema(first.file_metadata().schema_descr(), None)
+            .map_err(|error| damaged(directory, &error))?;
+        let (schema, stored) = (Arc::new(transform_schema_to_view(&stored)), Arc::new(stored));
+        let mut files = Vec::new();
+        let mut each = Vec::new();
+        for (object, metadata) in parts {
+            let found = DFParquetMetadata::statistics_from_parquet_metadata(&metadata, &schema);
+            let found = Arc::new(found.map_err(unfit)?);
+            each.push(Arc::clone(&found));
+            let file = PartitionedFile::from(object).with_statistics(found);
+            files.push(PartitionedFile { arrow_schema: Some(Arc::clone(&stored)), ..file });
+        }
+        let statistics = Statistics::try_merge_iter(each.iter().map(|one| &**one), &schema);
+        let statistics = statistics.map_err(unfit)?;
+        Ok(Self { manifest, schema, files, statistics, readers, is_aligned: false })
+    }
+
+    /// Sets whether the parts of all tables correspond.
+    pub fn align(&mut self, is_aligned: bool) {
+        self.is_aligned = is_aligned;
+    }
+
+    /// Returns the files in groups, which are read side by side, and the partitioning of the rows
+    /// if it is known.
+    fn groups(&self, threads: usize) -> (Vec<FileGroup>, Option<Partitioning>) {
+        let inode = self.schema.index_of(INODE).ok().filter(|_| self.is_aligned);
+        if let Some(index) = inode {
+            let groups: Vec<_> =
+                self.files.iter().map(|file| FileGroup::new(vec![file.clone()])).collect();
+            let count = groups.len();
+            let partitioning = Partitioning::Hash(vec![Arc::new(Column::new(INODE, index))], count);
+            return (groups, Some(partitioning));
+        }
+        // The engine splits these groups further, by row groups.
+        (FileGroup::new(self.files.clone()).split_files(threads.max(1)), None)
+    }
+}
+
+#[async_trait]
+impl TableProvider for DataSet {
+    fn schema(&self) -> SchemaRef {
+        Arc::clone(&self.schema)
+    }
+
+    fn table_type(&self) -> TableType {
+        TableType::Base
+    }
+
+    fn supports_filters_pushdown(
+        &self,
+        filters: &[&Expr],
+    ) -> EngineResult<Vec<TableProviderFilterPushDown>> {
+        // Row groups are skipped by their statistics, which can't decide about single rows.
+        Ok(vec![TableProviderFilterPushDown::Inexact; filters.len()])
+    }
+
+    async fn scan(
+        &self,
+        state: &dyn Session,
+        projection: Option<&Vec<usize>>,
+        _filters: &[Expr],
+        limit: Option<usize>,
+    ) -> EngineResult<Arc<dyn ExecutionPlan>> {
+        let options = state.table_options().parquet.clone();
+        let readers = Arc::clone(&self.readers);
+        let source = ParquetSource::new(self.schema())
+            .with_table_parquet_options(options)
+            .with_parquet_file_reader_factory(readers);
+        let (groups, partitioning) = self.groups(state.config().target_partitions());
+        let url = ObjectStoreUrl::local_filesystem();
+        let scan = FileScanConfigBuilder::new(url, Arc::new(source))
+            .with_file_groups(groups)
+            .with_statistics(self.statistics.clone())
+            .with_projection_indices(projection.cloned())?
+            .with_limit(limit)
+            .with_output_partitioning(partitioning)
+            .build();
+        Ok(DataSourceExec::from_data_source(scan))
+    }
+
+    fn statistics(&self) -> Option<Statistics> {
+        Some(self.statistics.clone())
+    }
+}
+
+/// Returns whether the parts of these data sets correspond: the same part has the same inodes.
+pub fn are_aligned(sets: &HashMap<String, DataSet>) -> bool {
+    let mut counts = sets
+        .values()
+        .map(|set| (set.manifest.partition == INODE).then_some(set.manifest.parts.len()));
+    let Some(Some(first)) = counts.next() else { return false };
+    first > 1 && sets.len() > 1 && counts.all(|count| count == Some(first))
+}
+
+/// Reads and checks the footers of all parts.
+fn footers(directory: &Path, manifest: &Manifest, threads: usize) -> Result<Vec<ParquetMetaData>> {
+    let next = AtomicUsize::new(0);
+    let footers: Vec<_> = manifest.parts.iter().map(|_| OnceLock::new()).collect();
+    std::thread::scope(|scope| {
+        for _ in 0..threads.min(footers.len()) {
+            scope.spawn(|| {
+                while let Some(number) = Some(next.fetch_add(1, Ordering::Relaxed))
+                    .filter(|number| *number < footers.len())
+                {
+                    let path = directory.join(&manifest.parts[number].file);
+                    footers[number].get_or_init(|| check_sizes(&path));
+                }
+            });
+        }
+    });
+    let read = footers.into_iter().filter_map(OnceLock::into_inner);
+    Ok(read.collect::<std::result::Result<_, _>>()?)
+}
+
+fn object_of(path: &Path, part: &Part) -> Result<ObjectMeta> {
+    let located = StorePath::from_absolute_path(path).map_err(|error| damaged(path, &error))?;
+    let metadata = std::fs::metadata(path).map_err(|error| damaged(path, &error))?;
+    let modified = metadata.modified().map_err(|error| damaged(path, &error))?;
+    Ok(ObjectMeta {
+        location: located,
+        last_modified: modified.into(),
+        size: part.bytes,
+        e_tag: None,
+        version: None,
+    })
+}
+
+fn check_part(path: &Path, part: &Part, metadata: &ParquetMetaData) -> Result<()> {
+    let mut rows = 0_u64;
+    for group in metadata.row_groups() {
+        let count = u64::try_from(group.num_rows()).ok();
+        rows = count.and_then(|count| rows.checked_add(count)).unwrap_or(u64::MAX);
+    }
+    if rows == part.rows {
+        return Ok(());
+    }
+    Err(damaged(path, &format!("it has {rows} rows, not {} as in the manifest", part.rows)))
+}
+
+fn check_columns(path: &Path, found: &ParquetMetaData, first: &ParquetMetaData) -> Result<()> {
+    let columns = |metadata: &ParquetMetaData| {
+        metadata.file_metadata().schema_descr().root_schema().get_fields().to_vec()
+    };
+    if columns(found) == columns(first) {
+        return Ok(());
+    }
+    Err(damaged(path, &"its columns differ from those of the first part"))
+}
+
+fn damaged(path: &Path, what: &dyn std::fmt::Display) -> Error {
+    let what = what.to_string().split_whitespace().collect::<Vec<_>>().join(" ");
+    Error::Part { path: path.to_owned(), what: format!("{what}; create the data set again") }
+}

@@ -1,0 +1,107 @@
+//! Damaged and hostile data sets give one line that names the file.
+
+use std::fs;
+use std::os::unix::fs::FileExt;
+use std::path::PathBuf;
+
+use fslab_dataset::Manifest;
+
+use crate::support::{Sets, file, rows};
+
+const SQL: &str = "SELECT count(name), sum(size), min(modified), max(inode) FROM snapshot";
+
+fn sets() -> (Sets, PathBuf) {
+    let sets = Sets::new();
+    sets.snapshot("snapshot", 3, (1..2000).map(|inode| file(inode, 0, inode * 7, 1)));
+    let part = sets.path("snapshot/part-00001.parquet");
+    (sets, part)
+}
+
+#[track_caller]
+fn refused(sets: &Sets, names: &str) {
+    let error = rows(&sets.query(SQL, &["snapshot"])).unwrap_err();
+    let message = error.to_string();
+    assert!(message.contains(names), "{message}");
+    assert_eq!(message.lines().count(), 1, "{message}");
+    assert_eq!(error.code(), 3, "{message}");
+}
+
+#[test]
+fn missing_part_is_named() {
+    let (sets, part) = sets();
+    fs::remove_file(&part).unwrap();
+    refused(&sets, "part-00001.parquet");
+}
+
+#[test]
+fn missing_manifest_is_reported() {
+    let (sets, _) = sets();
+    fs::remove_file(sets.path("snapshot/manifest.json")).unwrap();
+    refused(&sets, "not a data set");
+}
+
+#[test]
+fn file_that_the_manifest_does_not_list_is_not_read() {
+    let (sets, part) = sets();
+    fs::copy(&part, sets.path("snapshot/part-00003.parquet")).unwrap();
+    assert_eq!(rows(&sets.query(SQL, &["snapshot"])).unwrap()[0]["count(snapshot.name)"], 1999);
+}
+
+#[test]
+fn part_of_another_kind_is_named() {
+    let (sets, part) = sets();
+    let other = Sets::of_all_kinds(1);
+    fs::copy(other.path("trace/part-00000.parquet"), &part).unwrap();
+    let path = sets.path("snapshot/manifest.json");
+    let mut manifest: serde_json::Value =
+        serde_json::from_slice(&fs::read(&path).unwrap()).unwrap();
+    let rows = manifest["parts"][1]["rows"].as_u64().unwrap();
+    manifest["parts"][1]["bytes"] = fs::metadata(&part).unwrap().len().into();
+    manifest["parts"][1]["rows"] = 3.into();
+    manifest["rows"] = (1999 - rows + 3).into();
+    fs::write(&path, manifest.to_string()).unwrap();
+    refused(&sets, "part-00001.parquet: its columns differ");
+}
+
+/// Every byte of the footer, and some of the rest. Most changes are found in the footer or by the
+/// engine. Then the message names the part. A change that gives other values is not noticed.
+#[test]
+fn flipped_bytes_never_panic_and_errors_name_the_part() {
+    let (sets, part) = sets();
+    let bytes = fs::read(&part).unwrap();
+    let length = bytes.len();
+    let footer = u32::from_le_bytes(bytes[length - 8..length - 4].try_into().unwrap()) as usize;
+    let places = (0..length - footer).step_by(97).chain((length - footer - 8..length).step_by(5));
+    let open = fs::OpenOptions::new().write(true).open(&part).unwrap();
+    let (mut refused, mut all) = (0, 0);
+    for place in places {
+        open.write_all_at(&[bytes[place] ^ 0x55], place as u64).unwrap();
+        all += 1;
+        if let Err(error) = rows(&sets.query(SQL, &["snapshot"])) {
+            let message = error.to_string();
+            assert!(message.contains("part-00001.parquet"), "byte {place}: {message}");
+            assert_eq!(message.lines().count(), 1, "byte {place}: {message}");
+            refused += 1;
+        }
+        open.write_all_at(&bytes[place..=place], place as u64).unwrap();
+    }
+    assert!(refused > all / 4, "{refused} of {all}");
+    assert_eq!(rows(&sets.query(SQL, &["snapshot"])).unwrap().len(), 1);
+}
+
+/// A page that claims 2 GiB of decoded bytes is refused before memory is allocated.
+#[test]
+fn hostile_size_of_a_page_is_refused() {
+    let (sets, part) = sets();
+    let bytes = fs::read(&part).unwrap();
+    // The first page starts after the magic number. Its header has the type, then the decoded size
+    // as a varint in zigzag form.
+    let start = (4..64).find(|at| bytes[*at] == 0x15 && bytes[at + 2] == 0x15).unwrap();
+    let mut hostile = bytes.clone();
+    for (at, byte) in [0xff, 0xff].into_iter().enumerate() {
+        hostile[start + 3 + at] = byte;
+    }
+    fs::write(&part, &hostile).unwrap();
+    assert_eq!(Manifest::read(&sets.path("snapshot")).unwrap().rows, 1999);
+    refused(&sets, "part-00001.parquet");
+}
