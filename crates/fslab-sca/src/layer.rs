@@ -353,6 +353,13 @@ impl FileSystem for Sca {
         first_error(answers)
     }
 
+    fn syncfs(&self, request: &Request, ino: Ino) -> Result<()> {
+        for file in self.access.files.all() {
+            file.end_staging(request)?;
+        }
+        self.lower.syncfs(request, ino)
+    }
+
     fn resolve(&self, request: &Request, ino: Ino) -> Result<Entry> {
         self.shown_entry(request, self.lower.resolve(request, ino)?)
     }

@@ -15,7 +15,7 @@ use std::sync::atomic::Ordering;
 
 use fslab_vfs::{Result, WriteOptions};
 
-use super::context::{Io, Settings};
+use super::context::{Io, Settings, is_full};
 use super::format::{Kind, STAGING_SLOTS};
 use super::frame::{Frame, NewFrame, append};
 use super::journal::Behind;
@@ -43,7 +43,8 @@ impl Log {
             && length as u64 == chunk_bytes
             && offset.is_multiple_of(chunk_bytes);
         let is_end_clear = match self.journal.behind() {
-            Behind::Staged => true,
+            // The slots of an area that recovery found are not used again.
+            Behind::Staged => self.staging.count > 0,
             _ => self.journal.is_end_clear() && self.map.segment_count() == 0,
         };
         settings.stages
@@ -98,7 +99,11 @@ impl Log {
         if bytes.len() as u64 > area.slot_bytes {
             return Ok(None);
         }
-        io.lower.write(io.request, slot, &bytes, options)?;
+        match io.lower.write(io.request, slot, &bytes, options) {
+            // The encoded chunk may need less space.
+            Err(error) if is_full(&error) => return Ok(None),
+            written => written?,
+        }
         self.journal.note_write();
         self.map.stage(&frame);
         let job = Job::new(io.settings, identity.codec, data.to_vec());
@@ -142,6 +147,7 @@ impl Log {
         batch.add(self.identity(), new);
         self.append(io, &batch, WriteOptions::default())?;
         self.staging.chunks.pop_front();
+        self.map.trim();
         self.ask_for_commit_where_due();
         Ok(())
     }

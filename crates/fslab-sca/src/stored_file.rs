@@ -372,10 +372,14 @@ impl StoredFile {
         Ok(true)
     }
 
-    /// Appends the staged chunks. Returns whether the file had a staging area.
+    /// Appends the staged chunks, if the file is open for writing. Returns whether it had a staging
+    /// area.
     pub fn end_staging(&self, request: &Request) -> Result<bool> {
-        let is_staging = |log: &Log| log.journal.is_staging();
-        if !matches!(&self.state.read().kind, Kind::Stored(log) if is_staging(log)) {
+        let is_staging = |state: &State| match &state.kind {
+            Kind::Stored(log) => state.is_writable && log.journal.is_staging(),
+            _ => false,
+        };
+        if !is_staging(&self.state.read()) {
             return Ok(false);
         }
         let Some(file) = self.in_steps(request) else { return Ok(false) };
@@ -580,9 +584,7 @@ impl StoredFile {
     /// Leaves the file in a state that the next mount opens quickly. Called when a writer closes
     /// the file, and when its last user does.
     pub fn settle(&self, request: &Request) -> Result<()> {
-        if self.state.read().is_writable {
-            self.end_staging(request)?;
-        }
+        self.end_staging(request)?;
         self.give_back_at_close(request)?;
         let mut state = self.state.write();
         if state.was_changed() {

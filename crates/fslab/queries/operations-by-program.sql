@@ -1,7 +1,8 @@
--- Calls, errors, bytes and time by program and operation.
+-- Calls, errors, bytes and time by program, process and operation.
 -- Tables: trace
 SELECT
     program,
+    process,
     operation,
     count(*) AS calls,
     count(error) AS errors,
@@ -9,5 +10,5 @@ SELECT
     sum(duration_ns) AS duration_ns,
     max(duration_ns) AS duration_max_ns
 FROM trace
-GROUP BY program, operation
-ORDER BY duration_ns DESC, program, operation
+GROUP BY program, process, operation
+ORDER BY duration_ns DESC, program, process, operation

@@ -88,10 +88,10 @@ fn layout_has_pieces_and_breaks_by_power_of_two() {
 #[test]
 fn operations_are_summed_by_program() {
     let expected = json!([
-        {"program": "cat", "operation": "read", "calls": 2, "errors": 0, "size_bytes": 150,
-         "duration_ns": 1400, "duration_max_ns": 900},
-        {"program": null, "operation": "open", "calls": 1, "errors": 1, "size_bytes": null,
-         "duration_ns": 700, "duration_max_ns": 700},
+        {"program": "cat", "process": 31, "operation": "read", "calls": 2, "errors": 0,
+         "size_bytes": 150, "duration_ns": 1400, "duration_max_ns": 900},
+        {"program": null, "process": 31, "operation": "open", "calls": 1, "errors": 1,
+         "size_bytes": null, "duration_ns": 700, "duration_max_ns": 700},
     ]);
     check("operations-by-program", expected);
 }

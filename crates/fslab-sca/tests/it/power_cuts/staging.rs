@@ -84,7 +84,7 @@ fn run(layer: &dyn FileSystem, crash: &CrashFs, script: u64, reads: bool) -> Vec
             append(&file, &mut content, &chunk);
             note(&content, false);
         }
-        let is_synced = operate(&file, &mut content, &mut draws);
+        let is_synced = operate((&client, &file), &mut content, &mut draws);
         note(&content, is_synced);
         assert!(!reads || client.contents(file.ino).unwrap() == content, "seed {script}");
     }
@@ -94,8 +94,12 @@ fn run(layer: &dyn FileSystem, crash: &CrashFs, script: u64, reads: bool) -> Vec
 }
 
 /// Performs an operation that ends staging. Returns whether the file is then synced.
-fn operate(file: &File<'_>, content: &mut Vec<u8>, draws: &mut Pcg64Mcg) -> bool {
-    match draws.random_range(0..6) {
+fn operate(
+    (client, file): (&Client<'_>, &File<'_>),
+    content: &mut Vec<u8>,
+    draws: &mut Pcg64Mcg,
+) -> bool {
+    match draws.random_range(0..7) {
         0 => file.fsync(draws.random()).map(|()| true).unwrap(),
         1 => {
             let size = draws.random_range(0..=content.len());
@@ -105,14 +109,15 @@ fn operate(file: &File<'_>, content: &mut Vec<u8>, draws: &mut Pcg64Mcg) -> bool
             content.resize(size, 0);
             false
         }
-        2 => {
+        2 => client.subject().syncfs(&client.request(), Ino::ROOT).map(|()| true).unwrap(),
+        3 => {
             let piece = vec![b'.'; draws.random_range(1..2 * CHUNK)];
             append(file, content, &piece);
             let missing = content.len().next_multiple_of(CHUNK) - content.len();
             append(file, content, &vec![b'-'; missing]);
             false
         }
-        3 => {
+        4 => {
             let offset = draws.random_range(0..=content.len());
             write(file, content, offset, &vec![b'!'; draws.random_range(1..3 * CHUNK)]);
             let missing = content.len().next_multiple_of(CHUNK) - content.len();
