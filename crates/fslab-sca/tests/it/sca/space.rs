@@ -170,7 +170,8 @@ fn staged_chunks_survive_a_full_disk() {
         let client = Client::new(&*fs);
         let (_, file) = client.create(Ino::ROOT, "file", 0o600, OpenMode::EXCLUSIVE).unwrap();
         let (_, filler) = client.create(Ino::ROOT, "filler", 0o600, OpenMode::EXCLUSIVE).unwrap();
-        let data = text(64 * CHUNK);
+        let chunk = |number| [text(CHUNK / 2), random(number, CHUNK / 2)].concat();
+        let data: Vec<u8> = (0..64).flat_map(chunk).collect();
         let mut written = Ok(());
         let mut acknowledged = 0;
         for (number, chunk) in data.chunks(CHUNK).enumerate() {
