@@ -126,9 +126,7 @@ pub fn clear_end(file: &impl Steps) -> Stepped<()> {
         return Ok(());
     }
     if file.look(|_, log| Ok(log.journal.is_staging()))? {
-        // Readers need not wait for the encoding.
-        file.look(|io, log| log.encode_staged(io))?;
-        file.step(|io, log| log.end_staging(io))?;
+        end_staging(file)?;
     }
     if file.look(|_, log| Ok(log.journal.is_superseding()))? {
         cut_off_superseded(file)?;
@@ -140,6 +138,18 @@ pub fn clear_end(file: &impl Steps) -> Stepped<()> {
         commit(file, true)?;
     }
     Ok(())
+}
+
+/// Appends all staged chunks and removes the staging area.
+fn end_staging(file: &impl Steps) -> Stepped<()> {
+    // Readers need not wait for the encoding.
+    file.look(|io, log| log.encode_staged(io))?;
+    if file.look(|_, log| Ok(log.is_staging_recovered()))? {
+        // What was found after a power cut must survive the next one.
+        file.step(|io, log| log.append_all_staged(io))?;
+        file.sync_below(false)?;
+    }
+    file.step(|io, log| log.end_staging(io))
 }
 
 /// Cuts off the old content that packing superseded.

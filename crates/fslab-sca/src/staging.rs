@@ -35,8 +35,8 @@ const CHUNKS_MAX: usize = 64;
 const FREE_AREAS: u64 = 16;
 
 impl Log {
-    /// Whether a write of `data` at `offset` may be staged: it appends exactly one chunk, several
-    /// such writes came before, and the data can probably be compressed.
+    /// Whether a write may be staged: it appends exactly one chunk, and several such writes came
+    /// before.
     pub fn may_stage(&self, settings: &Settings, offset: u64, length: usize) -> bool {
         let chunk_bytes = self.map.chunk_bytes();
         let appends_chunk = offset == self.size()
@@ -162,14 +162,28 @@ impl Log {
         io.settings.workers.side_by_side(&mut jobs, &run).into_iter().collect()
     }
 
-    /// Ends staging: appends all staged chunks and removes the area.
+    /// Appends the frames of all staged chunks.
     ///
     /// # Errors
     /// Errors of the lower file, such as `ENOSPC`. The chunks that were not appended stay staged.
-    pub fn end_staging(&mut self, io: Io<'_>) -> Result<()> {
+    pub fn append_all_staged(&mut self, io: Io<'_>) -> Result<()> {
         while !self.staging.chunks.is_empty() {
             self.append_staged(io)?;
         }
+        Ok(())
+    }
+
+    /// Whether recovery found the staging area.
+    pub fn is_staging_recovered(&self) -> bool {
+        self.journal.is_staging() && self.staging.count == 0
+    }
+
+    /// Appends the frames of all staged chunks and removes the area.
+    ///
+    /// # Errors
+    /// Errors of the lower file.
+    pub fn end_staging(&mut self, io: Io<'_>) -> Result<()> {
+        self.append_all_staged(io)?;
         io.lower.truncate(io.request, self.end())?;
         self.journal.note_behind(Behind::Nothing);
         self.journal.note_write();

@@ -14,6 +14,10 @@ use rand_pcg::Pcg64Mcg;
 use super::mutants::{Mutant, NO_STAGING};
 
 const CHUNK: usize = 4096;
+
+/// Default of `FSLAB_CRASH_AGAIN`: one of this many states is written to and crashed again.
+const CUT_AGAIN: u64 = 512;
+
 const LAYERS: [&str; 2] = [
     "zstd:chunk=4KiB,threads=2,level=1,cache=0,stage=on",
     "gzip:chunk=4KiB,threads=3,level=1,cache=0,garbage=8KiB,stage=on",
@@ -157,10 +161,41 @@ fn judge(layer: &str, state: &State, versions: &[Version]) -> Result<(), String>
     explain(&found, &versions[possible.clone()]).map_err(|what| {
         format!("point {}, {}, versions {possible:?}: {what}", state.point, state.survivors)
     })?;
+    let again = number("FSLAB_CRASH_AGAIN").unwrap_or(CUT_AGAIN);
+    if again > 0 && state.fingerprint.is_multiple_of(again) {
+        second_cut(layer, state, &found)?;
+    }
     append_to(layer, &memory, &mut found)?;
     let again = read(layer, &memory)?;
     let message = || format!("point {}: other content after the next write", state.point);
     if again == found { Ok(()) } else { Err(message()) }
+}
+
+/// After a power cut, writes to the file, and checks that a second power cut leaves what the first
+/// one left.
+fn second_cut(layer: &str, state: &State, found: &[u8]) -> Result<(), String> {
+    let crash = Arc::new(state.record().map_err(|error| error.to_string())?);
+    let (below, start): (Arc<dyn FileSystem>, _) = (crash.clone(), crash.position());
+    append_to(layer, &below, &mut found.to_vec())?;
+    let mut visit = |second: &State| {
+        let memory: Arc<dyn FileSystem> = Arc::new(second.open().unwrap());
+        let again = read(layer, &memory)?;
+        match again.starts_with(found) {
+            true => Ok(()),
+            false => Err(format!(
+                "point {}, {}: {} of {} bytes after the second cut at point {}, {}",
+                state.point,
+                state.survivors,
+                again.len(),
+                found.len(),
+                second.point,
+                second.survivors
+            )),
+        }
+    };
+    let plan = Plan { seed: state.fingerprint, subsets: 4, prefixes: 4 };
+    let log = crash.log();
+    log.for_each_state(Order::Independent, &plan, &|point| point >= start, &mut visit).map(drop)
 }
 
 /// Checks that each chunk of `found` is that of one of the versions. A lost chunk may read as
