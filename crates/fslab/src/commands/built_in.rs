@@ -31,7 +31,7 @@ pub(super) const PAPERS: &[Text] =
 /// All plans.
 pub(super) const PLANS: &[Text] = texts!(
     "plans": "default", "quick", "in-process", "null-stack", "kernel-boundary", "names",
-    "names-sizes", "names-millions", "names-mounted", "sca", "chunks", "tails", "appends",
+    "names-sizes", "names-millions", "names-mounted", "sca", "copies", "chunks", "tails", "appends",
     "overwrites", "compile", "fast-indexing", "fast-indexing-tools", "dmfs", "aging",
     "aging-policies", "attributes", "applications",
 );
