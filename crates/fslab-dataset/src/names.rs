@@ -1,7 +1,6 @@
 //! Names of files as text.
 
 use std::borrow::Cow;
-use std::fmt::Write;
 
 /// Returns a name as text: unchanged if it is valid UTF-8 without control characters. Otherwise
 /// each invalid byte and each byte of a control character becomes `\xHH`, and a backslash becomes
@@ -18,8 +17,7 @@ fn escape(name: &[u8]) -> String {
     let mut text = String::new();
     let escape = |text: &mut String, bytes: &[u8]| {
         for byte in bytes {
-            // Writing to a `String` can't fail.
-            write!(text, "\\x{byte:02x}").unwrap_or_default();
+            text.push_str(&format!("\\x{byte:02x}"));
         }
     };
     for chunk in name.utf8_chunks() {

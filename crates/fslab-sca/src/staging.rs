@@ -16,7 +16,8 @@ use std::sync::atomic::Ordering;
 use fslab_vfs::{Result, WriteOptions};
 
 use super::context::{Io, Settings, is_full};
-use super::format::{Kind, STAGING_SLOTS};
+use super::encoder::encode;
+use super::format::{Kind, SIZE_MAX, STAGING_SLOTS};
 use super::frame::{Frame, NewFrame, append};
 use super::journal::Behind;
 use super::log::Log;
@@ -40,6 +41,7 @@ impl Log {
     pub fn may_stage(&self, settings: &Settings, offset: u64, length: usize) -> bool {
         let chunk_bytes = self.map.chunk_bytes();
         let appends_chunk = offset == self.size()
+            && offset <= SIZE_MAX - chunk_bytes
             && length as u64 == chunk_bytes
             && offset.is_multiple_of(chunk_bytes);
         let is_end_clear = match self.journal.behind() {
@@ -78,7 +80,7 @@ impl Log {
         data: &[u8],
         options: WriteOptions,
     ) -> Result<Option<Arc<Job>>> {
-        while self.staging.chunks.front().is_some_and(|head| head.job.is_done())
+        while self.staging.chunks.front().is_some_and(StagedChunk::is_encoded)
             || self.staging.chunks.len() as u64 >= STAGING_SLOTS
         {
             self.append_staged(io)?;
@@ -107,7 +109,7 @@ impl Log {
         self.journal.note_write();
         self.map.stage(&frame);
         let job = Job::new(io.settings, identity.codec, data.to_vec());
-        self.staging.chunks.push_back(StagedChunk { frame, job: Arc::clone(&job) });
+        self.staging.chunks.push_back(StagedChunk { frame, job: Some(Arc::clone(&job)) });
         self.staging.count += 1;
         Ok(Some(job))
     }
@@ -138,7 +140,13 @@ impl Log {
     /// Appends the frame of the oldest staged chunk.
     fn append_staged(&mut self, io: Io<'_>) -> Result<()> {
         let Some(head) = self.staging.chunks.front() else { return Ok(()) };
-        let encoded = head.job.take(io.settings)?;
+        let encoded = match &head.job {
+            Some(job) => job.take(io.settings)?,
+            None => {
+                let content = self.map.chunk_content(io, head.frame.position)?;
+                encode(io.settings, self.identity().codec, &content.bytes)?
+            }
+        };
         let frame = Frame { raw: encoded.raw, ..head.frame };
         // Applying the frame can then no longer fail.
         self.map.load_paths(io, &frame, &[])?;
@@ -157,7 +165,8 @@ impl Log {
     /// # Errors
     /// `ENOMEM` if encoding fails.
     pub fn encode_staged(&self, io: Io<'_>) -> Result<()> {
-        let mut jobs: Vec<&Job> = self.staging.chunks.iter().map(|chunk| &*chunk.job).collect();
+        let jobs = self.staging.chunks.iter().filter_map(|chunk| chunk.job.as_deref());
+        let mut jobs: Vec<&Job> = jobs.collect();
         let run = |job: &mut &Job| job.run(io.settings);
         io.settings.workers.side_by_side(&mut jobs, &run).into_iter().collect()
     }
@@ -202,13 +211,12 @@ impl Log {
         let Some(found) = find(io, &identity, last, length)? else { return Ok(false) };
         // Left-out frames show that power failed. A staged chunk that follows them was not synced.
         let is_of_use = !self.journal.has_left_out();
-        for (frame, content) in found.chunks.into_iter().take_while(|_| is_of_use) {
+        for frame in found.frames.into_iter().take_while(|_| is_of_use) {
             if !self.follows(&frame) {
                 break;
             }
             self.map.stage(&frame);
-            let job = Job::new(io.settings, identity.codec, content);
-            self.staging.chunks.push_back(StagedChunk { frame, job });
+            self.staging.chunks.push_back(StagedChunk { frame, job: None });
         }
         self.staging.area = Some(found.area);
         Ok(true)

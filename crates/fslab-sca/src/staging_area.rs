@@ -70,7 +70,16 @@ pub struct Staging {
 /// A staged chunk.
 pub struct StagedChunk {
     pub frame: Frame,
-    pub job: Arc<Job>,
+    /// Its encoding. A chunk that recovery found has none: it is read when it is appended, so that
+    /// many such files do not fill the memory.
+    pub job: Option<Arc<Job>>,
+}
+
+impl StagedChunk {
+    /// Whether the encoded chunk is ready to be appended.
+    pub fn is_encoded(&self) -> bool {
+        self.job.as_ref().is_some_and(|job| job.is_done())
+    }
 }
 
 /// The encoding of a chunk, by whichever thread comes first.
@@ -137,7 +146,7 @@ impl Job {
         }
     }
 
-    pub fn is_done(&self) -> bool {
+    fn is_done(&self) -> bool {
         matches!(*self.phase.lock(), Phase::Done(_))
     }
 }
@@ -161,14 +170,14 @@ impl Drop for Counted {
 /// A staging area in a lower file.
 pub struct Found {
     pub area: Area,
-    /// The frames that follow the last frame of the journal, and their content.
-    pub chunks: Vec<(Frame, Vec<u8>)>,
+    /// The frames that follow the last frame of the journal.
+    pub frames: Vec<Frame>,
 }
 
 impl Found {
     /// Number of staged chunks that the journal lacks.
     pub fn count(&self) -> usize {
-        self.chunks.len()
+        self.frames.len()
     }
 }
 
@@ -186,23 +195,23 @@ pub fn find(
     let Some(area) = Area::ending_at(identity, end, length) else { return Ok(None) };
     let (mut is_area, mut newer) = (false, BTreeMap::new());
     for number in 0..STAGING_SLOTS {
-        let Some((frame, content)) = read_slot(io, identity, area, number)? else { continue };
+        let Some((frame, is_whole)) = read_slot(io, identity, area, number)? else { continue };
         is_area = true;
-        newer.insert(frame.sequence, (frame, content));
+        newer.insert(frame.sequence, (frame, is_whole));
     }
     let in_order = (sequence + 1..).map_while(|number| newer.remove(&number));
-    let chunks = in_order.map_while(|(frame, content)| Some((frame, content?))).collect();
-    Ok(is_area.then_some(Found { area, chunks }))
+    let frames = in_order.map_while(|(frame, is_whole)| is_whole.then_some(frame)).collect();
+    Ok(is_area.then_some(Found { area, frames }))
 }
 
-/// Reads a slot. Returns `None` if no frame of this file begins there. The content is `None` if the
-/// frame is incomplete.
+/// Reads a slot. Returns the frame and whether its content is whole, or `None` if no frame of this
+/// file begins there.
 fn read_slot(
     io: Io<'_>,
     identity: &Identity,
     area: Area,
     number: u64,
-) -> Result<Option<(Frame, Option<Vec<u8>>)>> {
+) -> Result<Option<(Frame, bool)>> {
     let (at, header_bytes) = (area.slot(number), identity.header_bytes());
     let bytes = io.lower.read(io.request, at, area.slot_bytes as usize)?;
     let Some((header, rest)) = bytes.split_at_checked(header_bytes) else { return Ok(None) };
@@ -213,5 +222,5 @@ fn read_slot(
     let body = rest.get(..frame.body_bytes(identity));
     let body = body.filter(|body| crc32c::crc32c(body) == frame.body_crc);
     let content = body.and_then(|body| identity.codec.decode(body, frame.length as usize));
-    Ok(Some((frame, content)))
+    Ok(Some((frame, content.is_some())))
 }

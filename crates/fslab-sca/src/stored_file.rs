@@ -310,9 +310,12 @@ impl StoredFile {
     ) -> Result<usize> {
         let data = &data[..data.len().min(WRITE_BYTES_MAX)];
         self.look_into(request)?;
-        let (_turn, prepared) = self.turns.in_order(|| match self.may_stage(place, data) {
-            true => Ok(None),
-            false => self.pre_encode(place, data).map(Some),
+        let (_turn, prepared) = self.turns.in_order(|| {
+            // There is nothing to encode in random data.
+            if self.may_stage(&self.state.read(), place, data) && !looks_random(data) {
+                return Ok(None);
+            }
+            self.pre_encode(place, data).map(Some)
         });
         let mut prepared = match prepared? {
             Some(prepared) => prepared,
@@ -331,11 +334,10 @@ impl StoredFile {
     }
 
     /// Whether a write may be staged (see `staging`).
-    fn may_stage(&self, place: Place, data: &[u8]) -> bool {
-        match &self.state.read().kind {
+    fn may_stage(&self, state: &State, place: Place, data: &[u8]) -> bool {
+        match &state.kind {
             Kind::Stored(log) if self.settings.stages => {
                 log.may_stage(&self.settings, place.offset(log.size()), data.len())
-                    && !looks_random(data)
             }
             _ => false,
         }
@@ -354,10 +356,8 @@ impl StoredFile {
         let Some(_turn) = self.maintenance.try_lock() else { return Ok(false) };
         let mut state = self.state.write();
         self.access_is_due.store(true, Ordering::Relaxed);
-        let may_stage =
-            |log: &Log| log.may_stage(&self.settings, place.offset(log.size()), data.len());
-        // Another writer may have changed the file meanwhile.
-        if !matches!(&state.kind, Kind::Stored(log) if may_stage(log)) {
+        // The file may have been changed meanwhile.
+        if !self.may_stage(&state, place, data) {
             return Ok(false);
         }
         let (io, log) = state.begin_change(request, &self.settings)?;

@@ -13,7 +13,7 @@ fn main() -> ExitCode {
         // The reader of the output has read enough.
         Err(Error::Output(error)) if error.kind() == ErrorKind::BrokenPipe => ExitCode::SUCCESS,
         Err(error) => {
-            // The exit code remains if nobody reads the message.
+            // If the message can't be written, the exit code still reports the error.
             writeln!(io::stderr(), "{error}").ok();
             ExitCode::from(error.code())
         }

@@ -1,4 +1,4 @@
-//! Tests that a reader returns what was written.
+//! Tests that a reader returns the rows that a writer wrote.
 
 use std::collections::BTreeMap;
 

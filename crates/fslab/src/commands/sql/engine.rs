@@ -1,6 +1,6 @@
 //! Starts the program with the SQL engine.
 
-use std::io::{Read, Write};
+use std::io::{ErrorKind, Read, Write};
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{ChildStderr, Command, ExitStatus, Stdio};
@@ -30,10 +30,14 @@ pub fn answer(query: &Query) -> Result<()> {
     let mut engine = started?;
     let text = serde_json::to_vec(query)?;
     if let Some(mut input) = engine.stdin.take() {
-        // An engine that ends before it read the query states the reason.
-        input.write_all(&text).ok();
+        match input.write_all(&text) {
+            // The engine ended before it read the query; its message states the reason.
+            Err(error) if error.kind() == ErrorKind::BrokenPipe => {}
+            written => written.with_context(|| program.display().to_string())?,
+        }
     }
-    let message = engine.stderr.take().map(message).unwrap_or_default();
+    let message = engine.stderr.take().map_or(Ok(String::new()), message);
+    let message = message.with_context(|| program.display().to_string())?;
     let status = engine.wait().with_context(|| program.display().to_string())?;
     outcome(status, &message)
 }
@@ -56,13 +60,12 @@ fn find() -> Result<PathBuf> {
 }
 
 /// Reads the error message up to the end of the engine.
-fn message(stderr: ChildStderr) -> String {
-    let (mut bytes, mut stderr) = (Vec::new(), stderr);
-    // What was read before an error is still the best message.
-    (&mut stderr).take(MESSAGE_MAX).read_to_end(&mut bytes).ok();
+fn message(mut stderr: ChildStderr) -> std::io::Result<String> {
+    let mut bytes = Vec::new();
+    (&mut stderr).take(MESSAGE_MAX).read_to_end(&mut bytes)?;
     // The engine must not wait for a reader.
-    std::io::copy(&mut stderr, &mut std::io::sink()).ok();
-    String::from_utf8_lossy(&bytes).trim().to_owned()
+    std::io::copy(&mut stderr, &mut std::io::sink())?;
+    Ok(String::from_utf8_lossy(&bytes).trim().to_owned())
 }
 
 fn outcome(status: ExitStatus, message: &str) -> Result<()> {
