@@ -22,6 +22,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use fslab_sys::block_counters::DeviceNumber;
+use fslab_sys::provided_memory::ProvidedMemory;
 use fslab_sys::signals::Interrupt;
 use fslab_sys::usage::Instant;
 use rand::SeedableRng;
@@ -226,6 +227,7 @@ impl Runner<'_> {
         let (reason, rounds) = match targets {
             Ok(mut targets) => {
                 targets.extend(self.second_copy(&targets));
+                let _provided = self.provide_memory()?;
                 self.rounds(&targets, &workloads)?
             }
             Err(Error::Interrupted) => (EndReason::Interrupted, 0),
@@ -286,6 +288,18 @@ impl Runner<'_> {
             return Err(Error::NoTargets { reasons: reasons.join("; ") });
         }
         Ok(left)
+    }
+
+    /// Keeps memory provided by the host of a virtual machine, or notes why this is impossible.
+    fn provide_memory(&mut self) -> Result<Option<ProvidedMemory>> {
+        match host_memory::provide(self.touched_bytes) {
+            Ok(provided) => Ok(provided),
+            Err(error) => {
+                let text = format!("times may vary more, because memory can't be kept: {error}");
+                self.journal.note(NoteKind::Remark, None, None, text)?;
+                Ok(None)
+            }
+        }
     }
 
     /// Returns the second copy of the baseline, if the plan has one and the baseline is run.

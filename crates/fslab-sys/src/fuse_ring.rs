@@ -241,7 +241,7 @@ impl FuseRing {
 
     /// Frees the memory of an idle payload beyond [`IDLE_BYTES_MAX`].
     fn give_memory_back(&mut self) {
-        self.memory.discard(PAYLOAD_START + IDLE_BYTES_MAX);
+        self.memory.discard(PAYLOAD_START + IDLE_BYTES_MAX..self.memory.len());
         self.touched_bytes = IDLE_BYTES_MAX;
     }
 

@@ -53,6 +53,7 @@ pub mod mounts;
 pub mod page_cache;
 pub mod pause;
 pub mod processors;
+pub mod provided_memory;
 pub mod shared_memory;
 pub mod signals;
 pub mod supervise;

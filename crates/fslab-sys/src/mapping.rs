@@ -1,6 +1,7 @@
 //! Private memory in whole pages, initially zero, of which a part can be freed.
 
 use std::io;
+use std::ops::Range;
 use std::ptr::NonNull;
 
 /// A private anonymous mapping.
@@ -46,11 +47,12 @@ impl Mapping {
         unsafe { std::slice::from_raw_parts_mut(self.start.as_ptr(), self.length) }
     }
 
-    /// Frees the memory from an offset to the end; it then reads as zeros. The offset must be a
-    /// multiple of the page size.
-    pub fn discard(&mut self, offset: usize) {
-        let Some(length) = self.length.checked_sub(offset) else { return };
-        let start = self.start.as_ptr().wrapping_add(offset);
+    /// Frees the memory of a range; it then reads as zeros. Both ends must be multiples of the page
+    /// size.
+    pub fn discard(&mut self, range: Range<usize>) {
+        let range = range.start..range.end.min(self.length);
+        let length = range.len();
+        let start = self.start.as_ptr().wrapping_add(range.start);
         // SAFETY: the range lies in the mapping, which is borrowed exclusively; zeros are valid.
         let answer = unsafe { libc::madvise(start.cast(), length, libc::MADV_DONTNEED) };
         if answer != 0 {
@@ -75,7 +77,7 @@ mod tests {
     fn discarded_part_of_a_mapping_reads_as_zeros() {
         let mut memory = Mapping::new(1 << 20).unwrap();
         memory.as_mut_slice().fill(7);
-        memory.discard(64 << 10);
+        memory.discard(64 << 10..memory.len());
         assert_eq!(memory.len(), 1 << 20);
         assert!(memory.as_slice()[..64 << 10].iter().all(|byte| *byte == 7));
         assert!(memory.as_slice()[64 << 10..].iter().all(|byte| *byte == 0));
