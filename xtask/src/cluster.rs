@@ -1,13 +1,15 @@
-//! `cargo xtask cluster`: runs Slurm on two nodes in namespaces of this machine, and a campaign on
-//! them.
+//! `cargo xtask cluster`: runs Slurm or Ballista on two nodes in namespaces of this machine, and a
+//! campaign or a query on them.
 
+mod ballista;
 mod demo;
 mod nodes;
+mod slurm;
 
 use anyhow::{Result, bail};
 
 use crate::setup;
-use nodes::Cluster;
+use slurm::Slurm;
 
 /// The action on the cluster.
 #[derive(Debug, clap::Args)]
@@ -25,21 +27,25 @@ enum Action {
     /// Run a campaign on two nodes, kill one during the run, and compare the result with a serial
     /// run
     Demo,
+    /// Compare two large snapshots with Ballista on two nodes, DuckDB, `fslab sql` and `fslab age
+    /// diff`
+    Sql(ballista::Args),
 }
 
 impl Args {
     /// Runs the command.
     pub fn run(&self) -> Result<bool> {
-        let cluster = Cluster::of_user()?;
-        match self.action {
+        let cluster = Slurm::of_user()?;
+        match &self.action {
             Action::Up => up(&cluster),
-            Action::Down => cluster.down().map(|()| true),
+            Action::Down => cluster.nodes.down().map(|()| true),
             Action::Demo => demo(&cluster),
+            Action::Sql(args) => args.run().map(|()| true),
         }
     }
 }
 
-fn up(cluster: &Cluster) -> Result<bool> {
+fn up(cluster: &Slurm) -> Result<bool> {
     if !setup::install(setup::Purpose::Cluster)?.is_empty() {
         return Ok(false);
     }
@@ -52,13 +58,13 @@ fn up(cluster: &Cluster) -> Result<bool> {
 
 /// Runs the demonstration on a cluster of its own. All its nodes are stopped afterwards. The logs
 /// of a cluster that failed to start are kept.
-fn demo(cluster: &Cluster) -> Result<bool> {
-    if cluster.is_up() {
+fn demo(cluster: &Slurm) -> Result<bool> {
+    if cluster.nodes.is_up() {
         bail!("the cluster is running; `cargo xtask cluster down` stops it");
     }
     let (ran, ended) = match up(cluster) {
-        Ok(true) => (demo::run(cluster).map(|()| true), cluster.down()),
-        not_up => (not_up, cluster.end_all()),
+        Ok(true) => (demo::run(cluster).map(|()| true), cluster.nodes.down()),
+        not_up => (not_up, cluster.nodes.end_all()),
     };
     ran.and_then(|is_done| ended.map(|()| is_done))
 }

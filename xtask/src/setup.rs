@@ -44,8 +44,10 @@ pub enum Purpose {
     Test,
     /// `cargo xtask demo`
     Demo,
-    /// `cargo xtask cluster`
+    /// `cargo xtask cluster up` and `demo`
     Cluster,
+    /// `cargo xtask cluster sql`
+    Sql,
     /// `cargo xtask deb`
     Package,
 }
@@ -108,6 +110,9 @@ pub fn install(purpose: Purpose) -> Result<Vec<Missing>> {
         missing.extend(python_modules::install()?);
         missing.extend(nextest::install()?);
         missing.extend(stores::install()?);
+    }
+    if purpose == Purpose::Sql {
+        missing.extend(python_modules::install()?);
     }
     let consequence =
         "mounted tests, pjdfstest, fsx and comparisons of real file systems are skipped";

@@ -9,7 +9,8 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail, ensure};
 use serde_json::Value;
 
-use super::nodes::{Cluster, wait_at_most, wait_for};
+use super::nodes::{wait_at_most, wait_for};
+use super::slurm::Slurm;
 use crate::{environment, process};
 
 /// A plan with four targets and the second copy of one, two workloads and eight rounds: 80 cells,
@@ -51,7 +52,7 @@ const KILLED: &str = "n2";
 const REQUEUED_MOST: Duration = Duration::from_secs(900);
 
 /// Runs the demonstration on a running cluster.
-pub fn run(cluster: &Cluster) -> Result<()> {
+pub fn run(cluster: &Slurm) -> Result<()> {
     println!("cluster demo: building fslab");
     process::run_ok(environment::cargo().args(["build", "--locked", "--package", "fslab"]))?;
     let fslab = environment::target_directory()?.join("debug/fslab");
@@ -92,7 +93,7 @@ pub fn run(cluster: &Cluster) -> Result<()> {
 }
 
 /// Waits until a share on the node has completed a block and is still running, and kills the node.
-fn kill_in_the_middle(cluster: &Cluster, campaign: &Path) -> Result<()> {
+fn kill_in_the_middle(cluster: &Slurm, campaign: &Path) -> Result<()> {
     wait_at_most(REQUEUED_MOST, "a share is running on the node to be killed", || {
         let mut is_at_work = false;
         for file in attempts(campaign)? {
@@ -104,7 +105,7 @@ fn kill_in_the_middle(cluster: &Cluster, campaign: &Path) -> Result<()> {
         }
         Ok(is_at_work)
     })?;
-    cluster.kill(KILLED)?;
+    cluster.nodes.kill(KILLED)?;
     println!("cluster demo: killed {KILLED} in the middle of a share");
     wait_for("Slurm has requeued the share of the killed node", || {
         let mut squeue = cluster.command("squeue")?;
@@ -117,7 +118,7 @@ fn kill_in_the_middle(cluster: &Cluster, campaign: &Path) -> Result<()> {
     Ok(())
 }
 
-fn queue_is_empty(cluster: &Cluster) -> Result<()> {
+fn queue_is_empty(cluster: &Slurm) -> Result<()> {
     wait_for("the queue is empty", || {
         let mut squeue = cluster.command("squeue")?;
         Ok(process::capture(squeue.arg("-h"))?.trim().is_empty())

@@ -1,10 +1,7 @@
-//! A cluster on one machine: Slurm's controller and two nodes. Each has its own network, host name,
-//! mount and process namespaces. When the first process of a node exits, the kernel kills the
-//! others.
+//! A cluster on one machine: a controller and two nodes. Each has its own network, host name, mount
+//! and process namespaces. When the first process of a node exits, the kernel kills the others.
 
-use std::fs::{self, File, Permissions};
-use std::io::Read;
-use std::os::unix::fs::PermissionsExt;
+use std::fs::{self, File};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -17,16 +14,12 @@ use rustix::process::{Pid, Signal, kill_process};
 use crate::{environment, process};
 
 const NODE: &str = include_str!("node.sh");
-const CONFIGURATION: &str = include_str!("slurm.conf");
 
 const CONTROLLER: &str = "ctl";
 
-/// The nodes with their addresses in the private network.
-const NODES: [(&str, &str); 3] =
+/// The controller and the nodes with their addresses in the private network.
+pub const NODES: [(&str, &str); 3] =
     [(CONTROLLER, "10.217.0.1"), ("n1", "10.217.0.2"), ("n2", "10.217.0.3")];
-
-/// The length in bytes of the key that authenticates requests to a node.
-const KEY_BYTES: usize = 128;
 
 /// The time limit for steps that take a second on an idle machine.
 const PATIENCE: Duration = Duration::from_secs(120);
@@ -37,9 +30,14 @@ pub struct Cluster {
 }
 
 impl Cluster {
-    /// Returns the only cluster of this user.
-    pub fn of_user() -> Result<Self> {
-        Ok(Self { state: environment::cache()?.join("cluster") })
+    /// Returns this user's only cluster with a name.
+    pub fn of_user(name: &str) -> Result<Self> {
+        Ok(Self { state: environment::cache()?.join(name) })
+    }
+
+    /// Returns the directory with the state of the cluster and of each node.
+    pub fn state(&self) -> &Path {
+        &self.state
     }
 
     /// Returns whether any node is running.
@@ -47,23 +45,45 @@ impl Cluster {
         NODES.iter().any(|(name, _)| self.process(name).is_some())
     }
 
-    /// Starts all nodes, and waits until the controller reports both as idle.
-    pub fn up(&self) -> Result<()> {
+    /// Checks that the cluster can be started, and removes files of an earlier one.
+    pub fn prepare(&self) -> Result<()> {
         if self.is_up() {
             bail!("the cluster is running; `cargo xtask cluster down` stops it");
         }
         if !environment::is_root() {
             bail!("namespaces and mounts need root; run it as root");
         }
-        self.prepare()?;
-        let started = self.start_all().and_then(|()| {
-            wait_for("both nodes are idle", || {
-                let mut sinfo = self.command("sinfo")?;
-                let answer = process::output(sinfo.args(["-h", "-N", "-o", "%N %T"]))?;
-                Ok(answer.stdout.lines().filter(|line| line.ends_with(" idle")).count() == 2)
-            })
-        });
-        started.with_context(|| format!("logs are in {}", self.state.display()))
+        self.down()?;
+        for (name, _) in NODES {
+            let folder = self.state.join(name);
+            fs::create_dir_all(&folder).with_context(|| folder.display().to_string())?;
+        }
+        Ok(())
+    }
+
+    /// Starts all nodes of a prepared cluster. Each runs the shell commands in `role`, with the
+    /// variables `state`, `name` and `address`, until they end.
+    pub fn start_all(&self, role: &str) -> Result<()> {
+        fs::write(self.state.join("role.sh"), role)?;
+        fs::write(self.state.join("node.sh"), NODE)?;
+        for (name, address) in NODES {
+            self.start(name, address)?;
+        }
+        let has_switch = || {
+            let answer = process::output(self.in_network()?.args(["link", "show", "switch"]))?;
+            Ok(answer.status.success())
+        };
+        wait_for("the network is up", has_switch)?;
+        for (name, _) in &NODES[1..] {
+            let pid = self.first_process(name).context("a node has ended")?;
+            let pid = pid.as_raw_nonzero().to_string();
+            let cable =
+                ["link", "add", name, "type", "veth", "peer", "name", "eth0", "netns", &pid];
+            process::capture(self.in_network()?.args(cable))?;
+            let plug = ["link", "set", name, "master", "switch", "up"];
+            process::capture(self.in_network()?.args(plug))?;
+        }
+        Ok(())
     }
 
     /// Stops all nodes and keeps their logs. Tries every node and returns the first error.
@@ -93,15 +113,11 @@ impl Cluster {
                 Err(errno) => bail!("cannot kill {name}: {errno}"),
             }
         }
-        wait(
-            PATIENCE,
-            "the node's processes have exited",
-            || Ok(self.process(name).is_none()),
-            || false,
-        )
+        wait("the node's processes have exited", || Ok(self.process(name).is_none()), || false)
     }
 
-    /// Returns the command for a program of Slurm on the controller, in the current directory.
+    /// Returns a command that runs a program on the controller, in the current directory; the
+    /// arguments of the program follow.
     pub fn command(&self, program: &str) -> Result<Command> {
         let pid = self.first_process(CONTROLLER).context("the cluster is not running")?;
         let mut command = Command::new("nsenter");
@@ -114,61 +130,8 @@ impl Cluster {
             &pid.as_raw_nonzero().to_string(),
         ]);
         command.arg(format!("--wd={}", std::env::current_dir()?.display()));
-        command.arg("env").arg(format!("SLURM_CONF={}", self.configuration().display()));
         command.arg(program);
         Ok(command)
-    }
-
-    fn configuration(&self) -> PathBuf {
-        self.state.join("slurm.conf")
-    }
-
-    /// Creates the directories, the keys and the configuration.
-    fn prepare(&self) -> Result<()> {
-        self.down()?;
-        let mut key = [0; KEY_BYTES];
-        File::open("/dev/urandom").and_then(|mut file| file.read_exact(&mut key))?;
-        let make = |path: &Path| {
-            fs::create_dir_all(path).with_context(|| path.display().to_string())?;
-            fs::set_permissions(path, Permissions::from_mode(0o755)).map_err(anyhow::Error::from)
-        };
-        make(&self.state.join("munge"))?;
-        make(&self.state.join(CONTROLLER).join("state"))?;
-        for (name, _) in NODES {
-            let folder = self.state.join(name);
-            make(&folder.join("munge"))?;
-            make(&folder.join("spool"))?;
-            let file = folder.join("munge.key");
-            fs::write(&file, key)?;
-            fs::set_permissions(&file, Permissions::from_mode(0o600))?;
-        }
-        let Some(state) = self.state.to_str() else {
-            bail!("the cache folder's path is not UTF-8")
-        };
-        fs::write(self.configuration(), CONFIGURATION.replace("STATE", state))?;
-        fs::write(self.state.join("node.sh"), NODE)?;
-        Ok(())
-    }
-
-    fn start_all(&self) -> Result<()> {
-        for (name, address) in NODES {
-            self.start(name, address)?;
-        }
-        let has_switch = || {
-            let answer = process::output(self.in_network()?.args(["link", "show", "switch"]))?;
-            Ok(answer.status.success())
-        };
-        wait_for("the network is up", has_switch)?;
-        for (name, _) in &NODES[1..] {
-            let pid = self.first_process(name).context("a node has ended")?;
-            let pid = pid.as_raw_nonzero().to_string();
-            let cable =
-                ["link", "add", name, "type", "veth", "peer", "name", "eth0", "netns", &pid];
-            process::capture(self.in_network()?.args(cable))?;
-            let plug = ["link", "set", name, "master", "switch", "up"];
-            process::capture(self.in_network()?.args(plug))?;
-        }
-        Ok(())
     }
 
     /// Starts a node, which continues to run after xtask has ended.
@@ -217,15 +180,24 @@ fn as_bytes(path: &Path) -> Option<&[u8]> {
 
 /// Waits for a condition, up to the default limit. A signal also ends the wait.
 pub fn wait_for(what: &str, is_so: impl Fn() -> Result<bool>) -> Result<()> {
-    wait_at_most(PATIENCE, what, is_so)
+    wait(what, is_so, process::interrupted)
+}
+
+/// Waits for a condition, up to the default limit. `must_end` can end the wait early.
+pub fn wait(
+    what: &str,
+    is_so: impl Fn() -> Result<bool>,
+    must_end: impl Fn() -> bool,
+) -> Result<()> {
+    wait_within(PATIENCE, what, is_so, must_end)
 }
 
 /// Waits for a condition, up to the given limit. A signal also ends the wait.
 pub fn wait_at_most(most: Duration, what: &str, is_so: impl Fn() -> Result<bool>) -> Result<()> {
-    wait(most, what, is_so, process::interrupted)
+    wait_within(most, what, is_so, process::interrupted)
 }
 
-fn wait(
+fn wait_within(
     most: Duration,
     what: &str,
     is_so: impl Fn() -> Result<bool>,

@@ -96,8 +96,13 @@ const CLUSTER: &[Package] = &[
     package("slurmd", "slurmd", "the cluster can't be started"),
     package("slurm-client", "sbatch", "the cluster can't be started"),
     package("munge", "munged", "the cluster can't be started"),
-    package("iproute2", "ip", "the cluster can't be started"),
+    IPROUTE,
 ];
+
+/// Packages for `cargo xtask cluster sql`.
+const SQL: &[Package] = &[IPROUTE, package("curl", "curl", "the cluster can't be started")];
+
+const IPROUTE: Package = package("iproute2", "ip", "the cluster can't be started");
 
 /// Installs the packages of missing programs. Returns those that are still missing.
 pub fn install(purpose: Purpose) -> Result<Vec<Missing>> {
@@ -119,6 +124,7 @@ fn absent(purpose: Purpose) -> Vec<&'static Package> {
         Purpose::Test => &[BOTH, TEST],
         Purpose::Demo => &[BOTH],
         Purpose::Cluster => &[CLUSTER],
+        Purpose::Sql => &[SQL],
         Purpose::Package => &[PACKAGE],
     };
     let needed = needed.iter().copied().flatten();

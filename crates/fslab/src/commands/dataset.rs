@@ -40,7 +40,7 @@ impl Args {
 }
 
 /// Returns the columns of the data sets of a kind.
-fn schema_of(kind: &str) -> Result<Schema> {
+pub(super) fn schema_of(kind: &str) -> Result<Schema> {
     match kind {
         "snapshot" => Ok(fslab_age::snapshot::dataset::SCHEMA),
         "workload" => Ok(fslab_age::workload::dataset::SCHEMA),

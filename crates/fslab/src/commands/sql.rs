@@ -10,9 +10,10 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
-use fslab_dataset::{Manifest, Output, Query, Table};
+use fslab_dataset::{Manifest, Output, PartReader, Query, Table};
 use fslab_vfs::Size;
 
+use super::dataset::schema_of;
 use named::NamedQuery;
 
 /// Default memory limit of the engine.
@@ -171,6 +172,8 @@ fn table(argument: &OsStr) -> Result<Table> {
     let (name, path) = split(argument);
     let directory = std::path::absolute(path).with_context(|| path.display().to_string())?;
     let manifest = Manifest::read(&directory)?;
+    // The columns must be those of the kind. The engine compares the other parts with this one.
+    PartReader::open(&directory, &manifest, 0, &schema_of(&manifest.kind)?)?;
     Ok(Table { name: name.unwrap_or(manifest.kind), directory })
 }
 

@@ -10,7 +10,7 @@ use tempfile::TempDir;
 
 use crate::support::{copy_program, run};
 
-/// A copy of `fslab` in a directory of its own, and two data sets without rows.
+/// A copy of `fslab` in a directory of its own, and two data sets of snapshots.
 struct Installed {
     scratch: TempDir,
 }
@@ -21,16 +21,12 @@ impl Installed {
         fs::create_dir(scratch.path().join("bin")).unwrap();
         let installed = Self { scratch };
         copy_program(env!("CARGO_BIN_EXE_fslab").as_ref(), &installed.path("bin/fslab"));
-        for name in ["monday", "tuesday"] {
-            fs::create_dir(installed.path(name)).unwrap();
-            fs::write(installed.path(name).join("part-00000.parquet"), "").unwrap();
-            let manifest = serde_json::json!({
-                "format": 1, "kind": "snapshot", "columns": 1, "partition": "inode", "facts": {},
-                "rows": 0, "parts": [{
-                    "file": "part-00000.parquet", "rows": 0, "bytes": 0, "blake3": "0".repeat(64),
-                }],
-            });
-            fs::write(installed.path(name).join("manifest.json"), manifest.to_string()).unwrap();
+        let path = |name: &str| installed.path(name).to_str().unwrap().to_owned();
+        let made = run(&["age", "snapshot", "--synthetic", "20", &path("1"), &path("2")]);
+        assert_eq!(made.0, 0, "{}", made.1);
+        for (snapshot, name) in [("1", "monday"), ("2", "tuesday")] {
+            let made = run(&["dataset", "create", &path(snapshot), "-o", &path(name)]);
+            assert_eq!(made.0, 0, "{}", made.1);
         }
         installed
     }
@@ -138,6 +134,24 @@ fn named_queries_check_their_tables() {
         assert!(message.contains(part), "{arguments:?}: {message}");
         assert_eq!(message.lines().count(), 1, "{message}");
     }
+}
+
+#[test]
+fn data_sets_with_columns_of_another_kind_are_refused() {
+    let installed = Installed::new();
+    installed.engine("bin/fslab-sql", "cat > request");
+    let manifest = installed.path("monday/manifest.json");
+    let text = fs::read_to_string(&manifest).unwrap();
+    for (kind, part) in [("tier", "it has no column 'links'"), ("other", "'other' is unknown")] {
+        let changed = text.replace("\"snapshot\"", &format!("\"{kind}\""));
+        assert_ne!(changed, text);
+        fs::write(&manifest, changed).unwrap();
+        let (code, output, message) = installed.sql(&["SELECT 1", "monday"]);
+        assert_eq!((code, output.as_str()), (Some(3), ""), "{message}");
+        assert!(message.contains(part), "{message}");
+        assert_eq!(message.lines().count(), 1, "{message}");
+    }
+    assert!(!installed.path("request").exists());
 }
 
 #[test]

@@ -1,0 +1,378 @@
+//! `cargo xtask cluster sql`: the changes between two large snapshots, counted by Ballista on two
+//! nodes, by DuckDB, by `fslab sql` and by `fslab age diff`. All must find the same counts. Then
+//! Ballista counts again, and one of its executors is killed.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io::{Read, Seek};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail, ensure};
+use serde_json::Value;
+
+use super::nodes::{Cluster, NODES, wait, wait_for};
+use crate::setup;
+use crate::{environment, process};
+
+const ROLE: &str = include_str!("ballista.sh");
+
+/// The version of Ballista that belongs to the DataFusion of `fslab-sql`.
+const VERSION: &str = "55.0.0";
+
+const PROGRAMS: [&str; 3] = ["ballista-scheduler", "ballista-executor", "ballista-cli"];
+
+/// The executor that is killed.
+const KILLED: &str = "n2";
+
+/// Counts in DuckDB; arguments: SQL text, directories of both data sets, memory limit in MiB.
+const DUCKDB: &str = "
+import duckdb, json, sys
+sql, before, after, memory = sys.argv[1:]
+database = duckdb.connect()
+database.execute(f\"SET memory_limit = '{memory}MiB'\")
+for name, directory in (('before', before), ('after', after)):
+    database.execute(f\"CREATE VIEW {name} AS SELECT * FROM '{directory}/*.parquet'\")
+answer = database.execute(sql)
+names = [column[0] for column in answer.description]
+print(json.dumps(dict(zip(names, map(int, answer.fetchone())))))
+";
+
+/// Options of the comparison.
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    /// Number of entries in each snapshot
+    #[arg(long, value_name = "N", default_value_t = 50_000_000)]
+    entries: u64,
+    /// Number of parts of each data set
+    #[arg(long, value_name = "N", default_value_t = 64)]
+    parts: u16,
+    /// Memory limit of each executor and of each other program, in MiB
+    #[arg(long, value_name = "MIB", default_value_t = 4096)]
+    memory: u64,
+    /// Directory of the data sets. They are kept, and used again if it contains them
+    #[arg(long, value_name = "DIR", default_value = "/var/tmp/fslab-cluster-sql")]
+    dir: PathBuf,
+}
+
+/// The counts of a diff.
+type Counts = BTreeMap<String, i64>;
+
+impl Args {
+    /// Runs the comparison. The nodes and their control groups are removed afterwards.
+    pub fn run(&self) -> Result<()> {
+        let programs = Programs::prepare()?;
+        let sets = self.data_sets(&programs)?;
+        let diff = process::capture(Command::new(&programs.fslab).args(["sql", "--show", "diff"]))?;
+        let query = Query { sets, sql: diff, memory_mib: self.memory };
+        let wanted = query.by_fslab(&programs)?;
+        query.by_others(&programs, &wanted)?;
+        let cluster = Cluster::of_user("cluster-sql")?;
+        let groups = Groups::new(self.memory)?;
+        let ran = query.on_ballista(&cluster, &groups, &programs, &wanted);
+        let ended = cluster.end_all();
+        let removed = groups.remove();
+        match ran.and(ended).and(removed) {
+            Ok(()) => cluster.down(),
+            Err(error) => Err(error.context(format!("logs are in {}", cluster.state().display()))),
+        }
+    }
+
+    /// Makes both data sets, unless the directory contains them.
+    fn data_sets(&self, programs: &Programs) -> Result<[PathBuf; 2]> {
+        let at = |name: &str| self.dir.join(format!("{name}-{}-{}", self.entries, self.parts));
+        let sets = [at("before"), at("after")];
+        if sets.iter().all(|set| set.join("manifest.json").is_file()) {
+            return Ok(sets);
+        }
+        fs::create_dir_all(&self.dir).with_context(|| self.dir.display().to_string())?;
+        println!("cluster sql: making snapshots of {} entries", self.entries);
+        let snapshots = [at("before.parquet"), at("after.parquet")];
+        let mut make = Command::new(&programs.fslab);
+        make.args(["age", "snapshot", "--synthetic", &self.entries.to_string()]).args(&snapshots);
+        process::run_ok(&mut make)?;
+        for (snapshot, set) in snapshots.iter().zip(&sets) {
+            let mut create = Command::new(&programs.fslab);
+            create.args(["dataset", "create"]).arg(snapshot).arg("-o").arg(set);
+            process::run_ok(create.args(["--parts", &self.parts.to_string()]))?;
+            fs::remove_file(snapshot)?;
+        }
+        Ok(sets)
+    }
+}
+
+/// The programs that count.
+struct Programs {
+    fslab: PathBuf,
+    engine: PathBuf,
+    ballista: PathBuf,
+    python: PathBuf,
+}
+
+impl Programs {
+    /// Builds and installs the programs, all of them optimised.
+    fn prepare() -> Result<Self> {
+        if !setup::install(setup::Purpose::Sql)?.is_empty() {
+            bail!("a requirement is missing");
+        }
+        let root = environment::workspace_root();
+        let release = environment::target_directory()?.join("release");
+        println!("cluster sql: building fslab, fslab-sql and Ballista {VERSION}");
+        let build = ["build", "--release", "--locked", "--package", "fslab"];
+        process::run_ok(environment::cargo().args(build))?;
+        let mut engine = environment::cargo();
+        engine.current_dir(root.join("crates/fslab-sql")).args(["build", "--release", "--locked"]);
+        let target = environment::target_directory()?.join("fslab-sql");
+        process::run_ok(engine.env("CARGO_TARGET_DIR", &target))?;
+        // `fslab sql` finds the engine next to itself.
+        fs::copy(target.join("release/fslab-sql"), release.join("fslab-sql"))?;
+        let ballista = environment::tools()?.join("bin");
+        for program in PROGRAMS {
+            if !ballista.join(program).is_file() {
+                setup::cargo_install(program, VERSION, &[])?;
+            }
+        }
+        let python = environment::tools()?.join("python/bin/python3");
+        let (fslab, engine) = (release.join("fslab"), release.join("fslab-sql"));
+        Ok(Self { fslab, engine, ballista, python })
+    }
+}
+
+/// Two data sets, and the SQL text that compares them.
+struct Query {
+    sets: [PathBuf; 2],
+    sql: String,
+    memory_mib: u64,
+}
+
+impl Query {
+    /// Counts by `fslab age diff`.
+    fn by_fslab(&self, programs: &Programs) -> Result<Counts> {
+        let mut diff = Command::new(&programs.fslab);
+        diff.args(["age", "diff", "--json"]).args(&self.sets);
+        let counts = measure("fslab age diff", &mut diff)?;
+        for (name, count) in &counts {
+            println!("  {name}: {count}");
+        }
+        Ok(counts)
+    }
+
+    /// Counts by `fslab sql` and DuckDB, and compares with `wanted`.
+    fn by_others(&self, programs: &Programs, wanted: &Counts) -> Result<()> {
+        let [before, after] = &self.sets;
+        ensure!(programs.engine.is_file(), "{} is missing", programs.engine.display());
+        let mut sql = Command::new(&programs.fslab);
+        sql.args(["sql", "--named", "diff", "--json"]);
+        sql.args(["--memory", &format!("{}MiB", self.memory_mib)]);
+        sql.arg(format!("before={}", before.display()));
+        sql.arg(format!("after={}", after.display()));
+        equal("fslab sql", &measure("fslab sql", &mut sql)?, wanted)?;
+        let mut duckdb = Command::new(&programs.python);
+        duckdb.args(["-c", DUCKDB, &self.sql]).args(&self.sets).arg(self.memory_mib.to_string());
+        equal("DuckDB", &measure("DuckDB", &mut duckdb)?, wanted)
+    }
+
+    /// Counts on two nodes, and again while one of them is killed.
+    fn on_ballista(
+        &self,
+        cluster: &Cluster,
+        groups: &Groups,
+        programs: &Programs,
+        wanted: &Counts,
+    ) -> Result<()> {
+        cluster.prepare()?;
+        let half = (self.memory_mib << 20) / 2;
+        let variables = format!(
+            "programs='{}' groups='{}' pool={half}\n",
+            programs.ballista.display(),
+            groups.prefix.display()
+        );
+        cluster.start_all(&(variables + ROLE))?;
+        for (name, address) in &NODES[1..] {
+            wait_for(&format!("the executor on {name} is ready"), || {
+                let mut curl = cluster.command("curl")?;
+                let url = format!("http://{address}:50053/readyz");
+                Ok(process::output(curl.args(["-fs", &url]))?.status.success())
+            })?;
+        }
+        let whole = Instant::now();
+        let mut query = self.ballista_query(cluster, programs)?;
+        equal("Ballista", &measure("Ballista, two executors", &mut query)?, wanted)?;
+        let elapsed = whole.elapsed();
+        for (name, _) in &NODES[1..] {
+            let node = cluster.state().join(name);
+            println!(
+                "  {name}: at most {} MiB in its control group with caches, {} MiB of shuffles, \
+                 {} MiB of temporary files left",
+                groups.peak(name)? >> 20,
+                size_of_tree(&node.join("work"))? >> 20,
+                size_of_tree(&node.join("tmp"))? >> 20
+            );
+        }
+        self.kill_in_the_middle(cluster, programs, elapsed, wanted)
+    }
+
+    /// Kills an executor after half of the time that the query takes. The query must give the same
+    /// counts, or end with an error.
+    fn kill_in_the_middle(
+        &self,
+        cluster: &Cluster,
+        programs: &Programs,
+        elapsed: Duration,
+        wanted: &Counts,
+    ) -> Result<()> {
+        let mut query = self.ballista_query(cluster, programs)?;
+        let outcome = thread::scope(|scope| {
+            let killing = scope.spawn(|| {
+                thread::sleep(elapsed / 2);
+                cluster.kill(KILLED)
+            });
+            let outcome = measure("Ballista, one executor killed", &mut query);
+            match killing.join() {
+                Ok(killed) => killed.map(|()| outcome),
+                Err(_) => bail!("the thread that kills {KILLED} panicked"),
+            }
+        })?;
+        match outcome {
+            Ok(counts) => equal("Ballista with one executor killed", &counts, wanted),
+            Err(error) => {
+                println!("  the query failed after {KILLED} was killed: {error:#}");
+                Ok(())
+            }
+        }
+    }
+
+    fn ballista_query(&self, cluster: &Cluster, programs: &Programs) -> Result<Command> {
+        let [before, after] = self.sets.each_ref().map(|set| set.display());
+        let file = cluster.state().join("diff.sql");
+        let text = format!(
+            "CREATE EXTERNAL TABLE before STORED AS PARQUET LOCATION '{before}/';\n\
+             CREATE EXTERNAL TABLE after STORED AS PARQUET LOCATION '{after}/';\n{};\n",
+            self.sql.trim_end()
+        );
+        fs::write(&file, text)?;
+        let program = programs.ballista.join("ballista-cli");
+        let mut query = cluster.command(program.to_str().context("a path is not UTF-8")?)?;
+        query.args(["--host", NODES[0].1, "--port", "50050", "--quiet", "--format", "json"]);
+        query.arg("--file").arg(file);
+        Ok(query)
+    }
+}
+
+fn equal(name: &str, found: &Counts, wanted: &Counts) -> Result<()> {
+    ensure!(found == wanted, "{name} counts {found:?}, but `fslab age diff` counts {wanted:?}");
+    println!("  the same counts as `fslab age diff`");
+    Ok(())
+}
+
+/// Runs a program that prints its counts as JSON; prints its time and memory.
+fn measure(name: &str, command: &mut Command) -> Result<Counts> {
+    let mut log = tempfile::tempfile()?;
+    let start = Instant::now();
+    let mut program = process::background(command, &log)?;
+    let mut peak = 0;
+    while !program.has_ended()? {
+        if process::interrupted() {
+            bail!("interrupted");
+        }
+        peak = peak.max(peak_memory_kib(program.pid().as_raw_nonzero().get()));
+        thread::sleep(Duration::from_millis(20));
+    }
+    let seconds = start.elapsed().as_secs_f64();
+    println!("cluster sql: {name}: {seconds:.1} s, at most {} MiB of memory", peak >> 10);
+    let mut text = String::new();
+    log.rewind()?;
+    log.read_to_string(&mut text)?;
+    counts(&text).with_context(|| format!("{name} printed: {}", text.trim()))
+}
+
+/// Returns the largest peak of resident memory of a process and its children, in KiB.
+fn peak_memory_kib(process: i32) -> u64 {
+    let status = fs::read_to_string(format!("/proc/{process}/status")).unwrap_or_default();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
+    let own = line.and_then(|line| line.split_whitespace().next()?.parse().ok()).unwrap_or(0);
+    let children = format!("/proc/{process}/task/{process}/children");
+    let children = fs::read_to_string(children).unwrap_or_default();
+    let numbers = children.split_whitespace().filter_map(|number| number.parse().ok());
+    numbers.map(peak_memory_kib).fold(own, u64::max)
+}
+
+/// Returns the counts in the first JSON object of a text.
+fn counts(text: &str) -> Result<Counts> {
+    let (start, end) = (text.find('{').context("no JSON")?, text.rfind('}').context("no JSON")?);
+    let object: Value = serde_json::from_str(text.get(start..=end).context("no JSON")?)?;
+    let members = object.as_object().context("the answer is not an object")?;
+    let number = |(name, value): (&String, &Value)| {
+        let number = value.as_i64().with_context(|| format!("{name} is not a number"))?;
+        Ok((name.clone(), number))
+    };
+    members.iter().map(number).collect()
+}
+
+/// Returns the size of all files in a directory, in bytes.
+fn size_of_tree(directory: &Path) -> Result<u64> {
+    let mut bytes = 0;
+    for entry in fs::read_dir(directory).with_context(|| directory.display().to_string())? {
+        let entry = entry?;
+        let metadata = entry.metadata()?;
+        bytes += if metadata.is_dir() { size_of_tree(&entry.path())? } else { metadata.len() };
+    }
+    Ok(bytes)
+}
+
+/// A control group for each executor, which limits its memory.
+struct Groups {
+    /// The path without the `-` and the name of the node.
+    prefix: PathBuf,
+    is_version_1: bool,
+}
+
+impl Groups {
+    fn new(memory_mib: u64) -> Result<Self> {
+        let (first, second) = ("/sys/fs/cgroup/memory", "/sys/fs/cgroup");
+        let is_version_1 = Path::new(first).is_dir();
+        let root = Path::new(if is_version_1 { first } else { second });
+        let prefix = root.join(format!("fslab-sql-{}", std::process::id()));
+        let groups = Self { prefix, is_version_1 };
+        let limit = if is_version_1 { "memory.limit_in_bytes" } else { "memory.max" };
+        for (name, _) in &NODES[1..] {
+            let group = groups.path(name);
+            let made = fs::create_dir(&group)
+                .and_then(|()| fs::write(group.join(limit), (memory_mib << 20).to_string()));
+            if let Err(error) = made {
+                // The first error is more useful than one of removing what was not made.
+                groups.remove().ok();
+                bail!("{}: {error}; memory can't be limited", group.display());
+            }
+        }
+        Ok(groups)
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        let mut path = self.prefix.clone().into_os_string();
+        path.push(format!("-{name}"));
+        path.into()
+    }
+
+    /// Returns the peak of the memory of an executor, in bytes. It includes the page cache.
+    fn peak(&self, name: &str) -> Result<u64> {
+        let file = if self.is_version_1 { "memory.max_usage_in_bytes" } else { "memory.peak" };
+        let text = fs::read_to_string(self.path(name).join(file))?;
+        text.trim().parse().with_context(|| format!("{file} contains '{}'", text.trim()))
+    }
+
+    /// Removes the groups. Their processes must have ended.
+    fn remove(&self) -> Result<()> {
+        for (name, _) in &NODES[1..] {
+            let group = self.path(name);
+            if group.is_dir() {
+                // An interrupt does not end the wait, so that no group remains.
+                let what = "the control groups are empty";
+                wait(what, || Ok(fs::remove_dir(&group).is_ok()), || false)?;
+            }
+        }
+        Ok(())
+    }
+}
