@@ -5,8 +5,9 @@
 //! of files. Any other extension could be a name itself and is hashed with the name.
 //!
 //! The same key gives the same names, so traces of one tree can be compared. The directories in the
-//! target of a symbolic link are hashed one by one, so links still lead to the same files. Numbers
-//! (inodes, users, groups, processes, sizes, times) are not changed.
+//! target of a symbolic link are hashed one by one, so links still lead to the same files. The name
+//! of a program may be that of a private script, so it is hashed, too. Numbers (inodes, users,
+//! groups, processes, sizes, times) are not changed.
 
 use std::path::Path;
 
@@ -63,12 +64,18 @@ impl Anonymiser {
         if matches!(name, b"" | b"." | b"..") {
             return name.to_vec();
         }
-        let digits: String =
-            self.hash(name).iter().take(12).map(|byte| format!("{byte:02x}")).collect();
+        let digits = self.digits(name);
         match known_extension(name) {
             Some(extension) => format!("{digits}.{extension}").into_bytes(),
             None => digits.into_bytes(),
         }
+    }
+
+    /// Returns the replacement for the name of a program. The name may have been truncated within
+    /// an extension, so extensions are hashed.
+    #[must_use]
+    pub fn program(&self, name: &[u8]) -> Vec<u8> {
+        self.digits(name).into_bytes()
     }
 
     /// Returns the replacement for the target of a symbolic link.
@@ -104,6 +111,9 @@ impl Anonymiser {
         for name in [&mut record.name, &mut record.new_name].into_iter().flatten() {
             *name = self.name(name);
         }
+        if let Some(program) = &mut record.program {
+            *program = self.program(program);
+        }
         if let Some(text) = &mut record.text {
             *text = match record.operation {
                 Symlink | Readlink => self.path(text),
@@ -115,6 +125,10 @@ impl Anonymiser {
             .checksum
             .map(|checksum| self.checksum(checksum, record.size.unwrap_or_default()));
         record.data = None;
+    }
+
+    fn digits(&self, name: &[u8]) -> String {
+        self.hash(name).iter().take(12).map(|byte| format!("{byte:02x}")).collect()
     }
 
     fn hash(&self, bytes: &[u8]) -> [u8; blake3::OUT_LEN] {
@@ -167,6 +181,18 @@ mod tests {
         assert_eq!(one.attribute(b"security.capability"), b"security.capability");
         assert!(one.attribute(b"user.secret").starts_with(b"user."));
         assert!(!one.attribute(b"user.secret").ends_with(b"secret"));
+    }
+
+    #[test]
+    fn names_of_programs_are_hidden_without_an_extension() {
+        let one = anonymiser(b"sixteen bytes or more");
+        let mut record = Record::new(fslab_vfs::Operation::Lookup);
+        record.program = Some(b"jane.sh".to_vec());
+        one.apply(&mut record);
+        let hidden = String::from_utf8(record.program.unwrap()).unwrap();
+        assert_eq!(hidden.len(), 24, "{hidden}");
+        assert!(hidden.bytes().all(|byte| byte.is_ascii_hexdigit()), "{hidden}");
+        assert!(String::from_utf8(one.name(b"jane.sh")).unwrap().starts_with(&hidden));
     }
 
     #[test]

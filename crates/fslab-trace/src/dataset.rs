@@ -154,6 +154,7 @@ fn push(
     let [path_text, name_text, new_name_text] =
         texts.each_ref().map(|text| Cell::bytes(text.as_ref().map(|text| text.as_bytes())));
     let operation = record.operation.name();
+    let program = record.program.as_deref().map(readable);
     let error = (errno != 0).then(|| errno_name(record.errno));
     let row = [
         sequence,
@@ -163,8 +164,7 @@ fn push(
         Cell::Number(record.thread.into()),
         Cell::Bytes(operation.as_bytes()),
         narrow(record.pid),
-        // Traces of version 1 do not contain the program.
-        Cell::Null,
+        Cell::bytes(program.as_ref().map(|program| program.as_bytes())),
         narrow(record.uid),
         narrow(record.gid),
         inode,

@@ -1,5 +1,6 @@
 //! Formats a record as one readable line, similar to the output of strace.
 
+use std::borrow::Cow;
 use std::fmt;
 
 use fslab_vfs::{Errno, Operation, errno_name as name_of};
@@ -32,14 +33,37 @@ impl fmt::Display for Line<'_> {
             (Some(pid), Some(uid)) => write!(out, "{pid:>7} u{uid:<5} ")?,
             _ => write!(out, "{:>7} {:6} ", "-", "-")?,
         }
-        write!(out, "{}({})", record.operation, self.arguments().join(", "))?;
+        let program = record.program.as_ref().map(|program| format!("\"{}\"", escape(program)));
+        write!(out, "{:17} ", printable(program.as_deref().unwrap_or("-")))?;
+        let arguments = self.arguments().join(", ");
+        write!(out, "{}({})", record.operation, printable(&arguments))?;
         let answers = self.answers();
         match (record.errno, answers.is_empty()) {
             (0, true) => Ok(()),
-            (0, false) => write!(out, " = {}", answers.join(", ")),
+            (0, false) => write!(out, " = {}", printable(&answers.join(", "))),
             (errno, _) => write!(out, " = {}", errno_name(errno)),
         }
     }
+}
+
+/// Replaces control characters, which could change the terminal, by `\xHH`. The text must be
+/// escaped already, so that a backslash of a name is doubled.
+fn printable(text: &str) -> Cow<'_, str> {
+    if !text.contains(char::is_control) {
+        return Cow::Borrowed(text);
+    }
+    let mut shown = String::with_capacity(text.len());
+    for letter in text.chars() {
+        if letter.is_control() {
+            let mut bytes = [0; 4];
+            for byte in letter.encode_utf8(&mut bytes).bytes() {
+                shown.push_str(&format!("\\x{byte:02x}"));
+            }
+        } else {
+            shown.push(letter);
+        }
+    }
+    Cow::Owned(shown)
 }
 
 impl Line<'_> {

@@ -202,6 +202,7 @@ pub const COLUMNS: &[Column] = &[
     column!(thread: U32),
     column!(operation: Text),
     column!(pid: U32),
+    column!(program: Text),
     column!(uid: U32),
     column!(gid: U32),
     column!(umask: U32),

@@ -20,6 +20,8 @@ pub struct Record {
     pub operation: Operation,
     /// The calling thread; 0 for the kernel itself.
     pub pid: Option<u32>,
+    /// The name of the calling thread (`comm`), at most 15 bytes; a hash in an anonymised trace.
+    pub program: Option<Vec<u8>>,
     /// The caller's file-system user id.
     pub uid: Option<u32>,
     /// The caller's file-system group id.
@@ -97,7 +99,7 @@ impl Record {
     /// Returns the heap memory that the record uses, in bytes.
     #[must_use]
     pub fn held_bytes(&self) -> usize {
-        let held = [&self.name, &self.new_name, &self.text, &self.data];
+        let held = [&self.program, &self.name, &self.new_name, &self.text, &self.data];
         held.into_iter().flatten().map(Vec::len).sum()
     }
 }

@@ -5,6 +5,7 @@
 //! answers from its caches never reach a layer.
 
 mod arguments;
+mod programs;
 
 use std::sync::Arc;
 
@@ -15,6 +16,7 @@ use fslab_vfs::{
     Call, Clock, Errno, FileSystem, Intercepted, Opened, Outcome, Request, Result, Watch,
 };
 
+use self::programs::Programs;
 use super::threads::own_number;
 use crate::error::Error;
 use crate::layer_spec::{LayerKind, LayerSpec};
@@ -88,7 +90,8 @@ fn build(
     let recorder = Arc::new(Recorder::start(writer, settings, Arc::clone(&clock))?);
     context.publish(Arc::new(Told(Arc::clone(&recorder))));
     let start_ns = clock.now_ns();
-    let interceptor = Trace { recorder, clock, data, start_ns };
+    let programs = Programs::of_this_machine();
+    let interceptor = Trace { recorder, clock, data, start_ns, programs };
     Ok(Arc::new(Intercepted { inner, interceptor }))
 }
 
@@ -98,6 +101,7 @@ struct Trace {
     data: DataMode,
     /// Start of the trace.
     start_ns: u64,
+    programs: Programs,
 }
 
 impl Watch for Trace {
@@ -120,6 +124,8 @@ impl Watch for Trace {
         record.start_ns = begun_ns.saturating_sub(self.start_ns);
         record.duration_ns = ended_ns.saturating_sub(begun_ns);
         record.thread = own_number();
+        // The caller still waits for the reply, so its name can be read.
+        record.program = request.and_then(|request| self.programs.name_of(request.pid, ended_ns));
         self.recorder.record(record);
     }
 

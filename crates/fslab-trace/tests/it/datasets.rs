@@ -34,8 +34,10 @@ fn paths_errors_and_extreme_numbers_are_typed_columns() {
     let mut found = numbered(1);
     (found.name, found.result_inode) = (Some(b"a\xff".to_vec()), Some(7));
     (found.pid, found.time_ns) = (Some(u32::MAX), Some(i64::MIN));
+    found.program = Some(b"cc1".to_vec());
     let mut missing = numbered(2);
     (missing.parent, missing.name, missing.errno) = (Some(7), Some(b"b".to_vec()), 2);
+    missing.program = Some(b"a\x1b\n\xff".to_vec());
     let mut listed = Record::new(Operation::Readdir);
     (listed.sequence, listed.inode, listed.offset) = (3, Some(7), Some(u64::MAX));
     (listed.handle, listed.checksum) = (Some(u64::MAX), Some(u64::MAX));
@@ -49,7 +51,8 @@ fn paths_errors_and_extreme_numbers_are_typed_columns() {
         ("path_bytes", ["/a\\xff", "/a\\xff/b", "/a\\xff"]),
         ("path", ["/a\\\\xff", "/a\\\\xff/b", "/a\\\\xff"]),
         ("process", ["4294967295", "null", "null"]),
-        ("program", ["null"; 3]),
+        // `column` doubles each backslash.
+        ("program", ["cc1", "a\\\\x1b\\\\x0a\\\\xff", "null"]),
         ("time", ["-9223372036854775808", "null", "null"]),
         ("errno", ["0", "2", "0"]),
         ("error", ["null", "ENOENT", "null"]),

@@ -11,8 +11,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use fslab_trace::{
-    COLUMNS, DataMode, Error, Metadata, ROWS_MAX, Reader, Record, Recorder, RecorderOptions,
-    TraceWriter, VERSION, WhenFull,
+    COLUMNS, DataMode, Error, Line, Metadata, Paths, ROWS_MAX, Reader, Record, Recorder,
+    RecorderOptions, TraceWriter, VERSION, WhenFull,
 };
 use fslab_vfs::{Clock, MonotonicClock, Operation};
 use fslab_vfs_testing::environment::cases;
@@ -55,7 +55,7 @@ fn numbered(sequence: u64) -> Record {
 /// A record in which any column may have any value.
 fn any_record() -> impl Strategy<Value = Record> {
     let numbers = proptest::collection::vec(proptest::option::of(any::<u64>()), COLUMNS.len());
-    let texts = proptest::collection::vec(proptest::option::of(any::<Vec<u8>>()), 4);
+    let texts = proptest::collection::vec(proptest::option::of(any::<Vec<u8>>()), 5);
     let operation = proptest::sample::select(Operation::ALL);
     (operation, numbers, texts).prop_map(|(operation, numbers, texts)| {
         let mut record = Record::new(operation);
@@ -71,7 +71,8 @@ fn any_record() -> impl Strategy<Value = Record> {
         record.flags = next().map(|flags| flags as u32);
         record.checksum = next();
         record.errno = next().unwrap_or_default() as u32;
-        let [name, new_name, text, data] = texts.try_into().unwrap();
+        let [program, name, new_name, text, data] = texts.try_into().unwrap();
+        record.program = program;
         (record.name, record.new_name, record.text, record.data) = (name, new_name, text, data);
         record
     })
@@ -264,6 +265,33 @@ fn invalid_traces_are_refused_with_a_reason() {
     let metadata = Metadata { version: VERSION + 1, ..METADATA };
     TraceWriter::create(newer.path(), metadata).unwrap();
     refused(newer.path(), "its format is 2, but this fslab supports only formats up to 1");
+}
+
+/// An earlier build wrote this trace for `echo hello > a`.
+#[test]
+fn trace_without_the_column_program_is_read() {
+    let records = read(Path::new("tests/golden/1-without-program"));
+    assert!(records.iter().all(|record| record.program.is_none()));
+    let created = records.iter().find(|record| record.operation == Operation::Create).unwrap();
+    assert_eq!((created.name.as_deref(), created.errno), (Some(&b"a"[..]), 0));
+    let written = records.iter().find(|record| record.operation == Operation::Write).unwrap();
+    assert_eq!((written.size, written.result), (Some(6), Some(6)));
+    assert!(written.pid.is_some_and(|pid| pid > 0) && written.inode == created.result_inode);
+}
+
+#[test]
+fn printed_line_contains_no_control_characters() {
+    let mut record = numbered(1);
+    (record.pid, record.uid) = (Some(7), Some(0));
+    record.program = Some(b"a\x1b[2J\n\xff\\".to_vec());
+    record.name = Some("line\n\u{9b}\\n".into());
+    let line = Line(&record, &Paths::default()).to_string();
+    assert!(!line.contains(char::is_control), "{line:?}");
+    assert!(line.contains(r#" "a\x1b[2J\x0a\xff\\" "#), "{line}");
+    assert!(line.ends_with(r#""line\x0a\xc2\x9b\\n")"#), "{line}");
+    record.program = None;
+    let line = Line(&record, &Paths::default()).to_string();
+    assert!(line.contains(" u0     -                 lookup("), "{line}");
 }
 
 /// One byte is damaged, at up to 1,500 positions, or the file is cut short. The result is an error

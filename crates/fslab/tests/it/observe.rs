@@ -1,14 +1,17 @@
 //! Tests the layers `stats` and `trace` through real mounts, also when the daemon is killed or the
 //! disk is full.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::ffi::OsStr;
 use std::fs::{self, File, OpenOptions};
 use std::io::Write;
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
+use fslab_dataset::{Cell, Manifest, PartReader};
 use fslab_sys::mounts::Mount;
 use fslab_trace::{Reader, Record};
 use fslab_vfs::Operation;
@@ -355,6 +358,97 @@ fn waiting_trace_blocks_operations_while_its_disk_is_full() {
     assert!(last.closed && last.lost == 0);
     fs::remove_file(scratch.path().with_extension("log")).unwrap();
     disk.unmount().unwrap();
+}
+
+/// Returns the recorded names of the threads that looked a name up.
+fn callers_of(records: &[Record], name: &str) -> Vec<Vec<u8>> {
+    let looked_up = |record: &&Record| {
+        record.operation == Operation::Lookup && record.name.as_deref() == Some(name.as_bytes())
+    };
+    let mut callers: Vec<_> =
+        records.iter().filter(looked_up).map(|record| record.program.clone().unwrap()).collect();
+    callers.dedup();
+    callers
+}
+
+#[test]
+fn renamed_thread_is_recorded_with_its_new_name() {
+    require_mounting!();
+    let traced = Traced::new("");
+    let point = traced.place.point.clone();
+    let renamed = std::thread::spawn(move || {
+        let look_up = |name: &str| assert!(fs::metadata(point.join(name)).is_err());
+        rustix::thread::set_name(c"first").unwrap();
+        look_up("a");
+        rustix::thread::set_name(c"second name").unwrap();
+        std::thread::sleep(Duration::from_millis(20));
+        look_up("b");
+        fs::write("/proc/thread-self/comm", b"third\\\xff").unwrap();
+        std::thread::sleep(Duration::from_millis(20));
+        look_up("c");
+    });
+    renamed.join().unwrap();
+    traced.place.umount();
+    let records = records(&traced.trace());
+    for (name, caller) in [("a", &b"first"[..]), ("b", b"second name"), ("c", b"third\\\xff")] {
+        assert_eq!(callers_of(&records, name), [caller], "{name}");
+    }
+}
+
+/// The kernel takes a program's name from its file, so it can contain any byte except slash and 0.
+#[test]
+fn hostile_names_of_programs_are_harmless() {
+    require_mounting!();
+    let traced = Traced::new("");
+    fs::write(traced.place.lower.join("file"), "content").unwrap();
+    let hostile = OsStr::from_bytes(b"a\x1b[2J\n\\\xff\"");
+    let program = traced.scratch.path().join(hostile);
+    copy_program(&crate::support::program("cat").unwrap(), &program);
+    let output = Command::new(&program).arg(traced.place.point.join("file")).output().unwrap();
+    assert_eq!(output.stdout, b"content");
+    traced.place.umount();
+    let records = records(&traced.trace());
+    assert_eq!(callers_of(&records, "file"), [hostile.as_bytes()]);
+    let (trace, set) = (traced.trace(), traced.scratch.path().join("set"));
+    let (trace, set) = (trace.to_str().unwrap(), set.to_str().unwrap());
+    let printed = |arguments: &[&str]| {
+        let output = fslab(arguments).output().unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        let text = String::from_utf8(output.stdout).unwrap();
+        assert!(!text.contains(|letter: char| letter.is_control() && letter != '\n'), "{text:?}");
+        text
+    };
+    let shown = printed(&["trace", "show", trace]);
+    assert_eq!(shown.lines().count(), records.len(), "{shown}");
+    assert!(shown.contains(r#" "a\x1b[2J\x0a\\\xff"" lookup("#), "{shown}");
+    let shown = printed(&["trace", "show", "--json", trace]);
+    let lines: Vec<Value> = shown.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let programs = lines.iter().filter(|line| line["name"] == "file");
+    assert!(programs.clone().count() > 0, "{shown}");
+    programs.for_each(|line| assert_eq!(line["program"], "a\u{1b}[2J\n\\\\\\xff\""));
+    printed(&["dataset", "create", "-o", set, trace]);
+    let programs = programs_of(set.as_ref());
+    assert!(programs.contains(r#"a\x1b[2J\x0a\\\xff""#), "{programs:?}");
+    assert!(!programs.iter().any(|name| name.contains(char::is_control)), "{programs:?}");
+}
+
+/// Returns the values of the column `program` of a data set.
+fn programs_of(set: &Path) -> BTreeSet<String> {
+    let manifest = Manifest::read(set).unwrap();
+    let columns = &fslab_trace::DATASET_SCHEMA.columns;
+    let at = columns.iter().position(|column| column.name == "program").unwrap();
+    let mut programs = BTreeSet::new();
+    for part in 0..manifest.parts.len() {
+        let schema = &fslab_trace::DATASET_SCHEMA;
+        let mut reader = PartReader::open(set, &manifest, part, schema).unwrap();
+        while let Some(group) = reader.next_group().unwrap() {
+            programs.extend((0..group.rows()).filter_map(|row| match group.cell(row, at) {
+                Cell::Bytes(bytes) => Some(String::from_utf8(bytes.to_vec()).unwrap()),
+                _ => None,
+            }));
+        }
+    }
+    programs
 }
 
 #[test]

@@ -11,10 +11,11 @@ use super::filter::Filter;
 use crate::output::output;
 
 const HELP: &str = "\
-A line has: number, seconds since the trace began, duration, serving thread, calling thread and
-user, operation with its arguments, result. A path is shown if the trace contains it, otherwise the
-inode as #NUMBER. Patterns are shell patterns; ** matches any number of directories. An operation
-is printed if it matches every given filter. A filter with several values matches any of them.";
+A line has: number, seconds since the trace began, duration, serving thread, calling thread with its
+user and name, operation with its arguments, result. A path is shown if the trace contains it,
+otherwise the inode as #NUMBER. Patterns are shell patterns; ** matches any number of directories.
+An operation is printed if it matches every given filter. A filter with several values matches any
+of them.";
 
 /// Arguments of `fslab trace show`.
 #[derive(Debug, clap::Args)]
