@@ -30,5 +30,5 @@ pub use manifest::{KINDS, MANIFEST_FILE, Manifest, PARTS_MAX, Part, VERSION};
 pub use names::readable;
 pub use query::{Output, Query, Table};
 pub use reader::{Group, PartReader};
-pub use sizes::check_sizes;
+pub use sizes::{check_sizes, read_footer};
 pub use writer::Writer;

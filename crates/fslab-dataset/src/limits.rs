@@ -67,18 +67,27 @@ pub(crate) fn check_footer(file: &File) -> Checked {
     checked.ok_or_else(|| "its footer is damaged, or lists too many row groups".to_owned())
 }
 
-/// Checks the sizes of a row group and of all its pages.
-pub(crate) fn check_group(file: &File, group: &RowGroupMetaData) -> Checked {
+/// Checks the sizes of a row group, and of the pages of the columns that `is_read` chooses by their
+/// numbers.
+pub(crate) fn check_group(
+    file: &File,
+    group: &RowGroupMetaData,
+    is_read: impl Fn(usize) -> bool,
+) -> Checked {
     if !(0..=GROUP_ROWS_MAX).contains(&group.num_rows()) {
         return Err("a row group has too many rows".to_owned());
     }
-    let mut sizes = Sizes { rows: group.num_rows().unsigned_abs(), bytes: 0 };
-    group.columns().iter().try_for_each(|column| sizes.add(file, column))
+    let length = file.metadata().map_err(|error| error.to_string())?.len();
+    let mut sizes = Sizes { rows: group.num_rows().unsigned_abs(), length, bytes: 0 };
+    let columns = group.columns().iter().enumerate().filter(|(number, _)| is_read(*number));
+    columns.map(|(_, column)| column).try_for_each(|column| sizes.add(file, column))
 }
 
 /// The sizes of a row group.
 struct Sizes {
     rows: u64,
+    /// Length of the file.
+    length: u64,
     /// Decoded size of all pages so far.
     bytes: u64,
 }
@@ -88,7 +97,7 @@ impl Sizes {
         let damaged = || format!("the column '{}' is damaged", column.column_path());
         let (mut at, length) = column.byte_range();
         let end = at.checked_add(length).ok_or_else(damaged)?;
-        if end > file.metadata().map_err(|error| error.to_string())?.len() {
+        if end > self.length {
             return Err(damaged());
         }
         let (mut values, mut header) = (0_u64, vec![0; HEADER_BYTES_MAX]);

@@ -10,19 +10,32 @@ use crate::error::{Error, Result};
 use crate::limits;
 use crate::reader::guard;
 
-/// Checks the footer of a part and the headers of all its pages, so that a library that reads the
-/// part allocates no more memory than an undamaged part needs. Returns the footer.
+/// Checks the size of the footer of a part and reads the footer.
+///
+/// # Errors
+/// Fails if the file is damaged or has too many row groups, and on I/O errors.
+pub fn read_footer(path: &Path) -> Result<ParquetMetaData> {
+    let file = File::open(path).map_err(Error::file(path))?;
+    limits::check_footer(&file).map_err(|what| Error::unfit(path, what))?;
+    let reader = guard(path, || SerializedFileReader::new(file))?;
+    Ok(reader.metadata().clone())
+}
+
+/// Checks the row groups of a part, and the headers of all pages of the columns that `is_read`
+/// chooses by their numbers in the file. A library that then reads these columns allocates no more
+/// memory than an undamaged part needs.
 ///
 /// # Errors
 /// Fails if the file is damaged, if a size exceeds the limits of data sets, and on I/O errors.
-pub fn check_sizes(path: &Path) -> Result<ParquetMetaData> {
+pub fn check_sizes(
+    path: &Path,
+    footer: &ParquetMetaData,
+    is_read: impl Fn(usize) -> bool,
+) -> Result<()> {
     let file = File::open(path).map_err(Error::file(path))?;
-    let twin = file.try_clone().map_err(Error::file(path))?;
-    limits::check_footer(&twin).map_err(|what| Error::unfit(path, what))?;
-    let reader = guard(path, || SerializedFileReader::new(file))?;
-    for group in reader.metadata().row_groups() {
-        let checked = guard(path, || Ok(limits::check_group(&twin, group)))?;
+    for group in footer.row_groups() {
+        let checked = guard(path, || Ok(limits::check_group(&file, group, &is_read)))?;
         checked.map_err(|what| Error::unfit(path, what))?;
     }
-    Ok(reader.metadata().clone())
+    Ok(())
 }

@@ -17,6 +17,9 @@ pub enum Error {
     /// A data set can't be used.
     #[error(transparent)]
     DataSet(#[from] fslab_dataset::Error),
+    /// A data set was refused while the engine planned the statement; the message of the error.
+    #[error("{0}")]
+    Refused(String),
     /// A part of a data set can't be used.
     #[error("{}: {what}", path.display())]
     Part {
@@ -71,7 +74,7 @@ impl Error {
     pub fn code(&self) -> u8 {
         match self {
             Self::Request(_) => 2,
-            Self::DataSet(_) | Self::Part { .. } | Self::Statement(_) => 3,
+            Self::DataSet(_) | Self::Refused(_) | Self::Part { .. } | Self::Statement(_) => 3,
             Self::Temporary { source, .. } if source.kind() == io::ErrorKind::NotFound => 3,
             Self::Start { .. } => 4,
             _ => 1,
@@ -85,7 +88,7 @@ impl Error {
 
     /// Classifies an error of the engine.
     pub(crate) fn of_engine(error: DataFusionError, limit_bytes: u64) -> Self {
-        if let Some(own) = Self::temporary_within(&error) {
+        if let Some(own) = Self::own_within(&error) {
             return own;
         }
         match error.find_root() {
@@ -100,13 +103,18 @@ impl Error {
         }
     }
 
-    /// Finds an error of a temporary file below the errors that the engine put around it.
-    fn temporary_within(error: &DataFusionError) -> Option<Self> {
+    /// Finds an error of a temporary file or of a data set below the errors that the engine put
+    /// around it.
+    fn own_within(error: &DataFusionError) -> Option<Self> {
         let mut cause: Option<&(dyn std::error::Error + 'static)> = Some(error);
         while let Some(one) = cause {
-            if let Some(Self::Temporary { directory, source }) = one.downcast_ref() {
-                let source = io::Error::new(source.kind(), source.to_string());
-                return Some(Self::Temporary { directory: directory.clone(), source });
+            match one.downcast_ref() {
+                Some(Self::Temporary { directory, source }) => {
+                    let source = io::Error::new(source.kind(), source.to_string());
+                    return Some(Self::Temporary { directory: directory.clone(), source });
+                }
+                Some(Self::DataSet(error)) => return Some(Self::Refused(error.to_string())),
+                _ => {}
             }
             // An I/O error has its content in another place than its source.
             let inner = one.downcast_ref::<io::Error>().and_then(io::Error::get_ref);

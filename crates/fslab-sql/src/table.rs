@@ -1,9 +1,9 @@
 //! A data set as a table of the engine. Its files are those that the manifest lists.
 
-use std::collections::HashMap;
-use std::path::Path;
+use std::collections::{BTreeSet, HashMap};
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use async_trait::async_trait;
 use datafusion::arrow::datatypes::SchemaRef;
@@ -22,7 +22,7 @@ use datafusion::execution::runtime_env::RuntimeEnv;
 use datafusion::logical_expr::{Expr, TableProviderFilterPushDown};
 use datafusion::physical_expr::expressions::Column;
 use datafusion::physical_plan::{ExecutionPlan, Partitioning};
-use fslab_dataset::{Manifest, Part, check_sizes};
+use fslab_dataset::{Manifest, Part, check_sizes, read_footer};
 use object_store::local::LocalFileSystem;
 use object_store::path::Path as StorePath;
 use object_store::{ObjectMeta, ObjectStore};
@@ -39,6 +39,10 @@ const INODE: &str = "inode";
 pub struct DataSet {
     manifest: Manifest,
     schema: SchemaRef,
+    /// The paths and footers of the parts.
+    footers: Vec<(PathBuf, ParquetMetaData)>,
+    /// The columns whose sizes were checked.
+    checked: Mutex<BTreeSet<usize>>,
     files: Vec<PartitionedFile>,
     statistics: Statistics,
     readers: Arc<CachedParquetFileReaderFactory>,
@@ -47,22 +51,24 @@ pub struct DataSet {
 }
 
 impl DataSet {
-    /// Opens a data set and checks the sizes in its parts.
+    /// Opens a data set and checks the footers of its parts. The sizes of the columns that a
+    /// statement reads are checked before they are read.
     ///
     /// # Errors
     /// Fails if the directory is not a data set, or if a part is missing or damaged, or has other
     /// columns than the first part.
     pub fn open(directory: &Path, runtime: &RuntimeEnv, threads: usize) -> Result<Self> {
         let manifest = Manifest::read(directory)?;
-        let metadata = footers(directory, &manifest, threads)?;
+        let paths: Vec<_> = manifest.parts.iter().map(|part| directory.join(&part.file)).collect();
+        let read = side_by_side(paths.len(), threads, |number| read_footer(&paths[number]));
         let mut parts = Vec::new();
-        for (part, metadata) in manifest.parts.iter().zip(metadata) {
-            let path = directory.join(&part.file);
+        for ((path, part), metadata) in paths.into_iter().zip(&manifest.parts).zip(read) {
+            let metadata = metadata?;
             check_part(&path, part, &metadata)?;
             if let Some((_, first)) = parts.first() {
                 check_columns(&path, &metadata, first)?;
             }
-            parts.push((object_of(&path, part)?, metadata));
+            parts.push((path, metadata));
         }
         let store: Arc<dyn ObjectStore> = Arc::new(LocalFileSystem::new());
         let cache = runtime.cache_manager.get_file_metadata_cache();
@@ -73,11 +79,11 @@ impl DataSet {
     fn of_parts(
         directory: &Path,
         manifest: Manifest,
-        parts: Vec<(ObjectMeta, ParquetMetaData)>,
+        footers: Vec<(PathBuf, ParquetMetaData)>,
         readers: Arc<CachedParquetFileReaderFactory>,
     ) -> Result<Self> {
         let unfit = |error: DataFusionError| damaged(directory, &error);
-        let Some((_, first)) = parts.first() else {
+        let Some((_, first)) = footers.first() else {
             return Err(damaged(directory, &"it has no part"));
         };
         // The Arrow schema in the footer is ignored, because only the columns count.
@@ -86,16 +92,36 @@ impl DataSet {
         let (schema, stored) = (Arc::new(transform_schema_to_view(&stored)), Arc::new(stored));
         let mut files = Vec::new();
         let mut each = Vec::new();
-        for (object, metadata) in parts {
-            let found = DFParquetMetadata::statistics_from_parquet_metadata(&metadata, &schema);
+        for ((path, metadata), part) in footers.iter().zip(&manifest.parts) {
+            let found = DFParquetMetadata::statistics_from_parquet_metadata(metadata, &schema);
             let found = Arc::new(found.map_err(unfit)?);
             each.push(Arc::clone(&found));
-            let file = PartitionedFile::from(object).with_statistics(found);
+            let file = PartitionedFile::from(object_of(path, part)?).with_statistics(found);
             files.push(PartitionedFile { arrow_schema: Some(Arc::clone(&stored)), ..file });
         }
         let statistics = Statistics::try_merge_iter(each.iter().map(|one| &**one), &schema);
         let statistics = statistics.map_err(unfit)?;
-        Ok(Self { manifest, schema, files, statistics, readers, is_aligned: false })
+        let (checked, is_aligned) = (Mutex::default(), false);
+        Ok(Self { manifest, schema, footers, checked, files, statistics, readers, is_aligned })
+    }
+
+    /// Checks the sizes of these columns in all parts, unless they were checked before.
+    fn check(&self, columns: Option<&Vec<usize>>, threads: usize) -> Result<()> {
+        let mut checked = self.checked.lock().unwrap_or_else(PoisonError::into_inner);
+        let wanted: BTreeSet<_> = match columns {
+            Some(columns) => columns.iter().copied().collect(),
+            None => (0..self.schema.fields().len()).collect(),
+        };
+        let new: BTreeSet<_> = wanted.difference(&checked).copied().collect();
+        let checks = side_by_side(self.footers.len(), threads, |number| {
+            let (path, footer) = &self.footers[number];
+            let file = footer.file_metadata().schema_descr();
+            // A list has several columns in the file.
+            check_sizes(path, footer, |leaf| new.contains(&file.get_column_root_idx(leaf)))
+        });
+        checks.into_iter().collect::<std::result::Result<(), _>>()?;
+        checked.extend(new);
+        Ok(())
     }
 
     /// Sets whether the parts of all tables correspond.
@@ -144,12 +170,14 @@ impl TableProvider for DataSet {
         _filters: &[Expr],
         limit: Option<usize>,
     ) -> EngineResult<Arc<dyn ExecutionPlan>> {
+        let threads = state.config().target_partitions();
+        self.check(projection, threads)?;
         let options = state.table_options().parquet.clone();
         let readers = Arc::clone(&self.readers);
         let source = ParquetSource::new(self.schema())
             .with_table_parquet_options(options)
             .with_parquet_file_reader_factory(readers);
-        let (groups, partitioning) = self.groups(state.config().target_partitions());
+        let (groups, partitioning) = self.groups(threads);
         let url = ObjectStoreUrl::local_filesystem();
         let scan = FileScanConfigBuilder::new(url, Arc::new(source))
             .with_file_groups(groups)
@@ -175,24 +203,26 @@ pub fn are_aligned(sets: &HashMap<String, DataSet>) -> bool {
     first > 1 && sets.len() > 1 && counts.all(|count| count == Some(first))
 }
 
-/// Reads and checks the footers of all parts.
-fn footers(directory: &Path, manifest: &Manifest, threads: usize) -> Result<Vec<ParquetMetaData>> {
+/// Calls `work` with each number below `count`, in several threads.
+fn side_by_side<T: Send + Sync>(
+    count: usize,
+    threads: usize,
+    work: impl Fn(usize) -> T + Sync,
+) -> Vec<T> {
     let next = AtomicUsize::new(0);
-    let footers: Vec<_> = manifest.parts.iter().map(|_| OnceLock::new()).collect();
+    let results: Vec<_> = (0..count).map(|_| OnceLock::new()).collect();
     std::thread::scope(|scope| {
-        for _ in 0..threads.min(footers.len()) {
+        for _ in 0..threads.min(count) {
             scope.spawn(|| {
-                while let Some(number) = Some(next.fetch_add(1, Ordering::Relaxed))
-                    .filter(|number| *number < footers.len())
+                while let Some(number) =
+                    Some(next.fetch_add(1, Ordering::Relaxed)).filter(|number| *number < count)
                 {
-                    let path = directory.join(&manifest.parts[number].file);
-                    footers[number].get_or_init(|| check_sizes(&path));
+                    results[number].get_or_init(|| work(number));
                 }
             });
         }
     });
-    let read = footers.into_iter().filter_map(OnceLock::into_inner);
-    Ok(read.collect::<std::result::Result<_, _>>()?)
+    results.into_iter().filter_map(OnceLock::into_inner).collect()
 }
 
 fn object_of(path: &Path, part: &Part) -> Result<ObjectMeta> {

@@ -32,6 +32,7 @@ const DUCKDB: &str = "
 import duckdb, json, sys
 sql, before, after, memory = sys.argv[1:]
 database = duckdb.connect()
+database.execute('SET enable_progress_bar = false')
 database.execute(f\"SET memory_limit = '{memory}MiB'\")
 for name, directory in (('before', before), ('after', after)):
     database.execute(f\"CREATE VIEW {name} AS SELECT * FROM '{directory}/*.parquet'\")

@@ -89,13 +89,14 @@ fn flipped_bytes_never_panic_and_errors_name_the_part() {
     assert_eq!(rows(&sets.query(SQL, &["snapshot"])).unwrap().len(), 1);
 }
 
-/// A page that claims 2 GiB of decoded bytes is refused before memory is allocated.
+/// A page that claims too many decoded bytes is refused before memory is allocated, but only if the
+/// statement reads its column.
 #[test]
-fn hostile_size_of_a_page_is_refused() {
+fn hostile_size_of_a_page_is_refused_where_it_is_read() {
     let (sets, part) = sets();
     let bytes = fs::read(&part).unwrap();
-    // The first page starts after the magic number. Its header has the type, then the decoded size
-    // as a varint in zigzag form.
+    // The first page is one of the first column, and starts after the magic number. Its header has
+    // the type, then the decoded size as a varint in zigzag form.
     let start = (4..64).find(|at| bytes[*at] == 0x15 && bytes[at + 2] == 0x15).unwrap();
     let mut hostile = bytes.clone();
     for (at, byte) in [0xff, 0xff].into_iter().enumerate() {
@@ -103,5 +104,12 @@ fn hostile_size_of_a_page_is_refused() {
     }
     fs::write(&part, &hostile).unwrap();
     assert_eq!(Manifest::read(&sets.path("snapshot")).unwrap().rows, 1999);
-    refused(&sets, "part-00001.parquet");
+    refused(&sets, "part-00001.parquet: the column 'inode' is damaged");
+    let other = sets.query("SELECT count(name) AS names FROM snapshot", &["snapshot"]);
+    assert_eq!(rows(&other).unwrap()[0]["names"], 1999);
+    // The second scan reads another column than the first.
+    let both = "SELECT count(a.name), max(b.inode) FROM snapshot AS a CROSS JOIN \
+                (SELECT inode FROM snapshot LIMIT 1) AS b";
+    let error = rows(&sets.query(both, &["snapshot"])).unwrap_err().to_string();
+    assert!(error.contains("part-00001.parquet: the column 'inode' is damaged"), "{error}");
 }

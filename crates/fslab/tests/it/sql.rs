@@ -142,7 +142,8 @@ fn data_sets_with_columns_of_another_kind_are_refused() {
     installed.engine("bin/fslab-sql", "cat > request");
     let manifest = installed.path("monday/manifest.json");
     let text = fs::read_to_string(&manifest).unwrap();
-    for (kind, part) in [("tier", "it has no column 'path_bytes'"), ("other", "'other' is unknown")] {
+    for (kind, part) in [("tier", "it has no column 'path_bytes'"), ("other", "'other' is unknown")]
+    {
         let changed = text.replace("\"snapshot\"", &format!("\"{kind}\""));
         assert_ne!(changed, text);
         fs::write(&manifest, changed).unwrap();
