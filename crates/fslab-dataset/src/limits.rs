@@ -94,7 +94,7 @@ struct Sizes {
 
 impl Sizes {
     fn add(&mut self, file: &File, column: &ColumnChunkMetaData) -> Checked {
-        let damaged = || format!("the column '{}' is damaged", column.column_path());
+        let damaged = || format!("the column '{}' is damaged", column.column_path().string());
         let (mut at, length) = column.byte_range();
         let end = at.checked_add(length).ok_or_else(damaged)?;
         if end > self.length {
@@ -115,7 +115,7 @@ impl Sizes {
             // The library allocates memory for all values of a dictionary before it reads them.
             let are_too_many = values.max(page.dictionary_values) > values_max;
             if self.bytes > GROUP_BYTES_MAX || are_too_many {
-                let name = column.column_path();
+                let name = column.column_path().string();
                 return Err(format!("a row group has too many values or bytes in column '{name}'"));
             }
             at = at.saturating_add(page.header_bytes + page.stored_bytes);
