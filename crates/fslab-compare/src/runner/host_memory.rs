@@ -15,12 +15,13 @@ use std::fs;
 use std::hint::black_box;
 
 use fslab_sys::huge_pages::prefer_large_pages;
+use fslab_sys::memory_bound;
 use fslab_sys::provided_memory::ProvidedMemory;
 
 /// Maximum number of bytes to touch. The page cache of a run is rarely larger.
 const MOST: u64 = 256 << 20;
 
-/// At most the available memory divided by this number is touched.
+/// At most the available memory, or the limit of the control group, divided by this number is touched.
 const SHARE: u64 = 16;
 
 /// Bytes that are kept provided, relative to the bytes that are touched before each run. A run and
@@ -30,16 +31,19 @@ const PROVIDED_PER_TOUCHED: u64 = 6;
 /// Returns the bytes to touch before each run; 0 on a physical machine.
 pub(super) fn to_touch() -> u64 {
     let read = |path: &str| fs::read_to_string(path).unwrap_or_default();
-    amount(&read("/proc/cpuinfo"), &read("/proc/meminfo"))
+    // If control groups can't be read, no limit is known.
+    let limit = memory_bound::limit_here().ok().flatten().unwrap_or(u64::MAX);
+    amount(&read("/proc/cpuinfo"), &read("/proc/meminfo"), limit)
 }
 
-fn amount(processors: &str, memory: &str) -> u64 {
+fn amount(processors: &str, memory: &str, limit: u64) -> u64 {
     let is_flags = |line: &&str| line.starts_with("flags");
     let is_virtual = processors
         .lines()
         .find(is_flags)
         .is_some_and(|line| line.split_ascii_whitespace().any(|flag| flag == "hypervisor"));
     let available = super::surroundings::memory_field(memory, "MemAvailable:").unwrap_or(0);
+    let available = available.min(limit);
     if is_virtual { MOST.min(available / SHARE) } else { 0 }
 }
 
@@ -71,9 +75,11 @@ mod tests {
     fn memory_is_touched_in_a_virtual_machine_only() {
         let memory = "MemFree: 100 kB\nMemAvailable:   8388608 kB\n";
         let flags = |more: &str| format!("processor : 0\nflags\t\t: fpu vme{more} sse\n");
-        assert_eq!(amount(&flags(" hypervisor"), memory), 256 << 20);
-        assert_eq!(amount(&flags(" hypervisor"), "MemAvailable: 2097152 kB\n"), 128 << 20);
-        assert_eq!(amount(&flags(""), memory), 0);
-        assert_eq!(amount(&flags(" hypervisor"), ""), 0);
+        let (guest, no_limit) = (flags(" hypervisor"), u64::MAX);
+        assert_eq!(amount(&guest, memory, no_limit), 256 << 20);
+        assert_eq!(amount(&guest, "MemAvailable: 2097152 kB\n", no_limit), 128 << 20);
+        assert_eq!(amount(&guest, memory, 1 << 30), 64 << 20, "in a small control group");
+        assert_eq!(amount(&flags(""), memory, no_limit), 0);
+        assert_eq!(amount(&guest, "", no_limit), 0);
     }
 }
