@@ -21,7 +21,8 @@ use fslab_sys::provided_memory::ProvidedMemory;
 /// Maximum number of bytes to touch. The page cache of a run is rarely larger.
 const MOST: u64 = 256 << 20;
 
-/// At most the available memory, or the limit of the control group, divided by this number is touched.
+/// At most the available memory, or the limit of the control group, divided by this number is
+/// touched.
 const SHARE: u64 = 16;
 
 /// Bytes that are kept provided, relative to the bytes that are touched before each run. A run and
