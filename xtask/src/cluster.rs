@@ -22,7 +22,7 @@ pub struct Args {
 enum Action {
     /// Install Slurm from the distribution, and start a controller and two nodes
     Up,
-    /// Stop the cluster and remove its files
+    /// Stop all nodes and remove their files
     Down,
     /// Run a campaign on two nodes, kill one during the run, and compare the result with a serial
     /// run
@@ -38,7 +38,7 @@ impl Args {
         let cluster = Slurm::of_user()?;
         match &self.action {
             Action::Up => up(&cluster),
-            Action::Down => cluster.nodes.down().map(|()| true),
+            Action::Down => cluster.nodes.down().and(ballista::down()).map(|()| true),
             Action::Demo => demo(&cluster),
             Action::Sql(args) => args.run().map(|()| true),
         }

@@ -295,7 +295,9 @@ impl Runner<'_> {
         match host_memory::provide(self.touched_bytes) {
             Ok(provided) => Ok(provided),
             Err(error) => {
-                let text = format!("times may vary more, because memory can't be kept: {error}");
+                let text = format!(
+                    "times may vary more, because fslab could not allocate memory in advance: {error}"
+                );
                 self.journal.note(NoteKind::Remark, None, None, text)?;
                 Ok(None)
             }

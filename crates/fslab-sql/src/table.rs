@@ -39,10 +39,9 @@ const INODE: &str = "inode";
 pub struct DataSet {
     manifest: Manifest,
     schema: SchemaRef,
-    /// The paths and footers of the parts.
-    footers: Vec<(PathBuf, ParquetMetaData)>,
-    /// The columns whose sizes were checked.
-    checked: Mutex<BTreeSet<usize>>,
+    paths: Vec<PathBuf>,
+    /// The columns whose sizes were checked; `None` before the first check.
+    checked: Mutex<Option<BTreeSet<usize>>>,
     files: Vec<PartitionedFile>,
     statistics: Statistics,
     readers: Arc<CachedParquetFileReaderFactory>,
@@ -101,8 +100,9 @@ impl DataSet {
         }
         let statistics = Statistics::try_merge_iter(each.iter().map(|one| &**one), &schema);
         let statistics = statistics.map_err(unfit)?;
+        let paths = footers.into_iter().map(|(path, _)| path).collect();
         let (checked, is_aligned) = (Mutex::default(), false);
-        Ok(Self { manifest, schema, footers, checked, files, statistics, readers, is_aligned })
+        Ok(Self { manifest, schema, paths, checked, files, statistics, readers, is_aligned })
     }
 
     /// Checks the sizes of these columns in all parts, unless they were checked before.
@@ -112,15 +112,19 @@ impl DataSet {
             Some(columns) => columns.iter().copied().collect(),
             None => (0..self.schema.fields().len()).collect(),
         };
-        let new: BTreeSet<_> = wanted.difference(&checked).copied().collect();
-        let checks = side_by_side(self.footers.len(), threads, |number| {
-            let (path, footer) = &self.footers[number];
+        if checked.as_ref().is_some_and(|checked| wanted.is_subset(checked)) {
+            return Ok(());
+        }
+        // The footers are read again, because all of them together may need much memory.
+        let checks = side_by_side(self.paths.len(), threads, |number| {
+            let path = &self.paths[number];
+            let footer = read_footer(path)?;
             let file = footer.file_metadata().schema_descr();
             // A list has several columns in the file.
-            check_sizes(path, footer, |leaf| new.contains(&file.get_column_root_idx(leaf)))
+            check_sizes(path, &footer, |leaf| wanted.contains(&file.get_column_root_idx(leaf)))
         });
         checks.into_iter().collect::<std::result::Result<(), _>>()?;
-        checked.extend(new);
+        checked.get_or_insert_default().extend(wanted);
         Ok(())
     }
 
@@ -172,7 +176,10 @@ impl TableProvider for DataSet {
     ) -> EngineResult<Arc<dyn ExecutionPlan>> {
         let threads = state.config().target_partitions();
         self.check(projection, threads)?;
-        let options = state.table_options().parquet.clone();
+        let mut options = state.table_options().parquet.clone();
+        // Their sizes are not checked, and fslab writes neither.
+        options.global.enable_page_index = false;
+        options.global.bloom_filter_on_read = false;
         let readers = Arc::clone(&self.readers);
         let source = ParquetSource::new(self.schema())
             .with_table_parquet_options(options)

@@ -53,6 +53,13 @@ impl Version {
         }
     }
 
+    fn usage(self) -> &'static str {
+        match self {
+            Self::One => "memory.usage_in_bytes",
+            Self::Two => "memory.current",
+        }
+    }
+
     fn peak(self) -> &'static str {
         match self {
             Self::One => "memory.max_usage_in_bytes",
@@ -188,12 +195,36 @@ fn read(path: &str) -> Result<String, Error> {
 /// # Errors
 /// Control groups, or their limits, can't be read.
 pub fn limit_here() -> Result<Option<u64>, Error> {
+    least_above(|_, limit| Ok(limit))
+}
+
+/// The memory that this process may still use: the smallest difference between the limit and the
+/// usage of its group and the groups above; `None` if there is no limit. The usage includes page
+/// cache that the kernel could free.
+///
+/// # Errors
+/// Control groups, their limits, or their usage can't be read.
+pub fn free_here() -> Result<Option<u64>, Error> {
+    least_above(|usage, limit| {
+        let text = fs::read_to_string(usage).map_err(control(usage))?;
+        Ok(limit.saturating_sub(text.trim().parse().unwrap_or(limit)))
+    })
+}
+
+/// Returns the smallest value of this process's group and the groups above that have a limit.
+/// `value` gets the file with the usage of the group, and the limit.
+fn least_above(value: impl Fn(&Path, u64) -> Result<u64, Error>) -> Result<Option<u64>, Error> {
     let (version, own) = own_group(&read("/proc/self/cgroup")?, &read("/proc/self/mountinfo")?)?;
-    let mut least = None;
+    let mut least: Option<u64> = None;
     for group in own.ancestors() {
         let file = group.join(version.limit());
         match fs::read_to_string(&file) {
-            Ok(text) => least = [least, parse_limit(&text)].into_iter().flatten().min(),
+            Ok(text) => {
+                if let Some(limit) = parse_limit(&text) {
+                    let value = value(&group.join(version.usage()), limit)?;
+                    least = Some(least.map_or(value, |least| least.min(value)));
+                }
+            }
             // With version 2, the root of the hierarchy has no such file; directories above it have
             // none in either version.
             Err(error) if error.kind() == io::ErrorKind::NotFound => break,

@@ -27,6 +27,9 @@ const PROGRAMS: [&str; 3] = ["ballista-scheduler", "ballista-executor", "ballist
 /// The executor that is killed.
 const KILLED: &str = "n2";
 
+/// Time limit of each program that counts.
+const QUERY_MOST: Duration = Duration::from_secs(3600);
+
 /// Counts in DuckDB; arguments: SQL text, directories of both data sets, memory limit in MiB.
 const DUCKDB: &str = "
 import duckdb, json, sys
@@ -53,9 +56,20 @@ pub struct Args {
     /// Memory limit of each executor and of each other program, in MiB
     #[arg(long, value_name = "MIB", default_value_t = 4096)]
     memory: u64,
-    /// Directory of the data sets. They are kept, and used again if it contains them
+    /// Directory of the data sets, which are kept. Existing ones are used again
     #[arg(long, value_name = "DIR", default_value = "/var/tmp/fslab-cluster-sql")]
     dir: PathBuf,
+}
+
+/// Stops the executors and removes their files and control groups.
+pub fn down() -> Result<()> {
+    cluster()?.down()?;
+    Groups::of_machine().remove()
+}
+
+/// Returns this user's only cluster of Ballista.
+fn cluster() -> Result<Cluster> {
+    Cluster::of_user("cluster-sql")
 }
 
 /// The counts of a diff.
@@ -64,15 +78,11 @@ type Counts = BTreeMap<String, i64>;
 impl Args {
     /// Runs the comparison. The nodes and their control groups are removed afterwards.
     pub fn run(&self) -> Result<()> {
-        let programs = Programs::prepare()?;
-        let sets = self.data_sets(&programs)?;
-        let diff = process::capture(Command::new(&programs.fslab).args(["sql", "--show", "diff"]))?;
-        let query = Query { sets, sql: diff, memory_mib: self.memory };
-        let wanted = query.by_fslab(&programs)?;
-        query.by_others(&programs, &wanted)?;
-        let cluster = Cluster::of_user("cluster-sql")?;
-        let groups = Groups::new(self.memory)?;
-        let ran = query.on_ballista(&cluster, &groups, &programs, &wanted);
+        // These requirements are checked before the long builds.
+        let cluster = cluster()?;
+        cluster.prepare()?;
+        let groups = Groups::of_machine();
+        let ran = groups.make(self.memory).and_then(|()| self.count(&cluster, &groups));
         let ended = cluster.end_all();
         let removed = groups.remove();
         match ran.and(ended).and(removed) {
@@ -81,11 +91,22 @@ impl Args {
         }
     }
 
+    fn count(&self, cluster: &Cluster, groups: &Groups) -> Result<()> {
+        let programs = Programs::prepare()?;
+        let sets = self.data_sets(&programs)?;
+        let diff = process::capture(Command::new(&programs.fslab).args(["sql", "--show", "diff"]))?;
+        let query = Query { sets, sql: diff, memory_mib: self.memory };
+        let wanted = query.by_fslab(&programs)?;
+        query.by_others(&programs, &wanted)?;
+        query.on_ballista(cluster, groups, &programs, &wanted)
+    }
+
     /// Makes both data sets, unless the directory contains them.
     fn data_sets(&self, programs: &Programs) -> Result<[PathBuf; 2]> {
         let at = |name: &str| self.dir.join(format!("{name}-{}-{}", self.entries, self.parts));
         let sets = [at("before"), at("after")];
-        if sets.iter().all(|set| set.join("manifest.json").is_file()) {
+        let is_missing = |set: &&PathBuf| !set.join("manifest.json").is_file();
+        if !sets.iter().any(|set| is_missing(&set)) {
             return Ok(sets);
         }
         fs::create_dir_all(&self.dir).with_context(|| self.dir.display().to_string())?;
@@ -94,12 +115,12 @@ impl Args {
         let mut make = Command::new(&programs.fslab);
         make.args(["age", "snapshot", "--synthetic", &self.entries.to_string()]).args(&snapshots);
         process::run_ok(&mut make)?;
-        for (snapshot, set) in snapshots.iter().zip(&sets) {
+        for (snapshot, set) in snapshots.iter().zip(&sets).filter(|(_, set)| is_missing(set)) {
             let mut create = Command::new(&programs.fslab);
             create.args(["dataset", "create"]).arg(snapshot).arg("-o").arg(set);
             process::run_ok(create.args(["--parts", &self.parts.to_string()]))?;
-            fs::remove_file(snapshot)?;
         }
+        snapshots.iter().try_for_each(fs::remove_file)?;
         Ok(sets)
     }
 }
@@ -183,7 +204,6 @@ impl Query {
         programs: &Programs,
         wanted: &Counts,
     ) -> Result<()> {
-        cluster.prepare()?;
         let half = (self.memory_mib << 20) / 2;
         let variables = format!(
             "programs='{}' groups='{}' pool={half}\n",
@@ -228,15 +248,21 @@ impl Query {
         let outcome = thread::scope(|scope| {
             let killing = scope.spawn(|| {
                 thread::sleep(elapsed / 2);
-                cluster.kill(KILLED)
+                let at = Instant::now();
+                cluster.kill(KILLED).map(|()| at)
             });
             let outcome = measure("Ballista, one executor killed", &mut query);
+            let ended = Instant::now();
             match killing.join() {
-                Ok(killed) => killed.map(|()| outcome),
+                Ok(killed) => {
+                    ensure!(killed? < ended, "the query ended before {KILLED} was killed");
+                    Ok(outcome)
+                }
                 Err(_) => bail!("the thread that kills {KILLED} panicked"),
             }
         })?;
         match outcome {
+            Err(error) if process::interrupted() => Err(error),
             Ok(counts) => equal("Ballista with one executor killed", &counts, wanted),
             Err(error) => {
                 println!("  the query failed after {KILLED} was killed: {error:#}");
@@ -277,6 +303,9 @@ fn measure(name: &str, command: &mut Command) -> Result<Counts> {
     while !program.has_ended()? {
         if process::interrupted() {
             bail!("interrupted");
+        }
+        if start.elapsed() > QUERY_MOST {
+            bail!("{name} took more than {} s", QUERY_MOST.as_secs());
         }
         peak = peak.max(peak_memory_kib(program.pid().as_raw_nonzero().get()));
         thread::sleep(Duration::from_millis(20));
@@ -331,24 +360,25 @@ struct Groups {
 }
 
 impl Groups {
-    fn new(memory_mib: u64) -> Result<Self> {
+    /// Returns the only groups of this machine, which may not exist yet.
+    fn of_machine() -> Self {
         let (first, second) = ("/sys/fs/cgroup/memory", "/sys/fs/cgroup");
         let is_version_1 = Path::new(first).is_dir();
         let root = Path::new(if is_version_1 { first } else { second });
-        let prefix = root.join(format!("fslab-sql-{}", std::process::id()));
-        let groups = Self { prefix, is_version_1 };
-        let limit = if is_version_1 { "memory.limit_in_bytes" } else { "memory.max" };
+        Self { prefix: root.join("fslab-sql"), is_version_1 }
+    }
+
+    /// Makes the groups. Those of an earlier run are removed first.
+    fn make(&self, memory_mib: u64) -> Result<()> {
+        self.remove()?;
+        let limit = if self.is_version_1 { "memory.limit_in_bytes" } else { "memory.max" };
         for (name, _) in &NODES[1..] {
-            let group = groups.path(name);
-            let made = fs::create_dir(&group)
-                .and_then(|()| fs::write(group.join(limit), (memory_mib << 20).to_string()));
-            if let Err(error) = made {
-                // The first error is more useful than one of removing what was not made.
-                groups.remove().ok();
-                bail!("{}: {error}; memory can't be limited", group.display());
-            }
+            let group = self.path(name);
+            fs::create_dir(&group)
+                .and_then(|()| fs::write(group.join(limit), (memory_mib << 20).to_string()))
+                .with_context(|| format!("memory can't be limited by {}", group.display()))?;
         }
-        Ok(groups)
+        Ok(())
     }
 
     fn path(&self, name: &str) -> PathBuf {

@@ -2,7 +2,8 @@
 # xtask sets `programs` (the directory of Ballista), `pool` (bytes an executor may use for joins and
 # sorts) and `groups` (a directory with a control group for each executor).
 if [ "$name" = ctl ]; then
-  "$programs/ballista-scheduler" --bind-host "$address" --executor-timeout-seconds 30 &
+  "$programs/ballista-scheduler" --bind-host "$address" --external-host "$address" \
+    --executor-timeout-seconds 30 &
 else
   echo 0 > "$groups-$name/cgroup.procs"
   mkdir -p "$state/$name/work" "$state/$name/tmp"

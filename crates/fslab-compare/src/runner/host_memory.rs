@@ -21,7 +21,7 @@ use fslab_sys::provided_memory::ProvidedMemory;
 /// Maximum number of bytes to touch. The page cache of a run is rarely larger.
 const MOST: u64 = 256 << 20;
 
-/// At most the available memory, or the limit of the control group, divided by this number is
+/// At most the available memory, or what the control group leaves, divided by this number is
 /// touched.
 const SHARE: u64 = 16;
 
@@ -33,26 +33,29 @@ const PROVIDED_PER_TOUCHED: u64 = 6;
 pub(super) fn to_touch() -> u64 {
     let read = |path: &str| fs::read_to_string(path).unwrap_or_default();
     // If control groups can't be read, no limit is known.
-    let limit = memory_bound::limit_here().ok().flatten().unwrap_or(u64::MAX);
-    amount(&read("/proc/cpuinfo"), &read("/proc/meminfo"), limit)
+    let free = memory_bound::free_here().ok().flatten().unwrap_or(u64::MAX);
+    amount(&read("/proc/cpuinfo"), &read("/proc/meminfo"), free)
 }
 
-fn amount(processors: &str, memory: &str, limit: u64) -> u64 {
+/// `free` is the memory that the control group leaves.
+fn amount(processors: &str, memory: &str, free: u64) -> u64 {
     let is_flags = |line: &&str| line.starts_with("flags");
     let is_virtual = processors
         .lines()
         .find(is_flags)
         .is_some_and(|line| line.split_ascii_whitespace().any(|flag| flag == "hypervisor"));
     let available = super::surroundings::memory_field(memory, "MemAvailable:").unwrap_or(0);
-    let available = available.min(limit);
+    let available = available.min(free);
     if is_virtual { MOST.min(available / SHARE) } else { 0 }
 }
 
-/// Keeps memory provided for a comparison whose runs touch this many bytes.
+/// Keeps memory provided for a comparison whose runs touch this many bytes. It keeps less if less
+/// is available now, because images may be in memory.
 ///
 /// # Errors
 /// Errors of the system calls.
 pub(super) fn provide(touched_bytes: u64) -> std::io::Result<Option<ProvidedMemory>> {
+    let touched_bytes = touched_bytes.min(to_touch());
     let bytes = usize::try_from(touched_bytes * PROVIDED_PER_TOUCHED).unwrap_or(0);
     (bytes > 0).then(|| ProvidedMemory::new(bytes)).transpose()
 }

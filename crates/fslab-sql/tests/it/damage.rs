@@ -1,10 +1,14 @@
 //! Damaged and hostile data sets give one line that names the file.
 
-use std::fs;
+use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use fslab_dataset::Manifest;
+use parquet::arrow::ArrowWriter;
+use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
+use parquet::file::metadata::ParquetMetaData;
+use parquet::file::properties::{EnabledStatistics, WriterProperties};
 
 use crate::support::{Sets, file, rows};
 
@@ -112,4 +116,43 @@ fn hostile_size_of_a_page_is_refused_where_it_is_read() {
                 (SELECT inode FROM snapshot LIMIT 1) AS b";
     let error = rows(&sets.query(both, &["snapshot"])).unwrap_err().to_string();
     assert!(error.contains("part-00001.parquet: the column 'inode' is damaged"), "{error}");
+}
+
+/// Writes a part again with page indexes and bloom filters, which fslab does not write.
+fn add_indexes(part: &Path) -> ParquetMetaData {
+    let rows = ParquetRecordBatchReaderBuilder::try_new(File::open(part).unwrap()).unwrap();
+    let (schema, rows) = (rows.schema().clone(), rows.build().unwrap());
+    let properties = WriterProperties::builder()
+        .set_statistics_enabled(EnabledStatistics::Page)
+        .set_bloom_filter_enabled(true)
+        .build();
+    let batches: Vec<_> = rows.collect::<Result<_, _>>().unwrap();
+    let file = File::create(part).unwrap();
+    let mut writer = ArrowWriter::try_new(file, schema, Some(properties)).unwrap();
+    batches.iter().for_each(|batch| writer.write(batch).unwrap());
+    writer.close().unwrap()
+}
+
+/// Their sizes are not checked. An offset index that claims 2^31 pages, or a bloom filter that
+/// claims 2 GiB, would end the program.
+#[test]
+fn page_indexes_and_bloom_filters_are_not_read() {
+    let sets = Sets::new();
+    sets.snapshot("snapshot", 1, (1..2000).map(|inode| file(inode, 0, inode * 7, 1)));
+    let part = sets.path("snapshot/part-00000.parquet");
+    let footer = add_indexes(&part);
+    let columns = footer.row_group(0).columns();
+    let size = columns.iter().find(|one| one.column_path().string() == "size").unwrap();
+    let open = fs::OpenOptions::new().write(true).open(&part).unwrap();
+    let index = size.offset_index_offset().unwrap();
+    open.write_all_at(&[0x19, 0xfc, 0xff, 0xff, 0xff, 0xff, 0x07], index as u64).unwrap();
+    let filter = size.bloom_filter_offset().unwrap();
+    open.write_all_at(&[0x15, 0xfe, 0xff, 0xff, 0xff, 0x0f], filter as u64).unwrap();
+    let path = sets.path("snapshot/manifest.json");
+    let mut manifest: serde_json::Value =
+        serde_json::from_slice(&fs::read(&path).unwrap()).unwrap();
+    manifest["parts"][0]["bytes"] = fs::metadata(&part).unwrap().len().into();
+    fs::write(&path, manifest.to_string()).unwrap();
+    let sql = "SELECT count(*) AS files FROM snapshot WHERE size = 700";
+    assert_eq!(rows(&sets.query(sql, &["snapshot"])).unwrap()[0]["files"], 1);
 }
