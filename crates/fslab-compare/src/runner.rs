@@ -295,8 +295,7 @@ impl Runner<'_> {
         match host_memory::provide(self.touched_bytes) {
             Ok(provided) => Ok(provided),
             Err(error) => {
-                let what = "times may vary more, because fslab could not allocate memory in advance";
-                let text = format!("{what}: {error}");
+                let text = format!("times may vary, because memory can't be allocated: {error}");
                 self.journal.note(NoteKind::Remark, None, None, text)?;
                 Ok(None)
             }
