@@ -115,7 +115,8 @@ fn since_1970(time: std::io::Result<SystemTime>) -> Result<Duration> {
     time?.duration_since(UNIX_EPOCH).context("a file was changed before 1970")
 }
 
-fn size_of(folder: &Path) -> Result<u64> {
+/// Returns the size of all files in a folder, in bytes.
+pub fn size_of(folder: &Path) -> Result<u64> {
     let mut total_bytes = 0;
     for entry in fs::read_dir(folder)? {
         let entry = entry?;

@@ -195,7 +195,8 @@ fn read(path: &str) -> Result<String, Error> {
 /// # Errors
 /// Control groups, or their limits, can't be read.
 pub fn limit_here() -> Result<Option<u64>, Error> {
-    least_above(|_, limit| Ok(limit))
+    let (version, own) = own_group(&read("/proc/self/cgroup")?, &read("/proc/self/mountinfo")?)?;
+    least_above(version, &own, |_, limit| Ok(limit))
 }
 
 /// The memory that this process may still use: the smallest difference between the limit and the
@@ -205,16 +206,26 @@ pub fn limit_here() -> Result<Option<u64>, Error> {
 /// # Errors
 /// Control groups, their limits, or their usage can't be read.
 pub fn free_here() -> Result<Option<u64>, Error> {
-    least_above(|usage, limit| {
+    let (version, own) = own_group(&read("/proc/self/cgroup")?, &read("/proc/self/mountinfo")?)?;
+    free_in(version, &own)
+}
+
+fn free_in(version: Version, own: &Path) -> Result<Option<u64>, Error> {
+    least_above(version, own, |usage, limit| {
         let text = fs::read_to_string(usage).map_err(control(usage))?;
-        Ok(limit.saturating_sub(text.trim().parse().unwrap_or(limit)))
+        let used = text.trim().parse::<u64>();
+        let used = used.map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error));
+        Ok(limit.saturating_sub(used.map_err(control(usage))?))
     })
 }
 
-/// Returns the smallest value of this process's group and the groups above that have a limit.
-/// `value` gets the file with the usage of the group, and the limit.
-fn least_above(value: impl Fn(&Path, u64) -> Result<u64, Error>) -> Result<Option<u64>, Error> {
-    let (version, own) = own_group(&read("/proc/self/cgroup")?, &read("/proc/self/mountinfo")?)?;
+/// Returns the smallest value of a group and of those above it that have a limit. `value` gets the
+/// file with the usage of the group, and the limit.
+fn least_above(
+    version: Version,
+    own: &Path,
+    value: impl Fn(&Path, u64) -> Result<u64, Error>,
+) -> Result<Option<u64>, Error> {
     let mut least: Option<u64> = None;
     for group in own.ancestors() {
         let file = group.join(version.limit());
@@ -294,7 +305,7 @@ fn mounted(mounts: &str, kind: &str, option: Option<&str>, path: &str) -> Option
 mod tests {
     use std::path::Path;
 
-    use super::{Error, Version, find_place, parse_limit};
+    use super::{Error, Version, find_place, free_in, parse_limit};
 
     const MOUNTS: &str = "\
 24 1 0:22 / /sys/fs/cgroup rw - tmpfs tmpfs rw
@@ -331,6 +342,27 @@ mod tests {
         assert_eq!(parse_limit("41943040\n"), Some(40 << 20));
         assert_eq!(parse_limit("max\n"), None);
         assert_eq!(parse_limit("9223372036854771712\n"), None);
+    }
+
+    #[test]
+    fn free_memory_is_the_least_of_all_groups_above() {
+        let root = tempfile::tempdir_in(".").unwrap();
+        let own = root.path().join("user/session");
+        std::fs::create_dir_all(&own).unwrap();
+        let write = |file: &str, text: &str| std::fs::write(root.path().join(file), text).unwrap();
+        assert_eq!(free_in(Version::Two, &own).unwrap(), None);
+        write("user/memory.max", "1000\n");
+        write("user/memory.current", "900\n");
+        write("user/session/memory.max", "max\n");
+        assert_eq!(free_in(Version::Two, &own).unwrap(), Some(100));
+        write("user/session/memory.max", "500\n");
+        write("user/session/memory.current", "450\n");
+        assert_eq!(free_in(Version::Two, &own).unwrap(), Some(50));
+        write("user/session/memory.current", "600\n");
+        assert_eq!(free_in(Version::Two, &own).unwrap(), Some(0));
+        write("user/session/memory.current", "many\n");
+        let error = free_in(Version::Two, &own).unwrap_err().to_string();
+        assert!(error.contains("memory.current: invalid digit"), "{error}");
     }
 
     #[test]

@@ -15,6 +15,7 @@ use serde_json::Value;
 
 use super::nodes::{Cluster, NODES, wait, wait_for};
 use crate::setup;
+use crate::target_slot::size_of;
 use crate::{environment, process};
 
 const ROLE: &str = include_str!("ballista.sh");
@@ -228,8 +229,8 @@ impl Query {
                 "  {name}: at most {} MiB in its control group with caches, {} MiB of shuffles, \
                  {} MiB of temporary files left",
                 groups.peak(name)? >> 20,
-                size_of_tree(&node.join("work"))? >> 20,
-                size_of_tree(&node.join("tmp"))? >> 20
+                size_of(&node.join("work"))? >> 20,
+                size_of(&node.join("tmp"))? >> 20
             );
         }
         self.kill_in_the_middle(cluster, programs, elapsed, wanted)
@@ -339,17 +340,6 @@ fn counts(text: &str) -> Result<Counts> {
         Ok((name.clone(), number))
     };
     members.iter().map(number).collect()
-}
-
-/// Returns the size of all files in a directory, in bytes.
-fn size_of_tree(directory: &Path) -> Result<u64> {
-    let mut bytes = 0;
-    for entry in fs::read_dir(directory).with_context(|| directory.display().to_string())? {
-        let entry = entry?;
-        let metadata = entry.metadata()?;
-        bytes += if metadata.is_dir() { size_of_tree(&entry.path())? } else { metadata.len() };
-    }
-    Ok(bytes)
 }
 
 /// A control group for each executor, which limits its memory.
