@@ -29,7 +29,7 @@ pub(crate) const SPEC: LayerSpec = LayerSpec {
     name: "trace",
     help: "records every operation as Parquet; `fslab trace` reads and replays it",
     kind: LayerKind::Observer,
-    stability: Stability::Beta,
+    stability: Stability::Experimental,
     options: &[
         OptionSpec {
             name: "to",
