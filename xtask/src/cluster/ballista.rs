@@ -152,9 +152,12 @@ impl Programs {
         // `fslab sql` finds the engine next to itself.
         fs::copy(target.join("release/fslab-sql"), release.join("fslab-sql"))?;
         let ballista = environment::tools()?.join("bin");
+        // The programs share most of their dependencies, so they are built in one directory.
+        let shared = environment::target_directory()?.join("ballista");
+        let shared = shared.to_str().context("a path is not UTF-8")?;
         for program in PROGRAMS {
             if !ballista.join(program).is_file() {
-                setup::cargo_install(program, VERSION, &[])?;
+                setup::cargo_install(program, VERSION, &["--target-dir", shared])?;
             }
         }
         let python = environment::tools()?.join("python/bin/python3");
