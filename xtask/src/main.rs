@@ -18,6 +18,7 @@ mod environment;
 mod explore;
 mod fuzz;
 mod guide;
+mod harness;
 mod lines;
 mod nextest;
 mod nightly;
@@ -66,6 +67,8 @@ enum Command {
     Cluster(cluster::Args),
     /// Compare real file systems in a few minutes and write a report
     Demo(demo::Args),
+    /// Measure what `fslab compare` itself costs, beside fio and a C program run by hand
+    Harness(harness::Args),
     /// Run one external suite over chosen file systems
     Suite(suite::Args),
     /// Run the command blocks of README.md and the guide, each page in a separate home folder
@@ -97,6 +100,7 @@ impl Command {
             Self::Sql(args) => args.run(),
             Self::Cluster(args) => args.run(),
             Self::Demo(args) => args.run(),
+            Self::Harness(args) => args.run(),
             Self::Suite(args) => args.run(),
             Self::Guide(args) => args.run(),
             Self::Book(args) => args.run(),

@@ -71,6 +71,7 @@ const TEST: &[Package] = &[
     package("postgresql", "pg_ctlcluster", "the workload `pgbench` is not tested"),
     package("git", "git", "the workload `git` is not tested"),
     package("fio", "fio", "the workload `fio` is not tested"),
+    package("linux-perf", "perf", "`--record perf` is not tested"),
     package(
         "zstd",
         "zstd",
