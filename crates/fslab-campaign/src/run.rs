@@ -116,7 +116,12 @@ impl ShareRun<'_> {
         let options = RunOptions {
             plan,
             seed: frozen.seed,
-            choice: Choice { cells, reruns_max: frozen.reruns_max, work_parent: Some(work_parent) },
+            choice: Choice {
+                cells,
+                reruns_max: frozen.reruns_max,
+                work_parent: Some(work_parent),
+                recordings: Vec::new(),
+            },
             samples,
             resume: false,
             command: &self.command,

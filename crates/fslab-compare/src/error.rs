@@ -111,6 +111,14 @@ pub enum Error {
         /// The Debian package that contains it.
         package: &'static str,
     },
+    /// A recording of phases is not possible.
+    #[error("--record {kind}: {reason}")]
+    Recording {
+        /// The recording.
+        kind: fslab_report::Recording,
+        /// The reason.
+        reason: String,
+    },
     /// The kernel has no io_uring, or forbids it.
     #[error(
         "io_uring: {source}: this kernel lacks or forbids it (sysctl kernel.io_uring_disabled); \

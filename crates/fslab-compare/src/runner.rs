@@ -13,6 +13,8 @@ mod meeting;
 mod part;
 mod past;
 mod precision;
+mod reading;
+mod recording;
 mod session;
 mod surroundings;
 mod time_limit;
@@ -32,6 +34,7 @@ use rand_pcg::Pcg64;
 use self::journal::Journal;
 use self::past::Past;
 use self::precision::Precision;
+use self::recording::Recorder;
 use self::time_limit::Watch;
 use crate::error::{Error, Result};
 use crate::host::Host;
@@ -105,6 +108,7 @@ pub fn run(options: RunOptions<'_>, observer: &mut dyn Observer) -> Result<Outco
     start_guardian()?;
     let _pinned = Pinned::to(&options.plan.processors)?;
     let work = WorkDirectory::create(options.choice.work_parent_of(options.samples))?;
+    let recorder = Recorder::new(&options.choice.recordings, options.samples, work.path())?;
     let (mut writer, past) = open(&options)?;
     let touched_bytes = touched_bytes(options.plan);
     let mut provenance = Provenance {
@@ -127,6 +131,7 @@ pub fn run(options: RunOptions<'_>, observer: &mut dyn Observer) -> Result<Outco
     let mut runner = Runner {
         journal: Journal { run, writer, notes: past.notes.clone(), observer },
         precision,
+        recorder,
         second_copy,
         touched_bytes,
         given_up: past.given_up.clone(),
@@ -203,6 +208,8 @@ struct Runner<'a> {
     precision: Precision,
     /// Bytes of memory touched before each run.
     touched_bytes: u64,
+    /// Records the phases on request.
+    recorder: Option<Recorder>,
     /// The name of the second copy of the baseline, if one is run.
     second_copy: Option<String>,
     /// Pairs of target and workload that failed and are not run again.
@@ -217,6 +224,12 @@ impl Runner<'_> {
     fn run(&mut self) -> Result<End> {
         for remark in &self.options.remarks {
             self.journal.note(NoteKind::Remark, None, None, remark.clone())?;
+        }
+        let recordings = &self.options.choice.recordings;
+        if !recordings.is_empty() {
+            let names: Vec<&str> = recordings.iter().map(|one| one.name()).collect();
+            let text = format!("phases were recorded ({}), which takes time", names.join(", "));
+            self.journal.note(NoteKind::Remark, None, None, text)?;
         }
         for ((workload, round), samples) in &self.past.samples {
             self.precision.set_block(workload, *round, samples);
@@ -535,6 +548,7 @@ impl Runner<'_> {
         let mut session = Session::new(&mut *target.target, template, interrupt);
         session.backing = self.backing.filter(|_| !in_process);
         session.slowed = plan.slowed;
+        session.recorder = self.recorder.as_ref();
         let ran = watch.end(workload.run(&mut session));
         let mut samples = session.samples;
         self.journal.samples(&mut samples)?;

@@ -1,6 +1,8 @@
-//! The settings of a run beyond the plan: the cells, the number of reruns, and the work directory.
+//! The settings of a run beyond the plan: the cells, the number of reruns, the work directory and
+//! the recordings.
 //! They are stored with the samples, so that a resumed run continues with the same settings.
 
+use std::fmt;
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
@@ -8,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use crate::cells::Cells;
 use crate::sample::{self, Record};
 
-/// The cells of a plan to run, the number of reruns, and the work directory.
+/// The cells of a plan to run, the number of reruns, the work directory and the recordings.
 #[derive(Clone, Debug, Default, Serialize, Deserialize, PartialEq, Eq)]
 #[serde(default)]
 pub struct Choice {
@@ -19,6 +21,36 @@ pub struct Choice {
     /// The parent of the work directory. `None` stands for the directory that contains the samples
     /// file, even after the file was moved.
     pub work_parent: Option<PathBuf>,
+    /// The recordings of each phase.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub recordings: Vec<Recording>,
+}
+
+/// A recording of a phase beside its sample.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize, PartialEq, Eq)]
+#[serde(rename_all = "snake_case")]
+pub enum Recording {
+    /// Stacks of all processors, recorded by perf(1).
+    Perf,
+    /// The requests of the target's block device.
+    Block,
+}
+
+impl Recording {
+    /// Returns its name in options.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Perf => "perf",
+            Self::Block => "block",
+        }
+    }
+}
+
+impl fmt::Display for Recording {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(self.name())
+    }
 }
 
 impl Choice {
@@ -55,6 +87,8 @@ impl Choice {
             Some("its number of reruns differs from the requested number")
         } else if self.work_parent != begun.work_parent {
             Some("its work directory differs from the requested directory")
+        } else if self.recordings != begun.recordings {
+            Some("its recordings differ from the requested ones")
         } else {
             None
         }

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use super::merge::Merged;
 use super::metrics::Metric;
 use super::model::{Against, DeviceMeans, Group, Means, MetricRow, Point, Report, Row, Unsteady};
-use super::{latencies, noise_floor, pairing, why};
+use super::{latencies, noise_floor, pairing, time_parts, why};
 use crate::error::{Error, Result};
 use crate::pooling::Pooling;
 use crate::sample::{Cache, Device, Record, Sample};
@@ -206,6 +206,8 @@ fn sum(parts: &[&Sample]) -> Sample {
         latencies: Vec::new(),
         along: Vec::new(),
         metrics: Vec::new(),
+        requests: Vec::new(),
+        thread_times: Vec::new(),
         contaminated: parts.iter().find_map(|sample| sample.contaminated.clone()),
         cache: cache.judged(device),
         ..first
@@ -220,6 +222,9 @@ fn add(a: Device, b: Device) -> Device {
         writes: a.writes + b.writes,
         writes_merged: a.writes_merged + b.writes_merged,
         sectors_written: a.sectors_written + b.sectors_written,
+        read_ms: a.read_ms + b.read_ms,
+        write_ms: a.write_ms + b.write_ms,
+        busy_ms: a.busy_ms + b.busy_ms,
         discards: a.discards + b.discards,
         flushes: a.flushes + b.flushes,
     }
@@ -241,8 +246,11 @@ fn group(
     let margins = &merged.provenance.margins;
     let against = |samples: &[&Sample], target: &str| -> Vec<Against> {
         let of = |(name, base): &(&str, Vec<&Sample>)| {
-            Against::new(samples.len(), target == *name, margins.of(&first.workload, target))
-                .with_ratios(|| pairing::ratios(samples, base, merged, &|s| Some(s.seconds())))
+            let margin = margins.of(&first.workload, target);
+            let against = Against::new(samples.len(), target == *name, margin)
+                .with_ratios(|| pairing::ratios(samples, base, merged, &|s| Some(s.seconds())));
+            let explain = |ratio| time_parts::explanation(samples, base, merged, ratio);
+            Against { cause: against.ratio.as_ref().and_then(explain), ..against }
         };
         bases.iter().map(of).collect()
     };
@@ -358,6 +366,7 @@ fn means(samples: &[&Sample]) -> Means {
             bytes_written: device(|device| device.sectors_written).unwrap_or(0.0) * 512.0,
             merged: device(|device| device.reads_merged + device.writes_merged).unwrap_or(0.0),
             flushes: device(|device| device.flushes).unwrap_or(0.0),
+            busy_seconds: device(|device| device.busy_ms).unwrap_or(0.0) / 1e3,
         }),
     }
 }

@@ -7,7 +7,7 @@
 use serde_json::{Map, Value};
 
 use crate::error::{Error, Result};
-use crate::sample::{Cache, Device, Doubt, Machine, Sample};
+use crate::sample::{Cache, Device, Doubt, Machine, RequestCount, Sample, ThreadTimes};
 
 /// The first columns; the others follow, sorted by name.
 const FIRST: [&str; 8] =
@@ -84,6 +84,8 @@ fn full_sample() -> Sample {
         backing: Some(Device::default()),
         used_bytes: Some(0),
         fuse_requests: Some(0),
+        requests: vec![RequestCount::default()],
+        thread_times: vec![ThreadTimes::default()],
         cache: Cache {
             resident_pages: Some(0),
             device_pages: Some(0),

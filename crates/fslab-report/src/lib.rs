@@ -42,11 +42,12 @@ mod pooling;
 mod provenance;
 pub mod sample;
 mod terminal;
+mod time_parts;
 mod why;
 mod words;
 
 pub use cells::{Cells, Share};
-pub use choice::Choice;
+pub use choice::{Choice, Recording};
 pub use error::{Error, Result};
 pub use format::{bytes, significant, without_zeros};
 pub use gate::{Gate, Judgement, Outcome};

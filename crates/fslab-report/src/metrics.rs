@@ -5,7 +5,8 @@ use super::merge::Merged;
 use super::model::{Against, Group, MetricRow, Row};
 use super::names::distinct;
 use super::pairing;
-use crate::sample::{Better, Device, OwnMetric, Sample};
+use super::time_parts::Times;
+use crate::sample::{Better, Device, OwnMetric, Sample, ThreadTimes};
 use fslab_stats::{Latency, Summary};
 
 /// A metric: its name, its unit, and the source of its figure in a sample.
@@ -22,6 +23,10 @@ enum Figure {
     Counter(Counter),
     /// A percentile of the latencies of an operation.
     Percentile { operation: String, least: u64, of: Percentile },
+    /// The requests of a kind to a file system in user space.
+    Requests { kind: String },
+    /// A time of the threads of a kind.
+    Threads { kind: String, of: fn(&ThreadTimes) -> u64 },
     /// A figure that the workload measured itself, found by its name.
     Own,
 }
@@ -33,7 +38,7 @@ const SECONDS: &str = "s";
 const BYTES: &str = "bytes";
 const NUMBER: &str = "";
 
-const COUNTERS: [(&str, &str, Counter); 15] = [
+const COUNTERS: [(&str, &str, Counter); 19] = [
     ("processor-each", SECONDS, |sample| {
         let all = sample.user_ns + sample.system_ns + sample.daemon_cpu_ns.unwrap_or(0);
         Some(seconds(all) / sample.operations.max(1) as f64)
@@ -48,6 +53,10 @@ const COUNTERS: [(&str, &str, Counter); 15] = [
     ("device-writes", NUMBER, |sample| Some(sample.device?.writes as f64)),
     ("device-written-bytes", BYTES, |sample| sample.device.map(bytes_written)),
     ("device-flushes", NUMBER, |sample| Some(sample.device?.flushes as f64)),
+    ("device-busy", SECONDS, |sample| Some(sample.device?.busy_ms as f64 / 1e3)),
+    ("device-read-time", SECONDS, |sample| Some(sample.device?.read_ms as f64 / 1e3)),
+    ("device-write-time", SECONDS, |sample| Some(sample.device?.write_ms as f64 / 1e3)),
+    ("workload-waiting", SECONDS, |sample| Some(Times::of(sample)?.waiting())),
     ("write-amplification", NUMBER, |sample| {
         let written = sample.device.map(bytes_written)?;
         (sample.bytes > 0).then(|| written / sample.bytes as f64)
@@ -56,6 +65,9 @@ const COUNTERS: [(&str, &str, Counter); 15] = [
     ("stored-bytes", BYTES, |sample| Some(sample.stored_bytes? as f64)),
     ("page-cache-bytes", BYTES, |sample| Some(sample.machine.page_cache_bytes.max(0) as f64)),
 ];
+
+/// Kinds of threads that used less than this share of the elapsed time have no metrics.
+const THREADS_SHARE: f64 = 0.01;
 
 /// Percentiles, and the minimum number of operations for which each is meaningful.
 const PERCENTILES: [(&str, u64, Percentile); 4] = [
@@ -77,6 +89,26 @@ fn bytes_read(device: Device) -> f64 {
 
 fn bytes_written(device: Device) -> f64 {
     device.sectors_written as f64 * 512.0
+}
+
+/// Returns the metrics of the kinds of threads that used a relevant share of the time in a sample.
+fn of_threads(samples: &[&Sample]) -> Vec<Metric> {
+    let relevant = samples.iter().flat_map(|sample| {
+        let is_relevant = |one: &&ThreadTimes| {
+            (one.running_ns + one.queued_ns) as f64 > THREADS_SHARE * sample.elapsed_ns as f64
+        };
+        sample.thread_times.iter().filter(is_relevant).map(|one| &*one.kind)
+    });
+    let metrics = |kind: &str| {
+        let metric = |name: &str, of: fn(&ThreadTimes) -> u64| Metric {
+            name: format!("{}-{name}", kind.replace(' ', "-")),
+            unit: SECONDS.to_owned(),
+            better: Better::Less,
+            figure: Figure::Threads { kind: kind.to_owned(), of },
+        };
+        [metric("running", |one| one.running_ns), metric("queued", |one| one.queued_ns)]
+    };
+    distinct(relevant).into_iter().flat_map(metrics).collect()
 }
 
 /// Returns the metrics of a group with their rows: for each metric, the rows of all targets.
@@ -112,6 +144,13 @@ impl Metric {
                 },
             })
         });
+        let requests = samples.iter().flat_map(|sample| &sample.requests);
+        let requests = distinct(requests.map(|one| &*one.kind)).into_iter().map(|kind| Self {
+            name: format!("requests-{kind}"),
+            unit: NUMBER.to_owned(),
+            better: Better::Less,
+            figure: Figure::Requests { kind: kind.to_owned() },
+        });
         let own = samples.iter().flat_map(|sample| &sample.metrics);
         let own = distinct(own.map(|own| (&own.name, &own.unit, own.better)));
         let own = own.into_iter().map(|(name, unit, better)| Self {
@@ -123,7 +162,9 @@ impl Metric {
         let is_there = |metric: &Self| {
             samples.iter().any(|sample| metric.of(sample).is_some_and(|figure| figure != 0.0))
         };
-        counters.chain(percentiles).chain(own).filter(is_there).collect()
+        let threads = of_threads(samples);
+        let all = counters.chain(requests).chain(threads).chain(percentiles).chain(own);
+        all.filter(is_there).collect()
     }
 
     /// Returns the figure of a sample.
@@ -133,6 +174,15 @@ impl Metric {
             Figure::Percentile { operation, least, of } => {
                 let is_it = |one: &&Latency| one.operation == *operation && one.count >= *least;
                 Some(seconds(of(sample.latencies.iter().find(is_it)?)))
+            }
+            Figure::Requests { kind } => {
+                // A kind that did not occur is missing if requests are counted.
+                sample.fuse_requests?;
+                let one = sample.requests.iter().find(|one| one.kind == *kind);
+                Some(one.map_or(0.0, |one| one.count as f64))
+            }
+            Figure::Threads { kind, of } => {
+                Some(seconds(of(sample.thread_times.iter().find(|one| one.kind == *kind)?)))
             }
             Figure::Own => {
                 let is_it = |own: &&OwnMetric| own.name == self.name && own.unit == self.unit;

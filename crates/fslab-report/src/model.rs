@@ -212,6 +212,10 @@ pub struct Against {
     pub within_noise_floor: bool,
     /// The ratio in the round of each point.
     pub ratios: Vec<Option<f64>>,
+    /// The state of the measuring thread that explains most of a shown difference, if this is
+    /// proven: a clause that begins with "because".
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cause: Option<String>,
     /// Counters that also differ, if a difference is shown.
     pub why: Vec<String>,
 }
@@ -315,6 +319,8 @@ pub struct DeviceMeans {
     pub merged: f64,
     /// Cache flushes.
     pub flushes: f64,
+    /// Seconds during which the device had at least one request.
+    pub busy_seconds: f64,
 }
 
 impl Against {
@@ -328,6 +334,7 @@ impl Against {
             p_adjusted: None,
             within_noise_floor: false,
             ratios: vec![None; samples],
+            cause: None,
             why: Vec::new(),
         }
     }

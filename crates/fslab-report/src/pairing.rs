@@ -25,17 +25,29 @@ pub(super) fn ratios(
     (ratio_of(samples, base, merged, figure), samples.iter().map(in_round).collect())
 }
 
-/// Returns the ratio of the samples' figures to a baseline's figures in the same rounds. Only
-/// samples of the same machine are paired, and each machine is a stratum or a cluster. Machines
-/// with the same boot ID are one cluster. Figures of different machines are never combined, only
-/// their ratios.
+/// Returns the ratio of the samples' figures to a baseline's figures in the same rounds.
 pub(super) fn ratio_of(
     samples: &[&Sample],
     base: &[&Sample],
     merged: &Merged<'_>,
     figure: &Figure<'_>,
 ) -> Option<RatioInterval> {
-    let pair = |sample: &&Sample| Some((figure(sample)?, figure(partner(sample, base, merged)?)?));
+    ratio_of_pairs(samples, base, merged, &|own, base| Some((figure(own)?, figure(base)?)))
+}
+
+/// A function that returns two figures of a sample and the baseline's sample.
+pub(super) type PairOfFigures<'a> = dyn Fn(&Sample, &Sample) -> Option<(f64, f64)> + 'a;
+
+/// Returns the ratio of two figures of pairs of samples. Only samples of the same machine and round
+/// are paired, and each machine is a stratum or a cluster. Machines with the same boot ID are one
+/// cluster. Figures of different machines are never combined, only their ratios.
+pub(super) fn ratio_of_pairs(
+    samples: &[&Sample],
+    base: &[&Sample],
+    merged: &Merged<'_>,
+    figures: &PairOfFigures<'_>,
+) -> Option<RatioInterval> {
+    let pair = |sample: &&Sample| figures(sample, partner(sample, base, merged)?);
     let of_machine = |machine: usize| -> Vec<(f64, f64)> {
         let own = samples.iter().filter(|sample| merged.machine(sample) == machine);
         own.filter_map(pair).collect()

@@ -1,4 +1,5 @@
-//! Why-lines. If a difference in time is shown, they list counters that differ, too.
+//! Why-lines. If a difference in time is shown, they list counters that differ, too. A proven cause
+//! is found elsewhere (`time_parts`).
 //!
 //! A counter is listed if it differs from the baseline's by a relevant factor, in the same
 //! direction as the time. A listed counter is not necessarily the cause of the difference.
@@ -12,12 +13,13 @@ const FACTOR: f64 = 1.2;
 /// The name of a counter, the counter, and the minimum value at which it is listed.
 type Counter = (&'static str, fn(&Row) -> Option<f64>, f64);
 
-const COUNTERS: [Counter; 9] = [
+const COUNTERS: [Counter; 10] = [
     ("the bytes written to the device", |row| device(row, |one| one.bytes_written), 65_536.0),
     ("the device writes", |row| device(row, |one| one.writes), 16.0),
     ("the bytes read from the device", |row| device(row, |one| one.bytes_read), 65_536.0),
     ("the device reads", |row| device(row, |one| one.reads), 16.0),
     ("the cache flushes of the device", |row| device(row, |one| one.flushes), 4.0),
+    ("the time in which the device was busy", |row| device(row, |one| one.busy_seconds), 0.01),
     ("the FUSE requests", |row| row.means.fuse_requests, 16.0),
     ("the time in fsync and syncfs", |row| Some(row.means.flush_seconds), 0.002),
     ("the system time", |row| Some(row.means.system_seconds), 0.002),
@@ -32,6 +34,7 @@ pub(super) fn explain(rows: &mut [Row], baselines: &[String]) {
             let alike = row.machine == baseline.machine;
             let lines = if alike { lines(row, &baseline, index) } else { Vec::new() };
             if let Some(against) = row.against.get_mut(index) {
+                against.cause = against.cause.take().filter(|_| against.verdict.shows_difference());
                 against.why = lines;
             }
         }

@@ -36,6 +36,12 @@ pub struct BlockCounters {
     pub writes_merged: u64,
     /// Sectors written.
     pub sectors_written: u64,
+    /// Milliseconds that read requests took in total, from their submission.
+    pub read_ms: u64,
+    /// Milliseconds that write requests took in total, from their submission.
+    pub write_ms: u64,
+    /// Milliseconds during which the device had at least one request; exact to a scheduler tick.
+    pub busy_ms: u64,
     /// Discard requests.
     pub discards: u64,
     /// Flush requests.
@@ -65,9 +71,12 @@ impl BlockCounters {
             reads: at(0)?,
             reads_merged: at(1)?,
             sectors_read: at(2)?,
+            read_ms: at(3)?,
             writes: at(4)?,
             writes_merged: at(5)?,
             sectors_written: at(6)?,
+            write_ms: at(7)?,
+            busy_ms: at(9)?,
             discards: at(11).unwrap_or(0),
             flushes: at(15).unwrap_or(0),
         })
@@ -81,6 +90,9 @@ impl_sub!(BlockCounters {
     writes,
     writes_merged,
     sectors_written,
+    read_ms,
+    write_ms,
+    busy_ms,
     discards,
     flushes,
 });
@@ -96,9 +108,12 @@ mod tests {
             reads: 1,
             reads_merged: 2,
             sectors_read: 3,
+            read_ms: 4,
             writes: 5,
             writes_merged: 6,
             sectors_written: 7,
+            write_ms: 8,
+            busy_ms: 10,
             discards: 12,
             flushes: 16,
         };

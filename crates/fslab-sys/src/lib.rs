@@ -57,6 +57,7 @@ pub mod provided_memory;
 pub mod shared_memory;
 pub mod signals;
 pub mod supervise;
+pub mod thread_times;
 pub mod tracepoint;
 pub mod usage;
 pub mod user_database;

@@ -7,17 +7,19 @@
 
 use std::time::Duration;
 
-use fslab_sys::block_counters::{BlockCounters, DeviceNumber};
+use fslab_sys::block_counters::DeviceNumber;
 use fslab_sys::signals::Interrupt;
-use fslab_sys::usage::{Instant, MachineTime, ProcessorTime, Who, processor_time_of};
+use fslab_sys::usage::Instant;
 
 use super::meeting::{Meeting, name_of_part};
-use super::surroundings::{Surroundings, contamination, device_counters};
+use super::reading::Reading;
+use super::recording::{Active, Recorder};
+use super::surroundings::{Surroundings, contamination};
 use crate::error::{Error, Result};
 use crate::target::{Remounted, Target};
 use crate::tree::slowed::{SlowedTree, slowed};
 use crate::tree::{Access, Tree, TreeFile};
-use fslab_report::sample::{Better, Cache, CacheState, Machine, OwnMetric, Sample, of_threads};
+use fslab_report::sample::{Better, Cache, CacheState, OwnMetric, Sample, of_threads};
 use fslab_stats::{Directions, Stopwatch, nanoseconds};
 
 /// A phase to be measured.
@@ -69,6 +71,8 @@ pub struct Session<'a> {
     pub(super) backing: Option<DeviceNumber>,
     /// The share by which operations are slowed in the timed parts, for a self-test.
     pub(super) slowed: Option<f64>,
+    /// Records the phases on request.
+    pub(super) recorder: Option<&'a Recorder>,
     /// The workload's label and the barrier, if several workloads run concurrently.
     pub(super) meeting: Option<(&'a str, &'a Meeting)>,
 }
@@ -83,6 +87,7 @@ impl<'a> Session<'a> {
             samples: Vec::new(),
             backing: None,
             slowed: None,
+            recorder: None,
             meeting: None,
         }
     }
@@ -168,6 +173,7 @@ impl<'a> Session<'a> {
             },
         };
         let active = self.meeting.map(|(_, meeting)| meeting.begin(&self.interrupt)).transpose()?;
+        let recording = self.begin_recording(&timed.sample)?;
         let around = Surroundings::look(self.backing)?;
         let before = Reading::take(&*self.target)?;
         let start = Instant::now();
@@ -178,6 +184,7 @@ impl<'a> Session<'a> {
         sample.elapsed_ns = nanoseconds(elapsed);
         after.record_since(&before, &mut sample);
         Surroundings::look(self.backing)?.record_since(&around, &mut sample);
+        recording.map_or(Ok(()), Active::end)?;
         sample.used_bytes = self.target.used_bytes()?;
         let known = self.cache(phase.cache, sample.cache.resident_pages);
         sample.cache = known.judged(sample.device);
@@ -187,6 +194,21 @@ impl<'a> Session<'a> {
         }
         self.samples.push(sample);
         Ok(())
+    }
+
+    /// Starts the recordings of a phase. Their files are named after its sample.
+    fn begin_recording(&self, sample: &Sample) -> Result<Option<Active<'a>>> {
+        let Some(recorder) = self.recorder else { return Ok(None) };
+        let size = sample.size_bytes.map(|size| format!(".{size}")).unwrap_or_default();
+        let name = format!(
+            "{}.{}{size}.{}.round-{}-{}",
+            sample.workload,
+            sample.phase,
+            sample.target,
+            sample.round + 1,
+            sample.attempt + 1
+        );
+        recorder.begin(&name, self.target.device()).map(Some)
     }
 
     /// Returns the requested state of the cache and the evidence for it.
@@ -211,6 +233,8 @@ fn make_part(sample: &mut Sample, label: &str, alone: Duration) {
     sample.phase = name_of_part(label, &sample.phase);
     (sample.user_ns, sample.system_ns, sample.daemon_cpu_ns) = (0, 0, None);
     (sample.device, sample.backing, sample.fuse_requests) = (None, None, None);
+    sample.requests.clear();
+    sample.thread_times.clear();
     sample.metrics.push(OwnMetric {
         name: "alone".to_owned(),
         value: alone.as_secs_f64(),
@@ -354,60 +378,6 @@ impl<'a> Timed<'a> {
         }
         self.sample.flush_ns += nanoseconds(start.elapsed());
         Ok(())
-    }
-}
-
-/// All counters at one moment.
-struct Reading {
-    process: ProcessorTime,
-    /// Processor time of programs that the phase ran and waited for.
-    children: ProcessorTime,
-    daemon: Option<Duration>,
-    machine: MachineTime,
-    device: Option<BlockCounters>,
-    fuse_requests: Option<u64>,
-}
-
-impl Reading {
-    fn take(target: &dyn Target) -> Result<Self> {
-        let read = |device: DeviceNumber| {
-            BlockCounters::read(device).map_err(Error::file(&device.sysfs("stat")))
-        };
-        Ok(Self {
-            process: ProcessorTime::of(Who::Process),
-            children: ProcessorTime::of(Who::Children),
-            // An error is ignored, because the workload's own operations fail if the daemon has
-            // exited.
-            daemon: target.daemon().and_then(|pid| processor_time_of(pid).ok()),
-            machine: MachineTime::now().map_err(Error::file("/proc/stat".as_ref()))?,
-            device: target.device().map(read).transpose()?,
-            fuse_requests: target.fuse_requests()?,
-        })
-    }
-
-    fn record_since(&self, before: &Self, sample: &mut Sample) {
-        let process = self.process - before.process;
-        let children = self.children - before.children;
-        sample.user_ns += nanoseconds(process.user + children.user);
-        sample.system_ns += nanoseconds(process.system + children.system);
-        sample.daemon_cpu_ns = self
-            .daemon
-            .zip(before.daemon)
-            .map(|(after, before)| nanoseconds(after.saturating_sub(before)));
-        sample.fuse_requests = self
-            .fuse_requests
-            .zip(before.fuse_requests)
-            .map(|(after, before)| after.saturating_sub(before));
-        let machine = self.machine - before.machine;
-        sample.machine = Machine {
-            user_ns: nanoseconds(machine.user),
-            system_ns: nanoseconds(machine.system),
-            input_output_wait_ns: nanoseconds(machine.input_output_wait),
-            steal_ns: nanoseconds(machine.steal),
-            ..sample.machine
-        };
-        sample.device =
-            self.device.zip(before.device).map(|(after, before)| device_counters(after - before));
     }
 }
 

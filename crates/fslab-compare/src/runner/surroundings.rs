@@ -173,6 +173,9 @@ pub(super) fn device_counters(counters: BlockCounters) -> Device {
         writes: counters.writes,
         writes_merged: counters.writes_merged,
         sectors_written: counters.sectors_written,
+        read_ms: counters.read_ms,
+        write_ms: counters.write_ms,
+        busy_ms: counters.busy_ms,
         discards: counters.discards,
         flushes: counters.flushes,
     }

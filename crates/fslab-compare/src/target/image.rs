@@ -4,6 +4,7 @@
 //! Instead of the kernel's driver, the host program's own engine may serve the file system. The
 //! engine's allocation policy, set in the plan, then decides where data are placed.
 
+use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -312,9 +313,9 @@ impl Target for Image {
         Ok(())
     }
 
-    fn fuse_requests(&self) -> Result<Option<u64>> {
-        let count = self.requests.as_ref().map(Counter::count).transpose();
-        count.map_err(Error::file(Path::new(requests::TRACEFS)))
+    fn fuse_requests(&self) -> Result<Option<BTreeMap<String, u64>>> {
+        let counts = self.requests.as_ref().map(Counter::counts).transpose();
+        counts.map_err(Error::file(Path::new(requests::TRACEFS)))
     }
 
     fn used_bytes(&self) -> Result<Option<u64>> {

@@ -1,5 +1,7 @@
 //! The interface through which a run uses a target.
 
+use std::collections::BTreeMap;
+
 use fslab_sys::block_counters::DeviceNumber;
 
 use crate::error::Result;
@@ -38,10 +40,10 @@ pub(crate) trait Target: Sync {
         Ok(None)
     }
 
-    /// Returns the number of requests that the kernel has sent to the daemon since the mount.
+    /// Returns the requests that the kernel has sent to the daemon since the mount, by kind.
     /// Returns `None` if the target is not a file system in user space, or if requests can't be
     /// counted.
-    fn fuse_requests(&self) -> Result<Option<u64>> {
+    fn fuse_requests(&self) -> Result<Option<BTreeMap<String, u64>>> {
         Ok(None)
     }
 

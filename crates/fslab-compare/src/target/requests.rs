@@ -1,5 +1,5 @@
-//! Counts the requests that the kernel sends to a file system in user space. A tracepoint of the
-//! kernel counts them separately for each FUSE connection.
+//! Counts the requests that the kernel sends to a file system in user space, by kind. A tracepoint
+//! of the kernel counts them separately for each FUSE connection.
 
 use std::fs;
 use std::os::linux::fs::MetadataExt;
@@ -14,15 +14,15 @@ const TRACEPOINT: &str = "fuse/fuse_request_send";
 pub(super) const TRACEFS: &str = "/sys/kernel/tracing";
 
 /// Starts to count the requests to the file system on a mount point. Returns `None` if they can't
-/// be counted: the privilege or the tracepoint is missing, or it is not a FUSE mount. If tracefs is
-/// not mounted, it is mounted briefly in `work_directory`.
+/// be counted: the privilege, bpf(2) or the tracepoint is missing, or it is not a FUSE mount. If
+/// tracefs is not mounted, it is mounted briefly in `work_directory`.
 pub(super) fn counter(mountpoint: &Path, work_directory: &Path) -> Option<Counter> {
     let tracepoint = tracepoint(work_directory)?;
     let device = fs::metadata(mountpoint).ok()?.st_dev();
     // The kernel's encoding of a device number: 12 bits for the major number, 20 bits for the
     // minor.
     let connection = (rustix::fs::major(device) << 20) | rustix::fs::minor(device);
-    let counter = Counter::new(tracepoint, &format!("connection == {connection}"));
+    let counter = Counter::new(&tracepoint, ("connection", connection), "opcode");
     counter.inspect_err(|error| tracing::debug!("can't count requests: {error}")).ok()
 }
 

@@ -1,12 +1,17 @@
 //! Tests of comparisons on real file systems: images on loop devices, as root.
 
+use std::fs;
 use std::path::Path;
+use std::process::Command;
 
 use fslab_report::sample::{CacheState, NoteKind, Record, Sample};
+use fslab_report::{Choice, Recording};
 use fslab_sys::signals::Interrupt;
 
 use crate::leaks::assert_nothing_left;
-use crate::support::{Silent, TestHost, can_mount, directory_on_disk, has_program, run, samples};
+use crate::support::{
+    Silent, TestHost, can_mount, directory_on_disk, has_program, run, run_chosen, samples,
+};
 
 const WORKLOADS: &str = r#"
 [[workload]]
@@ -130,10 +135,94 @@ fn file_systems_in_user_space_are_mounted_over_images() {
         for (requests, operations) in counted {
             assert!(requests.is_none_or(|requests| requests >= operations), "{name}: {requests:?}");
         }
+        for sample in own.iter().filter(|sample| sample.phase == "create") {
+            check_requests(sample);
+        }
+        check_threads(&own);
         let cold: Vec<_> =
             own.iter().filter(|s| s.phase == "list cold").map(|s| s.cache.doubt).collect();
         assert_eq!(cold, [None], "{name}: the listing is not proven cold");
     }
+}
+
+/// Checks that creating files made a request of this kind for each file, and that the kinds sum to
+/// all requests.
+fn check_requests(sample: &Sample) {
+    let Some(all) = sample.fuse_requests else { return };
+    assert_eq!(sample.requests.iter().map(|one| one.count).sum::<u64>(), all, "{sample:?}");
+    let of_kind = |kind: &str| sample.requests.iter().find(|one| one.kind == kind);
+    let created = of_kind("create").or(of_kind("mknod")).map(|one| one.count);
+    assert_eq!(created, Some(sample.operations), "{:?}", sample.requests);
+}
+
+/// Checks that the daemon's threads, the kernel's and the measuring one are told apart.
+fn check_threads(samples: &[&Sample]) {
+    let running = |kind: &str| -> u64 {
+        let times = samples.iter().flat_map(|sample| &sample.thread_times);
+        times.filter(|one| one.kind.starts_with(kind)).map(|one| one.running_ns).sum()
+    };
+    for kind in ["workload", "daemon ", "kernel kworker"] {
+        assert!(running(kind) > 0, "{kind} did not run: {samples:?}");
+    }
+    let daemon: u64 = samples.iter().filter_map(|sample| sample.daemon_cpu_ns).sum();
+    assert!(running("daemon ") <= daemon + 10_000_000, "{} of {daemon}", running("daemon "));
+}
+
+const RECORDED: &str = "name = \"recorded\"\nrounds = 1\nimage_size = \"320 MiB\"\n\
+    [[target]]\nname = \"ext4\"\nfilesystem = \"ext4\"\n\
+    [[workload]]\nname = \"stream\"\nsize = \"4 MiB\"\n";
+
+/// perf(1) can read the stacks, and the block events contain the writes that the sample counts.
+#[test]
+fn phases_are_recorded_beside_their_samples() {
+    if !can_mount("recordings") || !has_program("recordings", "perf") {
+        return;
+    }
+    let directory = directory_on_disk();
+    let choice =
+        Choice { recordings: vec![Recording::Perf, Recording::Block], ..Choice::default() };
+    let (outcome, records) = run_chosen(RECORDED, directory.path(), choice).unwrap();
+    assert_nothing_left(directory.path());
+    let texts: Vec<_> = outcome.notes.iter().map(|note| note.text.as_str()).collect();
+    assert_eq!(texts, ["phases were recorded (perf, block), which takes time"]);
+    let recordings = directory.path().join("recordings");
+    for sample in samples(&records) {
+        let name = format!("stream.{}.ext4.round-1-1", sample.phase.replace(' ', "-"));
+        let read = Command::new("perf")
+            .args(["script", "--fields", "comm", "--input"])
+            .arg(recordings.join(format!("{name}.perf")))
+            .output()
+            .unwrap();
+        assert!(read.status.success(), "{}", String::from_utf8_lossy(&read.stderr));
+        let events = fs::read_to_string(recordings.join(format!("{name}.block.txt"))).unwrap();
+        let issued = |kind: &str| {
+            let is_it = |line: &&str| line.contains("block_rq_issue") && line.contains(kind);
+            events.lines().filter(is_it).count() as u64
+        };
+        if sample.phase == "write" {
+            let device = sample.device.unwrap();
+            assert!(device.writes > 0);
+            assert!(issued(" W") >= device.writes.div_ceil(2), "{events}");
+        }
+    }
+}
+
+/// A recording that the machine can't make is an error that names it, and nothing is written.
+#[test]
+fn impossible_recordings_are_refused_before_anything_is_written() {
+    if !can_mount("recordings") {
+        return;
+    }
+    let directory = directory_on_disk();
+    // perf creates its pipe in the work directory, whose path is too long for its option.
+    let long = directory.path().join("fifo,".repeat(3));
+    fs::create_dir(&long).unwrap();
+    let choice =
+        Choice { recordings: vec![Recording::Perf], work_parent: Some(long), ..Choice::default() };
+    let error = run_chosen(RECORDED, directory.path(), choice).unwrap_err().to_string();
+    assert!(error.starts_with("--record perf: "), "{error}");
+    assert!(!directory.path().join("samples.jsonl").exists());
+    assert!(!directory.path().join("recordings").exists());
 }
 
 /// The command fails once with status 32, as umount(8) does while another process uses the mount.

@@ -68,6 +68,7 @@ impl<'a> Run<'a> {
                 cells: self.cells.clone(),
                 reruns_max: self.reruns_max,
                 work_parent: Choice::kept(self.directory, &samples),
+                ..Choice::default()
             },
             samples: &samples,
             resume: self.resume,

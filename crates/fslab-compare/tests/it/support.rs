@@ -72,12 +72,27 @@ pub fn run(
     interrupt: Interrupt,
     observer: &mut dyn Observer,
 ) -> Result<(Outcome, Vec<Record>)> {
+    run_with(plan, directory, (host, Choice::default()), interrupt, observer)
+}
+
+/// Runs a plan like [`run`], with a choice.
+pub fn run_chosen(plan: &str, directory: &Path, choice: Choice) -> Result<(Outcome, Vec<Record>)> {
+    run_with(plan, directory, (&TestHost, choice), Interrupt::default(), &mut Silent)
+}
+
+fn run_with(
+    plan: &str,
+    directory: &Path,
+    (host, choice): (&dyn Host, Choice),
+    interrupt: Interrupt,
+    observer: &mut dyn Observer,
+) -> Result<(Outcome, Vec<Record>)> {
     let plan = Plan::parse("test", plan, Form::Full)?;
     let samples = fslab_compare::samples_path(directory);
     let options = RunOptions {
         plan: &plan,
         seed: 11,
-        choice: Choice::default(),
+        choice,
         samples: &samples,
         resume: false,
         command: "fslab compare test",

@@ -67,7 +67,6 @@ struct LegendItem {
 struct WhyLine {
     baseline: usize,
     target: String,
-    verdict: String,
     text: String,
 }
 
@@ -228,11 +227,13 @@ fn legend_of(group: &Group) -> Vec<LegendItem> {
 fn why_lines(row: &Row) -> Vec<WhyLine> {
     let line = |(baseline, against): (usize, &super::super::Against)| {
         let ratio = against.ratio?;
-        (!against.why.is_empty()).then(|| WhyLine {
+        let cause = against.cause.as_ref().map(|cause| format!(", {cause}")).unwrap_or_default();
+        let counters = Some(against.why.join(", ")).filter(|counters| !counters.is_empty());
+        let counters = counters.map(|counters| format!(", with {counters}")).unwrap_or_default();
+        (!cause.is_empty() || !counters.is_empty()).then(|| WhyLine {
             baseline,
             target: row.target.clone(),
-            verdict: format!("takes {:.2}\u{d7} as long", ratio.ratio),
-            text: against.why.join(", "),
+            text: format!("takes {:.2}\u{d7} as long{cause}{counters}", ratio.ratio),
         })
     };
     row.against.iter().enumerate().filter_map(line).collect()

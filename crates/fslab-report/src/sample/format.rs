@@ -130,6 +130,12 @@ pub struct Sample {
     /// Requests that the kernel sent to the file system in user space, if there is one and they can
     /// be counted.
     pub fuse_requests: Option<u64>,
+    /// The same requests by kind. Empty if they can't be counted.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub requests: Vec<RequestCount>,
+    /// The times of threads by kind. Kinds that did not run are left out.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub thread_times: Vec<ThreadTimes>,
     /// The requested state of the cache, and whether it was proven.
     pub cache: Cache,
     /// The interference during the phase, if it was large enough to distort the time.
@@ -141,6 +147,33 @@ pub struct Sample {
     /// Figures that the workload measured itself, such as the transactions per second printed by a
     /// program.
     pub metrics: Vec<OwnMetric>,
+}
+
+/// The number of requests of one kind to a file system in user space.
+#[derive(Clone, Debug, Default, Serialize, Deserialize, PartialEq, Eq)]
+#[serde(default)]
+pub struct RequestCount {
+    /// The name of the kind in the FUSE protocol, in lower case, such as `lookup`.
+    pub kind: String,
+    /// The number of requests.
+    pub count: u64,
+}
+
+/// The times of the threads of one kind during a phase.
+#[derive(Clone, Debug, Default, Serialize, Deserialize, PartialEq, Eq)]
+#[serde(default)]
+pub struct ThreadTimes {
+    /// `workload` (the thread that runs the phase), `workers` (other threads of its process),
+    /// `programs` (those that the phase ran), `daemon NAME` or `kernel NAME`. The name is that of
+    /// the threads, without numbers.
+    pub kind: String,
+    /// Number of threads that ran and have not ended, at least 1.
+    pub threads: u32,
+    /// Time on processors.
+    pub running_ns: u64,
+    /// Time in which threads were ready to run and waited for a processor. It lacks threads that
+    /// ended during the phase, and programs.
+    pub queued_ns: u64,
 }
 
 /// Returns the name of a phase at a point of a sweep over threads.
@@ -220,6 +253,12 @@ pub struct Device {
     pub writes_merged: u64,
     /// Sectors written.
     pub sectors_written: u64,
+    /// Milliseconds that the read requests took in total.
+    pub read_ms: u64,
+    /// Milliseconds that the write requests took in total.
+    pub write_ms: u64,
+    /// Milliseconds during which the device had at least one request; exact to a scheduler tick.
+    pub busy_ms: u64,
     /// Discard requests.
     pub discards: u64,
     /// Cache flushes.

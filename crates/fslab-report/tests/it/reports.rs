@@ -3,7 +3,7 @@
 use fslab_report::Provenance;
 use fslab_report::sample::{
     Cache, CacheState, Device, End, EndReason, Note, NoteKind, Record, Sample, TargetRecord,
-    of_threads,
+    ThreadTimes, of_threads,
 };
 use fslab_report::{Report, Verdict};
 
@@ -93,6 +93,47 @@ fn the_model_pairs_rounds_sums_sweeps_and_gives_reasons() {
     assert_eq!(same.against[0].verdict, Verdict::NotShown, "{:?}", same.against[0].ratio);
     assert!(same.against[0].why.is_empty());
     assert_eq!(slow.operations, 20, "a sum covers both sizes");
+}
+
+/// Of three targets that take 2.5 times as long as the baseline, one waits, one uses a processor,
+/// and of one the times are unknown.
+#[test]
+fn cause_of_a_difference_is_named_if_the_times_of_the_thread_prove_it() {
+    let mut records = vec![provenance()];
+    for round in 0..10 {
+        for (target, milliseconds, share) in
+            [("base", 10.0, Some(0.9)), ("slow", 25.0, Some(0.36)), (MALICE, 25.0, None)]
+        {
+            let mut sample = sample(target, round, milliseconds, None);
+            sample.thread_times = share.map(|share| running(&sample, share)).into_iter().collect();
+            records.push(Record::Sample(sample));
+        }
+    }
+    let causes = |records: &[Record]| -> Vec<Option<String>> {
+        let report = Report::new(records);
+        report.groups[0].rows.iter().map(|row| row.against[0].cause.clone()).collect()
+    };
+    let [None, Some(cause), None] = &causes(&records)[..] else { panic!("a cause for one row") };
+    let expected = "because the workload waited longer for a daemon, a device or a lock \
+                    (with the baseline's time for this: 1.00\u{d7} [";
+    assert!(cause.starts_with(expected), "{cause}");
+    let page = fslab_report::html(&Report::new(&records)).unwrap();
+    assert!(page.contains("\u{d7} as long, because the workload waited longer"));
+    for record in &mut records {
+        if let Record::Sample(sample) = record
+            && sample.target == "slow"
+        {
+            sample.thread_times = vec![running(sample, 0.9)];
+        }
+    }
+    let [None, Some(cause), None] = &causes(&records)[..] else { panic!("a cause for one row") };
+    assert!(cause.starts_with("because the workload used a processor longer"), "{cause}");
+}
+
+/// Returns the times of a thread that runs for a share of a sample's time.
+fn running(sample: &Sample, share: f64) -> ThreadTimes {
+    let running_ns = (sample.elapsed_ns as f64 * share) as u64;
+    ThreadTimes { kind: "workload".to_owned(), threads: 1, running_ns, queued_ns: 0 }
 }
 
 /// Any target, or several targets at once, may be the baseline. If target and baseline are

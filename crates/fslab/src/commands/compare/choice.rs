@@ -4,24 +4,34 @@ use std::path::Path;
 
 use anyhow::Result;
 use fslab_compare::Plan;
-use fslab_report::{Cells, Choice};
+use fslab_report::{Cells, Choice, Recording};
 
-use super::{Args, quoted};
+use super::{Args, Kind, quoted};
 
 /// Default maximum number of repeats of a block with interference.
 pub const DEFAULT_RERUNS: u32 = 1;
 
 /// The options of a choice: the name of each, and its full text if it is given.
-type Options = [(&'static str, Option<String>); 6];
+type Options = [(&'static str, Option<String>); 7];
 
 /// Returns the choice that a resumed comparison was started with.
 ///
 /// # Errors
 /// An option differs from this choice.
 pub(super) fn begun(args: &Args, begun: &Choice, samples: &Path) -> Result<Choice> {
-    let kept = options(&begun.cells, Some(begun.reruns_max), begun.work_parent.as_deref());
+    let kept = options(
+        &begun.cells,
+        Some(begun.reruns_max),
+        begun.work_parent.as_deref(),
+        &begun.recordings,
+    );
     let work_dir = args.work_dir.as_deref().map(|path| Choice::kept(path, samples));
-    let asked = options(&args.cells(), args.reruns, work_dir.as_ref().and_then(Option::as_deref));
+    let asked = options(
+        &args.cells(),
+        args.reruns,
+        work_dir.as_ref().and_then(Option::as_deref),
+        &args.recordings(),
+    );
     let beside = work_dir == Some(None) && begun.work_parent.is_some();
     for ((name, kept), (_, asked)) in kept.into_iter().zip(asked) {
         let beside = beside && name == WORK_DIR;
@@ -42,7 +52,13 @@ pub(super) fn begun(args: &Args, begun: &Choice, samples: &Path) -> Result<Choic
 const WORK_DIR: &str = "--work-dir";
 
 /// Returns the options of a choice, in the order of the help.
-fn options(cells: &Cells, reruns: Option<u32>, work_dir: Option<&Path>) -> Options {
+fn options(
+    cells: &Cells,
+    reruns: Option<u32>,
+    work_dir: Option<&Path>,
+    recordings: &[Recording],
+) -> Options {
+    let recordings: Vec<&str> = recordings.iter().map(|one| one.name()).collect();
     let rounds = cells.rounds.as_ref();
     [
         ("--reruns", reruns.map(|reruns| format!("--reruns {reruns}"))),
@@ -54,6 +70,10 @@ fn options(cells: &Cells, reruns: Option<u32>, work_dir: Option<&Path>) -> Optio
             rounds.map(|rounds| format!("--only-rounds {}-{}", rounds.start(), rounds.end())),
         ),
         (WORK_DIR, work_dir.map(|path| format!("{WORK_DIR} {}", quoted(path)))),
+        (
+            "--record",
+            (!recordings.is_empty()).then(|| format!("--record {}", recordings.join(","))),
+        ),
     ]
 }
 
@@ -79,7 +99,15 @@ impl Args {
                 "{WORK_DIR} {name}: the path is not UTF-8, so samples can't record it"
             );
         }
-        Ok(Choice { cells: self.cells(), reruns_max, work_parent })
+        Ok(Choice { cells: self.cells(), reruns_max, work_parent, recordings: self.recordings() })
+    }
+
+    /// Returns the recordings in a fixed order, each once.
+    fn recordings(&self) -> Vec<Recording> {
+        let is_given = |wanted: fn(&Kind) -> bool| self.record.iter().any(wanted);
+        let perf = is_given(|kind| matches!(kind, Kind::Perf)).then_some(Recording::Perf);
+        let block = is_given(|kind| matches!(kind, Kind::Block)).then_some(Recording::Block);
+        perf.into_iter().chain(block).collect()
     }
 
     pub(super) fn cells(&self) -> Cells {
@@ -94,7 +122,8 @@ impl Args {
 
     /// Returns the options of the choice, as they were given.
     pub(super) fn chosen(&self) -> Vec<String> {
-        let options = options(&self.cells(), self.reruns, self.work_dir.as_deref());
+        let options =
+            options(&self.cells(), self.reruns, self.work_dir.as_deref(), &self.recordings());
         options.into_iter().filter_map(|(_, words)| words).collect()
     }
 }
@@ -117,6 +146,7 @@ mod tests {
             cells: Cells { share, targets, ..Cells::default() },
             reruns_max: 3,
             work_parent: Some("/fast".into()),
+            recordings: vec![Recording::Block],
         };
         assert_eq!(resumed(&Args::default(), &choice), Ok(choice.clone()));
         let same = Args {
@@ -135,6 +165,7 @@ mod tests {
             ),
             (Args { only_rounds: Some((1, 2)), ..Args::default() }, "no --only-rounds"),
             (Args { reruns: Some(0), ..Args::default() }, "--reruns 3"),
+            (Args { record: vec![Kind::Perf, Kind::Block], ..Args::default() }, "--record block"),
             (Args { work_dir: Some("/slow".into()), ..Args::default() }, "--work-dir /fast"),
             (Args { work_dir: Some("out".into()), ..Args::default() }, "--work-dir /fast"),
         ];

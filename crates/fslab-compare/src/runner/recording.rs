@@ -1,0 +1,295 @@
+//! Recordings of phases beside their samples, on request: stacks of all processors by perf(1), and
+//! the requests of the block device by tracepoints of the kernel.
+//!
+//! Recording slows phases down, so the report says that they were recorded.
+
+use std::fs::{self, File};
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use fslab_sys::block_counters::DeviceNumber;
+use fslab_sys::mounts::Mount;
+use fslab_sys::usage::Instant;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::fs::{CWD, FileType, Mode, OFlags};
+use rustix::process::{Pid, Signal, kill_process, test_kill_process};
+
+use crate::error::{Error, Result};
+use fslab_report::Recording;
+
+/// Samples of a processor per second. An odd number is not in step with other timers.
+const FREQUENCY: &str = "997";
+
+/// Time that perf(1) has to start, to obey and to end.
+const PERF_MOST: Duration = Duration::from_secs(20);
+
+/// Space for block events, for each processor.
+const BUFFER_KIB: &str = "8192";
+
+/// The tracepoints of block requests.
+const EVENTS: [&str; 2] = ["block_rq_issue", "block_rq_complete"];
+
+/// The usual mount point of tracefs, which may not be mounted.
+const TRACEFS: &str = "/sys/kernel/tracing";
+
+/// Records phases.
+pub(crate) struct Recorder {
+    stacks: bool,
+    block: Option<BlockEvents>,
+    /// The directory of the recordings.
+    directory: PathBuf,
+    /// A directory for temporary files.
+    work: PathBuf,
+}
+
+impl Recorder {
+    /// Prepares the recordings beside a samples file; `None` if none is requested. `work` is a
+    /// directory for temporary files.
+    ///
+    /// # Errors
+    /// [`Error::Recording`] if the machine lacks something that a recording needs.
+    pub fn new(kinds: &[Recording], samples: &Path, work: &Path) -> Result<Option<Self>> {
+        if kinds.is_empty() {
+            return Ok(None);
+        }
+        let directory = samples.with_file_name("recordings");
+        let block = kinds.contains(&Recording::Block);
+        let block = block.then(|| BlockEvents::open(work)).transpose()?;
+        let stacks = kinds.contains(&Recording::Perf);
+        let recorder = Self { stacks, block, directory, work: work.to_owned() };
+        // A recording of nothing shows whether perf works here.
+        if recorder.stacks {
+            let trial = work.join("trial.perf");
+            Stacks::begin(&trial, work)?.end()?;
+            fs::remove_file(&trial).map_err(Error::file(&trial))?;
+        }
+        fs::create_dir_all(&recorder.directory).map_err(Error::file(&recorder.directory))?;
+        Ok(Some(recorder))
+    }
+
+    /// Starts to record a phase into files with this name. `device` is the device of its target.
+    pub fn begin(&self, name: &str, device: Option<DeviceNumber>) -> Result<Active<'_>> {
+        let is_plain = |character: char| character.is_ascii_alphanumeric() || character == '.';
+        let name: String = name
+            .chars()
+            .map(|character| if is_plain(character) { character } else { '-' })
+            .collect();
+        let path = |end: &str| self.directory.join(format!("{name}.{end}"));
+        let stacks = self.stacks.then(|| Stacks::begin(&path("perf"), &self.work)).transpose()?;
+        let block = self.block.as_ref().zip(device);
+        if let Some((events, device)) = block {
+            events.begin(device)?;
+        }
+        let block = block.map(|(events, _)| (events, path("block.txt")));
+        Ok(Active { stacks, block })
+    }
+}
+
+/// The recording of a phase.
+#[must_use]
+pub(crate) struct Active<'a> {
+    stacks: Option<Stacks>,
+    block: Option<(&'a BlockEvents, PathBuf)>,
+}
+
+impl Active<'_> {
+    /// Ends the recording and writes its files.
+    pub fn end(self) -> Result<()> {
+        let stacks = self.stacks.map_or(Ok(()), Stacks::end);
+        stacks.and(self.block.map_or(Ok(()), |(events, path)| events.end(&path)))
+    }
+}
+
+fn failed(kind: Recording, reason: impl ToString) -> Error {
+    Error::Recording { kind, reason: reason.to_string() }
+}
+
+/// A running perf(1). It is killed when dropped.
+struct Stacks {
+    perf: Child,
+    /// The pipe of commands, and that of answers.
+    control: File,
+    answers: File,
+    messages: PathBuf,
+}
+
+impl Stacks {
+    /// Starts perf and its recording. The time to start is not recorded.
+    fn begin(output: &Path, work: &Path) -> Result<Self> {
+        let pipes = [work.join("perf-control"), work.join("perf-answers")];
+        let [control, answers] = pipes.each_ref().map(|path| open_pipe(path));
+        let messages = work.join("perf-messages");
+        let log = File::create(&messages).map_err(Error::file(&messages))?;
+        let perf = Command::new("perf")
+            .args(["record", "--all-cpus", "--call-graph", "fp", "--freq", FREQUENCY])
+            .args(["--delay", "-1", "--control"])
+            .arg(format!("fifo:{},{}", pipes[0].display(), pipes[1].display()))
+            .arg("--output")
+            .arg(output)
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(log)
+            .spawn()
+            .map_err(|error| match error.kind() {
+                io::ErrorKind::NotFound => {
+                    failed(Recording::Perf, "perf is not installed (Debian package linux-perf)")
+                }
+                _ => failed(Recording::Perf, error),
+            })?;
+        let mut stacks = Self { perf, control: control?, answers: answers?, messages };
+        stacks.command("enable")?;
+        Ok(stacks)
+    }
+
+    /// Sends a command and waits until perf has done it.
+    fn command(&mut self, command: &str) -> Result<()> {
+        let failed = |error: io::Error| failed(Recording::Perf, error);
+        writeln!(self.control, "{command}").map_err(failed)?;
+        let start = Instant::now();
+        loop {
+            let mut answers = [PollFd::new(&self.answers, PollFlags::IN)];
+            let interval = Timespec { tv_sec: 0, tv_nsec: 50_000_000 };
+            if poll(&mut answers, Some(&interval)).map_err(|errno| failed(errno.into()))? > 0 {
+                return self.take_answer().map_err(failed);
+            }
+            let ended = self.perf.try_wait().map_err(failed)?.is_some();
+            if ended || start.elapsed() > PERF_MOST {
+                return Err(self.complaint());
+            }
+        }
+    }
+
+    /// Reads "ack", a newline and a NUL byte.
+    fn take_answer(&mut self) -> io::Result<()> {
+        let mut answer = [0; 64];
+        io::Read::read(&mut self.answers, &mut answer).map(drop)
+    }
+
+    /// Returns the error that perf printed.
+    fn complaint(&self) -> Error {
+        let text = fs::read_to_string(&self.messages).unwrap_or_default();
+        let line = text.lines().map(str::trim).find(|line| !line.is_empty());
+        let reason = line.unwrap_or("it does not answer; fslab needs perf of Linux 5.10 or later");
+        failed(Recording::Perf, format!("perf: {reason}"))
+    }
+
+    /// Ends the recording.
+    fn end(mut self) -> Result<()> {
+        self.command("disable")?;
+        let fail = |error: io::Error| failed(Recording::Perf, error);
+        kill_process(Pid::from_child(&self.perf), Signal::INT)
+            .map_err(|errno| fail(errno.into()))?;
+        let start = Instant::now();
+        while self.perf.try_wait().map_err(fail)?.is_none() {
+            if start.elapsed() > PERF_MOST {
+                return Err(failed(Recording::Perf, "perf does not end"));
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Stacks {
+    fn drop(&mut self) {
+        if matches!(self.perf.try_wait(), Ok(Some(_))) {
+            return;
+        }
+        if let Err(error) = self.perf.kill().and_then(|()| self.perf.wait()) {
+            tracing::warn!("perf can't be ended: {error}");
+        }
+    }
+}
+
+/// Makes a named pipe and opens both ends, so that neither side waits for the other.
+fn open_pipe(path: &Path) -> Result<File> {
+    let fail = |errno: rustix::io::Errno| Error::file(path)(errno.into());
+    match rustix::fs::mknodat(CWD, path, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0) {
+        Ok(()) | Err(rustix::io::Errno::EXIST) => {}
+        Err(errno) => return Err(fail(errno)),
+    }
+    let flags = OFlags::RDWR | OFlags::CLOEXEC;
+    rustix::fs::open(path, flags, Mode::empty()).map(File::from).map_err(fail)
+}
+
+/// An instance of the kernel's tracing with the events of block devices. It is removed when
+/// dropped.
+struct BlockEvents {
+    instance: PathBuf,
+    /// Mounted by fslab if it was not mounted before.
+    _tracefs: Option<Mount>,
+}
+
+impl BlockEvents {
+    fn open(work: &Path) -> Result<Self> {
+        let fail = |error: io::Error| failed(Recording::Block, error);
+        let (root, tracefs) = if Path::new(TRACEFS).join("instances").is_dir() {
+            (PathBuf::from(TRACEFS), None)
+        } else {
+            let place = work.join("tracefs");
+            fs::create_dir_all(&place).map_err(Error::file(&place))?;
+            let mount = Mount::new(Path::new("nodev"), &place, "tracefs", "")
+                .map_err(|error| failed(Recording::Block, error))?;
+            (place, Some(mount))
+        };
+        remove_old(&root.join("instances")).map_err(fail)?;
+        let instance = root.join(format!("instances/fslab-{}", std::process::id()));
+        fs::create_dir(&instance).map_err(fail)?;
+        let events = Self { instance, _tracefs: tracefs };
+        events.write("buffer_size_kb", BUFFER_KIB)?;
+        events.write("tracing_on", "0")?;
+        for event in EVENTS {
+            events.write(&format!("events/block/{event}/enable"), "1")?;
+        }
+        Ok(events)
+    }
+
+    fn write(&self, file: &str, text: &str) -> Result<()> {
+        let path = self.instance.join(file);
+        fs::write(&path, text)
+            .map_err(|error| failed(Recording::Block, format!("{}: {error}", path.display())))
+    }
+
+    /// Starts to record the requests of a device.
+    fn begin(&self, device: DeviceNumber) -> Result<()> {
+        // The kernel's encoding of a device number: 20 bits for the minor number.
+        let filter = format!("dev == {}", (device.major << 20) | device.minor);
+        for event in EVENTS {
+            self.write(&format!("events/block/{event}/filter"), &filter)?;
+        }
+        // Writing to this file removes all events.
+        self.write("trace", "\n")?;
+        self.write("tracing_on", "1")
+    }
+
+    fn end(&self, output: &Path) -> Result<()> {
+        self.write("tracing_on", "0")?;
+        let trace = self.instance.join("trace");
+        let mut from = File::open(&trace).map_err(Error::file(&trace))?;
+        let mut to = File::create_new(output).map_err(Error::file(output))?;
+        io::copy(&mut from, &mut to).map(drop).map_err(Error::file(output))
+    }
+}
+
+impl Drop for BlockEvents {
+    fn drop(&mut self) {
+        if let Err(error) = fs::remove_dir(&self.instance) {
+            tracing::warn!("{}: {error}", self.instance.display());
+        }
+    }
+}
+
+/// Removes the instances of killed processes.
+fn remove_old(instances: &Path) -> io::Result<()> {
+    for entry in fs::read_dir(instances)? {
+        let name = entry?.file_name();
+        let process = name.to_str().and_then(|name| name.strip_prefix("fslab-")?.parse().ok());
+        let Some(process) = process.and_then(Pid::from_raw) else { continue };
+        if test_kill_process(process) == Err(rustix::io::Errno::SRCH) {
+            fs::remove_dir(instances.join(&name))?;
+        }
+    }
+    Ok(())
+}
