@@ -37,7 +37,7 @@ fn trial(args: &Args, plan: &Plan, seed: u64) -> Result<Vec<sample::Record>> {
         plan: Plan { rounds: 1, rounds_max: 1, ..plan.clone() },
         seed,
         remarks: Vec::new(),
-        choice: Choice { cells, reruns_max: 0, work_parent: None },
+        choice: Choice { cells, ..Choice::default() },
         command: String::new(),
         out: directory.path().to_owned(),
         resume: false,
