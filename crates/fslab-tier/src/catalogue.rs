@@ -1,4 +1,4 @@
-//! The catalogue: an index of the objects in archives. It also records since when an object is
+//! The catalogue: an index of the objects in archives. It also records when an object became
 //! unneeded.
 //!
 //! Invariant: the catalogue is only an index. Only the xattr on a file shows where its bytes are. A
@@ -30,8 +30,8 @@ const OBJECTS: TableDefinition<[u8; 16], &[u8]> = TableDefinition::new("objects"
 /// Number of rows of each container. A container is deleted with its last row.
 const CONTAINERS: TableDefinition<[u8; 16], u64> = TableDefinition::new("containers");
 
-/// The objects whose rows are pending. With this index, a starting engine need not search ten
-/// million rows.
+/// The objects whose rows are pending. With this index, an engine finds them at its start without
+/// searching all rows.
 const PENDING: TableDefinition<[u8; 16], ()> = TableDefinition::new("pending");
 
 /// Numbers about the catalogue as a whole, by name.

@@ -34,8 +34,8 @@ const SOURCE_BYTES_MAX: u64 = 16 * BLOCK_BYTES;
 const SOURCE_BYTES_FIRST: u64 = 64 << 10;
 const SOURCE_SHARE: u64 = 16;
 
-/// The number of extents that share a source before a new one is made. Operations that walk over
-/// all users of a block (a balance of Btrfs, `filefrag`) take at most this many steps.
+/// The number of extents that share one source; then a new source is made. Operations that walk
+/// over all users of a block (a balance of Btrfs, `filefrag`) take at most this many steps.
 const USES_MAX: u64 = 16_384;
 
 /// Maximum number of sources for partial last blocks. Each has its own length, and uses one block

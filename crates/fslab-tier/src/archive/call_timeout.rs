@@ -31,11 +31,11 @@ const CALL_BYTES_A_SECOND: u64 = 1 << 20;
 /// The corresponding rate for finishing a container, which waits until all bytes are durable.
 const FINISH_BYTES_A_SECOND: u64 = 4 << 20;
 
-/// Number of bytes that are collected before one call writes them to a container. Waking up a
-/// thread for each small piece would take too long.
+/// Number of bytes that are buffered before one call writes them to a container. A call for each
+/// small piece would spend too much time waking up threads.
 const TOGETHER_BYTES: usize = 128 << 10;
 
-/// Maximum number of listed containers that the caller has not visited yet.
+/// Maximum number of containers that the listing thread buffers for the caller.
 const LISTED_AHEAD: usize = 1024;
 
 /// A function that is called once a late archive responds again.
@@ -308,7 +308,7 @@ struct TimedUpload {
     upload: Option<Box<dyn Upload>>,
     calls: Arc<Calls>,
     is_limited: bool,
-    /// Bytes that were not passed to a call yet.
+    /// Buffered bytes that no call has written yet.
     pending: Vec<u8>,
     bytes: u64,
 }

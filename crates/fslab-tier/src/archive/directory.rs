@@ -437,8 +437,8 @@ impl Archive for DirectoryArchive {
         Some(found.f_bavail.saturating_mul(found.f_frsize))
     }
 
-    /// Treats each container as a medium of its own, because only offsets within one file are close
-    /// to each other.
+    /// Treats each container as a separate medium, because offsets show how far apart two parts are
+    /// only within one file.
     fn position(&self, container: Id, offset: u64) -> (u64, u64) {
         ((u128::from_be_bytes(container.0) >> 64) as u64, offset)
     }
@@ -474,7 +474,8 @@ fn not_here(what: String) -> io::Error {
     io::Error::new(ErrorKind::NotConnected, what)
 }
 
-/// Returns whether a name is that of a directory for containers. Other directories are ignored.
+/// Returns whether a name is two hexadecimal digits, as for a directory of containers. Other
+/// directories are ignored.
 fn is_digits(name: &str) -> bool {
     name.len() == 2 && name.bytes().all(|digit| matches!(digit, b'0'..=b'9' | b'a'..=b'f'))
 }
@@ -670,7 +671,7 @@ mod tests {
         let first = DirectoryArchive::open_for(&root, owner, Some(&writer(1))).unwrap();
         first.begin((kind, container)).unwrap().finish().unwrap();
         drop(first);
-        // An opening without a known tree is refused too.
+        // A writer without a known tree identity may not write either.
         for other in [None, Some(&writer(2))] {
             let archive = DirectoryArchive::open_for(&root, owner, other).unwrap();
             let begun = archive.begin((kind, Id([8; 16]))).map(drop).unwrap_err();

@@ -8,7 +8,7 @@ use super::kind::ArchiveKindSpec;
 /// The kinds of this crate. A path without a scheme belongs to the first kind.
 pub(super) const OWN: &[&ArchiveKindSpec] = &[&directory::SPEC];
 
-/// The kinds of other crates, which the program lists.
+/// The kinds of other crates, which the `fslab` program registers at its start.
 static FOREIGN: OnceLock<&'static [&'static ArchiveKindSpec]> = OnceLock::new();
 
 /// Adds kinds of other crates. Call this once, before any address is parsed; later calls have no

@@ -87,8 +87,8 @@ impl Catalogue {
     }
 
     /// Writes the new rows of objects whose present row is still the one that the change is based
-    /// on. A different row was written with newer information, so only its scan number is updated.
-    /// Writes all or none, durably.
+    /// on. If the present row differs, another writer has stored newer information, so only the
+    /// row's scan number is updated. Writes all or none, durably.
     ///
     /// # Errors
     /// Errors of the database, or if a row is damaged.

@@ -49,7 +49,7 @@ pub struct Query {
     pub groups: Vec<u32>,
     /// Minimum size in bytes.
     pub larger: u64,
-    /// Size in bytes that is too large.
+    /// Exclusive upper limit of the size in bytes; `None` for no limit.
     pub smaller: Option<u64>,
     /// Minimum time since the last modification, in seconds.
     pub unchanged: u64,
@@ -142,7 +142,7 @@ impl Grouping {
         }
     }
 
-    /// Returns the position of a file's group, and its name.
+    /// Returns the position of a file's group in the output, and the group's name.
     fn group_of(self, facts: &Facts, state: Residence) -> (u64, String) {
         match self {
             Self::State => (state as u64, state.name().to_owned()),
@@ -167,7 +167,7 @@ pub struct Sums<'a> {
     paths: &'a [Vec<u8>],
     by: Option<Grouping>,
     sums: BTreeMap<(u64, String), UsageSums>,
-    /// The inodes of files that could be found again.
+    /// The inodes of counted files that may be found again, under another name or another path.
     met: HashSet<u64>,
 }
 
@@ -199,8 +199,8 @@ impl<'a> Sums<'a> {
         }
     }
 
-    /// Returns an event for the path, or one for each group, in the order of states, numbers, sizes
-    /// or ages.
+    /// Returns an event for the path, or one event for each group. Groups are sorted by state, user
+    /// or group ID, size or age.
     #[must_use]
     pub fn events(self) -> Vec<Event> {
         if self.by.is_some() {

@@ -18,8 +18,9 @@ use crate::rate_limit::RateLimit;
 use crate::stored::BLOCK_BYTES;
 use crate::stored::format::{blocks_met, blocks_of};
 
-/// Maximum number of blocks that are requested at once; the last file may exceed it. Requested
-/// blocks may still be recalled after the command was interrupted.
+/// Maximum number of blocks that are requested at once; the blocks of the last file may exceed this
+/// limit. The limit is low, because requested blocks may still be recalled after the command was
+/// interrupted.
 const BLOCKS_MAX: u64 = 64;
 
 impl Execution<'_> {
@@ -88,8 +89,8 @@ impl Round<'_> {
         Ok(())
     }
 
-    /// Returns whether to finish the first file before more blocks are requested. This is so if the
-    /// file is already resident, or if too many blocks or files are waiting.
+    /// Returns whether to finish the first file before more blocks are requested. Returns `true` if
+    /// that file is already resident, or if too many blocks or files are waiting.
     fn has_enough(&self) -> bool {
         let is_here = self.asked.front().is_some_and(|first| first.blocks == 0);
         is_here || self.waiting > BLOCKS_MAX || self.asked.len() as u64 > BLOCKS_MAX

@@ -47,7 +47,7 @@ pub struct FileState {
     /// Number of changes of the file that have begun.
     pub(super) changes: u64,
     /// The value of `changes` after a program opened the file for writing; `None` if a write could
-    /// go unnoticed. As long as this value equals `changes`, the daemon has seen no write.
+    /// go unnoticed. As long as the two values are equal, the daemon has seen no write.
     pub(super) untouched: Option<u64>,
     /// Whether the file is being archived.
     pub(super) is_archiving: bool,

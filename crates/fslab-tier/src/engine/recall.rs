@@ -89,7 +89,7 @@ impl FileState {
     fn landed(&self, blocks: &Range<u64>) -> Vec<Arc<Recall>> {
         let has_landed = |recall: &&Arc<Recall>| recall.has_landed.load(Ordering::SeqCst);
         let length = blocks.end.saturating_sub(blocks.start);
-        // Iterates over the shorter one: the range, or the recalls of the file.
+        // Iterates over the range or over the recalls of the file, whichever is shorter.
         if length <= self.flight.len() as u64 {
             let inside = blocks.clone().filter_map(|block| self.flight.get(&block));
             return inside.filter(has_landed).cloned().collect();
@@ -170,8 +170,8 @@ impl Tier {
                     drop(state);
                     self.end_surplus(request.credentials.uid);
                     // These recalls remain users of the file until they end. This function waits
-                    // for their end, because the caller may close the file next and is then
-                    // expected to be the last user.
+                    // for their end, because the caller may close the file next and must then be
+                    // its last user.
                     landed.iter().for_each(|recall| recall.join());
                     return Ok(());
                 };

@@ -81,8 +81,8 @@ impl Tier {
         }
     }
 
-    /// Returns the number of bytes that [`Self::release`] would make offline, estimated without
-    /// reading them.
+    /// Estimates the number of bytes that [`Self::release`] would make offline, without reading the
+    /// file.
     ///
     /// # Errors
     /// The errors of [`Self::release`], except for differences that only a comparison of bytes
@@ -256,8 +256,8 @@ impl Tier {
         own.set_modified(version.modified)?;
         own.give_back(&privileges)?;
         self.change_mark(state, Durable::Later, |residency| residency.moving = false)?;
-        // If freeing failed, the blocks that were not freed are recorded as offline like the
-        // others, and recalled like them.
+        // If freeing failed, the blocks that were not freed are also recorded as offline. A later
+        // read recalls them like the freed ones.
         freed
     }
 

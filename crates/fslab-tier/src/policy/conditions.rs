@@ -53,7 +53,7 @@ pub(crate) struct Conditions {
     pub groups: Vec<u32>,
     /// Minimum size in bytes.
     pub larger: u64,
-    /// Size in bytes that is too large.
+    /// Exclusive upper limit of the size in bytes.
     pub smaller: u64,
     /// Minimum time since the last modification.
     pub unchanged: Duration,

@@ -12,7 +12,7 @@ use super::conditions::{Conditions, Facts, FileType, glob};
 use crate::engine::BUNDLED_BYTES_MAX;
 use crate::error::{Error, Result, line_of};
 
-/// The action of a rule, in increasing order.
+/// The action of a rule. The variants are ordered from the least to the greatest effect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Action {

@@ -36,8 +36,8 @@ struct Tally {
     archived_bytes: u64,
     released: u64,
     released_bytes: u64,
-    /// Paths of files that are in use or being changed. The next run may be able to handle them.
-    /// This is a set, because a run may try to release a file several times.
+    /// Paths of files that are in use or being changed. The next run may be able to handle them. A
+    /// set counts each file once, even if the run tries several times to release it.
     busy: HashSet<String>,
     /// Number of files of other users, which an ordinary user's tier skips.
     foreign: u64,

@@ -17,10 +17,11 @@ use crate::parts::{empty_tree, fresh_over, rebuild_in};
 use crate::rebuilding::{Moving, picture};
 use crate::support::{Bench, Counted, MIB, TIER, TRUST, noise, open_over};
 
-/// A source of identities that archives the tree when a certain one is made.
+/// A source of identities that archives the tree when it is about to make an identity that the test
+/// chose.
 struct Meddling {
     counted: Counted,
-    /// The number of identities before that one, and the tier.
+    /// The number of identities to make before the chosen one, and the tier whose tree is archived.
     at: Mutex<Option<(u64, Arc<Tier>)>>,
 }
 

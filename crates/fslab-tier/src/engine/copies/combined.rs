@@ -22,7 +22,7 @@ use crate::object::reader::{ObjectReader, attributes_place, hashes_place, head_p
 use crate::stored::format::{CHUNK_BYTES, PAGE_ENTRIES};
 use crate::stored::{Attributes, Version};
 
-/// Several copies as one read-only archive.
+/// Presents several copies of an object as one read-only archive.
 pub(in crate::engine) struct CombinedCopies {
     copies: Vec<Arc<dyn Archive>>,
     label: String,

@@ -247,9 +247,9 @@ fn names_too_much(known: &KnownResidency, size: u64) -> bool {
     behind(&known.recorded.offline, size) != behind(&known.offline, size)
 }
 
-/// Treats recalled blocks of a changed file as offline again, if it has more runs than the xattr
-/// can record. No change is lost, because such a block was recalled and not changed. The incomplete
-/// last block keeps its state.
+/// Treats recalled blocks of a changed file as offline again, if the file has more runs than the
+/// xattr can record. No change is lost, because such a block was recalled and not changed. The
+/// incomplete last block keeps its state.
 fn forget_surplus(known: &mut KnownResidency, size: u64) {
     if !known.recorded.changed || known.offline.pieces() <= PIECES_MAX {
         return;
