@@ -1,8 +1,8 @@
 //! Profile files in the format of the AWS command line: `~/.aws/credentials` and `~/.aws/config`.
 //!
-//! A file may be inside the tree that a mount of this program serves. Reading it could then wait
-//! for the same archive whose settings it contains. So a separate thread reads the file, with a
-//! time limit. If reading takes too long, the contents of the last successful read are used.
+//! A file may be inside the tree that a mount of this program serves. Reading this file could then
+//! wait for the very archive whose settings it contains. So a separate thread reads the file, with
+//! a time limit. If reading takes too long, the contents of the last successful read are used.
 
 use std::collections::HashMap;
 use std::env;

@@ -110,8 +110,8 @@ impl Model {
     }
 }
 
-/// The numbers of files created or changed in directories, as cumulative sums, busiest directory
-/// first.
+/// For each directory, the number of files created or changed in it, as cumulative sums, busiest
+/// directory first.
 struct Busy(Vec<u64>);
 
 impl Busy {

@@ -45,7 +45,7 @@ fn replay(operations: &[Operation]) {
     let mut replayer = Replayer::new(&memory, settings);
     let done = replayer.run(operations.iter().cloned().map(Ok), &mut ());
     match done {
-        // Two files have the same name, which a population does not check.
+        // Two files have the same name. A population accepts this, but the target does not.
         Err(Error::Target { .. }) => return,
         done => assert!(done.unwrap_or_else(|error| panic!("{error}")), "a replay ended early"),
     }

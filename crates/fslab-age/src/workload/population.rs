@@ -233,8 +233,8 @@ impl Population {
 }
 
 impl Member {
-    /// Returns its file name, which is made from the number `file` if [`name`](Self::name) is
-    /// empty.
+    /// Returns the name of the file. If [`name`](Self::name) is empty, makes a name from the number
+    /// `file`.
     #[must_use]
     pub fn name_of(&self, file: u64) -> Vec<u8> {
         let (name, kind) = (self.name.clone(), self.kind);

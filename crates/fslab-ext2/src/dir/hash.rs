@@ -47,16 +47,17 @@ impl HashVersion {
 /// The hash of a name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct NameHash {
-    /// The sort key of the index. The lowest bit is 0. In an index entry, it is 1 if the previous
-    /// leaf also contains names with this hash.
+    /// The sort key of the index. The lowest bit is 0 in the hash of a name. In an index entry, it
+    /// is 1 if the previous leaf also contains names with this hash.
     pub major: u32,
     /// Distinguishes most names with the same major hash; 0 for the legacy function.
     pub minor: u32,
 }
 
 impl NameHash {
-    /// The highest possible major hash. The kernel uses the next value as the end of a directory,
-    /// so a name with that hash gets this one instead. libext2fs does not do this.
+    /// The highest possible major hash. The kernel uses the next value to mark the end of a
+    /// directory, so a name that would have that hash gets this one instead. libext2fs does not do
+    /// this.
     pub const LAST: u32 = 0xffff_fffc;
 }
 

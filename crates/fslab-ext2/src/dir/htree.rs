@@ -222,8 +222,9 @@ fn records_by_hash(block: &[u8], hasher: Hasher) -> Checked<Vec<Record>> {
 }
 
 /// Returns how many records, in hash order, remain in the left leaf. Records are moved to the right
-/// leaf, highest hash first, up to half of the block size. A record at this limit is moved if at
-/// least half of it is within the limit. If this would move all records, half of them are moved.
+/// leaf, highest hash first, up to half of the block size. A record that crosses this limit is
+/// moved if at least half of it is within the limit. If this would move all records, half of them
+/// are moved.
 fn cut(records: &[Record], block_size: usize) -> usize {
     let mut size = 0;
     for (at, record) in records.iter().enumerate().rev() {

@@ -48,8 +48,8 @@ pub(crate) struct Pending {
     pub(super) name: Option<(InodeNo, Box<[u8]>)>,
 }
 
-/// The inodes and names that are not on the device yet. Each is recorded after the change, because
-/// an operation may flush the volume to make room, and a flush clears all records.
+/// The inodes and names that are not on the device yet. Each is recorded after the change itself,
+/// because an operation may flush the volume to make room, and a flush clears all records.
 pub(crate) struct PendingInodes {
     pub(super) inodes: HashMap<InodeNo, Pending, Hashing>,
     /// Names that were removed but may still be on the device, as pairs of directory and hash.

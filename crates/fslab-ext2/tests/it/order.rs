@@ -167,8 +167,8 @@ fn split_and_joined_leaves_lose_no_name_in_a_power_cut() {
     drop(client);
     ext2.sync().unwrap();
     let begin = device.position();
-    // `passing` is the number of new names. Old names whose number leaves the remainder `goes` are
-    // removed with them.
+    // `passing` is the number of new names. Old names whose number modulo 4 equals `goes` are
+    // removed together with the new ones.
     for (passing, goes) in [(PASSING, 3), (PASSING / 2, 2)] {
         let mut gone: Vec<String> =
             (0..passing).map(|index| format!("passing{index:06}-{passing}")).collect();
@@ -437,8 +437,8 @@ fn synced_bytes_survive_a_write_that_moves_their_blocks() {
 }
 
 /// An extended attribute in a block has its old or new value at every point, even if the inode has
-/// room for it by then. This holds whether the attribute remains in the block or must be moved into
-/// the inode.
+/// gained room for it meanwhile. This holds whether the attribute remains in the block or must be
+/// moved into the inode.
 #[test]
 fn xattr_has_its_old_or_new_value_at_every_power_cut() {
     let (device, ext2) = recorded(2 << 20, &options(BLOCK as u32));
