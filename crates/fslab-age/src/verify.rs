@@ -35,7 +35,7 @@ pub struct Finding {
     pub reference: f64,
     /// The value of the aged volume.
     pub aged: f64,
-    /// The distance between them.
+    /// The distance between the two values.
     pub distance: f64,
     /// The permitted distance.
     pub limit: f64,

@@ -113,7 +113,7 @@ impl Ext2 {
         self.volume.read()
     }
 
-    /// Makes all changes durable that were completed before this call. Afterwards the image is
+    /// Makes durable all changes that were completed before this call. Afterwards the image is
     /// marked clean, unless removed files are still open.
     ///
     /// # Errors
@@ -315,7 +315,7 @@ impl FileSystem for Ext2 {
         }
     }
 
-    /// No lock is needed, because only this volume uses the device.
+    /// Does nothing, because only this volume uses the device.
     fn lock_tree(&self, _: LockMode) -> VfsResult<()> {
         Ok(())
     }

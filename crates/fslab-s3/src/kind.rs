@@ -60,7 +60,7 @@ pub struct Store {
 }
 
 impl Store {
-    /// Returns the location, with the credentials of this user.
+    /// Returns the location, with the credentials of the user who runs this program.
     fn at(location: &OsStr) -> Result<Self> {
         let label = format!("s3:{}", location.to_string_lossy());
         let parsed = Location::parse(location)

@@ -44,7 +44,7 @@ pub enum Right {
     Write(Arc<Lease>),
     /// Read only, because the caller opened the archive for reading.
     Read,
-    /// Read only, for this reason.
+    /// Read only, for the reason in this text.
     Refused(String),
 }
 
@@ -173,7 +173,8 @@ impl Objects {
         for place in objects {
             mark(&self.bucket, lease.session(), &place.key).map_err(Failure::into_io)?;
         }
-        // Every writer that takes over after this ignores the marked objects.
+        // If this renewal succeeds, every later writer sees the marks and ignores the marked
+        // objects.
         lease.fence()?;
         self.deleted.write().extend(objects.iter().map(|place| place.key));
         objects.iter().for_each(|place| self.forget(place.key.container));

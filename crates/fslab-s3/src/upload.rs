@@ -99,7 +99,7 @@ impl S3Upload {
         let place = Place { key: self.key, length: self.length };
         match read_back(&self.objects.bucket, place) {
             Ok(found) if found == hash.finalize().as_slice() => {
-                // The older objects are valid until they are marked.
+                // The older objects remain valid until they are marked for deletion.
                 self.objects.mark(&self.older)?;
                 if let Err(error) = self.objects.delete_marked(&self.older) {
                     let bucket = &self.objects.bucket;

@@ -88,7 +88,8 @@ impl Catalogue {
 
     fn with(path: &Path, database: Database) -> Result<Self> {
         let catalogue = Self { path: path.to_owned(), database };
-        // All tables are created here, so that readers find them empty instead of missing.
+        // All tables are created here, so that a reader finds an empty table instead of a missing
+        // one.
         catalogue.change(|transaction| {
             transaction.open_table(OBJECTS)?;
             transaction.open_table(CONTAINERS)?;
@@ -281,8 +282,8 @@ impl Catalogue {
     }
 }
 
-/// Returns the lowest sequence that can be drawn at this time. Sequences drawn earlier are lower,
-/// unless the clock was set back.
+/// Returns the lowest sequence number that can be drawn at a given time. Sequence numbers drawn
+/// before that time are lower, unless the clock was set back.
 #[must_use]
 pub fn sequence_at(time: Timestamp) -> u64 {
     let seconds = u64::try_from(time.seconds).unwrap_or(0);

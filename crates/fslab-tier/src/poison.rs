@@ -300,7 +300,7 @@ struct Source {
     ino: Ino,
     handle: Handle,
     bytes: u64,
-    /// Ranges are shared in multiples of this.
+    /// Length in bytes; shared ranges are multiples of it.
     unit: u64,
     uses: AtomicU64,
 }
@@ -339,7 +339,7 @@ impl Source {
         Ok(())
     }
 
-    /// Shares its first bytes with a file, at an offset of that file.
+    /// Shares the first bytes of this source with a file, at an offset of that file.
     fn share(&self, file: (Ino, Handle, u64), bytes: u64) -> Result<()> {
         self.fs.clone_range(self.place(), file, bytes)?;
         self.uses.fetch_add(1, Ordering::Relaxed);

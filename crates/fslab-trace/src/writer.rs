@@ -127,7 +127,7 @@ impl TraceWriter {
     }
 
     /// Discards the unsaved records of the segment and counts them as lost. If a part of the
-    /// segment is on disk, the next segment begins.
+    /// segment is already on disk, a new segment is begun.
     pub fn give_up(&mut self) {
         self.metadata.lost += self.unsaved() as u64;
         if self.saved_rows > 0 {

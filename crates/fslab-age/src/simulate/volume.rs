@@ -57,7 +57,7 @@ pub(super) struct SimulatedFile {
     pub is_directory: bool,
     pub size: u64,
     pub modified_ns: u64,
-    /// For a directory, the number of names in it.
+    /// For a directory, the number of its entries.
     names: u32,
 }
 

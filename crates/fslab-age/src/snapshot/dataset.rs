@@ -258,7 +258,7 @@ impl PartEntries {
         }
     }
 
-    /// Checks that an entry is in its part and in order.
+    /// Checks that an entry is in the right part and in snapshot order.
     fn check(&self, entry: Entry) -> std::result::Result<Entry, &'static str> {
         if part_of(entry.inode, self.parts) != self.part {
             return Err("its inode number belongs to another part");

@@ -22,7 +22,7 @@ pub struct Member {
     pub directory: u64,
     /// The name in the operation, which may be empty.
     pub name: Text,
-    /// The kind of operation that created it.
+    /// The kind of the operation that created the file.
     pub kind: OperationKind,
     /// Size in bytes; 0 for directories.
     pub size: u64,

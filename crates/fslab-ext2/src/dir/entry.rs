@@ -275,7 +275,7 @@ pub(crate) fn remove(block: &mut [u8], offset: usize, previous: Option<usize>) -
     Ok(())
 }
 
-/// Turns a block, from `start` on, into one free record.
+/// Replaces the content of a block from `start` on by one free record.
 pub(crate) fn clear(block: &mut [u8], start: usize) {
     block[start..].fill(0);
     put_free(block, start, block.len() - start);

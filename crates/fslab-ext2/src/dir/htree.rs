@@ -90,7 +90,7 @@ fn pack_and_put<B: DirectoryBlocksMut>(
     })
 }
 
-/// Moves the free space of a block to its end.
+/// Moves the free space of a block to the end of the block.
 fn pack_in_place(bytes: &mut [u8], block: FileBlock) -> Checked<()> {
     let old = bytes.to_vec();
     // Everything that can fail is checked before the block is changed.
@@ -160,7 +160,7 @@ fn add_level<B: DirectoryBlocksMut>(blocks: &mut B, info: RootInfo) -> Result<()
 struct Split {
     left: FileBlock,
     right: FileBlock,
-    /// Names with this hash or a higher one belong to the right leaf.
+    /// Names whose hash is at least this value belong to the right leaf.
     from: u32,
 }
 

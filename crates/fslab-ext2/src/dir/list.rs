@@ -85,7 +85,7 @@ pub struct Listed<'a> {
     pub kind: EntryKind,
     /// The name; `.` and `..` are listed first.
     pub name: &'a [u8],
-    /// The position after this entry.
+    /// The position in the listing after this entry.
     pub next: Cookie,
 }
 

@@ -226,7 +226,7 @@ impl Volume {
         self.data_written = true;
     }
 
-    /// Writes a superblock with the current counts and returns it.
+    /// Writes the superblock with the current counts, and returns the written superblock.
     pub(crate) fn put_superblock(&self, clean: bool, orphan: u32) -> Result<Superblock> {
         let totals = self.space.totals();
         let now = self.now.seconds.clamp(0, i64::from(u32::MAX)) as u32;

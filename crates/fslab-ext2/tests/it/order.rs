@@ -133,7 +133,7 @@ fn deletion_in_masses_flushes_nothing_and_keeps_the_other_names() {
     for index in (0..NAMES).filter(|index| !is_kept(*index)) {
         client.unlink(names, name(index)).unwrap();
     }
-    // Also remove a directory of many blocks with all its names.
+    // Also removes a directory of many blocks with all its names.
     (0..NAMES / 10).for_each(|index| client.unlink(gone, name(index)).unwrap());
     client.rmdir(Ino::ROOT, "gone").unwrap();
     let flushed = device.log().points_before_flushes().into_iter().filter(|point| *point > begin);
@@ -200,7 +200,7 @@ fn moved_names_are_in_one_place_at_least_behind_a_power_cut() {
         recorded(BYTES, &MkfsOptions { bytes_per_inode: 4096, ..options(BLOCK as u32) });
     let client = Client::new(&ext2);
     let directories = ["a", "b"].map(|name| client.mkdir(Ino::ROOT, name).unwrap());
-    // The current directory of each file, and all names that it ever had.
+    // The current directory of each file, and all names that the file ever had.
     let mut places: Vec<usize> = (0..FILES).map(|file| file % 2).collect();
     let mut names: Vec<Vec<String>> =
         (0..FILES).map(|file| vec![format!("file{file}-{:n<40}", "")]).collect();

@@ -36,7 +36,7 @@ struct Choice {
     path: String,
     /// Bytes that must be present.
     bytes: Vec<u8>,
-    /// Some of these writes may follow, each complete and in this order.
+    /// Writes of which some may follow the required bytes, each complete and in this order.
     appended: Vec<Vec<u8>>,
 }
 

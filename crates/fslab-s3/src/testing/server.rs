@@ -146,7 +146,7 @@ fn keep(
             Err(error) => return report.send(Err(error)).unwrap_or_default(),
         };
         report.send(Ok(())).unwrap_or_default();
-        // Waits until the other end is dropped.
+        // Waits until `end` is dropped, and then stops the server.
         ended.recv().unwrap_or_default();
         stop(&mut child);
     })?;

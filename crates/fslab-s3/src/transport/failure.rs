@@ -58,7 +58,7 @@ impl Failure {
         Self::new(Cause::Wrong, text.into())
     }
 
-    /// Returns the failure for an error of this machine.
+    /// Returns the failure for an error on this machine.
     pub fn local(error: &io::Error) -> Self {
         Self::new(Cause::Unavailable, error.to_string())
     }

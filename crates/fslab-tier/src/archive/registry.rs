@@ -17,7 +17,7 @@ pub fn add_archive_kinds(kinds: &'static [&'static ArchiveKindSpec]) {
     FOREIGN.get_or_init(|| kinds);
 }
 
-/// Returns all kinds, in the order in which they are listed.
+/// Returns all kinds, in the order in which lists show them.
 pub fn archive_kinds() -> impl Iterator<Item = &'static ArchiveKindSpec> {
     OWN.iter().chain(FOREIGN.get().into_iter().copied().flatten()).copied()
 }

@@ -22,8 +22,8 @@ use crate::id::Id;
 /// The interval between attempts to open an unavailable archive.
 pub const LOOK_EVERY: Duration = Duration::from_secs(5);
 
-/// How long the call that started an attempt waits for its result. A working archive is opened
-/// within this time.
+/// The time for which the call that started an attempt waits for the attempt's result. A working
+/// archive is opened within this time.
 const LOOK_WAIT: Duration = Duration::from_millis(200);
 
 /// Opens an archive at its usual address.
@@ -156,7 +156,7 @@ impl Shared {
     }
 
     fn look(&self) {
-        // No lock is held, because this may take long.
+        // No lock is held here, because opening the archive may take long.
         let state = match (self.open)() {
             Ok(archive) if archive.id() == self.id => State::Here(archive),
             Ok(archive) => {

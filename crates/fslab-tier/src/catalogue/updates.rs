@@ -1,4 +1,4 @@
-//! Updates of rows that depend on their present contents, in one transaction each.
+//! Updates of rows. Each one reads the present rows and writes the new ones in one transaction.
 
 use fslab_vfs::Timestamp;
 use redb::ReadableTable;
@@ -110,8 +110,8 @@ impl Catalogue {
         })
     }
 
-    /// Writes the rows that `make` returns, in one transaction. `make` receives the present rows
-    /// and the number of the last scan that has begun.
+    /// Calls `make` and writes the rows that it returns, in one transaction. `make` receives the
+    /// present rows and the number of the last scan that has begun.
     fn rewrite(&self, make: impl FnOnce(&RowOf<'_>, u64) -> Result<Vec<ObjectRow>>) -> Result<()> {
         let done = self.change(|transaction| {
             let scan = last_scan(transaction)?;

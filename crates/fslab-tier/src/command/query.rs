@@ -14,7 +14,8 @@ use crate::policy::{Conditions, Facts, glob, is_one_of};
 const MINUTE: u64 = 60;
 const DAY: u64 = 24 * 60 * MINUTE;
 
-/// Ages that divide files into groups, in seconds, and the name of the group below each.
+/// Ages that divide files into groups, in seconds. Each age is the upper limit of the group with
+/// this name.
 const AGES: [(u64, &str); 6] = [
     (DAY, "used within a day"),
     (7 * DAY, "used within a week"),
@@ -24,7 +25,8 @@ const AGES: [(u64, &str); 6] = [
     (u64::MAX, "not used for a year"),
 ];
 
-/// Sizes that divide files into groups, in bytes, and the name of the group below each.
+/// Sizes that divide files into groups, in bytes. Each size is the upper limit of the group with
+/// this name.
 const SIZES: [(u64, &str); 7] = [
     (1, "empty"),
     (4 << 10, "below 4 KiB"),
@@ -172,7 +174,7 @@ pub struct Sums<'a> {
 }
 
 impl<'a> Sums<'a> {
-    /// Returns empty sums: one for each path, or a common one by group.
+    /// Returns empty sums: one for each path, or with `by` a single one for all paths.
     pub fn of(paths: &'a [Vec<u8>], by: Option<Grouping>) -> impl Iterator<Item = Self> {
         let together = if by.is_some() { paths.len().max(1) } else { 1 };
         let (sums, met) = (BTreeMap::new(), HashSet::new());

@@ -69,7 +69,7 @@ struct Round<'a> {
     request: &'a Request,
     /// The requested files, in the order of the requests.
     asked: VecDeque<Asked>,
-    /// Number of requested blocks of all these files.
+    /// Total number of requested blocks of the files in `asked`.
     waiting: u64,
 }
 
@@ -153,15 +153,15 @@ impl Round<'_> {
     fn tell_recalled(&self, asked: &Asked, tell: &mut EventSink<'_>) -> Result<()> {
         let after = self.tier.resident_bytes(&asked.used.file, asked.size);
         let after = after.map_err(Error::below(&asked.path))?;
-        // Other blocks may have been released meanwhile.
+        // The subtraction saturates, because other blocks may have been released meanwhile.
         match after.saturating_sub(asked.resident_before) {
             0 => Ok(()),
             bytes => report_done(tell, "recalled", &asked.path, bytes),
         }
     }
 
-    /// Recalls the blocks of a file one after the other, within the rate limit. Blocks already in
-    /// the queue are recalled at the tier's own rate.
+    /// Recalls the blocks of a file one by one, within the rate limit. Blocks already in the queue
+    /// are recalled at the tier's own rate.
     fn one_by_one(
         &self,
         place: &WalkEntry<'_>,

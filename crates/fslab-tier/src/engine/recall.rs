@@ -85,7 +85,8 @@ impl Recalls {
 }
 
 impl FileState {
-    /// Returns the recalls in a range that have written their block but have not ended yet.
+    /// Returns the recalls of blocks in a range that have written their block but have not ended
+    /// yet.
     fn landed(&self, blocks: &Range<u64>) -> Vec<Arc<Recall>> {
         let has_landed = |recall: &&Arc<Recall>| recall.has_landed.load(Ordering::SeqCst);
         let length = blocks.end.saturating_sub(blocks.start);
@@ -333,7 +334,7 @@ impl Tier {
     /// Returns the time at which the wait of a deferred request began. Fails if the wait must end,
     /// for example after a failed recall or the time limit.
     fn after_deferral(&self, deferred: &Deferred, request: &Request) -> Result<u64> {
-        // The outcome is copied, so that its lock is not held below. Other threads take this lock
+        // The outcome is copied, so that its lock is released at once. Other threads take this lock
         // while they hold other locks.
         let outcome = *deferred.waiter.recall.outcome.lock();
         match outcome {

@@ -283,7 +283,8 @@ fn number_of(
     number.ok_or_else(|| format!("there is no {kind} '{name}'"))
 }
 
-/// Parses an xattr condition: `user.keep`, or `user.keep=yes` for one value only.
+/// Parses an xattr condition: a name such as `user.keep`, or a name with a required value such as
+/// `user.keep=yes`.
 fn xattr(text: &str) -> (String, Option<Vec<u8>>) {
     match text.split_once('=') {
         Some((name, value)) => (name.to_owned(), Some(value.as_bytes().to_vec())),

@@ -53,7 +53,7 @@ struct Run<'a> {
     archiver: Archiver<'a>,
     /// Files that are being archived and are to be released afterwards, by path.
     on_their_way: HashMap<Vec<u8>, Candidate>,
-    /// Versions archived by this run have sequences greater than this.
+    /// A sequence number. Versions archived by this run have greater ones.
     begun: u64,
     /// Bytes of space still to be freed.
     wanted: u64,

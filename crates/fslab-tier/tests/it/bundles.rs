@@ -317,7 +317,7 @@ fn repacking_keeps_a_modification_time_set_by_hand() {
     let bench = Bench::new();
     bundled(&bench, 10);
     replace(&bench, 0..8);
-    // From here on the catalogue is not in doubt, and no scan updates it.
+    // This scan ends the doubt about the catalogue, so no later scan updates it.
     bench.tier.scan(&own_request()).unwrap();
     let modified = Timestamp { seconds: 1_000_000, nanoseconds: 5 };
     let changes = SetAttr { modified: Some(SetTime::To(modified)), ..SetAttr::default() };

@@ -178,7 +178,7 @@ fn a_recall_that_outlives_its_reader_overwrites_nothing() {
     file.write_all(0, &newer).unwrap();
     file.close().unwrap();
     faults.resume();
-    // The recalls end, and with them the last use of the file.
+    // Waits until the recalls have ended, which are the last users of the file.
     while bench.tier.in_use(ino).is_some() {
         std::thread::yield_now();
     }

@@ -132,7 +132,7 @@ fn tree_is_rebuilt_as_it_was_at_a_given_time() {
     assert_eq!(made_before(&bench, &empty_tree(), Some(time)).lost, ["changed"]);
 }
 
-/// Rebuilds a tree as it was at some time.
+/// Rebuilds a tree as it was at a given time.
 fn made_before(
     bench: &Bench,
     again: &Arc<dyn FileSystem>,

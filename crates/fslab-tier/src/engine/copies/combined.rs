@@ -1,4 +1,4 @@
-//! Several damaged copies of an object, read as one.
+//! Reads several damaged copies of an object as if they were one copy.
 //!
 //! The parts of an object are verified separately: head, tail, attributes with the hashes of the
 //! table, a page of the table, a block. Each part is read from a copy in which it is intact.

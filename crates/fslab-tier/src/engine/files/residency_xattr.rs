@@ -133,7 +133,7 @@ impl Tier {
         self.write_residency(state.ino, &residency)?;
         state.known_mut().iter_mut().for_each(|known| known.unsynced = true);
         if durable == Durable::Now {
-            // The residency is stored in the file's state only once it is durable.
+            // The residency is stored in the file's state only after the xattr is durable.
             self.sync_below(state)?;
         }
         if let Some(known) = state.known_mut() {

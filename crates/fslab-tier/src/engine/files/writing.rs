@@ -108,8 +108,8 @@ impl Tier {
         let written = Change { length: done, ..change };
         match self.now_here(&mut state, written, size)? {
             Some(partly) => {
-                // The write ended within this offline block. The block is recalled, and its part of
-                // the data is written again.
+                // The write ended within this offline block. The block is recalled, and then the
+                // part of the data that belongs to the block is written again.
                 drop(state);
                 let begun = partly * BLOCK_BYTES;
                 if begun > change.offset {

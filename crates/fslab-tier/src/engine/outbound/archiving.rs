@@ -48,13 +48,13 @@ const HOLES_TABLE_BYTES_MAX: u64 = 16 << 20;
 
 /// A block of a file that is being archived.
 pub(in crate::engine) enum Block<'a> {
-    /// This many bytes of a hole.
+    /// A hole, or a part of one, of this many bytes.
     Zeros(u64),
     /// The bytes of the block.
     Bytes(&'a [u8]),
 }
 
-/// A file that is being archived; nobody else archives it meanwhile.
+/// A file that is being archived. Other callers can't archive it meanwhile.
 pub(in crate::engine) struct Job {
     used: FileUse,
     pub(in crate::engine) path: Vec<u8>,

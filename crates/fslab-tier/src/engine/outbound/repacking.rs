@@ -166,9 +166,9 @@ impl Tier {
         Ok(Some(Moving { old, found, contents }))
     }
 
-    /// Returns a row with its present state. A live row whose file refers to another object is
-    /// first recorded as replaced, because its object can't be moved. Archiving during a scan can
-    /// leave such a row.
+    /// Returns a row with the present state of its object. A live row whose file refers to another
+    /// object is first recorded as replaced, because its object can't be moved. Archiving during a
+    /// scan can leave such a row.
     fn as_it_is(&self, row: ObjectRow) -> Result<ObjectRow> {
         let object = row.version.object;
         let names_another =

@@ -58,7 +58,7 @@ impl Noted {
         }
     }
 
-    /// Whether an inode is to be visited after the walk; marks it as visited.
+    /// Returns whether an inode must still be visited after the walk, and marks it as visited.
     fn is_new(&mut self, ino: Ino) -> bool {
         self.inodes.get_mut(&ino).is_none_or(|was_seen| !std::mem::replace(was_seen, true))
     }

@@ -136,8 +136,8 @@ struct Scan<'a> {
     /// Inodes of other users' files. Their xattrs are ignored, because these users may have forged
     /// them.
     foreign: HashSet<Id>,
-    /// Containers with damaged parts in one archive. They are also read in other archives, which
-    /// may have these parts intact.
+    /// Containers of which one archive has damaged parts. They are also read in other archives,
+    /// whose copies of these parts may be intact.
     in_part: HashSet<Id>,
 }
 
