@@ -164,8 +164,8 @@ impl Ext2 {
         }
         volume = flush_device(volume)?;
         volume.say_in_order()?;
-        // If the superblock is not marked clean, this must become durable, so that checkers do not
-        // skip the image.
+        // If the superblock has lost its clean mark, the device is flushed, because a checker would
+        // skip an image that is still marked clean.
         if volume.says_clean { Ok(()) } else { flush_device(volume).map(drop) }
     }
 

@@ -313,7 +313,7 @@ impl Source {
         Ok(source)
     }
 
-    /// Makes a file of this length that is a hole.
+    /// Makes a file of this length that consists of a single hole.
     fn empty(fs: &Arc<dyn FileSystem>, bytes: u64) -> Result<Self> {
         let request = own_request();
         let (entry, opened) = fs.tmpfile(&request, Ino::ROOT, 0o600, OpenMode::READ_WRITE)?;

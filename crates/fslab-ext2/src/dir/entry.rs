@@ -253,8 +253,8 @@ pub(crate) fn insert(
     Ok(())
 }
 
-/// Removes a record. Its space is added to the previous record. If there is none, the record
-/// becomes free space.
+/// Removes a record. Its space is added to the previous record. If there is no previous record, the
+/// record becomes free space.
 ///
 /// # Errors
 /// Damage if the records differ from the expected ones; the block is then unchanged.

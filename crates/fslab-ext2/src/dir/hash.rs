@@ -1,9 +1,9 @@
 //! The hash of a name, by which an indexed directory is sorted.
 //!
 //! There are three functions, each with variants for signed and unsigned characters. The variants
-//! exist because the machines that wrote the first images differed in this. Half-MD4 and TEA are
-//! seeded per file system. The results equal those of the kernel; libext2fs differs in only one
-//! value (see [`NameHash::LAST`]).
+//! exist because characters were signed on some of the machines that wrote the first images and
+//! unsigned on others. Half-MD4 and TEA are seeded per file system. The results equal those of the
+//! kernel; libext2fs differs in only one value (see [`NameHash::LAST`]).
 
 /// The hash function of a directory, as stored in its root.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

@@ -566,8 +566,9 @@ fn fsync_of_a_directory_removes_old_names_of_moved_files() {
     );
 }
 
-/// A durable name is removed and created again. The device still has the old name in another block.
-/// The cause is a split of the leaf in between, or room in an earlier block of a linear directory.
+/// A durable name is removed and created again. The device still has the old name in another block,
+/// because the leaf was split in between, or because an earlier block of a linear directory had
+/// room.
 #[test]
 fn synced_name_that_was_removed_and_remade_exists_once() {
     const DURABLE: u32 = 30;

@@ -56,7 +56,7 @@ enum State {
     Here(Arc<dyn Archive>),
     Unavailable {
         why: String,
-        /// When the next attempt is due, by the clock.
+        /// The time of the next attempt, in nanoseconds of the clock.
         next_ns: u64,
     },
 }

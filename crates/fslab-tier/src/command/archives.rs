@@ -113,8 +113,8 @@ impl Execution<'_> {
     }
 }
 
-/// Returns a message if a place that must be outside of a tree is in it, or contains it. Both paths
-/// are absolute.
+/// Returns a message if a place that must be outside of a tree is inside the tree, or contains the
+/// tree. Both paths are absolute.
 #[must_use]
 pub fn overlap(place: &Path, tree: &Path) -> Option<String> {
     let (shown, shown_tree) = (place.display(), tree.display());

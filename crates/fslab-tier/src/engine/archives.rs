@@ -16,7 +16,8 @@ mod membership;
 
 impl Tier {
     /// Returns the attached and available archives. First checks whether unavailable archives are
-    /// back. This may block for long, so the caller must not hold the lock of a file's state.
+    /// available again. This may block for long, so the caller must not hold the lock of a file's
+    /// state.
     #[must_use]
     pub fn archives(&self) -> Vec<Arc<dyn Archive>> {
         self.look_for_archives();

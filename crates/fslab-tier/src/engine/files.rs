@@ -275,9 +275,9 @@ impl Tier {
         residency.tier == self.settings.tier && self.around.is_of(residency.inode, attr)
     }
 
-    /// Whether a residency is valid for the file that has this xattr now. One that was copied from
-    /// another file is valid only if it records offline blocks, because this file lacks those
-    /// bytes, too.
+    /// Whether a residency is valid for the file that has this xattr now. A residency that was
+    /// copied from another file is valid only if it records offline blocks, because the copy lacks
+    /// these bytes, too.
     pub(super) fn means_something(&self, residency: &Residency, attr: &Attr) -> bool {
         self.is_own(residency, attr) || !residency.offline.is_empty()
     }

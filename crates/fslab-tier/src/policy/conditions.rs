@@ -82,7 +82,7 @@ pub(crate) fn glob(text: &str) -> Result<GlobMatcher, String> {
     Ok(Glob::new(text).map_err(|error| error.to_string())?.compile_matcher())
 }
 
-/// Parses a pattern of a query. The result is the same text.
+/// Checks a pattern of a query, and returns it unchanged.
 ///
 /// # Errors
 /// The pattern is invalid.

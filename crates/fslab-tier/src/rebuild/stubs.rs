@@ -97,9 +97,9 @@ impl Rebuilder<'_> {
     }
 
     /// Turns a stub with several names into a later version. The residency is written last. If this
-    /// run is stopped before, the next run finds the earlier version and repeats the change. After
-    /// a failure, the file gets the size and time of the earlier version again. Other values would
-    /// be mistaken for a change of the file.
+    /// run is stopped before that, the next run finds the earlier version and repeats the change.
+    /// After a failure, the file gets the size and time of the earlier version again. Other values
+    /// would be mistaken for a change of the file.
     pub(super) fn renew(
         &mut self,
         found: &Found,

@@ -471,7 +471,7 @@ fn bundling_keeps_few_files_open() {
     assert!((1..=4).contains(&most), "{most} files open at a time");
 }
 
-/// Programs whose reads fail at once request one file after the other, and no thread serves the
+/// Reads fail at once, so that programs request one file after the other. No thread serves these
 /// recalls.
 #[test]
 fn queue_of_recalls_without_waiting_readers_is_bounded() {

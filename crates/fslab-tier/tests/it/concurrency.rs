@@ -177,7 +177,8 @@ fn waiting_for_a_scan_is_interruptible() {
             ended
         });
         cancelled.store(1, Ordering::SeqCst);
-        // If the command can't be interrupted, it waits for the scan, and this wait times out.
+        // If the command could not be interrupted, it would wait for the scan, and this receive
+        // would time out.
         let is_first = is_done.recv_timeout(Duration::from_secs(20)).is_ok();
         *thread.lock() = Some((undeleting, is_first));
     });

@@ -205,8 +205,8 @@ fn recalled_file_stays_as_long_as_the_policy_says() {
         ino
     };
     read(&bench);
-    // The time is kept when the engine ends and the catalogue is lost. The recall may not have
-    // ended yet.
+    // The xattr keeps the time of the recall even if the engine ends and the catalogue is lost. The
+    // recall may not have ended yet.
     bench.tier.shutdown().unwrap();
     bench.restart();
     bench.dates.0.fetch_add(HOUR / 2, Ordering::SeqCst);

@@ -28,7 +28,7 @@ const SEARCH: u32 = 1;
 
 type Deed = Box<dyn FnOnce() + Send>;
 
-/// A file system as that user sees it. It calls a function when an xattr is next set.
+/// A file system as an ordinary user sees it. It calls a function when an xattr is next set.
 #[derive(Default)]
 struct Ordinary {
     memory: MemFs,

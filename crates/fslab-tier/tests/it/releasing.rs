@@ -187,8 +187,8 @@ fn release_keeps_bytes_that_no_archive_has() {
     assert!(client.contents(ino).unwrap() == data);
 }
 
-/// A large file is compared and released piece by piece. Pieces that differ from the archive's are
-/// kept.
+/// A large file is compared and released piece by piece. Pieces that differ from the archived ones
+/// are kept.
 #[test]
 fn change_at_the_end_of_a_large_file_stays() {
     const BLOCKS: u64 = 70;

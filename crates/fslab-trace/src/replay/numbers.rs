@@ -1,10 +1,10 @@
 //! Maps the inode numbers and handles of a trace to those of the target, although the trace reuses
 //! them.
 //!
-//! A number can be reused by an operation that is recorded before the operation that freed the
-//! number, because operations are recorded when they end. So a number may have two meanings for a
-//! while. An operation that uses the number refers to the newest meaning; an operation that frees
-//! it refers to the oldest.
+//! Operations are recorded when they end. So an operation that reuses a number may be recorded
+//! before the operation that freed it, and the number has two meanings for a while. An operation
+//! that uses the number refers to the newest meaning; an operation that frees it refers to the
+//! oldest.
 
 use std::collections::{HashMap, VecDeque};
 

@@ -79,7 +79,7 @@ impl Repair<'_> {
         if self.read(self.to, start, bytes).is_ok() {
             return Ok(());
         }
-        // A copy of unknown length does not limit the pieces.
+        // If the length of a copy is unknown, it does not limit the pieces.
         let length =
             |copy: &Arc<dyn Archive>| copy.length((self.kind, self.part.container)).unwrap_or(0);
         let ends = [self.to, self.from].map(length);

@@ -239,8 +239,8 @@ impl Scan<'_> {
         self.found.damaged.push(format!("{}: {what}", shown(place.path)));
     }
 
-    /// Returns a file's residency and the catalogue's row of its object, both as they were at the
-    /// same moment. So a later change is recognized as such.
+    /// Returns a file's residency and the catalogue's row of its object, both as of the same
+    /// moment, so that a change after this moment is recognized.
     fn residency_and_row(
         &mut self,
         place: &WalkEntry<'_>,
