@@ -157,7 +157,7 @@ impl Maker<'_> {
         u64::try_from(time_ns.saturating_sub(self.start_ns)).unwrap_or_default()
     }
 
-    /// Converts changes to operations. `path` is the snapshot that results from the changes.
+    /// Converts changes to operations. `path` is the path of the snapshot after the changes.
     fn rows(&mut self, path: &Path, changes: impl Iterator<Item = Result<Change>>) -> Result<Rows> {
         let mut tree = TreeChanges::default();
         let mut sorter = Sorter::new(&self.beside, |operation: &Operation| operation.time_ns);

@@ -194,7 +194,7 @@ where
     A: Iterator<Item = Result<Entry>>,
     B: Iterator<Item = Result<Entry>>,
 {
-    /// Starts a comparison.
+    /// Starts a comparison of two snapshots.
     pub fn new(before: A, after: B) -> Self {
         Self { before: Side::new(before), after: Side::new(after), held: None, unchanged: 0 }
     }

@@ -130,7 +130,7 @@ pub enum Error {
     NoProgram {
         /// The name of the program.
         program: &'static str,
-        /// The reason why it could not be started.
+        /// The reason why the program could not be started.
         #[source]
         source: io::Error,
     },

@@ -61,7 +61,8 @@ pub struct Replayer<'a> {
     performer: Performer<'a>,
     population: Population,
     replayed: Replayed,
-    /// Index of an operation. A killed replay may already have performed the operations before it.
+    /// The index of an operation. A killed replay may already have performed operations with lower
+    /// indexes.
     redo_until: u64,
     /// Whether [`recount`](Self::recount) must be called as soon as no further operation can be a
     /// repetition.
@@ -195,8 +196,8 @@ impl<'a> Replayer<'a> {
         if self.replayed.operations >= self.redo_until { self.recount() } else { Ok(()) }
     }
 
-    /// After a resume, checks that the target has as many entries as the workload. As long as
-    /// operations may be repetitions, the numbers may differ, because the killed replay may have
+    /// After a resume, checks that the target has as many entries as the workload. The check waits
+    /// until operations can no longer be repetitions, because the killed replay may already have
     /// performed later removals.
     fn recount(&mut self) -> Result<()> {
         if !std::mem::take(&mut self.recounts) {

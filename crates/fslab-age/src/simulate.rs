@@ -106,8 +106,8 @@ impl Settings {
 
 /// Returns the number of bytes that fragments of `fragment_bytes` would save for the files of a
 /// population, compared with blocks of `block_bytes`. Unlike the Fast File System of 1997, the
-/// simulated policies have no fragments. To have equal utilisation, a simulated volume must be
-/// larger by this amount.
+/// simulated policies have no fragments. A simulated volume must be larger by this amount to have
+/// the same utilisation.
 #[must_use]
 pub fn saved_by_fragments(
     population: &Population,

@@ -198,10 +198,10 @@ pub trait Row: Clone + Send + 'static {
     /// Converts to cells.
     fn to_cells(&self) -> (Numbers, Texts);
 
-    /// Returns the size of its texts in bytes.
+    /// Returns the total size of the row's texts in bytes.
     fn text_bytes(&self) -> usize;
 
-    /// Makes a row from its cells.
+    /// Makes a row from cells.
     ///
     /// # Errors
     /// Returns a description if the row is invalid.
@@ -219,7 +219,7 @@ impl Text {
         self.0.as_ref().map_or(&[], ByteArray::data)
     }
 
-    /// Whether it is empty.
+    /// Whether the text is empty.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.bytes().is_empty()

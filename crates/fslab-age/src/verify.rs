@@ -35,7 +35,7 @@ pub struct Finding {
     pub reference: f64,
     /// The value of the aged volume.
     pub aged: f64,
-    /// The distance between them.
+    /// The distance between the two values.
     pub distance: f64,
     /// The permitted distance.
     pub limit: f64,
@@ -164,7 +164,8 @@ impl Census {
     fn of(snapshot: SnapshotReader) -> Result<Self> {
         let mut census = Self::default();
         let taken = snapshot.taken();
-        // For a snapshot of a part of a file system, the share of used space is unknown.
+        // If the snapshot contains only a part of a file system, the share of used space is
+        // unknown.
         if taken.volume_bytes > 0 && taken.used_bytes > 0 {
             census.used = Some(taken.used_bytes as f64 / taken.volume_bytes as f64);
         }

@@ -23,7 +23,7 @@ pub struct Provenance {
     pub seed: u64,
     /// Size of the target file system in bytes; 0 if unknown.
     pub volume_bytes: u64,
-    /// The program that wrote it.
+    /// The program that wrote the workload.
     pub made_by: String,
 }
 

@@ -1,4 +1,4 @@
-//! Rows that wait to be written, column by column.
+//! Rows that have not been written yet, stored by column.
 
 use bytes::Bytes;
 use parquet::column::writer::ColumnWriter;
@@ -13,18 +13,18 @@ use crate::format::{CELL_MAX, Cell, Column, Field, Kind, Leaf};
 pub(crate) struct Buffer {
     rows: usize,
     leaves: Vec<Values>,
-    /// Memory that the rows need, in bytes.
+    /// Memory that the rows use, in bytes.
     bytes: usize,
-    /// The part of it that texts and lists need.
+    /// The part of this memory that texts and lists use, in bytes.
     long_bytes: usize,
 }
 
-/// The values of a column of Parquet.
+/// The values of one Parquet column.
 struct Values {
     leaf: Leaf,
     numbers: Vec<i64>,
     text: Vec<u8>,
-    /// The end of each text.
+    /// For each text, the offset of its end in `text`.
     ends: Vec<u32>,
     defined: Vec<i16>,
     repeated: Vec<i16>,
@@ -51,8 +51,8 @@ impl Buffer {
     /// Adds a row.
     ///
     /// # Errors
-    /// Returns a description of the first cell that does not fit its column. The buffer must then
-    /// not be used any more.
+    /// Returns a description of the first cell that does not fit its column. After an error the
+    /// buffer must not be used.
     pub fn push(&mut self, columns: &[Column], cells: &[Cell<'_>]) -> Result<(), String> {
         if cells.len() != columns.len() {
             return Err(format!("a row has {} cells, not {}", columns.len(), cells.len()));

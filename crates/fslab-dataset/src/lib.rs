@@ -2,7 +2,7 @@
 //! traces, samples and exports of tiers as data sets, and SQL engines read them without fslab.
 //!
 //! `docs/formats/dataset.md` describes the format. The [`Manifest`] lists the files of a data set.
-//! [`Query`] is what `fslab sql` passes to the program `fslab-sql`, which contains the SQL engine.
+//! `fslab sql` passes a [`Query`] to the program `fslab-sql`, which contains the SQL engine.
 //!
 //! ```
 //! let error = fslab_dataset::Manifest::read("/no/such/directory".as_ref()).unwrap_err();

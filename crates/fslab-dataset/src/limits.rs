@@ -1,7 +1,7 @@
 //! Checks the sizes in a Parquet file before the Parquet library allocates memory for them.
 //!
 //! The library trusts the number of row groups in a footer, and the sizes in the headers of pages.
-//! This module reads both: they are structs in the compact protocol of Thrift.
+//! This module reads and checks both. They are structs in the compact protocol of Thrift.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -67,8 +67,8 @@ pub(crate) fn check_footer(file: &File) -> Checked {
     checked.ok_or_else(|| "its footer is damaged, or lists too many row groups".to_owned())
 }
 
-/// Checks the sizes of a row group, and of the pages of the columns that `is_read` chooses by their
-/// numbers.
+/// Checks the sizes of a row group, and of all pages of the columns for whose numbers `is_read`
+/// returns `true`.
 pub(crate) fn check_group(
     file: &File,
     group: &RowGroupMetaData,
@@ -86,9 +86,9 @@ pub(crate) fn check_group(
 /// The sizes of a row group.
 struct Sizes {
     rows: u64,
-    /// Length of the file.
+    /// Length of the file in bytes.
     length: u64,
-    /// Decoded size of all pages so far.
+    /// Decoded size in bytes of all pages that were checked so far.
     bytes: u64,
 }
 
@@ -112,7 +112,8 @@ impl Sizes {
                 0 => self.rows,
                 _ => VALUES_MAX,
             };
-            // The library allocates memory for all values of a dictionary before it reads them.
+            // The Parquet library allocates memory for all values of a dictionary before it reads
+            // them.
             let are_too_many = values.max(page.dictionary_values) > values_max;
             if self.bytes > GROUP_BYTES_MAX || are_too_many {
                 let name = column.column_path().string();
@@ -128,7 +129,7 @@ impl Sizes {
 struct Page {
     header_bytes: u64,
     stored_bytes: u64,
-    /// Decoded size.
+    /// Decoded size of the page in bytes.
     bytes: u64,
     values: u64,
     dictionary_values: u64,
@@ -143,8 +144,9 @@ impl Page {
             match (field, kind) {
                 (2, I32) => bytes = Some(thrift.size()?),
                 (3, I32) => stored_bytes = Some(thrift.size()?),
-                // Data pages of version 1 and 2, and dictionaries. The number is that of the field
-                // with the encoding.
+                // Field 5 describes a data page of version 1, field 7 a dictionary page, and field
+                // 8 a data page of version 2. The argument is the number of the field that contains
+                // the encoding.
                 (5, STRUCT) => values = thrift.page_of_values(2)?,
                 (7, STRUCT) => dictionary_values = thrift.page_of_values(2)?,
                 (8, STRUCT) => values = thrift.page_of_values(4)?,
@@ -208,7 +210,7 @@ impl Thrift<'_> {
     fn list(&mut self) -> Option<(u64, u8)> {
         let head = self.byte()?;
         let length = if head >> 4 == 15 { self.varint()? } else { u64::from(head >> 4) };
-        // An element needs at least one byte.
+        // Each element needs at least one byte, so a longer list can't be valid.
         (length <= self.bytes.len() as u64).then_some((length, head & 15))
     }
 
@@ -244,7 +246,7 @@ impl Thrift<'_> {
             LIST | SET => {
                 let (length, element) = self.list()?;
                 for _ in 0..length {
-                    // In a list, a boolean has a byte of its own.
+                    // Each boolean in a list is stored in one byte.
                     let element = if matches!(element, TRUE | FALSE) { BYTE } else { element };
                     self.skip(element, depth + 1)?;
                 }
@@ -255,8 +257,9 @@ impl Thrift<'_> {
         Some(())
     }
 
-    /// Reads the header of a page with values: their number. `None` if the encoding is one that
-    /// fslab does not write. A small page in some of them decodes to very many bytes.
+    /// Reads the header of a page that contains values, and returns their number. Returns `None` if
+    /// fslab does not write the page's encoding, because a small page in some encodings decodes to
+    /// very many bytes.
     fn page_of_values(&mut self, encoding: i64) -> Option<u64> {
         let mut values = None;
         self.each_field(|thrift, field, kind| {
@@ -291,7 +294,8 @@ mod tests {
         bytes
     }
 
-    /// Returns the header of a data page (`step` 2) or a dictionary (`step` 4).
+    /// Returns the header of a data page (`step` 2) or a dictionary page (`step` 4). `step` is the
+    /// difference between a field's number and that of the field before it.
     fn header(bytes: i64, step: u8, values: i64, encoding: i64) -> Vec<u8> {
         let [kind, bytes, stored] = [0, bytes, 10].map(number);
         let [values, encoding] = [values, encoding].map(number);
@@ -311,7 +315,8 @@ mod tests {
         for length in 0..good.len() {
             assert!(Page::parse(&good[..length]).is_none(), "{length} bytes");
         }
-        // DELTA_BYTE_ARRAY repeats the start of a value without limit.
+        // DELTA_BYTE_ARRAY (7) is refused, because it can repeat the start of a value without
+        // limit.
         for (bytes, values, encoding) in [(8, 1, 7), (8, 1, 6), (-8, 1, 0), (8, -1, 0)] {
             assert!(Page::parse(&header(bytes, 2, values, encoding)).is_none());
         }
@@ -329,7 +334,7 @@ mod tests {
         let groups = |count: &[u8]| [&[0x49, 0xfc][..], count, &[0; 70_000], &[0]].concat();
         for (footer, is_good) in [
             (vec![0], true),
-            // More row groups than bytes, and more than the library accepts.
+            // The list claims more row groups than it has bytes, and more than the library accepts.
             (groups(&[0xff, 0xff, 0xff, 0xff, 0x07]), false),
             (groups(&[0x80, 0x80, 0x02]), false),
             (vec![0x19], false),

@@ -31,11 +31,11 @@ const BYTES_MAX: u64 = 4 << 20;
 pub struct Manifest {
     /// Version of the format, [`VERSION`].
     pub format: u32,
-    /// What the rows are: one of [`KINDS`].
+    /// The kind of the data set, one of [`KINDS`].
     pub kind: String,
     /// Version of the columns of this kind.
     pub columns: u32,
-    /// How rows are assigned to parts: `inode` (by a hash of the inode number) or `order`
+    /// The rule that assigns rows to parts: `inode` (by a hash of the inode number) or `order`
     /// (consecutive rows).
     pub partition: String,
     /// Facts about the whole data set, such as the time of a snapshot.
@@ -94,7 +94,8 @@ impl Manifest {
     /// # Errors
     /// [`Error::Unfit`] if the text is not a valid manifest.
     pub fn parse(path: &Path, text: &[u8]) -> Result<Self> {
-        /// The version, which is read first: later versions may have other members.
+        /// The version of a manifest. It is parsed first, because later versions may have other
+        /// members.
         #[derive(Deserialize)]
         struct Version {
             format: u32,
@@ -115,8 +116,7 @@ impl Manifest {
         Ok(manifest)
     }
 
-    /// Checks that the rows are of a kind and a version that the caller can read. `path` is used in
-    /// messages.
+    /// Checks that the caller can read rows of this kind and version. `path` is used in messages.
     ///
     /// # Errors
     /// [`Error::Unfit`] if they are not.
@@ -156,7 +156,7 @@ impl Manifest {
         }
         let mut rows = 0_u64;
         for (number, part) in self.parts.iter().enumerate() {
-            // Fixed names can't lead out of the directory, and none occurs twice.
+            // File names are fixed, so that no name leads out of the directory or occurs twice.
             if part.file != Part::file_name(number) {
                 let (found, needed) = (part.file.escape_default(), Part::file_name(number));
                 return Err(format!("part {number} is '{found}' instead of '{needed}'"));

@@ -3,8 +3,8 @@
 use std::borrow::Cow;
 
 /// Returns a name as text: unchanged if it is valid UTF-8 without control characters. Otherwise
-/// each invalid byte and each byte of a control character becomes `\xHH`, and a backslash becomes
-/// two.
+/// each invalid byte and each byte of a control character becomes `\xHH`, and each backslash is
+/// doubled.
 #[must_use]
 pub fn readable(name: &[u8]) -> Cow<'_, str> {
     match std::str::from_utf8(name) {

@@ -1,4 +1,4 @@
-//! What `fslab sql` asks of the program `fslab-sql`.
+//! The request that `fslab sql` sends to the program `fslab-sql`.
 
 use std::path::PathBuf;
 
@@ -12,7 +12,7 @@ pub struct Query {
     pub sql: String,
     /// The tables that the statement may use.
     pub tables: Vec<Table>,
-    /// Maximum memory of the engine in bytes. What does not fit is written to temporary files.
+    /// Maximum memory of the engine in bytes. Data that does not fit is written to temporary files.
     pub memory_bytes: u64,
     /// Number of threads.
     pub threads: usize,
@@ -22,7 +22,7 @@ pub struct Query {
     pub output: Output,
 }
 
-/// A data set under the name that the statement uses.
+/// A data set with the table name under which the statement uses it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Table {
@@ -36,7 +36,7 @@ pub struct Table {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Output {
-    /// A table for readers.
+    /// A table for people to read.
     Table,
     /// One JSON object a line.
     Json,

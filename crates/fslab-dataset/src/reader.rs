@@ -196,7 +196,8 @@ fn damaged(column: &Column) -> ParquetError {
     ParquetError::General(format!("the column '{}' is damaged", column.name))
 }
 
-/// A column of Parquet as it was read: only values that are not null, and levels.
+/// A Parquet column as it was read: the values that are not null, and the definition and repetition
+/// levels.
 struct Read {
     leaf: Leaf,
     numbers: Vec<i64>,
@@ -248,7 +249,8 @@ impl Read {
     }
 }
 
-/// Puts the values of a column at their rows; `None` if they do not match the levels.
+/// Assigns the values of a column to their rows, according to the levels. Returns `None` if the
+/// number of values does not match the levels, or if a value is invalid.
 fn spread(read: Read, rows: usize) -> Option<Stored> {
     let present = match read.leaf.defined {
         0 => vec![true; rows],
@@ -258,7 +260,7 @@ fn spread(read: Read, rows: usize) -> Option<Stored> {
         Kind::Text | Kind::Bytes => {
             let is_text = read.leaf.kind == Kind::Text;
             let is_fit = |bytes: &ByteArray| {
-                // A value that the library failed to read is left at its default.
+                // If the Parquet library fails to read a value, it leaves the default value.
                 *bytes != ByteArray::new() && (!is_text || bytes.as_utf8().is_ok())
             };
             if !read.bytes.iter().all(is_fit) {
@@ -285,7 +287,8 @@ fn place<T: Clone + Default>(values: Vec<T>, present: &[bool], rows: usize) -> O
     present.iter().map(|is| if *is { values.next() } else { Some(T::default()) }).collect()
 }
 
-/// Makes lists of structs from the columns of their fields; `None` if the columns do not match.
+/// Makes lists of structs from the columns of the structs' fields. Returns `None` if the columns do
+/// not match each other.
 fn join(fields: &[Read], rows: usize) -> Option<Stored> {
     let first = fields.first()?;
     let levels = first.repeated.len();

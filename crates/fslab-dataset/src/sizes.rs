@@ -21,8 +21,8 @@ pub fn read_footer(path: &Path) -> Result<ParquetMetaData> {
     Ok(reader.metadata().clone())
 }
 
-/// Checks the row groups of a part, and the headers of all pages of the columns that `is_read`
-/// chooses by their numbers in the file. A library that then reads these columns allocates no more
+/// Checks the row groups of a part, and the headers of all pages of the columns for whose numbers
+/// in the file `is_read` returns `true`. A library that then reads these columns allocates no more
 /// memory than an undamaged part needs.
 ///
 /// # Errors

@@ -4,8 +4,9 @@ use std::path::Path;
 
 use crate::manifest::Manifest;
 
-/// Parses bytes as a manifest. The result must be an error of one line, or a manifest whose parts
-/// are in the directory and that has the same content after it is written and read again.
+/// Parses bytes as a manifest. The result must be an error of one line or a valid manifest. The
+/// parts of a valid manifest are in the directory, and it has the same content after it is written
+/// and read again.
 ///
 /// # Panics
 /// Panics if it is neither.

@@ -1,10 +1,10 @@
 //! Writes a data set.
 //!
-//! Rows wait in memory until they are written as a row group. All parts share one budget, so the
-//! memory does not depend on the number of parts: once the waiting rows need
-//! [`WAITING_BYTES_MAX`], the part with most of them writes its row group early. Because vectors
-//! grow by doubling, the memory is at most twice that, plus about 10 KiB for each finished row
-//! group (its entry in the footer).
+//! Rows are buffered in memory until they are written as a row group. All parts share one memory
+//! budget, so the memory needed does not depend on the number of parts. Once the buffered rows need
+//! [`WAITING_BYTES_MAX`], the part with the most buffered rows writes its row group early. Because
+//! vectors grow by doubling, the writer uses at most twice this budget, plus about 10 KiB for each
+//! finished row group (its entry in the footer).
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -25,14 +25,14 @@ use crate::error::{Error, Result};
 use crate::format::{Cell, Encoding, GROUP_LONG_BYTES, GROUP_ROWS, Schema};
 use crate::manifest::{MANIFEST_FILE, Manifest, PARTS_MAX, Part, VERSION};
 
-/// Memory for the waiting rows of all parts, in bytes.
+/// Memory for the buffered rows of all parts, in bytes.
 const WAITING_BYTES_MAX: usize = 256 << 20;
 
 /// Maximum length of the smallest and largest values in statistics, in bytes.
 const STATISTICS_BYTES: usize = 64;
 
-/// Writes a data set that appears only when it is complete. If it is dropped before, nothing
-/// remains.
+/// Writes a data set that appears only when it is complete. If the writer is dropped before that,
+/// it leaves no files behind.
 pub struct Writer {
     target: PathBuf,
     temporary: TempDir,
@@ -89,7 +89,7 @@ impl Writer {
         Ok(Self { target, temporary, schema, facts, parts, waiting_bytes, waiting_bytes_max })
     }
 
-    /// Sets the memory for waiting rows, in bytes.
+    /// Sets the memory for buffered rows, in bytes.
     #[must_use]
     pub fn with_memory(mut self, bytes: usize) -> Self {
         self.waiting_bytes_max = bytes;
@@ -134,11 +134,12 @@ impl Writer {
         open.write_group(&self.schema)
     }
 
-    /// Completes the data set: writes all waiting rows and then the manifest, and renames the
+    /// Completes the data set: writes all buffered rows and then the manifest, and renames the
     /// directory to its final name.
     ///
     /// # Errors
-    /// Fails if the final name exists by now, and on I/O errors. Then nothing remains.
+    /// Fails if the final name exists by now, and on I/O errors. After a failure, no files are left
+    /// behind.
     pub fn finish(self) -> Result<Manifest> {
         let Self { target, temporary, schema, facts, parts, .. } = self;
         let parts =
@@ -162,7 +163,8 @@ impl Writer {
         saved.map_err(Error::file(&path))?;
         sync_directory(temporary.path())?;
         rename(temporary.path(), &target)?;
-        // The directory has another name now, so there is nothing to remove.
+        // The directory was renamed, so the temporary directory no longer exists and must not be
+        // removed.
         let _renamed = temporary.keep();
         sync_directory(parent_of(&target))?;
         Ok(manifest)
@@ -189,7 +191,7 @@ impl PartWriter {
         if self.buffer.rows() == 0 {
             return Ok(());
         }
-        // The new buffer starts without memory, so all parts together stay within the budget.
+        // The new buffer allocates no memory yet, so all parts together stay within the budget.
         let rows = std::mem::replace(&mut self.buffer, Buffer::new(&schema.columns));
         let written = self.file.next_row_group().and_then(|group| rows.write(group));
         written.map_err(Error::parquet(&self.path))
@@ -243,7 +245,8 @@ fn rename(from: &Path, to: &Path) -> Result<()> {
     match renameat_with(CWD, from, CWD, to, RenameFlags::NOREPLACE) {
         Ok(()) => Ok(()),
         Err(Errno::EXIST) => Err(exists(to)),
-        // Some file systems lack the flag. There, only an empty directory could be replaced.
+        // Some file systems do not support `RENAME_NOREPLACE`. On these, the rename could replace
+        // only an empty directory.
         Err(Errno::INVAL | Errno::NOSYS) => std::fs::rename(from, to).map_err(Error::file(to)),
         Err(error) => Err(Error::file(to)(error.into())),
     }

@@ -1,9 +1,9 @@
 //! Allocation policies, which choose the blocks and inodes of files.
 //!
 //! A [`Policy`] chooses blocks or an inode for one request at a time. It sees only the free space
-//! ([`Space`]) and the request, which describes the file. It does no I/O and changes only its own
-//! state. The caller marks the returned blocks as in use before the next request. A policy keeps
-//! its state for one file in a [`FileState`], which exists while the file is open.
+//! ([`Space`]) and the request, which describes the file. It does no I/O, and it changes only its
+//! own state. The caller marks the returned blocks as in use before the next request. A policy
+//! keeps its state for one file in a [`FileState`], which exists while the file is open.
 //!
 //! ```text
 //! engine            policy

@@ -222,7 +222,7 @@ impl Volume {
     }
 }
 
-/// Returns an error unless the inode is a regular file, with the errno of `read` or `write`.
+/// Fails unless the inode is a regular file, with the errno that `read` and `write` return.
 pub(crate) fn check_regular(inode: &Inode) -> Result<()> {
     match inode.kind {
         FileKind::Regular => Ok(()),

@@ -68,7 +68,7 @@ pub(crate) struct BlockCache {
     held_max: usize,
     /// The held blocks that still must be written.
     changed: HashSet<BlockNo, Hashing>,
-    /// For each slot, the block that it contains or contained last.
+    /// For each slot, the block that it contains, or the last block that it contained.
     holders: Vec<BlockNo>,
     /// The slot after which the search for an unchanged block continues.
     hand: usize,
@@ -246,8 +246,8 @@ impl BlockCache {
         self.arena.take()
     }
 
-    /// Moves the next unchanged held block to the clean blocks; there must be one. Blocks that
-    /// change often are rarely unchanged when the hand reaches them.
+    /// Moves the next unchanged held block to the clean blocks. The caller has checked that one
+    /// exists. Blocks that change often are rarely unchanged when the hand reaches them.
     fn put_one_aside(&mut self) {
         loop {
             self.hand = (self.hand + 1) % self.holders.len();
@@ -336,7 +336,8 @@ impl BlockCache {
         self.changed.iter().any(|block| self.role(*block) == Some(role))
     }
 
-    /// Writes all changed blocks with a role. Blocks that could not be written remain changed.
+    /// Writes all changed blocks that have this role. Blocks that could not be written remain
+    /// changed.
     pub fn write_out(&mut self, role: Role) -> Result<()> {
         let all = self.changed.iter().copied();
         let blocks = all.filter(|block| self.role(*block) == Some(role)).collect();

@@ -7,9 +7,9 @@
 //! some bytes for each name.
 //!
 //! The verdict equals that of e2fsck for the features that this crate knows. Two problems that
-//! e2fsck overlooks are also reported, and marked as such. One is names with the same hash in two
-//! leaves of an index that does not mark the second leaf as a continuation. The kernel would not
-//! find the names in the second leaf. The other is a name that occurs in two blocks of a directory.
+//! e2fsck overlooks are also reported, and marked as such. The first: names with the same hash are
+//! in two leaves of an index, and the second leaf is not marked as a continuation, so the kernel
+//! does not find the names in it. The second: a name occurs in two blocks of a directory.
 //!
 //! Copies of the superblock and contents of files are not checked.
 

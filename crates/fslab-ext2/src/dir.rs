@@ -12,8 +12,8 @@
 //! steps; the caller holds its lock. If the position no longer matches, the second step reports
 //! damage instead of overwriting data.
 //!
-//! Blocks are changed in an order that keeps every name present after each single change. A new
-//! leaf is written before the index entry that points to it. The index is written before names are
+//! Blocks are changed in an order such that every name exists after each single change. A new leaf
+//! is written before the index entry that points to it. The index is written before names are
 //! removed from the old leaf.
 //!
 //! Unlike the kernel, this code merges leaves and shrinks directories in place.
@@ -93,15 +93,15 @@ pub trait DirectoryBlocksMut: DirectoryBlocks {
         Ok(())
     }
 
-    /// Announces that the names of two blocks will be merged into one of them, and returns that
-    /// block. Afterwards the names are removed from the other block, as with
+    /// Announces that the names of two blocks will be merged into one of the two, and returns the
+    /// block that will keep them. The caller then removes the names from the other block, as with
     /// [`expect_names`](Self::expect_names).
     fn join(&mut self, one: FileBlock, other: FileBlock) -> Result<FileBlock> {
         Ok(one.min(other))
     }
 
-    /// Overwrites a block, whose names have been moved, with a copy of the last block. The caller
-    /// then removes the last block.
+    /// Overwrites a block with a copy of the last block. The names of the overwritten block were
+    /// moved elsewhere before. The caller then removes the last block.
     fn fill_with_last(&mut self, block: FileBlock, last: FileBlock) -> Result<()> {
         let bytes = self.read(last, <[u8]>::to_vec)?;
         self.write(block, |target| target.copy_from_slice(&bytes))

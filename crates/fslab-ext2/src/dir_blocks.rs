@@ -88,8 +88,8 @@ impl<V: Deref<Target = Volume>> DirectoryBlocks for Directory<V> {
 
     fn distrust_index(&self, flaw: Flaw) {
         let trouble = &self.volume.trouble;
-        // Do not log again after an error has been recorded, because each search finds the damage
-        // again.
+        // Log the damage only if no error was recorded before, because each later search finds the
+        // same damage.
         if !trouble.is_noted() {
             let damage = Error::damaged(Place::Directory(self.inode.no, FileBlock(0)), flaw);
             trouble.log("a directory is read without its index", &damage);

@@ -77,8 +77,8 @@ impl Volume {
         (offset < reach).then(|| FileBlock((offset / self.block_bytes()) as u32))
     }
 
-    /// Writes as many bytes as the free space permits; fails if it permits none. The caller must
-    /// store the changed inode.
+    /// Writes as many bytes as fit in the free space; fails if there is no space for any byte. The
+    /// caller must store the changed inode.
     pub(crate) fn write_data(
         &mut self,
         inode: &mut Inode,
@@ -183,7 +183,8 @@ impl Volume {
         Ok(())
     }
 
-    /// Sets the size and frees the blocks past it. The inode is changed but not stored.
+    /// Sets the size of a file and frees the blocks past the new end. The inode is changed but not
+    /// stored.
     pub(crate) fn truncate(&mut self, inode: &mut Inode, size: u64) -> Result<()> {
         if size > self.geometry().size_max() {
             return Err(Errno::FBIG.into());

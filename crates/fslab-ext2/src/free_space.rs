@@ -45,7 +45,8 @@ pub(crate) struct Space {
     waiting_blocks: u64,
     waiting_inodes: u64,
     reuse: Reuse,
-    /// Methods with `&self` lock it; methods with `&mut self` need no lock.
+    /// The policy and its state. Methods with `&self` lock it; methods with `&mut self` need no
+    /// lock.
     placement: Mutex<Placement>,
     /// Whether group descriptors differ from those on the device.
     pub changed: bool,
@@ -187,8 +188,8 @@ impl Space {
         let mut passing = FileState::default();
         let state = match request.regular {
             true => files.entry(no).or_default(),
-            // State is kept only for regular files, because it is discarded when the last handle of
-            // a file is closed.
+            // State is kept only for regular files, because only closing the last handle of a file
+            // discards it.
             false => &mut passing,
         };
         let run = policy.place_blocks(&mut seen, state, request)?.ok_or(Errno::NOSPC)?;

@@ -113,7 +113,7 @@ impl Ext2 {
         self.volume.read()
     }
 
-    /// Makes all changes durable that were completed before this call. Afterwards the image is
+    /// Makes durable all changes that were completed before this call. Afterwards the image is
     /// marked clean, unless removed files are still open.
     ///
     /// # Errors
@@ -164,8 +164,8 @@ impl Ext2 {
         }
         volume = flush_device(volume)?;
         volume.say_in_order()?;
-        // If the superblock is not marked clean, this must become durable, so that checkers do not
-        // skip the image.
+        // If the superblock has lost its clean mark, the device is flushed, because a checker would
+        // skip an image that is still marked clean.
         if volume.says_clean { Ok(()) } else { flush_device(volume).map(drop) }
     }
 
@@ -315,7 +315,7 @@ impl FileSystem for Ext2 {
         }
     }
 
-    /// No lock is needed, because only this volume uses the device.
+    /// Does nothing, because only this volume uses the device.
     fn lock_tree(&self, _: LockMode) -> VfsResult<()> {
         Ok(())
     }

@@ -264,7 +264,7 @@ fn size_of(raw: &RawInode, kind: FileKind) -> u64 {
 }
 
 /// Returns the fields after the first 128 bytes, if they include the creation time. The outer
-/// `None` means that their stored size is invalid.
+/// `None` means that the stored size of these fields is invalid.
 fn extra_of(bytes: &[u8]) -> Option<Option<&RawInodeExtra>> {
     let behind = &bytes[INODE_BYTES.min(bytes.len())..];
     let Ok((extra, _)) = RawInodeExtra::ref_from_prefix(behind) else { return Some(None) };

@@ -30,7 +30,7 @@ pub enum Feature {
 }
 
 impl Feature {
-    /// All features of this kind.
+    /// All features that are declared at their first use.
     pub(crate) const ALL: [Self; 2] = [Self::ExtAttr, Self::LargeFile];
 
     pub(crate) fn is_used_by(self, inode: &Inode) -> bool {

@@ -223,7 +223,7 @@ impl Volume {
         Ok(())
     }
 
-    /// Adds a block to a new inode and fills it through the cache.
+    /// Adds a block to a new inode, and fills the block through the cache.
     fn fill_block(
         &mut self,
         inode: &mut Inode,

@@ -14,7 +14,7 @@ pub(crate) struct Orphans {
     by_age: BTreeMap<u64, InodeNo>,
     ages: HashMap<InodeNo, u64>,
     next_age: u64,
-    /// Orphans with a lower age are on the device, each linked to its predecessor.
+    /// Orphans with a lower number in `by_age` are on the device, each linked to its predecessor.
     settled_age: u64,
 }
 
@@ -24,9 +24,9 @@ impl Orphans {
         self.by_age.last_key_value().map_or(0, |(_, no)| no.0)
     }
 
-    /// Returns the newest orphan that is on the device. A flush may write its number to the
-    /// superblock before it writes inodes. On the device, the inode is an orphan before and after
-    /// these writes.
+    /// Returns the newest orphan that is on the device. A flush may write this number to the
+    /// superblock before it writes inodes, because the inode is an orphan on the device both before
+    /// and after these writes.
     pub fn settled_head(&self) -> u32 {
         self.by_age.range(..self.settled_age).next_back().map_or(0, |(_, no)| no.0)
     }

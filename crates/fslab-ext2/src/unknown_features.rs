@@ -91,7 +91,7 @@ impl ForeignFeatures {
         for (bits, letter, known) in sets {
             for number in (0..u32::BITS).filter(|number| bits >> number & 1 == 1) {
                 let name = known.iter().find(|(bit, _)| *bit == 1 << number);
-                // e2fsprogs prints unnamed features in this form.
+                // A feature without a name is printed in the same form as by e2fsprogs.
                 names.push(name.map_or_else(
                     || format!("FEATURE_{letter}{number}"),
                     |(_, name)| (*name).to_owned(),

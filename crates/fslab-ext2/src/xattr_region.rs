@@ -95,8 +95,8 @@ impl Region {
         Ok(entries.into_iter().map(|(_hash, attribute)| attribute).collect())
     }
 
-    /// Checks a region in the same way as e2fsck. Hashes must also be correct, although inodes may
-    /// omit them. No byte may belong to two values, or to a value and an entry.
+    /// Checks a region in the same way as e2fsck. Hashes must also be correct, but inodes may omit
+    /// them. No byte may belong to two values, or to a value and an entry.
     ///
     /// # Errors
     /// Returns the flaw if the region is damaged.

@@ -7,7 +7,7 @@ use std::time::Duration;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Location {
     pub bucket: String,
-    /// The common beginning of all keys, without a slash at the end.
+    /// The common prefix of all keys, without a slash at the end.
     pub prefix: String,
     /// The profile with the keys, the region and the endpoint. With `None`, environment variables
     /// take precedence over a profile.

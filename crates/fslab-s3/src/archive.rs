@@ -36,7 +36,8 @@ impl Archive for S3Archive {
         }
     }
 
-    /// A request without progress times out, and the number of attempts is limited.
+    /// The transport itself ends a request that makes no progress, and limits the number of
+    /// attempts.
     fn limits_its_calls(&self) -> bool {
         true
     }

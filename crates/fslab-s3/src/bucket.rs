@@ -130,8 +130,8 @@ impl Bucket {
     /// Writes an object.
     ///
     /// # Errors
-    /// Fails with [`Cause::Condition`] if the condition does not hold. An earlier attempt of the
-    /// same request may be the reason.
+    /// Fails with [`Cause::Condition`] if the condition does not hold. The reason may be that an
+    /// earlier attempt of the same request succeeded.
     pub fn put(&self, key: &str, body: Bytes, when: When<'_>) -> Result<Tag> {
         let mut call = self.call(Counter::Put, Method::PUT, key);
         match when {
@@ -205,7 +205,8 @@ impl Bucket {
         let mut call = self.call(Counter::List, Method::GET, "");
         call.path = format!("/{}", self.bucket);
         let answer = self.transport.send(Call { query, answer_max: PAGE_BYTES_MAX, ..call });
-        // A list always exists, so "not found" for a list must not be taken as a missing object.
+        // A list always exists, so "not found" as the answer to a list request does not mean that
+        // an object is missing.
         let answer = answer.map_err(|failure| match failure.cause {
             Cause::NotFound => Failure::wrong(failure.to_string()),
             _ => failure,

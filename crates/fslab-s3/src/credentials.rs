@@ -49,8 +49,8 @@ impl Access {
         read: &dyn Fn(&str, bool) -> Result<Profile, Lacking>,
     ) -> Result<Self, Lacking> {
         let named = location.profile.is_some();
-        // A profile named in the location takes precedence over the environment, which applies to
-        // all archives.
+        // A profile named in the location applies only to this archive, so it takes precedence over
+        // the environment, which applies to all archives.
         let from = |name: &str| set(name).filter(|_| !named);
         let keys = from("AWS_ACCESS_KEY_ID").zip(from("AWS_SECRET_ACCESS_KEY"));
         let region = from("AWS_REGION").or_else(|| from("AWS_DEFAULT_REGION"));

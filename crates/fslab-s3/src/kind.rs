@@ -60,7 +60,7 @@ pub struct Store {
 }
 
 impl Store {
-    /// Returns the location, with the credentials of this user.
+    /// Returns the location, with the credentials of the user who runs this program.
     fn at(location: &OsStr) -> Result<Self> {
         let label = format!("s3:{}", location.to_string_lossy());
         let parsed = Location::parse(location)
@@ -138,8 +138,9 @@ impl Store {
     }
 
     /// Creates an archive, unless another process creates one at the same location. Returns a
-    /// cleanup that undoes this. It empties the description, because objects with fixed keys are
-    /// never deleted. If the description was replaced meanwhile, the cleanup leaves it unchanged.
+    /// cleanup that undoes the creation. The cleanup empties the description instead of deleting
+    /// it, because objects with fixed keys are never deleted. If the description was replaced
+    /// meanwhile, the cleanup leaves it unchanged.
     ///
     /// # Errors
     /// Fails if an archive exists there, or if the store ignores conditional writes.
@@ -168,8 +169,8 @@ impl Store {
             Err(failure) if failure.cause == Cause::Condition => {
                 let found =
                     self.bucket.find(DESCRIPTION).map_err(|failure| self.failed(failure))?;
-                // An earlier attempt may have succeeded. Identities are random, so equal contents
-                // prove it.
+                // An earlier attempt of this request may have succeeded. Identities are random, so
+                // equal contents prove that it did.
                 let own = found.filter(|found| found.bytes == text.as_bytes());
                 own.ok_or_else(|| self.taken())?.tag
             }
@@ -304,7 +305,7 @@ impl Store {
         writer: Option<&Writer>,
     ) -> Result<Option<String>> {
         let failed = |failure| self.failed(failure);
-        // Whether the archive has containers matters only for a rebuilt tree.
+        // Only for a rebuilt tree does it matter whether the archive has containers.
         let is_asked = writer.is_some_and(|writer| writer.mark.is_rebuilt);
         let mut is_fresh = true;
         for folder in CONTAINERS.into_iter().filter(|_| is_asked) {

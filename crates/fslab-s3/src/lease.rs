@@ -4,7 +4,7 @@
 //! writes the lease on the condition that the lease has not changed since it was read. From then on
 //! every conditional write of the previous writer fails. A former writer must not report success.
 //! So a writer renews the lease (`fence`) before it reports a result that depends on the lease. If
-//! the renewal succeeds, no other writer had taken over.
+//! the renewal succeeds, no other writer had taken over before it.
 //!
 //! Clocks only decide how long a new writer waits for a writer that does not renew its lease. The
 //! lease and all other objects with fixed keys are never deleted. So a delayed request can't delete
@@ -135,12 +135,12 @@ impl Epochs {
 pub struct Wish<'a> {
     /// The duration of the lease.
     pub lease: Duration,
-    /// Returns the new writer record from the previous one. It is called again for each lease that
-    /// is read, since another tree may have become the writer meanwhile.
+    /// Returns the new writer record from the previous one. The function is called again each time
+    /// the lease is read, because another tree may have become the writer meanwhile.
     pub record: &'a dyn Fn(FoundRecord) -> Result<Option<WriterRecord>, Refused>,
     /// Called after the lease is read, and before it is written on the condition that it has not
-    /// changed. If that write succeeds, no writer renewed the lease in between. So this call has
-    /// seen each mark after which the writer of the mark renewed the lease.
+    /// changed. If that write succeeds, no writer renewed the lease in between. So if a writer
+    /// renewed the lease after writing a mark, this call has seen that mark.
     pub before_writing: &'a dyn Fn() -> Result<(), Failure>,
 }
 
@@ -181,7 +181,8 @@ struct State {
     tag: Tag,
     /// The number of calls of [`Lease::fence`] made before the last renewal began.
     covered: u64,
-    /// The number of calls made before the last failed renewal began, with its error.
+    /// The number of calls of [`Lease::fence`] made before the last failed renewal began, and the
+    /// error of that renewal.
     failed: (u64, String),
 }
 
@@ -307,7 +308,7 @@ impl Lease {
             return Ok(());
         }
         // A renewal can take minutes if the store does not answer. So callers that waited for a
-        // failed renewal return its error, and do not start another one.
+        // failed renewal return its error instead of starting another renewal.
         if own < state.failed.0 {
             return Err(lost(&state.failed.1));
         }
@@ -336,7 +337,7 @@ impl Lease {
             if !matches!(failure.cause, Cause::Condition | Cause::NotFound) {
                 return Err(failure.into_io());
             }
-            // An earlier attempt may have succeeded.
+            // An earlier attempt of this write may have succeeded.
             let found = FoundLease::read(&self.bucket).map_err(Failure::into_io)?;
             match found {
                 FoundLease::Text(found, tag) if is_of(&found, &state.text) => state.tag = tag,
@@ -450,7 +451,7 @@ fn claim(bucket: &Bucket, last: u64) -> Result<Option<Session>, Refused> {
     match bucket.put(&epoch_key(epoch), text.clone().into(), When::Absent) {
         Ok(_) => Ok(Some(session)),
         Err(failure) if failure.cause == Cause::Condition => {
-            // An earlier attempt may have succeeded.
+            // An earlier attempt of this write may have succeeded.
             let found = bucket.find(&epoch_key(epoch))?;
             Ok(found.filter(|found| found.bytes == text.as_bytes()).map(|_| session))
         }

@@ -19,8 +19,8 @@ use crate::transport::{Cause, Failure};
 /// The number of containers whose object is cached.
 const REMEMBERED: usize = 1 << 16;
 
-/// The maximum number of objects of a container. A container has more than one only while a damaged
-/// object is replaced.
+/// The maximum number of objects of a container. A container has more than one object only while a
+/// damaged object is being replaced.
 const VERSIONS_MAX: usize = 1000;
 
 /// The objects of an archive, shared with its uploads.
@@ -44,7 +44,7 @@ pub enum Right {
     Write(Arc<Lease>),
     /// Read only, because the caller opened the archive for reading.
     Read,
-    /// Read only, for this reason.
+    /// Read only, for the reason in this text.
     Refused(String),
 }
 
@@ -163,8 +163,8 @@ impl Objects {
         }
     }
 
-    /// Marks objects, if this process is still the writer. From then on they are ignored, even if
-    /// they can't be deleted.
+    /// Marks objects for deletion, if this process is still the writer. From then on the objects
+    /// are ignored, even if they can't be deleted.
     ///
     /// # Errors
     /// Fails if a request fails. All objects are then still valid in this session.
@@ -173,7 +173,8 @@ impl Objects {
         for place in objects {
             mark(&self.bucket, lease.session(), &place.key).map_err(Failure::into_io)?;
         }
-        // Every writer that takes over after this ignores the marked objects.
+        // If this renewal succeeds, every later writer sees the marks and ignores the marked
+        // objects.
         lease.fence()?;
         self.deleted.write().extend(objects.iter().map(|place| place.key));
         objects.iter().for_each(|place| self.forget(place.key.container));

@@ -1,8 +1,8 @@
 //! Profile files in the format of the AWS command line: `~/.aws/credentials` and `~/.aws/config`.
 //!
-//! A file may be inside the tree that a mount of this program serves. Reading it could then wait
-//! for the same archive whose settings it contains. So a separate thread reads the file, with a
-//! time limit. If reading takes too long, the contents of the last successful read are used.
+//! A file may be inside the tree that a mount of this program serves. Reading this file could then
+//! wait for the very archive whose settings it contains. So a separate thread reads the file, with
+//! a time limit. If reading takes too long, the contents of the last successful read are used.
 
 use std::collections::HashMap;
 use std::env;
@@ -47,7 +47,7 @@ impl fmt::Debug for Profile {
     }
 }
 
-/// Settings of methods that this program does not support.
+/// Settings of methods of getting credentials that this program does not support.
 const UNSUPPORTED: [&str; 5] =
     ["credential_process", "role_arn", "sso_session", "sso_start_url", "web_identity_token_file"];
 
@@ -91,7 +91,7 @@ impl Profile {
     }
 }
 
-/// Reads a profile from the files of this user.
+/// Reads a profile from the files of the user who runs this program.
 ///
 /// # Errors
 /// Fails if a file can't be read, or if a required profile is in no file.

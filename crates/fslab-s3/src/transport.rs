@@ -42,7 +42,7 @@ const PIECE_BYTES: usize = 64 << 10;
 
 #[derive(Clone, Debug)]
 pub struct Call {
-    /// The counter that counts the request.
+    /// The counter to which the request is added.
     pub purpose: Counter,
     pub method: Method,
     /// The path, which begins with a slash and needs no escapes.

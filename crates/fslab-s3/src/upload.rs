@@ -99,7 +99,7 @@ impl S3Upload {
         let place = Place { key: self.key, length: self.length };
         match read_back(&self.objects.bucket, place) {
             Ok(found) if found == hash.finalize().as_slice() => {
-                // The older objects are valid until they are marked.
+                // The older objects remain valid until they are marked for deletion.
                 self.objects.mark(&self.older)?;
                 if let Err(error) = self.objects.delete_marked(&self.older) {
                     let bucket = &self.objects.bucket;
@@ -163,7 +163,7 @@ impl Upload for S3Upload {
     fn finish(mut self: Box<Self>) -> io::Result<()> {
         self.check()?;
         self.put().map_err(Failure::into_io)?;
-        // Fails if another writer has taken over, because that writer may not have seen the new
+        // The renewal fails if another writer has taken over. That writer may not have seen the new
         // object.
         self.objects.lease()?.fence()?;
         self.replace()?;
@@ -241,8 +241,8 @@ impl Drop for Parts {
         if !self.bucket.answers() {
             return;
         }
-        // Waits for in-flight parts, because parts that arrive after the abort would remain in the
-        // store.
+        // Waits for in-flight parts, because a part that arrives after the abort would remain in
+        // the store.
         while !self.sending.is_empty() {
             if let Err(failure) = self.wait_for_one() {
                 tracing::debug!("can't send a part of an unfinished container: {failure}");

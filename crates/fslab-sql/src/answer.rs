@@ -15,17 +15,18 @@ use fslab_dataset::Output;
 
 use crate::error::{Error, Result};
 
-/// The first rows of a table determine the widths of its columns.
+/// Number of rows at the start of a table that determine the widths of its columns.
 const WIDTH_ROWS: usize = 1000;
 
-/// Maximum width of a column in characters. Longer values move the columns after them.
+/// Maximum width of a column in characters. A longer value shifts the rest of its line to the
+/// right.
 const WIDTH_MAX: usize = 60;
 
 const TIMES: &str = "%Y-%m-%dT%H:%M:%S%.9fZ";
 
-/// An answer in one of the forms.
+/// An answer that is being written in one of the output forms.
 pub enum Answer<W: Write> {
-    /// A table for readers.
+    /// A table for people to read.
     Table(Box<Table<W>>),
     /// One object a line.
     Json(Box<JsonWriter<W, LineDelimited>>),
@@ -37,7 +38,8 @@ impl<W: Write> Answer<W> {
     /// Starts an answer with these columns.
     ///
     /// # Errors
-    /// Fails if standard output can't be written, or if two members of JSON have the same name.
+    /// Fails if standard output can't be written, or if two columns of a JSON answer have the same
+    /// name.
     pub fn new(form: Output, schema: &Schema, output: W) -> Result<Self> {
         let names: Vec<_> = schema.fields().iter().map(|field| field.name().as_str()).collect();
         Ok(match form {
@@ -93,7 +95,7 @@ impl<W: Write> Answer<W> {
 pub struct Table<W: Write> {
     output: W,
     columns: Vec<Column>,
-    /// The first rows, until the widths are known.
+    /// The first rows, which are kept until the widths of the columns are known.
     first: Vec<Vec<String>>,
     is_begun: bool,
 }

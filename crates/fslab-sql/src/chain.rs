@@ -1,8 +1,8 @@
 //! Limits the number of partitions that run at the same time.
 //!
-//! A join of two data sets runs part by part, and each part needs memory. The engine would start
-//! all parts at once. [`Chain`] runs them one after another, in as many streams as there are
-//! threads.
+//! A join of two data sets runs part by part, and each running part needs memory. Without
+//! [`Chain`], the engine would start all parts at once. `Chain` distributes the parts over as many
+//! streams as there are threads, and each stream runs its parts one after another.
 
 use std::fmt;
 use std::sync::Arc;
@@ -24,7 +24,8 @@ use datafusion::physical_plan::{
 };
 use futures_util::{StreamExt, TryStreamExt, stream};
 
-/// Inserts a [`Chain`] below each exchange of rows that has more partitions than threads.
+/// Inserts a [`Chain`] below each operator that exchanges rows between partitions, if its input has
+/// more partitions than there are threads.
 #[derive(Debug)]
 pub struct ChainPartitions;
 
@@ -63,7 +64,7 @@ fn below_exchange(
     } else if node.downcast_ref::<SortPreservingMergeExec>().is_some()
         && child.downcast_ref::<SortExec>().is_some()
     {
-        // The rows below a sort have no order.
+        // A sort accepts its input in any order, so the input may be chained.
         let inputs = child.children().into_iter().map(|input| chain(input, streams)).collect();
         replace(child, inputs)?
     } else {
@@ -80,7 +81,8 @@ fn replace(
     node.replace_children(children, options)
 }
 
-/// Puts a chain above a plan, if it has more partitions than `streams` and no order.
+/// Wraps a plan in a [`Chain`], if the plan has more partitions than `streams` and its output is
+/// unordered.
 fn chain(plan: &Arc<dyn ExecutionPlan>, streams: usize) -> Arc<dyn ExecutionPlan> {
     if partitions(plan) <= streams || plan.output_ordering().is_some() {
         return Arc::clone(plan);
@@ -92,7 +94,7 @@ fn partitions(plan: &Arc<dyn ExecutionPlan>) -> usize {
     plan.output_partitioning().partition_count()
 }
 
-/// Runs the partitions of its input one after another, in several streams.
+/// Runs the partitions of its input in several streams. Each stream runs one partition at a time.
 #[derive(Debug)]
 pub struct Chain {
     input: Arc<dyn ExecutionPlan>,

@@ -1,4 +1,4 @@
-//! Finds the damaged file after the engine failed, because its errors don't name files.
+//! Finds the damaged file after the engine failed, because the engine's errors do not name files.
 
 use std::path::Path;
 

@@ -23,20 +23,22 @@ use crate::spill::Unnamed;
 use crate::table::{self, DataSet};
 use crate::{damage, statement};
 
-/// Memory for the work that the engine does not count, such as decoding: this much, and the same
-/// for each thread.
+/// Memory for work that the engine does not count, such as decoding, in bytes. The process needs
+/// this amount once, and once more for each thread.
 const UNCOUNTED_BYTES: u64 = 32 << 20;
 
-/// Memory of a thread that performs a sort-merge join.
+/// Memory for each thread that performs a sort-merge join, in bytes.
 const SORTING_BYTES: u64 = 64 << 20;
 
-/// Memory for each sorted file that is merged, in all merges together.
+/// Memory for each sorted file that is being merged, in bytes. It limits the number of files in one
+/// merge, so that several merges can run at the same time.
 const MERGED_BYTES: usize = 4 << 20;
 
-/// Stack for parsing and planning, which call themselves for each operator of a chain.
+/// Stack size for parsing and planning, in bytes. Both recurse once for each operator of a chain
+/// such as `a + b + c`.
 const STACK_BYTES: usize = 256 << 20;
 
-/// Stack of the threads that compute the answer.
+/// Stack size of each thread that computes the answer, in bytes.
 pub(crate) const WORKER_STACK_BYTES: usize = 64 << 20;
 
 /// Runs a query and writes its answer.
@@ -62,7 +64,7 @@ enum Join {
     SortMerge,
 }
 
-/// Remembers whether something was written, after which a query can't be run again.
+/// Records whether any output was written. If so, the query can't be run again.
 struct Written<'a, W> {
     output: &'a mut W,
     has_begun: bool,
@@ -99,12 +101,12 @@ fn on_runtime(query: &Query, output: &mut (impl Write + Send), join: Join) -> Re
         .build()
         .map_err(|source| Error::Start { what: "threads", source })?;
     let answered = catch_unwind(AssertUnwindSafe(|| runtime.block_on(answer(query, output, join))));
-    // Tasks that still run are not waited for.
+    // Does not wait for tasks that are still running.
     runtime.shutdown_background();
     answered.unwrap_or_else(|panic| Err(Error::Panic(text_of(&*panic))))
 }
 
-/// Replaces an error of the engine by that of a damaged file, if there is one.
+/// Returns the error of a damaged file if there is one, and otherwise the error of the engine.
 fn named(error: Error, query: &Query) -> Error {
     if !error.may_be_damage() {
         return error;
@@ -168,7 +170,8 @@ pub async fn plan_text(query: &Query) -> Result<String> {
     Ok(displayable(&*plan).indent(false).to_string())
 }
 
-/// Returns the memory that the engine may count, which leaves enough for the rest.
+/// Returns the memory limit for work that the engine counts. The rest of the query's memory is for
+/// work that it does not count.
 fn counted(query: &Query) -> u64 {
     let uncounted = UNCOUNTED_BYTES.saturating_mul(1 + query.threads as u64);
     query.memory_bytes.saturating_sub(uncounted).max(query.memory_bytes / 2)
@@ -183,7 +186,8 @@ fn environment(query: &Query, join: Join) -> datafusion::error::Result<Arc<Runti
     let files = Arc::new(Unnamed::new(query.temporary.clone()));
     let mut disk = DiskManagerBuilder::default().with_mode(DiskManagerMode::Custom(files));
     if join == Join::SortMerge {
-        // Without a limit, the first sort that merges its files takes all memory for merges.
+        // Without this limit, the first sort that merges its files would take all memory for
+        // merges.
         disk = disk.with_max_spill_merge_fan_in((counted / MERGED_BYTES).clamp(4, 256));
     }
     RuntimeEnvBuilder::new().with_memory_pool(pool).with_disk_manager_builder(disk).build_arc()
@@ -192,8 +196,8 @@ fn environment(query: &Query, join: Join) -> datafusion::error::Result<Arc<Runti
 fn context(query: &Query, environment: Arc<RuntimeEnv>, join: Join) -> SessionContext {
     let (threads, batch_rows) = match join {
         Join::Hash => (query.threads.max(1), 8192),
-        // Each thread merges several sorted files, of which it needs a batch each. With one
-        // partition, the engine would choose a hash join again.
+        // Each thread merges several sorted files and keeps one batch of each in memory. With only
+        // one partition, the engine would choose a hash join again.
         Join::SortMerge => {
             let fitting = (counted(query) / SORTING_BYTES) as usize;
             (fitting.clamp(2, query.threads.max(2)), 1024)
@@ -203,10 +207,11 @@ fn context(query: &Query, environment: Arc<RuntimeEnv>, join: Join) -> SessionCo
         SessionConfig::new().with_target_partitions(threads).with_batch_size(batch_rows);
     let options = config.options_mut();
     options.optimizer.prefer_hash_join = join == Join::Hash;
-    // Each sort reserves this much, and several sorts run in each thread.
+    // Each sort reserves this amount, and several sorts run in each thread.
     let reserved = counted(query) / (16 * threads as u64);
     options.execution.sort_spill_reservation_bytes = reserved.min(10 << 20) as usize;
-    // These filters wait for all partitions of a join, but `Chain` runs them one after another.
+    // These filters wait for all partitions of a join, but `Chain` runs the partitions one after
+    // another.
     options.optimizer.enable_join_dynamic_filter_pushdown = false;
     let state = SessionStateBuilder::new()
         .with_config(config)

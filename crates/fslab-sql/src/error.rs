@@ -17,7 +17,8 @@ pub enum Error {
     /// A data set can't be used.
     #[error(transparent)]
     DataSet(#[from] fslab_dataset::Error),
-    /// A data set was refused while the engine planned the statement; the message of the error.
+    /// A data set was refused while the engine planned the statement. The text is the message of
+    /// the error.
     #[error("{0}")]
     Refused(String),
     /// A part of a data set can't be used.
@@ -37,12 +38,12 @@ pub enum Error {
     /// The engine or a library panicked.
     #[error("the query failed inside the SQL engine: {0}")]
     Panic(String),
-    /// The memory does not suffice.
+    /// The query needs more memory than its limit.
     #[error(
         "the query needs more than {limit_bytes} bytes of memory; set a higher limit with --memory"
     )]
     Memory {
-        /// The limit.
+        /// The memory limit of the query.
         limit_bytes: u64,
     },
     /// Temporary files can't be used.
@@ -57,10 +58,10 @@ pub enum Error {
     /// The answer can't be written.
     #[error("standard output: {0}")]
     Output(#[source] io::Error),
-    /// The machine lacks something.
+    /// The process can't start a thread, or can't set its own limits.
     #[error("can't start {what}: {source}")]
     Start {
-        /// The missing item.
+        /// The words that follow "can't start" in the message.
         what: &'static str,
         /// The I/O error.
         #[source]
@@ -103,8 +104,8 @@ impl Error {
         }
     }
 
-    /// Finds an error of a temporary file or of a data set below the errors that the engine put
-    /// around it.
+    /// Finds an error of a temporary file or of a data set inside the errors in which the engine
+    /// wrapped it.
     fn own_within(error: &DataFusionError) -> Option<Self> {
         let mut cause: Option<&(dyn std::error::Error + 'static)> = Some(error);
         while let Some(one) = cause {
@@ -116,7 +117,7 @@ impl Error {
                 Some(Self::DataSet(error)) => return Some(Self::Refused(error.to_string())),
                 _ => {}
             }
-            // An I/O error has its content in another place than its source.
+            // An `io::Error` returns the wrapped error by `get_ref`, not by `source`.
             let inner = one.downcast_ref::<io::Error>().and_then(io::Error::get_ref);
             cause = inner.map(|inner| inner as _).or_else(|| one.source());
         }
@@ -130,7 +131,7 @@ impl From<Error> for DataFusionError {
     }
 }
 
-/// Formats an error of the engine on one line, without the names of its layers.
+/// Formats an error of the engine on one line, without the prefixes that name the engine's layers.
 fn one_line(error: &DataFusionError) -> String {
     let text = error.strip_backtrace();
     let text = text.split_whitespace().collect::<Vec<_>>().join(" ");

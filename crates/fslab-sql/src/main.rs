@@ -10,7 +10,7 @@ fn main() -> ExitCode {
     std::panic::set_hook(Box::new(|_panic| {}));
     match answer() {
         Ok(()) => ExitCode::SUCCESS,
-        // The reader of the output has read enough.
+        // The reader closed the pipe, because it needs no more output.
         Err(Error::Output(error)) if error.kind() == ErrorKind::BrokenPipe => ExitCode::SUCCESS,
         Err(error) => {
             // If the message can't be written, the exit code still reports the error.

@@ -1,7 +1,8 @@
-//! The memory of a sort-merge join.
+//! A memory pool for sort-merge joins.
 //!
-//! Sorts fill the memory before they use temporary files, so nothing would remain for merging the
-//! sorted files. Here, merges and all else that can't use temporary files have a half of their own.
+//! A sort fills all available memory before it uses temporary files, so no memory would be left to
+//! merge the sorted files. This pool therefore reserves one half of the memory for merges and for
+//! other work that can't use temporary files.
 
 use std::fmt;
 
@@ -10,7 +11,7 @@ use datafusion::execution::memory_pool::{
     FairSpillPool, GreedyMemoryPool, MemoryConsumer, MemoryLimit, MemoryPool, MemoryReservation,
 };
 
-/// A pool with two halves.
+/// A pool with two halves: one for work that can use temporary files, one for all other work.
 #[derive(Debug)]
 pub struct Halves {
     spilling: FairSpillPool,

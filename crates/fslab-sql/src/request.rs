@@ -11,7 +11,8 @@ use crate::error::{Error, Result};
 /// Maximum length of a query in bytes.
 const BYTES_MAX: u64 = 4 << 20;
 
-/// Memory beyond twice the limit of a query and the stacks, for the program itself.
+/// Memory for the program itself, in bytes. It is added to twice the query's memory limit and to
+/// the stacks.
 const BASE_BYTES: u64 = 1 << 30;
 
 /// Reads a query.
@@ -31,8 +32,8 @@ pub fn read(input: impl Read) -> Result<Query> {
     serde_json::from_slice(&text).map_err(|error| Error::Request(error.to_string()))
 }
 
-/// Limits this process: it ends with its parent, and a mistake in the engine can't take all memory
-/// of the machine.
+/// Restricts this process: the kernel kills it when its parent ends, and limits its memory, so that
+/// a bug in the engine can't use all memory of the machine.
 ///
 /// # Errors
 /// Fails if the kernel refuses.

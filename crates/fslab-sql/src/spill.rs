@@ -1,4 +1,4 @@
-//! Temporary files. They have no names, so the kernel removes them however this process ends.
+//! Temporary files. They have no names, so the kernel removes them even if this process is killed.
 
 use std::fs::File;
 use std::io::{self, Write};

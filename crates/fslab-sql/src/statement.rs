@@ -1,4 +1,4 @@
-//! Accepts one SELECT statement, which can read only the tables of the query.
+//! Parses and plans a single SELECT statement, which can read only the tables of the query.
 
 use datafusion::logical_expr::{LogicalPlan, LogicalPlanBuilder};
 use datafusion::prelude::{SQLOptions, SessionContext};

@@ -1,4 +1,4 @@
-//! A data set as a table of the engine. Its files are those that the manifest lists.
+//! A data set as a table of the engine. Only the files that the manifest lists belong to the table.
 
 use std::collections::{BTreeSet, HashMap};
 use std::path::{Path, PathBuf};
@@ -45,7 +45,8 @@ pub struct DataSet {
     files: Vec<PartitionedFile>,
     statistics: Statistics,
     readers: Arc<CachedParquetFileReaderFactory>,
-    /// Whether the parts of all tables correspond, so that joins by inode need no exchange of rows.
+    /// Whether parts with the same number contain the same inodes in all tables. Joins by inode
+    /// then need no exchange of rows between partitions.
     is_aligned: bool,
 }
 
@@ -85,7 +86,7 @@ impl DataSet {
         let Some((_, first)) = footers.first() else {
             return Err(damaged(directory, &"it has no part"));
         };
-        // The Arrow schema in the footer is ignored, because only the columns count.
+        // The Arrow schema in the footer is ignored; the Parquet columns determine the schema.
         let stored = parquet_to_arrow_schema(first.file_metadata().schema_descr(), None)
             .map_err(|error| damaged(directory, &error))?;
         let (schema, stored) = (Arc::new(transform_schema_to_view(&stored)), Arc::new(stored));
@@ -120,7 +121,7 @@ impl DataSet {
             let path = &self.paths[number];
             let footer = read_footer(path)?;
             let file = footer.file_metadata().schema_descr();
-            // A list has several columns in the file.
+            // A list column of the table consists of several columns in the file.
             check_sizes(path, &footer, |leaf| wanted.contains(&file.get_column_root_idx(leaf)))
         });
         checks.into_iter().collect::<std::result::Result<(), _>>()?;
@@ -133,8 +134,8 @@ impl DataSet {
         self.is_aligned = is_aligned;
     }
 
-    /// Returns the files in groups, which are read side by side, and the partitioning of the rows
-    /// if it is known.
+    /// Returns groups of files, which the engine reads in parallel, and the partitioning of the
+    /// rows if it is known.
     fn groups(&self, threads: usize) -> (Vec<FileGroup>, Option<Partitioning>) {
         let inode = self.schema.index_of(INODE).ok().filter(|_| self.is_aligned);
         if let Some(index) = inode {
@@ -163,7 +164,8 @@ impl TableProvider for DataSet {
         &self,
         filters: &[&Expr],
     ) -> EngineResult<Vec<TableProviderFilterPushDown>> {
-        // Row groups are skipped by their statistics, which can't decide about single rows.
+        // A scan uses filters only to skip whole row groups by their statistics. The engine must
+        // apply the filters again to each row.
         Ok(vec![TableProviderFilterPushDown::Inexact; filters.len()])
     }
 
@@ -177,7 +179,8 @@ impl TableProvider for DataSet {
         let threads = state.config().target_partitions();
         self.check(projection, threads)?;
         let mut options = state.table_options().parquet.clone();
-        // Their sizes are not checked, and fslab writes neither.
+        // Page indexes and bloom filters are not read: fslab writes neither, and their sizes are
+        // not checked.
         options.global.enable_page_index = false;
         options.global.bloom_filter_on_read = false;
         let readers = Arc::clone(&self.readers);
@@ -201,7 +204,7 @@ impl TableProvider for DataSet {
     }
 }
 
-/// Returns whether the parts of these data sets correspond: the same part has the same inodes.
+/// Returns whether parts with the same number contain the same inodes in all these data sets.
 pub fn are_aligned(sets: &HashMap<String, DataSet>) -> bool {
     let mut counts = sets
         .values()
@@ -210,7 +213,7 @@ pub fn are_aligned(sets: &HashMap<String, DataSet>) -> bool {
     first > 1 && sets.len() > 1 && counts.all(|count| count == Some(first))
 }
 
-/// Calls `work` with each number below `count`, in several threads.
+/// Calls `work` with each number from 0 to `count - 1`, in several threads.
 fn side_by_side<T: Send + Sync>(
     count: usize,
     threads: usize,

@@ -1,12 +1,14 @@
 //! The trait of archives, their addresses and kinds, and wrappers that work with every kind.
 //!
 //! Users refer to an archive by an `address`, a URL whose scheme is its `kind`; `registry` lists
-//! the kinds. `directory` is the only kind in this crate; the program adds others. The submodules
-//! of `directory` implement the lease of a directory and store its writer record. `writer_record`
-//! defines the record, which keeps two trees from writing to one archive.
+//! the kinds. `directory` is the only kind in this crate; the `fslab` program registers others.
+//! `writer_record` defines the writer record, which keeps two trees from writing to one archive.
+//! The submodules of `directory` implement the lease of a directory archive and store its writer
+//! record.
 //!
-//! Three wrappers work with any archive: `encryption` encrypts with a `key`, `unavailable`
-//! reconnects, and `call_timeout` limits the time of a call.
+//! Three wrappers work with any archive: `encryption` encrypts containers with a `key`,
+//! `unavailable` reopens an archive that could not be reached, and `call_timeout` limits the time
+//! of a call.
 //!
 //! An archive keeps *containers*, which are written once from beginning to end and never changed
 //! afterwards. A container contains one object, or several in sequence.
@@ -133,8 +135,9 @@ pub trait Archive: Send + Sync {
         None
     }
 
-    /// Returns whether the archive itself ends calls that transfer no bytes for a while. A limit on
-    /// the total time of a call would then only break slow connections.
+    /// Returns whether the archive itself ends calls that transfer no bytes for a while. If so, the
+    /// caller sets no limit on the total time of a call, because such a limit would only abort
+    /// calls over slow connections.
     fn limits_its_calls(&self) -> bool {
         false
     }
@@ -202,7 +205,7 @@ pub trait Archive: Send + Sync {
     }
 
     /// Returns the position of a part of a container: the number of the medium, and the offset on
-    /// it. Recalls may be ordered by position.
+    /// it. The recall queue can sort recalls by position.
     fn position(&self, container: Id, offset: u64) -> (u64, u64) {
         let _ = container;
         (0, offset)

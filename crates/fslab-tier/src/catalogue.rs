@@ -1,4 +1,4 @@
-//! The catalogue: an index of the objects in archives. It also records since when an object is
+//! The catalogue: an index of the objects in archives. It also records when an object became
 //! unneeded.
 //!
 //! Invariant: the catalogue is only an index. Only the xattr on a file shows where its bytes are. A
@@ -30,8 +30,8 @@ const OBJECTS: TableDefinition<[u8; 16], &[u8]> = TableDefinition::new("objects"
 /// Number of rows of each container. A container is deleted with its last row.
 const CONTAINERS: TableDefinition<[u8; 16], u64> = TableDefinition::new("containers");
 
-/// The objects whose rows are pending. With this index, a starting engine need not search ten
-/// million rows.
+/// The objects whose rows are pending. With this index, an engine finds them at its start without
+/// searching all rows.
 const PENDING: TableDefinition<[u8; 16], ()> = TableDefinition::new("pending");
 
 /// Numbers about the catalogue as a whole, by name.
@@ -88,7 +88,8 @@ impl Catalogue {
 
     fn with(path: &Path, database: Database) -> Result<Self> {
         let catalogue = Self { path: path.to_owned(), database };
-        // All tables are created here, so that readers find them empty instead of missing.
+        // All tables are created here, so that a reader finds an empty table instead of a missing
+        // one.
         catalogue.change(|transaction| {
             transaction.open_table(OBJECTS)?;
             transaction.open_table(CONTAINERS)?;
@@ -281,8 +282,8 @@ impl Catalogue {
     }
 }
 
-/// Returns the lowest sequence that can be drawn at this time. Sequences drawn earlier are lower,
-/// unless the clock was set back.
+/// Returns the lowest sequence number that can be drawn at a given time. Sequence numbers drawn
+/// before that time are lower, unless the clock was set back.
 #[must_use]
 pub fn sequence_at(time: Timestamp) -> u64 {
     let seconds = u64::try_from(time.seconds).unwrap_or(0);

@@ -30,7 +30,7 @@ impl Cleanup {
         Self { paths: Vec::new(), others: vec![Box::new(remove)] }
     }
 
-    /// Adds paths that did not exist and that this command has made since.
+    /// Adds paths that did not exist before and that this command has created.
     pub(crate) fn add(&mut self, new: Vec<PathBuf>) {
         self.paths.extend(new);
     }

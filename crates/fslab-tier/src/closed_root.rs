@@ -41,14 +41,14 @@ pub(crate) struct ClosedRoot {
     kept: Mutex<Option<Permissions>>,
 }
 
-/// How an engine treats the root directory of its tree.
+/// What an engine does with the root directory of its tree.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Treatment {
-    /// Close it.
+    /// The engine closes the root directory.
     Close,
-    /// Open it if an earlier engine closed it.
+    /// The engine opens the root directory if an earlier engine closed it.
     Open,
-    /// Leave it unchanged.
+    /// The engine leaves the root directory unchanged.
     Leave,
 }
 
@@ -279,7 +279,7 @@ fn set_mode(tree: &dyn FileSystem, request: &Request, mode: Permissions) -> Resu
     tree.setattr(request, Ino::ROOT, None, &changes).map(drop)
 }
 
-/// Returns a mode with the set-id and sticky bits of another one.
+/// Returns `mode` with the set-id and sticky bits of `special`.
 fn with_special_bits(mode: Permissions, special: Permissions) -> Permissions {
     Permissions::new(mode.bits() & CHANGED | special.bits() & !CHANGED)
 }

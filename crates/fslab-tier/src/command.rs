@@ -116,7 +116,7 @@ pub enum Command {
     Pin {
         /// Files, or directories with their contents.
         paths: Vec<Vec<u8>>,
-        /// Whether the files are pinned.
+        /// Whether to pin the files; otherwise they are unpinned.
         stays: bool,
     },
     /// List the versions in the catalogue, whatever their state.
@@ -158,7 +158,8 @@ pub enum Command {
         /// The identity or the URL of the archive.
         archive: String,
     },
-    /// Retire an archive, and copy the objects that only it contains to other archives.
+    /// Retire an archive, and copy its objects to other archives until they have enough copies
+    /// there.
     Drain {
         /// The identity or the URL of the archive.
         archive: String,

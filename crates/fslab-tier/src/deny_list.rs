@@ -11,8 +11,8 @@ use parking_lot::Mutex;
 /// The number of bytes of a program's name that the kernel stores.
 const NAME_BYTES: usize = 15;
 
-/// The number of programs whose first refusal is reported. Refusals of other programs are only
-/// counted.
+/// Maximum number of programs whose first refusal is reported. Refusals of further programs are
+/// only counted.
 const TOLD_MAX: usize = 100;
 
 /// The program that a process runs.
@@ -73,7 +73,7 @@ impl DenyList {
         self.rules.iter().any(|rule| rule.fits(&program)).then_some(program)
     }
 
-    /// Returns whether a refusal is the first one of its program, and so is reported.
+    /// Returns whether this is the first refusal of a program, which is reported.
     pub(crate) fn is_first(&self, program: &Program) -> bool {
         let mut told = self.told.lock();
         told.len() < TOLD_MAX && told.insert(program.name.clone())

@@ -59,7 +59,7 @@ pub enum Error {
     OthersArchive {
         /// The archive.
         archive: String,
-        /// The tree that writes to it, and a remedy.
+        /// The tree that writes to the archive, and a remedy.
         why: String,
     },
     /// Data that was read from an archive differs from the data that was archived.

@@ -16,7 +16,7 @@ pub enum Event {
         what: String,
         /// The file.
         path: String,
-        /// The number of bytes concerned.
+        /// The number of bytes that the action affected.
         bytes: u64,
     },
     /// A failure.

@@ -80,7 +80,7 @@ impl OwnFile {
         request_at(&*self.calendar)
     }
 
-    /// Returns its inode number.
+    /// Returns the inode number of the file.
     #[must_use]
     pub fn ino(&self) -> Ino {
         self.ino
@@ -91,7 +91,7 @@ impl OwnFile {
         (&self.fs, self.ino, self.handle)
     }
 
-    /// Returns its attributes.
+    /// Returns the attributes of the file.
     ///
     /// # Errors
     /// Errors of the lower file system.
@@ -283,7 +283,7 @@ impl Drop for OwnFile {
 /// An inode with a lookup reference, which is released on drop.
 pub struct Found {
     fs: Arc<dyn FileSystem>,
-    /// Its attributes when it was found.
+    /// The attributes of the inode when it was found.
     pub attr: Attr,
     counts: bool,
 }
@@ -319,7 +319,7 @@ impl Found {
         Ok(found)
     }
 
-    /// Returns its inode number.
+    /// Returns the inode number.
     #[must_use]
     pub fn ino(&self) -> Ino {
         self.attr.ino

@@ -34,8 +34,8 @@ const SOURCE_BYTES_MAX: u64 = 16 * BLOCK_BYTES;
 const SOURCE_BYTES_FIRST: u64 = 64 << 10;
 const SOURCE_SHARE: u64 = 16;
 
-/// The number of extents that share a source before a new one is made. Operations that walk over
-/// all users of a block (a balance of Btrfs, `filefrag`) take at most this many steps.
+/// The number of extents that share one source; then a new source is made. Operations that walk
+/// over all users of a block (a balance of Btrfs, `filefrag`) take at most this many steps.
 const USES_MAX: u64 = 16_384;
 
 /// Maximum number of sources for partial last blocks. Each has its own length, and uses one block
@@ -300,7 +300,7 @@ struct Source {
     ino: Ino,
     handle: Handle,
     bytes: u64,
-    /// Ranges are shared in multiples of this.
+    /// Length in bytes; shared ranges are multiples of it.
     unit: u64,
     uses: AtomicU64,
 }
@@ -313,7 +313,7 @@ impl Source {
         Ok(source)
     }
 
-    /// Makes a file of this length that is a hole.
+    /// Makes a file of this length that consists of a single hole.
     fn empty(fs: &Arc<dyn FileSystem>, bytes: u64) -> Result<Self> {
         let request = own_request();
         let (entry, opened) = fs.tmpfile(&request, Ino::ROOT, 0o600, OpenMode::READ_WRITE)?;
@@ -339,7 +339,7 @@ impl Source {
         Ok(())
     }
 
-    /// Shares its first bytes with a file, at an offset of that file.
+    /// Shares the first bytes of this source with a file, at an offset of that file.
     fn share(&self, file: (Ino, Handle, u64), bytes: u64) -> Result<()> {
         self.fs.clone_range(self.place(), file, bytes)?;
         self.uses.fetch_add(1, Ordering::Relaxed);

@@ -9,9 +9,9 @@ use std::path::Path;
 pub(crate) const DIRECTORY_MODE: u32 = 0o700;
 pub(crate) const FILE_MODE: u32 = 0o600;
 
-/// Mode bits by which others may read, write or enter.
+/// Mode bits that let other users read, write or enter.
 const OTHERS_LOOK: u32 = 0o077;
-/// Mode bits of a directory by which others may replace its files.
+/// Mode bits of a directory that let other users replace its files.
 const OTHERS_CHANGE: u32 = 0o022;
 /// The sticky bit. In a directory with this bit, others may add files but not replace existing
 /// ones.

@@ -83,10 +83,10 @@ impl RateLimit {
     }
 }
 
-/// The limits for a transfer: that of the engine and that of its request.
+/// The rate limits for a transfer: the engine's own limit and the limit of the request.
 #[derive(Clone, Copy)]
 pub struct Pace<'a> {
-    /// Ends the transfer when it is cancelled.
+    /// The request; when it is cancelled, the transfer ends.
     pub request: &'a Request,
     /// The limits.
     pub limits: [Option<&'a RateLimit>; 2],

@@ -6,7 +6,8 @@ use std::ops::Range;
 /// A set of block numbers.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Runs {
-    /// Maps the first block of each run to the block after its last one. No two runs are adjacent.
+    /// Maps the first block of each run to the block after the run's last block. No two runs are
+    /// adjacent.
     runs: BTreeMap<u64, u64>,
 }
 

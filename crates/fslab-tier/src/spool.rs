@@ -14,7 +14,7 @@ use crate::stored::format::blocks_of;
 /// Buffered bytes, in the order in which they were added.
 #[derive(Default)]
 pub(crate) struct Spool {
-    /// The first bytes, if they exceed a block.
+    /// The first bytes, once the buffered data exceeds a block.
     file: Option<File>,
     /// The bytes after those in the file.
     buffer: Vec<u8>,

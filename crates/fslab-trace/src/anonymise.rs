@@ -1,8 +1,10 @@
-//! Anonymises names: a keyed hash replaces each name, and nobody can test a guess without the key.
+//! Anonymises names: a keyed hash replaces each name. Without the key, nobody can check whether a
+//! guessed name is right.
 //!
 //! A name becomes 24 hexadecimal digits (96 bits of keyed BLAKE3), whatever its length. Its
 //! extension is kept if it is one of [`KNOWN_EXTENSIONS`], because studies of traces need the types
-//! of files. Any other extension could be a name itself and is hashed with the name.
+//! of files. Any other extension could itself reveal a name, so it is hashed together with the
+//! name.
 //!
 //! The same key gives the same names, so traces of one tree can be compared. The directories in the
 //! target of a symbolic link are hashed one by one, so links still lead to the same files. The name
@@ -29,7 +31,8 @@ pub const KNOWN_EXTENSIONS: &[&str] = &[
 /// Minimum length of a key in bytes.
 const KEY_BYTES_MIN: usize = 16;
 
-/// Domain separation: another use of the same key file gives other hashes.
+/// The context string for deriving the key of this use. Other uses of the same key file yield
+/// different hashes.
 const CONTEXT: &str = "fslab 2026-11 names in traces";
 
 /// Namespaces of extended attributes. These prefixes are kept, because the kernel gives them a
@@ -97,8 +100,8 @@ impl Anonymiser {
         [namespace, &self.name(&name[namespace.len()..])].concat()
     }
 
-    /// Returns the replacement for a checksum. Without it, a search over all short texts could find
-    /// the text that has a recorded checksum.
+    /// Returns the replacement for a checksum. The original checksum would reveal short texts,
+    /// because a search over all short texts could find the one with this checksum.
     fn checksum(&self, checksum: u64, size: u64) -> u64 {
         let told = [checksum.to_le_bytes(), size.to_le_bytes()].concat();
         let hash = self.hash(&told);

@@ -59,7 +59,7 @@ pub const DATASET_SCHEMA: Schema = Schema {
 ///
 /// # Errors
 /// Fails if the data set exists, if a number of the trace does not fit in 63 bits, and on I/O
-/// errors. Then nothing remains.
+/// errors. After a failure, no files are left behind.
 pub fn write_dataset(trace: &Path, directory: &Path, parts: usize) -> Result<Manifest> {
     let summary = rows_of(trace)?;
     let metadata = summary.last;
@@ -102,7 +102,7 @@ fn path_of(record: &Record, paths: &Paths) -> Option<Vec<u8>> {
     }
 }
 
-/// The numbers of a record with at most 63 bits.
+/// The numbers of a record that must fit in 63 bits.
 struct Numbers([Option<i64>; 10]);
 
 impl Numbers {
@@ -130,7 +130,7 @@ impl Numbers {
     }
 }
 
-/// Whether the offset is a cookie, which may have any 64 bits.
+/// Whether the record's offset is a directory cookie, which may use all 64 bits.
 fn is_listing(record: &Record) -> bool {
     matches!(record.operation, Operation::Readdir)
 }

@@ -9,7 +9,7 @@ use crate::escape::escape;
 use crate::paths::Paths;
 use crate::record::{Record, flag};
 
-/// A record to print, with the known paths of its inodes.
+/// A record to print, with the known paths of inodes.
 #[derive(Clone, Copy, Debug)]
 pub struct Line<'a>(pub &'a Record, pub &'a Paths);
 
@@ -46,8 +46,8 @@ impl fmt::Display for Line<'_> {
     }
 }
 
-/// Replaces control characters, which could change the terminal, by `\xHH`. The text must be
-/// escaped already, so that a backslash of a name is doubled.
+/// Replaces control characters, which could change the terminal, by `\xHH`. The caller has escaped
+/// the text, so a backslash in a name is already doubled.
 fn printable(text: &str) -> Cow<'_, str> {
     if !text.contains(char::is_control) {
         return Cow::Borrowed(text);

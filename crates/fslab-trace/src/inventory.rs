@@ -1,9 +1,9 @@
 //! The files and directories that existed before a trace. A replay needs them before it can repeat
 //! the operations.
 //!
-//! A successful lookup of a name that the trace has neither made nor removed reveals such a file.
-//! Names that were only listed remain unknown. Contents are unknown, too: each file gets its
-//! recorded size and arbitrary contents.
+//! If a lookup succeeds for a name that no earlier record made or removed, the file existed before
+//! the trace. Names that were only listed remain unknown. Contents are unknown, too: each file gets
+//! its recorded size and arbitrary contents.
 
 use std::collections::HashMap;
 use std::ffi::OsStr;
@@ -29,7 +29,8 @@ pub struct Inventory {
     nodes: Vec<Node>,
     /// Node and lookup count of each inode that the kernel references.
     inodes: HashMap<u64, (usize, u64)>,
-    /// Node of each name in a directory; `None` if the trace shows that the name does not exist.
+    /// For each directory and name, the node of the file; `None` if the trace shows that the name
+    /// does not exist.
     names: HashMap<(usize, Vec<u8>), Option<usize>>,
 }
 

@@ -45,7 +45,7 @@ impl Paths {
         self.bytes_of(ino).map(|path| escape(&path))
     }
 
-    /// Returns the bytes of that path.
+    /// Like [`Self::of`], but returns the path as bytes.
     pub(crate) fn bytes_of(&self, ino: u64) -> Option<Vec<u8>> {
         self.0.of(Ino(ino))
     }

@@ -1,6 +1,6 @@
 //! Collects records from many threads and writes them in a separate thread.
 //!
-//! The queue loses nothing: it is bounded, and a thread that finds it full waits. The writing
+//! The queue is bounded and loses no record: a thread that finds the queue full waits. The writing
 //! thread is woken only when the queue has become large, because a wake-up for each record would
 //! cost more than everything else. Records that arrive slowly wait for the next save.
 
@@ -17,8 +17,8 @@ use crate::error::{Error, Result};
 use crate::record::Record;
 use crate::writer::TraceWriter;
 
-/// Size of a full queue in bytes. Each record is counted with its own size and the bytes that it
-/// owns.
+/// Size of a full queue in bytes. The size of a record includes the memory that it owns on the
+/// heap.
 const QUEUE_BYTES_MAX: usize = 16 << 20;
 
 /// The writing thread is woken when the queue reaches this size in bytes.
@@ -139,7 +139,7 @@ impl Recorder {
         queue.bytes += weight;
         queue.records.push_back(record);
         let much = before < WAKE_BYTES && queue.bytes >= WAKE_BYTES;
-        // An idle writing thread is woken for the first record, however small it is.
+        // An idle writing thread is woken for the first record, even if the queue is far from full.
         let was_idle = std::mem::take(&mut queue.idle);
         if much || was_idle {
             self.shared.came.notify_one();
@@ -163,7 +163,7 @@ impl Recorder {
         let Some(thread) = self.thread.lock().take() else { return Ok(()) };
         self.shared.queue.lock().ended = true;
         self.shared.came.notify_one();
-        // A panic of the writing thread is raised again here, so that it is reported.
+        // A panic of the writing thread is resumed in the calling thread, so that it is reported.
         thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
     }
 }

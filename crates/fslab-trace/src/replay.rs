@@ -1,9 +1,9 @@
 //! Repeats the operations of a trace on any file system.
 //!
-//! The operations are performed one by one, in the order in which they ended. If one operation
-//! began after another had ended, the replay keeps their order. Inodes and open files get the
-//! numbers that the target gives them. Results that differ from the recorded ones are counted, and
-//! the first cases are kept.
+//! The operations are performed one by one, in the order in which they ended. So if one operation
+//! began after another had ended, the replay performs them in the same order. Inodes and open files
+//! get the numbers that the target assigns. Results that differ from the recorded ones are counted,
+//! and the first cases are kept.
 
 mod numbers;
 mod outcome;
@@ -74,7 +74,7 @@ pub struct Divergence {
     pub sequence: u64,
     /// The operation.
     pub operation: Operation,
-    /// The recorded result and the new one, or why it was left out.
+    /// The recorded and the new result, or the reason why the operation was left out.
     pub what: String,
 }
 
@@ -165,7 +165,7 @@ impl<'a> Replayer<'a> {
     }
 
     /// Maps the trace's inode and handle to those of the target. If the recorded operation returned
-    /// none, the target's are released.
+    /// no inode or handle, those of the target are released.
     fn keep(&mut self, request: &Request, record: &Record, done: Option<Done>) {
         let done = done.unwrap_or_default();
         if let Some(ino) = done.found {

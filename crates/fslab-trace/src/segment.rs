@@ -20,7 +20,7 @@ use crate::record::Record;
 /// Maximum rows of a segment.
 pub const ROWS_MAX: usize = 1 << 15;
 
-/// A segment is full when its names and data reach this many bytes.
+/// Total size in bytes of names and data at which a segment is full.
 const BYTES_MAX: usize = 32 << 20;
 
 /// Columns whose values are rarely equal. Delta encoding needs fewer bytes for them than a

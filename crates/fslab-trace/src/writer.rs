@@ -22,8 +22,8 @@ const UNFINISHED: &str = "unfinished";
 
 /// Writes the segments of one trace.
 pub struct TraceWriter {
-    /// Kept open, because the path may later refer to another directory, such as one inside the
-    /// traced mount.
+    /// The directory of the trace. It is kept open, because its path may later refer to another
+    /// directory, such as one inside the traced mount.
     directory: OwnedFd,
     path: PathBuf,
     metadata: Metadata,
@@ -107,8 +107,8 @@ impl TraceWriter {
         self.metadata.lost
     }
 
-    /// Saves the current segment without making it durable: it survives a kill, but perhaps not a
-    /// power cut.
+    /// Saves the current segment without a sync: the segment survives a kill of the process, but
+    /// perhaps not a power cut.
     ///
     /// # Errors
     /// Errors of the system. No record is lost then.
@@ -127,7 +127,7 @@ impl TraceWriter {
     }
 
     /// Discards the unsaved records of the segment and counts them as lost. If a part of the
-    /// segment is on disk, the next segment begins.
+    /// segment is already on disk, a new segment is begun.
     pub fn give_up(&mut self) {
         self.metadata.lost += self.unsaved() as u64;
         if self.saved_rows > 0 {

@@ -44,7 +44,7 @@ pub(super) struct Brief {
     pub life_ns: u64,
     /// Final size in bytes.
     pub bytes: u64,
-    /// The rank of its directory by activity; 0 is the busiest.
+    /// The rank of the file's directory by activity; 0 is the busiest directory.
     pub rank: usize,
 }
 
@@ -110,8 +110,8 @@ impl Model {
     }
 }
 
-/// The numbers of files created or changed in directories, as cumulative sums, busiest directory
-/// first.
+/// For each directory, the number of files created or changed in it, as cumulative sums, busiest
+/// directory first.
 struct Busy(Vec<u64>);
 
 impl Busy {
@@ -123,7 +123,8 @@ impl Busy {
         Self(directories.iter().scan(0, sum).collect())
     }
 
-    /// Returns the index of a random directory, weighted by these numbers.
+    /// Returns the index of a random directory, weighted by the number of files created or changed
+    /// in it.
     fn draw(&self, random: &mut Pcg64) -> usize {
         let Some(total) = self.0.last() else { return 0 };
         let at = random.random_range(0..*total);

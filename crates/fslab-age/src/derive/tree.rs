@@ -69,7 +69,8 @@ impl TreeChanges {
     }
 
     /// Returns a directory and its ancestors that have not been processed yet, topmost first. The
-    /// list includes directories that are not moved, because one of their ancestors may be.
+    /// list includes directories that are not moved themselves, because an ancestor of them may be
+    /// moved.
     ///
     /// # Errors
     /// Returns the inode at which the chain of parents becomes a cycle.

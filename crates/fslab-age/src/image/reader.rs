@@ -99,7 +99,8 @@ impl AgedImage {
         output.set_len(self.image_bytes()).map_err(Error::file(to))?;
         let path = self.path;
         let mut input = self.input;
-        // An empty image has no frames; the decoder would report a truncated frame.
+        // An empty image has no frames. The decoder is not called, because it would report a
+        // truncated frame.
         let is_empty = input.fill_buf().map_err(Error::file(&path))?.is_empty();
         if is_empty && self.header.image_bytes.get() == 0 {
             return Ok(());

@@ -26,10 +26,12 @@ pub struct Profile {
     pub changes_per_file: f64,
     /// Share of changes that rewrite the whole file; the others append.
     pub rewrites: f64,
-    /// The largest of this many random files is changed; 1 means no preference for large files.
+    /// Number of random files from which each change selects the largest; 1 means no preference for
+    /// large files.
     pub change_candidates: u32,
-    /// Number of operations per day, for each file that exists at the end. The operations that
-    /// remain after creations, changes and removals are used for files that live less than a day.
+    /// Number of operations per day, for each file that exists at the end. Creations, changes and
+    /// removals of long-lived files use a part of these operations; files that live less than a day
+    /// use the rest.
     pub operations_per_file: f64,
     /// Bytes written per day, as a share of the volume.
     pub writes_per_volume: f64,

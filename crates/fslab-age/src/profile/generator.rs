@@ -283,8 +283,8 @@ impl Generator {
         self.busy[self.random.random_range(0..self.busy.len())]
     }
 
-    /// Creates `count` files that live less than a day. Together they write the bytes by which the
-    /// written total lags behind the profile.
+    /// Creates `count` files that live less than a day. Their total size makes up the difference
+    /// between the bytes written so far and the target of the profile.
     fn create_short_lived(&mut self, start: u64, count: u64) {
         if count == 0 {
             return;
@@ -305,8 +305,8 @@ impl Generator {
             let gone = time + short_life_ns(&mut self.random);
             self.events.push(self.operation(gone, OperationKind::Remove, file));
         }
-        // Sizes that are too large are drawn again, which lowers the mean. The next day corrects
-        // this.
+        // Sizes that are too large are drawn again, which lowers the mean size. The correction
+        // factor of the next day makes up for this.
         let got = (self.written - before).max(1) as f64;
         let ratio = (lacking / got).clamp(0.8, 1.25);
         self.short_scale = (self.short_scale * ratio).clamp(0.5, 4.0);
@@ -319,7 +319,7 @@ impl Iterator for Generator {
     fn next(&mut self) -> Option<Self::Item> {
         loop {
             let planned_until = u64::from(self.day) * DAY_NS;
-            // The initial files are returned before the first day is planned.
+            // On day 0, only the initial files are returned; the first day is planned afterwards.
             let horizon = if self.day == 0 { 1 } else { planned_until };
             if let Some(operation) = self.events.pop_before(horizon) {
                 return Some(Ok(operation));

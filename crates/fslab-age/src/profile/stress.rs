@@ -1,5 +1,5 @@
 //! Stress: a volume that is nearly full from the first day, with equally busy days and constant
-//! replacement of files. It shows the worst case of a policy.
+//! replacement of files. It shows the worst case for an allocation policy.
 
 use super::{Directories, Profile, Sizes};
 

@@ -138,7 +138,8 @@ impl<'a> Performer<'a> {
         };
         let (tried, late) = match self.room.beside_others(|| self.try_step(step, parent, redo)) {
             Err(error) if is_out_of_space(&error) => {
-                // The first attempt may have performed a part of the operation.
+                // The retry is treated as a repetition, because the first attempt may have
+                // performed a part of the operation.
                 let again = || match self.try_step(step, parent, true) {
                     Err(error) if is_of_a_redo(&error) => Ok(0),
                     tried => tried,
@@ -272,7 +273,7 @@ impl<'a> Performer<'a> {
         let flushed = self.target.flush(request, ino, handle);
         let released = self.target.release(request, ino, handle);
         match flushed {
-            // Most leaves do not implement flush.
+            // Most file systems at the bottom of a stack do not implement flush.
             Err(error) if error.errno() != Errno::NOSYS => Err(error),
             _ => released,
         }
@@ -341,8 +342,8 @@ impl<'a> Performer<'a> {
         if is_same || redo {
             return rename(RenameMode::empty());
         }
-        // In a workload, a file is removed before its name is reused. If this rename replaced a
-        // file, the tree would differ from the workload's tree.
+        // In a workload, a file is removed before its name is reused. So a rename that replaced a
+        // file would make the tree differ from the workload's tree.
         match rename(RenameMode::NO_REPLACE) {
             Err(error) if error.errno() == Errno::INVAL => {}
             renamed => return renamed,

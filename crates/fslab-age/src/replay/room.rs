@@ -4,8 +4,8 @@
 //!
 //! Therefore an operation that does not fit is retried after a sync, with no other operation
 //! running. The target is reported as full only if the retry fails. On a target that is really
-//! full, this would need a sync for each operation. Therefore a retry requires a number of
-//! preceding operations that free space, and this number doubles after each failed retry.
+//! full, each operation would then cause a sync. Therefore a retry is made only after a number of
+//! operations that free space, and this number doubles after each failed retry.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -26,7 +26,8 @@ const VAIN_MAX: u32 = 12;
 pub struct Room {
     /// Number of operations that freed space or will free it at the next sync.
     freed: AtomicU64,
-    /// Locked for reading by each operation, and for writing by an operation that must run alone.
+    /// Past retries. Each operation holds this lock for reading; an operation that must run alone
+    /// holds it for writing.
     past: RwLock<Past>,
 }
 

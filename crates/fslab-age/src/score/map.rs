@@ -22,8 +22,8 @@ impl Map {
         Self { cell_bytes, used: vec![0; cells as usize] }
     }
 
-    /// Adds an extent. Addresses past the end of the volume are counted in the last cell; a file
-    /// system on several devices may have them.
+    /// Adds an extent. Addresses past the end of the volume are counted in the last cell; they
+    /// occur in a file system on several devices.
     pub fn add(&mut self, extent: &Extent) {
         let (mut at, end) = (extent.physical, extent.physical.saturating_add(extent.length));
         let last = self.used.len() as u64 - 1;

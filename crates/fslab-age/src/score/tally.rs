@@ -112,8 +112,8 @@ impl Score {
         Self { map: rules.map_bytes.map(Map::new), ..Self::new(rules.block_bytes) }
     }
 
-    /// Adds the extents of a file of `size` bytes to the sizes of pieces and to the map; call
-    /// [`add`](Self::add) for the layout. The map also shows preallocated space.
+    /// Adds the extents of a file of `size` bytes to the sizes of pieces and to the map; the caller
+    /// adds the layout with [`add`](Self::add). The map also shows preallocated space.
     pub fn add_extents(&mut self, extents: &[Extent], size: u64) {
         for blocks in pieces_of(extents, size, self.block_bytes.max(1)) {
             self.add_piece(blocks);

@@ -157,9 +157,9 @@ impl Spindle {
         (at / (self.track_bytes * self.heads)).min(self.cylinders - 1)
     }
 
-    /// Returns the seek time, which grows with the square root of the distance. The average of this
-    /// root over all pairs of cylinders is 8/15 of the root of the number of cylinders, which
-    /// determines the factor.
+    /// Returns the seek time, which grows with the square root of the distance. Over all pairs of
+    /// cylinders, the average of this root is 8/15 of the root of the number of cylinders. This
+    /// determines the constant factor.
     fn seek_us(&self, cylinders: u64) -> f64 {
         if cylinders == 0 {
             return 0.0;

@@ -1,6 +1,6 @@
 //! The sequential benchmark of Smith and Seltzer's slides (1997) on a simulated volume: files of
-//! one size are created one after another and then read. Also determines after how many blocks a
-//! policy continues a file in another group. All costs are modelled.
+//! one size are created one after another and then read. The module also determines after how many
+//! blocks a policy continues a file in another group. All costs are modelled.
 
 use serde::Serialize;
 

@@ -57,7 +57,7 @@ pub(super) struct SimulatedFile {
     pub is_directory: bool,
     pub size: u64,
     pub modified_ns: u64,
-    /// For a directory, the number of names in it.
+    /// For a directory, the number of its entries.
     names: u32,
 }
 
@@ -109,8 +109,8 @@ impl Simulator {
         }
     }
 
-    /// Records the scores that are due up to a time. If several are due without an operation in
-    /// between, only the first and the last are recorded, because all are equal.
+    /// Records the scores that are due up to a time. If several scores are due without an operation
+    /// in between, all of them are equal, so only the first and the last are recorded.
     fn take_scores(&mut self, time_ns: u64) {
         let every = u64::from(self.settings.score_every_days.max(1)).saturating_mul(DAY_NS);
         while time_ns >= self.next_score_ns && self.next_score_ns < u64::MAX {

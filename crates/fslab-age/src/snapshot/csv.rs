@@ -33,8 +33,8 @@ pub fn import_csv(
         let record = record.map_err(csv_error(input))?;
         let (path, mut entry) = entry_of(&columns, &record, input)?;
         let (directory, name) = directories.place(&path, &mut |path| number_of(path, b"d"));
-        // A listed directory is added through the path of an imaginary entry in it. So it is added
-        // only once, even if paths of other entries contain it.
+        // A listed directory is added as the parent of an imaginary entry. So it is added only
+        // once, even if it is also the parent of other entries.
         if entry.kind == EntryKind::Directory {
             directories
                 .place(&[path.as_slice(), b"/x"].concat(), &mut |path| number_of(path, b"d"));

@@ -67,7 +67,7 @@ const KINDS: [(EntryKind, &str); 4] = [
 ///
 /// # Errors
 /// Fails if the data set exists, if a number of the snapshot does not fit in 63 bits, and on I/O
-/// errors. Then nothing remains.
+/// errors. After a failure, no files are left behind.
 pub fn write_dataset(snapshot: &Path, directory: &Path, parts: usize) -> Result<Manifest> {
     let entries = SnapshotReader::open(snapshot)?;
     let facts = facts(entries.taken());
@@ -258,7 +258,7 @@ impl PartEntries {
         }
     }
 
-    /// Checks that an entry is in its part and in order.
+    /// Checks that an entry is in the right part and in snapshot order.
     fn check(&self, entry: Entry) -> std::result::Result<Entry, &'static str> {
         if part_of(entry.inode, self.parts) != self.part {
             return Err("its inode number belongs to another part");
@@ -311,7 +311,7 @@ fn entry(group: &Group, row: usize) -> std::result::Result<Entry, &'static str> 
         generation: narrow(next())?,
         name: next().to_bytes().unwrap_or_default().to_vec().into(),
         extents: {
-            // The readable name is only for people and engines.
+            // Skip the column with the readable name, which is only for people and SQL engines.
             next();
             extents_of(next())?.to_text()
         },

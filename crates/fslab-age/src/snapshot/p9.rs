@@ -3,7 +3,7 @@
 //!
 //! Each tree is walked from its super block, as in the server. While traces are read, directory and
 //! pointer blocks are stored in a temporary file with an index by address. So the memory needed
-//! grows with the number of these blocks, not with their size. Blocks are missing if not all traces
+//! depends on the number of these blocks, not on their size. Blocks are missing if not all traces
 //! of a server are available. Missing blocks are counted, and everything under them is omitted.
 
 mod block;

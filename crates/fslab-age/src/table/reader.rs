@@ -218,7 +218,7 @@ fn rows_of<R: Row>(batch: &Batch, path: &Path, first_row: u64) -> Result<Vec<R>>
         }
         let mut texts = Texts::default();
         for (text, column) in texts.iter_mut().zip(&batch.texts) {
-            // An empty cell need not keep the memory of its page.
+            // An empty cell is not stored, because it would keep the memory of its page allocated.
             if let Some(bytes) = column.get(row).filter(|bytes| !bytes.is_empty()) {
                 *text = Text(Some(bytes.clone()));
             }
@@ -257,7 +257,7 @@ fn read_columns<R: Row>(
                 return Ok(None);
             };
             *values = read_values::<ByteArrayType>(reader, rows)?;
-            // A value that the library failed to read is left at its default.
+            // If the Parquet library fails to read a value, it leaves the default value.
             if values.contains(&ByteArray::new()) {
                 return Ok(None);
             }

@@ -16,8 +16,8 @@ const RUN_ROWS: usize = 1 << 20;
 /// Approximate maximum size of the texts of the rows sorted in memory, in bytes.
 const RUN_TEXT_BYTES: usize = 256 << 20;
 
-/// Number of rows in a row group of a run. All runs are merged at the same time, each with one row
-/// group in memory. For 100 million rows, merging needs about 150 MiB.
+/// Number of rows in a row group of a run. All runs are merged at the same time, and each has one
+/// row group in memory. For 100 million rows, merging needs about 150 MiB.
 const RUN_GROUP_ROWS: usize = 1 << 13;
 
 /// Accepts rows in any order and returns them sorted by key. Rows with equal keys are returned in

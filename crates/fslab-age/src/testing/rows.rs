@@ -45,7 +45,7 @@ fn replay(operations: &[Operation]) {
     let mut replayer = Replayer::new(&memory, settings);
     let done = replayer.run(operations.iter().cloned().map(Ok), &mut ());
     match done {
-        // Two files have the same name, which a population does not check.
+        // Two files have the same name. A population accepts this, but the target does not.
         Err(Error::Target { .. }) => return,
         done => assert!(done.unwrap_or_else(|error| panic!("{error}")), "a replay ended early"),
     }
@@ -93,7 +93,7 @@ pub fn check_entries(bytes: &[u8]) {
         let output = scratch.join("workload");
         derive(&paths, &output, &options(bytes))?;
         let population = match made(&output) {
-            // The second snapshot lacks a directory of a file that it contains. A diff does not
+            // The second snapshot contains a file but not the file's directory. A diff does not
             // detect this, because it does not look up the directories of unchanged files.
             Err(Error::Operation { what, .. }) if what.contains("not empty") => return Ok(()),
             made => made.unwrap_or_else(|error| panic!("inconsistent derived workload: {error}")),

@@ -35,7 +35,7 @@ pub const SCHEMA: Schema = Schema {
 ///
 /// # Errors
 /// Fails if the data set exists, if a number of the workload does not fit in 63 bits, and on I/O
-/// errors. Then nothing remains.
+/// errors. After a failure, no files are left behind.
 pub fn write_dataset(workload: &Path, directory: &Path, parts: usize) -> Result<Manifest> {
     let operations = WorkloadReader::open(workload)?;
     let (told, total) = (operations.provenance(), operations.total());

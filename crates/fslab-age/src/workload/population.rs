@@ -22,7 +22,7 @@ pub struct Member {
     pub directory: u64,
     /// The name in the operation, which may be empty.
     pub name: Text,
-    /// The kind of operation that created it.
+    /// The kind of the operation that created the file.
     pub kind: OperationKind,
     /// Size in bytes; 0 for directories.
     pub size: u64,
@@ -233,8 +233,8 @@ impl Population {
 }
 
 impl Member {
-    /// Returns its file name, which is made from the number `file` if [`name`](Self::name) is
-    /// empty.
+    /// Returns the name of the file. If [`name`](Self::name) is empty, makes a name from the number
+    /// `file`.
     #[must_use]
     pub fn name_of(&self, file: u64) -> Vec<u8> {
         let (name, kind) = (self.name.clone(), self.kind);

@@ -242,7 +242,7 @@ fn profiles_generate_workloads_with_recorded_hashes() {
     assert_eq!(made, golden);
 }
 
-/// Damages every third byte of a file in turn. The result may be an error, but not a panic.
+/// Damages every third byte of a file, one at a time. The result may be an error, but not a panic.
 #[test]
 fn damaged_files_are_errors() {
     let scratch = tempfile::tempdir().unwrap();

@@ -175,8 +175,8 @@ fn directory_cycles_do_not_cause_endless_walks() {
     assert_eq!(read(&written.snapshots[0]).len(), 3);
 }
 
-/// Damages each byte in turn, and removes the last byte of the trace. The result is an error that
-/// states the position, or different snapshots, but never a panic.
+/// Damages each byte of a trace, one at a time, and once removes the last byte. The result is an
+/// error that states the position, or different snapshots, but never a panic.
 #[test]
 fn damaged_traces_are_errors() {
     let scratch = tempfile::tempdir().unwrap();

@@ -88,7 +88,7 @@ fn workload_makes_the_same_tree_on_all_targets_and_thread_counts() {
     }
 }
 
-/// Records the days on which it is called.
+/// An observer that records the days on which it is called.
 #[derive(Default)]
 struct Days(Vec<u64>);
 
@@ -99,7 +99,7 @@ impl Observer for Days {
     }
 }
 
-/// The workload has twelve days; the last observation shows its final state.
+/// The workload has twelve days; the last observation shows the final state.
 #[test]
 fn observer_is_called_every_n_days_and_at_the_end() {
     let operations = operations(small("developer"), 3);

@@ -226,8 +226,8 @@ fn short_lived_files_come_from_recorded_days() {
     assert!((0.6..1.5).contains(&(made / expected)), "{made} a day, and {expected} recorded");
 }
 
-/// A subdirectory becomes the parent of its former parent, and the inode of a removed directory is
-/// reused.
+/// A subdirectory becomes the parent of the directory that contained it, and the inode of a removed
+/// directory is reused.
 #[test]
 fn directories_can_swap_places_between_snapshots() {
     let scratch = tempfile::tempdir().unwrap();

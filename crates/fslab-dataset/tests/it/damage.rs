@@ -16,7 +16,7 @@ fn small(directory: &Path) -> (Manifest, Vec<Row>) {
     (write(directory, &rows, 1, 3000), rows)
 }
 
-/// Puts `bytes` into the part, and adapts the manifest.
+/// Replaces the content of the part by `bytes`, and updates the manifest.
 fn replace(directory: &Path, manifest: &Manifest, bytes: &[u8]) -> Manifest {
     fs::write(directory.join("part-00000.parquet"), bytes).unwrap();
     let mut manifest = manifest.clone();

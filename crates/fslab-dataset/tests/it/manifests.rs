@@ -54,8 +54,8 @@ fn hostile_manifest_is_refused_in_one_line() {
     }
 }
 
-/// The inputs of the fuzz target, and random damage to them. `FSLAB_DATASET_CASES` sets the number
-/// of cases.
+/// Parses a valid manifest and the fuzzing corpus, first unchanged and then randomly damaged.
+/// `FSLAB_DATASET_CASES` sets the number of cases.
 #[test]
 fn damaged_manifest_is_an_error_or_another_manifest() {
     let mut random = Pcg64::seed_from_u64(seed());

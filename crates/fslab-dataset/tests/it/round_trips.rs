@@ -17,7 +17,7 @@ fn every_value_round_trips() {
     let scratch = tempfile::tempdir().unwrap();
     let mut random = Pcg64::seed_from_u64(1);
     let rows: Vec<Row> = (0..3000).map(|_| random_row(&mut random)).collect();
-    // The smaller memory makes row groups of few rows.
+    // With less memory, row groups have fewer rows.
     for (parts, memory) in [(1, 1 << 20), (7, 10_000), (64, 100_000)] {
         let directory = scratch.path().join(parts.to_string());
         let manifest = write(&directory, &rows, parts, memory);

@@ -49,7 +49,7 @@ pub struct Written {
     pub address: BlockNo,
     /// Whether the block is full and is the last block of the file.
     pub ends_file: bool,
-    /// Number of following file blocks that are contiguous with it on the device.
+    /// Number of following file blocks that are contiguous with this block on the device.
     pub contiguous: u32,
 }
 
@@ -106,7 +106,7 @@ impl Cluster {
         Ok(())
     }
 
-    /// Whether the cluster may be moved after this block is added to it.
+    /// Whether the cluster may be moved after `block` was added to it.
     fn may_go_on(&self, block: &Written, in_order: bool) -> bool {
         let filled = self.last.map_or(0, |(last, _)| (last + 1).saturating_sub(self.start));
         self.length > 0 && block.ends_file && in_order && self.length > filled

@@ -24,8 +24,8 @@ pub(crate) const SPEC: PolicySpec = PolicySpec {
 
 struct Ext2 {
     windows: Windows,
-    /// For each group, the number of directories placed there, minus the other inodes placed there
-    /// later.
+    /// For each group, the number of directories placed there, reduced by one for each other inode
+    /// that is placed there later.
     debts: Vec<u8>,
     full: FullGroups,
     random: Pcg64,
@@ -61,8 +61,8 @@ impl Ext2 {
     }
 
     /// Chooses blocks in one group. With `file`, only the file's window is searched. If the window
-    /// does not cover the goal or has no free block, a new one is chosen. Without `file`, the whole
-    /// group is searched.
+    /// does not cover the goal or has no free block, a new window is chosen. Without `file`, the
+    /// whole group is searched.
     fn in_group(
         &mut self,
         space: &mut dyn Space,
@@ -140,8 +140,8 @@ impl Ext2 {
 }
 
 /// Finds a free run of up to `count` blocks in a range of a group, at or after the goal. Without a
-/// goal, the run may start anywhere in the range. With `step_back`, such a run also includes up to
-/// seven free blocks before the one found.
+/// goal, the run may start anywhere in the range. With `step_back`, a run without a goal starts up
+/// to seven blocks before the block that was found, if these blocks are free.
 fn scan(
     space: &mut dyn Space,
     group: GroupNo,

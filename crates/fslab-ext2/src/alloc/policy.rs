@@ -44,7 +44,8 @@ pub trait Policy: Send {
 
     /// Whether the policy places the first indirect block between the twelfth and the thirteenth
     /// block. If so, clusters that span it are not moved, because a reader would have to seek back
-    /// to the indirect block. Both rules are from FreeBSD; 4.4BSD had neither.
+    /// to the indirect block. The placement and the rule for clusters are both from FreeBSD; 4.4BSD
+    /// had neither.
     fn keeps_indirect_in_line(&self) -> bool {
         false
     }
@@ -66,8 +67,8 @@ pub struct Preference {
 }
 
 impl Preference {
-    /// Prefers the block after `block`, or the home group if that block is past the end of the file
-    /// system.
+    /// Returns a preference for the block after `block`, or for the home group if there is no block
+    /// after it.
     #[must_use]
     pub fn behind(geometry: &Geometry, block: BlockNo, home: GroupNo) -> Self {
         let next = BlockNo(block.0.saturating_add(1));

@@ -88,8 +88,8 @@ impl Windows {
     }
 
     /// Gives a file a new window, which begins in the group, at or after the goal, and contains a
-    /// free block. Returns `false` if there is no such window. The file then has no window, or
-    /// keeps its old one if that continues in the next group.
+    /// free block. Returns `false` if there is no such window. In this case the file has no window,
+    /// or keeps its old window if that window continues in the next group.
     pub(crate) fn renew(
         &mut self,
         space: &mut dyn Space,

@@ -315,7 +315,7 @@ fn ext2_spreads_top_directories_and_keeps_others_near_parents() {
 }
 
 /// Fills a volume with small files, removes every other one, and writes a file into the gaps.
-/// Returns the number of positions at which the file is not contiguous.
+/// Returns the number of blocks of that file that do not follow their predecessor.
 fn breaks_in_gaps(name: &str, clustering: Clustering) -> usize {
     let mut volume = volume(policy(name).unwrap(), clustering, geometry(1, 4000), 1);
     let mut small = Vec::new();

@@ -199,8 +199,9 @@ impl Volume {
                 let is_at_end = file.end() == next;
                 for logical in from..next {
                     let is_full = logical + 1 < range.end || last_is_full;
-                    // The simulated writer writes blocks one by one. So at this time, only the last
-                    // block of the run can have blocks after it.
+                    // The simulated writer writes blocks one by one. When it writes a block of the
+                    // run, the later blocks of the run do not exist yet. So only the last block of
+                    // the run can be followed by existing blocks.
                     let is_last = logical + 1 == next;
                     let contiguous = if is_last { file.contiguous(logical) } else { 0 };
                     self.cluster(inode, file, logical, is_full && is_at_end, contiguous)?;
@@ -215,7 +216,8 @@ impl Volume {
     }
 
     /// Whether a file block must be requested alone. With smart clustering, a block that does not
-    /// follow its predecessor may be moved; later blocks should follow its new address.
+    /// follow its predecessor on the device may be moved, and later blocks should then follow its
+    /// new address.
     fn places_one(&mut self, file: &File, logical: u32) -> Result<bool> {
         let last = logical.checked_sub(1).and_then(|before| file.block(before));
         let Some(last) = last.filter(|_| self.clustering == Clustering::Smart) else {

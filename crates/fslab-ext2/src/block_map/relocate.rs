@@ -1,9 +1,9 @@
 //! Moves scattered blocks of a file together while it is being written, as
 //! [`crate::alloc::cluster`] decides.
 //!
-//! The bytes are copied before the pointers change. The old blocks become free only when the device
-//! no longer refers to them; therefore the inode is stored with the move. After a power cut, a
-//! pointer refers to the old or the new block, and both contain the same bytes.
+//! The bytes are copied before the pointers change. The old blocks may be reused only when the
+//! device no longer refers to them, so the inode is stored together with the move. After a power
+//! cut, a pointer refers to the old or the new block, and both contain the same bytes.
 
 use std::ops::Range;
 

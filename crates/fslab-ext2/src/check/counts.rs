@@ -17,8 +17,8 @@ pub(super) fn check_links(image: &mut Image) {
         }
         let directory = image.directories.get(&no);
         let hangs = directory.is_none_or(|one| one.parent.is_some() || no == InodeNo::ROOT);
-        // A directory's own '.' is counted as a name, as is the '..' of each subdirectory. But only
-        // an entry in a parent makes the directory reachable.
+        // A directory's own '.' and the '..' of each subdirectory are counted as names. But only an
+        // entry in a parent makes the directory reachable.
         if known.counted == 0 || !hangs {
             image.report.add(Subject::Inode(no), None, Problem::Unattached);
         } else if known.counted != known.stored {

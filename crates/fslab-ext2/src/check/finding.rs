@@ -63,7 +63,7 @@ pub enum Problem {
     Parent {
         /// The inode that `..` refers to.
         stored: InodeNo,
-        /// The directory that contains an entry for this one.
+        /// The directory that contains the entry of the affected directory.
         parent: InodeNo,
     },
     /// A file or directory is in use but has no path.
@@ -119,7 +119,7 @@ pub enum Problem {
     AttributeOwners {
         /// The count stored in the block.
         stored: u32,
-        /// The number of inodes that use it.
+        /// The number of inodes that use the block.
         counted: u32,
     },
 }

@@ -61,7 +61,7 @@ pub(super) struct Directory {
     pub(super) indexed: bool,
     /// The inode that `..` refers to.
     pub(super) dotdot: Option<InodeNo>,
-    /// The directory that contains an entry for this one.
+    /// The parent: the directory that contains an entry for this directory.
     pub(super) parent: Option<InodeNo>,
 }
 

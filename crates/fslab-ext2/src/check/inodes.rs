@@ -59,7 +59,7 @@ fn check_inode(image: &mut Image, no: InodeNo, bytes: &[u8]) -> Result<()> {
     let Ok((raw, _)) = RawInode::ref_from_prefix(bytes) else { return Ok(()) };
     if no == RESIZE && image.superblock.has_compat(compat::RESIZE_INODE) {
         // The reserved blocks of this inode have already been claimed as metadata. Only its
-        // double-indirect block remains.
+        // double-indirect block remains to be claimed.
         if raw.i_block[RESIZE_SLOT].get() != 0 {
             image.claim(no, raw.i_block[RESIZE_SLOT].get());
         }

@@ -277,7 +277,7 @@ fn reaches_root(image: &Image, no: InodeNo, reached: &mut HashMap<InodeNo, bool>
         if let Some(&known) = reached.get(&at) {
             break known;
         }
-        // If this entry is found again on the way up, the parents form a cycle, which does not
+        // If this directory is met again on the way up, its parents form a cycle that does not
         // reach the root.
         reached.insert(at, false);
         way.push(at);

@@ -232,7 +232,8 @@ impl Shrinking {
         Ok(device.write_data_at(self.before.offset_of(to), &bytes)?)
     }
 
-    /// Copies inodes from dropped groups to free inodes. Both copies are in use until the end.
+    /// Copies inodes from dropped groups to free inodes. Both copies are in use until the smaller
+    /// superblock is written.
     fn move_inodes(&mut self) -> Result<()> {
         let size = self.before.inode_size as usize;
         let mut free = self.inodes_inside();

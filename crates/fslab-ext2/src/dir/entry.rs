@@ -253,8 +253,8 @@ pub(crate) fn insert(
     Ok(())
 }
 
-/// Removes a record. Its space is added to the previous record. If there is none, the record
-/// becomes free space.
+/// Removes a record. Its space is added to the previous record. If there is no previous record, the
+/// record becomes free space.
 ///
 /// # Errors
 /// Damage if the records differ from the expected ones; the block is then unchanged.
@@ -275,7 +275,7 @@ pub(crate) fn remove(block: &mut [u8], offset: usize, previous: Option<usize>) -
     Ok(())
 }
 
-/// Turns a block, from `start` on, into one free record.
+/// Replaces the content of a block from `start` on by one free record.
 pub(crate) fn clear(block: &mut [u8], start: usize) {
     block[start..].fill(0);
     put_free(block, start, block.len() - start);

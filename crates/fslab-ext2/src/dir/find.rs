@@ -91,8 +91,8 @@ fn find_indexed<B: DirectoryBlocks>(blocks: &B, wanted: &Wanted<'_>) -> Result<S
         if let Some(spot) = scan.found {
             return Ok(Search::Found(Found { block, spot, leaf: Some((path, hash)) }));
         }
-        // Use room only in the first leaf. The kernel also puts a name there if its hash occurs in
-        // several leaves.
+        // Use room only in the first leaf. If a hash occurs in several leaves, the kernel also
+        // inserts the name in the first of them.
         if block == first.leaf() {
             room = scan.room.map(|offset| (block, offset));
         }

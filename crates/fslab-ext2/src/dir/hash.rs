@@ -1,9 +1,9 @@
 //! The hash of a name, by which an indexed directory is sorted.
 //!
 //! There are three functions, each with variants for signed and unsigned characters. The variants
-//! exist because the machines that wrote the first images differed in this. Half-MD4 and TEA are
-//! seeded per file system. The results equal those of the kernel; libext2fs differs in only one
-//! value (see [`NameHash::LAST`]).
+//! exist because characters were signed on some of the machines that wrote the first images and
+//! unsigned on others. Half-MD4 and TEA are seeded per file system. The results equal those of the
+//! kernel; libext2fs differs in only one value (see [`NameHash::LAST`]).
 
 /// The hash function of a directory, as stored in its root.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -47,16 +47,17 @@ impl HashVersion {
 /// The hash of a name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct NameHash {
-    /// The sort key of the index. The lowest bit is 0. In an index entry, it is 1 if the previous
-    /// leaf also contains names with this hash.
+    /// The sort key of the index. The lowest bit is 0 in the hash of a name. In an index entry, it
+    /// is 1 if the previous leaf also contains names with this hash.
     pub major: u32,
     /// Distinguishes most names with the same major hash; 0 for the legacy function.
     pub minor: u32,
 }
 
 impl NameHash {
-    /// The highest possible major hash. The kernel uses the next value as the end of a directory,
-    /// so a name with that hash gets this one instead. libext2fs does not do this.
+    /// The highest possible major hash. The kernel uses the next value to mark the end of a
+    /// directory, so a name that would have that hash gets this one instead. libext2fs does not do
+    /// this.
     pub const LAST: u32 = 0xffff_fffc;
 }
 

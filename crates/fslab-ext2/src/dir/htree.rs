@@ -90,7 +90,7 @@ fn pack_and_put<B: DirectoryBlocksMut>(
     })
 }
 
-/// Moves the free space of a block to its end.
+/// Moves the free space of a block to the end of the block.
 fn pack_in_place(bytes: &mut [u8], block: FileBlock) -> Checked<()> {
     let old = bytes.to_vec();
     // Everything that can fail is checked before the block is changed.
@@ -160,7 +160,7 @@ fn add_level<B: DirectoryBlocksMut>(blocks: &mut B, info: RootInfo) -> Result<()
 struct Split {
     left: FileBlock,
     right: FileBlock,
-    /// Names with this hash or a higher one belong to the right leaf.
+    /// Names whose hash is at least this value belong to the right leaf.
     from: u32,
 }
 
@@ -222,8 +222,9 @@ fn records_by_hash(block: &[u8], hasher: Hasher) -> Checked<Vec<Record>> {
 }
 
 /// Returns how many records, in hash order, remain in the left leaf. Records are moved to the right
-/// leaf, highest hash first, up to half of the block size. A record at this limit is moved if at
-/// least half of it is within the limit. If this would move all records, half of them are moved.
+/// leaf, highest hash first, up to half of the block size. A record that crosses this limit is
+/// moved if at least half of it is within the limit. If this would move all records, half of them
+/// are moved.
 fn cut(records: &[Record], block_size: usize) -> usize {
     let mut size = 0;
     for (at, record) in records.iter().enumerate().rev() {

@@ -85,7 +85,7 @@ pub struct Listed<'a> {
     pub kind: EntryKind,
     /// The name; `.` and `..` are listed first.
     pub name: &'a [u8],
-    /// The position after this entry.
+    /// The position in the listing after this entry.
     pub next: Cookie,
 }
 
@@ -149,8 +149,8 @@ fn list_dots<B: DirectoryBlocks>(blocks: &B, from: Cookie, sink: &mut Sink<'_>) 
     list(blocks, first, sink)
 }
 
-/// Lists a directory without an index by the hashes of its names. Either it has one block and may
-/// become indexed during the listing, or it lost its index during the listing.
+/// Lists a directory without an index by the hashes of its names. Such a directory either has one
+/// block and may become indexed during the listing, or lost its index during the listing.
 fn list_by_hash<B: DirectoryBlocks>(
     blocks: &B,
     mut from: Cookie,

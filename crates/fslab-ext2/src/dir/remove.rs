@@ -99,7 +99,7 @@ pub fn give_back<B: DirectoryBlocksMut>(
 
 /// Frees blocks without names at the end of a linear directory. Other empty blocks are kept,
 /// because a reader may be listing the directory by offset. For the same reason, two blocks are
-/// kept if a directory of one block would be indexed as soon as it is full.
+/// kept if a directory of one block would become indexed when it grows again.
 fn trim<B: DirectoryBlocksMut>(blocks: &mut B) -> Result<()> {
     let least = if blocks.rules().form == Form::Indexed { 2 } else { 1 };
     let mut count = blocks.count();
@@ -115,7 +115,8 @@ fn trim<B: DirectoryBlocksMut>(blocks: &mut B) -> Result<()> {
 
 /// Whether the neighbours of a leaf are examined after a removal. The leaf lost `size` bytes and
 /// has `left` bytes. It must be at most half full, and its fill level must have fallen to a lower
-/// step. In a small directory, any fall is enough. An empty leaf always qualifies.
+/// step. In a small directory, any decrease of the fill level is enough. An empty leaf always
+/// qualifies.
 fn is_worth_a_look<B: DirectoryBlocks>(blocks: &B, left: usize, size: usize) -> bool {
     let block_size = blocks.block_size().bytes();
     let step = block_size / STEPS;

@@ -49,7 +49,7 @@ impl Handles {
         self.open.get(&handle.0).cloned().ok_or(Errno::BADF)
     }
 
-    /// Returns the file of a handle if it is open for reading.
+    /// Returns the file of a handle if the handle is open for reading.
     pub fn readable(&self, handle: Handle) -> Result<(InodeNo, OpenMode), Errno> {
         match self.get(handle)? {
             Open::File { no, mode } if !mode.contains(OpenMode::WRITE_ONLY) => Ok((no, mode)),
@@ -58,7 +58,7 @@ impl Handles {
         }
     }
 
-    /// Returns the file of a handle if it is open for writing.
+    /// Returns the file of a handle if the handle is open for writing.
     pub fn writable(&self, handle: Handle) -> Result<(InodeNo, OpenMode), Errno> {
         match self.get(handle)? {
             Open::File { no, mode } if mode.writes() => Ok((no, mode)),

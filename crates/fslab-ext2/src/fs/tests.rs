@@ -61,7 +61,8 @@ pub(super) fn counted(change: impl FnOnce(&mut Volume)) -> impl FnOnce(&mut Volu
     }
 }
 
-/// The test makes a directory of many blocks whose names refer to inodes in many other blocks.
+/// The test makes a directory of many blocks. Its names refer to inodes in many blocks of the inode
+/// table.
 #[test]
 fn fsync_marks_at_most_64_blocks_and_inodes_per_lock_hold() {
     const NAMES: u32 = 600;

@@ -1,5 +1,5 @@
-//! Renames and exchanges names. All checks come before the first change. The new name is created
-//! before the old one is removed, in memory and on the device. This does not hold for exchanges.
+//! Renames and exchanges names. All checks come before the first change. Except in an exchange, the
+//! new name is created before the old one is removed, both in memory and on the device.
 
 use fslab_vfs::{Errno, FileKind, RenameMode, Request};
 
@@ -175,9 +175,9 @@ impl Volume {
         left.inspect_err(|_| self.take_back(to, target))
     }
 
-    /// Removes a new name again, because the old name could not be removed. Otherwise two names
-    /// would share one counted link. After the removal of one name, the other would refer to a free
-    /// or reused inode.
+    /// Removes a new name again, because the old name could not be removed. Otherwise the inode
+    /// would have two names but a link count of one. After the removal of one name, the other would
+    /// refer to a free or reused inode.
     fn take_back(&mut self, to: NamePlace<'_>, target: Option<Subject>) {
         let answer = match target {
             Some(target) => self.replace_name(to, target.no, target.kind),

@@ -64,9 +64,9 @@ pub(crate) enum ClosureStep {
     Begin,
     /// New blocks and pointers, which the device does not refer to yet.
     Map,
-    /// The inodes that refer to these blocks.
+    /// The inodes that refer to the blocks of the previous step.
     Inodes,
-    /// The names of these inodes.
+    /// The directory blocks with the names of the inodes.
     Directories,
 }
 

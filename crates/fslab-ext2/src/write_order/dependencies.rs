@@ -51,7 +51,7 @@ impl Volume {
     /// block.
     fn order_departure(&mut self, parent: InodeNo, from: BlockNo) -> Result<()> {
         self.order.left.insert(parent);
-        // Called before the name is removed, so that merging a block into this one takes the delay
+        // Called before the name is removed, so that a later merge with this block takes the delay
         // into account.
         self.cache.delay(from, 1)
     }
@@ -66,16 +66,17 @@ impl Volume {
         Ok(())
     }
 
-    /// Whether the first of two directory blocks keeps the names of both in a merge. It does if it
-    /// is written no later than the second. Blocks that must be written after the second are then
-    /// also written after the first, so no flush is needed.
+    /// Whether the names of two directory blocks are merged into the first of them. They are if the
+    /// first block is written no later than the second. Blocks that must be written after the
+    /// second are then also written after the first, so no flush is needed.
     pub fn keeps_names(&self, one: BlockNo, other: BlockNo) -> bool {
         self.cache.directory_role(one) <= self.cache.directory_role(other)
     }
 
-    /// Records the write order for merging the names of block `from` into block `to`, which is
-    /// written no later ([`keeps_names`](Self::keeps_names)). Block `to` must be on the device
-    /// before the names are removed from block `from`.
+    /// Records the write order for merging the names of block `from` into block `to`. The caller
+    /// has chosen `to` such that it is written no later than `from`
+    /// ([`keeps_names`](Self::keeps_names)). Block `to` must be on the device before the names are
+    /// removed from block `from`.
     pub fn order_join(&mut self, from: BlockNo, to: BlockNo) -> Result<()> {
         if self.cache.directory_role(to) >= Role::DirectoryLate(STEPS_MAX) {
             self.flush_within_operation()?;

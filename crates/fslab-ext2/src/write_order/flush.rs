@@ -3,8 +3,8 @@
 //! 1994), but with steps for all changes together instead of dependencies between individual
 //! changes. [`crate::write_order::closure`] writes a single file.
 //!
-//! 1. The superblock is no longer marked clean. If its orphan list is not empty, the list begins
-//!    with an inode that is on the device and is not deleted in step 5.
+//! 1. The superblock, without its clean mark. If its orphan list is not empty, the list begins with
+//!    an inode that is on the device and is not deleted in step 5.
 //! 2. New blocks and pointers ([`Role::Map`]), which the device does not refer to yet.
 //! 3. Inodes, which refer to the blocks of step 2. Inodes that lose names or blocks wait until
 //!    step 5.
@@ -12,7 +12,7 @@
 //!    the blocks that lose them. Chains of such blocks need several steps.
 //! 5. Inodes that lost names or blocks, indirect blocks that lost pointers, then bitmaps and
 //!    counts. Only now may freed blocks and inodes be reused.
-//! 6. The superblock is marked clean.
+//! 6. The superblock, marked clean again.
 //!
 //! The device is flushed after each step. File content has been written before, in place or to
 //! blocks that the device does not refer to.
@@ -54,8 +54,8 @@ impl Volume {
     pub(crate) fn flush(&mut self) -> Result<()> {
         self.flush_within_operation()?;
         self.say_in_order()?;
-        // If the superblock is not marked clean, this must become durable, so that checkers do not
-        // skip the image.
+        // If the superblock has lost its clean mark, the device is flushed, because a checker would
+        // skip an image that is still marked clean.
         if self.says_clean { Ok(()) } else { self.barrier() }
     }
 
@@ -226,7 +226,7 @@ impl Volume {
         self.data_written = true;
     }
 
-    /// Writes a superblock with the current counts and returns it.
+    /// Writes the superblock with the current counts, and returns the written superblock.
     pub(crate) fn put_superblock(&self, clean: bool, orphan: u32) -> Result<Superblock> {
         let totals = self.space.totals();
         let now = self.now.seconds.clamp(0, i64::from(u32::MAX)) as u32;

@@ -9,7 +9,7 @@ use crate::types::{BlockNo, InodeNo};
 /// Assumed average memory for a name, in bytes.
 const NAME_BYTES: usize = 32;
 
-/// Changes that must reach the device after others.
+/// Changes that must reach the device after other changes.
 #[derive(Default)]
 pub(crate) struct Order {
     /// Inodes whose changes must reach the device after the directories, with their earlier bytes.
@@ -43,13 +43,13 @@ impl Order {
 pub(crate) struct Pending {
     /// Whether the inode itself is new.
     pub(super) is_new: bool,
-    /// The directory that contains its name, and the name. `None` if the inode was renamed, has no
-    /// name yet, or has several new names.
+    /// The directory that contains the inode's name, and the name. `None` if the inode was renamed,
+    /// has no name yet, or has several new names.
     pub(super) name: Option<(InodeNo, Box<[u8]>)>,
 }
 
-/// The inodes and names that are not on the device yet. Each is recorded after the change, because
-/// an operation may flush the volume to make room, and a flush clears all records.
+/// The inodes and names that are not on the device yet. Each is recorded after the change itself,
+/// because an operation may flush the volume to make room, and a flush clears all records.
 pub(crate) struct PendingInodes {
     pub(super) inodes: HashMap<InodeNo, Pending, Hashing>,
     /// Names that were removed but may still be on the device, as pairs of directory and hash.

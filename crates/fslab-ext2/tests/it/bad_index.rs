@@ -106,7 +106,7 @@ fn detected_index_damage_leaves_the_image_unclean() {
     image.repair_whole();
 }
 
-/// As in the kernel, the first change drops the index, because new names may then overwrite index
+/// As in the kernel, the first change drops the index, because the new names may overwrite index
 /// blocks.
 #[test]
 fn a_directory_with_a_bad_index_root_that_changes_is_a_linear_one() {

@@ -109,8 +109,8 @@ fn is_read_meanwhile(reads: &AtomicU64) -> bool {
     true
 }
 
-/// Every write and every flush of an fsync waits for a read. The synced file and its directory are
-/// new, so that each step of the closure writes something.
+/// The device lets every write and every flush of an fsync wait for a read. The synced file and its
+/// directory are new, so that each step of the closure writes something.
 #[test]
 fn reads_are_answered_during_each_write_of_an_fsync() {
     #[derive(Default)]

@@ -63,9 +63,9 @@ fn wrong_and_shared_pointers_are_repaired() {
     let file = std::fs::OpenOptions::new().read(true).write(true).open(image.path()).unwrap();
     let mut pointer = [0; 4];
     file.read_exact_at(&mut pointer, map(one)).unwrap();
-    // Damage the map of the other file: its block 0 becomes the first file's block, and block 1
-    // becomes invalid. Block 2 is in the inode table, and block 3 equals block 4. The indirect
-    // block becomes that of the first file.
+    // Damage the block map of the other file. Pointer 0 refers to a block of the first file,
+    // pointer 1 is invalid, pointer 2 refers to the inode table, and pointer 3 equals pointer 4.
+    // The indirect block is that of the first file.
     let mut fourth = [0; 4];
     file.read_exact_at(&mut fourth, map(other) + 16).unwrap();
     let mut indirect = [0; 4];

@@ -219,8 +219,8 @@ fn names_of_one_block_are_exchanged_whole_or_not_at_all() {
     }
 }
 
-/// The limit of the guarantee: one of the two inodes may lose its name. It is then in lost+found
-/// with its content.
+/// The guarantee for an exchange is limited: one of the two inodes may lose its name. That inode is
+/// then in lost+found with its content.
 #[test]
 fn files_exchanged_across_blocks_survive_every_power_cut() {
     if !has("e2fsck") {

@@ -104,8 +104,8 @@ fn fsync_of_a_new_file_writes_few_blocks_beside_many_dirty_inodes() {
         client.open(ino, OpenMode::READ_WRITE).unwrap().fsync(false).unwrap();
     });
     assert!(nested <= 8, "{nested} blocks: four inodes, three directories");
-    // The directory of the other files has not been written yet. The fsync writes its blocks but
-    // not the inodes of the files.
+    // The directory of the other files is not on the device yet. The fsync writes the directory's
+    // blocks but not the inodes of these files.
     let beside = |name: &str| {
         blocks_written(&device, || {
             let ino = client.file(others, name, b"n").unwrap();
@@ -227,8 +227,8 @@ fn synced_files_in_new_directories_survive_power_cuts() {
 }
 
 /// A durable file is emptied. Its blocks must not be given to a file that is synced before the
-/// truncation reaches the device. Otherwise a block would belong to both, and a checker would clone
-/// it or clear one of the files.
+/// truncation reaches the device. Otherwise a block would belong to both files, and a checker would
+/// clone the block or clear one of the files.
 #[test]
 fn synced_file_shares_no_block_with_an_emptied_one() {
     // The file fills most of the volume, so the policy prefers its freed blocks.
@@ -531,8 +531,9 @@ fn fsync_of_a_shrinking_directory_keeps_the_names_that_stay() {
     );
 }
 
-/// An fsync of a directory makes moves into it fully durable. It also removes the old names from a
-/// directory that was not synced, including the name of a file that was removed later.
+/// An fsync of a directory makes moves into it fully durable. It also removes the old names of
+/// these files from their previous directory, which was not synced, including the name of a file
+/// that was removed later.
 #[test]
 fn fsync_of_a_directory_removes_old_names_of_moved_files() {
     survives(
@@ -565,8 +566,9 @@ fn fsync_of_a_directory_removes_old_names_of_moved_files() {
     );
 }
 
-/// A durable name is removed and created again. The device still has the old name in another block.
-/// The cause is a split of the leaf in between, or room in an earlier block of a linear directory.
+/// A durable name is removed and created again. The device still has the old name in another block,
+/// because the leaf was split in between, or because an earlier block of a linear directory had
+/// room.
 #[test]
 fn synced_name_that_was_removed_and_remade_exists_once() {
     const DURABLE: u32 = 30;

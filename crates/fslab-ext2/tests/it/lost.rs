@@ -122,7 +122,7 @@ fn files_are_attached_to_an_indexed_lost_and_found() {
     });
 }
 
-/// In one case, the root has an index, and its blocks are full.
+/// In one of the cases, the root directory has an index and all of its blocks are full.
 #[test]
 fn a_missing_lost_and_found_is_made() {
     if !has_e2fsprogs() {

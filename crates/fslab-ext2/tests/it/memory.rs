@@ -6,8 +6,8 @@ use fslab_ext2::{BlockSize, Geometry, GroupNo, InodeNo};
 
 use crate::support::ran_within;
 
-/// Maximum memory of a process that simulates a volume, in bytes. Bitmaps of all groups would need
-/// ten times as much; a pointer per inode would need a hundred times as much.
+/// Maximum memory of a process that simulates a volume, in bytes. The bitmaps of all groups would
+/// need ten times this amount; a pointer for each inode would need a hundred times this amount.
 const MEMORY_MAX: u64 = 64 << 20;
 /// Number of groups in 16 TiB.
 const GROUPS: u32 = 131_071;

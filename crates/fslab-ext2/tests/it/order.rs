@@ -133,7 +133,7 @@ fn deletion_in_masses_flushes_nothing_and_keeps_the_other_names() {
     for index in (0..NAMES).filter(|index| !is_kept(*index)) {
         client.unlink(names, name(index)).unwrap();
     }
-    // Also remove a directory of many blocks with all its names.
+    // Also removes a directory of many blocks with all its names.
     (0..NAMES / 10).for_each(|index| client.unlink(gone, name(index)).unwrap());
     client.rmdir(Ino::ROOT, "gone").unwrap();
     let flushed = device.log().points_before_flushes().into_iter().filter(|point| *point > begin);
@@ -167,8 +167,8 @@ fn split_and_joined_leaves_lose_no_name_in_a_power_cut() {
     drop(client);
     ext2.sync().unwrap();
     let begin = device.position();
-    // `passing` is the number of new names. Old names whose number leaves the remainder `goes` are
-    // removed with them.
+    // `passing` is the number of new names. Old names whose number modulo 4 equals `goes` are
+    // removed together with the new ones.
     for (passing, goes) in [(PASSING, 3), (PASSING / 2, 2)] {
         let mut gone: Vec<String> =
             (0..passing).map(|index| format!("passing{index:06}-{passing}")).collect();
@@ -200,7 +200,7 @@ fn moved_names_are_in_one_place_at_least_behind_a_power_cut() {
         recorded(BYTES, &MkfsOptions { bytes_per_inode: 4096, ..options(BLOCK as u32) });
     let client = Client::new(&ext2);
     let directories = ["a", "b"].map(|name| client.mkdir(Ino::ROOT, name).unwrap());
-    // The current directory of each file, and all names that it ever had.
+    // The current directory of each file, and all names that the file ever had.
     let mut places: Vec<usize> = (0..FILES).map(|file| file % 2).collect();
     let mut names: Vec<Vec<String>> =
         (0..FILES).map(|file| vec![format!("file{file}-{:n<40}", "")]).collect();
@@ -437,8 +437,8 @@ fn synced_bytes_survive_a_write_that_moves_their_blocks() {
 }
 
 /// An extended attribute in a block has its old or new value at every point, even if the inode has
-/// room for it by then. This holds whether the attribute remains in the block or must be moved into
-/// the inode.
+/// gained room for it meanwhile. This holds whether the attribute remains in the block or must be
+/// moved into the inode.
 #[test]
 fn xattr_has_its_old_or_new_value_at_every_power_cut() {
     let (device, ext2) = recorded(2 << 20, &options(BLOCK as u32));

@@ -36,12 +36,12 @@ struct Choice {
     path: String,
     /// Bytes that must be present.
     bytes: Vec<u8>,
-    /// Some of these writes may follow, each complete and in this order.
+    /// Writes of which some may follow the required bytes, each complete and in this order.
     appended: Vec<Vec<u8>>,
 }
 
 impl Choice {
-    /// Whether `contents` is this state, or a state that e2fsck may turn it into. A pointer in an
+    /// Whether `contents` is this state, or a state that e2fsck may make of it. A pointer in an
     /// indirect block reaches the device before the inode with its size. e2fsck then extends the
     /// size to the end of the last block, so only zeros may follow the written bytes.
     fn is(&self, contents: &[u8], block_bytes: usize) -> bool {

@@ -270,7 +270,8 @@ impl Script {
         }
     }
 
-    /// Adds, removes and replaces names of the crowd, along with other names that fill the leaves.
+    /// Adds, removes and replaces names of the crowd, together with other names that fill the
+    /// leaves of the index.
     fn mingle(&mut self, both: [&Client<'_>; 2]) {
         if self.crowd.is_empty() {
             return;

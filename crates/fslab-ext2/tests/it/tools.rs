@@ -115,7 +115,7 @@ fn deleted_files_are_found_until_their_blocks_are_used() {
     for name in ["large", "small", "empty"] {
         client.unlink(Ino::ROOT, name).unwrap();
     }
-    // Until the client is dropped, its references keep removed files.
+    // The client is dropped, because its references would keep removed files from being deleted.
     drop(client);
     ext2.sync().unwrap();
     let client = Client::new(&ext2);
@@ -222,7 +222,7 @@ fn file_systems_shrink_and_keep_all_files() {
         if has("e2fsck") {
             image.check(&format!("{when}, and changed"));
         }
-        // Grow it to its former size.
+        // Grow the file system to its former size.
         file.set_len(group * 16).unwrap();
         let back = grow(&image.device()).unwrap();
         assert_eq!((back.from, back.to), (resized.to, resized.from), "{when}");

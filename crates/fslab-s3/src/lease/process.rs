@@ -27,8 +27,8 @@ pub fn mark() -> String {
     }
 }
 
-/// Returns whether a process of this machine has exited, or is this process and no longer has that
-/// session. Returns `false` for processes of other machines.
+/// Returns whether the holder is gone: its process ran on this machine and has exited, or it is
+/// this process and the session has ended. Returns `false` for processes of other machines.
 pub fn is_gone(mark: &str, nonce: &str) -> bool {
     let is_own = !mark.is_empty() && mark == self::mark();
     let nonce = u64::from_str_radix(nonce, 16).ok();

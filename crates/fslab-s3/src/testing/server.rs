@@ -26,7 +26,7 @@ pub const BUCKET: &str = "fslab-test";
 const START_LIMIT: Duration = Duration::from_secs(60);
 /// The number of attempts to start: another process may take a port before the server does.
 const STARTS: u32 = 5;
-/// For each of its ports, SeaweedFS also uses the port that is higher by this number.
+/// For each of its ports, SeaweedFS also uses a second port, whose number is higher by this value.
 const SECOND_PORTS: u16 = 10_000;
 /// The number of consecutive ports that SeaweedFS uses.
 const SEAWEED_PORTS: u16 = 6;
@@ -146,7 +146,7 @@ fn keep(
             Err(error) => return report.send(Err(error)).unwrap_or_default(),
         };
         report.send(Ok(())).unwrap_or_default();
-        // Waits until the other end is dropped.
+        // Waits until `end` is dropped, and then stops the server.
         ended.recv().unwrap_or_default();
         stop(&mut child);
     })?;

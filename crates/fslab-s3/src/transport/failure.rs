@@ -58,7 +58,7 @@ impl Failure {
         Self::new(Cause::Wrong, text.into())
     }
 
-    /// Returns the failure for an error of this machine.
+    /// Returns the failure for an error on this machine.
     pub fn local(error: &io::Error) -> Self {
         Self::new(Cause::Unavailable, error.to_string())
     }
@@ -84,7 +84,8 @@ impl Failure {
 
     /// Returns the failure for a connection that can't be made or that ended early.
     pub fn of_connection(error: &reqwest::Error, access: &Access) -> Self {
-        // The innermost cause is the most specific; the others repeat the address.
+        // Only the innermost cause is shown: it is the most specific one, and the outer ones repeat
+        // the address.
         let mut cause: &dyn std::error::Error = error;
         while let Some(source) = cause.source() {
             cause = source;
@@ -122,7 +123,7 @@ impl Failure {
             }
             _ => "",
         };
-        // Keys are removed before the text is cut, because a part of a key is also secret.
+        // Keys are removed before the text is truncated, because even a part of a key is secret.
         let words = shown(&access.scrubbed(&words));
         let text = format!("the store at {} returned {words}{hint}", access.host());
         let mut failure = Self::new(cause, text);
@@ -139,7 +140,8 @@ impl Failure {
             Cause::NotFound => ErrorKind::NotFound,
             Cause::Full => return full(self),
             Cause::Unsupported => ErrorKind::Unsupported,
-            // `InvalidData` would mean damage, which these causes do not show.
+            // `InvalidData` would mean that the object is damaged, but these causes do not show
+            // that.
             Cause::Condition | Cause::Wrong => ErrorKind::Other,
         };
         io::Error::new(kind, self.text)

@@ -5,7 +5,8 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
-/// The number of bytes that must be transferred within the time limit. A slower request is stalled.
+/// The number of bytes that must be transferred within the time limit. A slower request counts as
+/// stalled.
 const PROGRESS_BYTES: usize = 1024;
 
 /// The progress of one request.

@@ -10,8 +10,8 @@ use fslab_tier::archive::conformance::broken_promises;
 
 use crate::support::{TIER, World, contents, files, listed, noise, write};
 
-/// The requests that can fail: the method, a part of the target, and whether the request happens
-/// while the archive is opened.
+/// The requests that can fail. For each: the method, a part of the target, and whether the request
+/// is sent while the archive is opened.
 const CALLS: &[(&str, &str, bool)] = &[
     ("GET", "/archive.toml", true),
     ("PUT", "/probe/", true),
@@ -153,8 +153,8 @@ fn one_failure_is_retried_and_many_make_the_store_unavailable() {
     assert_eq!(contents(&*archive, files(1)).unwrap(), b"hello");
 }
 
-/// An object is lost only if the store reports it missing. It is damaged only if its contents were
-/// read back.
+/// An object counts as lost only if the store reports that it is missing, and as damaged only if
+/// its contents were read.
 #[test]
 fn unexpected_answers_count_as_neither_damage_nor_loss() {
     let world = World::new();

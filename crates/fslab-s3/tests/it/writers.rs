@@ -81,8 +81,8 @@ fn delayed_delete_removes_nothing_that_is_needed() {
     assert_eq!(contents(&*third, files(2)).unwrap(), b"kept");
 }
 
-/// A mark reaches the store after a take-over. Its writer's renewal failed, so it deletes nothing,
-/// and no other writer does either.
+/// A mark reaches the store after a take-over. The writer that sent the mark did not renew its
+/// lease afterwards, so it deletes nothing. Later writers ignore the mark.
 #[test]
 fn delayed_mark_deletes_nothing() {
     let world = World::new();
@@ -105,7 +105,8 @@ fn delayed_mark_deletes_nothing() {
 }
 
 /// Opens the archive through a proxy that delays the PUT of the lease by five seconds, and calls
-/// `meanwhile` during the delay. Also returns the proxy, which the archive needs.
+/// `meanwhile` during the delay. Also returns the proxy, which must exist as long as the archive is
+/// used.
 fn open_slowly(
     world: &World,
     tree: Option<Writer>,
@@ -125,8 +126,8 @@ fn open_slowly(
     (slow, archive)
 }
 
-/// A mark reaches the store during a take-over. Its writer's renewal failed, so the object is still
-/// needed.
+/// A mark reaches the store during a take-over. The writer that sent the mark did not renew its
+/// lease afterwards, so the marked object is still needed.
 #[test]
 fn mark_that_arrives_during_a_take_over_deletes_nothing() {
     let world = World::new();

@@ -1,4 +1,4 @@
-//! Damaged and hostile data sets give one line that names the file.
+//! Damaged and hostile data sets cause an error of one line that names the file.
 
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
@@ -67,8 +67,9 @@ fn part_of_another_kind_is_named() {
     refused(&sets, "part-00001.parquet: its columns differ");
 }
 
-/// Every byte of the footer, and some of the rest. Most changes are found in the footer or by the
-/// engine. Then the message names the part. A change that gives other values is not noticed.
+/// Flips bits of every fifth byte of the footer, and of every 97th byte before it. The checks of
+/// the footer or the engine detect most changes, and the message then names the part. A change that
+/// only yields other values is not detected.
 #[test]
 fn flipped_bytes_never_panic_and_errors_name_the_part() {
     let (sets, part) = sets();
@@ -99,7 +100,7 @@ fn flipped_bytes_never_panic_and_errors_name_the_part() {
 fn hostile_size_of_a_page_is_refused_where_it_is_read() {
     let (sets, part) = sets();
     let bytes = fs::read(&part).unwrap();
-    // The first page is one of the first column, and starts after the magic number. Its header has
+    // The first page belongs to the first column, and starts after the magic number. Its header has
     // the type, then the decoded size as a varint in zigzag form.
     let start = (4..64).find(|at| bytes[*at] == 0x15 && bytes[at + 2] == 0x15).unwrap();
     let mut hostile = bytes.clone();
@@ -111,7 +112,7 @@ fn hostile_size_of_a_page_is_refused_where_it_is_read() {
     refused(&sets, "part-00001.parquet: the column 'inode' is damaged");
     let other = sets.query("SELECT count(name) AS names FROM snapshot", &["snapshot"]);
     assert_eq!(rows(&other).unwrap()[0]["names"], 1999);
-    // The second scan reads another column than the first.
+    // The second scan reads a different column than the first one.
     let both = "SELECT count(a.name), max(b.inode) FROM snapshot AS a CROSS JOIN \
                 (SELECT inode FROM snapshot LIMIT 1) AS b";
     let error = rows(&sets.query(both, &["snapshot"])).unwrap_err().to_string();
@@ -133,8 +134,8 @@ fn add_indexes(part: &Path) -> ParquetMetaData {
     writer.close().unwrap()
 }
 
-/// Their sizes are not checked. An offset index that claims 2^31 pages, or a bloom filter that
-/// claims 2 GiB, would end the program.
+/// The sizes of page indexes and bloom filters are not checked. So an offset index that claims 2^31
+/// pages, or a bloom filter that claims 2 GiB, would end the program if it were read.
 #[test]
 fn page_indexes_and_bloom_filters_are_not_read() {
     let sets = Sets::new();

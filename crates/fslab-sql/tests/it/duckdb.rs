@@ -8,8 +8,8 @@ use serde_json::{Value, json};
 
 use crate::support::{Sets, all_named, named};
 
-/// Answers a list of queries. Numbers are compared as floating-point numbers, because the engines
-/// choose different types for sums.
+/// A Python script that answers a list of queries with DuckDB. Numbers are compared as
+/// floating-point numbers, because the engines choose different types for sums.
 const SCRIPT: &str = "
 import datetime, decimal, duckdb, json, sys
 def plain(value):

@@ -44,7 +44,7 @@ fn only_select_statements_over_the_given_tables_run() {
     assert!(!outside.exists());
 }
 
-/// A long chain of operators makes a deep tree.
+/// The parser turns a long chain of operators into a deep tree.
 #[test]
 fn deeply_nested_statement_does_not_overflow_the_stack() {
     let sets = Sets::of_all_kinds(1);
@@ -94,7 +94,7 @@ fn sorts_and_joins_beyond_the_memory_limit_use_temporary_files() {
         query.memory_bytes = 64 << 20;
         let found = rows(&query).unwrap();
         assert_eq!(found[0][column], expected, "{sql}");
-        // The same query needs its temporary files.
+        // The query fails without a directory for temporary files, so it did use them before.
         query.temporary = sets.path("missing");
         let error = rows(&query).unwrap_err();
         assert!(matches!(error, Error::Temporary { .. }), "{error}");
@@ -114,7 +114,8 @@ fn query_that_can_not_use_temporary_files_reports_its_memory_limit() {
     let mut query = sets.query(sql, &["before"]);
     query.memory_bytes = 64 << 20;
     match rows(&query) {
-        // The engine does not count everything; then `restrict` bounds the process.
+        // The engine does not count all memory, so the query may succeed. In that case `restrict`
+        // limits the memory of the process.
         Ok(rows) => assert_eq!(rows.len(), 1),
         Err(error) => {
             assert!(matches!(error, Error::Memory { .. }), "{error}");

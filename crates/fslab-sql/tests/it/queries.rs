@@ -1,4 +1,4 @@
-//! The named queries against answers that were computed by hand.
+//! Compares the answers of the named queries with answers that were computed by hand.
 
 use serde_json::{Value, json};
 

@@ -145,7 +145,8 @@ impl Sets {
         writer.finish().unwrap();
     }
 
-    /// Writes all tables that the named queries need. `snapshot` equals `before`.
+    /// Writes all tables that the named queries need. The tables `snapshot` and `before` have the
+    /// same rows.
     pub fn of_all_kinds(parts: usize) -> Self {
         let sets = Self::new();
         sets.snapshot("before", parts, before().into_iter());
@@ -199,7 +200,7 @@ impl Sets {
         writer.finish().unwrap();
     }
 
-    /// Makes a query over these data sets, each of which is the name of its table.
+    /// Makes a query over these data sets. The name of each table is that of its data set.
     pub fn query(&self, sql: &str, tables: &[&str]) -> Query {
         let table = |name: &&str| Table { name: (*name).to_owned(), directory: self.path(name) };
         Query {
@@ -263,7 +264,7 @@ fn before() -> Vec<Entry> {
     ]
 }
 
-/// The changes of `before`, in the order of the inodes.
+/// The entries of `before` after the changes named below, in the order of the inodes.
 fn after() -> Vec<Entry> {
     vec![
         // A directory whose entries changed, and one that was moved.
@@ -273,7 +274,8 @@ fn after() -> Vec<Entry> {
         Entry { modified: NOW, ..file(1, 10, 200, 1) },
         Entry { modified: NOW, mode: 0o600, ..file(2, 10, 4000, 1) },
         Entry { modified: NOW - 800 * DAY + 1, name: b"\xff".to_vec(), ..file(3, 11, 5000, 2) },
-        // Numbers reused with another generation, another time of creation and as another kind.
+        // Reused inode numbers: with another generation, as another kind, and with another creation
+        // time.
         Entry { generation: Some(8), ..file(4, 11, 150, 2) },
         Entry { kind: "symlink", ..file(5, 11, 10, 3) },
         Entry { born: Some(61), generation: Some(9), ..file(6, 11, 70, 2) },

@@ -1,5 +1,5 @@
-//! Threads for calls that may never return. The number of threads is about the greatest number of
-//! concurrent calls so far.
+//! Threads for calls that may never return. Threads are reused, so their number is about the
+//! greatest number of concurrent calls so far.
 
 use std::io;
 use std::sync::mpsc::{Receiver, Sender, channel};

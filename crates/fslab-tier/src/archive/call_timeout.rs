@@ -25,17 +25,18 @@ use crate::id::Id;
 /// alone is not enough.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 
-/// The lowest expected transfer rate. A call gets additional time for its bytes at this rate.
+/// The lowest expected transfer rate. The time limit of a call includes the time to transfer its
+/// bytes at this rate.
 const CALL_BYTES_A_SECOND: u64 = 1 << 20;
 
 /// The corresponding rate for finishing a container, which waits until all bytes are durable.
 const FINISH_BYTES_A_SECOND: u64 = 4 << 20;
 
-/// Number of bytes that are collected before one call writes them to a container. Waking up a
-/// thread for each small piece would take too long.
+/// Number of bytes that are buffered before one call writes them to a container. A call for each
+/// small piece would spend too much time waking up threads.
 const TOGETHER_BYTES: usize = 128 << 10;
 
-/// Maximum number of listed containers that the caller has not visited yet.
+/// Maximum number of containers that the listing thread buffers for the caller.
 const LISTED_AHEAD: usize = 1024;
 
 /// A function that is called once a late archive responds again.
@@ -62,7 +63,7 @@ struct Calls {
     returned: Returned,
 }
 
-/// A call in progress, as its caller sees it.
+/// The caller's view of a call in progress.
 struct Call<T> {
     outcome: Receiver<io::Result<T>>,
     /// Set when the call returns or is given up, whichever is first. The second event has no
@@ -152,7 +153,7 @@ impl Calls {
         Ok(call)
     }
 
-    /// Waits for a call until its limit has passed.
+    /// Waits for the result of a call, but no longer than the call's time limit.
     fn wait<T>(&self, call: &Call<T>) -> io::Result<T> {
         loop {
             match call.outcome.recv_timeout(LOOK_EVERY) {
@@ -308,7 +309,7 @@ struct TimedUpload {
     upload: Option<Box<dyn Upload>>,
     calls: Arc<Calls>,
     is_limited: bool,
-    /// Bytes that were not passed to a call yet.
+    /// Buffered bytes that no call has written yet.
     pending: Vec<u8>,
     bytes: u64,
 }

@@ -25,7 +25,7 @@ const CASES: &[Case] = &[
     ("large_container_is_whole", large_is_whole),
 ];
 
-/// Checks an empty archive, which is again empty afterwards. Returns the failed checks.
+/// Runs all checks on an empty archive, and leaves the archive empty. Returns the failed checks.
 #[must_use]
 pub fn broken_promises(archive: &dyn Archive) -> Vec<String> {
     let run = |(name, check): &Case| {
@@ -52,7 +52,7 @@ fn files(number: u8) -> Container {
 
 fn write(archive: &dyn Archive, container: Container, bytes: &[u8]) -> Checked {
     let mut upload = archive.begin(container)?;
-    // The size of a piece is not a divisor of any block or part.
+    // The piece size divides no block or part size, so that pieces cross their boundaries.
     bytes.chunks(100_003).try_for_each(|piece| upload.write(piece))?;
     upload.finish()
 }

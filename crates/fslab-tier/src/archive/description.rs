@@ -1,4 +1,4 @@
-//! The description of an archive, which is stored in it.
+//! The description of an archive, which is stored in the archive itself.
 
 use std::path::Path;
 

@@ -79,10 +79,10 @@ pub struct DirectoryArchive {
     root: PathBuf,
     label: String,
     description: ArchiveDescription,
-    /// The reason why the archive is read-only, if another tree writes to it.
+    /// If another tree writes to the archive, the reason why the archive is read-only here.
     refusal: Option<String>,
-    /// For each directory in `files`, whether this process has made it durable. The index is the
-    /// directory's name as a hexadecimal number.
+    /// For each directory in `files`, whether this process has made the directory's name durable.
+    /// The index is the directory's name as a hexadecimal number.
     durable: Arc<Mutex<[bool; 256]>>,
     /// The lease: exclusive for a writer, shared for readers.
     _lease: Option<File>,
@@ -189,7 +189,7 @@ impl DirectoryArchive {
     /// If it belongs to another tier, or somebody writes to it.
     pub fn open_to_read(root: &Path, owner: Id) -> Result<Self> {
         let description = Self::describe_own(root, owner)?;
-        // Many tools that copy directories omit empty ones.
+        // Many tools omit empty directories when they copy a tree.
         check_directories(root, Missing::IsEmpty)?;
         Ok(Self::with(root, description, share_lease(root)?))
     }
@@ -396,7 +396,7 @@ impl Archive for DirectoryArchive {
     fn list(&self, kind: ContainerKind, visit: &mut dyn FnMut(Id, u64)) -> io::Result<()> {
         let (root, top) = (self.place()?, directory_of(kind));
         let place = match (root.directory(top), kind) {
-            // Many tools that copy directories omit empty ones.
+            // Many tools omit empty directories when they copy a tree.
             (Err(error), ContainerKind::Tree) if error.kind() == ErrorKind::NotFound => {
                 return self.check();
             }
@@ -405,7 +405,8 @@ impl Archive for DirectoryArchive {
         if kind == ContainerKind::Tree {
             return list_directory(&place, visit);
         }
-        // After an error in one directory, the containers of the others are still listed.
+        // After an error in one directory, the containers in the other directories are still
+        // listed.
         let mut listed = Ok(());
         for name in place.names()? {
             let name = name?;
@@ -420,7 +421,7 @@ impl Archive for DirectoryArchive {
     /// Also drops the kernel's cached pages. They may contain written bytes that never reached the
     /// disk.
     fn forget(&self, container: Container) {
-        // If the file can't be opened, its next reader gets the error.
+        // If the file can't be opened, the next read of the container reports the error.
         let Ok(file) = self.open_container(container) else { return };
         if let Err(error) = fadvise(&file, 0, None, Advice::DontNeed) {
             tracing::debug!(
@@ -437,8 +438,8 @@ impl Archive for DirectoryArchive {
         Some(found.f_bavail.saturating_mul(found.f_frsize))
     }
 
-    /// Treats each container as a medium of its own, because only offsets within one file are close
-    /// to each other.
+    /// Treats each container as a separate medium, because offsets show how far apart two parts are
+    /// only within one file.
     fn position(&self, container: Id, offset: u64) -> (u64, u64) {
         ((u128::from_be_bytes(container.0) >> 64) as u64, offset)
     }
@@ -474,7 +475,8 @@ fn not_here(what: String) -> io::Error {
     io::Error::new(ErrorKind::NotConnected, what)
 }
 
-/// Returns whether a name is that of a directory for containers. Other directories are ignored.
+/// Returns whether a name is two hexadecimal digits, as for a directory of containers. Other
+/// directories are ignored.
 fn is_digits(name: &str) -> bool {
     name.len() == 2 && name.bytes().all(|digit| matches!(digit, b'0'..=b'9' | b'a'..=b'f'))
 }
@@ -670,7 +672,7 @@ mod tests {
         let first = DirectoryArchive::open_for(&root, owner, Some(&writer(1))).unwrap();
         first.begin((kind, container)).unwrap().finish().unwrap();
         drop(first);
-        // An opening without a known tree is refused too.
+        // A writer without a known tree identity may not write either.
         for other in [None, Some(&writer(2))] {
             let archive = DirectoryArchive::open_for(&root, owner, other).unwrap();
             let begun = archive.begin((kind, Id([8; 16]))).map(drop).unwrap_err();

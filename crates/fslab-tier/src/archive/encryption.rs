@@ -85,7 +85,8 @@ impl EncryptedArchive {
         buffer: &mut [u8],
     ) -> io::Result<usize> {
         let end = opened.length.min(offset.saturating_add(buffer.len() as u64));
-        // An empty container has a chunk too, and only this chunk proves that it is empty.
+        // Even an empty container has one chunk. Only an intact chunk proves that the container is
+        // empty.
         let last_met = end.saturating_sub(1) / CHUNK_BYTES;
         let chunks = (offset / CHUNK_BYTES).min(last_met)..=last_met;
         let last = opened.length.saturating_sub(1) / CHUNK_BYTES;
@@ -232,7 +233,7 @@ impl Archive for EncryptedArchive {
     }
 
     fn list(&self, kind: ContainerKind, visit: &mut dyn FnMut(Id, u64)) -> io::Result<()> {
-        // A truncated container is listed, and reading it fails.
+        // A truncated container is still listed; reading it fails.
         self.inner.list(kind, &mut |id, length| visit(id, plain_length(length).unwrap_or(0)))
     }
 

@@ -23,7 +23,8 @@ const PREFIX: &str = "fslab-tier-key-1 ";
 /// Maximum number of bytes that are read from a key file.
 const FILE_BYTES_MAX: u64 = 256;
 
-/// The purposes of derived keys. Each purpose leads to another key.
+/// The purposes for which keys are derived from the archive's key. Each purpose yields a different
+/// key.
 const FOR_CONTAINERS: &str = "fslab tier, 2026: a container of an archive";
 const FOR_TELLING: &str = "fslab tier, 2026: telling the key of an archive";
 
@@ -96,7 +97,7 @@ impl Key {
         let opened = options.write(true).create_new(true).mode(0o600).open(path);
         let mut file = opened.map_err(Error::file(path))?;
         let written = file.write_all(line.as_bytes()).and_then(|()| file.sync_all());
-        // A partly written file would make the next attempt fail.
+        // Removes a partly written file, because the next attempt would fail if the file existed.
         written.inspect_err(|_| drop(std::fs::remove_file(path))).map_err(Error::file(path))?;
         sync_directory_of(path).map_err(Error::file(path))
     }

@@ -8,7 +8,7 @@ use super::kind::ArchiveKindSpec;
 /// The kinds of this crate. A path without a scheme belongs to the first kind.
 pub(super) const OWN: &[&ArchiveKindSpec] = &[&directory::SPEC];
 
-/// The kinds of other crates, which the program lists.
+/// The kinds of other crates, which the `fslab` program registers at its start.
 static FOREIGN: OnceLock<&'static [&'static ArchiveKindSpec]> = OnceLock::new();
 
 /// Adds kinds of other crates. Call this once, before any address is parsed; later calls have no
@@ -17,7 +17,7 @@ pub fn add_archive_kinds(kinds: &'static [&'static ArchiveKindSpec]) {
     FOREIGN.get_or_init(|| kinds);
 }
 
-/// Returns all kinds, in the order in which they are listed.
+/// Returns all kinds, in the order in which lists show them.
 pub fn archive_kinds() -> impl Iterator<Item = &'static ArchiveKindSpec> {
     OWN.iter().chain(FOREIGN.get().into_iter().copied().flatten()).copied()
 }

@@ -128,7 +128,7 @@ impl MemoryArchive {
         }
     }
 
-    /// Changes the byte of every container that is `from_end` bytes before its end.
+    /// In every container, changes the byte that is `from_end` bytes before the container's end.
     pub fn damage(&self, from_end: usize) {
         for bytes in self.containers.lock().values_mut() {
             let bytes = Arc::make_mut(bytes);

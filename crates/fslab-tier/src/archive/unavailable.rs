@@ -2,9 +2,10 @@
 //! or a removable disk.
 //!
 //! While it is unavailable, calls fail with `NotConnected`, and a separate thread tries to open it
-//! again at intervals. The calls start these attempts, but wait only for a moment, so that a
-//! hanging server delays no caller. An archive becomes unavailable when the error of a call shows
-//! that it can't be reached. If a container is missing, the archive itself is checked first.
+//! again at intervals. A call starts the next attempt when it is due. The call waits for the result
+//! only briefly, so that a hanging server does not delay the caller. An archive becomes unavailable
+//! when the error of a call shows that it can't be reached. If a container is missing, the archive
+//! itself is checked first.
 
 use std::io::{self, ErrorKind};
 use std::sync::Arc;
@@ -21,8 +22,8 @@ use crate::id::Id;
 /// The interval between attempts to open an unavailable archive.
 pub const LOOK_EVERY: Duration = Duration::from_secs(5);
 
-/// How long the call that started an attempt waits for its result. A working archive is opened
-/// within this time.
+/// The time for which the call that started an attempt waits for the attempt's result. A working
+/// archive is opened within this time.
 const LOOK_WAIT: Duration = Duration::from_millis(200);
 
 /// Opens an archive at its usual address.
@@ -55,7 +56,7 @@ enum State {
     Here(Arc<dyn Archive>),
     Unavailable {
         why: String,
-        /// When the next attempt is due, by the clock.
+        /// The time of the next attempt, in nanoseconds of the clock.
         next_ns: u64,
     },
 }
@@ -96,7 +97,7 @@ impl ReconnectingArchive {
         }
         place.is_looked_for = true;
         let shared = Arc::clone(&self.shared);
-        // The thread is never joined, because it may hang.
+        // The thread is never joined, because opening the archive may hang.
         let begun = std::thread::Builder::new().name("look".to_owned()).spawn(move || {
             let looking = Looking(shared);
             looking.0.look();
@@ -155,7 +156,7 @@ impl Shared {
     }
 
     fn look(&self) {
-        // No lock is held, because this may take long.
+        // No lock is held here, because opening the archive may take long.
         let state = match (self.open)() {
             Ok(archive) if archive.id() == self.id => State::Here(archive),
             Ok(archive) => {
@@ -169,7 +170,7 @@ impl Shared {
         self.place.lock().state = state;
         if is_back {
             tracing::warn!("the archive {} is available again", self.label);
-            // Set after the state, so that a caller that sees this flag finds the archive open.
+            // Set after the state. So a caller that sees the flag set finds the archive open.
             self.came_back.store(true, Ordering::SeqCst);
         }
     }
@@ -204,7 +205,7 @@ fn why_gone(archive: &dyn Archive, error: &io::Error) -> Option<String> {
         ErrorKind::NotFound | ErrorKind::NotADirectory | ErrorKind::StaleNetworkFileHandle
     );
     if is_in_doubt || errno == Some(Errno::IO) {
-        // If the check itself failed, the archive is treated as available.
+        // If the check fails with another error, the archive is treated as available.
         let why = archive.check().err().filter(|why| why.kind() == ErrorKind::NotConnected);
         return why.map(|why| why.to_string());
     }

@@ -32,7 +32,7 @@ pub struct ObjectRow {
     pub inode: Id,
     /// The version, with its location in archives.
     pub version: Version,
-    /// The time when the object entered this state.
+    /// The time when the object entered its present state.
     pub since: Timestamp,
     /// The number of the last scan that had begun when the row was written, or that found the
     /// object.
@@ -51,8 +51,8 @@ pub struct RowChange {
 }
 
 impl ObjectRow {
-    /// Returns the row, marked as seen by scan `scan`. The writer's information is as recent as
-    /// that of any scan that has begun.
+    /// Returns the row, marked as seen by scan number `scan`. The writer of the row has information
+    /// that is as recent as that of any scan that has begun.
     pub(super) fn said_after(self, scan: u64) -> Self {
         Self { seen: self.seen.max(scan), ..self }
     }

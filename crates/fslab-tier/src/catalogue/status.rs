@@ -10,7 +10,8 @@ use crate::error::Result;
 const SCANNED: &str = "scanned";
 /// 1 while an engine uses the catalogue.
 const IN_USE: &str = "in use";
-/// 0 if a scan has visited every file since the last use that did not end cleanly; otherwise 1.
+/// 1 while the catalogue is in doubt: a use did not end cleanly, and no scan has visited every file
+/// since. 0 otherwise.
 const IN_DOUBT: &str = "in doubt";
 /// The open epoch: a count of openings and scans.
 const USES: &str = "uses";

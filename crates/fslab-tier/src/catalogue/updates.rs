@@ -1,4 +1,4 @@
-//! Updates of rows that depend on their present contents, in one transaction each.
+//! Updates of rows. Each one reads the present rows and writes the new ones in one transaction.
 
 use fslab_vfs::Timestamp;
 use redb::ReadableTable;
@@ -87,8 +87,8 @@ impl Catalogue {
     }
 
     /// Writes the new rows of objects whose present row is still the one that the change is based
-    /// on. A different row was written with newer information, so only its scan number is updated.
-    /// Writes all or none, durably.
+    /// on. If the present row differs, another writer has stored newer information, so only the
+    /// row's scan number is updated. Writes all or none, durably.
     ///
     /// # Errors
     /// Errors of the database, or if a row is damaged.
@@ -110,8 +110,8 @@ impl Catalogue {
         })
     }
 
-    /// Writes the rows that `make` returns, in one transaction. `make` receives the present rows
-    /// and the number of the last scan that has begun.
+    /// Calls `make` and writes the rows that it returns, in one transaction. `make` receives the
+    /// present rows and the number of the last scan that has begun.
     fn rewrite(&self, make: impl FnOnce(&RowOf<'_>, u64) -> Result<Vec<ObjectRow>>) -> Result<()> {
         let done = self.change(|transaction| {
             let scan = last_scan(transaction)?;

@@ -23,7 +23,7 @@ impl Execution<'_> {
         let mut home = self.home()?;
         let around = tier.surroundings();
         home.attach(address, around.identities.make(), key.map(Path::to_owned))?;
-        // The attached archive is the last entry of the home.
+        // The archive that was just attached is the last entry of the home.
         let Some(entry) = home.description.archives.last().cloned() else { return Ok(()) };
         let before = tier.entry_named(&entry.id.to_string()).ok();
         let is_open = before.is_some_and(|before| {
@@ -113,8 +113,8 @@ impl Execution<'_> {
     }
 }
 
-/// Returns a message if a place that must be outside of a tree is in it, or contains it. Both paths
-/// are absolute.
+/// Returns a message if a place that must be outside of a tree is inside the tree, or contains the
+/// tree. Both paths are absolute.
 #[must_use]
 pub fn overlap(place: &Path, tree: &Path) -> Option<String> {
     let (shown, shown_tree) = (place.display(), tree.display());

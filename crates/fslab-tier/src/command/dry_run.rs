@@ -104,8 +104,9 @@ impl Execution<'_> {
         total(self.tell, &figures)
     }
 
-    /// Reports the versions that an expiry would delete. A real expiry scans the tree first, unless
-    /// a scan has already shown that no file needs them. It keeps the versions that a file needs.
+    /// Reports the versions that an expiry would delete. A real expiry first scans the tree, unless
+    /// a scan has already shown that no file needs these versions, and keeps those that a file
+    /// needs.
     fn would_expire(&mut self) -> Result<()> {
         let Self { tier, tell, .. } = self;
         tier.look_for_archives();

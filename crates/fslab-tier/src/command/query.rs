@@ -14,7 +14,8 @@ use crate::policy::{Conditions, Facts, glob, is_one_of};
 const MINUTE: u64 = 60;
 const DAY: u64 = 24 * 60 * MINUTE;
 
-/// Ages that divide files into groups, in seconds, and the name of the group below each.
+/// Ages that divide files into groups, in seconds. Each age is the upper limit of the group with
+/// this name.
 const AGES: [(u64, &str); 6] = [
     (DAY, "used within a day"),
     (7 * DAY, "used within a week"),
@@ -24,7 +25,8 @@ const AGES: [(u64, &str); 6] = [
     (u64::MAX, "not used for a year"),
 ];
 
-/// Sizes that divide files into groups, in bytes, and the name of the group below each.
+/// Sizes that divide files into groups, in bytes. Each size is the upper limit of the group with
+/// this name.
 const SIZES: [(u64, &str); 7] = [
     (1, "empty"),
     (4 << 10, "below 4 KiB"),
@@ -49,7 +51,7 @@ pub struct Query {
     pub groups: Vec<u32>,
     /// Minimum size in bytes.
     pub larger: u64,
-    /// Size in bytes that is too large.
+    /// Exclusive upper limit of the size in bytes; `None` for no limit.
     pub smaller: Option<u64>,
     /// Minimum time since the last modification, in seconds.
     pub unchanged: u64,
@@ -142,7 +144,7 @@ impl Grouping {
         }
     }
 
-    /// Returns the position of a file's group, and its name.
+    /// Returns the position of a file's group in the output, and the group's name.
     fn group_of(self, facts: &Facts, state: Residence) -> (u64, String) {
         match self {
             Self::State => (state as u64, state.name().to_owned()),
@@ -167,12 +169,12 @@ pub struct Sums<'a> {
     paths: &'a [Vec<u8>],
     by: Option<Grouping>,
     sums: BTreeMap<(u64, String), UsageSums>,
-    /// The inodes of files that could be found again.
+    /// The inodes of counted files that may be found again, under another name or another path.
     met: HashSet<u64>,
 }
 
 impl<'a> Sums<'a> {
-    /// Returns empty sums: one for each path, or a common one by group.
+    /// Returns empty sums: one for each path, or with `by` a single one for all paths.
     pub fn of(paths: &'a [Vec<u8>], by: Option<Grouping>) -> impl Iterator<Item = Self> {
         let together = if by.is_some() { paths.len().max(1) } else { 1 };
         let (sums, met) = (BTreeMap::new(), HashSet::new());
@@ -199,8 +201,8 @@ impl<'a> Sums<'a> {
         }
     }
 
-    /// Returns an event for the path, or one for each group, in the order of states, numbers, sizes
-    /// or ages.
+    /// Returns an event for the path, or one event for each group. Groups are sorted by state, user
+    /// or group ID, size or age.
     #[must_use]
     pub fn events(self) -> Vec<Event> {
         if self.by.is_some() {

@@ -18,8 +18,9 @@ use crate::rate_limit::RateLimit;
 use crate::stored::BLOCK_BYTES;
 use crate::stored::format::{blocks_met, blocks_of};
 
-/// Maximum number of blocks that are requested at once; the last file may exceed it. Requested
-/// blocks may still be recalled after the command was interrupted.
+/// Maximum number of blocks that are requested at once; the blocks of the last file may exceed this
+/// limit. The limit is low, because requested blocks may still be recalled after the command was
+/// interrupted.
 const BLOCKS_MAX: u64 = 64;
 
 impl Execution<'_> {
@@ -68,7 +69,7 @@ struct Round<'a> {
     request: &'a Request,
     /// The requested files, in the order of the requests.
     asked: VecDeque<Asked>,
-    /// Number of requested blocks of all these files.
+    /// Total number of requested blocks of the files in `asked`.
     waiting: u64,
 }
 
@@ -88,8 +89,8 @@ impl Round<'_> {
         Ok(())
     }
 
-    /// Returns whether to finish the first file before more blocks are requested. This is so if the
-    /// file is already resident, or if too many blocks or files are waiting.
+    /// Returns whether to finish the first file before more blocks are requested. Returns `true` if
+    /// that file is already resident, or if too many blocks or files are waiting.
     fn has_enough(&self) -> bool {
         let is_here = self.asked.front().is_some_and(|first| first.blocks == 0);
         is_here || self.waiting > BLOCKS_MAX || self.asked.len() as u64 > BLOCKS_MAX
@@ -152,15 +153,15 @@ impl Round<'_> {
     fn tell_recalled(&self, asked: &Asked, tell: &mut EventSink<'_>) -> Result<()> {
         let after = self.tier.resident_bytes(&asked.used.file, asked.size);
         let after = after.map_err(Error::below(&asked.path))?;
-        // Other blocks may have been released meanwhile.
+        // The subtraction saturates, because other blocks may have been released meanwhile.
         match after.saturating_sub(asked.resident_before) {
             0 => Ok(()),
             bytes => report_done(tell, "recalled", &asked.path, bytes),
         }
     }
 
-    /// Recalls the blocks of a file one after the other, within the rate limit. Blocks already in
-    /// the queue are recalled at the tier's own rate.
+    /// Recalls the blocks of a file one by one, within the rate limit. Blocks already in the queue
+    /// are recalled at the tier's own rate.
     fn one_by_one(
         &self,
         place: &WalkEntry<'_>,

@@ -1,4 +1,4 @@
-//! Releasing files on a user's command, and its dry run.
+//! Releasing files on a user's command, and the dry run of this command.
 
 use std::sync::Arc;
 

@@ -21,8 +21,8 @@ impl Execution<'_> {
     }
 
     /// Undeletes the last version of each file that was removed under a path. If another file now
-    /// has that name, it is kept and the removed file is skipped. This is common, because many
-    /// programs save a file by renaming a new one over it.
+    /// has that name, that file is kept and the removed one is skipped. This is common, because
+    /// many programs save a file by renaming a new one over it.
     pub(super) fn undelete_all(&mut self, path: &[u8]) -> Result<()> {
         let mut undeleted = 0;
         for (path, Removed { object, .. }) in missing(self.tier, path)? {

@@ -105,7 +105,7 @@ impl<'a> Progress<'a> {
         Self { tier, told_ns: tier.surroundings().clock.now_ns() }
     }
 
-    /// Reports findings at once, and figures when they are due.
+    /// Reports findings at once, and progress figures at intervals.
     fn tell(
         &mut self,
         found: [&mut Vec<String>; 2],

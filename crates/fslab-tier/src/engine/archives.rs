@@ -16,7 +16,8 @@ mod membership;
 
 impl Tier {
     /// Returns the attached and available archives. First checks whether unavailable archives are
-    /// back. This may block for long, so the caller must not hold the lock of a file's state.
+    /// available again. This may block for long, so the caller must not hold the lock of a file's
+    /// state.
     #[must_use]
     pub fn archives(&self) -> Vec<Arc<dyn Archive>> {
         self.look_for_archives();
@@ -66,8 +67,8 @@ impl Tier {
         version: &Version,
         mut ask: impl FnMut(&Arc<dyn Archive>) -> Result<T>,
     ) -> Result<T> {
-        // If all archives with a recorded copy are missing, this is the cause to report. The errors
-        // of other archives would not show it.
+        // If no archive with a recorded copy is attached and available, that is the error to
+        // return. The errors of the other archives would hide this cause.
         let missing = self.is_there(version).err();
         let answer =
             first_answer(self.may_hold(version), || self.no_copy(version), |one| ask(&one));

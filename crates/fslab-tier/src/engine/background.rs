@@ -16,7 +16,7 @@ const LOOK_EVERY: Duration = Duration::from_millis(500);
 /// limit.
 pub(super) const STOP_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// The value of the flag in a round's request once the round is cancelled.
+/// The value of `cancelled` once the running round is cancelled.
 const CANCELLED: u64 = 1;
 
 /// State of the background thread.
@@ -42,7 +42,8 @@ enum Going {
 }
 
 impl BackgroundThread {
-    /// Stops the rounds; returns `false` if one is still running after `STOP_TIMEOUT`.
+    /// Stops the maintenance rounds; returns `false` if a round is still running after
+    /// `STOP_TIMEOUT`.
     pub(crate) fn stop(&self) -> bool {
         self.cancelled.store(CANCELLED, Ordering::SeqCst);
         let mut going = self.going.lock();

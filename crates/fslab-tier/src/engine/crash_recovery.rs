@@ -19,8 +19,8 @@ impl Tier {
                 let version = residency.version;
                 self.catalogue.put(&[ObjectRow { state: ObjectState::Live, version, ..row }])
             }
-            // An unavailable archive may contain a copy that can't be deleted now. The row is kept
-            // until that copy can be deleted, too.
+            // An unavailable archive may contain a copy of the object, which can't be deleted now.
+            // The row is kept until that copy can be deleted.
             Ok(_) if self.is_partly_unavailable(&row.version) => Ok(()),
             Ok(Some(_)) => self.delete_rows(&[row]).map(drop),
             Ok(None) if !self.residency_names(&row) => self.delete_rows(&[row]).map(drop),

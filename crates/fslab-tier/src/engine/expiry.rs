@@ -104,7 +104,8 @@ impl Tier {
             self.check_all_writable()?;
         }
         if self.is_in_doubt() || self.has_unproven()? {
-            // The list of damaged files is dropped, because scans and scrubs report it.
+            // The list of damaged files is dropped, because the commands for scans and scrubs
+            // report it.
             let unheard = &mut |scanned: &mut Scanned| {
                 scanned.damaged.clear();
                 Ok(())
@@ -147,7 +148,7 @@ impl Tier {
     /// if necessary.
     pub(super) fn nobody_else(&self, request: &Request) -> Result<MutexGuard<'_, ()>> {
         let alone = self.lock_while_going(&self.expiry, request)?;
-        // Checked after locking, because a shutdown does not make later changes durable.
+        // Checked after locking, because changes made after a shutdown would not become durable.
         self.check_open().map(|()| alone)
     }
 

@@ -38,7 +38,7 @@ pub struct TieredFile {
 pub struct FileState {
     pub(super) ino: Ino,
     loaded: Loaded,
-    /// The lower file, open for reading and writing; `None` until it is needed.
+    /// The lower file, opened for reading and writing; `None` until the engine needs it.
     own: Option<OwnFile>,
     /// Number of handles that programs have open.
     pub(super) handles: usize,
@@ -47,11 +47,11 @@ pub struct FileState {
     /// Number of changes of the file that have begun.
     pub(super) changes: u64,
     /// The value of `changes` after a program opened the file for writing; `None` if a write could
-    /// go unnoticed. As long as this value equals `changes`, the daemon has seen no write.
+    /// go unnoticed. As long as the two values are equal, the daemon has seen no write.
     pub(super) untouched: Option<u64>,
     /// Whether the file is being archived.
     pub(super) is_archiving: bool,
-    /// Whether a sync of the file has failed since its use began.
+    /// Whether a sync of the file has failed since the file was first used.
     pub(super) sync_failed: bool,
     /// Requested recalls that are not finished, by block.
     pub(super) flight: HashMap<u64, Arc<Recall>>,
@@ -164,8 +164,8 @@ impl Drop for FileUse {
 
 impl FileUse {
     fn leave(&self) {
-        // A locked state is treated as not in order, because the thread that has locked it may be
-        // about to change it.
+        // If the state is locked, the residency is treated as not yet recorded, because the thread
+        // that holds the lock may be about to change the state.
         let in_order =
             |file: &TieredFile| file.state.try_lock().is_some_and(|state| state.is_in_order());
         // This is repeated, because other users may enter and leave while the residency is being
@@ -270,13 +270,14 @@ impl Tier {
         }
     }
 
-    /// Whether this tier wrote a residency, and wrote it for the inode that has it now.
+    /// Whether this tier wrote a residency, and wrote it for the inode that has this xattr now.
     pub(crate) fn is_own(&self, residency: &Residency, attr: &Attr) -> bool {
         residency.tier == self.settings.tier && self.around.is_of(residency.inode, attr)
     }
 
-    /// Whether a residency is valid for the file that has it now. One that was copied from another
-    /// file is valid only if it records offline blocks, because this file lacks those bytes, too.
+    /// Whether a residency is valid for the file that has this xattr now. A residency that was
+    /// copied from another file is valid only if it records offline blocks, because the copy lacks
+    /// these bytes, too.
     pub(super) fn means_something(&self, residency: &Residency, attr: &Attr) -> bool {
         self.is_own(residency, attr) || !residency.offline.is_empty()
     }

@@ -85,11 +85,12 @@ impl Recalls {
 }
 
 impl FileState {
-    /// Returns the recalls in a range that have written their block but have not ended yet.
+    /// Returns the recalls of blocks in a range that have written their block but have not ended
+    /// yet.
     fn landed(&self, blocks: &Range<u64>) -> Vec<Arc<Recall>> {
         let has_landed = |recall: &&Arc<Recall>| recall.has_landed.load(Ordering::SeqCst);
         let length = blocks.end.saturating_sub(blocks.start);
-        // Iterates over the shorter one: the range, or the recalls of the file.
+        // Iterates over the range or over the recalls of the file, whichever is shorter.
         if length <= self.flight.len() as u64 {
             let inside = blocks.clone().filter_map(|block| self.flight.get(&block));
             return inside.filter(has_landed).cloned().collect();
@@ -170,8 +171,8 @@ impl Tier {
                     drop(state);
                     self.end_surplus(request.credentials.uid);
                     // These recalls remain users of the file until they end. This function waits
-                    // for their end, because the caller may close the file next and is then
-                    // expected to be the last user.
+                    // for their end, because the caller may close the file next and must then be
+                    // its last user.
                     landed.iter().for_each(|recall| recall.join());
                     return Ok(());
                 };
@@ -333,7 +334,7 @@ impl Tier {
     /// Returns the time at which the wait of a deferred request began. Fails if the wait must end,
     /// for example after a failed recall or the time limit.
     fn after_deferral(&self, deferred: &Deferred, request: &Request) -> Result<u64> {
-        // The outcome is copied, so that its lock is not held below. Other threads take this lock
+        // The outcome is copied, so that its lock is released at once. Other threads take this lock
         // while they hold other locks.
         let outcome = *deferred.waiter.recall.outcome.lock();
         match outcome {

@@ -25,8 +25,8 @@ pub(super) mod exclusive_lease;
 
 use exclusive_lease::LeaseSupport;
 
-/// Number of blocks that are compared and freed under one lease. Other users of the file wait
-/// during this time, and the kernel revokes a contested lease after
+/// Number of blocks that are compared and freed under one lease. The number is limited, because
+/// other users of the file wait meanwhile, and the kernel revokes a contested lease after
 /// `/proc/sys/fs/lease-break-time`.
 const SLICE_BLOCKS: usize = 64;
 
@@ -81,8 +81,8 @@ impl Tier {
         }
     }
 
-    /// Returns the number of bytes that [`Self::release`] would make offline, estimated without
-    /// reading them.
+    /// Estimates the number of bytes that [`Self::release`] would make offline, without reading the
+    /// file.
     ///
     /// # Errors
     /// The errors of [`Self::release`], except for differences that only a comparison of bytes
@@ -132,8 +132,8 @@ impl Tier {
         }
         let freed = archived.iter().filter(|(block, _)| wanted.contains(*block));
         if !self.are_archived(&mut state, freed).map_err(below())? {
-            // Size and modification time are those of the version, so a later release would not
-            // notice the change without this mark.
+            // Size and modification time are still those of the archived version, so without this
+            // mark a later release would not notice the change.
             self.mark_changed(&mut state).map_err(below())?;
             return Err(changed_behind(path));
         }
@@ -238,7 +238,8 @@ impl Tier {
     fn make_offline(&self, state: &mut FileState, runs: &Runs) -> fslab_vfs::Result<Option<u64>> {
         let own = state.own(self)?;
         let privileges = own.privileges(&own.attr()?)?;
-        // If set-id bits and capabilities can't be restored, this fails before they are lost.
+        // Sets the same set-id bits and capabilities as before. If they can't be restored, this
+        // fails before a change of the file removes them.
         own.give_back(&privileges)?;
         let Some(known) = state.known() else { return Ok(Some(0)) };
         let version = known.recorded.version.clone();
@@ -256,8 +257,8 @@ impl Tier {
         own.set_modified(version.modified)?;
         own.give_back(&privileges)?;
         self.change_mark(state, Durable::Later, |residency| residency.moving = false)?;
-        // If freeing failed, the blocks that were not freed are recorded as offline like the
-        // others, and recalled like them.
+        // If freeing failed, the blocks that were not freed are also recorded as offline. A later
+        // read recalls them like the freed ones.
         freed
     }
 
@@ -287,7 +288,8 @@ impl Tier {
                         "{name}: can't reflink poison into the released file, so holes are punched \
                          instead"
                     );
-                    // This is recorded durably before the file gets its first hole.
+                    // That the file gets no poison is recorded durably before it gets its first
+                    // hole.
                     self.change_mark(state, Durable::Now, |known| known.poisoned = false)?;
                 }
                 freed => return freed.map(Some),

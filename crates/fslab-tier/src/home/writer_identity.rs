@@ -1,5 +1,5 @@
-//! The identity of a tree within its tier. A tree may only read archives that another tree writes
-//! to.
+//! The identity of a tree within its tier. If another tree writes to an archive, a tree may read
+//! that archive but not write to it.
 
 use std::sync::Arc;
 

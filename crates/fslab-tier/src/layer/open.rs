@@ -40,7 +40,7 @@ impl TierFs {
         match self.getattr(request, ino, Some(opened.handle)) {
             Ok(attr) => entry.attr = attr,
             Err(error) => {
-                // The caller never gets the handle, so it is closed here.
+                // The caller does not get the handle, so the handle is closed here.
                 if let Err(error) = self.release(request, ino, opened.handle) {
                     tracing::warn!(%error, ino = ino.0, "can't close a file whose opening failed");
                 }

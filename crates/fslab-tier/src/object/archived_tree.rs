@@ -23,8 +23,8 @@ pub fn trees(archive: &Arc<dyn Archive>) -> Result<Vec<(Id, Heading)>> {
     Ok(trees)
 }
 
-/// Containers and the headings of their trees. A tree is opened again when it is read. So only one
-/// tree at a time has its hashes in memory, up to 64 MiB.
+/// Containers and the headings of their trees. A tree is opened again when it is read. So the
+/// hashes of only one tree, up to 64 MiB, are in memory at a time.
 type Trees = Vec<(Id, Heading)>;
 
 /// Returns the trees in an archive that can be opened, and the errors of the others.

@@ -1,4 +1,4 @@
-//! Bundles: containers of several objects, with the same list of them at both ends.
+//! Bundles: containers of several objects, with the same list of the objects at both ends.
 //!
 //! Each member is an ordinary object, and its location is enough to read it. The list is for
 //! readers who have only the archive. It is stored twice, so that damage at one offset leaves an

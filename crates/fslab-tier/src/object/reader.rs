@@ -38,7 +38,7 @@ pub struct ObjectReader {
     table_offset: u64,
     blocks: u64,
     page_hashes: Vec<u8>,
-    /// The last page of the table that was read and checked.
+    /// The most recently read and checked page of the table, with its number.
     page: Mutex<Option<(u64, Arc<Vec<u8>>)>>,
 }
 

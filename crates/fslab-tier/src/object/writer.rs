@@ -48,9 +48,9 @@ pub struct Heading {
     pub created: Timestamp,
 }
 
-/// An object that is being written. In memory are a page and a block of its table, and the hashes
-/// of the table's pages (32 bytes per GiB of contents). The rest of the table is in a temporary
-/// file.
+/// An object that is being written. Keeps in memory one page and one block of the object's table,
+/// and the hashes of the table's pages (32 bytes per GiB of contents). The rest of the table is in
+/// a temporary file.
 pub struct ObjectWriter<'a> {
     sink: &'a mut dyn Sink,
     hasher: blake3::Hasher,

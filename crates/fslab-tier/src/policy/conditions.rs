@@ -53,7 +53,7 @@ pub(crate) struct Conditions {
     pub groups: Vec<u32>,
     /// Minimum size in bytes.
     pub larger: u64,
-    /// Size in bytes that is too large.
+    /// Exclusive upper limit of the size in bytes.
     pub smaller: u64,
     /// Minimum time since the last modification.
     pub unchanged: Duration,
@@ -82,7 +82,7 @@ pub(crate) fn glob(text: &str) -> Result<GlobMatcher, String> {
     Ok(Glob::new(text).map_err(|error| error.to_string())?.compile_matcher())
 }
 
-/// Parses a pattern of a query. The result is the same text.
+/// Checks a pattern of a query, and returns it unchanged.
 ///
 /// # Errors
 /// The pattern is invalid.

@@ -12,7 +12,7 @@ use super::conditions::{Conditions, Facts, FileType, glob};
 use crate::engine::BUNDLED_BYTES_MAX;
 use crate::error::{Error, Result, line_of};
 
-/// The action of a rule, in increasing order.
+/// The action of a rule. The variants are ordered from the least to the greatest effect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Action {
@@ -283,7 +283,8 @@ fn number_of(
     number.ok_or_else(|| format!("there is no {kind} '{name}'"))
 }
 
-/// Parses an xattr condition: `user.keep`, or `user.keep=yes` for one value only.
+/// Parses an xattr condition: a name such as `user.keep`, or a name with a required value such as
+/// `user.keep=yes`.
 fn xattr(text: &str) -> (String, Option<Vec<u8>>) {
     match text.split_once('=') {
         Some((name, value)) => (name.to_owned(), Some(value.as_bytes().to_vec())),

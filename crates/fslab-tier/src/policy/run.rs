@@ -36,8 +36,8 @@ struct Tally {
     archived_bytes: u64,
     released: u64,
     released_bytes: u64,
-    /// Paths of files that are in use or being changed. The next run may be able to handle them.
-    /// This is a set, because a run may try to release a file several times.
+    /// Paths of files that are in use or being changed. The next run may be able to handle them. A
+    /// set counts each file once, even if the run tries several times to release it.
     busy: HashSet<String>,
     /// Number of files of other users, which an ordinary user's tier skips.
     foreign: u64,
@@ -53,7 +53,7 @@ struct Run<'a> {
     archiver: Archiver<'a>,
     /// Files that are being archived and are to be released afterwards, by path.
     on_their_way: HashMap<Vec<u8>, Candidate>,
-    /// Versions archived by this run have sequences greater than this.
+    /// A sequence number. Versions archived by this run have greater ones.
     begun: u64,
     /// Bytes of space still to be freed.
     wanted: u64,

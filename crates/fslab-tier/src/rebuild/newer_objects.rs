@@ -40,8 +40,8 @@ impl Told {
         self.object_bytes = self.object_bytes.saturating_add(location.length);
     }
 
-    /// Returns the length of a container of only these objects. For a bundle, the lists at both
-    /// ends are included.
+    /// Returns the length of a container that contains only these objects. For a bundle, the lists
+    /// at both ends are included.
     fn bytes(&self) -> u64 {
         let list = list_bytes(self.objects);
         let lists = if self.first == list { 2 * list } else { 0 };
@@ -66,7 +66,7 @@ impl Rebuilder<'_> {
         for archive in self.archives {
             let mut add = |part: &[(Id, u64)]| self.add_containers(archive, part, request);
             match in_parts(archive, LISTED_MAX, &mut add) {
-                // Another archive may contain the data that this one could not return.
+                // Another archive may contain the data that this archive could not return.
                 Err(error @ Error::Archive { .. }) => self.tell(Err(error)),
                 added => added?,
             }

@@ -17,7 +17,7 @@ use crate::stored::{Attributes, Residency, Version};
 impl Rebuilder<'_> {
     /// Makes a file whose bytes are in archives, or an empty file. If the lower file system has
     /// unnamed temporary files (`O_TMPFILE`), the file gets its name only when it is complete. A
-    /// program that opened it earlier would read zeros.
+    /// program that opened the file before that would read zeros.
     pub(super) fn make_stub(
         &mut self,
         attributes: &Attributes,
@@ -97,9 +97,9 @@ impl Rebuilder<'_> {
     }
 
     /// Turns a stub with several names into a later version. The residency is written last. If this
-    /// run is stopped before, the next run finds the earlier version and repeats the change. After
-    /// a failure, the file gets the size and time of the earlier version again. Other values would
-    /// be mistaken for a change of the file.
+    /// run is stopped before that, the next run finds the earlier version and repeats the change.
+    /// After a failure, the file gets the size and time of the earlier version again. Other values
+    /// would be mistaken for a change of the file.
     pub(super) fn renew(
         &mut self,
         found: &Found,

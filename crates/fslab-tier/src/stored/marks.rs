@@ -1,4 +1,4 @@
-//! The names of a tier's xattrs, and the files on which they are trusted.
+//! The names of a tier's xattrs, and the rules for which files' xattrs are trusted.
 //!
 //! A residency determines which bytes a reader of the file gets. Anyone who could forge one could
 //! read any file of the tier.
@@ -216,8 +216,8 @@ pub const STATE_NAME: &str = "user.fslab.state";
 /// The computed xattr of the tree's root that contains the calling user's recalls.
 pub const QUEUE_NAME: &str = "user.fslab.queue";
 
-/// Returns whether an xattr is one of a tier. The mount does not list it, and does not let programs
-/// set it.
+/// Returns whether an xattr is one of those that tiers use. The mount does not list such an xattr,
+/// and does not let programs set it.
 #[must_use]
 pub fn is_ours(name: &OsStr) -> bool {
     let stored =

@@ -57,7 +57,7 @@ fn temporary_modification_time_of_a_recall_is_never_shown() {
         let (client, data) = (bench.client(), noise(99, MIB));
         let ino = bench.offline(&client, "file", &data);
         let before = client.attr(ino).unwrap();
-        // After the scan the catalogue is not in doubt, so the mount shows the time of the lower
+        // This scan ends the doubt about the catalogue, so the mount shows the time of the lower
         // file.
         bench.tier.scan(&own_request()).unwrap();
         let (fs, looking) = (Arc::clone(&bench.fs), Arc::new(Mutex::new(None)));
@@ -66,7 +66,7 @@ fn temporary_modification_time_of_a_recall_is_never_shown() {
             let (done, is_done) = mpsc::channel();
             *thread.lock() = Some(std::thread::spawn(move || {
                 let found = look(&Client::new(&*fs), ino).unwrap();
-                // The send fails if the test has stopped waiting for it.
+                // The send fails only if the test no longer waits for the message.
                 done.send(()).unwrap_or_default();
                 found
             }));

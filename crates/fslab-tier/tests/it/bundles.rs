@@ -317,7 +317,7 @@ fn repacking_keeps_a_modification_time_set_by_hand() {
     let bench = Bench::new();
     bundled(&bench, 10);
     replace(&bench, 0..8);
-    // From here on the catalogue is not in doubt, and no scan updates it.
+    // This scan ends the doubt about the catalogue, so no later scan updates it.
     bench.tier.scan(&own_request()).unwrap();
     let modified = Timestamp { seconds: 1_000_000, nanoseconds: 5 };
     let changes = SetAttr { modified: Some(SetTime::To(modified)), ..SetAttr::default() };
@@ -471,7 +471,7 @@ fn bundling_keeps_few_files_open() {
     assert!((1..=4).contains(&most), "{most} files open at a time");
 }
 
-/// Programs whose reads fail at once request one file after the other, and no thread serves the
+/// Reads fail at once, so that programs request one file after the other. No thread serves these
 /// recalls.
 #[test]
 fn queue_of_recalls_without_waiting_readers_is_bounded() {

@@ -105,7 +105,7 @@ fn chunk_damaged_in_all_copies_is_reported_and_costs_only_its_block() {
     file.close().unwrap();
 }
 
-/// In each copy, other parts are damaged: head, attributes, table, hashes, tail or blocks.
+/// In each copy, different parts are damaged: head, attributes, table, hashes, tail or blocks.
 #[test]
 fn each_part_of_an_object_is_read_from_an_intact_copy() {
     let bench = bench_of(2);

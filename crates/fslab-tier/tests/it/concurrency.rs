@@ -105,7 +105,7 @@ fn mostly_unneeded(bench: &Bench) {
     for number in 7..10 {
         bench.release(ino_of(bench, number), &format!("file{number}")).unwrap();
     }
-    // From here on the catalogue is not in doubt.
+    // This scan ends the doubt about the catalogue.
     bench.tier.scan(&own_request()).unwrap();
 }
 
@@ -137,7 +137,7 @@ fn scan_during_a_repack_records_no_object_as_unneeded() {
         let (done, is_done) = mpsc::channel();
         *thread.lock() = Some(std::thread::spawn(move || {
             let expired = tier.expire(&own_request()).unwrap();
-            // The send fails if the test has stopped waiting for it.
+            // The send fails only if the test no longer waits for the message.
             done.send(()).unwrap_or_default();
             expired
         }));
@@ -172,12 +172,13 @@ fn waiting_for_a_scan_is_interruptible() {
             let request = Request { cancellation, ..own_request() };
             let command = Command::Undelete { object: Id([0x99; 16]), path: b"file".into() };
             let ended = execute(&tier, &command, &request, &mut |_| true);
-            // The send fails if the test has stopped waiting for it.
+            // The send fails only if the test no longer waits for the message.
             done.send(()).unwrap_or_default();
             ended
         });
         cancelled.store(1, Ordering::SeqCst);
-        // If the command can't be interrupted, it waits for the scan, and this wait times out.
+        // If the command could not be interrupted, it would wait for the scan, and this receive
+        // would time out.
         let is_first = is_done.recv_timeout(Duration::from_secs(20)).is_ok();
         *thread.lock() = Some((undeleting, is_first));
     });

@@ -114,7 +114,7 @@ impl FileSystem for Restless {
     }
 }
 
-/// The differences that offline files may show.
+/// The checks of the conformance suite that offline files may fail, each with the reason.
 const ELSEWHERE: &[Allowed<'static>] = &[
     ("attributes/data_takes_space", "its space is in the archive"),
     ("times/read_moves_no_change_times", "recalling shows in the time of the inode's last change"),

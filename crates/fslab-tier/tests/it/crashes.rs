@@ -41,7 +41,7 @@ mod world;
 const SCRIPTS: u64 = 6;
 const STEPS: usize = 16;
 
-/// One in this many states is crashed once more.
+/// One state in this many is crashed once more.
 const CRASHED_AGAIN: u64 = 64;
 
 /// The seed of the first of the scripts that find the planted bugs.
@@ -56,7 +56,7 @@ struct Case {
     seed: u64,
     order: Order,
     plan: Plan,
-    /// One in this many states is crashed once more; none if it is 0.
+    /// One state in this many is crashed once more; with 0, no state is.
     again: u64,
     /// The planted fault of the archives, if any.
     archives: Archives,

@@ -17,7 +17,7 @@ use rand_pcg::Pcg64;
 use crate::encryption::sealed;
 use crate::support::{Bench, TIER, noise, open_over};
 
-/// Number of flipped bits; `FSLAB_FLIPS` replaces it.
+/// Default number of flipped bits; the environment variable `FSLAB_FLIPS` overrides it.
 const FLIPS: u64 = 120;
 const KIB: u64 = 1 << 10;
 

@@ -306,7 +306,7 @@ fn resumed_read_is_noted_once_for_read_ahead() {
         done = bench.fs.read(&sender.again(1), ino, handle, 0, &mut buffer);
     }
     assert_eq!(done.unwrap(), 4 * MIB as usize);
-    // This read skips 1 MiB but still counts as sequential. After a jump, no blocks would be
+    // This read skips 1 MiB but still counts as sequential. If it did not, no blocks would be
     // recalled ahead.
     let next = bench.fs.read(&own_request(), ino, handle, 5 * MIB, &mut buffer[..1000]);
     assert_eq!(next.unwrap(), 1000);

@@ -26,7 +26,7 @@ use crate::support::{Counted, Dates, MIB, TIER, TRUST, noise};
 /// The default number of files.
 const FILES: u64 = 80;
 
-/// The number of directories that contain them.
+/// The number of directories that contain the files.
 const DIRECTORIES: u64 = 20;
 
 /// Two archives, and the requirements of an engine over a tree.

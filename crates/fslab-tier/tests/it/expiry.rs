@@ -39,7 +39,7 @@ fn say_removed(bench: &Bench) {
 fn renamed_and_said_to_be_gone() -> (Bench, Ino) {
     let bench = Bench::new();
     let ino = bench.offline(&bench.client(), "file", &noise(CONTENTS, MIB));
-    // From here on the catalogue is not in doubt.
+    // This scan ends the doubt about the catalogue.
     bench.tier.scan(&own_request()).unwrap();
     say_removed(&bench);
     bench.client().rename(Ino::ROOT, "file", Ino::ROOT, "other").unwrap();
@@ -258,7 +258,7 @@ fn scan_records_any_number_of_unneeded_objects() {
     assert!(bench.client().contents(ino).unwrap() == noise(CONTENTS, MIB));
 }
 
-/// For objects removed before a scan began, this one scan is sufficient.
+/// Objects that were removed before a scan began need no second scan.
 #[test]
 fn expiry_scans_at_most_once() {
     let bench = Bench::new();

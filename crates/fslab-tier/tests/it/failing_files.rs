@@ -91,7 +91,7 @@ fn fsync_of_a_never_archived_file_blocks_nobody() {
         let (done, is_done) = mpsc::channel();
         std::thread::spawn(move || {
             Client::new(&*fs).attr(ino).unwrap();
-            // The send fails if the test has stopped waiting for it.
+            // The send fails only if the test no longer waits for the message.
             done.send(()).unwrap_or_default();
         });
         *waited.lock() = is_done.recv_timeout(Duration::from_secs(5)).is_err();
@@ -122,7 +122,8 @@ fn rebuild_finds_existing_files_beside_an_unreadable_name() {
     assert!(report.problems[0].starts_with("bad: "), "{report:?}");
 }
 
-/// A killed rebuild leaves such a file if unnamed temporary files are not supported.
+/// A killed rebuild leaves a file without an xattr if the file system has no unnamed temporary
+/// files.
 #[test]
 fn rebuild_reports_a_file_without_xattr_in_an_archived_files_place() {
     let bench = Bench::new();

@@ -21,7 +21,8 @@ const KIND: ContainerKind = ContainerKind::Files;
 const CONTAINER: Id = Id([7; 16]);
 const WHOLE: Id = Id([8; 16]);
 
-/// An archive with an intact container, and a directory next to it that does not belong to it.
+/// An archive with an intact container, and next to the archive a directory that does not belong to
+/// it.
 struct Scratch {
     root: PathBuf,
     outside: PathBuf,

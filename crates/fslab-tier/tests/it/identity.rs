@@ -17,7 +17,7 @@ use tempfile::TempDir;
 
 use crate::support::{Bench, MIB, TIER, noise, open};
 
-/// Requests the first block of a file, and is interrupted before it is recalled.
+/// Requests the first block of a file, but is interrupted before the block is recalled.
 fn give_up_reading(bench: &Bench, ino: Ino) {
     let cancellation = Cancellation::new(Arc::new(AtomicU64::new(7)), 7);
     let request = Request { cancellation, ..Request::default() };

@@ -398,7 +398,7 @@ fn scrub_reports_an_unattached_archive_that_has_the_only_copy() {
 /// An archive that can't be listed, but can be read.
 struct Unlisted {
     inner: Arc<dyn Archive>,
-    /// Whether it also becomes unreadable when a container is begun.
+    /// Whether the archive also becomes unreadable when a container is begun.
     ends_at_begin: bool,
     has_begun: AtomicBool,
 }

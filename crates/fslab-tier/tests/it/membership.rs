@@ -319,7 +319,8 @@ fn drain_records_its_copies_on_a_renamed_file() {
     assert!(tier.release(ino, b"renamed", 0).unwrap().bytes > 0);
 }
 
-/// A new catalogue has no record of any file. This must not mean that no file needs the archive.
+/// A new catalogue has no record of any file. The tier must not conclude that no file needs the
+/// archive.
 #[test]
 fn needed_archive_is_not_detached_after_losing_the_catalogue() {
     let world = World::filled();

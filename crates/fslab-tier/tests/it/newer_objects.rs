@@ -167,7 +167,7 @@ fn file_renamed_between_two_rebuilds_is_not_duplicated() {
 }
 
 /// After a rebuild, two files may be versions of one file: the renamed and changed one, and the one
-/// in the archived tree. Then their objects are moved.
+/// in the archived tree. Then the objects of both are moved.
 #[test]
 fn two_versions_of_one_file_are_rebuilt_as_two_files() {
     let bench = Bench::new();

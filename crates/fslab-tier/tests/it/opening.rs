@@ -178,7 +178,7 @@ fn a_recall_that_outlives_its_reader_overwrites_nothing() {
     file.write_all(0, &newer).unwrap();
     file.close().unwrap();
     faults.resume();
-    // The recalls end, and with them the last use of the file.
+    // Waits until the recalls have ended, which are the last users of the file.
     while bench.tier.in_use(ino).is_some() {
         std::thread::yield_now();
     }
@@ -205,8 +205,8 @@ fn recalled_file_stays_as_long_as_the_policy_says() {
         ino
     };
     read(&bench);
-    // The time is kept when the engine ends and the catalogue is lost. The recall may not have
-    // ended yet.
+    // The xattr keeps the time of the recall even if the engine ends and the catalogue is lost. The
+    // recall may not have ended yet.
     bench.tier.shutdown().unwrap();
     bench.restart();
     bench.dates.0.fetch_add(HOUR / 2, Ordering::SeqCst);

@@ -28,7 +28,7 @@ const SEARCH: u32 = 1;
 
 type Deed = Box<dyn FnOnce() + Send>;
 
-/// A file system as that user sees it. It calls a function when an xattr is next set.
+/// A file system as an ordinary user sees it. It calls a function when an xattr is next set.
 #[derive(Default)]
 struct Ordinary {
     memory: MemFs,
@@ -187,7 +187,7 @@ fn temporary_owner_permissions_are_never_shown() {
         let (done, is_done) = mpsc::channel();
         *thread.lock() = Some(std::thread::spawn(move || {
             let found = Client::new(&*fs).attr(ino).unwrap();
-            // The send fails if the test has stopped waiting for it.
+            // The send fails only if the test no longer waits for the message.
             done.send(()).unwrap_or_default();
             found.permissions.bits()
         }));
@@ -224,7 +224,7 @@ fn files_and_directories_of_other_users_do_not_interfere() {
     assert_eq!(expire(&bench).objects, 1);
 }
 
-/// A scan can't visit these files, but they may still exist.
+/// A scan can't visit the files in this directory, but they may still exist.
 #[test]
 fn files_in_a_now_inaccessible_directory_keep_their_objects() {
     let (lower, bench) = Ordinary::bench();

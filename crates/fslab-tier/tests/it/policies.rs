@@ -312,7 +312,8 @@ fn file_edited_below_the_mount_is_archived_again() {
     assert_eq!(figures(&bench, &archive, ["archived"]), [0]);
 }
 
-/// A failure is a problem of that file only. A scan then treats all objects as needed.
+/// The unreadable inode is a problem of that file only. As long as it is unreadable, a scan treats
+/// all objects as needed.
 #[test]
 fn unreadable_inode_is_reported_and_other_files_are_processed() {
     let (lower, bench) = Watched::bench(100 * MIB);
@@ -359,7 +360,7 @@ fn unreadable_inode_is_reported_and_other_files_are_processed() {
     }
 }
 
-/// If it is unknown whether a file is pinned, it is not released.
+/// If it is unknown whether a file is pinned, the file is not released.
 #[test]
 fn possibly_pinned_file_stays() {
     let (lower, bench) = Watched::bench(10 * MIB);

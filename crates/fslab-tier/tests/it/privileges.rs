@@ -155,7 +155,7 @@ fn privileges_removed_during_a_recall_stay_removed() {
             let (fs, (done, is_done)) = (Arc::clone(&fs), mpsc::channel());
             threads.lock().push(std::thread::spawn(move || {
                 take(&Client::new(&*fs), ino).unwrap();
-                // The send fails if the test has stopped waiting for it.
+                // The send fails only if the test no longer waits for the message.
                 done.send(()).unwrap_or_default();
             }));
             // If the caller does not wait for the block, it finishes here, before the recall.

@@ -26,7 +26,7 @@ fn release_beside(bench: &Bench, ino: Ino, deed: impl FnOnce() + Send) -> Result
         let (done, is_done) = mpsc::channel();
         let using = scope.spawn(move || {
             deed();
-            // The send fails if the test has stopped waiting for it.
+            // The send fails only if the test no longer waits for the message.
             done.send(()).unwrap_or_default();
         });
         let waited = is_done.recv_timeout(Duration::from_secs(20));
@@ -187,8 +187,8 @@ fn release_keeps_bytes_that_no_archive_has() {
     assert!(client.contents(ino).unwrap() == data);
 }
 
-/// A large file is compared and released piece by piece. Pieces that differ from the archive's are
-/// kept.
+/// A large file is compared and released piece by piece. Pieces that differ from the archived ones
+/// are kept.
 #[test]
 fn change_at_the_end_of_a_large_file_stays() {
     const BLOCKS: u64 = 70;
@@ -230,7 +230,7 @@ fn data_written_to_an_archived_hole_is_not_released() {
     assert!(client.contents(ino).unwrap()[5..16] == *b"first block");
 }
 
-/// `Home::read` refuses such settings, but other callers may use them.
+/// `Home::read` refuses settings without copies, but other callers may use them.
 #[test]
 fn file_needs_a_copy_even_if_no_copies_are_asked_for() {
     let settings = Settings { copies: 0, ..Settings::of(TIER) };

@@ -54,7 +54,7 @@ fn version_archived_after_removal_keeps_the_previous_one_removed() {
     assert_eq!((expire(&bench).objects, bench.archives[0].containers()), (1, 0));
 }
 
-/// The path from which the file was archived no longer leads to it.
+/// The path under which the file was submitted no longer leads to the file.
 #[test]
 fn file_changed_and_renamed_during_archiving_leaves_no_object() {
     type Deed = fn(&Bench, Ino);

@@ -17,7 +17,7 @@ fn sparse(bench: &Bench, size: u64, data: &[u8]) -> Ino {
     ino
 }
 
-/// Any user may make such a file at no cost.
+/// Holes need no space, so any user may make such a file.
 #[test]
 fn file_with_too_many_holes_is_not_archived() {
     let bench = Bench::new();

@@ -17,10 +17,11 @@ use crate::parts::{empty_tree, fresh_over, rebuild_in};
 use crate::rebuilding::{Moving, picture};
 use crate::support::{Bench, Counted, MIB, TIER, TRUST, noise, open_over};
 
-/// A source of identities that archives the tree when a certain one is made.
+/// A source of identities that archives the tree when it is about to make an identity that the test
+/// chose.
 struct Meddling {
     counted: Counted,
-    /// The number of identities before that one, and the tier.
+    /// The number of identities to make before the chosen one, and the tier whose tree is archived.
     at: Mutex<Option<(u64, Arc<Tier>)>>,
 }
 
@@ -131,7 +132,7 @@ fn tree_is_rebuilt_as_it_was_at_a_given_time() {
     assert_eq!(made_before(&bench, &empty_tree(), Some(time)).lost, ["changed"]);
 }
 
-/// Rebuilds a tree as it was at some time.
+/// Rebuilds a tree as it was at a given time.
 fn made_before(
     bench: &Bench,
     again: &Arc<dyn FileSystem>,

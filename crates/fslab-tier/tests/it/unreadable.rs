@@ -61,7 +61,7 @@ fn said_to_be_gone() -> (Arc<Flaky>, Bench, Ino) {
     let lower = Arc::new(Flaky::default());
     let bench = Bench::over(lower.clone());
     let ino = bench.offline(&bench.client(), "file", &noise(CONTENTS, MIB));
-    // From here on the catalogue is not in doubt.
+    // This scan ends the doubt about the catalogue.
     bench.tier.scan(&own_request()).unwrap();
     let mut rows = Vec::new();
     let mut keep = |row: ObjectRow| {
@@ -115,7 +115,7 @@ fn no_tree_is_archived_while_a_residency_is_unreadable() {
     assert_eq!(rebuild::trees(&archive).unwrap().len(), 1);
 }
 
-/// Users edit this file, for example to change the number of copies.
+/// Users edit the settings file, for example to change the number of copies.
 #[test]
 fn invalid_settings_are_refused_with_a_line_number() {
     let scratch = tempfile::tempdir().unwrap();

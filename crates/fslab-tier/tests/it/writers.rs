@@ -261,7 +261,7 @@ fn only_the_copy_of_a_tree_that_opened_an_archive_last_writes_to_it() {
     bench.around.inode_identity = by_size;
     let (world, first) = World::of(bench);
     let second = world.cloned(&first, "second");
-    // The copy that opens the archive first becomes the writer, whichever it is.
+    // Whichever copy opens the archive first becomes the writer.
     assert_eq!(written_by(&world, &second), None);
     for _ in 0..2 {
         let refused = written_by(&world, &first).expect("a clone opened it since");
@@ -384,7 +384,7 @@ fn archive_that_names_no_writer_is_read_only_to_a_rebuilt_tree() {
         assert_eq!(refusal(&tier), None);
         tier.shutdown().unwrap();
         drop((tier, tiered));
-        // The other tree may still only read.
+        // The other tree may still only read the archive.
         let (tier, tiered) = world.open(&second);
         assert!(refusal(&tier).is_some());
         tier.shutdown().unwrap();
@@ -433,7 +433,7 @@ fn tree_writes_copies_only_to_its_own_archive() {
         tier.release(ino, name.as_bytes(), 0)
     };
     assert!(release("small").unwrap().bytes > 0);
-    // A scrub has found the only copy of this file damaged.
+    // The only copy of this file is damaged, as the scrub found.
     release("large").unwrap_err();
     assert!(!archive_all(&tier).unwrap().is_empty(), "to the archive of its own");
     assert!(release("large").unwrap().bytes > 0);

@@ -1,9 +1,10 @@
 //! Maps the inode numbers and handles of a trace to those of the target, although the trace reuses
 //! them.
 //!
-//! An operation can free a number before it ends. Another thread can then get this number, and that
-//! thread's operation can be recorded first. So a number may have two meanings for a moment. An
-//! operation that uses the number means the newest; one that frees it means the oldest.
+//! Operations are recorded when they end. So an operation that reuses a number may be recorded
+//! before the operation that freed it, and the number has two meanings for a while. An operation
+//! that uses the number refers to the newest meaning; an operation that frees it refers to the
+//! oldest.
 
 use std::collections::{HashMap, VecDeque};
 
@@ -22,17 +23,17 @@ impl<T> Numbers<T> {
         self.0.entry(number).or_default().push_back(meaning);
     }
 
-    /// Returns the meaning for an operation that uses the number.
+    /// Returns the newest meaning, for an operation that uses the number.
     pub fn newest(&self, number: u64) -> Option<&T> {
         self.0.get(&number)?.back()
     }
 
-    /// Returns the same meaning, mutable.
+    /// Returns the newest meaning as a mutable reference.
     pub fn newest_mut(&mut self, number: u64) -> Option<&mut T> {
         self.0.get_mut(&number)?.back_mut()
     }
 
-    /// Returns the meaning for an operation that frees the number.
+    /// Returns the oldest meaning, for an operation that frees the number.
     pub fn oldest_mut(&mut self, number: u64) -> Option<&mut T> {
         self.0.get_mut(&number)?.front_mut()
     }

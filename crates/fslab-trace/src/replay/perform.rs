@@ -12,8 +12,8 @@ use super::Replayer;
 use super::outcome::{Done, OpenFile, Unfit};
 use crate::record::{Record, flag};
 
-/// Maximum bytes of a read or write: no request of the kernel is larger, but a forged trace may
-/// claim more.
+/// Maximum size of a read or write in bytes. The kernel sends no larger requests, but a forged
+/// trace may contain larger sizes.
 const BYTES_MAX: u64 = 64 << 20;
 
 /// The target's result, or the reason why the operation was not requested.
@@ -88,7 +88,7 @@ impl Replayer<'_> {
         })
     }
 
-    /// Returns the target's handle for the record's, if the record has one.
+    /// Returns the target's handle that corresponds to the record's handle, if the record has one.
     fn handle(&self, record: &Record) -> Result<Option<Handle>, Unfit> {
         record.handle.map(|number| Ok(self.open_file(Some(number))?.handle)).transpose()
     }

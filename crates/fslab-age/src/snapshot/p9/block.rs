@@ -67,12 +67,12 @@ pub fn counted(bytes: &[u8], each: usize) -> Option<&[u8]> {
     (rest.len() == each * usize::from(u16::from_be_bytes(*count))).then_some(rest)
 }
 
-/// Reads a big-endian number of two bytes; panics if they do not exist.
+/// Reads a big-endian number of two bytes; panics if `bytes` is too short.
 pub fn be16(bytes: &[u8], at: usize) -> u16 {
     u16::from_be_bytes([bytes[at], bytes[at + 1]])
 }
 
-/// Reads a big-endian number of four bytes; panics if they do not exist.
+/// Reads a big-endian number of four bytes; panics if `bytes` is too short.
 pub fn be32(bytes: &[u8], at: usize) -> u32 {
     u32::from_be_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]])
 }

@@ -159,8 +159,8 @@ impl ConfinedDir {
     }
 }
 
-/// Returns whether an error means that a file can be opened only by its name. This happens if a
-/// server replaced the file, or this machine has no `/proc`.
+/// Returns whether an error means that a file can't be reopened through its descriptor, only by its
+/// name. This happens if a server replaced the file, or this machine has no `/proc`.
 fn wants_name(error: &io::Error) -> bool {
     matches!(error.kind(), ErrorKind::StaleNetworkFileHandle | ErrorKind::NotFound)
 }

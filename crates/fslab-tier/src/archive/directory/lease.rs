@@ -18,9 +18,9 @@ pub(super) const LEASE: &str = "lease";
 
 /// The access of a tree to an archive.
 pub(super) enum Right {
-    /// Write, as long as the tree holds the lease.
+    /// The tree may write, as long as it holds this lease.
     Writes(File),
-    /// Read only, for this reason.
+    /// The tree may only read, for this reason.
     Reads(String),
 }
 

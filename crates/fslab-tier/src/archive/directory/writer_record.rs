@@ -22,8 +22,8 @@ pub(super) fn refusal(
 ) -> Result<Option<String>> {
     let found = read(archive)?;
     let id = match &found {
-        // The archive's identity is used only to compare openings, which only a readable record
-        // has.
+        // The archive's identity is needed only to compare openings, and only a readable record
+        // contains an opening.
         FoundRecord::Tree(_) => describe(archive)?.id,
         FoundRecord::Nothing | FoundRecord::Damaged => Default::default(),
     };
@@ -65,8 +65,8 @@ pub(super) fn record_opening(archive: &Path, writer: &Writer) -> Result<()> {
         return Ok(());
     }
     match write(archive, &record) {
-        // The previous record still identifies this tree, and the tree has also stored the opening
-        // in that record.
+        // The archive keeps its previous record, which still identifies this tree. The tree still
+        // stores the opening in that record as the one before its last.
         Err(Error::File { source, .. }) if known.is_some() => {
             tracing::info!("can't record in {} that it was opened: {source}", archive.display());
             Ok(())

@@ -44,7 +44,7 @@ impl Bench {
 
     fn put(&self, container: Id, bytes: &[u8]) {
         let mut upload = self.sealed.begin((KIND, container)).unwrap();
-        // The size of a piece is not a divisor of a chunk.
+        // The piece size does not divide the chunk size, so that pieces cross chunk boundaries.
         bytes.chunks(40_001).for_each(|piece| upload.write(piece).unwrap());
         upload.finish().unwrap();
     }

@@ -44,7 +44,7 @@ impl Tier {
         }
     }
 
-    /// Returns the archive with this identity or URL.
+    /// Returns the tier's entry for the archive that has this identity or URL.
     ///
     /// # Errors
     /// If the tier has no such archive.
@@ -93,7 +93,7 @@ impl Tier {
             return Err(error);
         }
         self.archives.write().retain(|archive| archive.id() != entry.id);
-        // Cached readers would keep the archive open, and its lease held.
+        // Cached readers would keep the archive open and its lease held.
         self.forget_readers(entry.id);
         self.queue().release(entry.id);
         self.queue().resume_postponed();

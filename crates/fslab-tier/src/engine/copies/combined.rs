@@ -1,4 +1,4 @@
-//! Several damaged copies of an object, read as one.
+//! Reads several damaged copies of an object as if they were one copy.
 //!
 //! The parts of an object are verified separately: head, tail, attributes with the hashes of the
 //! table, a page of the table, a block. Each part is read from a copy in which it is intact.
@@ -22,7 +22,7 @@ use crate::object::reader::{ObjectReader, attributes_place, hashes_place, head_p
 use crate::stored::format::{CHUNK_BYTES, PAGE_ENTRIES};
 use crate::stored::{Attributes, Version};
 
-/// Several copies as one read-only archive.
+/// Presents several copies of an object as one read-only archive.
 pub(in crate::engine) struct CombinedCopies {
     copies: Vec<Arc<dyn Archive>>,
     label: String,

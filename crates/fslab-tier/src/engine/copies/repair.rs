@@ -79,15 +79,14 @@ impl Repair<'_> {
         if self.read(self.to, start, bytes).is_ok() {
             return Ok(());
         }
-        // A copy of unknown length does not limit the pieces.
+        // If the length of a copy is unknown, it does not limit the pieces.
         let length =
             |copy: &Arc<dyn Archive>| copy.length((self.kind, self.part.container)).unwrap_or(0);
         let ends = [self.to, self.from].map(length);
         let (mut offset, end) = (start, start + bytes.len() as u64);
         while offset < end {
             let next = end.min(offset + self.piece_at(offset, CHUNK_BYTES));
-            // A piece does not extend past the end of a copy, so that bytes before that end are
-            // kept.
+            // A piece never crosses the end of a copy, so that the bytes before that end are kept.
             let next = ends.into_iter().filter(|end| *end > offset).fold(next, u64::min);
             self.read_either(
                 offset,
@@ -102,10 +101,11 @@ impl Repair<'_> {
     /// are missing or damaged in both become zeros; their object is reported as damaged. If an
     /// archive does not respond, the repair fails, because that archive may still have the bytes.
     ///
-    /// Two kinds of errors may be temporary, and zeros would then replace the only intact bytes.
-    /// After a read error (`EIO`) of the damaged copy, the bytes must come from the other archive.
-    /// If a copy is the source of its own repair, all its chunks must be decryptable. A chunk that
-    /// is not may be intact in the archive, and changed only on its way here.
+    /// Two kinds of errors may be temporary. If zeros were written after them, they could replace
+    /// the only intact bytes. After a read error (`EIO`) of the damaged copy, the bytes must come
+    /// from the other archive. If a copy is repaired from another part of itself, all its chunks
+    /// must be decryptable. A chunk that can't be decrypted may be intact in the archive and have
+    /// been changed only in transit.
     fn read_either(&self, offset: u64, bytes: &mut [u8]) -> Result<()> {
         let own = match self.read(self.to, offset, bytes) {
             Ok(()) => return Ok(()),

@@ -348,8 +348,8 @@ impl Scrub<'_> {
         };
         let places = list_places(&contents, location.container);
         let root = places.iter().find_map(|place| whole_list(teller, place).ok());
-        // The other archives are tried first, because they may also have other bytes that this copy
-        // lacks.
+        // The other archives are tried first, because they may also have further bytes that this
+        // copy lacks.
         let others = holders.iter().filter(|other| other.id() != archive.id()).chain([teller]);
         let whole = others
             .flat_map(|other| places.map(|place| (other, place)))
@@ -377,7 +377,7 @@ impl Scrub<'_> {
         repair.run(self.pace)
     }
 
-    /// Records new copies in the catalogue, if there are more than `least`.
+    /// Records the collected new copies in the catalogue, if there are more than `least` of them.
     fn note_made(&mut self, least: usize) -> Result<()> {
         if self.made.len() > least {
             self.tier.catalogue.add_copies(&std::mem::take(&mut self.made))?;

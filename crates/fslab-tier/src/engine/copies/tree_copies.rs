@@ -70,7 +70,7 @@ impl Tier {
                         }
                     }
                     Err(Error::Interrupted) => return Err(Error::Interrupted),
-                    // The tree was deleted meanwhile, after a newer one was written.
+                    // The archived tree was deleted meanwhile, because a newer tree was archived.
                     Err(_) if archive.length((ContainerKind::Tree, container)).is_err() => {}
                     Err(error) => damaged.push(error),
                 }

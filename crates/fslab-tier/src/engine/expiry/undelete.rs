@@ -63,8 +63,8 @@ impl Tier {
         // authenticated.
         let is_trusting = row.inode != Id::default()
             || self.holders(&row.version).iter().all(|archive| archive.is_authentic());
-        // The change is noted, so that the shutdown of the engine also makes the file's directory
-        // durable.
+        // Records that the tree was changed, so that the shutdown of the engine also makes the
+        // file's directory durable.
         self.lifecycle.note_change();
         let poison = self.settings.poison;
         let options = Options { trust: is_trusting, poison, ..Options::default() };

@@ -69,7 +69,8 @@ impl Tier {
     }
 
     /// Whether the file is unchanged since it was archived, and every later write would change its
-    /// modification time. The time must show writes by the kernel, which the daemon does not see.
+    /// modification time. The daemon does not see writes that the kernel makes directly to the
+    /// lower file; only the modification time reveals them.
     fn would_show_a_write(&self, state: &FileState) -> bool {
         let Some(known) = state.known() else { return false };
         let (now, modified) = (self.around.calendar.now(), known.recorded.version.modified);

@@ -29,7 +29,7 @@ pub(crate) struct ReadAhead(Mutex<Progress>);
 struct Progress {
     /// The end of the bytes read so far.
     end: u64,
-    /// Whether the last read continued where the one before it ended.
+    /// Whether the last read continued where the previous read ended.
     is_in_order: bool,
     /// The block after the last one that was requested in advance.
     asked: u64,

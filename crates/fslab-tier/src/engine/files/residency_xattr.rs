@@ -133,7 +133,7 @@ impl Tier {
         self.write_residency(state.ino, &residency)?;
         state.known_mut().iter_mut().for_each(|known| known.unsynced = true);
         if durable == Durable::Now {
-            // The residency is stored in the file's state only once it is durable.
+            // The residency is stored in the file's state only after the xattr is durable.
             self.sync_below(state)?;
         }
         if let Some(known) = state.known_mut() {
@@ -247,9 +247,9 @@ fn names_too_much(known: &KnownResidency, size: u64) -> bool {
     behind(&known.recorded.offline, size) != behind(&known.offline, size)
 }
 
-/// Treats recalled blocks of a changed file as offline again, if it has more runs than the xattr
-/// can record. No change is lost, because such a block was recalled and not changed. The incomplete
-/// last block keeps its state.
+/// Treats recalled blocks of a changed file as offline again, if the file has more runs than the
+/// xattr can record. No change is lost, because such a block was recalled and not changed. The
+/// incomplete last block keeps its state.
 fn forget_surplus(known: &mut KnownResidency, size: u64) {
     if !known.recorded.changed || known.offline.pieces() <= PIECES_MAX {
         return;

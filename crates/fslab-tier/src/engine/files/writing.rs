@@ -108,8 +108,8 @@ impl Tier {
         let written = Change { length: done, ..change };
         match self.now_here(&mut state, written, size)? {
             Some(partly) => {
-                // The write ended within this offline block. The block is recalled, and its part of
-                // the data is written again.
+                // The write ended within this offline block. The block is recalled, and then the
+                // part of the data that belongs to the block is written again.
                 drop(state);
                 let begun = partly * BLOCK_BYTES;
                 if begun > change.offset {
@@ -295,9 +295,9 @@ impl Tier {
 /// Maximum number of bytes that one call copies; the caller then calls again.
 const COPY_BYTES_MAX: u64 = 16 << 20;
 
-/// Returns the blocks that must be recalled next before a change: first the offline edges, one by
-/// one. Then, if there are still as many runs of offline blocks as the xattr can record, returns
-/// the smallest run.
+/// Returns the blocks that must be recalled next before a change. The offline edges come first, one
+/// by one. If the file then still has as many runs of offline blocks as the xattr can record, the
+/// smallest run comes next.
 fn missing(state: &FileState, change: Change, size: u64) -> Option<Range<u64>> {
     let offline = &state.known()?.offline;
     let edge = change.edges(size).find(|block| offline.contains(*block));

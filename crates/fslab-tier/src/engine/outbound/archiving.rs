@@ -48,13 +48,13 @@ const HOLES_TABLE_BYTES_MAX: u64 = 16 << 20;
 
 /// A block of a file that is being archived.
 pub(in crate::engine) enum Block<'a> {
-    /// This many bytes of a hole.
+    /// A hole, or a part of one, of this many bytes.
     Zeros(u64),
     /// The bytes of the block.
     Bytes(&'a [u8]),
 }
 
-/// A file that is being archived; nobody else archives it meanwhile.
+/// A file that is being archived. Other callers can't archive it meanwhile.
 pub(in crate::engine) struct Job {
     used: FileUse,
     pub(in crate::engine) path: Vec<u8>,
@@ -154,8 +154,8 @@ impl Tier {
             }
             let offline = state.known().map(|known| known.offline.clone()).unwrap_or_default();
             if !offline.is_empty() {
-                // The call fails at once if no archive with the blocks is available. Otherwise this
-                // file would delay all others.
+                // Fails at once if no archive with the file's offline blocks is available.
+                // Otherwise this file would delay all others.
                 before.as_ref().map_or(Ok(()), |before| self.is_there(&before.version))?;
                 let mixed = before
                     .as_ref()
@@ -210,10 +210,10 @@ impl Tier {
         Ok(None)
     }
 
-    /// Whether a file needs no new copies. Copies in an unavailable archive are counted, because it
-    /// is expected to return. Copies in an archive that another tree writes to are counted only if
-    /// the file has offline blocks. New copies of these blocks would have to be read from archives,
-    /// so they are left to a scrub.
+    /// Whether a file needs no new copies. Copies in an unavailable archive are counted, because
+    /// the archive is expected to return. Copies in an archive that another tree writes to are
+    /// counted only if the file has offline blocks. New copies of these blocks would have to be
+    /// read from archives, so they are left to a scrub.
     fn is_archived(&self, before: &Residency) -> bool {
         let mut holders = self.holders_anywhere(&before.version);
         holders.retain(|archive| !before.offline.is_empty() || archive.refusal().is_none());

@@ -34,8 +34,8 @@ pub const BUNDLED_BYTES_MAX: u64 = BLOCK_BYTES;
 /// A bundle is archived once it has this many bytes of files.
 const BUNDLE_BYTES: usize = 8 << 20;
 
-/// A bundle is archived, however small, once its first file has waited this long. A waiting file
-/// can be neither archived by other callers nor released.
+/// A bundle is archived once its first file has waited this long, even if the bundle is small. A
+/// waiting file can be neither archived by other callers nor released.
 const WAIT_MAX: Duration = Duration::from_secs(60);
 
 /// A file in a bundle that is being collected.
@@ -176,7 +176,8 @@ impl Archiver<'_> {
             }
             Ok(())
         })?;
-        // The archived bytes must be the file's contents at one moment.
+        // Checks that the file did not change while it was read, because the archived bytes must be
+        // its contents at one moment.
         drop(self.tier.unchanged(&job)?);
         if self.gathered.is_empty() {
             self.since_ns = self.tier.around.clock.now_ns();

@@ -49,7 +49,7 @@ impl Tier {
     /// Fails if copies can't be made because another tree writes to archives.
     pub(crate) fn check_copy_targets(&self) -> Result<()> {
         let are_enough = self.active_archives().len() >= self.settings.copies;
-        // An unavailable archive may be writable once it is back.
+        // An unavailable archive may turn out to be writable once it is available again.
         if are_enough || !self.unavailable_archives().is_empty() {
             Ok(())
         } else {

@@ -166,9 +166,9 @@ impl Tier {
         Ok(Some(Moving { old, found, contents }))
     }
 
-    /// Returns a row with its present state. A live row whose file refers to another object is
-    /// first recorded as replaced, because its object can't be moved. Archiving during a scan can
-    /// leave such a row.
+    /// Returns a row with the present state of its object. A live row whose file refers to another
+    /// object is first recorded as replaced, because its object can't be moved. Archiving during a
+    /// scan can leave such a row.
     fn as_it_is(&self, row: ObjectRow) -> Result<ObjectRow> {
         let object = row.version.object;
         let names_another =
@@ -183,8 +183,8 @@ impl Tier {
     }
 
     /// Returns the file of a row, if it is at the row's path and its residency is readable. The
-    /// object of an unreadable file would be copied again and again, because the new location can't
-    /// be recorded in the file's xattr.
+    /// object of a file with an unreadable residency is not moved. It would be copied at every
+    /// expiry, because the new location can't be recorded in the file's xattr.
     fn file_of(&self, row: &ObjectRow) -> Option<Found> {
         let found = Found::at(&self.lower, &row.path).ok()?;
         self.named_version(row).ok().flatten().map(|_| found)

@@ -1,6 +1,6 @@
-//! Sequence numbers of versions that are being uploaded. A tree that is archived meanwhile must
-//! have a lower number. Otherwise a rebuild would treat versions that are missing in the archived
-//! tree as older, and omit them.
+//! Sequence numbers of versions that are being uploaded. A tree that is archived during an upload
+//! must get a lower number than the upload. Otherwise a rebuild would treat a version that is
+//! missing in the archived tree as older than that tree, and omit it.
 
 use std::collections::BTreeSet;
 

@@ -188,8 +188,8 @@ impl Tier {
         block: u64,
     ) -> Result<Fetched> {
         let holders = self.may_hold(version);
-        // This is determined before the archives are read, because one may become available
-        // meanwhile.
+        // Whether an archive is unavailable is determined before the archives are read, because it
+        // may become available meanwhile.
         let is_said_to_hold = |archive: &Arc<dyn Archive>| version.copies.contains(&archive.id());
         let mut is_unavailable = self.holders_anywhere(version).len()
             > holders.iter().filter(|archive| is_said_to_hold(archive)).count();

@@ -14,10 +14,10 @@ use crate::id::Id;
 /// for are cancelled; a program that needs one requests it again.
 pub const OF_A_USER_MAX: usize = 1024;
 
-/// One of this many turns goes to the recall that has waited longest.
+/// Every turn whose number is a multiple of this goes to the recall that has waited longest.
 const OLDEST_EVERY: u64 = 8;
 
-/// Recalls that no program waits for, by number.
+/// Recalls that no program waits for, by their number in the order of arrival.
 type Unwaited = BTreeMap<u64, Arc<Recall>>;
 
 /// Recalls by key and number.
@@ -30,7 +30,7 @@ pub(super) struct Pending {
     classes: BTreeMap<Class, Users>,
     /// For each archive, queued recalls by the time of their request.
     by_age: BTreeMap<Id, BTreeMap<(u64, u64), Arc<Recall>>>,
-    /// Postponed recalls by the time until which they are postponed.
+    /// Postponed recalls, by the end of their postponement and their number.
     postponed: BTreeMap<(u64, u64), Arc<Recall>>,
     /// Postponed recalls that no program waits for, by user.
     unwaited: HashMap<u32, Unwaited>,

@@ -63,7 +63,7 @@ impl Queue {
     /// Adds a recall.
     pub fn push(&self, recall: Arc<Recall>) {
         self.waiting.lock().push(recall);
-        // Every thread can serve every recall, so waking one thread is enough.
+        // Any thread can serve any recall, so waking one thread is enough.
         self.came.notify_one();
     }
 
@@ -98,8 +98,8 @@ impl Queue {
     }
 
     /// Moves a recall to a more urgent class, unless it has begun. A postponed recall is also
-    /// requeued, because another program now waits for it, whose time limit may be earlier.
-    /// Read-ahead does not requeue it.
+    /// requeued, because the time limit of the program that now waits for it may be earlier.
+    /// Read-ahead does not requeue a postponed recall.
     pub fn promote(&self, recall: &Arc<Recall>, class: Class) {
         let mut pending = self.waiting.lock();
         if recall.class() > class && pending.take(recall) {

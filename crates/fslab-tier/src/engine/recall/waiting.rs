@@ -94,8 +94,8 @@ impl Recall {
 
     /// Ends the recall with an outcome, and wakes all waiting processes.
     pub(crate) fn end(&self, outcome: std::result::Result<(), Errno>) {
-        // The recall's use of the file ends first, because a woken process may need to be the
-        // file's only user.
+        // The recall's use of the file ends before processes are woken, because a woken process may
+        // have to be the file's only user.
         self.leave();
         *self.outcome.lock() = Some(outcome);
         self.done.notify_all();

@@ -99,8 +99,8 @@ impl Tier {
     }
 
     /// Whether the lower file system grants leases on files that nobody else has open. Some network
-    /// file systems grant them only if the server confirms that. If the test is not possible now,
-    /// the result is `true`.
+    /// file systems grant them only if the server confirms that. If leases can't be tested now, the
+    /// result is `true`.
     fn can_lease(&self) -> bool {
         self.releases.leases.has_leased.load(Ordering::Relaxed) || {
             let leased = lease_of_new_file(&*self.lower, &self.request());

@@ -52,8 +52,8 @@ pub struct ArchivedTree {
 struct Entries {
     spool: Spool,
     made: ArchivedTree,
-    /// Whether the first walk is complete. Entries then belong to inodes that were renamed
-    /// meanwhile.
+    /// Whether the walk over the whole tree is complete. Entries that follow belong to inodes that
+    /// were renamed during this walk.
     is_behind: bool,
 }
 
@@ -144,8 +144,8 @@ impl Tier {
     /// Returns the sequence number for a new archived tree. It is lower than the numbers of all
     /// objects that may be missing in the archived tree, such as uploads in progress during the
     /// walk. Versions that are only being moved to another object are ignored, because they are not
-    /// newer, and a rebuild finds them in either place. They would lower the number and make the
-    /// tree seem outdated.
+    /// newer, and a rebuild finds them in either place. If they counted, they would lower the
+    /// number and make the archived tree seem outdated.
     fn tree_sequence(&self) -> Result<u64> {
         let drawn = self.sequence_below_pending()?;
         let (mut pending, mut settled) = (HashSet::new(), HashSet::new());

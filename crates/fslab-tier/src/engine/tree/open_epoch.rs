@@ -38,8 +38,8 @@ impl Tier {
         }
     }
 
-    /// Counts a scan as an opening. So a snapshot of the tree from before the scan has another
-    /// count. The results of the scan are wrong for such a snapshot.
+    /// Counts a scan as an opening, so that a snapshot of the tree from before the scan has a
+    /// different count. The results of the scan do not apply to such a snapshot.
     pub(super) fn advance_open_epoch(&self) -> Result<()> {
         let Some(uses) = self.catalogue.open_epoch()? else { return Ok(()) };
         let written = self.around.marks.write_open_epoch(&*self.lower, uses + 1);

@@ -34,8 +34,8 @@ pub(super) struct Renames {
 /// Inodes that were renamed since a scan began.
 #[derive(Default)]
 struct Noted {
-    /// Maps each renamed inode to whether it was visited after the walk. An inode number may be
-    /// reused meanwhile, but only for a new file, which needs no visit.
+    /// For each renamed inode, whether it was visited after the walk. An inode number may be reused
+    /// meanwhile, but only for a new file, which needs no visit.
     inodes: HashMap<Ino, bool>,
     /// Inodes that are still to be visited.
     pending: Vec<Found>,
@@ -58,7 +58,7 @@ impl Noted {
         }
     }
 
-    /// Whether an inode is to be visited after the walk; marks it as visited.
+    /// Returns whether an inode must still be visited after the walk, and marks it as visited.
     fn is_new(&mut self, ino: Ino) -> bool {
         self.inodes.get_mut(&ino).is_none_or(|was_seen| !std::mem::replace(was_seen, true))
     }

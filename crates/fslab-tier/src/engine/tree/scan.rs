@@ -136,8 +136,8 @@ struct Scan<'a> {
     /// Inodes of other users' files. Their xattrs are ignored, because these users may have forged
     /// them.
     foreign: HashSet<Id>,
-    /// Containers with damaged parts in one archive. They are also read in other archives, which
-    /// may have these parts intact.
+    /// Containers of which one archive has damaged parts. They are also read in other archives,
+    /// whose copies of these parts may be intact.
     in_part: HashSet<Id>,
 }
 
@@ -239,8 +239,8 @@ impl Scan<'_> {
         self.found.damaged.push(format!("{}: {what}", shown(place.path)));
     }
 
-    /// Returns a file's residency and the catalogue's row of its object, both as they were at the
-    /// same moment. So a later change is recognized as such.
+    /// Returns a file's residency and the catalogue's row of its object, both as of the same
+    /// moment, so that a change after this moment is recognized.
     fn residency_and_row(
         &mut self,
         place: &WalkEntry<'_>,

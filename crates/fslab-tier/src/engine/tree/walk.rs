@@ -25,9 +25,9 @@ pub struct WalkEntry<'a> {
 /// How a walk continues after an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Visit {
-    /// With the contents of this directory.
+    /// The walk continues with the contents of this directory.
     Descend,
-    /// Without the contents of this directory.
+    /// The walk skips the contents of this directory.
     Skip,
 }
 
@@ -40,7 +40,7 @@ pub(crate) type Looker<'a> = dyn FnMut(Result<WalkEntry<'_>>) -> Result<Visit> +
 /// A directory on the path to the present entry.
 struct Level {
     directory: Found,
-    /// Length of its path in bytes.
+    /// Length of the directory's path in bytes.
     path_length: usize,
     /// The names that were not visited yet.
     names: std::vec::IntoIter<OsString>,

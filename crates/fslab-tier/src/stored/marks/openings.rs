@@ -19,7 +19,7 @@ const LENGTH: usize = 48;
 pub struct Opening {
     /// The archive.
     pub archive: Id,
-    /// The identity of the opening before the last one.
+    /// The identity of the last but one opening.
     pub before: Id,
     /// The identity of the last opening.
     pub last: Id,

@@ -93,7 +93,7 @@ impl Step {
         !self.before.as_ref().is_some_and(is_same)
     }
 
-    /// Returns whether the same version now has another object.
+    /// Returns whether the xattr now refers to another object with the same version.
     fn is_moved(&self) -> bool {
         self.before.as_ref().map(|before| &before.version).is_some_and(|before| {
             let after = &self.after.version;

@@ -43,7 +43,7 @@ pub struct Moment {
     poison: bool,
 }
 
-/// An engine over a world, or over the remains of one after a crash.
+/// An engine over a world, or over the state of a world after a crash.
 pub struct Life {
     pub tier: Arc<Tier>,
     pub fs: Arc<TierFs>,
