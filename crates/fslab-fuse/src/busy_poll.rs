@@ -117,8 +117,8 @@ pub(crate) struct PollTime {
 }
 
 impl PollTime {
-    /// Starts with the poll time `most`. With a single processor, polling is disabled, because it
-    /// would keep the caller from running.
+    /// Starts with the poll time `most`. On a single processor, polling is disabled, because the
+    /// polling thread would keep the caller from running.
     pub fn new(most: Duration) -> Self {
         let processors = std::thread::available_parallelism().map_or(1, usize::from);
         Self { most: if processors > 1 { most } else { Duration::ZERO }, in_vain: 0 }
@@ -131,8 +131,8 @@ impl PollTime {
 
     /// Records how long the last request took to arrive.
     pub fn learn(&mut self, waited: Duration) {
-        // For a thread that slept, `waited` includes the wake-up that polling would have avoided,
-        // so twice the poll time is allowed.
+        // If the thread slept, `waited` includes the time of waking it, which polling would have
+        // avoided. So twice the poll time is allowed.
         if waited <= self.most * 2 {
             self.in_vain = 0;
         } else {

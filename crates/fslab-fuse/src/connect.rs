@@ -34,8 +34,8 @@ const NO_RESEND: &str = "-o keep needs a kernel that resends the unanswered requ
 /// Size of the buffer for the first request; the kernel requires at least 8192 bytes.
 const FIRST_BUFFER_BYTES: usize = 8192 + 4096;
 
-/// Mounts, and returns the descriptor of /dev/fuse. Accesses to the mount wait until [`greet`] has
-/// answered the first request.
+/// Mounts the file system and returns the descriptor of /dev/fuse. Accesses to the mount wait until
+/// [`greet`] has answered the first request.
 pub(crate) fn attach(mount_point: &Path, options: &MountOptions) -> io::Result<OwnedFd> {
     if rustix::process::geteuid().is_root() {
         Ok(mount_as_root(mount_point, options)?)
@@ -118,7 +118,7 @@ pub(crate) fn greet(transport: &dyn Transport, options: &MountOptions) -> io::Re
         }
         let offer: InitIn = incoming.body.take_padded();
         if offer.major > MAJOR {
-            // The kernel then repeats INIT with the version in the reply.
+            // After this reply, the kernel sends INIT again with the version in the reply.
             transport.reply(unique, Ok(own_version().as_bytes()))?;
             continue;
         }

@@ -86,9 +86,9 @@ pub(crate) fn to_open_mode(flags: u32, writeback: bool) -> OpenMode {
 /// Returns the errno to send to the kernel for an error of an operation.
 ///
 /// `ENOSYS` is sent only for the operations listed here, and only if no file system of the stack
-/// implements the operation. The kernel then stops sending this operation on the connection: it
+/// implements the operation. The kernel then stops sending this operation on the connection. It
 /// returns `EOPNOTSUPP` itself or uses its own fallback. For other operations, `ENOSYS` would be
-/// wrong. After an `ENOSYS` to fsync, for example, the kernel would treat every fsync as a success.
+/// wrong. After an `ENOSYS` to fsync, for example, the kernel would report success for every fsync.
 ///
 /// Error numbers from 512 on are internal to the kernel, but lower file systems sometimes return
 /// them. The kernel refuses a reply with such a number, so the calling program would wait forever.

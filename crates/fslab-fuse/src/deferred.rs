@@ -86,7 +86,7 @@ struct Entry {
     /// Time at which the request is cancelled, so that the kernel's time limit does not abort the
     /// mount.
     cancel_at: Option<Instant>,
-    /// Whether the request was woken while a thread performed it.
+    /// Whether the request was woken while a thread was performing it.
     is_woken: bool,
     bytes: usize,
 }
@@ -129,7 +129,7 @@ impl Deferred {
         }
     }
 
-    /// Makes an offer to defer a new request.
+    /// Returns an offer to the file system to defer a new request.
     pub fn offer(self: &Arc<Self>, unique: u64) -> Deferral {
         Deferral::new(Arc::<Self>::clone(self), unique)
     }
@@ -150,9 +150,9 @@ impl Deferred {
         true
     }
 
-    /// Makes a request wait, after a thread performed it and the file system deferred it. A request
-    /// that was woken meanwhile is ready at once. If the mount has ended, removes and returns the
-    /// request.
+    /// Makes a request wait after a thread performed it and the file system deferred it. If the
+    /// request was woken meanwhile, it is ready at once. If the mount has ended, removes and
+    /// returns the request.
     fn let_wait(&self, state: &mut State, unique: u64) -> Option<Entry> {
         if state.is_over {
             return self.remove(state, unique);
@@ -170,7 +170,7 @@ impl Deferred {
         entry.phase = Phase::Waiting;
         if let Some(deadline) = entry.deadline() {
             state.deadlines.insert((deadline, unique));
-            // An idle thread may be sleeping until a later deadline.
+            // An idle thread may be sleeping until a later deadline, so one is woken.
             if state.deadlines.first() == Some(&(deadline, unique)) {
                 self.woken.notify_one();
             }
@@ -243,7 +243,7 @@ impl Deferred {
         self.emptied.notify_all();
     }
 
-    /// Forgets all requests after the unmount, because no caller waits for their replies.
+    /// Drops all requests after the unmount, because no caller waits for their replies.
     pub fn end(&self) {
         let mut state = self.state.lock();
         state.is_over = true;
@@ -288,9 +288,9 @@ impl Deferred {
         self.count.load(Ordering::SeqCst)
     }
 
-    /// Decides whether the caller must start a thread, and counts this thread. A thread is needed
-    /// if none is idle and the limits allow another one. If `is_ready` is set, a request must also
-    /// be ready.
+    /// Decides whether the caller must start a thread, and if so counts the new thread. A thread is
+    /// needed if none is idle and the limits allow another one. If `is_ready` is set, a request
+    /// must also be ready.
     fn take_thread(&self, is_ready: bool) -> bool {
         let mut state = self.state.lock();
         if is_ready && state.ready.is_empty() {

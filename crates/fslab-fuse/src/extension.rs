@@ -1,5 +1,5 @@
-//! Extensions after the body of a creating request: labels of security modules, and the relevant
-//! supplementary group of the caller.
+//! Extensions after the body of a request that creates a file: labels of security modules, and the
+//! relevant supplementary group of the caller.
 //!
 //! Each record begins with a header: the length of the record, including the header, and a number.
 //! A number up to 31 is the count of labels in the record; a higher number is the kind of the

@@ -1,14 +1,14 @@
-//! Inodes with a failed write-back, if the kernel caches writes (`-o writeback`).
+//! Records inodes with a failed write-back, if the kernel caches writes (`-o writeback`).
 //!
 //! In this mode, the kernel accepts writes without sending a request. It reports a failed
-//! write-back at the next fsync or close, but keeps accepting writes. The kernel only requests the
-//! attributes before a write, through the writer's descriptor, and only if its cached attributes
-//! have expired.
+//! write-back at the next fsync or close, but keeps accepting writes. Before a write, the kernel
+//! sends only a request for the attributes through the writer's descriptor, and only if its cached
+//! attributes have expired.
 //!
-//! So the attributes of a failed inode are never cached. If the descriptor is write-only, the
-//! request for the attributes fails with the error of the write-back, and so does the write. Before
-//! a read, the kernel sends the same request. So the request can't be refused for a descriptor that
-//! can also read.
+//! So the kernel never gets to cache the attributes of a failed inode. If the descriptor is
+//! write-only, the request for the attributes fails with the error of the write-back, and so does
+//! the write. If the descriptor can also read, the request can't be refused, because the kernel
+//! sends the same request before a read.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -75,8 +75,8 @@ impl FailedWrites {
         self.forget_attributes(ino);
     }
 
-    /// Invalidates the kernel's cached attributes of a failed inode, including those in replies
-    /// that are being sent. Returns whether the inode has failed.
+    /// Invalidates the kernel's cached attributes if the inode has failed, including those in
+    /// replies that are being sent. Returns whether the inode has failed.
     pub fn is_asked_each_time(&self, ino: Ino) -> bool {
         let has_failed = self.has_failed(ino);
         if has_failed {

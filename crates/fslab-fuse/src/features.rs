@@ -69,7 +69,8 @@ pub const FEATURES: &[Feature] = &[
         test: "fslab_fuse::cached_pages_are_dropped_when_the_file_changes_below",
         wanted: always,
     },
-    // The lower file system applies the umask, because only it knows default ACLs.
+    // The lower file system applies the umask, because only it knows whether a default ACL
+    // overrides it.
     Feature {
         flags: InitFlags::DONT_MASK,
         name: "default-acls",

@@ -1,9 +1,9 @@
 //! Interrupts that arrive before their requests begin.
 //!
-//! The kernel sends each interrupt once. A thread may receive it when another thread has read the
-//! interrupted request, but has not begun to serve it. So if no request with this number is being
-//! served, the number is kept until the request begins. Most kept numbers belong to requests that
-//! were just answered; later numbers replace them.
+//! The kernel sends each interrupt once. When a thread receives the interrupt, another thread may
+//! have read the interrupted request without having begun to serve it. So if no request with this
+//! number is being served, the number is kept until the request begins. Most kept numbers belong to
+//! requests that were just answered; later numbers replace them.
 
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
@@ -45,8 +45,8 @@ impl EarlyInterrupts {
     }
 
     fn take_from(&self, kept: &AtomicU64, unique: u64) -> bool {
-        // A failed exchange would also take the cache line from other processors, which check the
-        // same slots. So the number is compared first.
+        // The number is compared first, because even a failed exchange would take the cache line
+        // from other processors, which check the same slots.
         let taken = kept.load(Ordering::SeqCst) == unique
             && kept.compare_exchange(unique, 0, Ordering::SeqCst, Ordering::SeqCst).is_ok();
         if taken {

@@ -37,7 +37,7 @@ pub(crate) enum Answer {
     Now,
     /// Later by another thread, on the same transport.
     Later,
-    /// After the request was performed again.
+    /// Later, after the request was deferred and performed again.
     Deferred,
 }
 

@@ -3,8 +3,8 @@
 //!
 //! The supervisor holds the descriptors (see [`fslab_sys::supervise`]). Shared memory (`state`)
 //! contains all other state that the kernel relies on: the granted features, the open files
-//! (`handles`), and a record for each non-idempotent request (`records`). `again` repeats a request
-//! that an earlier daemon may have performed.
+//! (`handles`), and a record for each non-idempotent request (`records`). If an earlier daemon may
+//! have performed a request, `again` repeats it.
 
 mod again;
 mod handles;
@@ -52,8 +52,8 @@ impl Kept {
         (Self { state, handles, records }, restored)
     }
 
-    /// Begins the record of a request. Returns `None` if no record is needed. It also returns
-    /// `None` if there is no room, which is logged.
+    /// Begins the record of a request. Returns `None` if no record is needed, or if there is no
+    /// room for it. The latter is logged.
     pub fn begin(&self, opcode: Opcode, unique: u64) -> Option<Record<'_>> {
         let is_needed = has_one_effect(opcode) || unique & SENT_AGAIN != 0;
         let record = is_needed.then(|| self.records.begin(opcode, unique)).flatten();
@@ -65,7 +65,8 @@ impl Kept {
     }
 }
 
-/// Whether an operation is not idempotent: performing it twice differs from performing it once.
+/// Whether an operation is not idempotent: performing it twice has another effect than performing
+/// it once.
 pub(crate) fn has_one_effect(opcode: Opcode) -> bool {
     matches!(
         opcode,

@@ -12,8 +12,8 @@
 //!   kernel reads and writes without a request.
 //!
 //! [`Granted`] contains the limits and features that the kernel and the daemon's privileges allow.
-//! Requested features that were not granted are reported, never silently replaced. This crate
-//! depends on no layer and no leaf.
+//! If a requested feature was not granted, this is reported; the feature is never silently
+//! replaced. This crate depends on no layer and no leaf.
 //!
 //! Start with these types: [`MountOptions`], [`Session`], [`Granted`].
 //!

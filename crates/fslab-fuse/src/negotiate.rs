@@ -149,8 +149,9 @@ fn to_reply(offer: &InitIn, features: InitFlags, request_timeout: u16) -> InitOu
     }
 }
 
-/// Pages of the largest request, for a kernel with this page size. With more, the kernel would send
-/// larger reads than the server answers, and treat a short reply as the end of the file.
+/// Number of pages in the largest request, for a kernel with this page size. If the kernel were
+/// allowed more pages, it would send larger reads than the server answers. It would then treat a
+/// short reply as the end of the file.
 fn pages_max(page_bytes: usize) -> u16 {
     u16::try_from(WRITE_BYTES_MAX as usize / page_bytes).unwrap_or(u16::MAX).max(1)
 }
@@ -166,8 +167,8 @@ mod tests {
         }
     }
 
-    /// Bits of features that are never requested (`ATOMIC_O_TRUNC`, `POSIX_LOCKS`, `SPLICE_READ`)
-    /// or only with an option (`OVER_IO_URING`, `HAS_RESEND`).
+    /// Numbers of the feature bits that are never requested (`ATOMIC_O_TRUNC`, `POSIX_LOCKS`,
+    /// `SPLICE_READ`) or only with an option (`OVER_IO_URING`, `HAS_RESEND`).
     const NOT_SERVED: [u32; 5] = [41, 39, 3, 1, 9];
 
     fn offer(flags: InitFlags) -> InitIn {

@@ -1,7 +1,7 @@
 //! Notifies the kernel of changes that were not made through the mount, from a separate thread.
 //!
 //! To handle a notification, the kernel may need locks that an in-flight request holds. So no
-//! request may wait for the delivery.
+//! request may wait until a notification is delivered.
 
 use std::ffi::{OsStr, OsString};
 use std::ops::Range;
@@ -25,9 +25,9 @@ enum Notice {
 
 /// The sending end of the queue, for file systems.
 ///
-/// The queue is unbounded. The kernel may wait for the reply to a request before it accepts the
-/// next notification. So no request may wait here for room. Only changes that file systems make
-/// without a request from the kernel add to the queue, so it remains short.
+/// The queue is unbounded, because no request may wait here for room: the kernel may wait for the
+/// reply to that request before it accepts the next notification. Only changes that file systems
+/// make without a request from the kernel add to the queue, so it remains short.
 #[derive(Clone, Debug)]
 pub(crate) struct Notices {
     queue: Sender<Notice>,

@@ -23,8 +23,8 @@ impl Server {
     fn note_creation(&self, job: &mut Job<'_>, umask: u32) -> Result<()> {
         job.request.umask = umask;
         job.request.creation = extension::parse(self.records_of(job))?;
-        // If the kernel supports sending the relevant group, a request without a group means that
-        // there is none.
+        // If the kernel can send the relevant group, a request without a group means that the
+        // caller has no relevant group.
         if self.granted.has(InitFlags::CREATE_SUPP_GROUP) {
             job.request.creation.groups.get_or_insert_default();
         }
@@ -67,8 +67,8 @@ impl Server {
         })
     }
 
-    /// Whether a file is open under a number. If a daemon died while closing a file, the file may
-    /// already be closed.
+    /// Whether a file is open under a number. If an earlier daemon died while closing the file, the
+    /// file may already be closed.
     fn is_open(&self, number: u64) -> bool {
         self.kept.as_ref().is_none_or(|kept| kept.handles.contains(number))
     }
@@ -125,7 +125,7 @@ impl Server {
             Opcode::Removexattr => self.removexattr(job),
             Opcode::Ioctl => self.ioctl(job),
             Opcode::Destroy => Ok(Answer::Now),
-            // INIT began the connection, and interrupts are handled earlier.
+            // INIT was answered when the connection began, and interrupts are handled earlier.
             Opcode::Init | Opcode::Interrupt => Err(Errno::IO.into()),
         }
     }

@@ -42,8 +42,8 @@ struct OpenInode {
     direct: Vec<Handle>,
     /// Number of opens so far without O_DIRECT, which may use the kernel's cache.
     cached_opens: u64,
-    /// The value of `cached_opens` when all cached pages were last dropped. A drop counts only if
-    /// all open handles have O_DIRECT.
+    /// The value of `cached_opens` when all cached pages were last dropped. A drop is recorded here
+    /// only if all open handles have O_DIRECT.
     cached_opens_at_drop: u64,
 }
 
@@ -53,8 +53,8 @@ pub(crate) enum CachedPages {
     None,
     /// The file is open without O_DIRECT.
     OfOpen,
-    /// The file was open without O_DIRECT, but no longer is. Contains the number of such opens so
-    /// far.
+    /// The file was open without O_DIRECT, but no longer is. Contains the number of opens without
+    /// O_DIRECT so far.
     OfClosed(u64),
 }
 
@@ -174,8 +174,8 @@ impl BackingFiles {
 
     fn register(&self, lower: &OwnedFd) -> Option<i32> {
         // The kernel writes to a backing file with the privileges of the thread that registered it.
-        // With CAP_FSETID given up, the lower file system clears set-id bits at every write. The
-        // kernel's FUSE client leaves this to the server.
+        // FUSE in the kernel leaves it to the server to clear set-id bits. If the thread has
+        // dropped CAP_FSETID, the lower file system clears them at every write.
         let registered =
             lay_down_fsetid().and_then(|()| self.transport.register_backing(lower.as_fd()));
         let number = registered.inspect_err(|errno| self.say_refused(*errno)).ok()?;

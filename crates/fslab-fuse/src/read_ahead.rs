@@ -1,5 +1,5 @@
-//! Sets the read-ahead of a mount. The protocol offers 128 KiB and lets a server only lower it; the
-//! mount's entry in sysfs accepts more.
+//! Sets the read-ahead of a mount. The protocol offers 128 KiB, and a server can only lower this
+//! value. The mount's entry in sysfs accepts more.
 
 use std::path::Path;
 

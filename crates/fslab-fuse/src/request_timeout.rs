@@ -50,7 +50,7 @@ impl Limits {
 }
 
 /// The time after which a request is cancelled under a limit. The rest of the limit is enough to
-/// end the request and reply, so that the kernel does not abort the mount.
+/// end the request and send the reply, so that the kernel does not abort the mount.
 pub(crate) fn cancel_after(limit: Duration) -> Duration {
     limit / 4 * 3
 }

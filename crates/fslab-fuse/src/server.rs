@@ -86,8 +86,8 @@ impl Server {
     ) -> Self {
         let workers = Arc::<Workers>::default();
         let cancel_after = granted.request_time_max.map(request_timeout::cancel_after);
-        // Calls the file system itself, because pointers to file systems do not forward
-        // `can_defer`.
+        // Asks the file system itself, because `can_defer` is not forwarded by the implementation
+        // of `FileSystem` for pointers.
         let defers = (*file_system).can_defer();
         Self {
             file_system,
@@ -204,8 +204,8 @@ impl Server {
 
     fn work(self: Arc<Self>, worker: &Arc<Worker>, mut reader: Reader) {
         self.serve_while_needed(worker, &mut reader);
-        // A later thread reuses the reader. Otherwise, deferred requests could keep open the
-        // descriptors of any number of exited threads.
+        // A later thread reuses the reader. Otherwise, each thread would open new descriptors, and
+        // deferred requests could keep those of any number of exited threads open.
         if self.deferred.is_some() && !worker.is_surplus {
             self.spare_readers.lock().push(reader);
         }
@@ -218,8 +218,9 @@ impl Server {
     fn serve_while_needed(self: &Arc<Self>, worker: &Worker, reader: &mut Reader) {
         let mut buffer = vec![0; self.granted.write_bytes_max as usize + HEADERS_MAX];
         if self.kept.is_some() {
-            // Allocates the buffer's pages now. If the daemon is killed while the kernel copies a
-            // request, missing pages can't be allocated, and the kernel would fail the request.
+            // Allocates the buffer's pages now. While the kernel copies a request, the daemon may
+            // be killed. Then missing pages can't be allocated, and the kernel would fail the
+            // request.
             buffer.fill(1);
         }
         let mut output = ReplyBuffer::default();
@@ -313,7 +314,7 @@ impl Server {
         if let Some(record) = &record {
             match &done {
                 Ok(Answer::Now) => record.complete(Ok(output.payload())),
-                // Requests answered later are all idempotent.
+                // Only idempotent requests are answered later, and these need no recorded reply.
                 Ok(Answer::Later | Answer::Deferred) => {}
                 Err(errno) => record.complete(Err(*errno)),
             }
@@ -326,7 +327,8 @@ impl Server {
         }
     }
 
-    /// Returns the reply to a request that an earlier daemon performed, or that is given up.
+    /// Returns the reply to a request whose reply an earlier daemon recorded, or to one that is
+    /// given up.
     fn known_answer(
         &self,
         header: &InHeader,
@@ -383,7 +385,7 @@ impl Server {
         busy_for: impl Fn() -> Duration,
     ) -> Result<Answer, Errno> {
         let respond = || match self.is_cut_off() {
-            // Returns the same error as after the death of a daemon.
+            // Requests fail with the same error as after the death of a daemon.
             true => Err(Errno::NOTCONN.into()),
             false => self.respond(opcode, incoming, cancellation, route, output),
         };
@@ -425,7 +427,8 @@ impl Server {
         }
     }
 
-    /// Sends the reply. If it does not arrive, releases the references that it gives to the kernel.
+    /// Sends the reply. If the kernel does not receive it, releases the references that it would
+    /// have given to the kernel.
     fn send_reply(
         &self,
         header: &InHeader,
@@ -469,9 +472,9 @@ impl Server {
     }
 
     /// Cancels the request of a signalled caller. The kernel expects no reply to the interrupt. A
-    /// reply could make it resend the interrupt, but only through the descriptor of the interrupted
-    /// request. The kernel would then resend the interrupt before all other requests, again and
-    /// again, even if the interrupted request waits for one of them.
+    /// reply could make the kernel resend the interrupt, but only through the descriptor of the
+    /// interrupted request. The kernel would then deliver the interrupt before all other requests,
+    /// again and again, even if the interrupted request waits for one of them.
     pub fn interrupt(&self, mut incoming: Incoming<'_>) {
         if let Ok(interrupt) = incoming.body.take::<InterruptIn>() {
             self.interrupt_by_number(interrupt.unique);

@@ -31,7 +31,7 @@ const WAITING_MAX: Duration = Duration::from_micros(5);
 /// Time for which most threads must have been busy before a surplus thread is added.
 const STALLED_MIN: Duration = Duration::from_millis(100);
 /// Another surplus thread is added if there are at least this many surplus threads for each moving
-/// one. A thread is moving if it is idle or has been busy for less than `STALLED_MIN`.
+/// thread. A thread is moving if it is idle or has been busy for less than `STALLED_MIN`.
 const SURPLUS_PER_MOVING: usize = 4;
 /// Time after which a busy thread is treated as waiting, so that a surplus thread may replace it.
 const STUCK_MIN: Duration = Duration::from_secs(2);
@@ -113,8 +113,8 @@ impl ThreadPool {
     fn has_room(&self) -> bool {
         let count = self.workers.count();
         let are_stuck = || count - self.workers.count_busy(STUCK_MIN) < self.threads_max;
-        // If nearly all threads have been busy for a while, they probably wait and use no
-        // processor. Then surplus threads may be added sooner than after `STUCK_MIN`.
+        // If nearly all threads have been busy for a while, they probably wait and do not use the
+        // processor. Then surplus threads may be added before `STUCK_MIN` has passed.
         let are_stalled = || {
             let moving = count - self.workers.count_busy(STALLED_MIN);
             moving * SURPLUS_PER_MOVING <= count - self.threads_max
@@ -288,7 +288,8 @@ mod tests {
         Instant::now().checked_sub(STUCK_MIN * 2).unwrap()
     }
 
-    /// A time in the future, however long the test takes.
+    /// A start time at which no thread can seem busy for long, however long the test takes: it lies
+    /// in the future.
     fn not_long_ago() -> Instant {
         Instant::now() + Duration::from_secs(3600)
     }

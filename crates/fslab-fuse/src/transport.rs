@@ -49,7 +49,8 @@ pub(crate) trait Transport: Debug + Send + Sync {
     /// replies to opens.
     fn register_backing(&self, file: BorrowedFd<'_>) -> Result<i32, Errno>;
 
-    /// Releases the id of a backing file. Open files that use the backing file keep it.
+    /// Releases the id of a backing file. Files that were opened with it continue to use the
+    /// backing file.
     fn release_backing(&self, identifier: i32) -> Result<(), Errno>;
 
     /// The descriptor of /dev/fuse, if there is one.

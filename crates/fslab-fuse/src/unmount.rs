@@ -76,7 +76,7 @@ impl Unmounter {
             let is_progress = answers.iter().any(Result::is_ok);
             match answers.into_iter().find_map(Result::err) {
                 None => return Ok(()),
-                // Retries, because one mount point may have covered another.
+                // Tries again, because another mount may have covered this mount point until now.
                 Some(_) if is_progress => {}
                 Some(error) => return Err(error),
             }
@@ -87,8 +87,8 @@ impl Unmounter {
     fn places(&self) -> io::Result<Vec<MountEntry>> {
         let mut places = mounts::of_device(self.device)?;
         places.retain(|mount| mount.file_system == "fuse.fslab");
-        // This check follows the listing, and proves that the number was still valid when the
-        // mounts were listed.
+        // The connection is checked after the mounts were listed. If it still exists now, the
+        // device number was still valid when they were listed.
         Ok(if self.transport.is_connected() { places } else { Vec::new() })
     }
 

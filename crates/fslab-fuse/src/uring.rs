@@ -6,11 +6,11 @@
 //! [`fslab_sys::fuse_ring`]), which the kernel does not use while the thread is busy. The kernel
 //! prefers the thread with the shortest waiting time.
 //!
-//! No request waits for a slow one, because a thread that takes a request while no other thread
-//! waits in its queue starts another thread. But a request that arrived before the new thread was
-//! registered remains in the kernel's queue until a reply is sent there. So while requests take
-//! long, fslab itself regularly queries the mount's free space through each queue that has a new
-//! thread (`queues`). The reply to the query fetches the remaining request.
+//! If a thread takes a request while no other thread waits in its queue, it starts another thread.
+//! So no request waits for a slow one. But if a request arrived before the new thread was
+//! registered, it remains in the kernel's queue until a reply is sent through this queue. So while
+//! requests take long, fslab itself regularly queries the mount's free space through each queue
+//! that has a new thread (`queues`). The reply to the query fetches the remaining request.
 //!
 //! FORGET, INTERRUPT and notifications use /dev/fuse.
 
@@ -39,8 +39,8 @@ pub(crate) use queues::Queues;
 /// allows more.
 const THREADS_MAX: usize = 256;
 
-/// Average number of threads that each queue may always have. Two of them may wait for pages while
-/// a third one serves the readers of these pages.
+/// Average number of threads that each queue may have in any case. Two of them may wait for pages
+/// while a third one serves the readers of these pages.
 const THREADS_OF_A_QUEUE: usize = 4;
 
 /// Initial number of threads in each queue: one serves, and one waits.

@@ -35,7 +35,7 @@ struct State {
 /// One thread.
 #[derive(Debug, Default)]
 pub(crate) struct Worker {
-    /// Whether the thread was added because others wait.
+    /// Whether the thread was added because other threads wait.
     pub is_surplus: bool,
     /// Whether the thread has started to run.
     pub has_started: AtomicBool,
@@ -111,8 +111,8 @@ impl Workers {
     /// Cancels requests that have been served for too long.
     pub fn cancel_overdue(&self, too_long: Duration) {
         for worker in &self.state.lock().workers {
-            // The number is read before the time. If the request ends in between, its number
-            // matches no other request.
+            // The number is read before the time. If the request ends in between, cancelling its
+            // number has no effect, because no other request has this number.
             let unique = worker.unique.load(Ordering::SeqCst);
             if self.busy_for(worker) >= too_long {
                 worker.cancelled.store(unique, Ordering::SeqCst);
@@ -127,7 +127,7 @@ impl Workers {
             return;
         }
         self.early.keep(unique);
-        // A request that began meanwhile has either taken the number or is found here.
+        // If the request began in between, it has either taken the kept number or is found here.
         if state.cancel(unique) {
             self.early.take(unique);
         }
@@ -162,7 +162,7 @@ impl Workers {
             if state.is_cut_off && !state.is_busy() || state.is_over && state.workers.is_empty() {
                 return;
             }
-            // The end of a request is not signalled, so it is polled for.
+            // The end of a request is not signalled, so this wait ends regularly to check for it.
             if state.is_cut_off {
                 self.ended.wait_for(&mut state, CUT_OFF_CHECK);
             } else {
@@ -192,7 +192,7 @@ impl State {
 }
 
 impl Worker {
-    /// A new thread; `is_surplus` if it was added because others wait.
+    /// Makes a new thread; `is_surplus` if it was added because other threads wait.
     pub fn new(is_surplus: bool) -> Self {
         Self { is_surplus, ..Self::default() }
     }
@@ -237,7 +237,8 @@ mod tests {
         worker.finish();
     }
 
-    /// The kernel sends the interrupt once, to another thread.
+    /// The kernel sends the interrupt only once, and another thread than that of the request may
+    /// receive it.
     #[test]
     fn a_request_can_be_cancelled_before_it_begins() {
         let (workers, [first, second]) = with_threads();

@@ -111,7 +111,7 @@ impl Leaf {
         }
     }
 
-    /// Uses an open directory as the leaf, even if its path now leads to another directory.
+    /// Uses an open directory as the leaf, even if its path now refers to another directory.
     ///
     /// # Errors
     /// Errors of using the directory.

@@ -37,7 +37,8 @@ pub trait Service: Send + Sync {
     fn name(&self) -> &'static str;
 
     /// Answers a question by passing lines to `tell`. It may occupy its thread for a long time.
-    /// `tell` returns `false` once the client has disconnected; `is_gone` shows this between lines.
+    /// `tell` returns `false` once the client has disconnected; `is_gone` shows this even while
+    /// there is no line to pass.
     fn serve(
         &self,
         question: &str,
@@ -47,7 +48,7 @@ pub trait Service: Send + Sync {
 }
 
 /// A source that returns the same numbers in each run, for tests. Layers get unpredictable numbers
-/// only if the builder provides a source of them.
+/// only if the builder of the stack provides a source of them.
 #[derive(Debug, Default)]
 pub struct CountingNumbers(AtomicU64);
 

@@ -5,11 +5,11 @@
 
 use fslab_sca::{CODECS, CodecError, CodecSpec, Levels};
 
-/// The codec whose container is used. Its frames are not wrapped for ordinary tools.
+/// The `copy` codec. This example reuses its container, which does not wrap frames for ordinary
+/// tools.
 const COPY: &CodecSpec = CODECS[0];
 
-/// The declaration of the codec. In the project, a codec is a file of its own, plus one line in
-/// `CODECS`.
+/// Declares the codec. A codec that is part of fslab is a separate file, plus one line in `CODECS`.
 pub const SPEC: CodecSpec = CodecSpec {
     number: 200,
     name: "runs",
@@ -22,7 +22,7 @@ pub const SPEC: CodecSpec = CodecSpec {
     container: COPY.container,
 };
 
-// The first byte of a body selects its form.
+// The first byte of a body: whether the rest is raw content or encoded runs.
 const AS_IT_IS: u8 = 0;
 const RUNS: u8 = 1;
 
@@ -37,7 +37,7 @@ fn encode(content: &[u8], _level: i32) -> Result<Vec<u8>, CodecError> {
     Ok(body)
 }
 
-/// Stores content raw. The layer chooses this form if the body of `encode` is not smaller.
+/// Stores content raw. The layer uses this body if the one from `encode` is not smaller.
 fn store(content: &[u8]) -> Vec<u8> {
     [&[AS_IT_IS], content].concat()
 }

@@ -1,6 +1,6 @@
-//! Writes and loads checkpoints of the index, and writes the slots that lead to them.
+//! Writes and loads checkpoints of the index, and writes the slots that point to them.
 //!
-//! A checkpoint can be written at any time; a slot leads to it only once it is durable (see
+//! A checkpoint can be written at any time; a slot points to it only once it is durable (see
 //! `commit`).
 
 use fslab_vfs::{Errno, Result, WriteOptions};
@@ -28,7 +28,7 @@ impl Log {
     }
 
     /// Appends the changed index pages and a checkpoint, if any frame follows the last checkpoint.
-    /// The pages that they replace are dead once a slot leads to the new checkpoint (see
+    /// The pages that they replace are dead once a slot points to the new checkpoint (see
     /// [`super::dead_frames::Garbage`]).
     pub fn write_checkpoint(&mut self, io: Io<'_>) -> Result<()> {
         self.encode_long_tails(io)?;
@@ -37,8 +37,8 @@ impl Log {
         }
         self.journal.prepare_end(io)?;
         let before = self.commits.checkpoint();
-        // The previous checkpoint is not dead yet, because the other slot leads to it until a third
-        // checkpoint is written.
+        // The previous checkpoint is not dead yet, because the other slot points to it until a
+        // third checkpoint is written.
         let mut retired = Vec::from_iter(Some(before).filter(|before| !before.is_none()));
         let mut batch = self.journal.begin(0);
         let root = self.build_pages(&mut batch, &mut retired);
@@ -55,9 +55,9 @@ impl Log {
         Ok(())
     }
 
-    /// Encodes tails until at most `SEGMENTS_MAX` pieces remain, which a checkpoint can list.
-    /// Writers never exceed this number. But a crash may tear the frame that replaces old pieces,
-    /// and leave the pieces that follow it.
+    /// Encodes tails until at most `SEGMENTS_MAX` raw pieces remain, because a checkpoint can't
+    /// list more. Writers never exceed this number. But a crash may tear the frame that replaces
+    /// old pieces, and leave the pieces that follow it.
     fn encode_long_tails(&mut self, io: Io<'_>) -> Result<()> {
         let mut count = self.map.segment_count();
         if count <= SEGMENTS_MAX {
@@ -76,7 +76,7 @@ impl Log {
                 continue;
             }
             match self.encode_tail(io, chunk) {
-                // A damaged tail may remain in pieces, if enough other pieces can be encoded.
+                // A damaged tail may remain in pieces, if encoding the other tails is enough.
                 Err(error) if error.errno() == Errno::IO && !self.commits.sync_has_failed() => {}
                 encoded => {
                     encoded?;
@@ -106,7 +106,7 @@ impl Log {
         [record.as_bytes(), segments.as_bytes()].concat()
     }
 
-    /// Loads the contents of a checkpoint, whose frame is `frame`.
+    /// Loads the state that the checkpoint in `frame` records. `payload` is the frame's payload.
     pub fn adopt(&mut self, frame: &Frame, payload: &[u8]) -> Option<()> {
         let (record, rest) = CheckpointRecord::read_from_prefix(payload).ok()?;
         let segments = <[SegmentRecord]>::ref_from_bytes(rest).ok()?;

@@ -30,9 +30,9 @@ pub struct ChunkMap {
     is_damaged: AtomicBool,
     /// Raw pieces that were appended to the indexed content of a chunk, the oldest first.
     segments: BTreeMap<u64, Vec<Entry>>,
-    /// Frames of staged chunks, which the journal lacks (see `staging`).
+    /// Frames of staged chunks, which the journal does not contain yet (see `staging`).
     staged: BTreeMap<u64, Entry>,
-    /// End of the content of the last data frame, in the logical file.
+    /// Offset in the logical file at which the content of the last data frame ends.
     content_end: u64,
     /// Whether the data frames are in logical order and all of their content is valid.
     in_order: bool,
@@ -116,7 +116,7 @@ impl ChunkMap {
         self.is_damaged.load(Ordering::Relaxed)
     }
 
-    /// The chunk written last, if it is this one.
+    /// Returns the decoded content of `chunk`, if it is the chunk written last.
     pub fn hot(&self, chunk: u64) -> Option<&Content> {
         self.hot.as_ref().filter(|hot| hot.chunk == chunk).map(|hot| &hot.content)
     }
@@ -187,7 +187,7 @@ impl ChunkMap {
         Ok(indexed.into_iter().chain(segmented).chain(staged).min())
     }
 
-    /// Returns the chunk up to which `pages` index pages cover the range `chunks`.
+    /// Returns the end of the part of `chunks` that the first `pages` index pages cover.
     pub fn end_of_pages(&self, io: Io<'_>, chunks: &Range<u64>, pages: usize) -> Result<u64> {
         let mut end = chunks.start;
         for _ in 0..pages {
@@ -199,7 +199,7 @@ impl ChunkMap {
         Ok(end.min(chunks.end))
     }
 
-    /// Loads every page of the index that leads to chunks of a range.
+    /// Loads every index page that is needed to find the chunks of a range.
     pub fn load_range(&self, io: Io<'_>, chunks: Range<u64>) -> Result<()> {
         let mut next = chunks.start;
         while let Some(chunk) = self.next_present(io, next)?.filter(|chunk| *chunk < chunks.end) {
@@ -221,7 +221,8 @@ impl ChunkMap {
         }
     }
 
-    /// Returns the number of changed index pages, which must be kept in memory.
+    /// Returns the number of changed index pages, which stay in memory until a checkpoint writes
+    /// them.
     pub fn changed_pages(&self) -> usize {
         self.index.lock().changed_pages()
     }
@@ -338,8 +339,9 @@ impl ChunkMap {
         Ok(())
     }
 
-    /// Updates `in_order`. If content is cut off, its frame still contains it, and ordinary tools
-    /// decode it. From then on the content is not in order, even if the file grows again.
+    /// Updates `in_order` for a new size. If the file was truncated, the last frame still contains
+    /// the removed content, and ordinary tools decode it. From then on the content is not in order,
+    /// even if the file grows again.
     fn note_size(&mut self, size: u64) {
         self.in_order &= self.content_end <= size;
     }

@@ -56,8 +56,8 @@ impl Log {
         if !is_ready || self.journal.closing_bytes() > 0 {
             return None;
         }
-        // The table helps to seek to a chunk, but would triple the number of system calls for
-        // writing a small file.
+        // A file of one chunk needs no table for seeking. Writing one would triple the number of
+        // system calls for writing a small file.
         let chunks = self.size().div_ceil(self.map.chunk_bytes());
         let estimate = chunks * 16;
         let is_small = estimate <= 4096.max(self.journal.bytes_since_closing() / CLOSING_PART);
@@ -79,7 +79,7 @@ impl Log {
 }
 
 /// Makes the seek table of a packed file in slices, between which others may use the file. Returns
-/// the table with the sequence number of the file's last frame, or `None` if the file needs no
+/// the table and the sequence number of the file's last frame, or `None` if the file needs no
 /// table.
 ///
 /// # Errors
@@ -92,7 +92,7 @@ pub fn closing_in_steps(file: &impl Steps) -> Stepped<Option<(Vec<u8>, u64)>> {
     visit_in_steps(file, add, end).map(Some)
 }
 
-/// Ignores the error of a full disk.
+/// Ignores an error that means that the disk is full.
 fn unless_full(written: Result<()>) -> Result<()> {
     match written {
         Err(error) if is_full(&error) => Ok(()),
@@ -122,7 +122,7 @@ impl Contents {
         Ok(())
     }
 
-    /// Adds bytes without content up to `offset`.
+    /// Adds the bytes up to `offset`, which contain no content.
     fn pass(&mut self, offset: u64) {
         if offset > self.place {
             self.lengths.push(((offset - self.place).min(u64::from(u32::MAX)) as u32, 0));

@@ -2,7 +2,7 @@
 //!
 //! A commit is prepared and published under the file's lock. In between, it is made durable without
 //! the lock, so only callers of fsync wait for the device. The order matters. Frames and a
-//! checkpoint must be durable before a slot leads to the checkpoint. The space of dead frames is
+//! checkpoint must be durable before a slot points to the checkpoint. The space of dead frames is
 //! freed only after that (see `dead_frames`).
 
 use fslab_vfs::{Errno, Error, Result};
@@ -43,7 +43,8 @@ pub trait Steps {
     /// As for [`Self::step`].
     fn look_and_note<T>(&self, work: impl FnOnce(Io<'_>, &mut Log) -> Result<T>) -> Stepped<T>;
 
-    /// Syncs the lower file without the lock. The open file records a failed sync.
+    /// Syncs the lower file without holding the lock. If the sync fails, the open file records
+    /// this.
     fn sync_below(&self, data_only: bool) -> Stepped<()>;
 }
 
@@ -80,13 +81,13 @@ pub struct PreparedCommit {
     slot: Option<Slot>,
     /// Frames that are not needed once this commit is durable, such as the previous checkpoint.
     garbage: ToGiveBack,
-    /// Frames that end at or before this offset may be joined.
+    /// Frames that end at or before this offset may be joined into gaps.
     joinable: u64,
     writes: u64,
 }
 
 /// Makes all earlier writes durable, and writes a checkpoint so that recovery finds them quickly.
-/// Returns whether a slot leads to a checkpoint that covers all of them. The slot itself becomes
+/// Returns whether a slot points to a checkpoint that covers all of them. The slot itself becomes
 /// durable with the next commit.
 ///
 /// # Errors
@@ -109,9 +110,9 @@ pub fn commit(file: &impl Steps, data_only: bool) -> Stepped<bool> {
     file.step(|io, log| log.publish(io, prepared))
 }
 
-/// Commits twice, so that the slot that leads to all writes is itself durable. Returns whether
-/// there is such a slot. If the disk is too full for a checkpoint, the slot written last leads to
-/// an older checkpoint.
+/// Commits twice, so that the slot for all writes is itself durable. Returns whether there is such
+/// a slot. If the disk is too full for a checkpoint, the slot written last points to an older
+/// checkpoint.
 pub fn commit_with_slot(file: &impl Steps) -> Stepped<bool> {
     let is_led_to = commit(file, true)?;
     commit(file, true)?;
@@ -120,7 +121,7 @@ pub fn commit_with_slot(file: &impl Steps) -> Stepped<bool> {
 
 /// Clears the end of the file for the next frame. It appends staged chunks, removes content that
 /// packing superseded, quarantines bytes that are not a frame, and commits if recovery left out
-/// frames.
+/// incomplete frames.
 pub fn clear_end(file: &impl Steps) -> Stepped<()> {
     if file.look(|_, log| Ok(log.journal.is_end_clear()))? {
         return Ok(());
@@ -133,8 +134,8 @@ pub fn clear_end(file: &impl Steps) -> Stepped<()> {
     }
     keep_aside(file)?;
     if file.look_and_note(|_, log| Ok(log.journal.take_left_out()))? {
-        // Without this commit, new frames would follow the left-out ones, and the next recovery
-        // could decide differently.
+        // Without this commit, new frames would follow the incomplete ones, and the next recovery
+        // could treat these differently.
         commit(file, true)?;
     }
     Ok(())
@@ -145,7 +146,7 @@ fn end_staging(file: &impl Steps) -> Stepped<()> {
     // Readers need not wait for the encoding.
     file.look(|io, log| log.encode_staged(io))?;
     if file.look(|_, log| Ok(log.is_staging_recovered()))? {
-        // What was found after a power cut must survive the next one.
+        // Staged chunks that recovery found after a power cut must survive the next power cut.
         file.step(|io, log| log.append_all_staged(io))?;
         file.sync_below(false)?;
     }
@@ -201,7 +202,8 @@ impl Log {
         };
         self.map.trim();
         let garbage = if slot.is_some() { self.garbage.take() } else { ToGiveBack::default() };
-        // The following sync makes the last slot and its checkpoint durable.
+        // The following sync makes the last slot and its checkpoint durable, so dead frames up to
+        // that checkpoint may be joined.
         let joinable = self.commits.slotted().end();
         Ok(PreparedCommit { slot, garbage, joinable, writes: self.journal.writes() })
     }
@@ -212,7 +214,7 @@ impl Log {
         self.garbage.give_back(io, &identity, ToGiveBack::default(), joinable);
     }
 
-    /// Ends a commit whose writes are durable; returns whether a slot leads to its checkpoint.
+    /// Ends a commit whose writes are durable; returns whether a slot points to its checkpoint.
     fn publish(&mut self, io: Io<'_>, prepared: PreparedCommit) -> Result<bool> {
         self.commits.note_durable(prepared.writes);
         let Some(slot) = prepared.slot else { return Ok(false) };

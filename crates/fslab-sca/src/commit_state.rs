@@ -1,4 +1,4 @@
-//! Records which part of a stored file is durable: checkpoints, the slots that lead to them, and
+//! Records which part of a stored file is durable: checkpoints, the slots that point to them, and
 //! syncs.
 
 use super::format::HEAD_BYTES;
@@ -55,7 +55,7 @@ impl CommitState {
         Self { ordinal, checkpoint, slotted, slot_ordinal, end, ..Self::new() }
     }
 
-    /// Sets the newest slot, if any, of a file whose checkpoint was not found through this slot.
+    /// Sets the newest slot, if any, of a file whose checkpoint was found in another way.
     pub fn with_slot(self, slot: Option<&Slot>) -> Self {
         let slotted = slot.map_or(Reference::NONE, |slot| slot.checkpoint);
         let slot_ordinal = slot.map_or(0, |slot| slot.ordinal);
@@ -63,7 +63,7 @@ impl CommitState {
         Self { slotted, slot_ordinal, end, ordinal: self.ordinal.max(slot_ordinal), ..self }
     }
 
-    /// Makes the state of a log that replaces this one and was rebuilt without slots. Its next
+    /// Makes the state of a log that was rebuilt without slots and replaces this one. Its next
     /// checkpoint is newer than all others and does not use the slot written last. The record of a
     /// failed sync is kept.
     pub fn anew(&self, found: Self) -> Self {
@@ -105,7 +105,7 @@ impl CommitState {
         self.sync_has_failed = true;
     }
 
-    /// Whether any of the first `writes` writes may not be durable.
+    /// Whether some of the first `writes` writes are not known to be durable.
     pub fn is_unsynced(&self, writes: u64) -> bool {
         writes != self.durable_writes
     }
@@ -115,7 +115,7 @@ impl CommitState {
         self.durable_writes = self.durable_writes.max(writes);
     }
 
-    /// Whether the first `writes` writes are durable and a slot leads to all of them.
+    /// Whether the first `writes` writes are durable and a slot covers all of them.
     pub fn is_committed(&self, writes: u64) -> bool {
         let is_led_to = self.frames_since == 0 && self.slotted == self.checkpoint;
         is_led_to && !self.is_unsynced(writes) && !self.sync_has_failed
@@ -126,7 +126,7 @@ impl CommitState {
         (self.is_due, self.end) = (false, end);
         if self.checkpoint != self.slotted && self.is_slot_taken(self.ordinal) {
             // No slot was written for this checkpoint, and the slot that its number selects now
-            // leads to another checkpoint.
+            // points to another checkpoint.
             self.outdate();
         }
     }

@@ -60,15 +60,16 @@ pub struct Settings {
     pub files_made: AtomicU64,
     /// Files whose damaged index can't be rebuilt.
     pub failed_searches: FailedSearches,
-    /// Bytes of garbage that a file may hold, even if it has fewer live bytes.
+    /// Bytes of garbage that a file may hold before it is collected, even if the file has fewer
+    /// live bytes.
     pub garbage_bytes_max: u64,
     /// The policy for packing files with much garbage.
     pub packing: WhenToPack,
     /// The session of this mount, which an xattr of the tree's root records.
     pub session: Session,
-    /// Whether recovery may assume that a crash left incomplete content at the end of a file
-    /// without a valid size xattr. It then leaves this content out. Otherwise opening the file
-    /// fails.
+    /// Whether recovery may assume that a crash caused incomplete content at the end of a file
+    /// without a valid size xattr. If so, recovery leaves this content out. Otherwise opening the
+    /// file fails.
     pub may_leave_out: bool,
     /// The key that seals the ids of new files while a conversion encodes a tree.
     pub run_key: Option<u64>,
@@ -90,11 +91,11 @@ pub enum WhenToPack {
 pub struct Session {
     /// The current session; 0 if it could not be recorded.
     pub number: u64,
-    /// The first of an unbroken series of sessions that ended with all data durable. `durable` is
-    /// the last of the series.
+    /// The first of an unbroken series of sessions, up to `durable`, that ended with all data
+    /// durable.
     pub durable_from: u64,
     pub durable: u64,
-    /// Whether the tree was empty when it was first used.
+    /// Whether the tree was empty when fslab first used it.
     pub pure: bool,
     /// Whether all stored files in the tree were made by the unfinished run of a conversion.
     pub plain: bool,
@@ -119,9 +120,9 @@ impl Settings {
         Encoding { codec: self.codec, chunk_bytes: 1 << self.chunk_log2 }
     }
 
-    /// Returns an id that is unique and can't be predicted. So no user can write content that would
-    /// be taken for frames of a future file. The id mixes a random number with the time of the
-    /// request, the lower inode and a counter.
+    /// Returns an id that is unique and can't be predicted, so that no user can write content that
+    /// would be taken for frames of a future file. The id mixes a random number with the time of
+    /// the request, the lower inode and a counter.
     pub fn new_file_id(&self, request: &Request, ino: Ino) -> u64 {
         let count = self.files_made.fetch_add(1, Ordering::Relaxed);
         let parts = [

@@ -75,7 +75,7 @@ pub enum Outcome {
     Already,
     /// It looks like a stored file, but all files of the tree are plain. It is left unchanged.
     Lookalike,
-    /// It was not converted and is unchanged.
+    /// The file was not converted and is unchanged.
     Kept(Why),
 }
 
@@ -172,7 +172,7 @@ pub struct Conversion {
     marking: Marking,
     /// Times of directories before the conversion changed them.
     noted_times: Mutex<HashMap<Ino, Times>>,
-    /// First error of tidying up; the next run repeats the work.
+    /// The first error of cleaning up; the next run cleans up again.
     untidy: Mutex<Option<fslab_vfs::Error>>,
     /// Receives the converted share of a file.
     report_share: Box<ReportShare>,
@@ -290,7 +290,7 @@ impl Conversion {
         self.end_run(!is_any_kept.into_inner())
     }
 
-    /// Records an error of tidying up, which does not change the outcome of the file.
+    /// Records an error of cleaning up, which does not change the outcome of the file.
     fn tidied(&self, done: Result<()>) {
         if let Err(error) = done {
             self.untidy.lock().get_or_insert(error);
@@ -329,10 +329,12 @@ impl Conversion {
         Outcome::Converted { before_bytes, after_bytes }
     }
 
-    /// Returns the attributes of the lower file if it is to be converted, or else its outcome.
+    /// Returns the attributes of the lower file if the file is to be converted, and otherwise its
+    /// outcome.
     ///
-    /// A layer that inspects a stored file without a size xattr sets one. This must not be taken
-    /// for a change by another process, so the file is inspected here first.
+    /// When a layer inspects a stored file without a size xattr, it sets the xattr. This must not
+    /// be mistaken for a change by another process, so the file is inspected before its attributes
+    /// are read.
     fn expect_other_kind(&self, ino: Ino) -> Kept<std::result::Result<Attr, Outcome>> {
         let attr = self.lower.getattr(&self.request, ino, None)?;
         if attr.size == 0 {

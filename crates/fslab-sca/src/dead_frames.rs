@@ -24,7 +24,7 @@ const FRAGMENTS_MAX: usize = 4096;
 #[derive(Default)]
 pub struct Garbage {
     dead: Vec<Reference>,
-    /// Replaced pages and checkpoints that a slot may still lead to. They are dead once another
+    /// Replaced pages and checkpoints that a slot may still refer to. They are dead once another
     /// checkpoint has a slot.
     superseded: Vec<Reference>,
     /// Dead frames that could be joined into gaps.
@@ -52,7 +52,7 @@ impl Garbage {
         self.dead.extend(frames);
     }
 
-    /// Adds dead frames that a slot may still lead to.
+    /// Adds dead frames that a slot may still refer to.
     pub fn add_superseded(&mut self, frames: Vec<Reference>) {
         self.superseded.extend(frames);
     }
@@ -71,7 +71,8 @@ impl Garbage {
     /// Keeps at most this many dead frames in memory; packing frees the space of the others.
     pub fn keep_at_most(&mut self, frames: usize) {
         if self.dead.len() > frames {
-            // This runs after each frame of a walk, so the kept frames are not counted again.
+            // Subtracts only the dropped frames. Counting the kept ones again would be slow,
+            // because this runs after each frame of a walk.
             self.dead_bytes -= bytes_of(&self.dead.split_off(frames));
         }
     }
@@ -112,7 +113,7 @@ impl Garbage {
         frames: ToGiveBack,
         joinable: u64,
     ) {
-        // The other slot still leads to these frames; the next commit frees them.
+        // The other slot still refers to these frames; the next commit frees them.
         self.add(frames.superseded);
         if let Err(error) = self.try_to_give_back(io, identity, frames.dead, joinable) {
             match error.errno() {
@@ -174,7 +175,7 @@ fn join(io: Io<'_>, identity: &Identity, run: &[Reference]) -> Result<Reference>
     let end = frame_reader::header(io, identity, last.offset)?;
     let sequences = begin.sequence..=end.last_sequence();
     let gap = Gap { range: first.offset..last.end(), sequences };
-    // A walk that passes over the gap must find the file size that the last joined frame set.
+    // A walk that passes over the gap must find the file size that the last joined frame recorded.
     make_gap(io, identity, &gap, end.file_size)
 }
 
@@ -278,8 +279,7 @@ mod tests {
         assert_eq!((garbage.dead_count(), garbage.bytes()), (1, 100));
     }
 
-    /// A walk over a file limits the dead frames after each frame. A crafted file may have many
-    /// frames.
+    /// A walk enforces the limit after each frame, and a crafted file may have very many frames.
     #[test]
     fn enforcing_the_dead_frame_limit_after_each_frame_is_fast() {
         const MOST: u64 = 400_000;

@@ -21,8 +21,8 @@ pub struct Searched {
 pub struct FailedSearches(Mutex<Vec<Searched>>);
 
 impl FailedSearches {
-    /// Runs `search` unless it failed before. Records the file if the search fails or finds
-    /// nothing.
+    /// Runs `search` unless it failed before for this state of the file. Records the state if the
+    /// search fails or finds nothing.
     ///
     /// # Errors
     /// Errors of the search.

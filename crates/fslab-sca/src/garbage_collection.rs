@@ -2,9 +2,9 @@
 //!
 //! The space of single dead frames is freed by punching, but only in whole blocks. A file that is
 //! rewritten in small pieces would grow without limit. So once a file has more garbage than content
-//! (and than `garbage` allows), every chunk is appended again, like any other write. Then all space
-//! before these copies is freed at once. After a crash in between, each chunk is found at the old
-//! or at the new offset, with the same content.
+//! (and more than the option `garbage` allows), every chunk is appended again, like any other
+//! write. Then all space before these copies is freed at once. After a crash in between, each chunk
+//! is found at the old or at the new offset, with the same content.
 //!
 //! This is not packing (see `pack`): the stored file remains in log form. Its length grows, but its
 //! allocated space does not.
@@ -88,7 +88,8 @@ pub fn clean(file: &impl Steps) -> Stepped<()> {
     end_move(file, &moving).map(drop)
 }
 
-/// Moves about a mebibyte; returns whether there may be more. Others may write between two calls.
+/// Moves about a mebibyte; returns whether content remains to be moved. Others may write between
+/// two calls.
 pub fn move_some(file: &impl Steps, moving: &mut Move) -> Stepped<bool> {
     clear_end(file)?;
     let (has_more, end) = file.step(|io, log| Ok((log.move_some(io, moving)?, log.end())))?;
@@ -111,7 +112,7 @@ pub fn end_move(file: &impl Steps, moving: &Move) -> Stepped<bool> {
         if is_free { log.gaps_before(io, moving).map(Some) } else { Ok(None) }
     })?;
     let Some(gaps) = gaps else { return Ok(false) };
-    // The first gap leads to the others, so it is written last.
+    // A walk reaches the other gaps through the first one, so the first gap is written last.
     let Some((first, others)) = gaps.split_first() else { return Ok(true) };
     if !others.is_empty() {
         file.step(|io, log| log.make_gaps(io, others))?;

@@ -65,7 +65,7 @@ fn capacity(levels: u8) -> Option<u64> {
     FAN_OUT.checked_pow(u32::from(levels))
 }
 
-/// The slot of a page at `level` that leads to a chunk.
+/// The number of the slot for a chunk in a page at `level`.
 fn slot(chunk: u64, level: u8) -> usize {
     (chunk >> (FAN_OUT.trailing_zeros() * u32::from(level)) & (FAN_OUT - 1)) as usize
 }

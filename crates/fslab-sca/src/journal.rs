@@ -198,14 +198,15 @@ impl Journal {
         (self.limit, self.behind) = (None, Behind::Superseded);
     }
 
-    /// Records a frame that was appended.
+    /// Records an appended frame as the last one.
     pub fn follow(&mut self, frame: &Frame) {
         self.sequence = frame.last_sequence();
         self.end = frame.reference.end();
         self.bytes_since_closing += u64::from(frame.reference.stored_length);
     }
 
-    /// Moves the end to an offset; the frame before it has the number `sequence`.
+    /// Moves the end of the frames to an offset. `sequence` is the number of the last frame before
+    /// it.
     pub fn go_on_at(&mut self, end: u64, sequence: u64) {
         (self.end, self.sequence) = (end, sequence);
     }
@@ -256,8 +257,8 @@ impl Journal {
         batch
     }
 
-    /// Writes a batch. On failure, the file is left unchanged. After success, the caller must apply
-    /// the frames.
+    /// Writes a batch. On failure, the file's frames are unchanged. After success, the caller must
+    /// apply the frames.
     pub fn write(&mut self, io: Io<'_>, batch: &Batch, options: WriteOptions) -> Result<()> {
         let (base, bytes) = (batch.base, &batch.bytes);
         if let Some(limit) = self.limit {
@@ -285,7 +286,8 @@ impl Journal {
 
     /// Cuts off the bytes of a failed write.
     fn cut_off(&mut self, io: Io<'_>, base: u64) {
-        // The staged chunks behind the end are still needed. The next write overwrites the bytes.
+        // The file can't be truncated, because the staged chunks after its end are still needed.
+        // The next write overwrites the bytes of the failed one.
         if self.behind == Behind::Staged {
             return;
         }

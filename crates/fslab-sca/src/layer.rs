@@ -73,7 +73,7 @@ impl Sca {
         Ok(())
     }
 
-    /// Runs the maintenance that the last changes of a file made due, or requests it from the
+    /// Runs the maintenance that the last changes of a file made due, or leaves it to the
     /// reclaimer.
     fn attend(&self, request: &Request, ino: Ino, file: &StoredFile) {
         match file.due() {
@@ -90,8 +90,8 @@ impl Sca {
         through.unwrap_or_else(|| ask(None))
     }
 
-    /// Changes attributes that packing preserves, but never during a step of packing. Such a step
-    /// would restore the values that it read at its start.
+    /// Runs `change`, which changes attributes that packing preserves. Never runs it during a step
+    /// of packing, because the step would restore the values that it read at its start.
     fn between_steps<T>(
         &self,
         request: &Request,
@@ -208,8 +208,8 @@ impl Sca {
     }
 
     /// Prepares an open file for a new owner or new permissions, by invalidating its size xattr.
-    /// After the change this may be impossible, although users who have the file open can still
-    /// write.
+    /// After the change, the layer may no longer have the right to do so, although users who have
+    /// the file open can still write.
     fn expect_other_rights(&self, request: &Request, ino: Ino) -> Result<()> {
         let files = &self.access.files;
         let Some(file) = files.enter_used(request, ino)? else { return Ok(()) };

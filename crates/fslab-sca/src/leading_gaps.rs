@@ -69,7 +69,7 @@ impl Log {
 
     /// Shortens the first gap so that it ends where the packed frames begin. A walk over the frames
     /// then reaches them. If the gap or the first frame is not as packing leaves it, the gap is not
-    /// changed. Then only the slot leads to the frames.
+    /// changed. Then the packed frames are found only through the slot.
     pub fn shorten_first_gap(&self, io: Io<'_>) -> Result<()> {
         let nothing = (self.identity().codec.store)(&[]).len();
         let end = HEAD_BYTES + (self.identity().header_bytes() + nothing) as u64;

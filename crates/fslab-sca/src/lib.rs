@@ -4,8 +4,8 @@
 //! Each logical file is stored as one *stored file* of the same name in the lower directory. A
 //! stored file consists of *frames*: one for each *chunk* of the logical file, and others that
 //! record size changes, holes and the index. Every change of the file appends frames. Packing
-//! writes frames into *gaps*. Neither overwrites a live frame. `docs/formats/sca.md` describes the
-//! format and explains why a crash at any moment loses no durable data.
+//! writes frames into *gaps*. Neither of them overwrites a live frame. `docs/formats/sca.md`
+//! describes the format and explains why a crash at any moment loses no durable data.
 //!
 //! The modules, from the bottom to the top:
 //!
@@ -21,7 +21,7 @@
 //!   `quarantine` after a crash; `checkpoint`; `commit` (which syncs), `garbage_collection` and
 //!   `pack`, which release the file's lock between their steps.
 //! - `reclaim_policy` decides when space is freed; `next_checks` stores the file lengths at which
-//!   the policy is next asked; `reclaimer` is the thread that frees the space.
+//!   the policy is next applied; `reclaimer` is the thread that frees the space.
 //! - `slices` visits all chunks of a file while others use it; `failed_searches` records damaged
 //!   files that can't be rebuilt.
 //! - `staging` lets other threads encode appended chunks after the write has returned.

@@ -60,8 +60,8 @@ impl LowerFile {
     /// Drops the page cache of a range, including pages shared with the range before it.
     ///
     /// The kernel reads ahead in folios larger than a frame, and drops only folios that lie
-    /// entirely in the range. So each call also drops an earlier range again, which is no longer
-    /// being read.
+    /// entirely in the range. So each call drops some pages before the range again, which are no
+    /// longer being read.
     pub fn drop_pages(&self, offset: u64, length: u64) {
         const PAGE_BYTES: u64 = 4096;
         const AT_WORK_BYTES: u64 = 2 << 20;
@@ -94,7 +94,8 @@ impl LowerFile {
         self.change(request, &SetAttr { size: Some(0), kill_set_id, ..SetAttr::default() })
     }
 
-    /// Frees space. The bytes then read as zeros or keep their old values, but nothing uses them.
+    /// Frees space. Afterwards, the bytes read as zeros or keep their old values; no caller reads
+    /// them.
     pub fn punch(&self, request: &Request, offset: u64, length: u64) -> Result<()> {
         let mode = FallocateMode::PUNCH_HOLE | FallocateMode::KEEP_SIZE;
         self.fs.fallocate(request, self.ino, self.handle, offset, length, mode)
@@ -104,7 +105,7 @@ impl LowerFile {
         self.fs.setattr(request, self.ino, Some(self.handle), changes).map(drop)
     }
 
-    /// Updates the times after a logical change that did not change the lower file.
+    /// Updates the times after a change of the logical file that wrote nothing to the lower file.
     pub fn touch(&self, request: &Request, kill_set_id: bool) -> Result<()> {
         if kill_set_id {
             let attr = self.attr(request)?;

@@ -1,8 +1,8 @@
 //! Records which files are in use, and by how many users. The first user opens the lower file.
 //!
-//! Opening a file may need recovery, which walks over the whole stored file. Closing a file may
-//! write to it. Invariant: only users of the same file wait for that. The lock of the table of all
-//! files is held only briefly.
+//! Opening a file may take long, because recovery may walk over the whole stored file. Closing a
+//! file may write to it. Invariant: opening or closing a file blocks only users of the same file.
+//! The lock of the table of all files is held only briefly.
 
 use std::collections::HashMap;
 use std::sync::Arc;

@@ -99,7 +99,7 @@ impl Access {
         })
     }
 
-    /// Packs a file without changing its access time; `goes_on` is as for [`StoredFile::pack`].
+    /// Packs a file without changing its access time. For `goes_on`, see [`StoredFile::pack`].
     pub fn pack(
         &self,
         request: &Request,

@@ -50,7 +50,8 @@ enum Stage {
 
 struct Copying {
     packed: Log,
-    /// Sequence number of the last frame when copying began. If it changes, the copy is abandoned.
+    /// Sequence number of the last frame when copying began. If the file has a later frame, the
+    /// copy is abandoned.
     sequence: u64,
     /// The gaps at the beginning of the file when copying began.
     gaps: Vec<Frame>,
@@ -68,7 +69,8 @@ enum Progress {
     Going(u64),
     /// The file is packed.
     Done,
-    /// The file was changed, or a part can't be read. It keeps its old content.
+    /// Packing was abandoned: the file was changed, or a part can't be read. The file keeps its old
+    /// content.
     GivenUp,
 }
 
@@ -232,7 +234,7 @@ fn begin_copying(file: &impl Steps, room_end: u64) -> Stepped<Box<Copying>> {
     file.step(|io, log| log.begin_copying(io, room_end))
 }
 
-/// Copies about a mebibyte. Returns `Done` once a slot leads to the copy, which then replaces the
+/// Copies about a mebibyte. Returns `Done` once a slot points to the copy, which then replaces the
 /// old content.
 fn copy_some(file: &impl Steps, copying: &mut Copying) -> Stepped<Progress> {
     let copied = file.step(|io, log| log.copy_some(io, copying))?;
@@ -316,8 +318,8 @@ impl Log {
         Ok(HEAD_BYTES + live + live / 8 + shape.chunks * 64 + zeros + (256 << 10))
     }
 
-    /// Returns the hole after the content of a chunk, or for `None` the hole at the beginning of
-    /// the file. It may be empty.
+    /// Returns the hole that follows the content of a chunk; for `None`, the hole at the beginning
+    /// of the file. It may be empty.
     fn hole_behind(&self, io: Io<'_>, chunk: Option<u64>) -> Result<Range<u64>> {
         let extent = chunk.map_or(Ok(None), |chunk| self.map.extent(io, chunk))?;
         let start = extent.map_or(0, |(_, end)| end);
@@ -328,8 +330,8 @@ impl Log {
         Ok(start..end.max(start))
     }
 
-    /// Whether packing writes a hole as zeros, which it does only if ordinary tools can then decode
-    /// the file.
+    /// Whether packing writes a hole as zeros, so that ordinary tools decode the file exactly. It
+    /// does so only for small holes and codecs that compress.
     fn is_filled(&self, hole: &Range<u64>) -> bool {
         let length = hole.end - hole.start;
         self.identity().codec.compresses && (1..=SMALL_HOLE_BYTES).contains(&length)
@@ -433,7 +435,7 @@ impl Log {
         copying.sequence != self.journal.sequence() || self.commits.sync_has_failed()
     }
 
-    /// Writes the slot that leads to the durable copy, and replaces the log by that of the copy.
+    /// Writes the slot that points to the durable copy, and replaces the log by that of the copy.
     /// From now on, opening the file finds the copy.
     fn point_to_copy(&mut self, io: Io<'_>, copying: &mut Copying) -> Result<Progress> {
         if self.has_changed_since(copying) {

@@ -13,7 +13,7 @@ use super::frame::{Frame, Identity, gap};
 use super::journal::{Batch, Behind};
 use super::log::Log;
 
-/// Copies of the quarantined bytes, and the gap that will replace the bytes.
+/// Frames with copies of the quarantined bytes, and the gap that will replace these bytes.
 pub struct Aside {
     gap: Frame,
     length: u32,

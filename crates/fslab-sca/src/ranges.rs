@@ -57,7 +57,7 @@ mod tests {
         }
     }
 
-    /// A walk over a crafted file inserts one range for each of millions of frames.
+    /// A walk over a crafted file may insert millions of overlapping ranges, one for each frame.
     #[test]
     fn overlapping_ranges_are_stored_as_one() {
         let mut ranges = Ranges::default();

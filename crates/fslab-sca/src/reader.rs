@@ -155,7 +155,8 @@ impl ChunkMap {
         let count = (entry.to - entry.from) as usize;
         match whole.len() {
             length if length == count => Ok(Content { from: entry.from, bytes: whole }),
-            // Truncation shortens the valid content of a chunk only at its end.
+            // Truncation shortens the valid content of a chunk only at its end, so the first
+            // `count` bytes are valid.
             length if length > count => {
                 Ok(Content { from: entry.from, bytes: Arc::new(whole[..count].to_vec()) })
             }

@@ -253,7 +253,7 @@ impl Run<'_> {
         }
     }
 
-    /// Waits for a time or until the thread must end, and does maintenance that becomes due.
+    /// Waits for this long, or until the thread must end, and does maintenance that becomes due.
     /// Returns whether to continue.
     fn wait(&self, pause: Duration) -> bool {
         let clock = &self.access.settings().clock;
@@ -289,8 +289,8 @@ fn caught<T>(ino: Ino, what: &str, work: impl FnOnce() -> Result<T>) -> Option<T
             tracing::debug!(%error, ino = ino.0, "can't {what} a file");
             None
         }
-        // A bug with one file must not stop the thread. The file is kept in use, because settling
-        // it would trust a state that may be wrong.
+        // A bug with one file must not stop the thread. The file is kept in use. If it were closed,
+        // the layer would record its state, which may be wrong.
         Err(_) => {
             tracing::error!(ino = ino.0, "a bug: the attempt to {what} a file panicked");
             None
@@ -333,7 +333,7 @@ impl Shared {
         self.requests.load(Ordering::Relaxed) == seen
     }
 
-    /// Waits for a time, until a file is due for maintenance, or until the thread must end.
+    /// Waits for this long, until a file is due for maintenance, or until the thread must end.
     fn wait_for_due(&self, pause: Duration) -> Waited {
         let mut queue = self.queue.lock();
         let goes_on = |queue: &mut Queue| !queue.ends && queue.due.order.is_empty();

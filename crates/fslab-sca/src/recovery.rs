@@ -19,8 +19,8 @@ use super::ranges::Ranges;
 use super::size_xattr::Clean;
 use super::superblock::{self, Slot};
 
-/// Bytes read at a time if bodies are checked, and (`HEADER_WINDOW_BYTES`) if only headers are
-/// read.
+/// Bytes read at a time: `WINDOW_BYTES` if bodies are checked, and `HEADER_WINDOW_BYTES` if only
+/// headers are read.
 const WINDOW_BYTES: usize = 256 << 10;
 const HEADER_WINDOW_BYTES: usize = 4 << 10;
 
@@ -207,7 +207,8 @@ fn from_mark(io: Io<'_>, identity: Identity, slots: &[Slot], mark: &Clean) -> Op
 fn adopt(io: Io<'_>, log: &mut Log, slot: &Slot) -> Result<()> {
     let offset = slot.checkpoint.offset;
     let (frame, payload) = frame_reader::metadata(io, log.identity(), slot.checkpoint)?;
-    // If a slot's number differed from its checkpoint's, the next slot would be sorted wrongly.
+    // If the numbers of a slot and its checkpoint differed, the next slot would seem older than
+    // this one.
     let is_right = frame.kind == Kind::Checkpoint
         && frame.sequence == slot.sequence
         && log.adopt(&frame, &payload).is_some()
@@ -322,7 +323,7 @@ impl<'a> Walk<'a> {
 
     /// Applies every frame from the log's end to the end of the file.
     pub fn run(&mut self, log: &mut Log) -> Result<()> {
-        // Start of incomplete frames that no complete frame follows so far.
+        // Start of the incomplete frames since the last complete one.
         let mut torn = None;
         let (mut end, mut sequence) = (log.end(), log.journal.sequence());
         while let Some(frame) = self.next(log.identity(), end, sequence)? {
@@ -336,8 +337,9 @@ impl<'a> Walk<'a> {
                     self.take(log, &frame, &payload)?;
                 }
                 None if frame.kind == Kind::Hole => break,
-                // No crash tore a trusted checkpoint, so it was damaged later. It is not needed,
-                // because the frames since the previous checkpoint contain the same information.
+                // A trusted checkpoint was complete once, so it was damaged later and not torn by a
+                // crash. It is not needed, because the frames since the previous checkpoint contain
+                // the same information.
                 None if self.trusts => self.take(log, &frame, &[])?,
                 None => torn = torn.or(Some(before)),
             }
@@ -427,8 +429,8 @@ impl<'a> Walk<'a> {
 
     fn take(&mut self, log: &mut Log, frame: &Frame, payload: &[u8]) -> Result<()> {
         match frame.kind {
-            // These pages belong to a checkpoint that no slot leads to. The walk rebuilds them, so
-            // they are dead.
+            // These pages belong to a checkpoint without a slot. The walk rebuilds them, so they
+            // are dead.
             Kind::Index => log.garbage.add(vec![frame.reference]),
             Kind::Segment => self.segments += 1,
             Kind::Checkpoint => {
@@ -451,7 +453,7 @@ impl<'a> Walk<'a> {
     /// Records an incomplete frame that a complete frame follows. The chunk keeps its earlier
     /// content, or zeros if it was emptied. If it never had content, it becomes unreadable.
     fn lose(&mut self, log: &mut Log, frame: &Frame) -> Result<()> {
-        // The header contains all information of the frame.
+        // The header contains everything that a size frame records.
         if frame.kind == Kind::Size {
             return self.take(log, frame, &[]);
         }

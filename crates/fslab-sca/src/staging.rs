@@ -5,9 +5,9 @@
 //! A program that writes one chunk after the other, such as cp(1), thus keeps all processors busy.
 //! The data is in the lower file when the write returns, so it survives if the daemon is killed.
 //!
-//! A staged chunk is the next frame of the journal at another offset: a raw frame, with the
-//! sequence number that the encoded frame will have. While a file has a staging area, only these
-//! encoded frames are appended. Every other change first ends staging (see
+//! A staged chunk is the next frame of the journal, written at another offset: a raw frame, with
+//! the sequence number that the encoded frame will have. While a file has a staging area, only
+//! these encoded frames are appended. Every other change first ends staging (see
 //! `commit::clear_end`). So recovery can tell which staged frames are not in the journal yet.
 
 use std::sync::Arc;
@@ -36,8 +36,8 @@ const CHUNKS_MAX: usize = 64;
 const FREE_AREAS: u64 = 16;
 
 impl Log {
-    /// Whether a write may be staged: it appends exactly one chunk, and several such writes came
-    /// before.
+    /// Whether a write may be staged: it appends exactly one chunk, and follows several such
+    /// writes.
     pub fn may_stage(&self, settings: &Settings, offset: u64, length: usize) -> bool {
         let chunk_bytes = self.map.chunk_bytes();
         let appends_chunk = offset == self.size()
@@ -45,7 +45,7 @@ impl Log {
             && length as u64 == chunk_bytes
             && offset.is_multiple_of(chunk_bytes);
         let is_end_clear = match self.journal.behind() {
-            // The slots of an area that recovery found are not used again.
+            // No further chunks are staged in an area that recovery found.
             Behind::Staged => self.staging.count > 0,
             _ => self.journal.is_end_clear() && self.map.segment_count() == 0,
         };
@@ -115,7 +115,8 @@ impl Log {
     }
 
     /// Returns the staging area, which is made if necessary. Returns `None` if the frames would
-    /// reach it, or the lower file system has too little space or refuses so long a file.
+    /// reach it, or the lower file system has too little space or does not support such a long
+    /// file.
     fn staging_area(&mut self, io: Io<'_>) -> Result<Option<Area>> {
         if let Some(area) = self.staging.area {
             let needed = (STAGING_SLOTS + 1) * area.slot_bytes;

@@ -63,7 +63,7 @@ pub struct Staging {
     pub count: u64,
     /// Number of chunks that were appended in a row, since the last change of another kind.
     pub row: u32,
-    /// Whether the lower file system refused the area. It is not asked again.
+    /// Whether the lower file system refused to make the area. It is then not tried again.
     pub is_refused: bool,
 }
 
@@ -108,7 +108,7 @@ impl Job {
         })
     }
 
-    /// Encodes the chunk, unless another thread does or did.
+    /// Encodes the chunk, unless another thread has encoded it or is encoding it.
     ///
     /// # Errors
     /// `ENOMEM` if encoding fails. It can be tried again.
@@ -129,7 +129,7 @@ impl Job {
         answer
     }
 
-    /// Returns the encoded chunk. Encodes it, or waits for the thread that does.
+    /// Returns the encoded chunk: encodes it, or waits for the thread that encodes it.
     ///
     /// # Errors
     /// As for [`Self::run`].

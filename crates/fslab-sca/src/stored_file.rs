@@ -90,8 +90,8 @@ enum Kind {
     Empty,
     /// The content is not a stored file; it is served as it is.
     Foreign,
-    /// A stored file according to a trusted size xattr. Its frames have not been read yet. The user
-    /// who opened it may be about to empty it.
+    /// A stored file according to a trusted size xattr. Its frames have not been read yet, because
+    /// the user who opened it may be about to empty it.
     Unread(Clean),
     Stored(Box<Log>),
 }
@@ -288,8 +288,9 @@ impl StoredFile {
 
     /// Decodes a chunk for a later reader.
     ///
-    /// A worker never waits for the file's lock, because its holder may wait for a worker. The lock
-    /// is taken before the slot, because a thread that waits for the slot holds the lock as well.
+    /// A worker never waits for the file's lock, because the lock's holder may wait for a worker.
+    /// The worker takes the lock before it fills the slot, in the same order as a reader, which
+    /// holds the lock while it waits for the slot.
     pub fn decode_ahead(&self, request: &Request, chunk: u64, slot: &Slot) {
         let state = self.state.try_read();
         match state.as_ref().map(|state| (&state.kind, state)) {
@@ -311,7 +312,7 @@ impl StoredFile {
         let data = &data[..data.len().min(WRITE_BYTES_MAX)];
         self.look_into(request)?;
         let (_turn, prepared) = self.turns.in_order(|| {
-            // There is nothing to encode in random data.
+            // Encoding would not make random data smaller.
             if self.may_stage(&self.state.read(), place, data) && !looks_random(data) {
                 return Ok(None);
             }
@@ -352,7 +353,7 @@ impl StoredFile {
         data: &[u8],
         options: WriteOptions,
     ) -> Result<bool> {
-        // The holder of the turn appends other frames than staged chunks.
+        // The lock's holder may append other frames than those of staged chunks.
         let Some(_turn) = self.maintenance.try_lock() else { return Ok(false) };
         let mut state = self.state.write();
         self.access_is_due.store(true, Ordering::Relaxed);
@@ -387,8 +388,8 @@ impl StoredFile {
         unless_gone(clear_end(&file)).map(|cleared| cleared.is_some())
     }
 
-    /// Locks the file, invalidates its size xattr if necessary, and changes it with `work`. If the
-    /// index is damaged, rebuilds it and runs `work` again.
+    /// Locks the file, invalidates its size xattr if necessary, and changes it with `work`. If
+    /// `work` fails because the index is damaged, rebuilds the index and runs `work` again.
     fn change<T>(
         &self,
         request: &Request,
@@ -501,7 +502,7 @@ impl StoredFile {
         })
     }
 
-    /// Reserves (without a guarantee of space), punches or zeroes a range.
+    /// Reserves a range (without a guarantee of space), or makes it read as zeros.
     pub fn fallocate(
         &self,
         request: &Request,
@@ -581,8 +582,8 @@ impl StoredFile {
         Ok(unless_gone(pack::pack(&file, goes_on))?.unwrap_or(Packed::GivenUp))
     }
 
-    /// Leaves the file in a state that the next mount opens quickly. Called when a writer closes
-    /// the file, and when its last user does.
+    /// Leaves the file in a state that the next mount opens quickly. Called each time a writer
+    /// closes the file, and when the last user closes it.
     pub fn settle(&self, request: &Request) -> Result<()> {
         self.end_staging(request)?;
         self.give_back_at_close(request)?;
@@ -610,8 +611,8 @@ impl StoredFile {
         }
     }
 
-    /// Appends a seek table that was made when the last frame had the number `sequence`. If the
-    /// file was changed since, it is left unchanged.
+    /// Appends a seek table, unless the file was changed after the table was made. `sequence` is
+    /// the number of the last frame at that time.
     fn append_closing(&self, file: &InSteps<'_>, (table, sequence): (Vec<u8>, u64)) -> Result<()> {
         let mut state = self.state.write();
         if !state.was_changed() {

@@ -1,7 +1,8 @@
 //! The head of a stored file: its identity, and two root slots that point to checkpoints.
 //!
-//! A slot is written only after everything that it leads to is durable. It never overwrites the
-//! slot written last. If a crash tears the write, the other slot is still valid.
+//! A slot is written only after its checkpoint, and everything that the checkpoint refers to, is
+//! durable. It never overwrites the slot written last. If a crash tears the write, the other slot
+//! is still valid.
 
 use data_encoding::BASE64;
 use fslab_vfs::{Result, WriteOptions};
@@ -85,8 +86,8 @@ fn record_at<T: FromBytes>(container: &Container, head: &[u8], offset: usize) ->
     T::read_from_bytes(&decoded).ok()
 }
 
-/// Identifies the file of a head: by its identity, a slot, or the first frame after it. Any of them
-/// is enough, because all contain the same identity.
+/// Identifies the file to which a head belongs, by the identity record, a slot, or the first frame
+/// after the head. Each of these is enough, because all contain the same identity.
 pub fn identify(beginning: &[u8]) -> Option<Identity> {
     by_identity(beginning).or_else(|| by_slots(beginning)).or_else(|| by_first_frame(beginning))
 }
@@ -125,7 +126,7 @@ fn by_first_frame(beginning: &[u8]) -> Option<Identity> {
 /// Number of bytes that [`identify`] needs, if the file is that long.
 pub const BEGINNING_BYTES: usize = HEAD_BYTES as usize + 128;
 
-/// Whether a file was written by an unknown, newer version.
+/// Whether a file was written by a newer version of fslab, whose format this version does not know.
 pub fn is_newer(beginning: &[u8]) -> bool {
     CODECS.iter().any(|codec| {
         record_at::<IdentityRecord>(&codec.container, beginning, IDENTITY_OFFSET).is_some_and(
@@ -140,7 +141,8 @@ pub fn is_newer(beginning: &[u8]) -> bool {
 
 fn slot_record(container: &Container, head: &[u8], offset: usize) -> Option<SlotRecord> {
     let record: SlotRecord = record_at(container, head, offset)?;
-    // Later numbers and offsets are computed from these, so they must be bounded.
+    // Later ordinals, sequence numbers and offsets are computed from these values, so they must be
+    // bounded.
     let is_possible = record.ordinal.get() <= SIZE_MAX
         && record.sequence.get() <= SIZE_MAX
         && Reference::from_record(&record.checkpoint).is_sound();

@@ -1,8 +1,8 @@
 //! Properties that must be true for any bytes in a stored file, shared by the fuzz targets and
 //! tests.
 //!
-//! Checksums would reject nearly all random bytes at once. So bytes are also tried with every
-//! checksum corrected (`sealed`), as an attacker would do.
+//! Checksums would reject nearly all random bytes at once. So inputs are also tried with all
+//! checksums corrected (`sealed`), as by an attacker.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -88,7 +88,8 @@ struct Below {
 }
 
 impl Below {
-    /// Makes a file from all bytes but the first, which selects how they are changed.
+    /// Makes a file from all bytes except the first. The first byte selects whether and how they
+    /// are sealed.
     fn with(bytes: &[u8]) -> Self {
         let below = Self { fs: Arc::new(MemFs::default()) };
         let (how, bytes) = bytes.split_first().unwrap_or((&0, &[]));
@@ -227,7 +228,8 @@ fn drafted(identity: &Identity, bytes: &[u8], sequence: u64) -> Option<(Frame, u
     let length = (record.stored_length.get() as usize).clamp(header_bytes, longest);
     let kind = Kind::from_number(record.kind).unwrap_or(Kind::Data);
     let position = record.position.get() >> (record.flags & 0x3e);
-    // The next frame needs a sequence number too. The parser refuses a gap that is still too long.
+    // Later frames need sequence numbers too, so the gap gets at most half of the remaining ones.
+    // The parser refuses a gap that is still too long.
     let most = if kind == Kind::Gap { (u64::MAX - sequence) / 2 } else { u64::MAX };
     let position = position.min(most);
     let draft = Frame {

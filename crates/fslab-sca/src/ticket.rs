@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 
 use parking_lot::{Condvar, Mutex};
 
-/// A ticket lock: threads may prepare in parallel, but act in the order of their tickets.
+/// A ticket lock: threads may prepare in parallel, but then proceed in the order of their tickets.
 #[derive(Default)]
 pub struct TicketQueue {
     present: Mutex<Present>,

@@ -73,7 +73,7 @@ pub struct Figures {
     pub kept: u64,
     /// Whether something is missing; the other figures then cover the part that was found.
     pub is_incomplete: bool,
-    /// Numbers of chunks by encoded length as a share of the content: below 10 %, below 20 % and so
+    /// Numbers of chunks by encoded length relative to the content: below 10 %, below 20 % and so
     /// on. The last number is for 100 % or more.
     pub histogram: [u64; 11],
 }
@@ -142,7 +142,7 @@ impl Tool {
         self.is_foreign
     }
 
-    /// Length of the content in bytes.
+    /// Length of the logical file in bytes.
     ///
     /// # Errors
     /// The file can't be read.
@@ -217,7 +217,7 @@ impl Tool {
         log.gains_by_packing(self.io()).map_err(|error| self.failed(error))
     }
 
-    /// Whether ordinary tools print outdated content of the file, and packing would remove it.
+    /// Whether ordinary tools print outdated content of the file, which packing would remove.
     /// Mounts do not pack a file for this reason, because most such files have little garbage.
     fn has_outdated_content(&self, log: &Log) -> Result<bool> {
         if self.is_foreign || !log.is_whole() || log.is_packed() {

@@ -31,8 +31,8 @@ impl Workers {
     }
 
     /// Applies `work` to several items in any order; returns the results in the order of the items.
-    /// The caller works as well, because waiting would waste a thread, and waking another costs
-    /// time. Only idle threads help it.
+    /// The caller works too, helped only by idle threads. If it waited instead, its thread would be
+    /// wasted, and waking another thread costs time.
     pub fn side_by_side<I: Send, T: Send>(
         &self,
         items: &mut [I],

@@ -206,8 +206,8 @@ impl Log {
         self.append_frames(io, vec![frame], options)
     }
 
-    /// Turns chunks into holes until the index pages of the remaining chunks fit into memory.
-    /// Returns the first remaining chunk.
+    /// Turns chunks at the start of the range into holes until the index pages of the remaining
+    /// chunks fit into memory. Returns the first remaining chunk.
     pub fn drop_but_for_the_rest(
         &mut self,
         io: Io<'_>,
@@ -285,8 +285,8 @@ impl Log {
     /// after the last commit gets long.
     fn checkpoint_where_due(&mut self, io: Io<'_>) -> Result<()> {
         let has_many_pages = self.ask_for_commit_where_due();
-        // With so many pieces, the caller may be about to write a checkpoint. It encodes tails
-        // first, so that the checkpoint can list the other pieces.
+        // If there are that many raw pieces, the caller may be about to write a checkpoint, and is
+        // encoding tails so that the checkpoint can list the remaining pieces.
         let is_room_made = self.map.segment_count() > SEGMENTS_MAX;
         if !has_many_pages || is_room_made {
             return Ok(());

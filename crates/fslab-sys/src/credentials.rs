@@ -142,13 +142,13 @@ fn take_capabilities(uid: u32) -> Result<()> {
 }
 
 thread_local! {
-    /// Whether CAP_FSETID is effective on this thread. Unknown at first, because a thread inherits
-    /// the effective capabilities of its creator.
+    /// Whether CAP_FSETID is effective on this thread. `None` until it is first determined, because
+    /// a thread inherits the effective capabilities of its creator.
     static HAS_FSETID: Cell<Option<bool>> = const { Cell::new(None) };
 }
 
-/// Drops CAP_FSETID on this thread, for example before the kernel gets a file whose set-id bits it
-/// must clear at every write.
+/// Drops CAP_FSETID on this thread, for example before a file is registered with the kernel, which
+/// must then clear the file's set-id bits at every write.
 ///
 /// The capability remains dropped until [`take_up_fsetid`], because a change costs a microsecond,
 /// and a thread that opens one file probably opens more. This costs nothing if the capability is
@@ -209,8 +209,8 @@ fn groups_of(pid: u32) -> Option<Vec<u32>> {
     line.split_whitespace().map(|group| group.parse().ok()).collect()
 }
 
-/// Whether a group is the file-system group of a thread or one of its supplementary groups. Unknown
-/// threads belong to no group.
+/// Whether a group is the file-system group of a thread or one of its supplementary groups. Returns
+/// `false` for unknown threads.
 #[must_use]
 pub fn belongs_to_group(pid: u32, gid: u32) -> bool {
     let Ok(status) = fs::read_to_string(format!("/proc/{pid}/status")) else { return false };

@@ -1,5 +1,5 @@
-//! Reads the processor's cycle counter such that the measured code can't be moved out of the
-//! interval.
+//! Reads the processor's cycle counter so that neither the compiler nor the processor can move the
+//! measured code out of the interval.
 //!
 //! Processors reorder instructions. `lfence` on x86 waits for all earlier instructions and delays
 //! all later ones. The interval extends from `lfence; rdtsc; lfence` to `rdtscp; lfence`. `rdtscp`

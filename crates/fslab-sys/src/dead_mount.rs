@@ -1,6 +1,6 @@
-//! A FUSE mount whose daemon died. Every access fails until the mount is removed, which would
-//! expose the underlying directory. This module lets another mount replace it without exposing that
-//! directory.
+//! A FUSE mount whose daemon died. Every access fails until the mount is removed, but removing it
+//! would expose the underlying directory. This module lets another mount replace it without
+//! exposing that directory.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -31,7 +31,7 @@ pub fn tells_of_one(error: &io::Error) -> bool {
 }
 
 impl DeadMount {
-    /// Returns the mount that a path leads to, if it is dead and has the given type, such as
+    /// Returns the mount at a path, if the mount is dead and has the given type, such as
     /// "fuse.bindfs".
     ///
     /// # Errors
@@ -39,7 +39,7 @@ impl DeadMount {
     pub fn on(path: &Path, kind: &str) -> io::Result<Option<Self>> {
         let place = mounts::place_of(path)?;
         let is_of_kind = mounts::mounted_on(&place)?.is_some_and(|on| on.file_system == kind);
-        // `statfs` is used because attributes may still be cached.
+        // Uses `statfs`, because the kernel may still have the attributes in its cache.
         let asked = if is_of_kind { rustix::fs::statfs(&place).err() } else { None };
         let is_dead = asked.is_some_and(|errno| tells_of_one(&errno.into()));
         Ok(is_dead.then_some(Self { place }))
@@ -51,16 +51,16 @@ impl DeadMount {
         &self.place
     }
 
-    /// Whether a path leads to the dead mount, as far as this can be determined without a request
+    /// Whether a path refers to the dead mount, as far as this can be determined without a request
     /// to it.
     #[must_use]
     pub fn is_at(&self, path: &Path) -> bool {
         mounts::place_of(path).is_ok_and(|place| place == self.place)
     }
 
-    /// Opens the directory underneath the dead mount, including mounts in it. The directory remains
-    /// hidden from other processes, because a thread unmounts the dead mount only in a private
-    /// mount namespace. There it copies the tree that has become visible.
+    /// Opens the directory underneath the dead mount, including mounts in it. A separate thread
+    /// unmounts the dead mount in a private mount namespace, and copies the tree that becomes
+    /// visible there. So the directory remains hidden from other processes.
     ///
     /// # Errors
     /// `EPERM` for a user who may not mount.

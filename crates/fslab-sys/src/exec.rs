@@ -42,7 +42,7 @@ impl TrustedProgram {
         Ok(Self(program))
     }
 
-    /// Makes a command that runs the program as another process, even if its path now leads to
+    /// Makes a command that runs the program as another process, even if its path now refers to
     /// another file. The returned descriptor must remain open until the command was started.
     ///
     /// # Errors
@@ -119,7 +119,8 @@ pub(crate) fn open_descriptors() -> io::Result<BTreeSet<RawFd>> {
     let listed = std::fs::read_dir("/proc/self/fd")?;
     let numbers: Vec<RawFd> =
         listed.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok()).collect();
-    // The descriptor used for the listing is included, but closed by now.
+    // The list also contains the descriptor that was used for reading it, but that one is closed by
+    // now.
     // SAFETY: asking for the flags of a number changes nothing, whether it is open or not.
     let is_open = |number: &RawFd| unsafe { libc::fcntl(*number, libc::F_GETFD) } >= 0;
     Ok(numbers.into_iter().filter(is_open).collect())

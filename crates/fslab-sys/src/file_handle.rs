@@ -22,7 +22,8 @@ const INLINE_BYTES: usize = 20;
 /// the right error, `ESTALE`.
 const OUT_OF_MEMORY_RETRIES: u32 = 1000;
 
-/// `FILEID_INO32_GEN`; tmpfs uses it too, with the generation first and a 64-bit number.
+/// `FILEID_INO32_GEN`. tmpfs uses this number too, but stores the generation first and a 64-bit
+/// inode number.
 const INO32_GENERATION: i32 = 1;
 
 /// `FILEID_INO32_GEN | XFS_FILEID_TYPE_64FLAG` (`fs/xfs/xfs_export.h`).
@@ -144,7 +145,7 @@ impl FileHandle {
     /// Returns the handle of another inode of the same file system and subvolume. Returns `None`
     /// for an unknown format, or a number that does not fit into it.
     ///
-    /// ext4 and Btrfs do not compare a generation of 0. After opening such a handle, read the
+    /// ext4 and Btrfs accept any inode for a generation of 0. After opening such a handle, read the
     /// handle of the opened file to get its generation.
     #[must_use]
     pub fn with_number(&self, number: u64, generation: u32) -> Option<Self> {

@@ -76,7 +76,8 @@ pub fn register_backing(connection: impl AsFd, file: impl AsFd) -> Result<i32> {
     check(libc::c_long::from(answer)).map(|identifier| identifier as i32)
 }
 
-/// Releases the id of a backing file. Open files that use the backing file keep it.
+/// Releases the id of a backing file. Files that were opened with it continue to use the backing
+/// file.
 ///
 /// # Errors
 /// `ENOENT` for an id that is not registered.

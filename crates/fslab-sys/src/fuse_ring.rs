@@ -140,7 +140,7 @@ impl FuseRing {
             .addr(Some(parts.as_ptr() as u64))
             .build();
         self.push(&with_length(entry, parts.len() as u32))?;
-        // The kernel reads the parts now and never again.
+        // The kernel reads `parts` now and never again.
         self.ring.submit()?;
         match self.ring.completion().next() {
             None => Ok(()),

@@ -1,7 +1,7 @@
 //! Large pages for randomly accessed caches: with pages of 4 KiB, most accesses miss the
 //! processor's address translation cache.
 
-/// Bytes of a large page on most machines, and a multiple of all small page sizes.
+/// Bytes of a large page on most machines. It is a multiple of every size of small pages.
 const LARGE_PAGE: usize = 2 << 20;
 
 /// Asks the kernel to use large pages for a range of memory. Returns whether it will try; the

@@ -2,8 +2,8 @@
 //!
 //! Dropping a [`Mount`] unmounts it. If the file system is busy, the unmount is retried for a
 //! limited time, because a daemon or the kernel may keep a file open a moment longer. Then it is
-//! detached lazily with a warning. The mount point is free at once, and the file system ends with
-//! its last user.
+//! detached lazily with a warning: the mount point is free at once, and the file system ends when
+//! its last user closes it.
 
 use std::ffi::{CString, OsStr, OsString};
 use std::fs;

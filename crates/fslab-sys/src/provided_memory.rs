@@ -1,9 +1,9 @@
-//! Free memory that the host of a virtual machine keeps provided.
+//! Free memory of a virtual machine that its host keeps backed by real memory.
 //!
-//! A guest tells its host which large blocks of its memory are free (free page reporting), and the
-//! host may take them back. Providing a page again costs some microseconds when it is next touched.
-//! Blocks that are free except for one page are never reported, and the kernel prefers their pages
-//! for allocations that are smaller than a block.
+//! A guest reports large free blocks of its memory to its host (free page reporting), and the host
+//! may take them back. When the guest next touches such a page, the host must provide it again,
+//! which costs some microseconds. If only one page of a block is in use, the block is never
+//! reported, and the kernel prefers its other pages for allocations that are smaller than a block.
 
 use std::fs::File;
 use std::io;
@@ -17,17 +17,17 @@ const BLOCK: usize = 2 << 20;
 /// Bits of an entry of `/proc/self/pagemap` that contain the page's number.
 const PAGE_NUMBER: u64 = (1 << 55) - 1;
 
-/// Blocks of provided memory, which are free except for one page in each. When it is dropped, those
-/// pages are freed too.
+/// Blocks of memory that the host keeps provided. In each block, one page is in use and the others
+/// are free. When this is dropped, the pages in use are freed too.
 #[derive(Debug)]
 pub struct ProvidedMemory {
     _held: Mapping,
 }
 
 impl ProvidedMemory {
-    /// Touches this many bytes, and frees all but one page of each block. Only root sees where
-    /// pages lie. For other users, one page in each 2 MiB of virtual memory is kept, which misses
-    /// some blocks.
+    /// Touches this many bytes, and then frees all but one page of each block. Only root can see to
+    /// which physical block a page belongs. For other users, one page in each 2 MiB of virtual
+    /// memory is kept, which misses some blocks.
     ///
     /// The kernel may kill a process that touches more memory than is available.
     ///

@@ -38,14 +38,14 @@ pub enum End {
     ForAnother,
 }
 
-/// Makes this process the supervisor of a worker, which is a forked copy of this process. Returns
-/// in each worker. Returns in the supervisor when a worker has ended and `is_replaced` returns
-/// `false`.
+/// Makes this process the supervisor of a worker, which is a forked copy of this process. The call
+/// returns in each worker. In the supervisor, it returns when a worker has ended and `is_replaced`
+/// returns `false`.
 ///
-/// Meanwhile the supervisor opens nothing, and forwards `signals` to the worker. Descriptors that
-/// are open at the call are shared by all workers, except `left`, which workers of an earlier
-/// program had open. A descriptor opened by a worker belongs to it until it exits, and then to the
-/// next worker. [`ASKS_FOR_ANOTHER`] ends a worker if `may_be_ended` allows it, and is ignored
+/// Meanwhile the supervisor opens nothing, and forwards `signals` to the worker. All workers share
+/// the descriptors that are open at the call, except `left`, which workers of an earlier program
+/// had opened. A descriptor opened by a worker belongs to that worker until it exits, and then to
+/// the next worker. [`ASKS_FOR_ANOTHER`] ends a worker if `may_be_ended` allows it, and is ignored
 /// otherwise.
 ///
 /// # Errors
@@ -102,19 +102,19 @@ struct Ended {
     end: End,
     /// `None` if a thread of the worker is still in the kernel.
     status: Option<WaitStatus>,
-    /// A signal that arrived too late for this worker, and that the next one gets.
+    /// A signal that arrived too late for this worker, and is sent to the next one.
     unheard: Option<Signal>,
 }
 
 /// Interval at which the supervisor checks whether its worker is alive.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
-/// Time that the threads of a dead worker get to leave the kernel.
+/// Maximum time to wait until the threads of a dead worker leave the kernel.
 const LEAVE_TIME_MAX: Duration = Duration::from_millis(200);
 
 /// Waits for the end of a worker, and forwards signals.
 ///
-/// The kernel does not report the end of a process while one of its threads can't be interrupted.
-/// Such a thread may wait for an action of the next worker.
+/// While a thread of a process can't be interrupted, the kernel does not report the end of the
+/// process. Such a thread may wait for an action of the next worker.
 fn wait_and_pass_on(
     worker: Pid,
     awaited: &[i32],

@@ -93,7 +93,7 @@ mod tests {
         assert_eq!(parent("7 (a"), None);
     }
 
-    /// A named thread that computes, and one that sleeps, are told apart.
+    /// The times distinguish a named thread that computes from one that sleeps.
     #[test]
     fn a_computing_thread_runs_and_a_sleeping_one_does_not() {
         let spawn = |name: &str, work: fn()| {

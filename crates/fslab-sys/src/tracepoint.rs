@@ -1,9 +1,9 @@
-//! Counts how often the kernel passes a tracepoint, by the value of one field of its events, without
-//! recording a trace.
+//! Counts how often the kernel passes a tracepoint, by the value of one field of its events,
+//! without recording a trace.
 //!
 //! A BPF program of a few instructions runs at the tracepoint and counts in an array in the kernel.
-//! The program is written here as instructions, because it needs no compiler and no loader of
-//! object files. Its instructions and the structures for bpf(2) are in include/uapi/linux/bpf.h.
+//! The program is written here as instructions, so that neither a compiler nor a loader of object
+//! files is needed. Its instructions and the structures for bpf(2) are in include/uapi/linux/bpf.h.
 
 use std::collections::BTreeMap;
 use std::ffi::c_long;
@@ -215,8 +215,8 @@ const PSEUDO_MAP_DESCRIPTOR: u8 = 1;
 
 const MAP_LOOKUP_ELEMENT: i32 = 1;
 
-/// Returns the program. `places` are the offsets of the compared field and of the field whose values
-/// are counted. Register 1 points to the event at the start.
+/// Returns the program. `places` are the offsets of the compared field and of the field whose
+/// values are counted. Register 1 points to the event at the start.
 fn counting_program(places: (i16, i16), only: u32, map: RawFd) -> [Instruction; 16] {
     let instruction = Instruction::new;
     [
@@ -225,7 +225,7 @@ fn counting_program(places: (i16, i16), only: u32, map: RawFd) -> [Instruction; 
         instruction(LOAD_WORD, 3, 1, places.1, 0),
         instruction(JUMP_IF_LESS, 3, 0, 1, VALUES.cast_signed()),
         instruction(MOVE_IMMEDIATE, 3, 0, 0, VALUES.cast_signed() - 1),
-        // The key is on the stack, below register 10.
+        // The key of the array is stored on the stack; register 10 is the frame pointer.
         instruction(STORE_WORD, 10, 3, -4, 0),
         instruction(MOVE, 2, 10, 0, 0),
         instruction(ADD_IMMEDIATE, 2, 0, 0, -4),

@@ -224,8 +224,8 @@ mod tests {
         assert_eq!(MachineTime::parse("intr 1\n", 100), None);
     }
 
-    /// Checks the clock, the time that this process reads, and the time that another process would
-    /// read.
+    /// Checks three clocks: the monotonic clock, the processor time that this process reads, and
+    /// the processor time that another process would read.
     #[test]
     fn work_shows_in_every_clock() {
         let (start, own) = (Instant::now(), ProcessorTime::of(Who::Process));

@@ -2,9 +2,9 @@
 //! files, and [`CrashDevice`] for code that works on blocks.
 //!
 //! A double works normally and records every change and every sync. Its log then gives the possible
-//! states after a power cut at every point. Everything synced is in each state. Of the other
-//! effects, all survive, or none, or each prefix, or seeded random subsets ([`Plan`]). A test can
-//! open and examine each state.
+//! states after a power cut at every point. Each state contains everything synced. Of the other
+//! effects it contains all, none, a prefix, or a seeded random subset ([`Plan`]). A test can open
+//! and examine each state.
 //!
 //! # What a file system may keep
 //!
@@ -51,9 +51,9 @@
 //!   (delayed allocation).
 //! - `fsync` of a file commits the journal, including names, up to the file's last entry.
 //!
-//! Unlike this double, ext4 can *not* keep a data sector in newly allocated space without the
-//! transaction of the allocation. It may do two things that this double does *not*: punch very
-//! large ranges in several transactions, and lose access and modification times.
+//! ext4 differs from this double. In ext4, a data sector in newly allocated space survives only
+//! with the transaction that allocated the space. ext4 may also punch very large ranges in several
+//! transactions, and may lose access and modification times.
 //!
 //! Set-id bits that a write clears implicitly are not recorded. A state has the last explicitly set
 //! permissions that survived. [`CrashFs::following_times`] records modification times, which

@@ -41,8 +41,8 @@ pub struct ModelConfig {
     /// Operations that the subject lacks or is known to perform differently. They are skipped, and
     /// the reason is printed.
     pub left_out: Vec<LeftOut>,
-    /// Whether to use inodes without a name and without a handle. Through a mount they are not
-    /// always reachable.
+    /// Whether to use inodes without a name and without a handle. They can't always be reached
+    /// through a mount.
     pub nameless: bool,
 }
 

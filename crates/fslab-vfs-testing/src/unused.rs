@@ -1,5 +1,5 @@
-//! Waits for processes that have files open without using them. A child process that another test
-//! starts has every open descriptor until it calls exec.
+//! Waits for processes that only hold copies of descriptors. A child process that another test
+//! starts holds every open descriptor until it calls exec.
 
 use std::fs::{self, File};
 use std::io::{Error, ErrorKind, Result};

@@ -59,8 +59,8 @@ pub trait Reply: Sized {
     /// Returns this result as the value that observers get.
     fn seen(&self, call: &Call<'_>) -> Answer<'_>;
 
-    /// A result as if the operation had succeeded, for an operation that is skipped. `None` if such
-    /// a result can't be made up.
+    /// A result as if the operation had succeeded, for an operation that is skipped. `None` if no
+    /// such result can be constructed.
     fn skipped(_: &Call<'_>) -> Option<Self> {
         None
     }

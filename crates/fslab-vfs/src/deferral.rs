@@ -7,9 +7,9 @@
 //! a given time has passed.
 //!
 //! A file system may accept an offer only before it does anything that it must not do twice. Offers
-//! are made only to file systems whose [`can_defer`](crate::FileSystem::can_defer) returns `true`,
-//! and layers do not forward this method by default. So no offer reaches a file system below a
-//! layer that can't be called again.
+//! are made only to file systems whose [`can_defer`](crate::FileSystem::can_defer) returns `true`.
+//! Layers do not forward this method by default. So if a layer must not be called twice, the file
+//! systems below it get no offers.
 
 use std::any::Any;
 use std::fmt;
@@ -26,12 +26,12 @@ pub trait Deferrer: Send + Sync {
     /// Prepares to defer a request. Returns `false` if too many requests are deferred.
     fn accept(&self, number: u64) -> bool;
 
-    /// Keeps `memory` until the request is performed again. That happens after `at_most`, unless
-    /// the request is woken earlier.
+    /// Keeps `memory` until the request is performed again. That happens when the request is woken,
+    /// and after `at_most` at the latest.
     fn keep(&self, number: u64, memory: Memory, at_most: Option<Duration>);
 
-    /// Performs the request again soon. The request may no longer exist. May be called at any time
-    /// after `accept`, also before `keep`, and more than once.
+    /// Performs the request again soon. Does nothing if the request no longer exists. May be called
+    /// at any time after `accept`, even before `keep`, and more than once.
     fn wake(&self, number: u64);
 }
 
@@ -60,15 +60,15 @@ impl Deferral {
         Self(Some(Offer { waker: Waker { deferrer, number }, memory: None }))
     }
 
-    /// Makes an offer for a request that is performed again, with the data that the file system
-    /// kept.
+    /// Makes an offer for a request that is being performed again, with the data that the file
+    /// system kept.
     #[must_use]
     pub fn resumed(deferrer: Arc<dyn Deferrer>, number: u64, memory: Option<Memory>) -> Self {
         let memory = Some(Arc::new(Mutex::new(memory)));
         Self(Some(Offer { waker: Waker { deferrer, number }, memory }))
     }
 
-    /// Whether the request is performed again after it was deferred.
+    /// Whether this request was deferred before and is being performed again.
     #[must_use]
     pub fn is_resumed(&self) -> bool {
         self.0.as_ref().is_some_and(|offer| offer.memory.is_some())
@@ -90,8 +90,8 @@ impl Deferral {
     }
 
     /// Defers the request after [`Self::accept`]; the caller then fails with
-    /// [`Error::Deferred`](crate::Error::Deferred). The request is performed again after `at_most`,
-    /// if it was not woken before.
+    /// [`Error::Deferred`](crate::Error::Deferred). The request is performed again when it is
+    /// woken, and after `at_most` at the latest.
     pub fn defer(&self, memory: Memory, at_most: Option<Duration>) {
         if let Some(Offer { waker, .. }) = &self.0 {
             waker.deferrer.keep(waker.number, memory, at_most);

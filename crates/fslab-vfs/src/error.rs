@@ -47,8 +47,8 @@ pub enum Error {
 impl Error {
     /// The errno that the caller of the system call sees. This is the only table of this kind.
     ///
-    /// The FUSE adapter decides for each operation whether `ENOSYS` may reach the kernel. After
-    /// this error, the kernel no longer sends requests of some kinds.
+    /// The FUSE adapter decides for each operation whether `ENOSYS` may reach the kernel. For some
+    /// operations, the kernel sends no further requests after this error.
     #[must_use]
     pub fn errno(&self) -> Errno {
         match self {

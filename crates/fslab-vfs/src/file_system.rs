@@ -93,8 +93,9 @@ pub trait FileSystem: Send + Sync {
         self.tree_fallback().and_then(|inner| inner.path_below(ino))
     }
 
-    /// Gives the file system a cache, which it must notify of changes that were not made through
-    /// the mount. Called at most once, before the first request.
+    /// Gives the file system a handle to the cache in front of it. The file system must notify this
+    /// cache of changes that were not made through the mount. Called at most once, before the first
+    /// request.
     fn attach(&self, cache: Arc<dyn KernelCache>) {
         if let Some(inner) = self.tree_fallback() {
             inner.attach(cache);
@@ -103,8 +104,8 @@ pub trait FileSystem: Send + Sync {
 
     /// Whether operations may fail with [`Error::Deferred`] if their request carries an offer (see
     /// [`Deferral`](crate::Deferral)). Called at most once, before the first request, by the sender
-    /// of requests itself. It is not forwarded, because a layer above must not pass offers on
-    /// unless it can be called again itself.
+    /// of requests itself. It is not forwarded by default, because a layer may pass offers on only
+    /// if it can be called again itself.
     fn can_defer(&self) -> bool {
         false
     }
@@ -257,7 +258,7 @@ pub trait FileSystem: Send + Sync {
     }
 
     /// Holds an inode with lookups, so that its number is not reused before [`Self::let_go`], even
-    /// if all lookups are released meanwhile. Holds are counted.
+    /// if all lookups are released meanwhile. Each hold must be released separately.
     ///
     /// # Errors
     /// `ESTALE` if the inode has no lookups.

@@ -8,7 +8,7 @@ use slab::Slab;
 use crate::error::{Errno, Result};
 use crate::types::Handle;
 
-/// Assigns a small number to each open item and finds the item by it.
+/// Assigns a small number, its handle, to each open item.
 #[derive(Debug)]
 pub struct HandleTable<T> {
     items: RwLock<Slab<Arc<T>>>,

@@ -5,9 +5,10 @@
 //! file runs with the caller's ids, groups and umask. All others run as the process, because the
 //! kernel has already checked the caller's permissions.
 //!
-//! Whether set-id bits survive a change is decided here or by the caller's kernel, and must not
-//! depend on the thread's capabilities. The transport drops CAP_FSETID to register files for
-//! passthrough. So each operation that could clear the bits first raises the capability again.
+//! Whether set-id bits survive a change is decided here, or by the kernel that sent the request. It
+//! must not depend on the thread's capabilities. The transport drops CAP_FSETID on a thread when it
+//! registers files for passthrough. So each operation that could clear the bits first raises the
+//! capability again.
 //!
 //! Times are those of the lower file system; [`Request::now`] is not used. At most a quarter of the
 //! process's descriptors are kept for directories, and at most another quarter for removed inodes.
@@ -88,8 +89,8 @@ pub struct HostFs {
     lower: Lower,
     files: HandleTable<Arc<OwnedFd>>,
     directories: HandleTable<OpenDirectory>,
-    /// The original directory, if it is used through a copy of its mount. No path leads from the
-    /// copy to the parent directories, which the tree lock needs.
+    /// The original directory, if it is used through a copy of its mount. The tree lock needs the
+    /// parent directories, which can't be reached from the copy.
     copied: Option<OwnedFd>,
     /// The locks of the whole tree, if it is locked.
     lock: OnceLock<tree_lock::Locks>,
@@ -99,8 +100,9 @@ pub struct HostFs {
 /// Maximum number of attempts to create a file while other processes create and remove its name.
 const CREATE_ATTEMPTS_MAX: u32 = 1000;
 
-/// Open flags that are passed to the lower file. `O_DIRECT` is not, because requests arrive in
-/// buffers of any alignment. `O_APPEND` is not, because each write states whether it appends.
+/// Open flags that are passed to the lower file. `O_DIRECT` is not passed, because requests arrive
+/// in buffers of any alignment. `O_APPEND` is not passed, because each write states whether it
+/// appends.
 const LOWER_FLAGS: OpenMode = OpenMode::WRITE_ONLY
     .union(OpenMode::READ_WRITE)
     .union(OpenMode::TRUNCATE)
@@ -460,8 +462,8 @@ impl FileSystem for HostFs {
                 }
                 _ => Err(error),
             })?;
-        // Only the daemon knows whether a writer may keep set-id bits, so such files can't use
-        // passthrough.
+        // Only the daemon knows whether a writer may keep set-id bits, so files with these bits
+        // can't use passthrough.
         let watched = mode.writes() && attr::permissions(&attr::stat(&file)?).has_set_id();
         let opened = self.opened(ino, Arc::new(file))?;
         Ok(Opened { backing: opened.backing.filter(|_| !watched), ..opened })
@@ -499,7 +501,7 @@ impl FileSystem for HostFs {
     ) -> Result<(Entry, Opened)> {
         take_up_fsetid()?;
         let directory = self.lower.directory(parent)?;
-        // For an unnamed file, `O_EXCL` means that it can never get a name.
+        // For an unnamed file, `O_EXCL` means that the file can never get a name.
         let how = to_flags(flags) | OFlags::TMPFILE | OFlags::CLOEXEC;
         let how = how | OFlags::from_bits_retain((flags & OpenMode::EXCLUSIVE).bits());
         let mode = Mode::from_raw_mode(mode);

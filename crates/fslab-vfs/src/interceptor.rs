@@ -1,7 +1,7 @@
 //! A file system with an interceptor, which gets each operation and its result as values.
 //!
-//! Only this module lists all operations. So an observer of all operations needs only two
-//! functions.
+//! This module wraps each operation once, for all interceptors. So an observer of all operations
+//! needs only two functions.
 
 use std::ffi::{OsStr, OsString};
 use std::sync::Arc;

@@ -134,7 +134,7 @@ impl Synchronous {
                 inner.release(request, ino, opened.handle)?;
                 synced
             }
-            // Other kinds can't be opened for a separate sync.
+            // Files of other kinds can't be opened, and so not be synced separately.
             _ => inner.syncfs(request, ino),
         }
     }

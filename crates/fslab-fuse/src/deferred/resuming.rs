@@ -2,7 +2,7 @@
 //!
 //! Before a thread performs a request, it ensures that another thread waits for the next request. A
 //! thread is stuck if it performs one request for over a second. There are at most eight threads
-//! that are not stuck. If all are busy and some get stuck, the monitor starts others, so that
+//! that are not stuck. If all threads are busy and some get stuck, the monitor starts others. So
 //! blocking requests do not delay the rest.
 
 use std::io;
@@ -38,8 +38,8 @@ fn may_wait(opcode: Opcode) -> bool {
 }
 
 impl Server {
-    /// Makes an offer to defer a request. Returns `None` for a request that an earlier daemon has
-    /// begun, because its record must remain until the reply.
+    /// Returns an offer to the file system to defer a request. Returns `None` for a request that an
+    /// earlier daemon has begun, because its record must remain until the reply.
     pub fn offer(
         &self,
         opcode: Opcode,
@@ -73,8 +73,8 @@ impl Server {
             reply::send(&*transport, header.unique, Err(Errno::AGAIN));
             return;
         }
-        // An earlier interrupt has cancelled the request only on this thread, so the cancellation
-        // is copied to the table. A later interrupt finds the request in the table.
+        // If the request was interrupted before it was stored, only this thread knows that, so the
+        // table is updated here. A later interrupt finds the request in the table.
         if is_cancelled() {
             self.cancel_deferred(header.unique);
         }

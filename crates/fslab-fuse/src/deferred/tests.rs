@@ -1,6 +1,6 @@
 //! Tests deferred requests without a kernel: a server over a file system whose data arrives later.
 //!
-//! A test failed for each of these errors, which were put into the code on purpose:
+//! Each of these errors, put into the code on purpose, made a test fail:
 //!
 //! - A request that is woken before it is stored is not performed again.
 //! - An interrupt that arrives while the request is on its first thread is lost.
@@ -46,7 +46,8 @@ struct Tape {
     blocks: AtomicBool,
     /// Number of reads and writes.
     calls: AtomicUsize,
-    /// Called once by the next request, just before and just after it accepts an offer.
+    /// Called once by the next request, just before and just after it accepts the offer to defer
+    /// it.
     before: Mutex<Option<Hook>>,
     after: Mutex<Option<Hook>>,
 }
@@ -332,7 +333,7 @@ fn signal_ends_a_deferred_request() {
     mount.expect_nothing_left();
 }
 
-/// The signal arrives at a random time: before, during or after the deferral.
+/// The signal arrives at a random time: before, during or after the request is deferred.
 #[test]
 fn no_signal_is_lost_while_a_request_is_deferred() {
     const ROUNDS: u64 = 3000;
@@ -393,7 +394,7 @@ fn stuck_requests_do_not_hold_up_other_deferred_ones() {
     mount.soon("all threads are at work", || {
         mount.deferred().state.lock().running.len() == THREADS_MAX
     });
-    // The test does the work of the monitor.
+    // Here, the test calls the function that the monitor would call.
     mount.soon("all are performed", || {
         mount.server.resume_stuck();
         mount.deferred().state.lock().running.len() as u64 == STUCK

@@ -16,7 +16,8 @@ use super::Before;
 use crate::job::Job;
 use crate::server::Server;
 
-/// Maximum granularity of the kernel's inode timestamps (its clock tick), in nanoseconds.
+/// Maximum granularity of the kernel's inode timestamps (one tick of the kernel's clock), in
+/// nanoseconds.
 const CLOCK_TICK_NS: u64 = 20_000_000;
 
 /// The object that a creating request makes.
@@ -122,8 +123,8 @@ impl Server {
             let request = &job.request;
             self.file_system.rename(request, parent, name, new_parent, new_name, mode)
         };
-        // A plain rename removes the old name, so a missing old name shows that it was performed.
-        // Other modes leave a file under the old name.
+        // A plain rename removes the old name. So if the old name is missing, the rename was
+        // performed. The other modes leave a file under the old name.
         let leaves_a_name = !(mode - RenameMode::NO_REPLACE).is_empty();
         if leaves_a_name {
             return self.rename_by_inode(job, (parent, name), (new_parent, new_name), rename);

@@ -35,7 +35,7 @@ pub(crate) struct Restored {
 #[derive(Debug, Default)]
 pub(crate) struct Found {
     pub open: Vec<Restored>,
-    /// Ids of the backing files of unanswered opens.
+    /// Ids of the backing files of opens that were never answered.
     pub cut_short: Vec<i32>,
 }
 
@@ -77,8 +77,8 @@ impl OpenHandles {
         Self { state: Arc::clone(state), open: RwLock::default() }
     }
 
-    /// Opens the files of an earlier daemon again. A file whose open was not answered, according to
-    /// `is_unanswered`, has no users and is not opened.
+    /// Opens the files of an earlier daemon again. A file is not opened if `is_unanswered` reports
+    /// that its open was never answered, because then no process uses it.
     pub fn taken_over(
         state: &Arc<KeptState>,
         is_unanswered: impl Fn(u64) -> bool,
@@ -185,7 +185,7 @@ mod tests {
         assert!((1..HANDLES_MAX as u64).all(|unique| add(unique).is_ok()));
         assert_eq!(add(u64::MAX >> 1).unwrap_err().errno(), Errno::NFILE);
         handles.remove(first);
-        // The row is reused with another number.
+        // The next file gets the same row with another number.
         let again = add(1 << 30).unwrap();
         assert_eq!((row_of(again), handles.get(first)), (row_of(first), LOST));
         assert_eq!(handles.get(again), Handle(1 << 30));

@@ -2,8 +2,8 @@
 //!
 //! A record is begun before a request is performed and completed before its reply is sent. After
 //! the death of a daemon, the kernel resends each unanswered request. A complete record contains
-//! the reply. A request with an incomplete record may or may not have been performed (`again` finds
-//! out). A request without a record was not begun.
+//! the reply. If a record is incomplete, the request may or may not have been performed (`again`
+//! finds out). If a request has no record, it was not begun.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -62,8 +62,8 @@ pub(crate) struct Before {
     /// The time of the request, in nanoseconds since the epoch.
     pub now_ns: u64,
     /// Numbers that depend on the operation: the file size before an append, the inodes of two
-    /// names before an exchange, or whether an xattr existed. `None` if none were recorded. An
-    /// operation that needs these numbers was then not performed.
+    /// names before an exchange, or whether an xattr existed. `None` if none were recorded. If the
+    /// operation needs them, it was then not performed.
     pub numbers: Option<[u64; 2]>,
 }
 
@@ -172,8 +172,8 @@ impl Records {
     fn take_free(&self) -> Option<usize> {
         let mut free = self.free.lock();
         if free.is_empty() {
-            // An answered request leaves a record if its daemon died before releasing the record.
-            // The kernel numbers requests in order, so the oldest are the least likely to be
+            // If a daemon dies after replying and before releasing the record, the record remains
+            // here. The kernel numbers requests in order, so the oldest are the least likely to be
             // resent.
             let mut earlier = self.earlier.lock();
             let mut oldest: Vec<u64> = earlier.keys().copied().collect();
@@ -213,8 +213,8 @@ impl Record<'_> {
     pub fn complete(&self, answer: Result<&[u8], Errno>) {
         let words = self.words();
         let payload = answer.unwrap_or_default();
-        // Only a resent idempotent request can have a longer reply. It can be performed again, so
-        // its reply need not be recorded.
+        // Only an idempotent request that was resent can have a longer reply. It can be performed
+        // again, so its reply need not be recorded.
         if payload.len() > PAYLOAD_BYTES_MAX {
             return;
         }
@@ -246,8 +246,8 @@ fn read(words: &[AtomicU64]) -> Option<(u64, u64, Stage)> {
     let now_ns = get(BEFORE);
     let before = Before { now_ns, numbers };
     let stage = match stage {
-        // The time is recorded before the request is performed. So a request without a recorded
-        // time was not performed.
+        // If no time was recorded, the request was not performed, because the time is recorded
+        // first.
         BEGUN if opcode.is_some_and(has_one_effect) && now_ns != 0 => Stage::Begun(before),
         BEGUN => Stage::New,
         DONE => Stage::Done(read_answer(words)?),
@@ -331,7 +331,7 @@ mod tests {
         assert!(first.begin(Opcode::Mkdir, 9999).is_none());
         let second = Records::taken_over(&state);
         assert!(second.begin(Opcode::Mkdir, 9999).is_some());
-        // The newest requests may still be resent.
+        // The kernel may still resend the newest requests.
         let newest = RECORDS_MAX as u64 - 1;
         assert!(second.earlier.lock().contains_key(&newest));
         assert!(!second.earlier.lock().contains_key(&0));

@@ -38,7 +38,7 @@ const LAYOUT: u64 = 1;
 enum Head {
     Layout,
     Stage,
-    /// Not zero if the previous daemon was stopped for a replacement, and did not die during a
+    /// Not zero if the previous daemon was stopped to be replaced, and so did not die during a
     /// request.
     IsHandedOver,
     Device,
@@ -102,7 +102,7 @@ impl KeptState {
         let Some(connection) = state.connection() else {
             return refused("no FUSE connection is recorded for the mount");
         };
-        // `InitFlags::all` would also include the bits of later versions.
+        // `InitFlags::all` would also include bits to which this version assigns no feature.
         let known = InitFlags::FLAGS.iter().filter(|flag| flag.is_named());
         let known = known.fold(0, |known, flag| known | flag.value().bits());
         if connection.features & !known != 0 || connection.protocol > (MAJOR, MINOR_MAX) {
@@ -111,18 +111,18 @@ impl KeptState {
         Ok(state)
     }
 
-    /// Records that the daemon was stopped for a replacement.
+    /// Records that the daemon was stopped to be replaced.
     pub fn hand_over(&self) {
         self.head(Head::IsHandedOver).store(1, Ordering::Release);
     }
 
-    /// Whether the previous daemon was stopped for a replacement.
+    /// Whether the previous daemon was stopped to be replaced.
     #[must_use]
     pub fn is_handed_over(&self) -> bool {
         self.head(Head::IsHandedOver).load(Ordering::Acquire) != 0
     }
 
-    /// Returns whether the previous daemon was stopped for a replacement, and clears this flag.
+    /// Returns whether the previous daemon was stopped to be replaced, and clears this flag.
     pub(super) fn take_hand_over(&self) -> bool {
         self.head(Head::IsHandedOver).swap(0, Ordering::Acquire) != 0
     }

@@ -106,7 +106,7 @@ impl Server {
         let work = move || send_later(&*later, Opcode::Write, header, answer);
         match Builder::new().name("fslab-pages".to_owned()).spawn(work) {
             Ok(_) => Answer::Later,
-            // Without a separate thread, the request could wait for itself.
+            // On this thread, dropping the pages could wait for this same request.
             Err(error) => {
                 tracing::warn!(%error, "can't start a thread; reads may return old cached data");
                 job.output.put(&written);
@@ -130,10 +130,10 @@ impl Server {
         Some(stat.blocks_free.saturating_mul(stat.fragment_size.into()))
     }
 
-    /// Returns the options of a write. It appends if the descriptor's `O_APPEND` flag is set at
-    /// that moment. Exceptions are cached pages and the pieces of a direct write, which may arrive
-    /// in any order and are written at their own offsets. In writeback mode, the kernel knows the
-    /// end of the file and handles appends itself.
+    /// Returns the options of a write. The write appends if the flag `O_APPEND` of the descriptor
+    /// is set at that moment. Exceptions are cached pages and the pieces of a direct write, which
+    /// may arrive in any order and are written at their own offsets. In writeback mode, the kernel
+    /// knows the end of the file and handles appends itself.
     fn write_options(&self, wanted: &WriteIn) -> WriteOptions {
         let flags = OFlags::from_bits_retain(wanted.flags);
         let has_place = is_from_cache(wanted) || is_direct(wanted) || self.granted.writeback();
@@ -185,9 +185,9 @@ impl Server {
     }
 }
 
-/// Writes all bytes of cached pages. For these, the kernel ignores the returned count; it only
-/// reports an error, at the next fsync or close. For other writes, the caller receives the count
-/// and writes the rest.
+/// Repeats `write` until all bytes of cached pages are written. For cached pages, the kernel
+/// ignores the returned count and only reports an error, at the next fsync or close. For other
+/// writes, the caller receives the count and writes the rest.
 fn write_all(length: usize, write: impl Fn(usize) -> Result<usize>) -> Result<usize> {
     let mut count = write(0)?;
     while count < length {

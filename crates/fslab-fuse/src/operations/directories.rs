@@ -94,8 +94,8 @@ impl Server {
     }
 }
 
-/// Reports success if at least one entry was listed. The error recurs at the next request;
-/// returning it now would lose the entries and their lookup counts.
+/// Reports success if at least one entry was listed. The error occurs again at the next request.
+/// Returning it now would lose the listed entries and their lookup counts.
 fn what_was_listed(listed: Result<()>, output: &ReplyBuffer) -> Result<Answer> {
     match listed {
         Err(error) if output.payload().is_empty() => Err(error),

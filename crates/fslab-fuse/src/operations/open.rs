@@ -40,7 +40,7 @@ impl Server {
             kept.handles.note_backing(fh, backing);
         }
         let (flags, backing_id) = match backing {
-            // The kernel accepts no other flag with passthrough.
+            // With passthrough, the kernel accepts only this flag besides `PASSTHROUGH`.
             Some(id) => ((daemon & OpenFlags::NOFLUSH) | OpenFlags::PASSTHROUGH, id),
             None => (daemon, 0),
         };
@@ -65,8 +65,9 @@ impl Server {
         let name = Name::new(job.incoming.body.take_name()?)?;
         self.note_creation(job, wanted.umask)?;
         let (parent, flags) = (job.ino(), self.to_mode(wanted.flags));
-        // Permissions were checked for a name that did not exist. If another process has created it
-        // meanwhile, ESTALE makes the kernel look it up again and check that file.
+        // The kernel checked permissions for a name that did not exist. If another process has
+        // created the file meanwhile, ESTALE makes the kernel look up the name again and check
+        // permissions for that file.
         let exclusive = flags | OpenMode::EXCLUSIVE;
         let created = self.file_system.create(&job.request, parent, name, wanted.mode, exclusive);
         match self.unless_created_before(job, (parent, name), flags, created) {
@@ -124,8 +125,8 @@ impl Server {
             failed_writes.note_closed(ino, open);
         }
         let released = self.file_system.release(request, ino, open);
-        // The number is released last. If the daemon dies earlier, the next daemon closes the file
-        // again.
+        // The number is released last. If the daemon dies before that, the next daemon closes the
+        // file again.
         self.forget_number(number);
         released
     }

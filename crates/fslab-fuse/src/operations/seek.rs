@@ -116,8 +116,8 @@ impl Seeker {
             let end = self.data_from(start)?;
             self.write_back(start..end);
             let found = self.seek(offset, SeekTo::Hole)?;
-            // Otherwise, all of this hole turned out to be data, and the bytes after `end` have not
-            // been written back yet.
+            // Otherwise, all of this hole turned out to be data. The search continues after it,
+            // because the bytes after `end` have not been written back yet.
             if found < end {
                 return Ok(found);
             }

@@ -1,8 +1,8 @@
 //! Flags of the protocol.
 
 bitflags::bitflags! {
-    /// Features that the kernel offers at INIT and a server requests. The two words of the protocol
-    /// are combined into one number.
+    /// Features that the kernel offers at INIT and a server requests. The protocol sends them in
+    /// two words, which are combined into one number here.
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     pub(crate) struct InitFlags: u64 {
         const ASYNC_READ = 1 << 0;

@@ -45,8 +45,8 @@ fn an_interrupt_before_its_request_is_not_lost() {
     }
 }
 
-/// The kernel would resend the interrupt before all other requests, even if the interrupted request
-/// waits for one of them.
+/// If the interrupt got a reply, the kernel would resend it before all other requests, even if the
+/// interrupted request waits for one of them.
 #[test]
 fn interrupt_without_its_request_is_not_requested_again() {
     let mut subject = Subject::new(&MountOptions::default());

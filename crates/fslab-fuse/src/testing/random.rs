@@ -1,8 +1,8 @@
 //! Tests the server with random sequences of valid and damaged requests.
 //!
-//! The tests failed when one of these checks was removed from the code: the NUL of a name; the
-//! length of a request, its extensions or the data of a write; the offset of a copy; the size of a
-//! read or a listing.
+//! The tests failed when any of the following checks was removed from the code: the NUL of a name;
+//! the length of a request, its extensions or the data of a write; the offset of a copy; the size
+//! of a read or a listing.
 
 use fslab_vfs_testing::environment::{number, seed};
 use proptest::collection::vec;

@@ -1,5 +1,5 @@
-//! Tests failures of the connection. A reply that the kernel refuses releases the references that
-//! it would have given. A mount works even if no further descriptors can be opened.
+//! Tests failures of the connection. If the kernel refuses a reply, the references in the reply are
+//! released. A mount works even if no further descriptors can be opened.
 
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ fn giving() -> Vec<(Opcode, Vec<u8>)> {
     let words = |count: usize| vec![0; count * 8];
     let named = |count: usize, name: &str| [&words(count), name.as_bytes(), b"\0"].concat();
     let mut listing = words(5);
-    // The handle of the root, and a buffer for all entries.
+    // The listing uses the handle of the root, and a buffer that is large enough for all entries.
     listing[0] = 2;
     listing[17] = 0x40;
     vec![

@@ -3,8 +3,8 @@
 //!
 //! The first byte selects the mount options. Each record after it is one request. It begins with
 //! six bytes: flags, opcode, inode, length of the extensions in units of eight bytes, and length of
-//! the rest (two bytes, low byte first). The rest is the request's body and extensions. If fewer
-//! bytes follow than this length, the rest consists of these.
+//! the rest (two bytes, low byte first). The rest is the request's body and extensions. It may be
+//! shorter if the input ends early.
 
 use zerocopy::IntoBytes;
 

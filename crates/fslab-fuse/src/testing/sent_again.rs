@@ -2,10 +2,9 @@
 //! the next daemon serves the resent request. The result is compared with that of a daemon that is
 //! not killed.
 //!
-//! The daemon is killed at each stage of each request. A test failed for each of these errors,
-//! which were put into the code on purpose: a record that is completed after the reply was sent; a
-//! record that is never completed; a request that is simply repeated; an append whose start is not
-//! recorded.
+//! The daemon is killed at each stage of each request. Each of these errors, put into the code on
+//! purpose, made a test fail: a record that is completed after the reply was sent; a record that is
+//! never completed; a request that is simply repeated; an append whose start is not recorded.
 
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
@@ -88,8 +87,8 @@ impl Daemon {
             return;
         }
         let Some(record) = kept.begin(opcode, incoming.header.unique) else { return };
-        // A performed request gets its recorded reply, and a given-up one is refused; neither is
-        // performed again.
+        // If the request was already performed, its recorded reply is used; if it is given up, it
+        // is refused. In neither case is it performed again.
         let is_done_now = matches!(record.stage, Stage::New | Stage::Begun(_));
         if stage == Cut::Begun || !is_done_now {
             return;
@@ -251,8 +250,8 @@ fn contents(memory: &MemFs) -> BTreeMap<OsString, String> {
 fn first() -> (Arc<MemFs>, Arc<KeptState>, Daemon, u64) {
     let (memory, state) = (memory(), Arc::new(KeptState::new().unwrap()));
     let daemon = Daemon::new(&memory, &state, true);
-    // The file is open write-only, like that of a logger, so appended bytes can't be read through
-    // this handle.
+    // The file is open write-only, as by a logger, so the appended bytes can't be read through this
+    // handle.
     let open = OpenIn { flags: 1, open_flags: 0 };
     let mut request = request(Opcode::Open, FILE, &[open.as_bytes()]);
     // The tested requests have other numbers.
@@ -310,7 +309,7 @@ fn request_that_kills_two_daemons_takes_effect_at_most_once() {
     }
 }
 
-/// A daemon stopped for an upgrade is not treated as having died during a request.
+/// Stopping a daemon for an upgrade must not count as its death during a request.
 #[test]
 fn request_in_flight_during_upgrades_takes_effect_once() {
     for number in 0..requests(0).len() {
@@ -369,6 +368,6 @@ fn only_files_of_answered_opens_are_open_in_the_next_daemon() {
     let next = Daemon::new(&memory, &state, false);
     let handles = &next.server.kept.as_ref().unwrap().handles;
     assert!(handles.contains(fh) && next.open_before == 1);
-    // A handle with the same row but another tag is unknown.
+    // A handle number with the same row but another tag is unknown.
     assert!(!handles.contains(fh ^ 1 << 40));
 }

@@ -17,8 +17,9 @@ use crate::workers::Workers;
 /// A request that has run this long is treated as long-running.
 const LONG: Duration = Duration::from_millis(10);
 
-/// First pause between two wake-ups of a queue that got a new thread; it doubles each time. Queues
-/// are woken even if no requests wait there, because the kernel does not show whether any wait.
+/// First pause between two wake-ups of a queue that got a new thread; it doubles each time. The
+/// kernel does not show whether requests wait in a queue, so queues without such requests are woken
+/// too.
 const WAKE_PAUSE_MIN: Duration = Duration::from_millis(5);
 /// Maximum pause between two wake-ups.
 const WAKE_PAUSE_MAX: Duration = Duration::from_millis(250);
@@ -45,8 +46,8 @@ pub(super) struct Queue {
     wake: Mutex<Wake>,
 }
 
-/// The time of the next wake-up of a queue, and the pause after it. Without a time, there is no
-/// wake-up until another thread is added to the queue.
+/// The time of the next wake-up of a queue, and the pause after it. If no time is set, the queue is
+/// not woken until another thread is added to it.
 #[derive(Debug, Default)]
 struct Wake {
     at: Option<Instant>,
@@ -93,8 +94,8 @@ impl Queues {
         }
     }
 
-    /// Makes a request in a queue. The reply to it makes the kernel deliver the request that has
-    /// waited longest.
+    /// Makes a request of its own in a queue. The reply to this request makes the kernel deliver
+    /// the request that has waited longest.
     fn wake(&self, queue: &Queue) {
         let (processor, mount_point) = (queue.processor, self.mount_point.clone());
         // The query runs on a separate thread, because it waits for the mount.
@@ -122,8 +123,9 @@ impl Queue {
         *self.wake.lock() = Wake { at: Some(Instant::now()), pause: WAKE_PAUSE_MIN };
     }
 
-    /// Whether to wake the queue now: the time of its next wake-up has come, and a thread waits
-    /// there for the request that the wake-up fetches. If so, sets the time of the next wake-up.
+    /// Whether to wake the queue now. This is so if the time of its next wake-up has come, and a
+    /// thread waits there for the request that the wake-up fetches. If so, sets the time of the
+    /// next wake-up.
     fn wants_waking(&self) -> bool {
         let (now, mut wake) = (Instant::now(), self.wake.lock());
         let wants = self.waiting.load(Ordering::SeqCst) > 0 && wake.at.is_some_and(|at| at <= now);

@@ -65,7 +65,8 @@ fn invalidation_makes_changes_behind_the_mount_visible() {
 }
 
 /// Promise 1 (a mount behaves like ext4): a copy of a file that is being written contains all
-/// written data. The kernel still caches the data, and cp searches for holes.
+/// written data. At that time, the kernel still caches the data, and cp searches the file for
+/// holes.
 #[test]
 fn copy_of_a_file_being_written_is_complete() {
     for writeback in [false, true] {
@@ -104,7 +105,7 @@ if not start <= 1 << 20 < os.lseek(reader, start, os.SEEK_HOLE):
     sys.exit('data at %d only' % start)
 ";
 
-/// Promise 1, for changes through a shared mapping, which the kernel always writes back later.
+/// Tests promise 1 for changes through a shared mapping, which the kernel always writes back later.
 #[test]
 fn seek_reports_mapped_writes_as_data() {
     for writeback in [false, true] {
@@ -125,8 +126,8 @@ fn seek_reports_mapped_writes_as_data() {
     }
 }
 
-/// Writing pages back also drops them from the cache, so a seek must not do this in a file without
-/// dirty pages.
+/// Writing pages back also drops them from the cache. So in a file without dirty pages, a seek must
+/// not write back any.
 #[test]
 fn seek_by_a_reader_keeps_cached_pages() {
     let test = "caching::seek_by_a_reader_keeps_cached_pages";

@@ -149,7 +149,7 @@ fn waiting_readers(test: &str, tape: &Arc<Tape>, expected: &Path) -> Option<(Mou
     Some((mounted, readers))
 }
 
-/// The readers of a mount that is detached still wait. The mount ends after the last one.
+/// If a mount is detached, its readers still wait. The mount ends after the last one.
 #[test]
 fn detached_mount_ends_after_its_waiting_programs() {
     let tape = Arc::new(Tape::default());

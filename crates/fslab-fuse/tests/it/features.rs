@@ -183,7 +183,7 @@ fn writeback_merges_small_writes() {
         drop(file);
         let writes = watched.writes.lock().clone();
         let sum: usize = writes.iter().sum();
-        // A system-wide sync during the test may cause delayed data to be written twice.
+        // If a system-wide sync happens during the test, the kernel may write delayed data twice.
         assert!(if writeback { sum >= 10_000 } else { sum == 10_000 }, "{sum} bytes");
         assert_eq!(writes.len() < 100, writeback, "{} writes", writes.len());
         mounted.end();

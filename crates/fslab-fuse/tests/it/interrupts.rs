@@ -28,8 +28,8 @@ impl FileSystem for Waiting {
         Some(&self.inner)
     }
 
-    /// Requests of the kernel's read-ahead have no caller and are never interrupted. So a file
-    /// whose readers may have to wait is opened for direct I/O.
+    /// Requests of the kernel's read-ahead have no caller and are never interrupted. So a file on
+    /// which readers may wait is opened for direct I/O, without read-ahead.
     fn open(&self, request: &Request, ino: Ino, mode: OpenMode) -> Result<Opened> {
         let opened = self.inner.open(request, ino, mode)?;
         Ok(Opened { direct: true, ..opened })
@@ -82,7 +82,7 @@ fn start_reading(path: &Path) -> Child {
     reader.arg(path).stdout(none()).stderr(none()).spawn().unwrap()
 }
 
-/// Readers may wait for hours, so more of them may wait than the mount has threads.
+/// More readers than threads of the mount may wait, because they may have to wait for hours.
 #[test]
 fn waiting_requests_block_neither_others_nor_signals() {
     const READERS: usize = 6;

@@ -62,8 +62,9 @@ fn panic_in_a_delayed_reply_fails_one_request() {
     let Some(mounted) = Mounted::new(test, shared, &options) else { return };
     let path = mounted.path().join("file");
     std::fs::write(&path, "x").unwrap();
-    // The kernel's cache may contain changes of a file that is open for writing. If the first
-    // search finds nothing, another thread waits until they are written, and searches again.
+    // The kernel's cache may contain changes of a file that is open for writing. So if the first
+    // search finds nothing, another thread of the server waits until they are written, and searches
+    // again.
     let file = std::fs::OpenOptions::new().read(true).write(true).open(&path).unwrap();
     for _ in 0..2 {
         let error = rustix::fs::seek(&file, rustix::fs::SeekFrom::Data(0)).unwrap_err();

@@ -65,7 +65,7 @@ impl Mounted {
     /// Like [`Self::end`]; calls `unmounted` after the unmount.
     pub fn end_and_then(mut self, unmounted: impl FnOnce()) {
         // A child process that another test is starting holds copies of all descriptors until it
-        // executes its program.
+        // calls exec. So the mount may be in use a little longer.
         soon("it is in use no more", || self.unmounter.unmount_if_unused().unwrap());
         self.session.take().unwrap().wait_and_then(unmounted).unwrap();
     }

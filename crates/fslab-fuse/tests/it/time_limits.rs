@@ -15,8 +15,8 @@ use crate::support::Mounted;
 /// The kernel's limits, which apply to the whole machine.
 const LIMITS: [&str; 2] = ["default_request_timeout", "max_request_timeout"];
 
-/// A process that sets the machine's limits locks this file and saves the old values in it. If a
-/// test is killed, the next one restores them.
+/// A process that sets the machine's limits locks this file and saves the previous values in it. If
+/// the process is killed, the next one restores these values.
 const BEFORE: &str = "/run/fslab-test-request-limits";
 
 /// The previous values of the kernel's limits, which are restored when this is dropped.
@@ -81,7 +81,7 @@ fn mounted_under(
 
 #[test]
 fn session_requests_the_longest_timeout() {
-    // The default, the maximum, and the resulting limit.
+    // The default, the maximum, and the limit that results from both.
     for (default_s, maximum_s, in_force_s) in
         [(0, 0, None), (40_000, 0, Some(65_535)), (30_000, 50_000, Some(50_000))]
     {

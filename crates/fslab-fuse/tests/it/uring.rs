@@ -1,4 +1,4 @@
-//! Tests mounts served over io_uring, and runs the other tests of mounts over io_uring, too.
+//! Tests mounts served over io_uring. Also runs the other tests of mounts over io_uring.
 
 use std::fs::File;
 use std::panic::AssertUnwindSafe;
@@ -123,8 +123,8 @@ impl FileSystem for Gate {
     }
 }
 
-/// The requests arrive together, and each may take any time. So no request may remain in the kernel
-/// until another one ends.
+/// The requests arrive together, and each may take any time. So the kernel must deliver all of them
+/// without waiting for the end of another one.
 #[test]
 fn many_waiting_requests_of_one_processor_all_begin() {
     const READERS: usize = 16;

@@ -169,7 +169,7 @@ impl Meeting {
         *present -= 1;
     }
 
-    /// Whether two requests were there at once.
+    /// Whether two requests were waiting at this point at the same time.
     pub fn has_met(&self) -> bool {
         self.met.load(Ordering::SeqCst) > 0
     }

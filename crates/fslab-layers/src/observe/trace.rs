@@ -124,7 +124,7 @@ impl Watch for Trace {
         record.start_ns = begun_ns.saturating_sub(self.start_ns);
         record.duration_ns = ended_ns.saturating_sub(begun_ns);
         record.thread = own_number();
-        // The caller still waits for the reply, so its name can be read.
+        // The caller still waits for the reply, so its name can still be read.
         record.program = request.and_then(|request| self.programs.name_of(request.pid, ended_ns));
         self.recorder.record(record);
     }

@@ -36,7 +36,7 @@ fn blocks(io: Io<'_>) -> u64 {
     io.lower.attr(io.request).unwrap().blocks
 }
 
-/// An event between two checks of a file's slots.
+/// An event after which the test checks the slots of the file.
 #[derive(Clone, Copy, Debug)]
 enum Event {
     Committed,
@@ -54,7 +54,7 @@ fn happen(fs: &Refusing, io: Io<'_>, log: &mut Log, event: Event) {
         Event::Checkpointed => log.write_checkpoint(io).unwrap(),
         Event::Refused => {
             fs.refuse(0..HEAD_BYTES, Errno::IO, u64::MAX);
-            // The commit writes no slot if a slot already leads to all writes.
+            // The commit writes no slot if a slot already covers all writes.
             unless_gone(commit(&alone(log, io), false)).ok();
             fs.end();
         }
@@ -90,7 +90,7 @@ fn a_commit_never_overwrites_the_latest_slot() {
     }
 }
 
-/// The replaced frames are kept, because the existing slot leads to them.
+/// The replaced frames are kept, because the existing slot refers to them.
 #[test]
 fn no_space_is_freed_if_writing_the_slot_fails() {
     with_file(|fs, io, mut log| {
@@ -146,7 +146,7 @@ fn checkpoint_is_rewritten_if_it_would_overwrite_the_latest_slot() {
     assert_eq!(commits_behind(3).next_ordinal() % 2, 0);
 }
 
-/// The sync began before the write and need not include it.
+/// The sync began before the write, so it need not make the write durable.
 #[test]
 fn write_during_a_commit_is_not_covered_by_it() {
     with_file(|_, io, mut log| {
@@ -161,7 +161,8 @@ fn write_during_a_commit_is_not_covered_by_it() {
     });
 }
 
-/// If power fails before the next commit is durable, the checkpoint of this one leads to them.
+/// If power fails before the next commit is durable, recovery uses the checkpoint of this commit,
+/// which still refers to these frames.
 #[test]
 fn frames_that_die_during_a_commit_are_not_freed_by_it() {
     with_file(|_, io, mut log| {

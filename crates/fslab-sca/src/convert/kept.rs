@@ -34,8 +34,8 @@ impl OwnXattrs {
         let mut record = KeptRecord {
             version: VERSION,
             flags,
-            // An xattr has at most 64 KiB. A value of this length does not fit into another xattr,
-            // so setting that other xattr fails.
+            // An xattr has at most 64 KiB. So if the value is as long as `u16::MAX`, the record
+            // does not fit into the other xattr, and setting that xattr fails.
             mark_length: u16::try_from(mark.len()).unwrap_or(u16::MAX).into(),
             crc: 0.into(),
             size: self.original.size.into(),
@@ -99,7 +99,8 @@ impl Conversion {
         let kept = size_xattr::value(lower, request, original, KEPT_NAME)?;
         let kept = kept.and_then(|value| OwnXattrs::decode(&value));
         let Some(kept) = kept.filter(|kept| kept.original == fingerprint) else {
-            // The file was written through a mount; it may never have been plain in any tree.
+            // The file was written through a mount, so it may never have been a plain file in any
+            // tree.
             return match superblock::identify(&beginning) {
                 Some(_) => size_xattr::write(lower, request, copy, &Mark::Foreign),
                 None => Ok(()),

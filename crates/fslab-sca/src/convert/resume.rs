@@ -22,7 +22,7 @@ const TRUSTED_NAME: &str = "trusted.fslab.convert";
 /// The name of this xattr if an ordinary user runs the conversion.
 const USER_NAME: &str = "user.fslab.convert";
 
-/// Whether an xattr is a mark of either kind. Marks are not copied from the original.
+/// Whether an xattr is `TRUSTED_NAME` or `USER_NAME`. Conversions do not copy these marks.
 pub fn is_mark(name: &OsStr) -> bool {
     name == TRUSTED_NAME || name == USER_NAME
 }
@@ -50,7 +50,7 @@ impl Marking {
         }
     }
 
-    /// Whether a mark on a file of this owner is trusted.
+    /// Whether a mark on a file with these attributes is trusted.
     pub fn marks(self, attr: &Attr) -> bool {
         match self {
             Self::Trusted => true,
@@ -182,7 +182,7 @@ impl Conversion {
     fn is_as_made(&self, made: &Attr) -> Kept<bool> {
         match self.is_stored(made) {
             Ok(is_stored) => Ok(is_stored == (self.direction == Direction::Encode)),
-            // It was damaged or overwritten.
+            // The copy was damaged or overwritten.
             Err(Why::Failed(fslab_vfs::Error::Damaged { .. }) | Why::Unrecorded) => Ok(false),
             Err(error) => Err(error),
         }

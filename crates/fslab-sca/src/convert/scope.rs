@@ -232,7 +232,8 @@ impl Conversion {
         let beginning = contents::beginning(lower, request, ino)?;
         let is_lookalike = match superblock::identify(&beginning) {
             Some(identity) => seal(key, identity.file_id) != identity.file_id,
-            // After the marking, this may be a file of the run with a damaged head.
+            // Once all files that look stored are marked, this may be a file that the run encoded,
+            // with a damaged head.
             None => superblock::is_newer(&beginning) || found.is_some() && !self.scope.is_marked,
         };
         if !is_lookalike {
@@ -268,7 +269,7 @@ impl Conversion {
     pub(super) fn end_run(&self, is_complete: bool) -> Result<()> {
         match (is_complete, self.direction, self.scope.rule) {
             (true, ..) => self.end_complete_run(),
-            // Files that remain encoded are recognised by the key.
+            // The next run recognises the files that remain encoded by the key.
             (false, Direction::Decode, Rule::Key(_) | Rule::Plain) => self.restore_marks(),
             (false, ..) => Ok(()),
         }
@@ -290,7 +291,7 @@ impl Conversion {
                 end()?;
                 size_xattr::sync_root(lower, request)?;
                 match size_xattr::set_plain(lower, request, true) {
-                    // The marks of foreign files are kept.
+                    // If the tree can't be recorded as plain, the marks of foreign files are kept.
                     Err(error) if crate::lower::is_absence(error.errno()) => Ok(()),
                     Err(error) if matches!(error.errno(), Errno::ACCESS | Errno::PERM) => Ok(()),
                     Err(error) => Err(error),

@@ -93,7 +93,7 @@ impl Conversion {
     ) -> Result<()> {
         let (mut files, mut directories) = (Vec::new(), Vec::new());
         let entries = match self.entries(parent) {
-            // The first walk has already reported it.
+            // The first walk has already reported that this directory can't be listed.
             Err(error) if is_closed(parent, &error) => return Ok(()),
             listed => listed?,
         };

@@ -37,7 +37,7 @@ fn with_file(test: impl FnOnce(&Refusing, Io<'_>, Log)) {
 }
 
 /// Before a move is complete, a checkpoint after the border may refer to index pages before the
-/// border. If there is no room for another checkpoint, the slot still leads to this one. Then
+/// border. If there is no room for another checkpoint, the slot still points to this one. Then
 /// nothing is freed.
 #[test]
 fn move_frees_nothing_if_a_full_disk_prevents_its_checkpoint() {
@@ -48,7 +48,7 @@ fn move_frees_nothing_if_a_full_disk_prevents_its_checkpoint() {
         while log.move_some(io, &mut moving).unwrap() {}
         fs.refuse(log.end()..u64::MAX, Errno::NOSPC, u64::MAX);
         let is_free = end_move(&alone(&mut log, io), &moving).unwrap();
-        // A later open finds the pages, without searching the frames.
+        // The next open finds the index pages and need not search the frames.
         let found = content(&reopened(io), io, CHUNKS);
         assert!(!is_free && found == expected(), "free {is_free}");
         fs.end();
@@ -57,7 +57,7 @@ fn move_frees_nothing_if_a_full_disk_prevents_its_checkpoint() {
     });
 }
 
-/// If the last checkpoint is damaged, the earlier slot leads to a checkpoint before the border.
+/// If the last checkpoint is damaged, the earlier slot points to a checkpoint before the border.
 /// Some index pages of that checkpoint were freed, but the frames are complete.
 #[test]
 fn content_survives_a_damaged_checkpoint_after_a_move() {
@@ -97,7 +97,7 @@ fn moved_frames_are_not_joined_with_frames_before_the_border() {
 }
 
 /// If two moves overlap, the one that began first may end last: packing runs its own move, and a
-/// write may collect garbage meanwhile. The gaps of the other move reach further, and are kept.
+/// write may collect garbage meanwhile. The gaps of the later move extend further, and are kept.
 #[test]
 fn overlapping_move_keeps_the_gaps_of_the_other_move() {
     with_file(|_, io, mut log| {

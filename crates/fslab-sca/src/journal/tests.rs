@@ -11,9 +11,9 @@ use crate::pre_encode::PreEncoded;
 use crate::testing::logs::{CHUNK, Refusing, content, file_in, identity, put, reopened, sync};
 use crate::{codec, options};
 
-/// The lower file system writes two frames, returns an error, and refuses to truncate them. The
-/// next frame is as long as the first of them. The second must not be taken for the frame that
-/// follows this next frame.
+/// The lower file system writes two frames, but returns an error and refuses to truncate the file.
+/// The next write replaces the first of these frames by one of the same length. The second frame
+/// must not be taken for the successor of the new one.
 #[test]
 fn leftovers_of_a_failed_write_do_not_count_as_frames() {
     let fs = Arc::new(Refusing::default());
@@ -31,7 +31,7 @@ fn leftovers_of_a_failed_write_do_not_count_as_frames() {
     let left = io.lower.length(io.request).unwrap();
     assert!(left > log.end() + 2 * CHUNK, "nothing is left");
     put(&mut log, io, (1, 9));
-    // Opens the file as after a kill of the daemon. No checkpoint covers the bytes of the failed
+    // Opens the file as if the daemon had been killed. No checkpoint covers the bytes of the failed
     // write.
     let found = reopened(io);
     assert_eq!(found.size(), 2 * CHUNK);

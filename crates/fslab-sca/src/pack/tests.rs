@@ -84,7 +84,7 @@ fn write_after_a_failed_cut_survives_a_damaged_index() {
     let ino = client.lookup(Ino::ROOT, "file").unwrap().ino;
     let file = client.open(ino, OpenMode::READ_WRITE).unwrap();
     assert_eq!(file.read(0, 10).unwrap_err().errno(), Errno::IO);
-    // The byte is restored, as if it had been unreadable only once.
+    // The damaged byte is restored, as if it could not be read only once.
     put_byte(byte);
     file.write_all(3 * CHUNK, &[200; CHUNK as usize]).unwrap();
     file.close().unwrap();
@@ -92,7 +92,7 @@ fn write_after_a_failed_cut_survives_a_damaged_index() {
     assert_eq!(content(&reopened(io), io, CHUNKS), expected);
 }
 
-/// The slot leads to packed frames in the former gaps. These former gaps must never be emptied
+/// The slot points to packed frames in the former gaps. These former gaps must never be emptied
 /// again, whatever fails later.
 #[test]
 fn failed_cut_after_packing_loses_no_packed_frames() {

@@ -41,9 +41,9 @@ pub fn classify(io: Io<'_>, found: Option<Mark>) -> Result<(Kind, MarkState, boo
 }
 
 /// Decides whether to accept incomplete content at the end of a file without a valid size xattr. A
-/// crash may leave such content; it is left out like any write that was not synced. If no session
-/// of the tree ended in a crash, the content is damaged, and the file was copied without its xattrs
-/// or lost them. Tools can't distinguish the two cases, and refuse the file.
+/// crash may leave such content; it is ignored like any write that was not synced. If no session of
+/// the tree ended in a crash, then the content was damaged in another way, and the file lost its
+/// xattr or was copied without it. Tools can't distinguish the two cases, and refuse the file.
 fn judge_torn_end(io: Io<'_>, log: &Log) -> Result<()> {
     let Settings { session, size_xattr, may_leave_out, .. } = io.settings;
     if !may_leave_out || *size_xattr && session.had_no_crash() {

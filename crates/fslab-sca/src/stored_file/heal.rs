@@ -18,7 +18,8 @@ const CHECK_EVERY: Duration = Duration::from_millis(50);
 
 impl StoredFile {
     /// Runs `work`. If it fails and the index is damaged, rebuilds the index from the frames and
-    /// runs it again. An operation that failed because of the index has changed nothing.
+    /// runs `work` again. That is safe, because an operation that fails for this reason has changed
+    /// nothing.
     pub(super) fn healing<T>(
         &self,
         request: &Request,
@@ -93,7 +94,8 @@ impl State {
     /// Returns the stored file, if its index is damaged and may be rebuilt.
     fn to_be_healed(&self) -> Option<&Log> {
         let Kind::Stored(log) = &self.kind else { return None };
-        // The walk over the frames may find the superseded content, which is about to be cut off.
+        // Superseded content is about to be cut off, but a walk over the frames would still find
+        // it.
         let may_be_healed = !log.journal.is_superseding() && !self.heal_has_failed;
         (may_be_healed && log.map.is_damaged()).then_some(log)
     }

@@ -87,7 +87,8 @@ impl State {
         let mark = clean_mark(Io::new(&self.lower, request, settings), log);
         match size_xattr::write(&*self.lower.fs, request, self.lower.ino, &mark) {
             Ok(()) => (self.mark, self.is_believed) = (MarkState::Given, true),
-            // The old value was invalidated before, so the size is determined from the frames.
+            // The old value was invalidated before, so the next open determines the size from the
+            // frames.
             Err(error) => tracing::debug!(%error, "can't store a size in an xattr"),
         }
     }

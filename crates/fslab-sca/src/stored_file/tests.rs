@@ -18,7 +18,7 @@ fn new_file() -> (StoredFile, LowerFile, Arc<Settings>) {
     (file, lower, settings)
 }
 
-/// A seek table that is older than the last frame would lead tools to the wrong bytes.
+/// A seek table that is older than the last frame would direct tools to the wrong bytes.
 #[test]
 fn seek_table_of_a_file_that_was_changed_meanwhile_is_not_appended() {
     for is_changed in [false, true] {
@@ -38,15 +38,16 @@ fn seek_table_of_a_file_that_was_changed_meanwhile_is_not_appended() {
     }
 }
 
-/// Encoding begins before a writer's turn; another writer may move the end of the file meanwhile.
+/// Encoding begins before it is the writer's turn; another writer may move the end of the file
+/// meanwhile.
 #[test]
 fn data_encoded_for_another_offset_is_not_written() {
     let (file, _, settings) = new_file();
     let request = Request::default();
     let chunk = settings.encoding().chunk_bytes as usize;
     let data: Vec<u8> = (0..3 * chunk).map(|at| (at / chunk) as u8 + 1).collect();
-    // If the write begins at chunk 0, chunk 1 gets the bytes 2. If it begins at chunk 1, that chunk
-    // gets the bytes 1.
+    // If the write begins at chunk 0, it fills chunk 1 with twos. If it begins at chunk 1, it fills
+    // that chunk with ones.
     let mut prepared = file.pre_encode(Place::End, &data).unwrap();
     file.write(&request, Place::At(0), &vec![9; chunk], WriteOptions::default()).unwrap();
     let write = (Place::End, data.as_slice());

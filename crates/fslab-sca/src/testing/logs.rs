@@ -38,7 +38,7 @@ struct Refused {
     errno: Errno,
     /// Number of writes still to be refused.
     times: u64,
-    /// Whether refused data is nevertheless written and can't be truncated.
+    /// Whether the data of a refused write is nevertheless stored, and the file can't be truncated.
     is_written: bool,
 }
 
@@ -48,7 +48,8 @@ impl Refusing {
         *self.refused.lock() = Some(Refused { offsets, errno, times, is_written: false });
     }
 
-    /// Performs the next write but returns an error for it, and refuses to truncate the file.
+    /// Stores the data of the next write but returns an error for it, and refuses to truncate the
+    /// file.
     pub fn answer_wrongly(&self, offsets: Range<u64>, errno: Errno) {
         *self.refused.lock() = Some(Refused { offsets, errno, times: 1, is_written: true });
     }

@@ -16,7 +16,7 @@ use crate::{codec, recovery};
 const GOLDEN: &str = "tests/golden";
 const CORPUS: &str = "../../fuzz/corpus/stored";
 
-/// Sealing changes only the id of a valid file, so the fuzz targets reach all code.
+/// If a file is valid, sealing changes only its id. So the fuzz targets reach all code.
 #[test]
 fn sealed_version_1_files_pass_all_checks() {
     for (number, codec) in ["copy", "gzip", "zstd", "lz4", "uuencode"].iter().enumerate() {
@@ -173,7 +173,7 @@ fn packing_tolerates_a_chunk_past_the_end_of_file() {
     assert!(below.begins_with(&[1; 4096]));
 }
 
-/// A slot leads to a checkpoint in the head, where no frame can be.
+/// A slot points to a checkpoint within the head, where no frame can be.
 #[test]
 fn a_checkpoint_in_the_head_is_refused() {
     let below = crafted(|log, io| {
@@ -185,8 +185,8 @@ fn a_checkpoint_in_the_head_is_refused() {
     assert!(below.begins_with(&[1; 4096]));
 }
 
-/// Without slots, the walk over this crafted file needs an index page for each frame. The memory
-/// for these pages must be bounded.
+/// Without slots, the walk over this crafted file needs an index page for each frame. The number of
+/// pages in memory must be bounded.
 #[test]
 fn a_walk_over_frames_far_apart_keeps_a_bounded_index() {
     let below = crafted(|log, io| {
@@ -303,7 +303,8 @@ fn random_damage_to_real_files_passes() {
 /// Inputs for which the test above once failed.
 #[test]
 fn seeds_of_earlier_damage_failures_pass() {
-    // A slot with another number than its checkpoint hid the data that was written after recovery.
+    // Data that was written after recovery was not found, because a slot and its checkpoint had
+    // different numbers.
     let found = [17_573_356_754_890_598_480];
     let files = golden_files();
     for seed in found {

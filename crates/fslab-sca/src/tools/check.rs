@@ -66,7 +66,8 @@ impl Tool {
         Some(Finding { offset: entry.frame.offset, chunk: Some(chunk), what })
     }
 
-    /// Checks that the walk over headers reaches the end, and that the containers are valid.
+    /// Checks that the walk from header to header reaches the end of the file, and that the head
+    /// and the header of each frame are valid.
     fn check_walk(&self) -> Result<Vec<Finding>> {
         let mut findings = self.check_head()?;
         let has_closing = self.look().is_ok_and(|found| found.log.journal.closing_bytes() > 0);
@@ -106,8 +107,8 @@ impl Tool {
     }
 
     /// Checks that the bytes around a frame's record are those that ordinary tools need, and that
-    /// metadata are valid. Content is checked through the index, because dead content may have been
-    /// freed.
+    /// metadata is valid. Content is checked through the index instead, because the space of dead
+    /// content may have been freed.
     fn check_header(&self, frame: &Frame) -> Result<Option<Finding>> {
         let offset = frame.reference.offset;
         let read = self.lower.read(&self.request, offset, self.identity.header_bytes());
@@ -126,7 +127,7 @@ impl Tool {
         Ok((header != as_written).then_some(Finding { offset, chunk: None, what }))
     }
 
-    /// Whether the space of a dead page or checkpoint was freed.
+    /// Whether the frame is a dead page or checkpoint whose space was freed.
     fn was_given_back(&self, frame: &Frame) -> Result<bool> {
         let (place, blocks) = (frame.reference, blocks_of(&self.identity, frame.reference));
         if !matches!(frame.kind, Kind::Index | Kind::Checkpoint) || blocks.is_empty() {

@@ -1,6 +1,7 @@
 //! The parts of a stored file that a tool finds, and those known to be missing.
 //!
-//! Invariant: a tool may show a file that a mount would refuse, but it always reports that.
+//! Invariant: a tool may show a file that a mount would refuse, but it then always reports missing
+//! parts.
 
 use std::ops::Range;
 
@@ -79,21 +80,23 @@ impl Tool {
 
     /// Whether the data after the last frame may be the remains of frames.
     fn has_rest(&self, log: &Log) -> Result<bool> {
-        // If a crash followed packing, the data there is superseded content.
+        // Superseded content, which a crash after packing may leave there, does not count as
+        // remains of frames.
         let Behind::Unknown(rest) = log.journal.behind() else { return Ok(false) };
         Ok(!is_zero(self.io(), rest)?)
     }
 
-    /// Whether the size xattr describes other frames than were found. An xattr for another length
-    /// is older than the file's last change. But a file never loses the frames that it had when the
-    /// xattr was set.
+    /// Whether the size xattr describes other frames than were found. If the xattr records another
+    /// length, the file was changed later, and need not match. But a file never loses the frames
+    /// that it had when the xattr was set.
     fn disagrees(&self, clean: &Clean, log: &Log) -> bool {
         let is_other = (clean.file_size, clean.sequence) != (log.size(), log.journal.sequence());
         is_other && (clean.stored_length == self.length || clean.sequence > log.journal.sequence())
     }
 
-    /// Continues after unknown bytes with the next frame of this file that is at its recorded
-    /// offset. Content can't imitate such a frame, because the file's id can't be predicted.
+    /// Continues after unknown bytes with the next frame of this file. A frame is accepted only at
+    /// the offset that its header records. Content can't imitate a frame, because the file's id
+    /// can't be predicted.
     pub(super) fn go_on(&self, found: Found) -> Result<Found> {
         let (mut log, mut at, mut passed) = (found.log, 0, Vec::new());
         if !self.has_rest(&log)? {

@@ -33,8 +33,9 @@ pub struct PackedFile {
 /// lower file system returns an error. The file remains intact in any case.
 pub fn pack(path: &Path, progress: &dyn Fn(u64)) -> Result<PackedFile> {
     let failed = |source| Error::StoredFile { path: path.to_owned(), source };
-    // On an error, such as that of a damaged index, the file is opened below, which heals it or
-    // returns the error. The tool is dropped, because a file can't be locked twice.
+    // Errors are ignored here, such as that of a damaged index. The file is opened again below,
+    // which repairs it or returns the error. The tool must be dropped first, because a file can't
+    // be locked twice.
     let always = Tool::open(path).and_then(|tool| tool.gains_only_by_tool()).unwrap_or(false);
     let mode = OpenMode::READ_WRITE;
     let (fs, ino, handle) = open_below(path, LockMode::Passing, mode).map_err(failed)?;
@@ -45,7 +46,8 @@ pub fn pack(path: &Path, progress: &dyn Fn(u64)) -> Result<PackedFile> {
     let has_mark = size_xattr::read(&*fs, &request, ino).map_err(failed)?.is_some();
     let settings = options::of_packing(identity.codec, has_mark).map_err(failed)?;
     let whole_path = path.canonicalize().map_err(|error| failed(error.into()))?;
-    // A file that a mount would refuse because frames are missing must not be packed without them.
+    // A mount would refuse a file with missing frames. Packing must refuse it too, and not drop
+    // these frames.
     let settings = Settings { session: size_xattr::session_above(&whole_path), ..settings };
     pack_open(&fs, &request, (ino, handle), settings, always, progress).map_err(failed)
 }

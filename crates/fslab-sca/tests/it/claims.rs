@@ -134,8 +134,8 @@ fn check_damaged(path: &Path, index: usize, data: &[u8]) {
     assert!(saved == data, "byte {index}");
 }
 
-/// A file that was copied in has no checkpoint, so it is read from header to header. In an earlier
-/// version, frames after a damaged header were lost silently.
+/// A file that was copied in has no checkpoint, so the mount walks from header to header. An
+/// earlier version silently lost the frames after a damaged header.
 #[test]
 fn damaged_header_loses_only_its_chunk_and_is_reported() {
     for chunk in [1, 5, 24] {
@@ -189,8 +189,8 @@ fn damage_header(path: &Path, chunk: usize) {
     std::fs::write(path, bytes).unwrap();
 }
 
-/// A damaged body is not taken for a torn write if the file was closed cleanly. An earlier version
-/// silently saved the chunk's old content instead.
+/// In a file that was closed cleanly, a damaged body must not be mistaken for a torn write. An
+/// earlier version silently saved the chunk's old content instead.
 #[test]
 fn salvage_does_not_replace_a_damaged_chunk_with_old_content() {
     let top = directory();
@@ -217,7 +217,7 @@ fn salvage_does_not_replace_a_damaged_chunk_with_old_content() {
     assert_eq!(answer.lost.iter().map(|lost| lost.chunk).collect::<Vec<_>>(), [Some(1)]);
 }
 
-/// Checkpoints of long tails contain whole blocks, which are freed once nothing leads to them.
+/// Checkpoints of long tails contain whole blocks, which are freed once no slot refers to them.
 #[test]
 fn obsolete_checkpoints_are_not_reported_as_damage() {
     let top = directory();

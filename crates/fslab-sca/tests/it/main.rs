@@ -17,8 +17,9 @@ use fslab_vfs_testing::model::{ModelConfig, check_against_model};
 use fslab_vfs_testing::scratch;
 use tempfile::TempDir;
 
-/// Parses a layer as on a command line. Packing is off unless the text sets it, because a test may
-/// remount a directory as after a kill. The packing thread of the earlier mount must not run then.
+/// Parses a layer as on a command line. Packing is off unless the text enables it. A test may mount
+/// a directory again without shutting down the first mount, to simulate a kill. The packing thread
+/// of the first mount would then still run.
 fn layer(text: &str) -> LayerChoice {
     let is_ours = LAYERS.iter().any(|spec| text.split(':').next() == Some(spec.name));
     let given = match is_ours && !text.contains("pack") {
@@ -34,7 +35,7 @@ fn stack(text: &str) -> Stack {
     Stack::parse(text, Foreign { layers: LAYERS, ..Foreign::default() }).unwrap()
 }
 
-/// Packing is the same for every codec and takes seconds, so only one codec is tested.
+/// All codecs share the code for packing, and packing takes seconds, so only one codec is tested.
 fn is_tried(layer: &LayerSpec, option: &OptionSpec) -> bool {
     option.name != "pack" || layer.name == "zstd"
 }

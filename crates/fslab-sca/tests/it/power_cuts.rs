@@ -1,5 +1,5 @@
-//! Tests of power cuts in the lower file system at every event: all guaranteed data is found
-//! afterwards.
+//! Tests of power cuts in the lower file system at every event. Afterwards, all guaranteed data
+//! must be found.
 
 mod conversion;
 mod crash;

@@ -82,7 +82,8 @@ impl Change {
         }
     }
 
-    /// The class of effects that tend to survive together: names, shapes, data, or attributes.
+    /// The class of effects that tend to survive together: names, sizes and emptied blocks, data,
+    /// or attributes.
     pub fn class(&self) -> usize {
         match self {
             Self::Names(_) => 0,

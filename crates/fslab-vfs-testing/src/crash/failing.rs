@@ -9,7 +9,7 @@ use parking_lot::Mutex;
 use super::history::{are_bytes_of, is_size_of};
 use super::overtaking::{Bug, Call, Verdict};
 
-/// Selects the failing calls. Only calls that change something are counted.
+/// Selects the failing calls. Only modifying calls are counted.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Failure {
     /// The error of the failing calls. With `None`, they return success without being performed,
@@ -35,7 +35,7 @@ pub enum Then {
 #[derive(Debug, Default)]
 struct Plan {
     failure: Option<Failure>,
-    /// The number of changing calls so far.
+    /// The number of modifying calls so far.
     calls: u64,
     /// The kind of the first failed call.
     failed: Option<&'static str>,
@@ -51,7 +51,7 @@ impl Fails {
         *self.0.lock() = Plan { failure: Some(failure), ..Plan::default() };
     }
 
-    /// Makes all further changes fail.
+    /// Makes all further modifying calls fail.
     pub fn kill(&self) {
         let mut plan = self.0.lock();
         let failure = plan.failure.map(|failure| Failure { then: Then::Stays, ..failure });
@@ -69,7 +69,7 @@ impl Fails {
         self.0.lock().failure = None;
     }
 
-    /// Counts a changing call of the kind `what`, and decides whether it is performed.
+    /// Counts a modifying call of the kind `what`, and decides whether it is performed.
     ///
     /// # Errors
     /// The error of the [`Failure`], if this call fails.
@@ -110,7 +110,7 @@ fn change(call: &Call<'_>) -> Option<&'static str> {
 /// The contents that a file may have after failed changes.
 #[derive(Clone, Debug)]
 pub struct Allowed {
-    /// Each byte of the file must be equal to the byte at the same offset in at least one version.
+    /// A byte of the file is allowed if at least one version has the same byte at the same offset.
     versions: Vec<Vec<u8>>,
 }
 
@@ -155,9 +155,9 @@ impl Allowed {
     }
 }
 
-/// Makes each call of a script fail in turn: `run` gets the number of the failing call. It returns
-/// the kind of that call, or `None` if the script has fewer calls, and the problems found. Returns
-/// kind and problems for each call.
+/// Makes each call of a script fail in turn. `run` receives the number of the call to fail. It
+/// returns the kind of that call, or `None` if the script has fewer calls, and the problems found.
+/// Returns the kind and the problems for each call.
 pub fn sweep(
     run: impl Fn(u64) -> (Option<&'static str>, Vec<String>),
 ) -> Vec<(&'static str, Vec<String>)> {

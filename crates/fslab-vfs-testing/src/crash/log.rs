@@ -129,8 +129,8 @@ struct Disk<'a> {
     needs: Vec<Vec<usize>>,
     image: Image,
     pending: Vec<usize>,
-    /// The ranges that durable effects emptied while older effects are pending: the effect's
-    /// number, the file and the range.
+    /// Ranges that durable effects have emptied, as long as an older effect is pending: the number
+    /// of the effect, the file and the range.
     emptied: Vec<(usize, Ino, Range<u64>)>,
     fingerprint: u64,
 }
@@ -188,7 +188,7 @@ impl<'a> Disk<'a> {
     }
 
     /// Applies a pending effect to a copy of the durable image. If a later durable effect emptied
-    /// the range, older data must not come back.
+    /// the range, this effect must not bring back older data.
     fn apply(&self, image: &mut Image, number: usize) {
         let change = &self.log.effects[number].change;
         image.apply(change);

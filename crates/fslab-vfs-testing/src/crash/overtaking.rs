@@ -69,7 +69,7 @@ pub enum Verdict {
     Skip,
 }
 
-/// A planted bug in the order of calls. It may call `below`, the lower tree.
+/// A planted bug in the order of calls. It may itself make calls to `below`, the lower tree.
 pub trait Bug: Send + Sync {
     /// Runs before a call is performed.
     ///

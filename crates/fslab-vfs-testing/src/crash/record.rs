@@ -174,7 +174,7 @@ impl CrashFs {
         self.memory.getattr(&Request::default(), ino, None)
     }
 
-    /// Returns the content that a new inode has from the start, which no later effect describes.
+    /// Returns the content with which a new inode is created. No recorded effect contains it.
     fn node(&self, recorder: &Recorder, attr: &Attr) -> Result<Arc<Node>> {
         let (request, ino) = (Request::default(), attr.ino);
         let target = match attr.kind {

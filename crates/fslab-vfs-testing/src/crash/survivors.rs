@@ -118,8 +118,8 @@ fn choose(
     }
 }
 
-/// The share of a class that survives: all or nothing in half of the cases. Protocols often fail in
-/// states in which one kind of effect is complete and another is missing.
+/// Draws the share of a class that survives. In half of the cases, it is all or nothing, because
+/// protocols often fail in states in which one kind of effect is complete and another is missing.
 fn share(draws: &mut Pcg64Mcg) -> f64 {
     match draws.random_range(0..4_u8) {
         0 => 0.0,

@@ -74,7 +74,7 @@ impl StaleBytes {
         Ok(())
     }
 
-    /// Writes the bytes back where the file ended.
+    /// When the file grows again, writes the removed bytes back at the place where the file ended.
     fn put_back(&self, request: &Request, ino: Ino, before: u64, size: u64) -> Result<()> {
         let Some((offset, bytes)) = self.cut.lock().remove(&ino) else { return Ok(()) };
         if offset != before {

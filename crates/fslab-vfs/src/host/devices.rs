@@ -15,7 +15,8 @@ use crate::host::inodes::{DeviceIndex, Reference};
 /// All devices in the order in which they were found; the root's is the first.
 #[derive(Debug)]
 pub(super) struct Devices {
-    /// Never locked during a system call, because a call that hangs would block all other requests.
+    /// No thread holds this lock during a system call, because a call that hangs would then block
+    /// all other requests.
     known: RwLock<Vec<Device>>,
     handles: bool,
 }
@@ -40,8 +41,8 @@ struct Device {
 }
 
 impl Device {
-    /// Examines the device of `file`. Devices of one mount share the directory through which file
-    /// handles are opened.
+    /// Examines the device of `file`, which is new. Devices of one mount share the directory
+    /// through which file handles are opened.
     fn met(number: u64, file: &OwnedFd, known: &Devices) -> Result<Self> {
         let mount_id = attr::mount_id(file)?;
         let mount = known.handles.then(|| known.mount_for_handles(mount_id, file)).flatten();

@@ -69,7 +69,7 @@ impl Reference {
         }
     }
 
-    /// Returns the descriptor of a removed inode instead of this handle, if both refer to the same
+    /// Returns the descriptor of a removed inode in place of this handle, if both refer to the same
     /// inode.
     fn or_removed(self, removed: Option<Arc<OwnedFd>>) -> Result<Self> {
         match (&self, removed) {
@@ -98,8 +98,9 @@ struct Node {
     /// Whether the inode has earlier lookups, counted by another process.
     is_adopted: bool,
     reference: Reference,
-    /// A descriptor of the inode that had this number when its last name was removed. Its
-    /// generation is only checked at use, because most removed inodes are forgotten immediately.
+    /// A descriptor of an inode with this number whose last name was removed. Whether it is the
+    /// same generation is checked only at use, because most removed inodes are forgotten
+    /// immediately.
     removed: Option<Arc<OwnedFd>>,
 }
 
@@ -147,9 +148,9 @@ impl Inodes {
         self.table.write().remember(identity, kind, reference)
     }
 
-    /// Adds an inode under its own number, unless the number is taken. Its earlier lookups were
-    /// counted by another process. So the inode is forgotten only when more lookups are released
-    /// than were counted here.
+    /// Adds an inode under its own number, unless the number is taken. An earlier process has
+    /// counted lookups of the inode too. So the inode is forgotten only when more lookups are
+    /// released than were counted here.
     pub fn adopt(&self, ino: Ino, identity: Identity, kind: FileKind, reference: Reference) {
         let node = Node { lookups: 0, is_adopted: true, ..Node::new(identity, kind, reference) };
         self.table.write().nodes.entry(ino).or_insert(node);
@@ -315,7 +316,8 @@ mod tests {
         Inodes::new(Identity { device: 0, number: 2 }, root, 8)
     }
 
-    /// Lookups counted and released here do not include the kernel's earlier ones.
+    /// The lookups counted here do not include those that the kernel made through the earlier
+    /// process.
     #[test]
     fn an_adopted_inode_is_forgotten_with_its_earlier_lookups() {
         let (file, _) = two_references();

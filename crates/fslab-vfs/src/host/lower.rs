@@ -35,7 +35,8 @@ pub(super) struct Lower {
     /// Descriptors of an earlier process. Inodes that it looked up may be in use although they are
     /// unknown here.
     pub(super) taken_over: Option<TakenOver>,
-    /// Mixed into the generation of inodes whose numbers are different in other sessions.
+    /// A random number that is mixed into the generation of inodes whose shown numbers may differ
+    /// in other sessions.
     session: u64,
     /// The path of the root, if the kernel would report it as `/`.
     root_name: Option<PathBuf>,
@@ -87,7 +88,7 @@ impl Lower {
         self.inodes.get(ino)
     }
 
-    /// Adopts an inode of the earlier process if it is unknown here.
+    /// If the inode is unknown here, adopts it from the earlier process.
     pub fn expect_known(&self, ino: Ino) -> Result<()> {
         let is_lost = self.taken_over.is_some() && !self.inodes.knows(ino);
         if is_lost { self.adopt(ino) } else { Ok(()) }
@@ -234,9 +235,9 @@ impl Lower {
         Ok(Entry { attr: self.to_attr(ino, stat)?, generation })
     }
 
-    /// Returns the generation to show. A number taken from the lower inode is valid in every
-    /// session. Other numbers are assigned in the order in which inodes are found. They may belong
-    /// to other inodes in the next session, so their generation must then differ.
+    /// Returns the generation to show. If the shown number is that of the lower inode, it is valid
+    /// in every session. Other numbers are assigned in the order in which inodes are found. In the
+    /// next session, such a number may belong to another inode, so its generation must then differ.
     pub(super) fn generation(&self, ino: Ino, identity: Identity, reference: &Reference) -> u64 {
         let is_own = identity.device == 0 && is_own_number(ino);
         reference.generation() ^ if is_own { 0 } else { self.session }

@@ -24,8 +24,8 @@ pub(super) struct Numbers {
     sample: FileHandle,
     /// A directory of the file system, open for reading.
     mount: Arc<OwnedFd>,
-    /// Whether a handle must contain the right generation, which the file system then reports
-    /// (XFS).
+    /// Whether the file system accepts only handles with the right generation. The file system is
+    /// then asked for the generation first (XFS).
     asks_generation: bool,
     /// Whether the root is the root directory of its file system or subvolume.
     pub covers_all: bool,

@@ -36,7 +36,7 @@ impl Lower {
         let (identity, reference, stat) = self.find_number(ino)?;
         let entry = self.remember(identity, reference, &stat)?;
         if entry.attr.ino != ino {
-            // An earlier inode with this number was looked up meanwhile.
+            // An earlier inode with this number came into use meanwhile.
             self.forget(entry.attr.ino, 1);
             return Err(Errno::STALE.into());
         }
@@ -55,8 +55,8 @@ impl Lower {
         Ok(())
     }
 
-    /// Adds an inode that the kernel may have looked up through an earlier process. Called while a
-    /// name still leads to the inode.
+    /// Adds an inode that the kernel may have looked up through an earlier process. Called while
+    /// the inode still has a name.
     pub(super) fn expect_remembered(
         &self,
         identity: Identity,

@@ -41,8 +41,8 @@ impl HostFs {
         Ok(())
     }
 
-    /// Clears the set-id bits unless the caller may keep them. Used for data changes whose requests
-    /// do not state this.
+    /// Clears the set-id bits unless the caller may keep them. Used for changes of data whose
+    /// requests do not state whether the caller may.
     pub(super) fn clear_set_id_for(&self, request: &Request, ino: Ino) -> Result<()> {
         self.change_permissions(ino, |before, gid| match before.has_set_id() {
             true if !set_id::may_keep(request) => set_id::after_change(before, gid, request),
@@ -76,8 +76,9 @@ impl HostFs {
     }
 }
 
-/// Changes the owner, and then clears set-id bits if needed. The lower file system sees the daemon
-/// as the caller, and the daemon may keep more bits than the real caller.
+/// Changes the owner, and then clears set-id bits if needed. The lower file system does not clear
+/// all of them, because it takes the daemon for the caller, and the daemon may keep more bits than
+/// the real caller.
 fn set_owner(request: &Request, path: &OwnedFd, changes: &SetAttr) -> Result<()> {
     if changes.uid.is_none() && changes.gid.is_none() {
         return Ok(());

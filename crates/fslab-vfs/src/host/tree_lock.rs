@@ -136,8 +136,8 @@ pub(super) fn lock(
         for name in NAMES {
             let found = LockFile::open(&directory, name)?;
             expect_free(&found)?;
-            // A shared lock creates no lock file that a later lock of a surrounding tree could
-            // detect. So it also locks the existing lock files of surrounding trees.
+            // A shared lock creates no lock file, so a later lock of a surrounding tree could not
+            // detect it. Therefore it also locks the existing lock files of surrounding trees.
             if let (LockFile::Own(file), LockMode::Shared) = (found, mode) {
                 lock_one(&file, FlockOperation::NonBlockingLockShared)?;
                 locks.held.push(file);
@@ -192,7 +192,7 @@ fn lock_for_changes(
 ) -> Result<()> {
     for name in NAMES {
         match lock_named(root, name, taken_over) {
-            // The lower mount reserves this name.
+            // The lower mount reserves this name, so the next one is tried.
             Err(Error::Errno(Errno::PERM)) => {}
             Err(Error::Errno(error @ (Errno::ROFS | Errno::ACCESS)))
                 if !matches!(LockFile::open(root, name)?, LockFile::Closed { .. }) =>
@@ -227,7 +227,7 @@ fn lock_named(
 ) -> Result<(OwnedFd, bool)> {
     loop {
         let (file, is_new) = match LockFile::open(root, name)? {
-            // Keeps a lock of the earlier process.
+            // If the earlier process held a lock on this file, this process keeps it.
             LockFile::Own(file) => match taken_over.and_then(|left| left.same(&file)) {
                 Some(locked) => (locked, false),
                 None => (file, false),
@@ -292,7 +292,7 @@ enum LockFile {
         owner: u32,
         is_locked: bool,
     },
-    /// A file that other users can open or have created. It is ignored.
+    /// A file that other users can open or that another user created. It is ignored.
     Other,
     Missing,
 }

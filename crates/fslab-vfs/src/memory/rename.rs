@@ -88,8 +88,8 @@ impl Tree {
             if at == Ino::ROOT {
                 return Ok(false);
             }
-            // The parent of a removed directory may no longer exist. Then the directory is within
-            // no other.
+            // The parent of a removed directory may no longer exist. Such a directory is not below
+            // any other one.
             let Some(node) = self.nodes.get(&at) else { return Ok(false) };
             at = node.directory()?.parent;
         }

@@ -325,8 +325,8 @@ fn writes_through_a_sync_descriptor_are_durable() {
 
 // Tests of protocols, with and without the sync that makes them correct.
 
-/// Replaces the contents of the file `f` by copies of a byte. The last argument enables the first
-/// sync.
+/// Replaces the contents of the file `f` by copies of a byte. The last argument states whether the
+/// protocol includes its first sync.
 type Protocol = fn(&Client<'_>, u8, bool);
 
 /// Writes the new contents under another name, then renames the file over the old one.

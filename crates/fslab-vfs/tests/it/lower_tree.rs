@@ -44,7 +44,8 @@ fn descriptors_below(path: &Path) -> usize {
     open.filter(|open| fs::read_link(open.path()).is_ok_and(|file| file.starts_with(path))).count()
 }
 
-/// Two file systems of one kind have files with the same inode numbers.
+/// Two file systems of one kind contain files with the same inode numbers; the host file system
+/// must show different numbers.
 #[test]
 fn a_file_system_mounted_below_is_served_beside_the_root() {
     if !is_root("a_file_system_mounted_below_is_served_beside_the_root") {

@@ -197,8 +197,8 @@ fn numbers_of_removed_files_are_stale() {
         fs::write(&path, "bytes").unwrap();
         let host = host(ground.root());
         let known = looked_up(&host, "file");
-        // The number is stale even while a process has the file open, although the file's handle
-        // can then still be opened.
+        // The number is stale even while a process has the file open. At this time, the file's
+        // handle can still be opened.
         let open = fs::File::open(&path).unwrap();
         fs::remove_file(&path).unwrap();
         is_stale(resolved(&host, known.attr.ino));

@@ -1,8 +1,8 @@
 //! All rules of a script, and their effect on one call.
 //!
-//! Every rule counts every call it matches, whatever other rules do to that call. The effects of
-//! several rules on a call are combined. All delays are waited for in turn, the smallest length
-//! applies, and the first error is returned.
+//! Every rule counts every call it matches, whatever other rules do to that call. If several rules
+//! apply to a call, their effects are combined: the delays add up, the smallest length applies, and
+//! the first error is returned.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -74,7 +74,8 @@ pub(super) struct Verdict {
     /// Maximum number of bytes to transfer.
     pub limit: u64,
     pub flips: Vec<Flip>,
-    /// Indexes of `full` rules whose remaining space this call uses, and the number of bytes taken.
+    /// Indexes of the `full` rules from whose remaining space this call has taken bytes, and the
+    /// number of bytes.
     charged: Vec<(usize, u64)>,
     program: Arc<Program>,
 }
@@ -205,8 +206,8 @@ impl Verdict {
         }
     }
 
-    /// Records how many bytes were transferred. Each `full` rule gets back the space that was not
-    /// used.
+    /// Records how many bytes were transferred. Each `full` rule gets back the bytes that were
+    /// taken but not used.
     pub fn settle(&self, used: u64) {
         for (place, taken) in &self.charged {
             if let Some(rule) = self.program.rules.get(*place) {

@@ -1,16 +1,16 @@
 //! Names of the threads that send requests, from `/proc`.
 //!
 //! A name is read while the caller waits for its reply, because the caller may exit afterwards.
-//! Names change by execve(2) and prctl(2), and numbers of threads are used again, so a name is used
-//! again only for a short time. The number of remembered names is fixed.
+//! Names change by execve(2) and prctl(2), and thread numbers are reused, so a remembered name is
+//! used only for a short time. The number of remembered names is fixed.
 
 use std::fs::{self, File};
 use std::io::Read;
 
 use parking_lot::Mutex;
 
-/// Time for which a name is used again, in nanoseconds. Reading a name takes about 1.2 us, so a
-/// busy caller loses about 0.1 % of its time, however many requests it sends. A longer time would
+/// Time for which a remembered name is used, in nanoseconds. Reading a name takes about 1.2 us, so
+/// a busy caller loses about 0.1 % of its time, however many requests it sends. A longer time would
 /// save little, but short-lived processes would get the name of the shell that started them.
 const REUSE_NS: u64 = 1_000_000;
 
@@ -54,8 +54,8 @@ impl Programs {
         Self { slots: (0..SLOTS).map(|_| Mutex::default()).collect(), read }
     }
 
-    /// Returns the name of a waiting caller; `None` for the kernel, for a thread that has exited
-    /// and for one that `/proc` does not show. The name may have changed up to [`REUSE_NS`] ago.
+    /// Returns the name of a waiting caller. Returns `None` for the kernel, for a thread that has
+    /// exited, and for one that `/proc` does not show. The name may be up to [`REUSE_NS`] old.
     pub(super) fn name_of(&self, thread: u32, now_ns: u64) -> Option<Vec<u8>> {
         if thread == 0 {
             return None;
@@ -117,7 +117,8 @@ mod tests {
         check(&programs, 8, 49 + REUSE_NS, "8:1");
         check(&programs, 7, 50 + REUSE_NS, "7:2");
         check(&programs, 7, 51 + REUSE_NS, "7:2");
-        // Another thread of the daemon may have read the clock earlier.
+        // Another thread of the daemon may have read the clock before the last request was
+        // recorded.
         check(&programs, 7, 49 + REUSE_NS, "7:2");
         assert_eq!(programs.name_of(0, 50), None, "the kernel");
     }

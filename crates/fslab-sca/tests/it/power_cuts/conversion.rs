@@ -1,4 +1,4 @@
-//! Tests of power cuts while a tree is encoded or decoded: each name leads to its content, and the
+//! Tests of power cuts while a tree is encoded or decoded. Each name refers to its content, and the
 //! next run completes the conversion.
 
 use std::collections::HashSet;
@@ -32,7 +32,7 @@ fn lookalike() -> Vec<u8> {
     STORED.get_or_init(|| crate::sca::identity::stored(&inner()).0).clone()
 }
 
-/// Returns the content that each name must lead to.
+/// Returns the content that a name must have.
 fn content(name: &str) -> Vec<u8> {
     let words = |length: usize, text: &[u8]| text.iter().copied().cycle().take(length).collect();
     match name {
@@ -176,7 +176,7 @@ fn explore(direction: Direction, order: Order, plan: &Plan, plant: Plant) -> Res
     crash.log().for_each_state(order, plan, &|point| point >= start, &mut visit)
 }
 
-/// Returns the inode that each name leads to.
+/// Returns the inode of each name.
 fn inodes(fs: &dyn FileSystem) -> Vec<(&'static str, Ino)> {
     let client = Client::new(fs);
     NAMES.iter().map(|name| (*name, client.lookup(Ino::ROOT, name).unwrap().ino)).collect()
@@ -276,8 +276,8 @@ fn is_any_encoded(found: &dyn FileSystem) -> bool {
     })
 }
 
-/// Whether the xattr of the tree marks all its files as plain, so that a decoding is almost
-/// complete.
+/// Whether the xattr of the tree marks all its files as plain and no file is still encoded. Then a
+/// decoding is almost complete.
 fn is_plain(found: &dyn FileSystem) -> bool {
     let tree = Client::new(found).getxattr(Ino::ROOT, "user.fslab.sca.tree");
     tree.is_ok_and(|value| value[1] & 2 != 0 && !is_any_encoded(found))
@@ -337,7 +337,7 @@ enum Lookalike {
     Decoded,
 }
 
-/// Whether each name leads to its content through a layer, which shows plain files unchanged.
+/// Whether each name has its content when seen through a layer, which shows plain files unchanged.
 fn all_there(below: &Arc<dyn FileSystem>) -> Result<Lookalike, String> {
     let mut seen = Lookalike::AsItIs;
     let layer = crate::layer(LAYER);

@@ -29,8 +29,8 @@ const CRASHED_AGAIN: u64 = 64;
 /// A layer with the default `garbage`: its files are too small for garbage collection.
 const COPY: &str = "copy:chunk=16KiB,threads=1,tails=off,cache=0";
 
-/// First seed of scripts that find every planted bug. Some bugs show in few scripts, so not every
-/// seed would find them.
+/// Seed of the first script that is tried for each planted bug. From this seed on, the scripts find
+/// every bug. Some bugs show in few scripts, so not every seed would do.
 const PLANTED_SEED: u64 = 1;
 
 /// Layers that write differently: a codec for each kind of container, with and without the
@@ -96,7 +96,7 @@ fn promises_hold_after_a_crash_at_every_event() {
 #[test]
 fn scripts_that_once_failed_pass() {
     let found = [
-        // Half the header of a gap and half of the torn header under it formed a valid header.
+        // Half of a gap's header and half of the torn header underneath formed a valid header.
         (LAYERS[1], 5036, Order::Independent, Plan::quick as fn(u64) -> Plan, 64),
         // Quarantined copies were taken for frames written after a torn frame.
         (COPY, 1017, Order::Journal, Plan::full, 64),
@@ -130,7 +130,7 @@ fn planted_bugs_are_caught() {
 fn caught(mutant: &Mutant, seed: u64) -> Option<String> {
     let case = Case::once(mutant.layer, seed);
     let problem = explore(&case, Some(mutant)).err()?;
-    // If the layer fails without the bug, the script can't detect the bug.
+    // A layer that fails even without the bug proves nothing about the bug.
     explore(&case, None).ok()?;
     problem.lines().next().map(str::to_owned)
 }
@@ -229,8 +229,8 @@ fn is_allowed(client: &Client<'_>, name: &str, allowed: &[&[u8]]) -> Result<(), 
     Ok(())
 }
 
-/// Whether the chunk was empty at some time since the last sync. Later data there may be torn, and
-/// there is no older content to show.
+/// Whether the chunk was empty at some time since the last sync. If later data there is torn, the
+/// layer has no older content to show.
 fn was_empty(start: usize, allowed: &[&[u8]]) -> bool {
     allowed.iter().any(|version| {
         let rest = version.get(start..).unwrap_or_default();
@@ -253,8 +253,8 @@ fn goes_on(
         let file = client.open(ino, OpenMode::READ_WRITE).map_err(told)?;
         let at_the_end = file.write_all(before.len() as u64, b"written after the crash");
         match at_the_end.and_then(|()| file.write_all(0, b"first")) {
-            // The lost part of a chunk may lie past the end; then only complete chunks can be
-            // written.
+            // The lost part of a chunk may lie past the end of the file; then only writes of
+            // complete chunks succeed.
             Err(error) if error.errno() == Errno::IO => continue,
             answer => answer.map_err(told)?,
         }
@@ -365,8 +365,8 @@ fn full_at(layer: &str, call: u64, seed: u64) -> bool {
     struck
 }
 
-/// Tests the harness with the layer `null`, which only forwards calls. All synced data is kept; if
-/// syncs are omitted, the harness detects it.
+/// Tests the harness with the layer `null`, which only forwards calls. All synced data must be
+/// found. If the layer skips syncs, the harness must detect it.
 #[test]
 fn a_layer_that_does_nothing_keeps_what_it_synced() {
     let seed = seed();

@@ -9,8 +9,9 @@ use fslab_vfs_testing::crash::{CrashFs, Order, Plan, State};
 
 const LAYER: &str = "copy:chunk=4KiB,threads=1,cache=0";
 
-/// The file has its old content, is empty, or has its new content. A mount never serves its stored
-/// form as content, and never takes its content for a damaged stored file.
+/// The file has its old content, is empty, or has its new content. A mount never shows the encoded
+/// bytes of the stored file as content, and never mistakes the old content for a damaged stored
+/// file.
 #[test]
 fn foreign_file_is_old_empty_or_new_after_a_power_cut() {
     let crash = Arc::new(CrashFs::default());

@@ -17,20 +17,21 @@ const PACKS: &str = "copy:chunk=4KiB,threads=1,tails=off,cache=0,pack=close";
 const PACKS_NOT: &str = "copy:chunk=4KiB,threads=1,tails=off,cache=0,pack=off";
 const CHUNK: u64 = 4096;
 
-/// Number of full chunks in both attempts. In the first attempt, chunks with little content follow.
+/// Number of full chunks in both attempts. In the first attempt, `SMALL` chunks with little content
+/// follow.
 const FULL: u64 = 6;
 const SMALL: u64 = 12;
 
-/// Number of times the first chunks are written. This makes the garbage without which the file is
-/// not packed.
+/// Number of times that the first chunks are written. A file is packed only if it has this much
+/// garbage.
 const TIMES: u64 = 8;
 
 /// At each point, only two states are checked: all written data survives, or only synced data.
 const PLAN: Plan = Plan { seed: 0, subsets: 0, prefixes: 0 };
 
-/// Length of the first small chunk. With it, a later frame begins where the second attempt ends,
-/// and has the next sequence number. `only_the_fitting_length_catches_the_planted_bug` finds this
-/// length.
+/// Length of the first small chunk. With this length, a leftover frame begins where the second
+/// attempt ends, and has the next sequence number.
+/// `only_the_fitting_length_catches_the_planted_bug` finds this length.
 const FITTING: usize = 12;
 
 #[test]
@@ -68,14 +69,13 @@ fn two_cuts(length: usize, mutant: Option<&Mutant>) -> Result<(), String> {
     log.for_each_state(Order::Independent, &PLAN, &|point| point >= start, &mut visit).map(drop)
 }
 
-/// After the first power cut: opens the file, shortens it, and packs it again.
+/// After the first power cut: opens the file, truncates it, and packs it again.
 fn second_cut(state: &State, before: &[u8], mutant: Option<&Mutant>) -> Result<(), String> {
     if !has_leftovers(state) {
         return Ok(());
     }
     let crash = Arc::new(state.record().unwrap());
-    // Packing is off here, because otherwise the request for the file's size would pack the file
-    // first.
+    // Packing is off here. Otherwise the request for the file's size would first pack the file.
     shorten_and(&*layer(PACKS_NOT, crash.clone())?, before.len(), || ());
     crash.settle().unwrap();
     let start = crash.position();

@@ -161,8 +161,8 @@ impl Bug for Overtaken {
     }
 }
 
-/// Delays a sync and the slot written after it until the first call that is not a punch. Only
-/// punches and similar calls overtake them.
+/// Delays a sync, and the slot written after it, until the first call that is not a punch or
+/// similar. So only such calls overtake them.
 #[derive(Default)]
 struct PunchEarly {
     kept: Mutex<Vec<Kept>>,

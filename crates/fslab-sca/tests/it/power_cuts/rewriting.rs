@@ -12,9 +12,9 @@ const CHUNKS: usize = 3;
 const LAYERS: [&str; 2] =
     ["copy:chunk=4KiB,threads=1,cache=0", "gzip:chunk=4KiB,threads=1,cache=0,size-xattr=off"];
 
-/// The file has all of its old content or none. New bytes never appear in old frames, and the size
-/// always matches the readable content. Both stored files have the same length, so that the old
-/// size xattr fits the new file.
+/// After a power cut, the file has all of its old content or none of it. New bytes never appear in
+/// old frames, and the size always matches the readable content. Both stored files have the same
+/// length, so that the old size xattr would fit the new file.
 #[test]
 fn rewritten_file_never_mixes_old_and_new_content() {
     for layer in LAYERS {

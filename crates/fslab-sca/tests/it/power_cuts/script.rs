@@ -38,7 +38,7 @@ impl Diary {
         self.names.confirm();
     }
 
-    /// Returns the files that a name may lead to after a crash; `None` if the name may be missing.
+    /// Returns the files that a name may refer to after a crash; `None` if the name may be missing.
     pub fn candidates(&self, name: &str, point: usize) -> Vec<Option<usize>> {
         self.names.allowed(point).map(|names| names.get(name).copied()).collect()
     }

@@ -146,7 +146,8 @@ fn write(file: &File<'_>, content: &mut Vec<u8>, offset: usize, bytes: &[u8]) {
 
 /// Checks the content after a crash, and that the file can be written again.
 fn judge(layer: &str, state: &State, versions: &[Version]) -> Result<(), String> {
-    // An operation that runs during the crash may be performed or not. Some consist of two writes.
+    // An operation in progress at the crash may be performed or not. Some operations consist of two
+    // writes.
     let Some(done) = versions.iter().rposition(|version| version.position <= state.point) else {
         return Ok(());
     };
@@ -171,8 +172,8 @@ fn judge(layer: &str, state: &State, versions: &[Version]) -> Result<(), String>
     if again == found { Ok(()) } else { Err(message()) }
 }
 
-/// After a power cut, writes to the file, and checks that a second power cut leaves what the first
-/// one left.
+/// Writes to the file after the first power cut. Checks that a second power cut loses nothing that
+/// was found after the first.
 fn second_cut(layer: &str, state: &State, found: &[u8]) -> Result<(), String> {
     let crash = Arc::new(state.record().map_err(|error| error.to_string())?);
     let (below, start): (Arc<dyn FileSystem>, _) = (crash.clone(), crash.position());
@@ -198,8 +199,8 @@ fn second_cut(layer: &str, state: &State, found: &[u8]) -> Result<(), String> {
     log.for_each_state(Order::Independent, &plan, &|point| point >= start, &mut visit).map(drop)
 }
 
-/// Checks that each chunk of `found` is that of one of the versions. A lost chunk may read as
-/// zeros if it was not in the first version.
+/// Checks that each chunk of `found` equals that of one of the versions. A lost chunk may read as
+/// zeros if one of the versions does not contain it.
 fn explain(found: &[u8], versions: &[Version]) -> Result<(), String> {
     let is_whole = versions.len() <= 2;
     let sizes: Vec<usize> = versions.iter().map(|version| version.content.len()).collect();
@@ -220,7 +221,7 @@ fn explain(found: &[u8], versions: &[Version]) -> Result<(), String> {
     }
 }
 
-/// Whether the piece of `content` at `range` is `piece`. Parts may differ after the end of either.
+/// Whether `piece` equals the bytes of `content` at `range`, with zeros after the end of `content`.
 fn is_part(piece: &[u8], content: &[u8], range: Range<usize>) -> bool {
     let end = range.end.min(content.len()).max(range.start.min(content.len()));
     let known = &content[range.start.min(end)..end];

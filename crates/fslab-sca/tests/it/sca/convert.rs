@@ -190,8 +190,8 @@ fn tree_of_a_nested_file() -> (Arc<dyn FileSystem>, Vec<u8>) {
     (store(&content), content)
 }
 
-/// A stored file that was encoded like a plain file is restored exactly. The next run, a mount and
-/// a second encoding still treat it as a plain file.
+/// A stored file that was encoded like a plain file is restored exactly by decoding. The next run,
+/// a mount and a second encoding still treat it as a plain file.
 #[test]
 fn decoded_stored_file_content_is_not_decoded_again() {
     let (memory, content) = tree_of_a_nested_file();
@@ -292,7 +292,7 @@ fn write_during_a_conversion_is_not_lost() {
     assert!(read_file(&*layer.build(memory).unwrap(), "file").unwrap() == expected);
 }
 
-/// If any call fails, each name leads to its content, and the next run continues.
+/// If any call fails, each name still has its content, and the next run completes the conversion.
 #[test]
 fn interrupted_conversion_is_resumed_by_the_next_run() {
     for direction in [Direction::Encode, Direction::Decode] {

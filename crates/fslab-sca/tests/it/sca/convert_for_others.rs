@@ -78,7 +78,7 @@ fn mark(client: &Client<'_>, name: &str, [original, copy]: [Ino; 2]) {
     client.setxattr(copy, name, &original.0.to_le_bytes()).unwrap();
 }
 
-/// Checks that all names of the original still lead to one file, and the copy's names to another.
+/// Checks that all names of the original still refer to one file, and the copy's names to another.
 fn are_two_files(memory: &Arc<dyn FileSystem>) -> [Attr; 2] {
     let client = Client::new(&**memory);
     let [original, other, copy] =
@@ -213,7 +213,8 @@ impl FileSystem for Unprivileged {
     }
 }
 
-/// Trees in memory are converted by root, so their files belong to user 0.
+/// Trees in memory are converted with requests by user 0, so this user's own files belong to user
+/// 0.
 #[test]
 fn ordinary_user_trusts_marks_only_on_own_files() {
     let cases =
@@ -439,8 +440,8 @@ fn file_is_reported_converted_even_if_its_original_remains() {
             client.link(ino, Ino::ROOT, format!("file-{number}")).unwrap();
         }
         drop(client);
-        // The conversion removes a name of the original for each name of the file. The last
-        // removal, of the original's temporary name, fails.
+        // The conversion removes one name of the original for each name of the file, and finally
+        // the original's temporary name. The last removal fails.
         let (lookups, removals_left) = (Mutex::default(), AtomicUsize::new(links));
         let balance = Arc::new(Balance { inner, lookups, removals_left });
         let below: Arc<dyn FileSystem> = balance.clone();

@@ -66,7 +66,7 @@ fn truncated_file_that_grows_again_has_zeros_past_the_cut() {
     }
 }
 
-/// Seeking and every walk over a file, such as packing, find pieces by the same search.
+/// Seeking and every walk over a file, such as packing, use the same search for pieces.
 #[test]
 fn raw_pieces_between_holes_are_found() {
     for layer in ["zstd:chunk=4KiB", "copy:chunk=4KiB"] {

@@ -59,7 +59,7 @@ fn flip_every_byte(codec: &str, synced: bool) {
                 refused += 1;
             }
         }
-        // After a proper end of the session, the file's size xattr is trusted.
+        // After the session has ended properly, the file's size xattr is trusted.
         fs.shutdown().unwrap();
     }
     assert!(right > 0 && refused > 0, "{codec}: {right} right, {refused} refused");
@@ -91,8 +91,8 @@ fn settled_file_with_a_lost_head_is_refused_instead_of_empty() {
     }
 }
 
-/// The walk must know the length of a hole. In an earlier version, a single wrong bit in it made
-/// the whole file unreadable. Without a trusted size xattr, the bit hid all later data.
+/// The walk must know the length of a hole. In an earlier version, a single flipped bit in this
+/// length made the whole file unreadable. Without a trusted size xattr, it hid all later data.
 #[test]
 fn flipped_bit_in_a_hole_frame_loses_no_data() {
     for codec in CODECS {
@@ -219,8 +219,8 @@ fn all_unknown_bytes_after_the_last_frame_are_kept() {
 /// truncation. A file that grows again has zeros there.
 #[test]
 fn truncated_data_never_reappears_after_a_power_cut() {
-    // A write is torn in its content. A truncation is torn in the bytes after gzip's header.
-    // Without xattrs, nothing records that the file was closed cleanly.
+    // A torn write leaves incomplete content. A torn truncation lacks the bytes after gzip's
+    // header. Without xattrs, nothing records that the file was closed cleanly.
     let torn = [("copy:chunk=4KiB", Torn::Write), ("gzip:chunk=4KiB,size-xattr=off", Torn::Cut)];
     for (layer, torn) in torn {
         let below = Below::new();
@@ -281,7 +281,8 @@ fn a_flipped_bit_costs_no_more_than_its_chunk() {
             assert!(lost <= 1, "{codec}: bit {bit} of {place} costs {lost} chunks");
             refused += lost;
             below.overwrite("file", place, &[stored[place]]);
-            // The next mount trusts the size xattr only in every second case.
+            // In every second case, the mount is shut down, so that the next one trusts the size
+            // xattr.
             if flip % 2 == 0 {
                 fs.shutdown().unwrap();
             }
@@ -310,8 +311,8 @@ fn a_flipped_bit_at_the_end_costs_no_more_than_its_chunk() {
     }
 }
 
-/// If an index page is damaged, the frames replace it. This also works at open, if frames after the
-/// checkpoint belong to chunks of that page.
+/// If an index page is damaged, the index is rebuilt from the frames. This also works during an
+/// open, if frames after the checkpoint belong to chunks of that page.
 #[test]
 fn a_flipped_bit_in_the_index_loses_no_data() {
     for codec in ["copy", "gzip", "zstd", "lz4"] {
@@ -465,7 +466,7 @@ fn overlong_tail_after_a_crash_is_made_durable_by_the_next_sync() {
         for number in 0..1 + PIECES + 1 + PIECES {
             file.write_all(8192 + number as u64, b"a").unwrap();
         }
-        // Simulates a kill: the file is not closed.
+        // Simulates a kill of the daemon: the file is not closed.
         std::mem::forget(file);
         expected.resize(8192 + 2 + 2 * PIECES, b'a');
         let whole = frame_of_length(&below.bytes("file"), PIECES as u32 + 2);

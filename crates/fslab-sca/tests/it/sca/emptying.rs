@@ -73,7 +73,7 @@ fn foreign_file_stays_unchanged_if_truncating_it_fails() {
         content[4990..4997].copy_from_slice(b"changed");
         failing.by("setattr on file error EIO");
         fails(rewrite_file(&*failing.fs, "file", &text(5000)));
-        // A new mount also finds the unchanged file, as after a kill.
+        // A new mount, as after a kill of the daemon, also finds the unchanged file.
         assert!(read_file(&*below.mount(LAYER), "file") == Ok(content));
     }
 }

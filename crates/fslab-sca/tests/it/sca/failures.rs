@@ -1,7 +1,9 @@
-//! Tests on a lower file system on which one changing call fails, or that call and all later ones.
+//! Tests on a lower file system on which one call that changes something fails, or that call and
+//! all later ones.
 //!
-//! After the failure, all acknowledged data exists. Each byte of a failed call has its old or its
-//! new value. This is checked in the same mount, after the next mount, and after one more write.
+//! After the failure, all acknowledged data exists. Each byte that a failed call would have changed
+//! has its old or its new value. The tests check this in the same mount, after the next mount, and
+//! after one more write.
 
 use std::sync::Arc;
 
@@ -147,7 +149,7 @@ fn outcome(layer: &str, failure: Failure) -> (Option<&'static str>, Vec<String>)
     (failed, story.wrong.into_iter().map(told).collect())
 }
 
-/// Makes each changing call of the script fail in turn. Returns the kind of each call and the
+/// Makes each modifying call of the script fail in turn. Returns the kind of each call and the
 /// problems found.
 fn sweep(layer: &str, errno: Option<Errno>, then: Then) -> Vec<(&'static str, Vec<String>)> {
     failing::sweep(|first| outcome(layer, Failure { errno, first, then }))
@@ -195,8 +197,8 @@ fn checks_detect_writes_that_a_codec_layer_lost() {
     let swept = sweep(&layers("zstd")[1], None, Then::Ends);
     let writes = swept.iter().filter(|(call, _)| *call == "write");
     let (seen, unseen): (Vec<_>, Vec<_>) = writes.partition(|(_, wrong)| !wrong.is_empty());
-    // The other writes are checkpoints, slots, and copies of older content. No data depends on
-    // them.
+    // The other writes are checkpoints, slots, and copies of older content. If they are lost, no
+    // data is lost.
     let steps = script();
     let changes = steps.iter().filter(|step| !matches!(step, Step::Sync | Step::Reopen)).count();
     assert!(seen.len() >= changes, "{} of {changes}, {} not", seen.len(), unseen.len());

@@ -249,7 +249,7 @@ fn items(most: usize) -> impl Strategy<Value = Vec<Item>> {
 
 fn touch(client: &Client<'_>, ino: Ino, time: u32) {
     let at = |seconds| Some(SetTime::To(Timestamp { seconds, nanoseconds: time % 1_000_000_000 }));
-    // Reading does not change an access time in the future.
+    // The access time lies in the future, so that reading the file does not change it.
     let (accessed, modified) = (at(5_000_000_000 + i64::from(time)), at(i64::from(time) / 4));
     client.set(ino, &SetAttr { accessed, modified, ..SetAttr::default() }).unwrap();
 }
@@ -344,8 +344,8 @@ fn small_tree() -> Arc<dyn FileSystem> {
     ])
 }
 
-/// Converts a tree. The changing call with this number and all later ones fail, as if the run was
-/// killed.
+/// Converts a tree. From the modifying call with this number on, all modifying calls fail, as if
+/// the run was killed.
 fn killed_at(below: &Arc<dyn FileSystem>, direction: Direction, call: u64) -> bool {
     let calls =
         "write|rename|link|unlink|setxattr|removexattr|setattr|create|fsync|fsyncdir|syncfs";
@@ -362,7 +362,8 @@ fn is_plain(below: &Arc<dyn FileSystem>) -> bool {
     tree.is_ok_and(|value| value[1] & 2 != 0)
 }
 
-/// The initial state of a run that will be killed: the tree, and the expected final state.
+/// Returns the tree with which the killed run begins, and the state of the tree with all files
+/// plain, which must be restored in the end.
 fn beginnings(direction: Direction) -> (Arc<dyn FileSystem>, Tree) {
     let below = small_tree();
     let before = tree_of(&*below);
@@ -383,8 +384,8 @@ fn conversion_killed_at_any_call_resumes_to_the_same_tree() {
             }
             calls = call;
             let when = format!("{direction:?}, killed at call {call}");
-            // Once all files are encoded, the tree is a lower directory, where such a file is
-            // treated as stored.
+            // Once all files are encoded, the tree is a lower directory. A file that looks like a
+            // stored file would then be treated as one.
             if direction == Direction::Encode && (is_plain(&below) || call == 1) {
                 before = with_another_lookalike(&below, before);
             }
@@ -425,8 +426,8 @@ fn contents_mounted_after_a_killed_conversion_do_not_change_later() {
             let has_encoded = converted(&below, &before);
             let was_plain = is_plain(&below);
             let seen = mounted(&below);
-            // Before the first file is encoded, a mount decodes everything that looks like a stored
-            // file.
+            // Before the first file is encoded, a mount would decode everything that looks like a
+            // stored file.
             let is_fixed = match direction {
                 Direction::Encode => has_encoded,
                 Direction::Decode => !was_plain,

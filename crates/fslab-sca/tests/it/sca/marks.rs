@@ -26,7 +26,7 @@ fn marked() -> Below {
 }
 
 /// Rewrites both files and checks their marks. The stored file gets its earlier length again, so
-/// that a stale mark would be trusted.
+/// that the next mount would trust a stale mark.
 #[track_caller]
 fn marks_stay_true(layer: &str, rules: &str) {
     let below = marked();
@@ -96,7 +96,8 @@ fn foreign_files_are_marked_even_with_size_xattr_off() {
 fn session_ends_properly_even_if_one_file_cannot_be_settled() {
     const NAMES: [&str; 4] = ["bad", "b", "c", "d"];
     let below = Below::new();
-    // The seek table is written at the end, and the modification time is restored with `setattr`.
+    // At unmount, the layer appends the seek table, and restores the modification time with
+    // `setattr`.
     let failing = Failing::over(&below, "zstd:chunk=4KiB", "");
     let client = Client::new(&*failing.fs);
     let make = |name| client.create(Ino::ROOT, name, 0o644, OpenMode::READ_WRITE).unwrap().1;
@@ -105,8 +106,8 @@ fn session_ends_properly_even_if_one_file_cannot_be_settled() {
     failing.by("setattr on bad error EIO");
     assert_eq!(failing.fs.shutdown().unwrap_err().errno(), Errno::IO);
     let lower = Client::new(&*below.fs);
-    // The state in the mark. The fields compared below are the last session of the tree, and the
-    // last session that ended properly.
+    // The state that the mark of a file records. In the xattr of the tree, bytes 8 to 15 are the
+    // last session, and bytes 24 to 31 the last one that ended properly.
     let state = |name: &&str| {
         let ino = lower.lookup(Ino::ROOT, name).unwrap().ino;
         lower.getxattr(ino, "user.fslab.sca").map_or(0, |mark| mark[2])

@@ -93,7 +93,7 @@ fn scattered_writes_keep_the_index_in_memory_bounded() {
     }
     assert!(below.syncs.load(Ordering::SeqCst) > before, "9000 changed pages stay in memory");
     file.close().unwrap();
-    // After a kill, the next mount finds everything.
+    // If the daemon is killed, the next mount finds everything.
     let again = layer.build(below as Arc<dyn FileSystem>).unwrap();
     let client = Client::new(&*again);
     let ino = client.lookup(Ino::ROOT, "file").unwrap().ino;
@@ -213,7 +213,8 @@ fn a_search_that_the_disk_ends_is_not_tried_again() {
     assert!(reads[1] < 100_000 && reads[2] < 100_000, "bytes read by each: {reads:?}");
 }
 
-/// Each `cat` of a damaged file opens it again.
+/// A program such as `cat` opens the damaged file again for each read. So the result of the search
+/// must outlast a close.
 #[test]
 fn a_failed_search_is_remembered_when_the_file_is_opened_again() {
     let below = Arc::new(Counting::default());
@@ -256,7 +257,7 @@ fn a_search_ends_when_its_reader_is_signalled() {
     assert!(below.bytes_read.load(Ordering::SeqCst) > 1 << 20, "taken for a failed search");
 }
 
-/// Each log line is a frame of its own, and the next append reopens the file.
+/// Each line of the log is a separate frame, and the program opens the file again for each line.
 #[test]
 fn a_log_of_many_lines_is_opened_without_reading_all_of_them() {
     const LINES: u64 = 6000;

@@ -55,7 +55,8 @@ fn packed_files_are_small_and_readable_after_a_kill() {
         write_file(&*fresh.mount(&layer), "file", &data);
         let (packed, least) = (below.bytes("file"), fresh.bytes("file").len());
         assert!(packed.len() < least + least / 16 + 8192, "{codec}: {} {least}", packed.len());
-        // The content is found after a kill, and then also without slots.
+        // The content is found after the daemon is killed, and then also if the slots are
+        // destroyed.
         assert!(read_file(&*below.mount(&layer), "file").unwrap() == data, "{codec}");
         below.overwrite("file", 128, &[0xEE; 800]);
         assert!(read_file(&*below.mount(&layer), "file").unwrap() == data, "{codec}: no slots");
@@ -98,7 +99,8 @@ fn packing_fills_small_holes_and_keeps_large_ones() {
     }
 }
 
-/// Content decoded before packing is not returned for another frame at the same offset.
+/// After packing, content that was decoded before is not returned for another frame at the same
+/// offset.
 #[test]
 fn nothing_stale_is_read_after_packing() {
     let below = Below::new();
@@ -255,8 +257,8 @@ fn wait_until_packed(below: &Below, layer: &str, data: &[u8]) {
     }
 }
 
-/// Packing moves all content past the end and back, and pauses after each step to keep to its rate.
-/// At least 200 KB, the incompressible part, are moved twice.
+/// Packing moves all content past the end of the file and back, and pauses after each step to keep
+/// to its rate. At least 200 KB, the incompressible part of the content, are moved twice.
 #[test]
 fn packing_keeps_to_its_rate() {
     let below = Below::new();
@@ -272,7 +274,7 @@ fn packing_keeps_to_its_rate() {
     assert!(read_file(&*fs, "file").unwrap() == data);
 }
 
-/// A writer during background packing can read back its data.
+/// A writer during background packing reads back the data that it wrote.
 #[test]
 fn writes_during_packing_are_read_back_correctly() {
     let below = Below::new();
@@ -284,7 +286,7 @@ fn writes_during_packing_are_read_back_correctly() {
         rewrite(&*fs, &mut data, round * 50..round * 50 + 5 + round % 40);
         assert!(read_file(&*fs, "file").unwrap() == data, "round {round}");
     }
-    // Packing is interrupted, as by a kill.
+    // The layer is dropped without a shutdown, which interrupts packing like a kill.
     drop(fs);
     assert!(read_file(&*below.mount(layer), "file").unwrap() == data);
 }
@@ -316,14 +318,14 @@ fn fails_while_packing(operation: &str, call: u64) -> bool {
         }
     };
     write(5000, b"before");
-    // Packing fails, or repeats the failed call later.
+    // Packing fails, or it repeats the failed call later and succeeds.
     client.subject().flush(&client.request(), ino, file.handle).ok();
     write(70_000, b"afterwards");
     assert!(file.read(0, data.len()).unwrap() == data, "{operation} {call}: of the open file");
     file.close().ok();
     let found = read_file(&*fs, "file");
     assert!(found.is_ok_and(|found| found == data), "{operation} {call}: opened again");
-    // The first daemon makes no further calls, as after a kill.
+    // The first layer makes no further calls, as if its daemon had been killed.
     let found = read_file(&*below.mount("copy:chunk=4KiB,pack=off"), "file");
     assert!(found.is_ok_and(|found| found == data), "{operation} {call}: by the next daemon");
     fault.counts().iter().any(|rule| rule.struck > 0)
@@ -375,7 +377,7 @@ impl FileSystem for PanicsOnce {
     }
 }
 
-/// If the thread ended, no file would be packed until the next mount.
+/// If the panic ended the packing thread, no file would be packed until the next mount.
 #[test]
 fn packing_continues_after_a_panic() {
     let below = Arc::new(PanicsOnce::default());
@@ -394,8 +396,8 @@ fn packing_continues_after_a_panic() {
     assert!(read_file(&*fs, "file").unwrap() == data);
 }
 
-/// A truncated file still contains the cut-off data for ordinary tools, even if the file grows to
-/// its old size again.
+/// Ordinary tools still decode the data that truncation removed, even if the file grows to its old
+/// size again.
 #[test]
 fn truncated_file_counts_as_packed_only_after_packing() {
     let scratch = TempDir::new_in(scratch::folder(env!("CARGO_TARGET_TMPDIR"))).unwrap();

@@ -77,7 +77,7 @@ fn unmount_packs_for_at_most_ten_seconds() {
     assert!(read_file(&*below.mount("zstd"), "file").unwrap() == data);
 }
 
-/// A file of less than a chunk consists only of a tail, which would otherwise remain unencoded.
+/// A file of less than a chunk consists only of a tail. Without packing, it would remain unencoded.
 #[test]
 fn long_tails_are_packed() {
     let layer = "gzip:pack-after=1ms";

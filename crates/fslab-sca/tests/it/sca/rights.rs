@@ -26,7 +26,7 @@ fn capabilities_and_setuid_survive_fsync_and_close() {
 
 fn rights_outlive(codec: &str, is_synced: bool) {
     let below = Below::new();
-    // The garbage is not enough for a collection after a write, but enough to be freed at close.
+    // The garbage is too little to be collected after a write, but enough to be freed at close.
     let fs = below.mount(&format!("{codec}:chunk=4KiB,garbage=16KiB"));
     let client = Client::new(&*fs);
     let (attr, file) = client.create(Ino::ROOT, "file", 0o755, OpenMode::READ_WRITE).unwrap();
@@ -81,7 +81,8 @@ impl FileSystem for Meanwhile {
             let taking = std::thread::spawn(move || {
                 Client::new(&*layer).removexattr(ino, CAPABILITY).unwrap();
             });
-            // The removal may have to wait until the sync has ended.
+            // The removal may be blocked until this sync returns, so the time of waiting for it is
+            // limited.
             let start = Instant::now();
             while !taking.is_finished() && start.elapsed() < Duration::from_millis(300) {
                 std::thread::yield_now();

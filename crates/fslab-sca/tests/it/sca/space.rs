@@ -56,8 +56,8 @@ fn rewrite(layer: &str, writes: u64, after: After) {
     assert!(most < 3 * MIB, "{layer}, {after:?}: {most} bytes, {first} at first");
     assert!(below.bytes("file").len() as u64 > 2 * most, "{layer}: too little was written");
     assert!(read_file(&*fs, "file").unwrap() == data, "{layer}, {after:?}");
-    // The content is found after a kill, and then also without slots, when the walk must pass over
-    // the gaps.
+    // The content is found after the daemon is killed, and then also if the slots are destroyed, so
+    // that the walk must pass over the gaps.
     assert!(read_file(&*below.mount(layer), "file").unwrap() == data, "{layer}, {after:?}: killed");
     below.overwrite("file", 128, &[0xEE; 800]);
     assert!(
@@ -159,7 +159,8 @@ fn full_disk_returns_errors_and_loses_no_data() {
     }
 }
 
-/// The staged chunks keep their place in the lower file while it has no room for encoded ones.
+/// The staged chunks stay in the staging area while the lower file system has no room for encoded
+/// ones.
 #[test]
 fn staged_chunks_survive_a_full_disk() {
     const CHUNK: usize = 16 << 10;
@@ -241,7 +242,8 @@ fn peak_percent(layer: &str, piece: usize) -> u64 {
     100 * peak / GROWN_BYTES as u64
 }
 
-/// Small pieces are stored raw until a chunk is full, and are then dead.
+/// Small pieces are stored raw until their chunk is full. Then the chunk is encoded, and the pieces
+/// are dead.
 #[test]
 fn appending_small_pieces_takes_at_most_110_percent_of_the_size() {
     for layer in ["copy:pack=off", "gzip:pack=off", "zstd:pack=off"] {

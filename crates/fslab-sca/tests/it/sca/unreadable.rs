@@ -137,8 +137,8 @@ fn open_writer_of_a_foreign_file_continues_without_permission() {
     }
 }
 
-/// An emptied foreign file keeps its foreign mark until a new write. A change of its mode through a
-/// reader must not need to replace the mark.
+/// An emptied foreign file keeps its foreign mark until new data is written. A change of its mode
+/// while only a reader has it open must not replace the mark.
 #[test]
 fn mode_of_an_emptied_foreign_file_can_be_changed_without_write_permission() {
     let below = Below::new();

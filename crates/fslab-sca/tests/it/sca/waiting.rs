@@ -21,7 +21,7 @@ struct Slow {
     holds_reads_of: Mutex<Option<&'static str>>,
     /// Reads of fewer bytes do not block.
     held_bytes_min: AtomicU64,
-    /// Number of calls that pass before one blocks.
+    /// Number of calls that pass before a call blocks.
     passes: AtomicU64,
     waiting: AtomicU64,
     gate: Mutex<bool>,
@@ -47,7 +47,7 @@ impl Slow {
         }
     }
 
-    /// Waits until a thread waits for the disk.
+    /// Waits until some thread is blocked by this disk.
     fn wait_for_a_waiter(&self) {
         let start = Instant::now();
         while self.waiting.load(Ordering::SeqCst) == 0 {
@@ -189,8 +189,8 @@ fn packing_does_not_block_other_operations() {
     fs.shutdown().unwrap();
 }
 
-/// Blocks, one after the other, each sync of packing, and of the garbage collection that a writer
-/// runs.
+/// Blocks each sync of packing, and of the garbage collection that a writer runs. Each run blocks
+/// another one of these syncs.
 #[test]
 fn nobody_waits_for_any_sync_of_packing_or_cleaning() {
     for (layer, syncs) in [
@@ -257,11 +257,11 @@ fn look_beside(
     client.subject().release(&client.request(), ino, handle.into_inner().unwrap()).unwrap();
 }
 
-/// Before a file is packed, its whole layout is read.
+/// Packing first reads the whole layout of a file, which takes long for a large file.
 #[test]
 fn nobody_waits_while_packing_looks_at_a_file() {
-    // Only packing reads this file, not commits or garbage collection. It has more index pages than
-    // are kept in memory (128 pages, each for 512 KiB of content).
+    // Commits and garbage collection do not read this file; only packing does. The file has more
+    // index pages than are kept in memory (128 pages, each for 512 KiB of content).
     let (below, fs) = mounted("copy:chunk=4KiB,garbage=1GiB,pack-after=1ms");
     let data = text(80 << 20);
     write_file(&*fs, "file", &data);
@@ -279,7 +279,7 @@ fn nobody_waits_while_packing_looks_at_a_file() {
     fs.shutdown().unwrap();
 }
 
-/// The seek table at the end of a large file lists all of its frames.
+/// Making the seek table of a large file takes long, because the table lists all frames.
 #[test]
 fn nobody_waits_while_a_seek_table_is_made() {
     let (below, fs) = mounted("zstd:chunk=4KiB,pack=off");
@@ -301,7 +301,7 @@ fn nobody_waits_while_a_seek_table_is_made() {
     assert!(read_file(&*fs, "file").unwrap() == data);
 }
 
-/// A walk over all frames rebuilds the damaged index, which takes long.
+/// A walk over all frames rebuilds the damaged index. This takes long.
 #[test]
 fn nobody_waits_while_an_index_is_rebuilt() {
     let (below, fs) = mounted("copy:chunk=4KiB,cache=0,pack=off");
@@ -325,8 +325,8 @@ fn nobody_waits_while_an_index_is_rebuilt() {
     assert!(read_file(&*fs, "file").unwrap() == data);
 }
 
-/// The first write to an emptied foreign file first makes durable that the file is no longer
-/// foreign.
+/// The first write to an emptied foreign file makes durable that the file is no longer foreign,
+/// before it writes data.
 #[test]
 fn nobody_waits_while_a_foreign_mark_is_voided() {
     let (below, fs) = mounted("copy:chunk=4KiB");
