@@ -26,8 +26,8 @@ impl Args {
     /// Installs packages, builds, compares, and prints the path of the report.
     pub fn run(&self) -> Result<bool> {
         println!("{WHAT_IT_DOES}");
-        // Setup prints missing programs. The comparison skips targets that need them, and its
-        // report lists them.
+        // Setup prints missing programs. The comparison skips the targets that need them, and lists
+        // these targets in its report.
         setup::install(setup::Purpose::Demo)?;
         println!("demo: building fslab (some minutes the first time)");
         let build = ["build", "--profile", "demo", "--locked", "--package", "fslab"];

@@ -72,7 +72,7 @@ struct Run<'a> {
     context: Context,
     logs: PathBuf,
     only: &'a [String],
-    /// Made after setup has installed the programs that it needs.
+    /// The file system for tests. It is made after setup has installed the programs that make it.
     scratch: Option<Scratch>,
 }
 

@@ -1,7 +1,8 @@
 //! `cargo xtask tidy`: checks the rules that compilers and lints don't check.
 //!
-//! Each check is a pure function that returns the violations in the project's files. A test next to
-//! it plants violations that it must find. To add a check, write one file and add it to [`CHECKS`].
+//! Each check is a pure function that returns the violations in the project's files. Next to each
+//! check, a test plants violations that the check must find. To add a check, write one file and add
+//! it to [`CHECKS`].
 
 use anyhow::Result;
 

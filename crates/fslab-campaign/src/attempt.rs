@@ -1,8 +1,9 @@
-//! The samples files of a campaign. Each attempt at a share has one, written by one process.
+//! The samples files of a campaign. Each attempt at a share has its own file, written by one
+//! process.
 //!
 //! A file is named `KKK-of-NNN.TIME.HOST.PID.jsonl`. The name has the suffix `.part` while the
-//! attempt runs, and keeps it if the attempt is killed. No two attempts share a name, so an attempt
-//! never writes or replaces the file of another.
+//! attempt runs, and keeps it if the attempt is killed. Names are unique, so an attempt never
+//! writes to or replaces the file of another attempt.
 
 use std::fs;
 use std::io::ErrorKind;
@@ -60,7 +61,7 @@ pub(crate) fn new_files(campaign: &Campaign, share: Share, now: Timestamp) -> (P
     (directory.join(format!("{name}{PART}")), directory.join(format!("{name}{WHOLE}")))
 }
 
-/// Splits a file name into its share and the rest, which is the sort key of attempts.
+/// Splits a file name into the share and the remaining text, by which attempts are sorted.
 fn parse(name: &str) -> Option<(Share, &str)> {
     let name = name.strip_suffix(PART).or_else(|| name.strip_suffix(WHOLE))?;
     let (share, rest) = name.split_once('.')?;
@@ -96,8 +97,9 @@ fn stem(name: &str) -> &str {
     name.strip_suffix(PART).or_else(|| name.strip_suffix(WHOLE)).unwrap_or(name)
 }
 
-/// Returns the result of reading a file, or `None` if the file was renamed after the listing. A
-/// network file system may open a renamed file through a cached handle, which is stale.
+/// Returns the result of reading a file, or `None` if the file was renamed after the listing. On a
+/// network file system, opening a renamed file may also fail with `ESTALE`, because the client has
+/// cached the file's old handle.
 fn found<T>(read: fslab_report::Result<T>) -> Result<Option<T>> {
     match read {
         Err(fslab_report::Error::File { source, .. })

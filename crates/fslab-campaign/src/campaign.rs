@@ -21,8 +21,8 @@ pub struct Campaign {
 /// The settings of a new campaign.
 #[derive(Debug)]
 pub struct Freeze<'a> {
-    /// The plan. A campaign runs its minimum number of rounds: a stop rule would need the
-    /// measurements of other hosts.
+    /// The plan. A campaign runs exactly the minimum number of rounds. The decision to add rounds
+    /// would need the measurements of all hosts.
     pub plan: &'a Plan,
     /// The seed of all random choices.
     pub seed: u64,

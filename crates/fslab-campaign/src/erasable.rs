@@ -4,8 +4,8 @@
 //! plan contains a *role*, and only this list, which root keeps on each host, maps a role to a
 //! device. A line is `ROLE DEVICE [SERIAL]`; `#` begins a comment. The safety checks of
 //! `fslab compare` also apply to the device. A device whose line contains a serial number is erased
-//! whatever it contains, as with `--erase`. Otherwise a killed run would block later runs, because
-//! it leaves a file system on the device.
+//! whatever it contains, as with `--erase`. Without a serial number, a killed run blocks later
+//! runs, because it leaves a file system on the device.
 
 use std::fs::{self, File};
 use std::io::{ErrorKind, Read};

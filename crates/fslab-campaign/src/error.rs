@@ -233,7 +233,7 @@ pub enum Error {
         /// The path of the directory.
         path: PathBuf,
     },
-    /// A batch script can't contain a text.
+    /// A text contains characters that a batch script can't contain.
     #[error(
         "{what} {text:?}: a batch script can't contain control characters, quotes or backslashes"
     )]

@@ -1,4 +1,5 @@
-//! The lock that lets each host run one share at a time, because two would disturb each other.
+//! The lock that allows only one share at a time on each host, because two shares would disturb
+//! each other's measurements.
 //!
 //! The lock is flock(2) on a file in `/run/lock`, or in `/var/lock` if that is missing. The kernel
 //! releases the lock when the process that holds it exits for any reason. Every user can open the
@@ -114,7 +115,7 @@ fn open(path: &Path) -> Result<File> {
     }
 }
 
-/// Returns whether an open file is still the one at a path.
+/// Returns whether a path still refers to an open file.
 fn is_at(file: &File, path: &Path) -> bool {
     let identity = |found: fs::Metadata| (found.dev(), found.ino());
     let of_file = file.metadata().map(identity);

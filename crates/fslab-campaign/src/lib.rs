@@ -1,4 +1,4 @@
-//! Campaigns: comparisons whose cells are run in shares, on one machine or on several.
+//! Campaigns: comparisons that are divided into shares, which run on one machine or on several.
 //!
 //! A campaign is a directory with a record ([`Frozen`]). The record contains the plan, the seed,
 //! and the hash of every input of the plan. Each run of a share appends samples to a file of its

@@ -7,7 +7,7 @@ use crate::format::Program;
 use crate::hash;
 
 /// Returns the version and hash of the running program. If its file was replaced on disk, the hash
-/// is still that of the running one.
+/// is still that of the running program.
 ///
 /// # Errors
 /// Fails if the program's file can't be read.

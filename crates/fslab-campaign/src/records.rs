@@ -9,7 +9,7 @@ use crate::state::{CellState, State, is_failure_of};
 
 impl State<'_> {
     /// Returns the records for the report, attempt by attempt. Each attempt gets a new end record,
-    /// as if it were a run of its own.
+    /// so that it appears as a separate run.
     ///
     /// # Errors
     /// Fails if no block is done yet.

@@ -69,7 +69,7 @@ impl ShareRun<'_> {
     /// # Errors
     /// Fails before the first measurement if this is another build, if an input has changed, or if
     /// a role has no device on this host. Fails later if the comparison fails or samples can't be
-    /// made durable. The blocks that were done by then are used.
+    /// made durable. Blocks that were finished before the error remain valid.
     pub fn run(mut self, observer: &mut dyn Observer) -> Result<Done> {
         if self.allow_other_build && self.program != self.campaign.frozen().program {
             let Program { version, blake3 } = &self.program;
@@ -143,8 +143,7 @@ impl ShareRun<'_> {
 struct Durable<'a> {
     observer: &'a mut dyn Observer,
     samples: &'a Path,
-    /// The number of cells to run. The runner reports the number of cells in the whole plan
-    /// instead.
+    /// The number of cells to run. The runner itself reports the number of cells in the whole plan.
     cells: u64,
     interrupt: &'a Interrupt,
     /// The first failure, which ends the run.

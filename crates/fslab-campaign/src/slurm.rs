@@ -98,7 +98,7 @@ fn absolute(path: &Path) -> Result<String> {
     }
 }
 
-/// Checks that a text can stand between the double quotes of an option.
+/// Checks that a text may appear between the double quotes of an option.
 fn text<'a>(what: &'static str, text: &'a str) -> Result<&'a str> {
     if text.contains(|letter: char| letter.is_control() || "\"'\\".contains(letter)) {
         return Err(Error::OddText { what, text: text.to_owned() });

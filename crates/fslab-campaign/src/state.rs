@@ -1,9 +1,10 @@
 //! The progress of a campaign, computed only from its samples files.
 //!
-//! One attempt at each block is used, however often the block was run. It is the attempt with the
-//! fewest failed cells, then with the fewest disturbed cells, then the earliest. Of several
-//! attempts in one samples file, only the last is considered. So the choice does not depend on the
-//! measured values. A killed attempt at a block is never used.
+//! Exactly one attempt at each block is used, even if the block was run several times. It is the
+//! attempt with the fewest failed cells. Ties are resolved by the fewest disturbed cells, then by
+//! the earliest time. If one samples file contains several attempts at a block, only the last is
+//! considered. The measured values do not influence the choice. A killed attempt at a block is
+//! never used.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -61,7 +62,7 @@ pub struct Cell {
     pub target: String,
     /// The state of the cell.
     pub state: CellState,
-    /// The host of the attempt that is used. For a missing cell, the host that began it last.
+    /// The host of the attempt that is used. For a missing cell, the last host that began it.
     pub host: Option<String>,
     /// The reason for the failure, or the interference.
     pub reason: Option<String>,
@@ -77,7 +78,7 @@ pub enum CellState {
     Disturbed,
     /// The cell could not be measured.
     Failed,
-    /// Not measured to the end.
+    /// Not measured, or not completely.
     Missing,
 }
 
@@ -155,8 +156,8 @@ impl<'a> State<'a> {
         Ok(Self { campaign, attempts, blocks })
     }
 
-    /// Returns the blocks of a share that are to be run, as rounds by workload. These are the
-    /// blocks without a result and, with `retry`, those with failed or disturbed cells.
+    /// Returns the blocks of a share that must still be run: for each workload, the rounds. These
+    /// are the blocks without a result and, with `retry`, those with failed or disturbed cells.
     #[must_use]
     pub fn left(&self, share: Share, retry: bool) -> BTreeMap<String, BTreeSet<u32>> {
         let workloads = self.campaign.plan().workloads.len();

@@ -1,4 +1,4 @@
-//! Writes campaigns, and files that appear complete or not at all.
+//! Writes campaigns, and files that become visible only when they are complete.
 //!
 //! Hosts may share a directory over a network. So a file is written under a temporary name of its
 //! own, made durable, and then renamed.

@@ -1,4 +1,4 @@
-//! Heat maps: rows of cells, which are darker the fuller they are.
+//! Heat maps: rows of cells. The fuller a cell is, the darker it is.
 
 use crate::escape;
 

@@ -88,8 +88,8 @@ impl Scale {
     }
 
     fn logarithmic_ticks(&self) -> Vec<f64> {
-        // Each set contains fewer ticks than the one before. The first with at most six ticks is
-        // used.
+        // Each set contains fewer ticks than the one before. The first set with at most six ticks
+        // is used.
         let fine: &[f64] =
             &[1.0, 1.1, 1.2, 1.4, 1.6, 1.8, 2.0, 2.5, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0, 9.0];
         let sets = [fine, &[1.0, 1.2, 1.5, 2.0, 3.0, 5.0, 7.0], &[1.0, 2.0, 5.0], &[1.0]];

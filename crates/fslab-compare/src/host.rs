@@ -11,10 +11,10 @@ pub type HostError = Box<dyn std::error::Error + Send + Sync>;
 /// The description of a recorded image that was unpacked.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Unpacked {
-    /// The hash of the workload that aged it, in hexadecimal.
+    /// The hash of the workload that aged the image, in hexadecimal.
     pub workload: String,
-    /// The name of the allocation policy under which it was aged, followed by details; `None` if
-    /// unknown.
+    /// The name of the allocation policy under which the image was aged, followed by details;
+    /// `None` if unknown.
     pub policy: Option<String>,
     /// Other known facts, in one line.
     pub description: String,
@@ -85,13 +85,13 @@ pub trait Host: Sync {
     }
 
     /// Returns the path of this program, which replaces `{fslab}` in commands of plans. `None` if
-    /// the host is not such a program.
+    /// the host has no such program.
     fn program(&self) -> Option<PathBuf> {
         None
     }
 
-    /// Unpacks a recorded image into a file if the image is kept packed. Otherwise it returns
-    /// `None`, and the caller copies the image.
+    /// Unpacks a recorded image into the file `to`. Returns `None` if the image is not packed; the
+    /// caller then copies it.
     ///
     /// # Errors
     /// If the image is damaged or the system returns an error.

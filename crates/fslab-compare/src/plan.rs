@@ -80,12 +80,12 @@ pub struct TargetPlan {
     pub memory: Option<u64>,
     /// A requirement that this build of fslab may lack, as written in the plan.
     pub needs: Option<String>,
-    /// The program that mounts it, such as another build of fslab. `None` for this program.
+    /// The program that mounts the target, such as another build of fslab. `None` for this program.
     pub program: Option<PathBuf>,
     /// Its margin for all workloads.
     pub margin: Option<Margin>,
-    /// Makes each of its operations longer by this share, which a self-test must detect. Plans
-    /// can't set it. `None` means no wait at all, and 0 means waits of length zero.
+    /// Lengthens each operation by this fraction of its duration. The self-test must detect this
+    /// delay; plans can't set it. `None` means no wait at all, and 0 means waits of length zero.
     pub slowed: Option<f64>,
 }
 
@@ -104,7 +104,7 @@ pub enum TargetKind {
         /// The file system mounted over it.
         over: Over,
     },
-    /// An existing directory. Workloads use a new subdirectory of it; it is never remounted.
+    /// An existing directory. Workloads use a new subdirectory. The directory is never remounted.
     Directory {
         /// The directory.
         path: PathBuf,
@@ -233,8 +233,9 @@ pub enum Over {
     Command(ForeignMount),
     /// The kernel's overlay with an empty upper directory; the value contains its mount options.
     Overlay(String),
-    /// No further mount. The host's own engine serves the file system instead of the kernel. The
-    /// value contains the engine's options, in the syntax of the options after `?` in a leaf.
+    /// No further mount. An engine of the [`Host`](crate::Host) serves the file system instead of
+    /// the kernel. The value contains the engine's options, in the syntax of the options after `?`
+    /// in a leaf.
     Engine(String),
 }
 

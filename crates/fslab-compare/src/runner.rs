@@ -303,7 +303,8 @@ impl Runner<'_> {
         Ok(left)
     }
 
-    /// Keeps memory provided by the host of a virtual machine, or notes why this is impossible.
+    /// In a virtual machine, keeps a reserve of memory that the host has already provided, or notes
+    /// why this is impossible.
     fn provide_memory(&mut self) -> Result<Option<ProvidedMemory>> {
         match host_memory::provide(self.touched_bytes) {
             Ok(provided) => Ok(provided),
@@ -319,8 +320,8 @@ impl Runner<'_> {
     fn second_copy(&self, targets: &[TargetPlan]) -> Option<TargetPlan> {
         let plan = self.options.plan;
         let copy = plan.second_copy().filter(|copy| Some(&copy.name) == self.second_copy.as_ref());
-        // A single target has nothing to compare, so it needs no second copy. If the user chose
-        // targets, another run may contain the other targets.
+        // A comparison with a single target needs no second copy. But if the user chose the target,
+        // another run may contain the other targets.
         let is_compared = targets.len() > 1 || !self.options.choice.cells.targets.is_empty();
         let is_run = targets.iter().any(|target| target.name == plan.baseline);
         copy.filter(|_| is_run && is_compared)
@@ -513,8 +514,8 @@ impl Runner<'_> {
         }
     }
 
-    /// Returns the samples, or the target's failure. Samples of a failed run are written but not
-    /// returned. The outer error means that the comparison itself failed.
+    /// Returns the samples. The inner error is a failure of the target, and the outer one is a
+    /// failure of the whole comparison. Samples of a failed run are written but not returned.
     fn measure(
         &mut self,
         cell: &Cell<'_>,
@@ -522,10 +523,11 @@ impl Runner<'_> {
         plan: &TargetPlan,
         workload: &dyn Workload,
     ) -> Result<Result<Vec<Sample>>> {
-        // Otherwise data of earlier runs would be written back during this measurement.
+        // Data of earlier runs is written back now, so that this does not happen during the
+        // measurement.
         rustix::fs::sync();
-        // A target may hang as soon as it is mounted, so making it is watched too. Making and
-        // running have separate time limits.
+        // A target may hang as soon as it is mounted, so it is also watched while it is made.
+        // Making and running have separate time limits.
         let watch = self.watch(self.options.interrupt.part())?;
         let mut target = match watch.end(target::make(plan, self.workshop())) {
             Ok((target, _)) => target,

@@ -224,8 +224,8 @@ impl Found {
 }
 
 /// Returns the number of simulated comparisons of equal targets that show a difference. Their
-/// rounds are drawn from the measured ones. For each round, it is also drawn which copy is the
-/// baseline, so that neither is favoured.
+/// rounds are drawn from the measured ones. A random draw also decides for each round which copy is
+/// the baseline, so that neither is favoured.
 fn simulate(ratios: &[f64], rounds: usize, seed: u64) -> usize {
     let mut random = Pcg64::seed_from_u64(seed);
     let mut one = |number: u64| {
@@ -285,7 +285,7 @@ mod tests {
             let found = simulate(&noisy(1.0, spread, 8), 12, 9);
             assert!((10..=SIMULATED_MOST).contains(&found), "{spread}: {found} of {SIMULATED}");
         }
-        // Even if one copy is always slower, it is drawn equally often as the baseline.
+        // One copy is always slower here, but each copy is the baseline equally often.
         let found = simulate(&noisy(1.1, 0.01, 8), 12, 9);
         assert!(found <= SIMULATED_MOST, "{found}");
     }

@@ -1,4 +1,4 @@
-//! Targets: made for one run of a comparison and removed after it.
+//! Makes targets. Each target is made for one run of a comparison and removed after it.
 //!
 //! Guards own the loop devices and mounts of a target. Every exit path therefore removes them, in
 //! reverse order.

@@ -87,7 +87,8 @@ pub trait Tree: Sync {
     fn with_file_system(&self, work: &mut dyn FnMut(&dyn FileSystem) -> Result<()>) -> Result<()>;
 }
 
-/// An open file of a tree. Dropping it closes it without returning an error; `close` returns it.
+/// An open file of a tree. Dropping the file closes it and ignores an error; `close` returns the
+/// error.
 pub trait TreeFile {
     /// Reads at an offset. Returns fewer bytes than requested only at the end of the file or after
     /// a short read of the system.

@@ -127,7 +127,8 @@ pub trait Workload: Sync {
         Ok(())
     }
 
-    /// Returns the phases if they depend on its parameters; `None` for those of its [`Spec`].
+    /// Returns the phases if they depend on the parameters; `None` if they are those of the
+    /// [`Spec`].
     fn phases(&self) -> Option<Vec<String>> {
         None
     }
@@ -145,8 +146,8 @@ pub fn find(name: &str) -> Option<&'static Spec> {
     WORKLOADS.iter().copied().find(|spec| spec.name == name)
 }
 
-/// Returns a text of made-up words, as workloads write it. The text compresses to about a third and
-/// depends only on the seed.
+/// Returns text of made-up words, the same kind that workloads write. It compresses to about a
+/// third and depends only on the seed.
 #[must_use]
 pub fn text(seed: u64, length: usize) -> Vec<u8> {
     content::make("text", seed, length)

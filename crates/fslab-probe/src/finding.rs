@@ -143,7 +143,7 @@ pub struct Finding {
 
 impl Finding {
     /// Combines methods. If all methods that found a value agree, this value is the result;
-    /// otherwise it is "not applicable".
+    /// otherwise the result is "not applicable".
     pub(crate) fn conclude(methods: Vec<Method>) -> Self {
         let answer = conclude(&methods);
         Self { answer, methods }

@@ -1,9 +1,9 @@
 //! Probes the properties of a file system from outside. Each answer is right or "not applicable".
 //!
-//! The methods count instead of timing: allocated blocks (`st_blocks`), holes, resident pages,
-//! requests to the device. Counts have no noise. If a count does not fit a method's expectations,
-//! the method returns "not applicable" with the reason. Two methods for the same attribute must
-//! agree.
+//! The methods do not time operations. They count allocated blocks (`st_blocks`), holes, resident
+//! pages, and requests to the device. Counts have no noise. If a count does not fit a method's
+//! expectations, the method returns "not applicable" with the reason. Two methods for the same
+//! attribute must agree.
 //!
 //! Timing, the original method, is available on request ([`timing`]). It confirms a count, or gives
 //! no answer.

@@ -43,8 +43,8 @@ enum Base {
     Memory,
 }
 
-/// A mount over the base file system, or in place of its mount. This mount is then probed. The host
-/// defines the names of layers and leaves.
+/// A mount over the base file system, or in place of the kernel's mount of it. The prober then
+/// examines this mount. The host defines the names of layers and leaves.
 #[derive(Clone, Debug)]
 enum Top {
     /// Nothing: the base file system itself is probed.
@@ -138,7 +138,7 @@ impl Cell {
         let stage = Stage::make(self, directory, how.host)?;
         let truths = self.truths(&stage, how.options.bound_memory)?;
         let options = Options {
-            // To find the memory limit, a file of half the budget must exceed it.
+            // The memory limit is found only if it is smaller than a file of half the budget.
             budget: self.memory_mib.map_or(Options::default().budget, |mib| (4 * mib) << 20),
             ..how.options
         };
@@ -171,7 +171,7 @@ impl Cell {
         if let Some(mib) = self.memory_mib {
             truths = truth::of_memory(mib << 20);
         } else if self.read_ahead_kib.is_some() {
-            // Other cells test all other attributes.
+            // This cell tests only read-ahead; other cells test the other attributes.
             truths.retain(|name, _| name.starts_with("read-ahead"));
         }
         truths.retain(|name, _| !self.without.contains(name));

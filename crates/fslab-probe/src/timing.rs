@@ -1,4 +1,5 @@
-//! Finds attributes by timing, or refuses to answer. This is the original method, with more checks.
+//! Finds attributes by timing, or refuses to answer. This is the method of Hu and Bursum, with more
+//! checks.
 //!
 //! Hu and Bursum timed reads and writes with the processor's cycle counter and looked for jumps.
 //! Here the counter is validated first ([`validation`]), and the thread stays on one processor. All

@@ -183,8 +183,8 @@ pub fn of_memory(limit: u64) -> Truths {
     truths
 }
 
-/// Returns the replacement policy of the page cache if the kernel uses two LRU lists. That of the
-/// multi-generational LRU (CONFIG_LRU_GEN) is not known.
+/// Returns the replacement policy of the page cache if the kernel uses two LRU lists. The policy of
+/// the multi-generational LRU (CONFIG_LRU_GEN) is not known.
 #[must_use]
 pub fn of_replacement() -> Option<Truth> {
     let generations = fs::read_to_string("/sys/kernel/mm/lru_gen/enabled");

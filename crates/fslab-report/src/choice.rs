@@ -26,7 +26,7 @@ pub struct Choice {
     pub recordings: Vec<Recording>,
 }
 
-/// A recording of a phase beside its sample.
+/// A recording that is made during a phase, in addition to its sample.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize, PartialEq, Eq)]
 #[serde(rename_all = "snake_case")]
 pub enum Recording {

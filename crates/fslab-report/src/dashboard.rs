@@ -1,5 +1,5 @@
-//! Renders a JSON list of names, values and units, for the benchmark dashboards of code hosts. The
-//! tool github-action-benchmark accepts it for its tools `customSmallerIsBetter` and
+//! Renders a JSON list of names, values and units, for the benchmark dashboards of code hosts.
+//! github-action-benchmark accepts this list for its tools `customSmallerIsBetter` and
 //! `customBiggerIsBetter`.
 
 use serde::Serialize;
@@ -22,7 +22,7 @@ pub(super) const BIGGER: Renderer = Renderer {
     render: |report| render(report, Better::More),
 };
 
-/// One figure in the form of dashboards.
+/// One figure, as dashboards read it.
 #[derive(Serialize)]
 struct Entry {
     name: String,

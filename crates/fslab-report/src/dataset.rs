@@ -39,8 +39,8 @@ pub fn schema() -> Result<Schema> {
 /// Writes the samples of a file as a data set.
 ///
 /// # Errors
-/// Fails if the file is not a samples file, if the data set exists, and on I/O errors. Then nothing
-/// remains.
+/// Fails if the file is not a samples file, if the data set exists, and on I/O errors. After an
+/// error, no part of the data set remains.
 pub fn write_dataset(samples: &Path, directory: &Path, parts: usize) -> Result<Manifest> {
     let schema = schema()?;
     let file = File::open(samples)
@@ -51,7 +51,7 @@ pub fn write_dataset(samples: &Path, directory: &Path, parts: usize) -> Result<M
     let facts = facts_of(&[("source", samples.display().to_string())]);
     let mut writer = Writer::create(directory, &schema, parts, facts)?;
     loop {
-        // The number of samples is unknown, so the position in the file chooses the part.
+        // The number of samples is unknown, so the part is derived from the position in the file.
         let part = part_in_order(lines.position, total, parts);
         match lines.next()? {
             Some(Record::Sample(sample)) => {

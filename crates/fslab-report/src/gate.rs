@@ -2,9 +2,9 @@
 //! permitted.
 //!
 //! A gate consists of a metric and a limit: `create.elapsed slower 5 %`. It fails for a target
-//! whose ratio to the baseline is shown to be beyond the limit. The t-test and the interval of the
-//! rounds' ratios are applied to the limit, with Holm's correction over all rows that the gates
-//! judge. A row whose interval contains the limit is not decided.
+//! whose ratio to the baseline is shown to be beyond the limit. The ratios of the rounds are tested
+//! against the limit by their interval and by a t-test, with Holm's correction over all rows that
+//! the gates judge. A row whose interval contains the limit is not decided.
 
 use std::fmt;
 use std::str::FromStr;

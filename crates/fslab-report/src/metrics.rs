@@ -176,7 +176,8 @@ impl Metric {
                 Some(seconds(of(sample.latencies.iter().find(is_it)?)))
             }
             Figure::Requests { kind } => {
-                // A kind that did not occur is missing if requests are counted.
+                // If requests are counted, a missing kind means that no request of this kind
+                // occurred.
                 sample.fuse_requests?;
                 let one = sample.requests.iter().find(|one| one.kind == *kind);
                 Some(one.map_or(0.0, |one| one.count as f64))

@@ -12,8 +12,8 @@ pub fn distinct<T: PartialEq>(items: impl IntoIterator<Item = T>) -> Vec<T> {
     found
 }
 
-/// Returns the end of a message about a wrong name, with up to three similar names. It is empty if
-/// there are none.
+/// Returns the end of a message about a wrong name, with up to three similar names. The text is
+/// empty if no name is similar.
 #[must_use]
 pub fn suggestion<'a>(wrong: &str, valid: impl IntoIterator<Item = &'a str>) -> String {
     const NEAR: f64 = 0.75;

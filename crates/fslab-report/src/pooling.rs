@@ -15,14 +15,14 @@ pub enum Pooling {
     /// Each machine is a stratum. The interval is valid only for these machines.
     #[default]
     Strata,
-    /// Each machine is a cluster, which is a random example of many machines. The interval is valid
-    /// for all machines of this kind. Machines with the same boot ID are treated as one.
+    /// Each machine is a cluster, drawn at random from many machines of one kind. The interval is
+    /// valid for all machines of that kind. Machines with the same boot ID are treated as one.
     Clusters,
 }
 
 impl Pooling {
-    /// Returns the ratio over all machines. `groups` are those of [`Self::groups`]; `pairs` returns
-    /// the pairs of one machine.
+    /// Returns the ratio over all machines. `groups` is the result of [`Self::groups`]; `pairs`
+    /// returns the pairs of one machine.
     pub(crate) fn ratio(
         self,
         groups: &[Vec<usize>],

@@ -51,7 +51,7 @@ pub struct Provenance {
     pub seed: u64,
     /// Minimum number of rounds.
     pub rounds: u32,
-    /// Maximum number of rounds; 0 in files of format 1, which had no such rule.
+    /// Maximum number of rounds; 0 in files of format 1, which had no such maximum.
     pub rounds_max: u32,
     /// The settings beyond the plan; missing if written by an older fslab.
     #[serde(skip_serializing_if = "Option::is_none")]

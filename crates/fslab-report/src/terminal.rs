@@ -14,7 +14,7 @@ pub(super) const SPEC: Renderer = Renderer {
     render: |report| Ok(render(report).into_bytes()),
 };
 
-/// Maximum number of rows; beyond it only the overview is shown.
+/// Maximum number of rows. If there are more, only the overview is shown.
 const ROWS_MOST: usize = 90;
 
 /// Maximum length of a target's name in the overview's headings.

@@ -1,5 +1,5 @@
-//! Why-lines. If a difference in time is shown, they list counters that differ, too. A proven cause
-//! is found elsewhere (`time_parts`).
+//! Finds why-lines: the counters that differ, too, if a difference in time is shown. The module
+//! `time_parts` finds a proven cause.
 //!
 //! A counter is listed if it differs from the baseline's by a relevant factor, in the same
 //! direction as the time. A listed counter is not necessarily the cause of the difference.

@@ -199,8 +199,8 @@ pub(super) fn header(report: &Report, first: [&str; 6], with_p: bool) -> Vec<Str
     header
 }
 
-/// Returns the cells of a row below a [`header`]. With `of_machine`, the row is that of one of
-/// several machines, which has no verdicts and no noise floor. A row that combines several machines
+/// Returns the cells of a row below a [`header`]. With `of_machine`, the row belongs to one of
+/// several machines, so it has no verdicts and no noise floor. A row that combines several machines
 /// has ratios and verdicts, but no times.
 pub(super) fn cells(
     report: &Report,

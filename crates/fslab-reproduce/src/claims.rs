@@ -71,7 +71,7 @@ pub struct Preparation {
 /// A claim of a paper: a row of a table, a series of a figure, or a number.
 #[derive(Clone, Debug, Serialize)]
 pub struct Claim {
-    /// Name that does not change.
+    /// Stable identifier.
     pub id: String,
     /// Section, table or figure of the paper.
     pub place: String,
@@ -162,7 +162,7 @@ pub enum Extreme {
     Most,
 }
 
-/// A place in a report.
+/// A place in a report: workload, phases, target and size.
 #[derive(Clone, Debug, Serialize)]
 pub struct Place {
     /// Label of the workload.

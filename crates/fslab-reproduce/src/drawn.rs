@@ -182,8 +182,8 @@ impl Drawn {
         let (mut x, mut y) = (8.0, from);
         for (index, name) in self.names().iter().enumerate() {
             let name = format!("{name}{}", self.remark(index));
-            // The width of the text depends on the font. 7 per character is a little more than
-            // usual.
+            // The width of the text depends on the font. 7 pixels per character are a little more
+            // than usual.
             let width = 40.0 + 7.0 * name.chars().count() as f64;
             if x > 8.0 && x + width > WIDTH {
                 (x, y) = (8.0, y + LINE);

@@ -18,7 +18,7 @@ use fslab_report::{Error, Result, significant};
 pub struct Findings {
     /// The paper.
     pub paper: Paper,
-    /// Text on the form in which its plans were run.
+    /// A text that states whether its plans were run in their full or quick form.
     pub form: String,
     /// Plans that were run for it.
     pub plans: Vec<Planned>,

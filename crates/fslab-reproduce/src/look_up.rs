@@ -156,8 +156,8 @@ fn instead(report: &Report, query: &Query, form: Form) -> Option<u64> {
     largest.filter(|_| is_of_both && !sizes.contains(&wanted))
 }
 
-/// Calculates one figure. Returns `None` if a side has no samples, or if every round has a side
-/// that is 0. `size`, if given, is the size of both sides.
+/// Calculates one figure. Returns `None` if one side of the comparison has no samples, or if in
+/// every round at least one side is 0. `size`, if given, is the size of both sides.
 fn figure(report: &Report, query: &Query, size: Option<u64>) -> Option<Figure> {
     let (pairs, zeros): (Vec<_>, Vec<_>) = pairs(report, query, size)?
         .into_iter()

@@ -238,8 +238,8 @@ fn of_fuse(error: &fslab_fuse::Error) -> Code {
     use fslab_fuse::Error;
     match error {
         Error::NoDevice => Code::Missing,
-        // Only errors of fusermount3 have a text; errors of the kernel have none. Here, fusermount3
-        // is not installed, or this user may not mount.
+        // Only errors of fusermount3 have a text; errors of the kernel have none. Such an error
+        // means that fusermount3 is not installed, or that this user may not mount.
         Error::Mount { source, .. } if source.get_ref().is_some() => match source.kind() {
             std::io::ErrorKind::NotFound | std::io::ErrorKind::PermissionDenied => Code::Missing,
             _ => Code::Failure,

@@ -61,8 +61,8 @@ pub fn raise_descriptor_limit() {
 /// A socket of a mount; removed when dropped.
 pub struct Socket {
     path: PathBuf,
-    /// A descriptor of the socket that this process made, whatever the name refers to now. While it
-    /// is open, no other file gets the inode number of the socket.
+    /// A descriptor of the socket that this process made; the name may refer to another socket by
+    /// now. While the descriptor is open, no other file gets the inode number of the socket.
     itself: OwnedFd,
 }
 
@@ -81,8 +81,8 @@ impl Socket {
         let path = directory.join(socket_name(device, what));
         let listen = || -> io::Result<_> {
             let beside = directory.join(format!(".{}", std::process::id()));
-            // Locked from here on, because a bound socket that does not listen yet looks like a
-            // leftover.
+            // The directory is locked from here on, because a bound socket that does not listen yet
+            // looks like a leftover.
             let _names = lock_names(directory)?;
             match fs::remove_file(&beside) {
                 Err(error) if error.kind() != ErrorKind::NotFound => return Err(error),

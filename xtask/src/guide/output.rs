@@ -1,8 +1,9 @@
 //! Compares the output shown on a page with the real output of its commands.
 //!
 //! The lines of the page must occur in the real output, in the same order. Sizes, times and other
-//! numbers may differ, because all numbers are treated as equal. The same is true of all units and
-//! of all runs of blanks. A line that ends in `...` matches all lines that begin with its text.
+//! numbers may differ, because all numbers are treated as equal. All units are treated as equal
+//! too, and so are all runs of blanks. A line that ends in `...` matches all lines that begin with
+//! its text.
 
 /// The end of an abbreviated line of a page.
 const CUT: &str = "...";

@@ -39,7 +39,7 @@ const OLDER: &str = "~older-1";
 pub enum Age {
     /// The package with the current version.
     Current,
-    /// A package from which one can upgrade to the current one.
+    /// An older package, which can be upgraded to the current one.
     Older,
 }
 

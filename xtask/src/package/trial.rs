@@ -63,9 +63,9 @@ for form in "umount" "umount -c"; do
 done
 "#;
 
-/// A script that runs in another namespace of this kind. If systemd is installed, it must accept
-/// the units. Their commands run as systemd would run them, with the example configuration of a
-/// mount.
+/// A script that runs in a second mount namespace with the package's files in `/usr`. If systemd is
+/// installed, it must accept the units. Their commands run as systemd would run them, with the
+/// example configuration of a mount.
 const SERVE: &str = r#"
 set -eu
 mount -t overlay -o "lowerdir=$TREE/usr:/usr" overlay /usr
@@ -110,7 +110,8 @@ pub fn run(package: &Path) -> Result<Tally> {
     fs::write(database.join("status"), "")?;
     let mut tally = Tally::default();
     tally += step("install", || {
-        // The packages that it depends on are in the machine's database, but not in this one.
+        // The packages that fslab depends on are in the machine's database, but not in this
+        // separate database.
         process::capture(dpkg(&tree).args(["--force-depends", "--install"]).arg(package))?;
         has_files(&tree)
     });

@@ -116,7 +116,7 @@ DELETE FROM t WHERE a % 11 = 0;
 
 fn sqlite_work(folder: &Path, _outside: &Path) -> Result<()> {
     capture("sqlite3", &["-bail", "base", SQL], folder)?;
-    // A second process writes the log of the first one back to the database.
+    // A second process writes the log of the first process back to the database.
     capture("sqlite3", &["-bail", "base", "PRAGMA wal_checkpoint(TRUNCATE); VACUUM;"], folder)?;
     capture("sqlite3", &["-bail", "base", "UPDATE t SET b='late' WHERE a=1;"], folder).map(drop)
 }

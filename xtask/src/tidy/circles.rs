@@ -2,8 +2,8 @@
 //! a file needs only the files that it uses.
 //!
 //! An import is attributed to the file that defines the imported item, so `pub use` is followed to
-//! the definition. Imports from a file's own folder (`dir.rs` uses `dir/htree.rs`) are ignored.
-//! Such files are its parts and may use its definitions. Tests are ignored too.
+//! the definition. Imports from a file's own folder (`dir.rs` uses `dir/htree.rs`) are ignored. The
+//! files in this folder are parts of the file and may use its definitions. Tests are ignored too.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -202,7 +202,7 @@ impl RustLexer {
 }
 
 impl Quote {
-    /// Returns what follows the end of the string, if `rest` begins with this end.
+    /// If `rest` begins with the string's closing delimiter, returns the text after it.
     fn strip_end(self, rest: &str) -> Option<&str> {
         let rest = rest.strip_prefix('"')?;
         match self {

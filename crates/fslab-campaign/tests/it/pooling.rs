@@ -1,8 +1,8 @@
 //! Simulated campaigns: how often the pooled interval contains the true ratio.
 //!
-//! Each machine has its own speed and its own effect, spread about the true effect. Ratios differ
-//! between machines much more than between the rounds of one machine. Machines have different
-//! numbers of rounds.
+//! Each machine has its own speed and its own ratio, which varies around the true ratio. Ratios
+//! differ between machines much more than between the rounds of one machine. Machines have
+//! different numbers of rounds.
 
 use fslab_stats::{RatioInterval, clustered_ratio, paired_ratio};
 use fslab_vfs_testing::environment::seed;
@@ -14,7 +14,7 @@ const MACHINES: usize = 20;
 /// The true ratio: the geometric mean over all possible machines.
 const TRUTH: f64 = 1.10;
 
-/// Standard deviation of the logarithm of the machines' effects.
+/// Standard deviation of the logarithm of the machines' ratios.
 const BETWEEN: f64 = 0.05;
 
 /// Standard deviation of the logarithm of the times on one machine.

@@ -2,11 +2,13 @@
 //! yet.
 //!
 //! When a virtual machine first touches a page, its host needs some microseconds to provide it
-//! (about 9 in one measurement). The guest counts them as system time of the process that touches
-//! it. With 128 MiB of such pages, a phase of 60 ms takes 350 ms. Two measures make this rare:
+//! (about 9 in one measurement). The guest counts this time as system time of the process that
+//! touches the page. With 128 MiB of such pages, a phase of 60 ms takes 350 ms. Two measures make
+//! this rare:
 //!
-//! - During a whole comparison, the harness keeps memory provided for small pages, which writes use
-//!   ([`ProvidedMemory`]). Without it, writes of 128 MiB had a standard deviation of 43 to 92 %.
+//! - During a whole comparison, the harness keeps a reserve of small pages that the host has
+//!   already provided, because writes use small pages ([`ProvidedMemory`]). Without it, writes of
+//!   128 MiB had a standard deviation of 43 to 92 %.
 //! - Before each run it touches pages of 2 MiB and frees them, because read-ahead allocates large
 //!   pages too. When it touched only small pages, or touched memory only once per round, cold reads
 //!   of 128 MiB took alternately 20 and 120 ms.
@@ -21,12 +23,12 @@ use fslab_sys::provided_memory::ProvidedMemory;
 /// Maximum number of bytes to touch. The page cache of a run is rarely larger.
 const MOST: u64 = 256 << 20;
 
-/// At most the available memory, or what the control group leaves, divided by this number is
-/// touched.
+/// Divisor of the free memory: at most 1/16 of it is touched. Free memory is the available memory,
+/// or what the control group leaves if that is less.
 const SHARE: u64 = 16;
 
-/// Bytes that are kept provided, relative to the bytes that are touched before each run. A run and
-/// its file system use small pages for more than the page cache.
+/// Bytes of the reserve per byte that is touched before each run. The reserve is larger because a
+/// run and its file system use small pages for more than the page cache.
 const PROVIDED_PER_TOUCHED: u64 = 6;
 
 /// Returns the bytes to touch before each run; 0 on a physical machine.
@@ -49,8 +51,8 @@ fn amount(processors: &str, memory: &str, free: u64) -> u64 {
     if is_virtual { MOST.min(available / SHARE) } else { 0 }
 }
 
-/// Keeps memory provided for a comparison whose runs touch this many bytes. It keeps less if less
-/// is available now, because images may be in memory.
+/// Creates the reserve of provided memory for a comparison whose runs touch this many bytes. The
+/// reserve is smaller if less memory is available now, because images may be in memory.
 ///
 /// # Errors
 /// Errors of the system calls.

@@ -119,8 +119,8 @@ impl Drop for Active<'_> {
     }
 }
 
-/// Counts a workload as one of those that meet at the barrier. When it is dropped, the other
-/// workloads no longer wait for this one.
+/// Registers a workload at the barrier. When this is dropped, the other workloads no longer wait
+/// for the workload.
 pub(super) struct Seat<'a>(pub &'a Meeting);
 
 impl Drop for Seat<'_> {
@@ -159,7 +159,7 @@ mod tests {
         assert!(order.is_sorted_by_key(|(phase, _)| *phase), "{order:?}");
     }
 
-    /// One workload is alone for the length of a pause after the other has ended its phase.
+    /// After one workload has ended its phase, the other runs alone for the length of a pause.
     #[test]
     fn time_alone_is_reported_to_the_workload_that_ran_alone() {
         let meeting = &Meeting::of(2);

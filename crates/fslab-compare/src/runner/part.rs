@@ -41,8 +41,8 @@ impl Session<'_> {
 }
 
 impl Part<'_> {
-    /// Runs a workload. Each of its phases begins together with one of the other workloads, at the
-    /// barrier `meeting`.
+    /// Runs a workload. Before each phase it waits at the barrier `meeting`, so that the phase
+    /// begins together with a phase of the other workloads.
     pub fn run(
         mut self,
         label: &str,

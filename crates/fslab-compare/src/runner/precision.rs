@@ -1,6 +1,6 @@
-//! Decides when there are enough rounds. The stop rule uses the widths of the intervals and never
-//! whether they show a difference. Stopping at the first difference would eventually find one
-//! between equal targets.
+//! Decides when there are enough rounds. The stop rule depends only on the widths of the intervals,
+//! not on whether they show a difference. Stopping at the first difference would eventually find
+//! one between equal targets.
 
 use std::collections::BTreeMap;
 
@@ -84,8 +84,8 @@ mod tests {
         }
     }
 
-    /// Returns measurements in which the baseline's reads vary from round to round. The reads of
-    /// `even` vary with them. The writes of `uneven` vary, but not those of the baseline.
+    /// Returns measurements in which the read times of the baseline and of `even` vary together
+    /// from round to round. The write times of `uneven` vary, but those of the baseline do not.
     fn precision(rounds: u32) -> Precision {
         let mut precision = Precision::new("base", None);
         for round in 0..rounds {

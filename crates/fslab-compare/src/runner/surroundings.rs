@@ -1,9 +1,9 @@
 //! The load of the machine during a phase, and whether it was large enough to distort the time.
 //!
-//! The thresholds are judgements: smaller disturbances disappear in the normal variation of
-//! measurements. Time of other programs is called foreign. A kernel thread may work for the target
-//! or for other programs, which can't be distinguished. Its time is therefore not treated as
-//! foreign.
+//! The thresholds are chosen by judgement: smaller disturbances disappear in the normal variation
+//! of measurements. The processor time of other programs is called foreign. The time of a kernel
+//! thread is not treated as foreign, because it is unknown whether the thread works for the target
+//! or for other programs.
 
 use std::path::Path;
 use std::time::Duration;
@@ -14,8 +14,8 @@ use fslab_sys::block_counters::{BlockCounters, DeviceNumber};
 use crate::error::{Error, Result};
 use fslab_report::sample::{Device, Sample};
 
-/// A sample is marked if foreign processor time exceeds this share of the elapsed time and also two
-/// ticks. The same limits apply to time stolen by the hypervisor.
+/// A sample is marked if foreign processor time exceeds both this share of the elapsed time and
+/// [`PROCESSOR_LEAST`]. The same limits apply to time stolen by the hypervisor.
 const PROCESSOR_SHARE: f64 = 0.05;
 
 /// Two ticks of /proc/stat, whose resolution is 10 ms.
@@ -164,7 +164,7 @@ fn percent(part: u64, sample: &Sample) -> f64 {
     part as f64 * 100.0 / sample.elapsed_ns.max(1) as f64
 }
 
-/// Converts counters of a device to their form in samples.
+/// Converts the counters of a device to the type that samples contain.
 pub(super) fn device_counters(counters: BlockCounters) -> Device {
     Device {
         reads: counters.reads,

@@ -69,8 +69,8 @@ impl BlockDevice {
         for part in &parts {
             part.check_use(around)?.map_or(Ok(()), |refusal| Err(refused(refusal)))?;
         }
-        // Kept open until all checks and writes are done, so that nobody can mount the device
-        // meanwhile.
+        // This descriptor stays open until all checks and writes are done, so that nobody can mount
+        // the device meanwhile.
         let exclusive = match open(&path, OFlags::EXCL) {
             Ok(file) => file,
             Err(error) if error.kind() == io::ErrorKind::ResourceBusy => {
@@ -193,7 +193,8 @@ impl Part {
     fn check_use(&self, around: &Surroundings) -> Result<Option<Refusal>> {
         let proc_mounts = Path::new("/proc/self/mountinfo");
         let mounted = mounts::list().map_err(Error::file(proc_mounts))?;
-        // Mounts of Btrfs have device numbers of their own, so the source is compared too.
+        // Mounts of Btrfs have device numbers of their own, so the source of the mount is compared,
+        // too.
         let is_source = |source: &Path| fs::canonicalize(source).is_ok_and(|it| it == self.path);
         if mounted.iter().any(|mount| {
             mount.device == (self.number.major, self.number.minor)

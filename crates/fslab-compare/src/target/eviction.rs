@@ -75,11 +75,11 @@ pub(super) fn check(directory: &Path) -> Result<()> {
 fn drop_pages(path: &Path) -> rustix::io::Result<u64> {
     let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW;
     let file = rustix::fs::openat(CWD, path, flags, Mode::empty())?;
-    // A missing length means to the end of the file.
+    // Without a length, the advice applies up to the end of the file.
     rustix::fs::fadvise(&file, 0, None, Advice::DontNeed)?;
     let length = rustix::fs::fstat(&file)?.st_size.unsigned_abs();
     match page_cache::resident_pages(file.as_fd(), length) {
-        // If the kernel can't count cached pages, it can't be verified that none is left.
+        // If the kernel can't count cached pages, it is unknown whether any are left.
         Err(Errno::NOSYS) => Err(Errno::OPNOTSUPP),
         answer => answer,
     }

@@ -54,7 +54,8 @@ pub struct ForeignMount {
 
 impl ForeignMount {
     /// Runs the command and waits until something is mounted. The file `messages` receives the
-    /// standard error of the command. It is not a pipe, because a daemon would keep that open.
+    /// standard error of the command. The file can't be a pipe, because a daemon would keep the
+    /// pipe open.
     pub fn new(commands: &Commands, mountpoint: &Path, messages: &Path) -> Result<Self> {
         let mut child = Guard {
             child: Some(start(&commands.mount, messages)?),
@@ -94,8 +95,9 @@ impl ForeignMount {
         Ok(Self { mount, unmount: commands.unmount.clone(), child: child.child.take(), daemons })
     }
 
-    /// Returns the daemon if exactly one was found. If the command took long to exit, it may have
-    /// been found in addition to its daemon. Then only the process that still runs is returned.
+    /// Returns the daemon if exactly one was found. A mount command that was slow to exit may have
+    /// been found in addition to its daemon. If only one of the processes found still runs, that
+    /// one is returned.
     pub fn daemon(&self) -> Option<u32> {
         let is_one = self.daemons.len() == 1;
         let mut left = self.daemons.iter().filter(|daemon| is_one || runs(**daemon));

@@ -79,7 +79,8 @@ fn check_policy(base: &ImagePlan, options: &str, made: &Made) -> Result<()> {
     }
 }
 
-/// An image target. Fields are dropped in this order: each before the ones that it uses.
+/// An image target. Fields are dropped in this order, so that each is dropped before the fields
+/// that it uses.
 struct Image {
     tree: Option<HostTree>,
     requests: Option<Counter>,

@@ -24,9 +24,10 @@ use crate::host::Host;
 pub(super) struct Made {
     /// The command that made it, or its source.
     pub how: String,
-    /// Hash of the workload that aged it, in hexadecimal; `None` if unknown.
+    /// Hash of the workload that aged the image, in hexadecimal; `None` if unknown.
     pub workload: Option<String>,
-    /// The allocation policy under which it was aged, followed by details; `None` if unknown.
+    /// The allocation policy under which the image was aged, followed by details; `None` if
+    /// unknown.
     pub policy: Option<String>,
     /// Size of the copied image, in bytes; `None` if the file system is new.
     pub copied_bytes: Option<u64>,
@@ -51,8 +52,8 @@ pub(super) struct ImageFile {
 
 impl ImageFile {
     /// Opens an image of a given size for a new file system. An image left by an earlier target is
-    /// reused, so that its blocks are allocated only once. It still contains the data of that
-    /// target.
+    /// reused, so that its blocks are allocated only once. A reused image still contains the data
+    /// of that target.
     pub fn fresh(path: &Path, size: u64) -> Result<Self> {
         let mut options = OpenOptions::new();
         options.read(true).write(true).create(true).truncate(false);

@@ -69,7 +69,8 @@ fn examine(directory: PathBuf, mounted: &[PathBuf]) -> Result<Option<Leftover>> 
         Err(fs::TryLockError::WouldBlock) => return Ok(None),
         Err(fs::TryLockError::Error(error)) => return Err(Error::file(&directory)(error)),
     }
-    // If the lock file no longer exists, the comparison has just ended. It removes its directory.
+    // If the lock file no longer exists, the comparison has just ended. That comparison removes its
+    // own directory.
     if !is_at(&lock, &path) {
         return Ok(None);
     }

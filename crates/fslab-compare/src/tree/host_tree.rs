@@ -63,7 +63,7 @@ impl Tree for HostTree {
     }
 
     // Unlike `create`, this does not allocate memory for the file's name, which would take
-    // noticeable time next to two system calls.
+    // noticeable time compared with two system calls.
     fn create_empty(&self, path: &str) -> Result<()> {
         let file = self.descriptor(path, NEW)?;
         fslab_sys::descriptor::close(file).map_err(failed("close", path))

@@ -1,4 +1,4 @@
-//! A tree whose operations each take longer by a share of their duration. A self-test injects this
+//! A tree that lengthens each operation by a fraction of its duration. The self-test injects this
 //! delay and must detect it.
 //!
 //! The delay follows each operation, so that the operation seems to take longer. It is a busy loop,
@@ -13,7 +13,7 @@ use fslab_vfs::FileSystem;
 use super::{Access, Status, Tree, TreeFile};
 use crate::error::Result;
 
-/// Runs an operation, then waits for a share of its duration.
+/// Runs an operation, then waits for the fraction `share` of its duration.
 pub(crate) fn slowed<T>(share: f64, operation: impl FnOnce() -> T) -> T {
     let start = Instant::now();
     let done = operation();

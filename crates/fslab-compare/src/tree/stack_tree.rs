@@ -50,7 +50,8 @@ impl StackTree {
         let (parent, name) = split(path);
         let parent = self.directory(parent)?;
         let ino = self.file_system.lookup(&request(), parent, name_of(name)?)?.attr.ino;
-        // Another thread may have looked it up meanwhile; only one lookup reference is kept.
+        // Another thread may have looked up the same directory meanwhile; only one lookup reference
+        // is kept.
         if self.directories.lock().insert(path.to_owned(), ino).is_some() {
             self.file_system.forget(ino, 1);
         }
@@ -210,7 +211,7 @@ struct StackFile<'a> {
     handle: Handle,
     path: String,
     open: bool,
-    /// Offset of the next append. On a mount, the kernel would keep it.
+    /// Offset of the next append. On a mount, the kernel would keep this offset.
     end: Cell<u64>,
 }
 

@@ -1,4 +1,4 @@
-//! `bonnie`: writes, rewrites and reads one file in characters and blocks, then visits random
+//! `bonnie`: writes, rewrites and reads one file by character and by block, then visits random
 //! blocks with several processes. All phases are repeated with doubled file sizes.
 //!
 //! Zadok et al. (2001) describe Bonnie differently from Bray's program. Where they differ, the

@@ -135,8 +135,8 @@ fn binaries(random: &mut Pcg64, length: usize) -> Vec<u8> {
     bytes
 }
 
-/// Bytes from which many files take different pieces. To generate the contents of each file
-/// separately would take longer than writing them.
+/// Bytes from which many files take different pieces. Generating separate contents for each file
+/// would take longer than writing the files.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Pool {
     bytes: Vec<u8>,

@@ -1,8 +1,8 @@
 //! `file-copy`: copies files of 0 bytes, 1 KiB, 2 KiB, 4 KiB and so on into the target, and reads
 //! them back, cold and warm.
 //!
-//! The source files are in the work directory, and in the page cache before the clock starts. The
-//! copies are compared with the sources by checksum, outside the timed regions.
+//! The source files are in the work directory, and are read into the page cache before the clock
+//! starts. The copies are compared with the sources by checksum, outside the timed regions.
 
 use std::fs;
 

@@ -90,8 +90,8 @@ impl Names {
         let mut random = Pcg64::seed_from_u64(session.seed());
         let mut numbers: Vec<u64> = (0..self.files).collect();
         let mut draw = |numbers: &mut Vec<u64>| {
-            // Shuffles within each directory. The order of directories is kept, so that one is
-            // filled after another.
+            // Shuffles within each directory. The order of directories is kept, so that they are
+            // filled one after another.
             let size = self.per_directory() as usize;
             let shuffled = order.shuffled;
             numbers.chunks_mut(size).filter(|_| shuffled).for_each(|c| c.shuffle(&mut random));

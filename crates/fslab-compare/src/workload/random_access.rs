@@ -52,7 +52,7 @@ impl Accesses {
         (0..workers).map(share).collect()
     }
 
-    /// Makes all visits; an error of `check` stops them.
+    /// Makes all visits, or stops when `check` returns an error.
     pub fn run(&self, tree: &dyn Tree, check: impl Fn() -> Result<()>) -> Result<Directions> {
         let contents = written_contents(self.content_seed, self.block_bytes);
         let file = tree.open(&self.path, Access::ReadWrite)?;
@@ -119,8 +119,8 @@ impl Iterator for Draws {
 /// blocks therefore have no common factor.
 const SCATTER: u64 = 2_654_435_761;
 
-/// Returns the block of a rank; the block of rank 0 is visited most. Blocks of adjacent ranks are
-/// not adjacent.
+/// Returns the block with a rank in the Zipf distribution; rank 0 is visited most. Blocks of
+/// adjacent ranks are not adjacent.
 fn place(rank: u64, blocks: u64) -> u64 {
     (u128::from(rank) * u128::from(SCATTER) % u128::from(blocks)) as u64
 }

@@ -265,8 +265,8 @@ impl RandomIo {
         kinds
     }
 
-    /// Returns the sequence of requests of one kind of workers. Its share of all requests equals
-    /// its share of the requests in flight.
+    /// Returns the sequence of requests of one kind of workers. The share of all requests that this
+    /// kind makes equals its share of the requests in flight.
     fn turns(&self, kind: &Kind) -> Turns {
         let part = kind.depth as f64 / self.depth as f64;
         let limit = match self.limit {

@@ -3,7 +3,7 @@
 //! Files that existed when the trace was recorded are made first, outside the timed region. The
 //! operations run one after another, as fast as the target allows, in the order in which they ended
 //! in the recording. On a mounted target they are system calls on its directory. Operations that
-//! the kernel's caches serve are then as fast as for any program.
+//! the kernel's caches serve are then as fast as those of any other program.
 
 use std::path::PathBuf;
 

@@ -40,7 +40,7 @@ struct Rsync {
     after: PathBuf,
 }
 
-/// One file in this many is changed, and as many others are renamed.
+/// One file in this many is changed, and the same number of other files is renamed.
 const CHANGED_EACH: usize = 20;
 
 impl Workload for Rsync {

@@ -93,7 +93,7 @@ impl Workload for SmallFiles {
 
 impl SmallFiles {
     fn deliver(&self, timed: &mut Timed<'_>, mailboxes: &mut [Mailbox<'_>]) -> Result<()> {
-        // Each thread locks the mailbox with its number, so no thread waits for a lock.
+        // Each thread locks only its own mailbox, so no thread waits for a lock.
         let boxes: Vec<_> = mailboxes.iter_mut().map(parking_lot::Mutex::new).collect();
         let stopwatches = in_threads(timed, self.threads, |hand, thread| {
             boxes[thread as usize].lock().work(hand)

@@ -1,7 +1,8 @@
 /*
  * The minimal loop that does the system calls of the workload `names`: create COUNT empty files
- * below the directory ROOT, write them back, look at each twice and remove them, in order of their
- * numbers. Prints the nanoseconds of creating and of removing. Nothing is timed but the whole.
+ * below the directory ROOT, write them back, stat each twice and remove them, in order of their
+ * numbers. Prints the nanoseconds that all creations took, and all removals. Single calls are not
+ * timed.
  *
  * Usage: names ROOT COUNT
  */

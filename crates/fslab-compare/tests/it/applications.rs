@@ -97,7 +97,8 @@ fn comparing(directory: &Path, plan: &str) -> Command {
 fn missing_programs_are_noted_and_the_run_continues() {
     let (target, out) = (directory_on_disk(), directory_on_disk());
     let tables = APPLICATIONS.iter().map(|(name, ..)| format!("[[workload]]\nname = \"{name}\"\n"));
-    // pgbench is left out, because PostgreSQL is found in its installation directory without PATH.
+    // pgbench is left out, because PostgreSQL is found in its installation directory even without
+    // PATH.
     let tables: Vec<String> = tables.filter(|table| !table.contains("pgbench")).collect();
     let last = "[[workload]]\nname = \"stream\"\nsize = \"64 KiB\"\n";
     let plan = plan(target.path(), &(tables.concat() + last));
@@ -223,7 +224,7 @@ fn wait_for(what: &str, is_so: impl Fn() -> bool) {
     }
 }
 
-/// Whether a process has exited. This includes zombies, for which the parent has not waited yet.
+/// Whether a process has exited. A zombie, whose parent has not yet waited for it, has exited too.
 fn is_gone(number: &str) -> bool {
     let status = std::fs::read_to_string(format!("/proc/{number}/stat")).unwrap_or_default();
     status.rsplit_once(')').is_none_or(|(_, rest)| rest.trim_start().starts_with('Z'))

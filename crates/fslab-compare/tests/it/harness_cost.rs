@@ -40,9 +40,9 @@ fn by_loop(program: &Path, directory: &Path) -> (f64, f64) {
     (seconds[0], seconds[1])
 }
 
-/// Harness and C loop alternate, and each is first in every second pair. They run in the directory
-/// FSLAB_COST_DIR, or in the current one. Ratios on ext4, on an image in memory: create 1.009,
-/// delete 1.004. On tmpfs a creation takes only 2 us, so the 60 ns of the harness are 3 %.
+/// The harness and the C loop are run in pairs and take turns to run first. They run in the
+/// directory FSLAB_COST_DIR, or in the current one. Ratios on ext4, on an image in memory: create
+/// 1.009, delete 1.004. On tmpfs a creation takes only 2 us, so the 60 ns of the harness are 3 %.
 #[test]
 #[ignore = "a measurement: wants a quiet machine and an optimised build"]
 fn names_cost_at_most_2_percent_more_than_a_loop_in_c() {

@@ -44,7 +44,7 @@ fn compare(directory: &Path, plan: &str) -> (fslab_compare::Outcome, Vec<Record>
 /// Maximum number of attempts of a comparison, because other processes may disturb it.
 const RUNS_MAX: usize = 3;
 
-/// For each sample that requested this state of the caches: whether the state is proved.
+/// Returns, for each sample that requested this cache state, whether the state is proven.
 fn proven(samples: &[&Sample], asked: CacheState) -> impl Iterator<Item = bool> {
     samples.iter().filter(move |s| s.cache.asked == asked).map(|s| s.cache.proven)
 }
@@ -155,7 +155,8 @@ fn check_requests(sample: &Sample) {
     assert_eq!(created, Some(sample.operations), "{:?}", sample.requests);
 }
 
-/// Checks that the daemon's threads, the kernel's and the measuring one are told apart.
+/// Checks that samples distinguish the threads of the daemon, the threads of the kernel and the
+/// measuring thread.
 fn check_threads(samples: &[&Sample]) {
     let running = |kind: &str| -> u64 {
         let times = samples.iter().flat_map(|sample| &sample.thread_times);
@@ -207,14 +208,16 @@ fn phases_are_recorded_beside_their_samples() {
     }
 }
 
-/// A recording that the machine can't make is an error that names it, and nothing is written.
+/// If the machine can't make a requested recording, the error names the recording, and nothing is
+/// written.
 #[test]
 fn impossible_recordings_are_refused_before_anything_is_written() {
     if !can_mount("recordings") {
         return;
     }
     let directory = directory_on_disk();
-    // perf creates its pipe in the work directory, whose path is too long for its option.
+    // perf creates a pipe in the work directory. Here, the path of the work directory is too long
+    // for perf's option.
     let long = directory.path().join("fifo,".repeat(3));
     fs::create_dir(&long).unwrap();
     let choice =

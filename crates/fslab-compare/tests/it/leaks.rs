@@ -1,8 +1,8 @@
 //! Tests that nothing remains mounted or attached after a run that was interrupted, killed or
 //! panicked.
 //!
-//! A run that is killed is another process of this test program. An environment variable makes the
-//! process run [`victim`].
+//! A run that is to be killed is a separate process of this test program. An environment variable
+//! makes the process run [`victim`].
 
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -34,8 +34,8 @@ fn rendered(name: &str, report: &Report) -> String {
     String::from_utf8((fslab_report::find(name).unwrap().render)(report).unwrap()).unwrap()
 }
 
-/// The second copy has samples but no row. Its position in a round is drawn like those of the
-/// others.
+/// The second copy has samples but no row. Its position in a round is drawn at random, like that of
+/// every target.
 #[test]
 fn second_copy_runs_in_every_round_and_has_no_row() {
     let directory = directory_on_disk();
@@ -125,7 +125,8 @@ fn records(floor: f64) -> Vec<Record> {
     records
 }
 
-/// A ratio is marked if it lies within the interval of the ratio of the baseline's two copies.
+/// A ratio is marked if it lies within the noise floor: the interval of the ratio between the two
+/// copies of the baseline.
 #[test]
 fn difference_within_the_noise_floor_is_marked() {
     for (floor, doubted) in [(1.0, true), (0.9, false)] {

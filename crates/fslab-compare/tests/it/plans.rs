@@ -187,7 +187,8 @@ fn parsed(plan: &str, form: Form) -> Plan {
     Plan::parse("p.toml", plan, form).unwrap()
 }
 
-/// A matrix makes one target of each combination, and replaces its placeholders in all values.
+/// A matrix makes one target for each combination of its values, and replaces the placeholders in
+/// all keys of the target.
 #[test]
 fn a_matrix_of_targets_is_expanded() {
     let plan = format!(

@@ -102,7 +102,7 @@ fn found(directory: &Path, name: &str) -> Result<Value, String> {
     finding.answer.map(|(value, _)| value)
 }
 
-/// `st_blksize` does not show the block size of XFS, because it is always 4096.
+/// On XFS, `st_blksize` is always 4096, so it does not show the block size.
 #[test]
 fn blocks_of_xfs_are_not_what_stat_says() {
     if !can_mount("blocks_of_xfs_are_not_what_stat_says") {

@@ -256,7 +256,7 @@ fn rounds_are_added_until_intervals_are_narrow() {
         assert_eq!(rounds, Some(outcome.end.rounds));
         assert!((3..6).contains(&outcome.end.rounds));
     } else {
-        // The machine is so busy that times double from round to round.
+        // The machine is so busy that even these wide limits are exceeded.
         assert_eq!(outcome.end.rounds, 6);
     }
     let wide = plan("0.0001");

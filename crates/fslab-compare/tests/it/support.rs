@@ -50,8 +50,8 @@ fn worker_process() {
     fslab_compare::worker::run(&task, &mut input, &mut output).unwrap();
 }
 
-/// Makes a directory on a disk, outside the tree that git and cargo read. They would read files in
-/// mounts there, and thus load caches that must be cold.
+/// Makes a directory on a disk, outside the tree that git and cargo read. There, git or cargo would
+/// read files in mounts and so fill caches that must be cold.
 pub fn directory_on_disk() -> tempfile::TempDir {
     tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap()
 }

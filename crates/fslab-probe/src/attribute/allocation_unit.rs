@@ -1,7 +1,7 @@
 //! `allocation-unit`: the step by which a file's allocated space grows.
 //!
-//! With ext4's clusters (bigalloc) it is larger than a block. A new file is made for each size and
-//! closed before it is examined, because file systems preallocate space for growing files.
+//! With ext4's clusters (bigalloc), the unit is larger than a block. A new file is made for each
+//! size and closed before it is examined, because file systems preallocate space for growing files.
 
 use std::io;
 

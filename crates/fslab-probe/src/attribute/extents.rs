@@ -1,5 +1,6 @@
 //! `extents-in-inode`, `extents-a-block`: how many extents fit into an inode and into a block of
-//! the extent tree. For file systems with extents they correspond to direct pointers and fan-out.
+//! the extent tree. For file systems with extents, these attributes correspond to direct pointers
+//! and fan-out.
 //!
 //! Every second block of a contiguous file is punched out. Each punch frees one block and adds one
 //! extent. When the space for extents is full, a punch also allocates a new tree block, so the

@@ -53,8 +53,8 @@ fn length(ground: &Ground) -> io::Result<Finding> {
             }
         })
     };
-    // The limit may count bytes or letters. Only a limit in bytes gives the same number of bytes
-    // for three-byte letters, provided that it is a multiple of three.
+    // The limit may count bytes or letters. With three-byte letters, only a limit in bytes gives
+    // the same number of bytes, provided that the limit is a multiple of three.
     let plain = longest("longest name of one-byte letters", "n")?;
     let wide = longest("longest name of three-byte letters", "\u{20ac}")?;
     let fits = |method: &Method| match method.outcome {
@@ -105,8 +105,8 @@ fn path(ground: &Ground) -> io::Result<Finding> {
     }))
 }
 
-/// Probes whether a file that was created as `made` is found by the name `asked`. The first word
-/// means yes, the second no.
+/// Probes whether a file that was created as `made` is found by the name `asked`. The value is the
+/// first of `words` if it is found, and the second if not.
 fn same(ground: &Ground, made: &str, asked: &str, words: [&'static str; 2]) -> io::Result<Finding> {
     const NAME: &str = "lookup of one spelling after a file was created with the other";
     let directory = ground.fresh_path();

@@ -37,7 +37,8 @@ enum Upper {
 }
 
 impl Stage {
-    /// Makes the file system of a cell in `work_directory`, and mounts it and the mount over it.
+    /// Makes the file system of a cell in `work_directory`, mounts it, and then makes the mount
+    /// over it.
     pub fn make(cell: &Cell, work_directory: &Path, host: &dyn Host) -> Result<Self> {
         let directory = tempfile::Builder::new()
             .prefix("fslab-probe-")

@@ -1,6 +1,6 @@
-//! `cache-size` by timing. The second read of a file that fits into the cache is served from
-//! memory, and that of a larger file from the device. This is the original method. It finds the
-//! cache size only if files can exceed it.
+//! `cache-size` by timing. If a file fits into the cache, its second read is served from memory;
+//! the second read of a larger file is served from the device. This is the method of Hu and Bursum.
+//! It finds the cache size only if files can exceed it.
 
 use std::io;
 

@@ -18,7 +18,8 @@ const LENGTHS: [u64; 2] = [4 << 20, 16 << 20];
 
 const ROUNDS: usize = 7;
 
-/// A page that takes more than this many times as long as the fastest may have started read-ahead.
+/// A page read that takes more than this many times as long as the fastest one may have started
+/// read-ahead.
 const MAY_BE_SLOW: u64 = 4;
 
 /// The time that read-ahead then has to finish, so that the next reads do not wait for it.
@@ -40,7 +41,7 @@ pub(super) fn find(ground: &Ground, timing: &Timing<'_>) -> io::Result<Method> {
         };
         let places: Vec<u64> = (0..times.len() as u64).map(|number| number * page).collect();
         last = method(NAME, outcome, &places, &times, timing.clock);
-        // The single times are dropped, because there are tens of thousands of them.
+        // The times of single reads are dropped, because there are tens of thousands of them.
         last.samples.clear();
         let jump =
             |period: &Period| Jump { at: period.first as u64 * page, ticks: period.difference };

@@ -2,9 +2,9 @@
 //! the counter as its clock source. The counters of all processors must agree, and be proportional
 //! to time.
 //!
-//! The last check is that of Hu and Bursum: a sleep is timed by both clocks. Three things are added
-//! here: sleeps of many lengths, residuals, and a clock that is never adjusted
-//! (CLOCK_MONOTONIC_RAW).
+//! The last check is that of Hu and Bursum: a sleep is timed by the counter and by a kernel clock.
+//! Three things are added here: sleeps of many lengths, residuals, and a clock that is never
+//! adjusted (CLOCK_MONOTONIC_RAW).
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -76,7 +76,7 @@ pub struct Regression {
     pub points: Vec<Timed>,
 }
 
-/// One sleep timed by both clocks.
+/// One sleep, timed by the counter and by CLOCK_MONOTONIC_RAW.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct Timed {
     /// The length of the sleep by CLOCK_MONOTONIC_RAW.

@@ -96,7 +96,7 @@ fn the_model_pairs_rounds_sums_sweeps_and_gives_reasons() {
 }
 
 /// Of three targets that take 2.5 times as long as the baseline, one waits, one uses a processor,
-/// and of one the times are unknown.
+/// and for one the times of the thread are unknown.
 #[test]
 fn cause_of_a_difference_is_named_if_the_times_of_the_thread_prove_it() {
     let mut records = vec![provenance()];

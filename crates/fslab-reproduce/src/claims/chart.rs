@@ -8,7 +8,7 @@ use crate::published::Unit;
 /// A chart of the paper.
 #[derive(Clone, Debug, Serialize)]
 pub struct Chart {
-    /// Name that does not change.
+    /// Stable identifier.
     pub id: String,
     /// Section or figure of the paper.
     pub place: String,

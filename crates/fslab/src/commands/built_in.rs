@@ -60,7 +60,7 @@ pub(super) fn find(name: &str) -> Option<&'static Text> {
 /// Returns the built-in plan of this name.
 ///
 /// # Errors
-/// There is no such plan; the error suggests the nearest name.
+/// Fails if there is no such plan; the error suggests the most similar name.
 pub(super) fn plan_of(name: &str, form: Form) -> Result<Plan> {
     match find(name) {
         Some(text) => text.plan(form),
@@ -76,8 +76,8 @@ pub(super) fn plan_of(name: &str, form: Form) -> Result<Plan> {
 /// Reads a plan file, or the built-in plan of this name if there is no such file.
 ///
 /// # Errors
-/// There is neither such a file nor such a plan, or the plan is invalid. The error suggests the
-/// nearest name.
+/// Fails if there is neither such a file nor such a plan, or if the plan is invalid. The error
+/// suggests the most similar name.
 pub(super) fn read(path: &Path, form: Form) -> Result<Plan> {
     let is_name = path.parent() == Some(Path::new("")) && path.extension().is_none();
     if path.is_file() || !is_name {

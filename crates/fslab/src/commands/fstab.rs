@@ -17,8 +17,8 @@ pub fn translate(arguments: Vec<OsString>) -> Vec<OsString> {
         Some("mount.fslab" | "mount.fuse.fslab") => {
             of_helper("mount", "sfnv", &[('f', "--dry-run"), ('s', "--sloppy")], arguments)
         }
-        // `-r` (remount read-only if unmounting fails) is ignored, because it is meant for file
-        // systems that can't be unmounted.
+        // `-r` (remount read-only if unmounting fails) is ignored: it is meant for file systems
+        // that can't be unmounted, such as the root.
         Some("umount.fuse.fslab") => {
             of_helper("umount", "flnrv", &[('f', "--force"), ('l', "--lazy")], arguments)
         }

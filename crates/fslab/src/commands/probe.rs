@@ -164,7 +164,8 @@ impl Args {
         reproduce::run(&how, clock.ok_or(not_timed.unwrap_or_default()), self.json)
     }
 
-    /// Returns the directory for images: the user's PATH, or else /dev/shm if it exists.
+    /// Returns the directory for images: the path that the user gave, or else /dev/shm if it
+    /// exists.
     fn fast_directory<'a>(&self, path: &'a Path) -> &'a Path {
         let memory = Path::new("/dev/shm");
         if self.path.is_none() && memory.is_dir() { memory } else { path }

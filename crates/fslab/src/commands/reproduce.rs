@@ -19,7 +19,7 @@ use self::library::Library;
 use super::built_in;
 use super::places;
 
-/// The page that links to the others.
+/// The index page, which links to the pages of the papers.
 const INDEX: &str = "index.html";
 
 const FIGURES: &str = "figures";
@@ -110,7 +110,7 @@ fn is_own(name: &str) -> bool {
         || library::plans().any(|plan| plan.name == name)
 }
 
-/// Fails if a plan or a command failed. The pages are written before this.
+/// Fails if a plan or a command failed. Called after the pages were written.
 fn ended(done: &running::Done) -> Result<()> {
     match done.failed.as_slice() {
         _ if done.interrupted => {
@@ -170,8 +170,8 @@ fn planned(paper: &Paper, ran: &BTreeMap<String, Ran>, samples: &Path, out: &Pat
     library::plans_of(std::slice::from_ref(paper)).into_iter().map(plan).collect()
 }
 
-/// Returns a command's output beside the claims of a paper that use it, in the form of the paper's
-/// page. The command prints this text.
+/// Returns a text that compares a command's output with the claims of a paper that use it, as on
+/// the paper's page. The command prints this text.
 pub(super) fn beside(paper: &str, command: &str, answer: Value) -> Result<String> {
     let library = Library::open(paper, Form::Full)?;
     let mut paper = library.papers.into_iter().next().context("there is no such paper")?;

@@ -172,7 +172,8 @@ fn table(argument: &OsStr) -> Result<Table> {
     let (name, path) = split(argument);
     let directory = std::path::absolute(path).with_context(|| path.display().to_string())?;
     let manifest = Manifest::read(&directory)?;
-    // The columns must be those of the kind. The engine compares the other parts with this one.
+    // The columns of one part must be those of the kind. The engine compares the other parts with
+    // this part.
     PartReader::open(&directory, &manifest, 0, &schema_of(&manifest.kind)?)?;
     Ok(Table { name: name.unwrap_or(manifest.kind), directory })
 }

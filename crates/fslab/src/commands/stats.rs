@@ -62,7 +62,7 @@ struct Document {
 }
 
 impl Args {
-    /// Asks the daemon and prints its answer.
+    /// Requests the counters from the daemon and prints them.
     pub fn run(self) -> Result<()> {
         let (path, mount) = umount::mount_of_ours(&self.mount_point)?;
         if let Some(place) = &self.listen {

@@ -104,8 +104,8 @@ fn ask(path: &Path, mount: &MountEntry, question: &str, time_max: Duration) -> R
     stream.set_read_timeout(Some(time_max))?;
     writeln!(stream, "{question}").context("can't send the request to the daemon")?;
     let mut answer = String::new();
-    // Only one line is read, because the stream does not end before the new daemon closes the files
-    // of this one.
+    // Only one line is read, because the stream stays open until the new daemon closes the files of
+    // the old one.
     let mut told = BufReader::new(stream.take(ANSWER_BYTES_MAX));
     told.read_line(&mut answer).context("can't read the daemon's reply")?;
     Ok(answer.trim_end().to_owned())

@@ -152,7 +152,7 @@ fn a_mount_at_rest_takes_little_memory() {
     place.umount();
 }
 
-/// Uses a separate device node, because that of the machine may be accessible only to root.
+/// Uses a separate device node, because the machine's own node may be accessible only to root.
 const WITH_OWN_DEVICE: &str = r#"
     set -e
     mount --make-rprivate /

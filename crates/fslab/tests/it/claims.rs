@@ -304,8 +304,8 @@ fn mount_reports_waiting_and_its_timeout_in_one_line_each() {
     place.umount();
 }
 
-/// Mounts sshfs on the lower directory. It looks like a remote file system, but talks to a local
-/// server through pipes.
+/// Mounts sshfs on the lower directory. The mount looks like a remote file system, but sshfs talks
+/// to a local server through pipes.
 fn over_sshfs(place: &Place) -> Option<Mount> {
     let test = "claims::mount_over_sshfs_warns_about_other_machines";
     let server = Path::new("/usr/lib/openssh/sftp-server");

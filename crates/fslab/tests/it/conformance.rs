@@ -64,9 +64,9 @@ fn a_mounted_sca_stack_with_writeback_conforms() {
     conforms(&Place::mounted(&["-l", "zstd", "-o", "suid,dev,writeback"]), WRITEBACK);
 }
 
-/// Tests a kept mount whose daemons are killed, at most once in each case. Two kills could make a
-/// case fail, because a request that is in flight at both fails with EIO. A long copy could be in
-/// flight at both.
+/// Tests a mount with `-o keep` whose daemon is killed at most once in each case. Two kills could
+/// make a case fail, because a request that is in flight at both fails with EIO. A long copy could
+/// be in flight at both.
 fn conforms_while_daemons_are_killed(layer: &str, allowed: &[Allowed<'_>]) {
     let place = Place::on_disk();
     place.mount(&["-l", layer, "-o", "suid,dev,keep=250"]);

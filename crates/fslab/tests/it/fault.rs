@@ -128,8 +128,8 @@ fn invalid_fault_script_prevents_the_mount() {
     assert!(!crate::support::is_mounted(&place.point));
 }
 
-/// The kernel would treat fewer bytes as the end of the file, and fill the rest of its pages with
-/// zeros.
+/// If the reply had fewer bytes, the kernel would treat it as the end of the file, and fill the
+/// rest of its pages with zeros.
 #[test]
 fn read_that_fails_partway_returns_only_the_error() {
     require_mounting!();

@@ -18,14 +18,15 @@ use crate::tiering::noise;
 
 const MIB: usize = 1 << 20;
 
-/// A place over a file system of 1 MiB.
+/// Returns a place whose lower directory is a file system of 1 MiB.
 fn small_place() -> (Place, Mount) {
     let place = Place::new();
     let lower = Mount::new(Path::new("tmpfs"), &place.lower, "tmpfs", "size=1m").unwrap();
     (place, lower)
 }
 
-/// Promises 2 and 4: in each kind of mount, write or close reports the error.
+/// The promises of docs/SEMANTICS.md, sections 2 and 4: in each kind of mount, write or close
+/// reports the error.
 #[test]
 fn a_full_disk_is_reported_and_earlier_data_stays() {
     require_mounting!();

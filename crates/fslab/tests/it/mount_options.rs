@@ -50,7 +50,7 @@ fn uses_recorded_below(root: &Path) -> Uses {
 }
 
 /// Whether a use changes the access time. Cached pages are dropped first, because the kernel reads
-/// them without a request.
+/// cached pages without a request to the daemon.
 fn is_recorded(path: &Path, use_it: impl Fn()) -> bool {
     let accessed = || {
         let metadata = fs::symlink_metadata(path).unwrap();

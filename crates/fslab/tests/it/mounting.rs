@@ -138,8 +138,9 @@ fn supplementary_groups_grant_write_access() {
     place.umount();
 }
 
-/// Promise 1: writes and truncations by users without CAP_FSETID clear set-id bits. This holds with
-/// passthrough, through the daemon, and with the writeback cache.
+/// A promise of docs/SEMANTICS.md, section 1: writes and truncations by users without CAP_FSETID
+/// clear set-id bits. This holds with passthrough, through the daemon, and with the writeback
+/// cache.
 #[test]
 fn writing_by_others_clears_set_id_bits() {
     require_mounting!();

@@ -286,7 +286,7 @@ fn read_only_tier_reads_offline_files_without_recalling_them() {
     drop(gone);
     let before = tree(tiered.tree());
     tiered.place().mount(&["-o", "ro", "-l", "tier"]);
-    // This is read with O_NOATIME, because the kernel uses passthrough, which would otherwise
+    // The file is read with O_NOATIME. Otherwise the read, which the kernel passes through, would
     // change the access time of the lower file.
     assert!(read_unnoticed(&tiered.path("here")) == content);
     content[1_572_864..1_572_864 + 4096].fill(7);

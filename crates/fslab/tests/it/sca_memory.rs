@@ -268,7 +268,7 @@ fn kib_of(text: &str, line: &str) -> Option<u64> {
     Some(line.trim().strip_suffix(" kB")?.parse::<u64>().unwrap() * KIB)
 }
 
-/// Size of the sparse file. Its content is at offsets all over it, so that its index is large.
+/// Size of the sparse file. Its content is spread over the whole file, so that its index is large.
 const SPARSE_BYTES: u64 = 1 << 40;
 
 #[test]

@@ -99,7 +99,7 @@ fn replacing_a_killed_mount_never_exposes_the_lower_directory() {
     fs::create_dir(place.lower.join("inner")).unwrap();
     let inner = Mount::new(Path::new("none"), &place.lower.join("inner"), "tmpfs", "").unwrap();
     fs::write(place.lower.join("inner/there"), "still").unwrap();
-    // Rebinding `place` here makes it drop before `inner`, because its mount covers that of
+    // `place` is rebound here, so that it is dropped before `inner`: its mount covers the mount of
     // `inner`.
     let mut place = place;
     place.point.clone_from(&place.lower);

@@ -1,4 +1,4 @@
-//! `fslab sql` with a stand-in for the SQL engine. The engine has its own tests.
+//! Tests `fslab sql` with a stand-in for the SQL engine. The engine has its own tests.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;

@@ -61,8 +61,8 @@ fn ended(command: &mut Command) -> (i32, String) {
     (code, String::from_utf8_lossy(&output.stderr).into_owned())
 }
 
-/// Unmounts a mount point that this test no longer uses; returns the result as [`run`]. The unmount
-/// is retried, because child processes of other tests inherit open files of this test until
+/// Unmounts a mount point that this test no longer uses; returns the same values as [`run`]. The
+/// unmount is retried, because child processes of other tests inherit open files of this test until
 /// execve(2).
 pub fn umount_unused(point: &Path) -> (i32, String) {
     let start = Instant::now();

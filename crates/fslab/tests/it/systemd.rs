@@ -1,7 +1,7 @@
 //! Tests the packaged unit for mounts, run by systemd itself.
 //!
-//! systemd is the first process of separate namespaces, over a copy of the root directory. Its
-//! changes are lost when it ends, and it can't change settings of the machine.
+//! systemd is the first process of separate namespaces, over a copy of the root directory. The
+//! changes that systemd makes are lost when it exits, and it can't change settings of the machine.
 
 use std::fs;
 use std::io;

@@ -181,7 +181,7 @@ fn bad_input_and_missing_privilege_have_distinct_exit_codes() {
     let (code, told, _) = asked(&["policy", "--json", "--file", &policy, &point]);
     let end: serde_json::Value = serde_json::from_str(told.lines().last().unwrap()).unwrap();
     assert!(code == 3 && end["code"] == 3 && end["error"].is_string(), "{end}");
-    // The message for a killed daemon suggests to replace the mount.
+    // The message for a killed daemon suggests replacing the mount.
     let daemon = Pid::from_raw(tiered.daemon().cast_signed()).unwrap();
     kill_process(daemon, Signal::KILL).unwrap();
     soon("the daemon has exited", || run(&["tier", "queue", &point]).0 != 0);

@@ -152,14 +152,14 @@ struct Meddler {
     /// with a delay.
     handles: Mutex<usize>,
     closed: Condvar,
-    /// Tells another thread to move the file during an operation.
+    /// Signals another thread to archive, release or recall the file during an operation.
     turns: Mutex<Option<SyncSender<()>>>,
     released: AtomicU64,
     refused: AtomicU64,
 }
 
-/// Time limit for the release of a closed handle. The kernel sends it some time after close(2) has
-/// returned.
+/// Time limit for the release of a closed handle. The kernel sends the release some time after
+/// close(2) has returned.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 impl Meddler {
@@ -174,7 +174,7 @@ impl Meddler {
         if self.draws.below(8) == 0
             && let Some(turns) = &*self.turns.lock().unwrap()
         {
-            // The turn is skipped while the last one is still running.
+            // The turn is skipped while the previous turn is still running.
             turns.try_send(()).ok();
         }
     }

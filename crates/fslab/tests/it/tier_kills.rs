@@ -247,7 +247,8 @@ impl Mapper {
 
 impl Drop for Mapper {
     fn drop(&mut self) {
-        // Needed only if an assertion failed earlier; otherwise it has already ended.
+        // This is needed only if an assertion failed earlier; otherwise the program has already
+        // ended.
         self.0.kill().ok();
         self.0.wait().ok();
     }
@@ -336,7 +337,8 @@ impl MapWriter {
 
 impl Drop for MapWriter {
     fn drop(&mut self) {
-        // Needed only if an assertion failed earlier; otherwise it has already ended.
+        // This is needed only if an assertion failed earlier; otherwise the program has already
+        // ended.
         self.child.kill().ok();
         self.child.wait().ok();
     }

@@ -11,8 +11,8 @@ use crate::tiering::{Tiered, noise};
 
 const MIB: usize = 1 << 20;
 
-/// Maps a file, closes it, and reports that. After a line or the end of its input, exits with 0 if
-/// the mapping has the expected bytes.
+/// Maps a file, closes it, and reports that. Then waits for a line or the end of its input, and
+/// exits with 0 if the mapping has the expected bytes.
 const MAPS: &str = "
 import hashlib, mmap, sys
 with open(sys.argv[1], 'rb') as file:

@@ -62,8 +62,8 @@ impl Drop for Reader {
     }
 }
 
-/// Queries by root go to the daemon; those of another user go through the mount. Both use the same
-/// conditions.
+/// The daemon answers root's queries; another user's queries read the files through the mount. Both
+/// use the same conditions.
 #[test]
 fn queries_select_and_sum_files_for_root_and_other_users() {
     require_mounting!();

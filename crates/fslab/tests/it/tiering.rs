@@ -359,7 +359,7 @@ fn invalid_tier_commands_are_refused_in_one_line() {
     tiered.place.umount();
 }
 
-/// In the lower directory, released bytes read as zeros; `fslab tier release` prints this.
+/// In the lower directory, released bytes read as zeros; `fslab tier release` reports this.
 #[test]
 fn data_written_to_a_released_file_behind_the_mount_is_kept() {
     require_mounting!();
@@ -521,8 +521,8 @@ fn mount_applies_the_policy_periodically_within_its_recall_rate() {
     soon("a round releases the file", is_away);
     let begun = std::time::Instant::now();
     assert!(fs::read(tiered.path("video.mkv")).unwrap() == data);
-    // With one mover the first block is recalled at once. Each later one starts when the previous
-    // one would have ended at the rate `recall-rate`.
+    // With one mover the first block is recalled at once. Each later block starts when the previous
+    // block would have ended at the rate `recall-rate`.
     let least = std::time::Duration::from_millis(900);
     assert!(begun.elapsed() >= least, "3 MiB at 2 MiB a second after {:?}", begun.elapsed());
     soon("the next round releases it again", is_away);

@@ -35,7 +35,8 @@ fn stopped_daemon_and_next_mount(arguments: &[&str]) -> (Place, u32, Place) {
     send(daemon, Signal::STOP);
     umount_2(&first.point);
     let next = Place::new();
-    // The kernel assigns the lowest free number. A mount of another test may have it for a while.
+    // The kernel assigns the lowest free number. A mount of another test may have this number for a
+    // while.
     soon("the device number is used again", || {
         next.mount(&["-l", "null"]);
         let has_it = device_at(&next.point) == number;

@@ -1,4 +1,5 @@
-//! Tests `fslab upgrade`, which replaces the daemon of a kept mount while the mount is in use.
+//! Tests `fslab upgrade`, which replaces the daemon of a mount with `-o keep` while the mount is in
+//! use.
 
 use std::fs::{self, File};
 use std::io::Read;

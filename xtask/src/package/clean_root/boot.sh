@@ -29,8 +29,8 @@ exec unshare --fork --pid --kill-child --mount --propagation private --uts --ipc
       mount -t tmpfs -o mode=755 none "$root/sys/fs/cgroup"
       mkdir "$root/sys/fs/cgroup/systemd"
       mount -t cgroup -o none,name=systemd cgroup "$root/sys/fs/cgroup/systemd"
-      # If this were writable, systemd would mount the other hierarchies and make groups in those of
-      # the host.
+      # If this were writable, systemd would mount the other hierarchies and make control groups in
+      # the host's hierarchies.
       mount -o remount,ro "$root/sys/fs/cgroup"
     fi
     mkdir -p "$root/run/systemd/system"

@@ -1,5 +1,5 @@
-//! Finds the signatures on a block device with wipefs(8) of util-linux. Signatures of devices that
-//! are never erased are also searched for without wipefs.
+//! Finds the signatures on a block device with wipefs(8) of util-linux. The signatures of devices
+//! that must never be erased are also searched for by this program itself.
 
 use std::fs::File;
 use std::path::Path;

@@ -210,8 +210,8 @@ fn signature_asks_for_the_serial_number() {
     }
 }
 
-/// The serial number of the driver has precedence over the one in the name. The suffix `-partN` of
-/// a partition's name is not part of the serial number.
+/// The serial number that the driver reports has precedence over the one in the name. The suffix
+/// `-partN` of a partition's name is not part of the serial number.
 #[test]
 fn serial_numbers_are_those_of_the_driver() {
     let directory = tempfile::tempdir().unwrap();

@@ -1,9 +1,9 @@
 //! A PostgreSQL server for one run, created, started and stopped here. It listens only on a socket.
 //!
-//! PostgreSQL refuses to run as root, so the server of a root process runs as another user. This
-//! user can't traverse directories that only root may traverse, so the server gets capabilities for
-//! that. access(2) would ignore them, because the server is not root. The securebit
-//! `no_setuid_fixup` prevents that.
+//! PostgreSQL refuses to run as root. If this process is root, the server therefore runs as another
+//! user. That user can't traverse directories that only root may traverse, so the server gets
+//! capabilities for this. By default, access(2) ignores the capabilities of a process that is not
+//! root; the securebit `no_setuid_fixup` prevents that.
 
 use std::fs;
 use std::os::unix::fs::chown;
@@ -143,8 +143,8 @@ impl Postgres {
     }
 }
 
-/// Returns the directories that may contain PostgreSQL's programs: that of `postgres` in `PATH`,
-/// then those of the installed versions, with the latest first.
+/// Returns the directories that may contain PostgreSQL's programs: first the directory in `PATH`
+/// that contains `postgres`, then the directories of the installed versions, the latest first.
 fn directories() -> Vec<PathBuf> {
     let in_path = find("postgres").and_then(|path| path.canonicalize().ok());
     let in_path = in_path.and_then(|path| path.parent().map(Path::to_owned));

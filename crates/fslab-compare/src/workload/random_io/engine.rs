@@ -30,7 +30,8 @@ pub(super) struct Place<'a> {
     pub contents: &'a Pool,
 }
 
-/// The margin for late wake-ups after a sleep. The rest of the wait is a busy loop.
+/// A sleep is shortened by this much, because the wake-up may be late. The rest of the wait is a
+/// busy loop.
 const SLEEP_ERROR: Duration = Duration::from_micros(150);
 
 /// Interval at which a sleeping worker checks for an interrupt.
@@ -146,7 +147,8 @@ impl Queue {
         if self.ring.in_flight() > 0 {
             return self.ring.wait(Some(left.unwrap_or(SLEEP_MOST).min(SLEEP_MOST)));
         }
-        // An interrupt is ignored here, because the caller checks for it.
+        // The error of an interrupt is ignored here, because the caller checks for an interrupt,
+        // too.
         let until = due.unwrap_or_default().min(turns.elapsed() + SLEEP_MOST);
         wait_until(until, turns, hand).or(Ok(()))
     }

@@ -62,8 +62,8 @@ impl Args {
     /// run.
     ///
     /// # Errors
-    /// The first failure of a target, returned after all shares. If a share can't be run, its error
-    /// is returned at once.
+    /// Returns the first failure of a target after all shares have run. If a share can't be run,
+    /// its error is returned at once.
     fn run_here(&self, campaign: &Campaign, of: u32, interrupt: &Interrupt) -> Result<()> {
         let mut failed = Ok(());
         for number in 1..=of {
@@ -76,7 +76,8 @@ impl Args {
     }
 
     fn submit(&self, campaign: &Campaign) -> Result<()> {
-        // Slurm may start several shares on one host at the same time, so they wait for each other.
+        // Slurm may start several shares on one host at the same time, so each share waits until no
+        // other is running there.
         let slurm = Slurm {
             shares: self.shares,
             program: std::env::current_exe().context("can't find this program")?,

@@ -17,7 +17,7 @@ type Options = [(&'static str, Option<String>); 7];
 /// Returns the choice that a resumed comparison was started with.
 ///
 /// # Errors
-/// An option differs from this choice.
+/// Fails if an option differs from this choice.
 pub(super) fn begun(args: &Args, begun: &Choice, samples: &Path) -> Result<Choice> {
     let kept = options(
         &begun.cells,

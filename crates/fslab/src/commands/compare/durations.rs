@@ -1,5 +1,5 @@
-//! Estimates the duration of a comparison from the durations of earlier runs on this machine, which
-//! are kept in the cache folder.
+//! Estimates the duration of a comparison from the durations of earlier runs on this machine. A
+//! file in the cache folder contains them.
 //!
 //! If this file can't be read or written, only the estimate is affected.
 

@@ -54,7 +54,8 @@ impl Args {
     }
 }
 
-/// Reads all rows of a part. For snapshots, their values, order and part are checked, too.
+/// Reads all rows of a part. In a snapshot, it also checks the values and the order of the rows,
+/// and that each row is in the right part.
 fn check_rows(directory: &Path, manifest: &Manifest, part: usize) -> Result<()> {
     if manifest.kind == "snapshot" {
         let mut entries = SnapshotDataset::open(directory)?.part(part)?;

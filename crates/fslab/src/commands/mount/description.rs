@@ -36,8 +36,8 @@ pub struct Description {
 }
 
 impl Description {
-    /// Describes a mount that this process serves from now on. This reads the lower directory. Call
-    /// this before mounting, because the mount may cover that directory.
+    /// Describes a mount that this process serves from now on. Call this before mounting: it reads
+    /// the lower directory, which the mount may cover.
     pub fn new(stack: &Stack) -> Self {
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         Self {
@@ -71,7 +71,7 @@ fn absolute(leaf: &Leaf) -> String {
         Leaf::Foreign(spec, argument) => {
             let (image, _) = leaves::image_and_options(argument);
             let options = &argument[image.as_os_str().len()..];
-            // Memory, and a part of an image, are shown as given.
+            // A file system in memory and a part of an image are shown as the user gave them.
             let image = image.canonicalize().ok();
             image.map(|image| Leaf::Foreign(spec, format!("{}{options}", image.display())))
         }

@@ -273,9 +273,9 @@ fn detach_or_say(unmounter: &Unmounter) {
 /// one that it receives.
 const REPEATS: Duration = Duration::from_millis(200);
 
-/// Handles signals. After the first one, the mount is unmounted, or detached until the last program
-/// has closed its files. After the second one, requests of these programs fail. Closed files are
-/// always written back; only SIGKILL loses their data.
+/// Handles signals. After the first signal, the mount is unmounted, or detached until the last
+/// program has closed its files. After the second signal, requests of these programs fail. Closed
+/// files are always written back; only SIGKILL loses their data.
 fn detach_on_signals(
     mut signals: Signals,
     unmounter: Unmounter,

@@ -1,4 +1,5 @@
-//! Passes requests from authorised clients of a socket to a service, such as that of a layer.
+//! Passes requests from authorised clients of a socket to a service, such as the service of a
+//! layer.
 //!
 //! A request is one line. The answer consists of lines until the connection ends. If the client
 //! closes the connection, the requested work is cancelled. Each request has its own thread.

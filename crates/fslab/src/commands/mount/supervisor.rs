@@ -91,7 +91,8 @@ pub fn begin(plan: &Plan) -> Result<Part> {
     // left open, and these may exceed the soft limit.
     runtime::raise_descriptor_limit();
     let next = |end| match end {
-        // After the end of the mount, or if it was never made, another daemon would mount again.
+        // If the mount has ended or was never made, no other daemon is started, because it would
+        // mount again.
         _ if !watched.is_served() => false,
         End::Own => may_be_replaced(&mut deaths, plan.options.deaths_max),
         End::ForAnother => {
@@ -183,8 +184,8 @@ fn may_be_replaced(deaths: &mut VecDeque<Instant>, deaths_max: usize) -> bool {
     deaths.len() < deaths_max
 }
 
-/// Returns the result of the last daemon. If the daemon exited with an error, exits with its exit
-/// code.
+/// Returns the result of the last daemon. If the daemon exited with an error, this process exits
+/// with the same code.
 fn end(plan: &Plan, state: &KeptState, status: WaitStatus) -> Result<()> {
     if state.is_served() {
         // The supervisor reports the error itself, because no daemon is left.

@@ -34,8 +34,9 @@ pub struct Note {
 }
 
 impl Note {
-    /// Adds a line for a mount that root made. Other users need none, because umount(8) then reads
-    /// the list of mounts. Without the line, a plain `umount DIR` does not wait for the daemon.
+    /// Adds a line for a mount that root made. Mounts of other users need no line, because
+    /// umount(8) then reads the list of mounts. Without the line, a plain `umount DIR` does not
+    /// wait for the daemon.
     pub fn of(mount: &MountEntry) -> Option<Self> {
         if !rustix::process::geteuid().is_root() {
             return None;

@@ -2,7 +2,8 @@
 //!
 //! A daemon holds the lock of its lower directory or image until it has written back all data. The
 //! mount of the daemon ends earlier, so a new mount waits for the lock. The lock does not show
-//! whether that mount still exists, so a new mount waits even if it does, up to a time limit.
+//! whether the other mount still exists. A new mount therefore waits in both cases, up to a time
+//! limit.
 
 use std::thread;
 use std::time::{Duration, Instant};

@@ -1,4 +1,4 @@
-//! Describes a run: its planned steps before, and the form of its plans afterwards.
+//! Describes a run: before it, the planned steps; after it, the form in which its plans were run.
 
 use anyhow::Result;
 use fslab_compare::plan::Form;

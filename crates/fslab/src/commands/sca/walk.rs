@@ -1,4 +1,4 @@
-//! Walks over the stored files that a command is given: named files, and all files below named
+//! Walks over the stored files that the arguments of a command select: files, and all files below
 //! directories.
 
 use std::path::{Path, PathBuf};

@@ -42,8 +42,8 @@ pub fn answer(query: &Query) -> Result<()> {
     outcome(status, &message)
 }
 
-/// Returns the path of the engine. It is not searched in `PATH` or the current directory, because
-/// it must fit this program.
+/// Returns the path of the engine. Neither `PATH` nor the current directory is searched, because
+/// the engine must match this program.
 fn find() -> Result<PathBuf> {
     let own = std::env::current_exe().context("can't find this program")?;
     let folder = own.parent().unwrap_or(Path::new("/"));
@@ -59,11 +59,11 @@ fn find() -> Result<PathBuf> {
     }
 }
 
-/// Reads the error message up to the end of the engine.
+/// Reads the error message until the engine exits.
 fn message(mut stderr: ChildStderr) -> std::io::Result<String> {
     let mut bytes = Vec::new();
     (&mut stderr).take(MESSAGE_MAX).read_to_end(&mut bytes)?;
-    // The engine must not wait for a reader.
+    // The rest is read and discarded, so that the engine never blocks on a full pipe.
     std::io::copy(&mut stderr, &mut std::io::sink())?;
     Ok(String::from_utf8_lossy(&bytes).trim().to_owned())
 }

@@ -38,7 +38,8 @@ pub const QUERIES: &[NamedQuery] = queries!(
 const TABLES: &str = "-- Tables: ";
 
 impl NamedQuery {
-    /// Returns the comment lines before the tables: what the query answers.
+    /// Returns the comment lines before the line with the tables: the question that the query
+    /// answers.
     pub fn question(&self) -> String {
         let lines = self.text.lines().take_while(|line| !line.starts_with(TABLES));
         lines.filter_map(|line| line.strip_prefix("-- ")).collect::<Vec<_>>().join(" ")

@@ -1,7 +1,8 @@
 //! Commands on a mounted tree by a user who did not mount it.
 //!
-//! This process executes them through the mount. So the kernel checks the user's permissions, and a
-//! user can do no more than by reading files and setting xattrs.
+//! This process executes them through the mount, by reading files and setting xattrs. The kernel
+//! therefore checks the user's permissions, and a command can do only what the user could do
+//! anyway.
 
 use std::ffi::OsStr;
 use std::fs::{self, File, Metadata};
@@ -129,12 +130,12 @@ impl Session<'_> {
                     self.root.display()
                 )
             }
-            // Other errors concern the queue only.
+            // Any other error concerns the value of this xattr, not the existence of the layer.
             _ => Ok(()),
         }
     }
 
-    /// Calls `visit` for each regular file at some paths, down to a number of directories. Reports
+    /// Calls `visit` for each regular file at or below some paths, down to a maximum depth. Reports
     /// the errors of single files.
     fn each_file(
         &mut self,

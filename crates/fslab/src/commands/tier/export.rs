@@ -73,7 +73,7 @@ struct Exporting {
 }
 
 impl Export {
-    /// Writes the data set. Fails if files are missing in it, but then keeps it.
+    /// Writes the data set. If files are missing in the data set, the command fails but keeps it.
     pub fn run(self, detail: Detail) -> Result<()> {
         let start = Instant::now();
         let (access, paths) = Access::to_all(std::slice::from_ref(&self.tree))?;

@@ -372,7 +372,8 @@ impl Rebuild {
         let options = rebuild::Options { before, trust: self.trust, poison };
         let mut made = rebuild::rebuild(options, &tree, archives, &catalogue, of, &request)?;
         made.problems.extend(remains.problems);
-        // The archives are dropped, because a tree can take over only archives without other users.
+        // The archives are closed here, because a tree can take over an archive only if nothing
+        // else uses it.
         drop(remains.archives);
         // After a partial rebuild, objects of missing files would be treated as not needed, and
         // expire.

@@ -404,7 +404,8 @@ fn shapes_of_json_are_as_documented() {
         let unknown: Vec<_> =
             section.lines.lines().filter(|line| !is_known(line, &known)).collect();
         assert!(unknown.is_empty(), "{words:?}: not on the page: {unknown:#?}");
-        // The page may list fields that this machine does not print, so its own lines are kept.
+        // The page may list fields that this machine does not print, so the page's own lines are
+        // kept.
         let end = page.len() - section.text(about).len();
         page.truncate(end);
         page.push_str(&Section { heading: section.heading, lines: known }.text(about));

@@ -117,8 +117,8 @@ impl Image {
 /// Checks that a file system of `size` bytes can be made, without making it.
 ///
 /// # Errors
-/// The user is not root, although a file system of the kernel needs it. The engine can't make a
-/// file system with these options.
+/// Fails if a file system of the kernel is requested and the user is not root, or if the engine
+/// can't make a file system with these options.
 pub fn check(form: &Form, size: u64) -> Result<()> {
     match form {
         Form::Engine { mkfs, .. } => Ok(mkfs.check_for(size)?),
