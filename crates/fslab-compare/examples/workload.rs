@@ -20,7 +20,7 @@ use fslab_vfs::{FileSystem, MemFs};
 /// The number of files, which a plan may set.
 const FILES: Parameter = Parameter::count("files", "total number of files", 1000);
 
-/// The declaration of the workload. A workload of the project has its own file and one line in
+/// The declaration of the workload. A workload that is built into fslab also has a line in
 /// `WORKLOADS`.
 pub const SPEC: Spec = Spec {
     name: "touch",
@@ -98,7 +98,7 @@ fn samples() -> Result<Vec<Sample>, Box<dyn Error>> {
                 [[target]]\nname = \"memory\"\nin_process = \"mem:\"\n\
                 [[workload]]\nname = \"names\"\nfiles = 100\n";
     let mut plan = Plan::parse("example.toml", text, Form::Full)?;
-    // A plan can only refer to workloads of the project, so this one is put in their place.
+    // A plan can name only built-in workloads, so the plan's workload is replaced by this one.
     for workload in &mut plan.workloads {
         (workload.spec, workload.label) = (&SPEC, SPEC.name.to_owned());
     }

@@ -64,9 +64,9 @@ fn invalidation_makes_changes_behind_the_mount_visible() {
     mounted.end();
 }
 
-/// Promise 1 (a mount behaves like ext4): a copy of a file that is being written contains all
-/// written data. At that time, the kernel still caches the data, and cp searches the file for
-/// holes.
+/// A mount behaves like ext4 (section 1 of docs/SEMANTICS.md): a copy of a file that is being
+/// written contains all written data. At that time, the kernel still caches the data, and cp
+/// searches the file for holes.
 #[test]
 fn copy_of_a_file_being_written_is_complete() {
     for writeback in [false, true] {
@@ -105,7 +105,7 @@ if not start <= 1 << 20 < os.lseek(reader, start, os.SEEK_HOLE):
     sys.exit('data at %d only' % start)
 ";
 
-/// Tests promise 1 for changes through a shared mapping, which the kernel always writes back later.
+/// The same for changes through a shared mapping, which the kernel always writes back later.
 #[test]
 fn seek_reports_mapped_writes_as_data() {
     for writeback in [false, true] {
