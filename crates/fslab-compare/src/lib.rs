@@ -28,6 +28,7 @@ mod refusal;
 mod runner;
 pub mod self_test;
 mod target;
+mod tracefs;
 mod tree;
 pub mod worker;
 pub mod workload;

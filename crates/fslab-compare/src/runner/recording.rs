@@ -10,13 +10,13 @@ use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use fslab_sys::block_counters::DeviceNumber;
-use fslab_sys::mounts::Mount;
 use fslab_sys::usage::Instant;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{CWD, FileType, Mode, OFlags};
 use rustix::process::{Pid, Signal, kill_process, test_kill_process};
 
 use crate::error::{Error, Result};
+use crate::tracefs::Tracefs;
 use fslab_report::Recording;
 
 /// Samples of a processor per second. An odd number is not in step with other timers.
@@ -30,9 +30,6 @@ const BUFFER_KIB: &str = "8192";
 
 /// The tracepoints of block requests.
 const EVENTS: [&str; 2] = ["block_rq_issue", "block_rq_complete"];
-
-/// The usual mount point of tracefs, which may not be mounted.
-const TRACEFS: &str = "/sys/kernel/tracing";
 
 /// Records phases.
 pub(crate) struct Recorder {
@@ -218,22 +215,15 @@ fn open_pipe(path: &Path) -> Result<File> {
 /// dropped.
 struct BlockEvents {
     instance: PathBuf,
-    /// Mounted by fslab if it was not mounted before.
-    _tracefs: Option<Mount>,
+    _tracefs: Tracefs,
 }
 
 impl BlockEvents {
     fn open(work: &Path) -> Result<Self> {
         let fail = |error: io::Error| failed(Recording::Block, error);
-        let (root, tracefs) = if Path::new(TRACEFS).join("instances").is_dir() {
-            (PathBuf::from(TRACEFS), None)
-        } else {
-            let place = work.join("tracefs");
-            fs::create_dir_all(&place).map_err(Error::file(&place))?;
-            let mount = Mount::new(Path::new("nodev"), &place, "tracefs", "")
-                .map_err(|error| failed(Recording::Block, error))?;
-            (place, Some(mount))
-        };
+        let tracefs = Tracefs::open(work, "tracefs-block")
+            .map_err(|error| failed(Recording::Block, error))?;
+        let root = tracefs.root();
         remove_old(&root.join("instances")).map_err(fail)?;
         let instance = root.join(format!("instances/fslab-{}", std::process::id()));
         fs::create_dir(&instance).map_err(fail)?;

@@ -316,7 +316,7 @@ impl Target for Image {
 
     fn fuse_requests(&self) -> Result<Option<BTreeMap<String, u64>>> {
         let counts = self.requests.as_ref().map(Counter::counts).transpose();
-        counts.map_err(Error::file(Path::new(requests::TRACEFS)))
+        counts.map_err(Error::file(Path::new(requests::TRACEPOINT)))
     }
 
     fn used_bytes(&self) -> Result<Option<u64>> {

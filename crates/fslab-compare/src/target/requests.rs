@@ -5,36 +5,22 @@ use std::fs;
 use std::os::linux::fs::MetadataExt;
 use std::path::Path;
 
-use fslab_sys::mounts::Mount;
 use fslab_sys::tracepoint::{Counter, Tracepoint};
 
-const TRACEPOINT: &str = "fuse/fuse_request_send";
+use crate::tracefs::Tracefs;
 
-/// The usual mount point of tracefs, which may not be mounted.
-pub(super) const TRACEFS: &str = "/sys/kernel/tracing";
+pub(super) const TRACEPOINT: &str = "fuse/fuse_request_send";
 
 /// Starts to count the requests to the file system on a mount point. Returns `None` if they can't
 /// be counted: the privilege, bpf(2) or the tracepoint is missing, or it is not a FUSE mount. If
 /// tracefs is not mounted, it is mounted briefly in `work_directory`.
 pub(super) fn counter(mountpoint: &Path, work_directory: &Path) -> Option<Counter> {
-    let tracepoint = tracepoint(work_directory)?;
+    let tracefs = Tracefs::open(work_directory, "tracefs-requests").ok()?;
+    let tracepoint = Tracepoint::find(tracefs.root(), TRACEPOINT).ok()?;
     let device = fs::metadata(mountpoint).ok()?.st_dev();
     // The kernel's encoding of a device number: 12 bits for the major number, 20 bits for the
     // minor.
     let connection = (rustix::fs::major(device) << 20) | rustix::fs::minor(device);
     let counter = Counter::new(&tracepoint, ("connection", connection), "opcode");
     counter.inspect_err(|error| tracing::debug!("can't count requests: {error}")).ok()
-}
-
-fn tracepoint(work_directory: &Path) -> Option<Tracepoint> {
-    Tracepoint::find(Path::new(TRACEFS), TRACEPOINT).ok().or_else(|| {
-        let place = work_directory.join("tracefs");
-        fs::create_dir_all(&place).ok()?;
-        let mount = Mount::new(Path::new("nodev"), &place, "tracefs", "").ok()?;
-        let found = Tracepoint::find(&place, TRACEPOINT).ok();
-        if let Err(error) = mount.unmount() {
-            tracing::warn!("{error}");
-        }
-        found
-    })
 }

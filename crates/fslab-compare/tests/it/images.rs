@@ -170,13 +170,18 @@ fn check_threads(samples: &[&Sample]) {
 }
 
 const RECORDED: &str = "name = \"recorded\"\nrounds = 1\nimage_size = \"320 MiB\"\n\
+    noise_floor = false\n\
     [[target]]\nname = \"ext4\"\nfilesystem = \"ext4\"\n\
+    [[target]]\nname = \"foreign\"\nover = \"ext4\"\n\
+    mount_command = [\"bindfs\", \"-f\", \"{lower}\", \"{mountpoint}\"]\n\
+    unmount_command = [\"umount\", \"{mountpoint}\"]\n\
     [[workload]]\nname = \"stream\"\nsize = \"4 MiB\"\n";
 
 /// perf(1) can read the stacks, and the block events contain the writes that the sample counts.
 #[test]
 fn phases_are_recorded_beside_their_samples() {
-    if !can_mount("recordings") || !has_program("recordings", "perf") {
+    let programs = ["perf", "bindfs"];
+    if !can_mount("recordings") || !programs.iter().all(|name| has_program("recordings", name)) {
         return;
     }
     let directory = directory_on_disk();
@@ -188,7 +193,8 @@ fn phases_are_recorded_beside_their_samples() {
     assert_eq!(texts, ["phases were recorded (perf, block), which takes time"]);
     let recordings = directory.path().join("recordings");
     for sample in samples(&records) {
-        let name = format!("stream.{}.ext4.round-1-1", sample.phase.replace(' ', "-"));
+        let phase = sample.phase.replace(' ', "-");
+        let name = format!("stream.{phase}.{}.round-1-1", sample.target);
         let read = Command::new("perf")
             .args(["script", "--fields", "comm", "--input"])
             .arg(recordings.join(format!("{name}.perf")))
@@ -204,6 +210,10 @@ fn phases_are_recorded_beside_their_samples() {
             let device = sample.device.unwrap();
             assert!(device.writes > 0);
             assert!(issued(" W") >= device.writes.div_ceil(2), "{events}");
+            // Requests are counted beside a recording, if the kernel has bpf(2).
+            let has_bpf = Path::new("/proc/sys/kernel/unprivileged_bpf_disabled").exists();
+            let is_served = sample.target == "foreign";
+            assert_eq!(sample.fuse_requests.is_some(), has_bpf && is_served, "{sample:?}");
         }
     }
 }
