@@ -99,11 +99,11 @@ pub struct Args {
     /// --quick: memory, if it has room]
     #[arg(long, value_name = "DIR")]
     work_dir: Option<PathBuf>,
-    /// Record each phase in the folder `recordings` beside the samples: stacks of all processors by
-    /// perf(1), or the requests of the target's block device. Times then include the cost of
-    /// recording (may be given several times)
-    #[arg(long, value_name = "KIND", value_delimiter = ',', value_enum)]
-    record: Vec<Kind>,
+    /// Record each phase in the folder `recordings` beside the samples: the stacks of all
+    /// processors by perf(1), the requests of the target's block device as text, or both. Times
+    /// then include the cost of recording (may be given several times)
+    #[arg(long, value_name = "KIND", value_delimiter = ',', value_parser = ["perf", "block"])]
+    record: Vec<String>,
     /// Allow a target to erase its `device` if the device has this serial number, whatever the
     /// device contains (may be given several times). Without this option, the device must be empty.
     /// A device that is mounted, swap, or part of md, LVM or Btrfs is always refused
@@ -114,15 +114,6 @@ pub struct Args {
     /// Run this command in each target instead of the plan's workloads
     #[arg(last = true, value_name = "COMMAND", conflicts_with_all = ["init", "resume"])]
     run: Vec<String>,
-}
-
-/// A recording of phases.
-#[derive(Clone, Copy, Debug, clap::ValueEnum)]
-enum Kind {
-    /// Stacks of all processors. `perf report -i FILE` shows them
-    Perf,
-    /// Requests of the block device, as text
-    Block,
 }
 
 /// Parses a range of rounds, such as "3-7" or "4".

@@ -6,7 +6,7 @@ use anyhow::Result;
 use fslab_compare::Plan;
 use fslab_report::{Cells, Choice, Recording};
 
-use super::{Args, Kind, quoted};
+use super::{Args, quoted};
 
 /// Default maximum number of repeats of a block with interference.
 pub const DEFAULT_RERUNS: u32 = 1;
@@ -104,10 +104,8 @@ impl Args {
 
     /// Returns the recordings in a fixed order, each once.
     fn recordings(&self) -> Vec<Recording> {
-        let is_given = |wanted: fn(&Kind) -> bool| self.record.iter().any(wanted);
-        let perf = is_given(|kind| matches!(kind, Kind::Perf)).then_some(Recording::Perf);
-        let block = is_given(|kind| matches!(kind, Kind::Block)).then_some(Recording::Block);
-        perf.into_iter().chain(block).collect()
+        let is_given = |kind: &Recording| self.record.iter().any(|name| name == kind.name());
+        [Recording::Perf, Recording::Block].into_iter().filter(is_given).collect()
     }
 
     pub(super) fn cells(&self) -> Cells {
@@ -165,7 +163,10 @@ mod tests {
             ),
             (Args { only_rounds: Some((1, 2)), ..Args::default() }, "no --only-rounds"),
             (Args { reruns: Some(0), ..Args::default() }, "--reruns 3"),
-            (Args { record: vec![Kind::Perf, Kind::Block], ..Args::default() }, "--record block"),
+            (
+                Args { record: vec!["perf".to_owned(), "block".to_owned()], ..Args::default() },
+                "--record block",
+            ),
             (Args { work_dir: Some("/slow".into()), ..Args::default() }, "--work-dir /fast"),
             (Args { work_dir: Some("out".into()), ..Args::default() }, "--work-dir /fast"),
         ];
