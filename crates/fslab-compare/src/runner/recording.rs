@@ -116,7 +116,7 @@ impl Stacks {
     /// Starts perf and its recording. The time to start is not recorded.
     fn begin(output: &Path, work: &Path) -> Result<Self> {
         let pipes = [work.join("perf-control"), work.join("perf-answers")];
-        let [control, answers] = pipes.each_ref().map(|path| open_pipe(path));
+        let (control, answers) = (open_pipe(&pipes[0])?, open_pipe(&pipes[1])?);
         let messages = work.join("perf-messages");
         let log = File::create(&messages).map_err(Error::file(&messages))?;
         let perf = Command::new("perf")
@@ -135,7 +135,7 @@ impl Stacks {
                 }
                 _ => failed(Recording::Perf, error),
             })?;
-        let mut stacks = Self { perf, control: control?, answers: answers?, messages };
+        let mut stacks = Self { perf, control, answers, messages };
         stacks.command("enable")?;
         Ok(stacks)
     }
