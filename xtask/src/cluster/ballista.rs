@@ -32,7 +32,7 @@ const KILLED: &str = "n2";
 const QUERY_MOST: Duration = Duration::from_secs(3600);
 
 /// Time limit of the query during which an executor is killed. The scheduler notices after 30 s
-/// that the executor is gone.
+/// that the executor has ended.
 const KILLED_MOST: Duration = Duration::from_secs(180);
 
 /// Counts in DuckDB; arguments: SQL text, directories of both data sets, memory limit in MiB.

@@ -263,8 +263,9 @@ fn devices_are_taken_only_from_the_list_of_the_host() {
     run(&campaign, "1/1", scratch.path()).unwrap().expect("samples");
     let found = summary(&campaign);
     assert_eq!((found.failed, found.done + found.disturbed), (8, CELLS), "{found:?}");
-    let reason = found.open.iter().find_map(|cell| cell.reason.as_deref()).unwrap_or_default();
-    assert!(reason.contains("/dev/disk/by-id/fslab-none"), "{reason}");
+    // Other cells may be open because other programs disturbed them.
+    let mut reasons = found.open.iter().filter_map(|cell| cell.reason.as_deref());
+    assert!(reasons.any(|one| one.contains("/dev/disk/by-id/fslab-none")), "{:?}", found.open);
 }
 
 /// Fills a file system, leaving `but` bytes free.

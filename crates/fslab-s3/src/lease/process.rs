@@ -27,7 +27,7 @@ pub fn mark() -> String {
     }
 }
 
-/// Returns whether the holder is gone: its process ran on this machine and has exited, or it is
+/// Returns whether the holder has ended: its process ran on this machine and has exited, or it is
 /// this process and the session has ended. Returns `false` for processes of other machines.
 pub fn is_gone(mark: &str, nonce: &str) -> bool {
     let is_own = !mark.is_empty() && mark == self::mark();

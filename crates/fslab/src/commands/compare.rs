@@ -58,8 +58,8 @@ pub struct Args {
     /// prints these counts and their limits. --rounds is the number of rounds of a comparison
     /// [default: 12]
     #[arg(long, conflicts_with_all = ["init", "dry_run", "resume", "cells", "only_workload",
-          "only_rounds", "record", "baseline", "margin", "html", "markdown", "csv", "parquet", "metric",
-          "fail_if", "smaller_is_better", "bigger_is_better", "run"])]
+          "only_rounds", "record", "baseline", "margin", "html", "markdown", "csv", "parquet",
+          "metric", "fail_if", "smaller_is_better", "bigger_is_better", "run"])]
     self_test: bool,
     /// Resume the interrupted comparison in DIR with its original options
     #[arg(long, value_name = "DIR", conflicts_with_all = ["plan", "quick", "out", "seed"])]
