@@ -255,7 +255,9 @@ impl Bench {
             process::capture(fill.arg(format!("of={}", image.display())))?;
         }
         let mut script = process::bash_in_namespaces();
-        script.args(["-c", BY_HAND, "by_hand.sh"]).arg(&out).args(&self.jobs);
+        let text = self.place.join("by_hand.sh");
+        fs::write(&text, BY_HAND)?;
+        script.arg(text).arg(&out).args(&self.jobs);
         let (files, reads) = (FILES.to_string(), READS.to_string());
         let seed = (round + 1).to_string();
         for (name, value) in [

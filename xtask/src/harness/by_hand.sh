@@ -25,7 +25,8 @@ mount_again() {
 }
 
 unmounted() {
-  if [ "$1" = null ]; then umount "$place/mount"; fi
+  # Unlike umount(8) without a helper, this waits until the daemon has ended.
+  if [ "$1" = null ]; then "$fslab" umount "$place/mount"; fi
   umount "$place/lower"
   blockdev --flushbufs "$device"
 }
