@@ -3,6 +3,8 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
+use crate::names::readable;
+
 /// The result of operations in this crate.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
@@ -50,6 +52,8 @@ impl Error {
 
     /// Makes an error for a file or directory that can't be used.
     pub fn unfit(path: &Path, what: impl Into<String>) -> Self {
-        Self::Unfit { path: path.to_owned(), what: what.into() }
+        // The text may contain names from a damaged file.
+        let what = readable(what.into().as_bytes()).into_owned();
+        Self::Unfit { path: path.to_owned(), what }
     }
 }
