@@ -28,14 +28,12 @@ const JOBS: [(&str, &str); 10] = [
     (DIRECT, "rw=randread bs=4k size=256m number_ios=20000 direct=1"),
     (
         "ring-randread-4k",
-        "rw=randread bs=4k size=256m number_ios=40000 direct=1 \
-                          ioengine=io_uring iodepth=16",
+        "rw=randread bs=4k size=256m number_ios=40000 direct=1 ioengine=io_uring iodepth=16",
     ),
     ("mmap-randread-4k", "rw=randread bs=4k size=256m number_ios=20000 ioengine=mmap"),
     (
         "threads-randread-4k",
-        "rw=randread bs=4k size=128m number_ios=10000 numjobs=2 thread=1 \
-                             group_reporting=1",
+        "rw=randread bs=4k size=128m number_ios=10000 numjobs=2 thread=1 group_reporting=1",
     ),
 ];
 

@@ -48,7 +48,7 @@ use crate::workload::{Preparation, Workload};
 use fslab_report::sample::{
     self, Block, CellTime, End, EndReason, Note, NoteKind, Record, Sample, Writer,
 };
-use fslab_report::{Choice, Provenance};
+use fslab_report::{Choice, Provenance, Recording};
 
 pub(crate) use meeting::{Meeting, name_of_part};
 pub(crate) use part::Part;
@@ -261,6 +261,16 @@ impl Runner<'_> {
         check_space(self.work.path(), plan.image_size)
     }
 
+    /// Notes that a target has no device whose requests could be recorded.
+    fn remark_on_recordings(&mut self, plan: &TargetPlan, target: &MadeTarget) -> Result<()> {
+        let is_asked = self.options.choice.recordings.contains(&Recording::Block);
+        if !is_asked || target.target.device().is_some() {
+            return Ok(());
+        }
+        let text = "it has no block device of its own, so no requests were recorded".to_owned();
+        self.journal.note(NoteKind::Remark, Some(&plan.name), None, text)
+    }
+
     /// Constructs the workloads and makes the files that they read.
     fn prepare(&self) -> Result<Workloads> {
         let mut workloads = Vec::new();
@@ -285,6 +295,7 @@ impl Runner<'_> {
             match made.end(target::make(plan, self.workshop())) {
                 Ok((target, record)) => {
                     self.journal.append(&Record::Target(record))?;
+                    self.remark_on_recordings(plan, &target)?;
                     self.end_target(plan, target)?;
                     self.remark_on(plan)?;
                     left.push(plan.clone());

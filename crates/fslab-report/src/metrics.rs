@@ -183,7 +183,10 @@ impl Metric {
                 Some(one.map_or(0.0, |one| one.count as f64))
             }
             Figure::Threads { kind, of } => {
-                Some(seconds(of(sample.thread_times.iter().find(|one| one.kind == *kind)?)))
+                // If times are known, a missing kind means that no thread of this kind ran.
+                sample.thread_times.first()?;
+                let one = sample.thread_times.iter().find(|one| one.kind == *kind);
+                Some(one.map_or(0.0, |one| seconds(of(one))))
             }
             Figure::Own => {
                 let is_it = |own: &&OwnMetric| own.name == self.name && own.unit == self.unit;

@@ -8,8 +8,9 @@ use super::pairing;
 use crate::sample::Sample;
 use fslab_stats::RatioInterval;
 
-/// Other threads and programs may use at most this share of the elapsed time. Otherwise the
-/// measuring thread may only have waited for their work, which its own times do not explain.
+/// Other threads and the programs of the workload may use at most this share of the elapsed time.
+/// Otherwise the measuring thread may only have waited for their work, which its own times do not
+/// explain.
 const OTHERS_MAX: f64 = 0.05;
 
 /// A state of the measuring thread: its time, and its description after "because the
@@ -33,11 +34,11 @@ pub(super) struct Times {
 impl Times {
     /// Returns the times of a sample; `None` if they are not known or others worked too.
     pub fn of(sample: &Sample) -> Option<Self> {
-        let of_kind = |kind: &str| sample.thread_times.iter().find(|one| one.kind == kind);
         let seconds = |nanoseconds: u64| nanoseconds as f64 / 1e9;
-        let workload = of_kind("workload")?;
-        let others = ["workers", "programs"].into_iter().filter_map(of_kind);
-        let others: f64 = others.map(|one| seconds(one.running_ns)).sum();
+        let workload = sample.thread_times.iter().find(|one| one.kind == "workload")?;
+        // This includes programs that still run, such as a database server.
+        let all = sample.user_ns + sample.system_ns;
+        let others = seconds(all.saturating_sub(workload.running_ns));
         if sample.workers.is_some() || others > OTHERS_MAX * sample.seconds() {
             return None;
         }
@@ -52,13 +53,18 @@ impl Times {
 }
 
 /// Returns a clause that names the part to which most of a difference is due; `None` if this is
-/// not shown for any part. `ratio` is that of the elapsed times.
+/// not shown for any part, or if a sample lacks the times. `ratio` is that of the elapsed times.
 pub(super) fn explanation(
     samples: &[&Sample],
     base: &[&Sample],
     merged: &Merged<'_>,
     ratio: &RatioInterval,
 ) -> Option<String> {
+    // Rounds with known times may differ from the others, so they alone prove nothing.
+    let are_known = || samples.iter().chain(base).all(|sample| Times::of(sample).is_some());
+    if !ratio.shows_difference() || !are_known() {
+        return None;
+    }
     PARTS.iter().find_map(|(part, state)| {
         let without = pairing::ratio_of_pairs(samples, base, merged, &|own, base| {
             let (own_times, base_times) = (Times::of(own)?, Times::of(base)?);
@@ -82,10 +88,12 @@ pub(super) fn explanation(
 /// Whether the difference without a part is shown to be less than half of the whole difference.
 fn explains(whole: &RatioInterval, without: &RatioInterval) -> bool {
     let half_of = |bound: f64| f64::midpoint(1.0, bound);
-    if whole.ratio > 1.0 {
-        whole.low > 1.0 && without.high < half_of(whole.low)
+    if !whole.shows_difference() {
+        false
+    } else if whole.ratio > 1.0 {
+        without.high < half_of(whole.low)
     } else {
-        whole.high < 1.0 && without.low > half_of(whole.high)
+        without.low > half_of(whole.high)
     }
 }
 
@@ -102,8 +110,10 @@ mod tests {
             running_ns: running * 1_000_000,
             queued_ns: queued * 1_000_000,
         };
+        let own = kinds.iter().filter(|(kind, ..)| !kind.contains(' '));
         Sample {
             elapsed_ns: elapsed_ms * 1_000_000,
+            user_ns: own.map(|(_, running, _)| running * 1_000_000).sum(),
             thread_times: kinds.iter().map(times).collect(),
             ..Sample::default()
         }
@@ -123,6 +133,9 @@ mod tests {
         assert!(Times::of(&sample(1000, &[workload, ("workers", 40, 0)])).is_some());
         assert_eq!(Times::of(&sample(1000, &[workload, ("workers", 60, 0)])), None);
         assert_eq!(Times::of(&sample(1000, &[workload, ("programs", 60, 0)])), None);
+        let single = sample(1000, &[workload]);
+        let server = Sample { system_ns: 60_000_000, ..single };
+        assert_eq!(Times::of(&server), None, "a program that still runs");
         assert_eq!(Times::of(&sample(1000, &[])), None);
         let several = Sample { workers: Some(2), ..sample(1000, &[workload]) };
         assert_eq!(Times::of(&several), None);

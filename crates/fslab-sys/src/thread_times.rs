@@ -50,9 +50,8 @@ fn is_kernel_thread(path: &Path) -> bool {
     if !path.file_name().and_then(|name| name.to_str()).is_some_and(is_number) {
         return false;
     }
-    // A process may end meanwhile.
-    let text = fs::read_to_string(path.join("stat")).unwrap_or_default();
-    parent(&text) == Some(2)
+    // A process that ended meanwhile has no file.
+    fs::read_to_string(path.join("stat")).is_ok_and(|text| parent(&text) == Some(2))
 }
 
 /// Parses the parent in the text of `/proc/PID/stat`. The name, in parentheses, may contain any

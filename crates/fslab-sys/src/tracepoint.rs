@@ -77,6 +77,7 @@ impl Tracepoint {
             };
             (value("size:")? == 4).then_some((name.to_owned(), value("offset:")?))
         });
+        // Without this line, the values have no names.
         let printed = text.lines().find(|line| line.starts_with("print fmt:")).unwrap_or_default();
         // The names are listed as: {1, "FUSE_LOOKUP"}, {2, "FUSE_FORGET"}
         let names = printed.split('{').filter_map(|part| {
@@ -240,10 +241,12 @@ fn counting_program(places: (i16, i16), only: u32, map: RawFd) -> [Instruction; 
     ]
 }
 
-/// bpf(2) reads as many bytes as it is given; the rest of its structure is zero.
-fn bpf<T>(command: u32, attributes: &mut T) -> c_long {
-    // SAFETY: the pointer is to a live structure of the given size. The pointers in it are to live
-    // memory of the sizes that the kernel expects, as the callers of this function state.
+/// Calls bpf(2), which treats the missing end of its structure as zero.
+///
+/// # Safety
+/// Pointers in `attributes` must be to live memory of the sizes that the kernel expects.
+unsafe fn bpf<T>(command: u32, attributes: &mut T) -> c_long {
+    // SAFETY: the pointer is to a live structure of the given size; the caller ensures the rest.
     unsafe { libc::syscall(libc::SYS_bpf, command, std::ptr::from_mut(attributes), size_of::<T>()) }
 }
 
@@ -258,7 +261,8 @@ fn make_array() -> io::Result<OwnedFd> {
     }
     let (command, array) = (0, 2);
     let mut attributes = Attributes { kind: array, key_bytes: 4, value_bytes: 8, entries: VALUES };
-    new_descriptor(bpf(command, &mut attributes))
+    // SAFETY: there are no pointers.
+    new_descriptor(unsafe { bpf(command, &mut attributes) })
 }
 
 /// Loads a program for tracepoints.
@@ -283,8 +287,8 @@ fn load(program: &[Instruction]) -> io::Result<OwnedFd> {
         log_bytes: 0,
         log: 0,
     };
-    // The kernel reads `instructions` instructions and a string that ends with a NUL byte.
-    new_descriptor(bpf(command, &mut attributes))
+    // SAFETY: the kernel reads `instructions` instructions, and a string up to its NUL byte.
+    new_descriptor(unsafe { bpf(command, &mut attributes) })
 }
 
 /// Returns a number of the array.
@@ -305,8 +309,9 @@ fn look_up(map: &OwnedFd, key: u32) -> io::Result<u64> {
         value: (&raw mut value) as u64,
         flags: 0,
     };
-    // The kernel reads a key of four bytes and writes a value of eight.
-    if bpf(command, &mut attributes) < 0 { Err(io::Error::last_os_error()) } else { Ok(value) }
+    // SAFETY: the kernel reads a key of four bytes and writes a value of eight.
+    let answer = unsafe { bpf(command, &mut attributes) };
+    if answer < 0 { Err(io::Error::last_os_error()) } else { Ok(value) }
 }
 
 #[cfg(test)]

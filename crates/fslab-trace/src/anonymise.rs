@@ -1,5 +1,5 @@
-//! Anonymises names: a keyed hash replaces each name. Without the key, nobody can check whether a
-//! guessed name is right.
+//! Anonymises names: a keyed hash replaces each name. To compare a guessed name with a hash, a
+//! reader needs the key.
 //!
 //! A name becomes 24 hexadecimal digits (96 bits of keyed BLAKE3), whatever its length. Its
 //! extension is kept if it is one of [`KNOWN_EXTENSIONS`], because studies of traces need the types

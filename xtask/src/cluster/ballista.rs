@@ -156,7 +156,7 @@ impl Programs {
         // `fslab sql` finds the engine next to itself.
         fs::copy(target.join("release/fslab-sql"), release.join("fslab-sql"))?;
         let ballista = environment::tools()?.join("bin");
-        // The programs share most of their dependencies, so they are built in one directory.
+        // The programs share some of their dependencies, so they are built in one directory.
         let shared = environment::target_directory()?.join("ballista");
         let shared = shared.to_str().context("a path is not UTF-8")?;
         for program in PROGRAMS {
@@ -448,5 +448,20 @@ impl Groups {
             }
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::spilled;
+
+    /// The lines are those of Ballista 55.0.0.
+    #[test]
+    fn spilled_bytes_of_a_log_are_summed() {
+        let log = "WARN writer: Sort shuffle spill: job=1 stage=0 input_partition=0 spilled \
+                   216357304 bytes in 272 batches (1 events)\nINFO other\n\
+                   WARN writer: Sort shuffle spill: job=1 stage=1 spilled 6 bytes in 1 batches\n";
+        assert_eq!(spilled(log), 216_357_310);
+        assert_eq!(spilled("INFO nothing"), 0);
     }
 }

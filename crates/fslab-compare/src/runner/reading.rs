@@ -56,13 +56,11 @@ impl Reading {
             .daemon
             .zip(before.daemon)
             .map(|(after, before)| nanoseconds(after.saturating_sub(before)));
-        let all = |counts: &BTreeMap<String, u64>| counts.values().sum::<u64>();
-        sample.fuse_requests = self
-            .requests
-            .as_ref()
-            .zip(before.requests.as_ref())
-            .map(|(after, before)| all(after).saturating_sub(all(before)));
-        sample.requests = requests_since(self.requests.as_ref(), before.requests.as_ref());
+        let counts = self.requests.as_ref().zip(before.requests.as_ref());
+        let requests = counts.map(|(after, before)| requests_since(after, before));
+        sample.fuse_requests =
+            requests.as_ref().map(|kinds| kinds.iter().map(|one| one.count).sum());
+        sample.requests = requests.unwrap_or_default();
         let sum = |time: ProcessorTime| time.user + time.system;
         let times = [process, self.caller - before.caller, children].map(sum);
         sample.thread_times = self.threads.since(&before.threads, times);
@@ -81,12 +79,12 @@ impl Reading {
 
 /// Returns the requests of the kinds that occurred.
 fn requests_since(
-    after: Option<&BTreeMap<String, u64>>,
-    before: Option<&BTreeMap<String, u64>>,
+    after: &BTreeMap<String, u64>,
+    before: &BTreeMap<String, u64>,
 ) -> Vec<RequestCount> {
-    let Some((after, before)) = after.zip(before) else { return Vec::new() };
     let since = |(kind, count): (&String, &u64)| {
-        let count = count.saturating_sub(before.get(kind).copied().unwrap_or_default());
+        // A kind that had not occurred before is missing.
+        let count = count - before.get(kind).unwrap_or(&0);
         let kind = kind.strip_prefix("FUSE_").unwrap_or(kind).to_ascii_lowercase();
         (count > 0).then_some(RequestCount { kind, count })
     };
@@ -106,6 +104,7 @@ struct Threads {
 
 impl Threads {
     fn read(daemon: Option<u32>) -> Self {
+        // Without these times, only metrics are missing. An error is therefore not a failure.
         let of_process = |pid| thread_times::of_process(pid).unwrap_or_default();
         let caller_id = rustix::thread::gettid().as_raw_nonzero().get().cast_unsigned();
         let (caller, workers) =
@@ -149,7 +148,8 @@ fn without_number(name: &str) -> &str {
     rest.strip_suffix('-').filter(|rest| !rest.is_empty()).unwrap_or(name)
 }
 
-/// Sums the times since `before` by kind. Threads that did not run are left out.
+/// Sums the times since `before` by kind. Threads that neither ran nor waited for a processor are
+/// left out.
 fn by_kind(after: &[Thread], before: &[Thread], kind: impl Fn(&str) -> String) -> Vec<ThreadTimes> {
     let before: BTreeMap<u32, &Thread> = before.iter().map(|thread| (thread.id, thread)).collect();
     let mut kinds: BTreeMap<String, ThreadTimes> = BTreeMap::new();
@@ -157,11 +157,12 @@ fn by_kind(after: &[Thread], before: &[Thread], kind: impl Fn(&str) -> String) -
         // A smaller time belongs to an earlier thread with the same number.
         let earlier = before.get(&thread.id).filter(|before| before.running <= thread.running);
         let since = |part: fn(&Thread) -> Duration| {
-            let earlier = earlier.map(|thread| part(thread)).unwrap_or_default();
+            let earlier = earlier.map_or(Duration::ZERO, |thread| part(thread));
             nanoseconds(part(thread).saturating_sub(earlier))
         };
         let running_ns = since(|thread| thread.running);
-        if running_ns == 0 {
+        let queued_ns = since(|thread| thread.queued);
+        if running_ns + queued_ns == 0 {
             continue;
         }
         let kind = kind(&thread.name);
@@ -170,7 +171,7 @@ fn by_kind(after: &[Thread], before: &[Thread], kind: impl Fn(&str) -> String) -
             kind,
             threads: sum.threads + 1,
             running_ns: sum.running_ns + running_ns,
-            queued_ns: sum.queued_ns + since(|thread| thread.queued),
+            queued_ns: sum.queued_ns + queued_ns,
         };
     }
     kinds.into_values().collect()
@@ -205,9 +206,11 @@ mod tests {
             thread(3, "a-3", 7, 1),
             // Another thread has the number of one that ended.
             thread(4, "b", 20, 2),
+            // The running time of a short phase is counted later, at the next scheduler tick.
+            thread(6, "c", 0, 8),
         ];
         let found = by_kind(&after, &before, |name| without_number(name).to_owned());
-        assert_eq!(found, [times("a", 2, 37, 5), times("b", 1, 20, 2)]);
+        assert_eq!(found, [times("a", 2, 37, 5), times("b", 1, 20, 2), times("c", 1, 0, 8)]);
         assert_eq!(without_number("fslab-mover-12"), "fslab-mover");
         assert_eq!(without_number("jbd2"), "jbd2");
         assert_eq!(without_number("-1"), "-1");
@@ -245,7 +248,6 @@ mod tests {
         let after = counts(&[("FUSE_LOOKUP", 7), ("FUSE_OPEN", 1), ("FUSE_READ", 2), ("other", 3)]);
         let named = |kind: &str, count| RequestCount { kind: kind.to_owned(), count };
         let expected = [named("lookup", 2), named("open", 1), named("other", 3)];
-        assert_eq!(requests_since(Some(&after), Some(&before)), expected);
-        assert_eq!(requests_since(Some(&after), None), []);
+        assert_eq!(requests_since(&after, &before), expected);
     }
 }

@@ -7,13 +7,14 @@ use std::fs::{self, File};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use fslab_sys::block_counters::DeviceNumber;
 use fslab_sys::usage::Instant;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{CWD, FileType, Mode, OFlags};
-use rustix::process::{Pid, Signal, kill_process, test_kill_process};
+use rustix::process::{Pid, Signal, kill_process};
 
 use crate::error::{Error, Result};
 use crate::tracefs::Tracefs;
@@ -27,6 +28,12 @@ const PERF_MOST: Duration = Duration::from_secs(20);
 
 /// Space for block events, for each processor.
 const BUFFER_KIB: &str = "8192";
+
+/// The beginning of the names of instances.
+const PREFIX: &str = "fslab-";
+
+/// Number of instances that this process has made.
+static INSTANCES: AtomicU32 = AtomicU32::new(0);
 
 /// The tracepoints of block requests.
 const EVENTS: [&str; 2] = ["block_rq_issue", "block_rq_complete"];
@@ -62,7 +69,6 @@ impl Recorder {
             Stacks::begin(&trial, work)?.end()?;
             fs::remove_file(&trial).map_err(Error::file(&trial))?;
         }
-        fs::create_dir_all(&recorder.directory).map_err(Error::file(&recorder.directory))?;
         Ok(Some(recorder))
     }
 
@@ -73,6 +79,7 @@ impl Recorder {
             .chars()
             .map(|character| if is_plain(character) { character } else { '-' })
             .collect();
+        fs::create_dir_all(&self.directory).map_err(Error::file(&self.directory))?;
         let path = |end: &str| self.directory.join(format!("{name}.{end}"));
         let stacks = self.stacks.then(|| Stacks::begin(&path("perf"), &self.work)).transpose()?;
         let block = self.block.as_ref().zip(device);
@@ -166,6 +173,7 @@ impl Stacks {
 
     /// Returns the error that perf printed.
     fn complaint(&self) -> Error {
+        // If the messages can't be read, the default reason below is still right.
         let text = fs::read_to_string(&self.messages).unwrap_or_default();
         let line = text.lines().map(str::trim).find(|line| !line.is_empty());
         let reason = line.unwrap_or("it does not answer; fslab needs perf of Linux 5.10 or later");
@@ -215,6 +223,8 @@ fn open_pipe(path: &Path) -> Result<File> {
 /// dropped.
 struct BlockEvents {
     instance: PathBuf,
+    /// While a file of an instance is open, the kernel refuses to remove the instance.
+    in_use: Option<File>,
     _tracefs: Tracefs,
 }
 
@@ -224,10 +234,12 @@ impl BlockEvents {
         let tracefs = Tracefs::open(work, "tracefs-block")
             .map_err(|error| failed(Recording::Block, error))?;
         let root = tracefs.root();
-        remove_old(&root.join("instances")).map_err(fail)?;
-        let instance = root.join(format!("instances/fslab-{}", std::process::id()));
+        remove_unused(&root.join("instances")).map_err(fail)?;
+        let number = INSTANCES.fetch_add(1, Ordering::Relaxed);
+        let instance = root.join(format!("instances/{PREFIX}{}-{number}", std::process::id()));
         fs::create_dir(&instance).map_err(fail)?;
-        let events = Self { instance, _tracefs: tracefs };
+        let in_use = Some(File::open(instance.join("trace_pipe")).map_err(fail)?);
+        let events = Self { instance, in_use, _tracefs: tracefs };
         events.write("buffer_size_kb", BUFFER_KIB)?;
         events.write("tracing_on", "0")?;
         for event in EVENTS {
@@ -265,21 +277,61 @@ impl BlockEvents {
 
 impl Drop for BlockEvents {
     fn drop(&mut self) {
+        self.in_use = None;
         if let Err(error) = fs::remove_dir(&self.instance) {
             tracing::warn!("{}: {error}", self.instance.display());
         }
     }
 }
 
-/// Removes the instances of killed processes.
-fn remove_old(instances: &Path) -> io::Result<()> {
+/// Removes the instances of killed processes. Those of living ones are in use.
+fn remove_unused(instances: &Path) -> io::Result<()> {
     for entry in fs::read_dir(instances)? {
         let name = entry?.file_name();
-        let process = name.to_str().and_then(|name| name.strip_prefix("fslab-")?.parse().ok());
-        let Some(process) = process.and_then(Pid::from_raw) else { continue };
-        if test_kill_process(process) == Err(rustix::io::Errno::SRCH) {
-            fs::remove_dir(instances.join(&name))?;
+        if !name.to_string_lossy().starts_with(PREFIX) {
+            continue;
+        }
+        match fs::remove_dir(instances.join(&name)) {
+            // Another process may have removed it meanwhile.
+            Err(error)
+                if !matches!(
+                    error.kind(),
+                    io::ErrorKind::ResourceBusy | io::ErrorKind::NotFound
+                ) =>
+            {
+                return Err(error);
+            }
+            _ => {}
         }
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use fslab_vfs_testing::skip::skip;
+
+    use super::{BlockEvents, PREFIX};
+
+    #[test]
+    fn instances_in_use_are_kept_and_those_of_killed_processes_are_removed() {
+        if !rustix::process::geteuid().is_root() {
+            skip("instances_in_use_are_kept_and_those_of_killed_processes_are_removed", "not root");
+            return;
+        }
+        let work = tempfile::tempdir_in(".").unwrap();
+        let (one, other) = (work.path().join("1"), work.path().join("2"));
+        let first = BlockEvents::open(&one).unwrap();
+        let left = first.instance.with_file_name(format!("{PREFIX}left-by-a-killed-process"));
+        fs::create_dir(&left).unwrap();
+        let second = BlockEvents::open(&other).unwrap();
+        assert!(first.instance.is_dir() && second.instance.is_dir());
+        assert!(!left.exists());
+        let instances = [first.instance.clone(), second.instance.clone()];
+        drop(first);
+        assert!(instances[1].is_dir() && !instances[0].exists());
+        drop(second);
+    }
 }

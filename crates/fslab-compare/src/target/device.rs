@@ -69,8 +69,8 @@ impl BlockDevice {
         for part in &parts {
             part.check_use(around)?.map_or(Ok(()), |refusal| Err(refused(refusal)))?;
         }
-        // This descriptor stays open until all checks and writes are done, so that nobody can mount
-        // the device meanwhile.
+        // While this descriptor is open, nobody can mount the device. So it stays open until all
+        // checks and writes are done.
         let exclusive = match open(&path, OFlags::EXCL) {
             Ok(file) => file,
             Err(error) if error.kind() == io::ErrorKind::ResourceBusy => {

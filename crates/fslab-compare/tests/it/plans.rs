@@ -187,8 +187,8 @@ fn parsed(plan: &str, form: Form) -> Plan {
     Plan::parse("p.toml", plan, form).unwrap()
 }
 
-/// A matrix makes one target for each combination of its values, and replaces the placeholders in
-/// all keys of the target.
+/// A matrix makes one target for each combination of its values. In all keys of a target, the
+/// values replace `{KEY}`.
 #[test]
 fn a_matrix_of_targets_is_expanded() {
     let plan = format!(

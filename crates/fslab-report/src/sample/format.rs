@@ -133,7 +133,8 @@ pub struct Sample {
     /// The same requests by kind. Empty if they can't be counted.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub requests: Vec<RequestCount>,
-    /// The times of threads by kind. Kinds that did not run are left out.
+    /// The times of threads by kind. Kinds that neither ran nor waited for a processor are left
+    /// out.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub thread_times: Vec<ThreadTimes>,
     /// The requested state of the cache, and whether it was proven.

@@ -128,6 +128,12 @@ fn cause_of_a_difference_is_named_if_the_times_of_the_thread_prove_it() {
     }
     let [None, Some(cause), None] = &causes(&records)[..] else { panic!("a cause for one row") };
     assert!(cause.starts_with("because the workload used a processor longer"), "{cause}");
+    let one = records.iter_mut().find_map(|record| match record {
+        Record::Sample(sample) if sample.target == "slow" => Some(sample),
+        _ => None,
+    });
+    one.unwrap().thread_times.clear();
+    assert_eq!(causes(&records), [None, None, None], "the times of one round are unknown");
 }
 
 /// Returns the times of a thread that runs for a share of a sample's time.
