@@ -93,7 +93,7 @@ pub struct HostState {
     pub cells: usize,
     /// The number of attempts at shares.
     pub attempts: usize,
-    /// The number of attempts that have not ended by themselves: they run, or were killed.
+    /// The number of attempts without an end record: they are running, or were killed.
     pub unended: usize,
 }
 
@@ -114,7 +114,8 @@ pub struct Summary {
     pub failed: usize,
     /// Number of cells that have no complete measurement.
     pub missing: usize,
-    /// The estimated time of the missing blocks on one host; `None` while no block is done.
+    /// The estimated time in which one host would run the unfinished blocks; `None` while no block
+    /// is finished.
     pub time_left_seconds: Option<f64>,
     /// The work of each host.
     pub hosts: Vec<HostState>,
@@ -194,8 +195,9 @@ impl<'a> State<'a> {
         }
     }
 
-    /// Estimates the time of the missing blocks on one host. The estimate for a block is the mean
-    /// of its workload's finished blocks, or of all finished blocks if the workload has none.
+    /// Estimates how long one host would take to run the unfinished blocks. The estimate for a
+    /// block is the mean of its workload's finished blocks, or of all finished blocks if the
+    /// workload has none.
     fn time_left_seconds(&self) -> Option<f64> {
         let mean = |workload: Option<&str>| {
             let of = |state: &&BlockState| workload.is_none_or(|name| name == state.block.workload);

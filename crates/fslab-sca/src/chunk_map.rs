@@ -458,7 +458,7 @@ impl ChunkMap {
         self.index = Mutex::new(Index::stored(record.levels, root));
         self.in_order = record.flags & FLAG_IN_ORDER != 0;
         self.content_end = record.content_end.get();
-        // Some earlier versions of fslab did not clear the flag for truncated files.
+        // Some earlier versions of fslab did not clear `FLAG_IN_ORDER` for truncated files.
         self.note_size(size);
         self.live_bytes = record.live_bytes.get().min(SIZE_MAX);
         self.size = size;

@@ -219,8 +219,9 @@ fn free_in(version: Version, own: &Path) -> Result<Option<u64>, Error> {
     })
 }
 
-/// Returns the smallest value of a group and of those above it that have a limit. `value` gets the
-/// file with the usage of the group, and the limit.
+/// Returns the smallest result of `value` for a group and its ancestors; groups without a limit are
+/// skipped. The arguments of `value` are the path of the group's usage file, and the limit in
+/// bytes.
 fn least_above(
     version: Version,
     own: &Path,

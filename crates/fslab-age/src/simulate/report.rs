@@ -24,9 +24,9 @@ pub struct Hot {
     /// Number of hot files with more blocks than an inode maps directly. A policy may continue such
     /// files in another group.
     pub large: u64,
-    /// The share of the hot files in the bytes of all files, from 0 to 1.
+    /// Bytes of the hot files, as a share of the bytes of all files, from 0 to 1.
     pub share_of_bytes: f64,
-    /// The share of the hot files in the number of all files, from 0 to 1.
+    /// Number of hot files, as a share of the number of all files, from 0 to 1.
     pub share_of_files: f64,
     /// Modelled throughput of reading all hot files, in bytes per second.
     pub modelled_read: f64,

@@ -247,7 +247,8 @@ impl Conversion {
         contents::sync(lower, request, ino)
     }
 
-    /// Records that all files that look like stored files are marked.
+    /// Ends the marking of files that look like stored files: warns about their number, and records
+    /// for a resumed run that all of them are marked.
     pub(super) fn note_all_marked(&self) -> Result<()> {
         let files = self.lookalikes.load(Ordering::Relaxed);
         if files > 0 {

@@ -7,7 +7,7 @@ use std::sync::{Arc, Weak};
 
 use parking_lot::Mutex;
 
-/// A function for a thread. It must not panic.
+/// The function that a thread runs for one call. It must not panic.
 pub(super) type Job = Box<dyn FnOnce() + Send>;
 
 /// The idle threads. When this is dropped, idle threads end at once and busy ones after their job.

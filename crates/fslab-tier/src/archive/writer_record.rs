@@ -63,8 +63,8 @@ impl WriterRecord {
         let before = known.and_then(|known| known.opening);
         let begin = |openings: &Openings| match openings.begin(archive, before) {
             Ok(opening) => Some(opening),
-            // A tree without space for the xattr may still write, because tree and archive then
-            // keep their previous openings.
+            // A tree without space for the xattr may still write to the archive. Tree and archive
+            // then both keep the identity of the previous opening.
             Err(error) => {
                 tracing::warn!(
                     "can't store an xattr on the tree's root directory ({error}), so archives \

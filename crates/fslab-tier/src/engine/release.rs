@@ -26,7 +26,7 @@ pub(super) mod exclusive_lease;
 use exclusive_lease::LeaseSupport;
 
 /// Number of blocks that are compared and freed under one lease. The number is limited, because
-/// other users of the file wait meanwhile, and the kernel revokes a contested lease after
+/// other users of the file wait for the lease, and the kernel revokes a contested lease after
 /// `/proc/sys/fs/lease-break-time`.
 const SLICE_BLOCKS: usize = 64;
 
@@ -238,8 +238,8 @@ impl Tier {
     fn make_offline(&self, state: &mut FileState, runs: &Runs) -> fslab_vfs::Result<Option<u64>> {
         let own = state.own(self)?;
         let privileges = own.privileges(&own.attr()?)?;
-        // Sets the same set-id bits and capabilities as before. If they can't be restored, this
-        // fails before a change of the file removes them.
+        // Sets the same set-id bits and capabilities as before. If they can't be set, the release
+        // fails here, before any change of the file clears them.
         own.give_back(&privileges)?;
         let Some(known) = state.known() else { return Ok(Some(0)) };
         let version = known.recorded.version.clone();

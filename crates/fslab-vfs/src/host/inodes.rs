@@ -148,9 +148,9 @@ impl Inodes {
         self.table.write().remember(identity, kind, reference)
     }
 
-    /// Adds an inode under its own number, unless the number is taken. An earlier process has
-    /// counted lookups of the inode too. So the inode is forgotten only when more lookups are
-    /// released than were counted here.
+    /// Adds an inode under its own number, unless the number is taken. The kernel may also hold
+    /// lookups that an earlier process counted. So the inode is forgotten only when the kernel
+    /// releases more lookups than this table has counted.
     pub fn adopt(&self, ino: Ino, identity: Identity, kind: FileKind, reference: Reference) {
         let node = Node { lookups: 0, is_adopted: true, ..Node::new(identity, kind, reference) };
         self.table.write().nodes.entry(ino).or_insert(node);

@@ -19,7 +19,8 @@ const LENGTH: usize = 48;
 pub struct Opening {
     /// The archive.
     pub archive: Id,
-    /// The identity of the last but one opening.
+    /// The identity of the opening before the last one. After a crash, the archive may still store
+    /// it.
     pub before: Id,
     /// The identity of the last opening.
     pub last: Id,
