@@ -151,8 +151,8 @@ impl Deferred {
     }
 
     /// Makes a request wait after a thread performed it and the file system deferred it. If the
-    /// request was woken meanwhile, it is ready at once. If the mount has ended, removes and
-    /// returns the request.
+    /// request was woken before it began to wait, it is ready at once. If the mount has ended,
+    /// removes and returns the request.
     fn let_wait(&self, state: &mut State, unique: u64) -> Option<Entry> {
         if state.is_over {
             return self.remove(state, unique);

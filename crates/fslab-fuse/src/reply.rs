@@ -14,7 +14,7 @@ use crate::transport::Transport;
 pub(crate) fn send(transport: &dyn Transport, unique: u64, answer: Result<&[u8], Errno>) -> bool {
     let sent = transport.reply(unique, answer);
     match sent {
-        // The request was aborted meanwhile, so no caller waits for the reply.
+        // The request was aborted before this reply, so no caller waits for it.
         Ok(()) | Err(Errno::NOENT) => {}
         Err(error) => tracing::error!(%error, unique, "the kernel refused a reply"),
     }

@@ -485,7 +485,7 @@ impl Server {
     pub fn interrupt_by_number(&self, unique: u64) {
         if !self.cancel_deferred(unique) {
             self.all_workers().for_each(|workers| workers.cancel(unique));
-            // The request may have been deferred meanwhile.
+            // The request may have been deferred after the first attempt.
             self.cancel_deferred(unique);
         }
     }

@@ -114,8 +114,8 @@ pub fn take_over(
     server.restore(&restored);
     let server = Arc::new(server);
     // The kernel resends only requests that were read from descriptors that are still open. So the
-    // kernel is asked to resend them before these descriptors are closed, and before the first
-    // read. If the file system was unmounted meanwhile, the threads notice it.
+    // daemon requests the resending before these descriptors are closed, and before the first read.
+    // If the file system is already unmounted, the threads detect this.
     transport.notify(NOTIFY_RESEND, &[]).map_err(|errno| serve_error(errno.into()))?;
     // From here on, the copied descriptor is the recorded one. If this function fails before this
     // point, the next daemon can still take over.

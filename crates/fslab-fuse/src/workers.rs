@@ -173,7 +173,7 @@ impl Workers {
 
     fn clock_ns(&self, now: Instant) -> u64 {
         let elapsed = now.saturating_duration_since(self.epoch);
-        // Never 0, which stands for "between requests".
+        // Never 0, which means "between requests".
         u64::try_from(elapsed.as_nanos()).unwrap_or(u64::MAX).max(1)
     }
 }

@@ -81,7 +81,7 @@ pub struct Method {
     pub outcome: Result<Value, String>,
     /// The points from which the value was derived.
     pub series: Vec<Point>,
-    /// All measurements, if each point stands for several.
+    /// All measurements, if each point is computed from several.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub samples: Vec<Point>,
     /// The jump from which the value was derived, if there is one.

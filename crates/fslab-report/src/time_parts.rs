@@ -13,8 +13,8 @@ use fslab_stats::RatioInterval;
 /// explain.
 const OTHERS_MAX: f64 = 0.05;
 
-/// A state of the measuring thread: its time, and its description after "because the
-/// workload", where MORE stands for the direction.
+/// A state of the measuring thread: its time, and its description after "because the workload",
+/// where MORE is replaced by the direction.
 type Part = (fn(&Times) -> f64, &'static str);
 
 const PARTS: [Part; 3] = [

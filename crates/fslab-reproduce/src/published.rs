@@ -96,7 +96,7 @@ fn half_of_last_digit(number: f64) -> f64 {
 /// Numbers below this are written with a power of ten.
 const TINY: f64 = 1e-3;
 
-/// A published ratio stands for all values that round to it. It is vague if the largest of them is
+/// A published ratio represents all values that round to it. It is vague if the largest of them is
 /// more than this many times the smallest.
 const VAGUE: f64 = 1.1;
 

@@ -139,8 +139,8 @@ impl Store {
 
     /// Creates an archive, unless another process creates one at the same location. Returns a
     /// cleanup that undoes the creation. The cleanup empties the description instead of deleting
-    /// it, because objects with fixed keys are never deleted. If the description was replaced
-    /// meanwhile, the cleanup leaves it unchanged.
+    /// it, because objects with fixed keys are never deleted. If another process has replaced the
+    /// description, the cleanup leaves it unchanged.
     ///
     /// # Errors
     /// Fails if an archive exists there, or if the store ignores conditional writes.

@@ -136,7 +136,7 @@ pub struct Wish<'a> {
     /// The duration of the lease.
     pub lease: Duration,
     /// Returns the new writer record from the previous one. The function is called again each time
-    /// the lease is read, because another tree may have become the writer meanwhile.
+    /// the lease is read, because another tree may have become the writer since the last read.
     pub record: &'a dyn Fn(FoundRecord) -> Result<Option<WriterRecord>, Refused>,
     /// Called after the lease is read, and before it is written on the condition that it has not
     /// changed. If that write succeeds, no writer renewed the lease in between. So if a writer

@@ -139,8 +139,8 @@ impl Objects {
         Ok(Arc::new(place))
     }
 
-    /// Calls `ask` with the location of a container. Calls it again if the object has been replaced
-    /// meanwhile.
+    /// Calls `ask` with the location of a container. If this fails because the object was replaced,
+    /// calls `ask` again with the new location.
     ///
     /// # Errors
     /// Fails with the error of `ask`, or with `NotFound` if the container does not exist.

@@ -70,7 +70,7 @@ impl Log {
         unless_full(io.lower.keeping_all(io.request, write))
     }
 
-    /// Makes the seek table of a packed file that no other thread changes meanwhile.
+    /// Makes the seek table of a packed file. No other thread may change the file during this call.
     pub fn closing(&self, io: Io<'_>, closing: Closing) -> Result<Vec<u8>> {
         let mut contents = Contents::default();
         visit(io, self, |io, log, chunk| contents.add(io, log, chunk))?;
@@ -83,7 +83,7 @@ impl Log {
 /// table.
 ///
 /// # Errors
-/// [`Stop::Gone`](super::commit::Stop) if the file is changed meanwhile.
+/// [`Stop::Gone`](super::commit::Stop) if the file is changed during the call.
 pub fn closing_in_steps(file: &impl Steps) -> Stepped<Option<(Vec<u8>, u64)>> {
     let Some(closing) = file.look(|_, log| Ok(log.missing_closing()))? else { return Ok(None) };
     let contents = RefCell::new(Contents::default());

@@ -375,7 +375,7 @@ impl Conversion {
             Err(rustix::io::Errno::LOOP | rustix::io::Errno::NOENT) => return Err(Why::Changed),
             Err(error) => return Err(Why::Failed(error.into())),
         };
-        // The path may lead to another file by now.
+        // The path may now refer to another file.
         let found = file.metadata().map_err(fslab_vfs::Error::from)?;
         let changed = (attr.changed.seconds, i64::from(attr.changed.nanoseconds));
         if (found.len(), found.ctime(), found.ctime_nsec()) != (attr.size, changed.0, changed.1) {
@@ -555,7 +555,7 @@ impl Conversion {
         if key(&now) == key(attr) { Ok(now) } else { Err(Why::Changed) }
     }
 
-    /// Whether the name still leads to the file, and the file is unchanged.
+    /// Whether the name still refers to the file, and the file is unchanged.
     fn is_as_it_was(&self, place: &Place<'_>, attr: &Attr) -> Result<bool> {
         let entry = self.lower.lookup(&self.request, place.parent, Name::new(place.name())?)?;
         let now = entry.attr;

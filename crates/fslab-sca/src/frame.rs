@@ -149,7 +149,7 @@ impl Frame {
         }
     }
 
-    /// Makes a gap that stands for a range of sequence numbers.
+    /// Makes a gap that covers a range of sequence numbers.
     pub fn gap(sequences: &RangeInclusive<u64>, file_size: u64) -> Self {
         let (first, last) = (*sequences.start(), *sequences.end());
         Self { sequence: first, ..Self::new(Kind::Gap, last - first, file_size) }
@@ -160,8 +160,8 @@ impl Frame {
         Entry { frame: self.reference, from: self.from, to: self.from + self.length }
     }
 
-    /// The last sequence number of the frame; a gap may stand for several. The next frame has the
-    /// next number.
+    /// The last sequence number of the frame; a gap may cover several. The next frame has the next
+    /// number.
     pub fn last_sequence(&self) -> u64 {
         if self.kind == Kind::Gap { self.sequence + self.position } else { self.sequence }
     }

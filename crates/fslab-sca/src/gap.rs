@@ -1,6 +1,6 @@
 //! Gaps: sections of a stored file whose bytes have no meaning.
 //!
-//! A gap has a header like a frame, so a walk over all frames passes over it. It stands for the
+//! A gap has a header like a frame, so a walk over all frames passes over it. It covers the
 //! sequence numbers of the frames that it replaces.
 
 use std::ops::{Range, RangeInclusive};
@@ -47,8 +47,8 @@ pub fn make_gap(io: Io<'_>, identity: &Identity, gap: &Gap, file_size: u64) -> R
     Ok(made)
 }
 
-/// Returns gaps that fill a range and stand for the sequence numbers from `first` to `last`.
-/// Returns `None` if there are fewer numbers than gaps.
+/// Returns gaps that fill a range and cover the sequence numbers from `first` to `last`. Returns
+/// `None` if there are fewer numbers than gaps.
 pub fn gaps(range: Range<u64>, first: u64, last: u64) -> Option<Vec<Gap>> {
     let step = usize::try_from(GAP_BYTES_MAX).ok()?;
     let starts = range.clone().step_by(step).zip(first..);

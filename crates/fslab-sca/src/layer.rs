@@ -174,7 +174,8 @@ impl Sca {
     /// Reads the size of an unused file from the file itself, without changing its access time.
     fn peek(&self, request: &Request, attr: &Attr) -> Result<u64> {
         let shown = |file: &StoredFile| file.size().unwrap_or(attr.size);
-        // No writer may start meanwhile, because the size found may be stored in the xattr.
+        // No writer may start during the lookup of the size, because the size may then be stored in
+        // the xattr.
         self.access.files.look(request, attr.ino, shown, || {
             let handle = self.open_to_look(request, attr.ino)?;
             let opened = OpenBelow { ino: attr.ino, handle, is_writable: false, is_new: false };

@@ -60,8 +60,8 @@ impl LowerFile {
     /// Drops the page cache of a range, including pages shared with the range before it.
     ///
     /// The kernel reads ahead in folios larger than a frame, and drops only folios that lie
-    /// entirely in the range. So each call drops some pages before the range again, which are no
-    /// longer being read.
+    /// entirely in the range. So each call also drops, a second time, some pages before the range
+    /// that are no longer being read.
     pub fn drop_pages(&self, offset: u64, length: u64) {
         const PAGE_BYTES: u64 = 4096;
         const AT_WORK_BYTES: u64 = 2 << 20;

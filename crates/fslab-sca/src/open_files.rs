@@ -94,7 +94,8 @@ impl OpenFiles {
             }
             settled_at = Some(known.uses);
             drop(files);
-            // This may wait for the disk. Others may use the file meanwhile, so no lock is held.
+            // `settle` may wait for the disk. No lock is held, so that other threads can use the
+            // file.
             let file = opening.lock().clone();
             settled = settled.and(file.map_or(Ok(()), |file| file.settle(request)));
         };
@@ -135,7 +136,8 @@ impl OpenFiles {
         openings.iter().filter_map(|opening| opening.lock().clone()).collect()
     }
 
-    /// Calls `used` if the file is open. Otherwise calls `unused`, and no use can start meanwhile.
+    /// Calls `used` if the file is open. Otherwise calls `unused`; the file can't be opened during
+    /// that call.
     pub fn look<T>(
         &self,
         request: &Request,

@@ -3,8 +3,9 @@
 //! Names, links and open handles are not affected, because no second file is created. First,
 //! garbage collection moves all content past the end, so that the file begins with gaps. The bytes
 //! within a gap have no meaning, so ordered frames and an index are written there. Once they are
-//! durable, a slot that leads to them is written. With this write, the packed copy replaces the old
-//! content. Then the gap before the copy is shortened, and the old content after it is cut off.
+//! durable, a slot that points to their checkpoint is written. With this write, the packed copy
+//! replaces the old content. Then the gap before the copy is shortened, and the old content after
+//! it is cut off.
 //!
 //! Packing proceeds one mebibyte at a time; between two steps others may use the file. If they
 //! change the file while it is being copied into the gap, the copy is abandoned, and no data is
@@ -138,7 +139,7 @@ impl Shape {
 /// Returns the layout of a file, read in slices.
 ///
 /// # Errors
-/// [`Stop::Gone`] if the file is changed meanwhile.
+/// [`Stop::Gone`] if the file is changed during the call.
 fn shape_of(file: &impl Steps) -> Stepped<Shape> {
     let shape = RefCell::new(Shape::new());
     let add = |io: Io<'_>, log: &Log, chunk| shape.borrow_mut().add(io, log, chunk);
@@ -149,7 +150,7 @@ fn shape_of(file: &impl Steps) -> Stepped<Shape> {
 /// Whether packing the file is worthwhile.
 ///
 /// # Errors
-/// [`Stop::Gone`] if the file is changed meanwhile.
+/// [`Stop::Gone`] if the file is changed during the call.
 pub fn gains_by_packing(file: &impl Steps) -> Stepped<bool> {
     match file.look(|io, log| Ok(log.gains_by_numbers(io.settings)))? {
         Some(gains) => Ok(gains),
@@ -269,7 +270,8 @@ fn give_up(file: &impl Steps, packing: &Packing) -> Stepped<()> {
 }
 
 impl Log {
-    /// Whether packing the file is worthwhile, if no other thread changes it meanwhile.
+    /// Whether packing the file is worthwhile. No other thread may change the file during this
+    /// call.
     pub fn gains_by_packing(&self, io: Io<'_>) -> Result<bool> {
         match self.gains_by_numbers(io.settings) {
             Some(gains) => Ok(gains),

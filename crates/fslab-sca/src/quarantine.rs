@@ -52,8 +52,8 @@ impl Log {
 
     /// Makes the gap that will replace the unknown bytes in `leftover`. The bytes may contain
     /// headers of incomplete frames. If the next crash loses the gap, a walk over these headers
-    /// must not continue into the copies. So the gap stands for more sequence numbers than these
-    /// bytes can contain frames, and the copies' numbers do not follow those of the headers.
+    /// must not continue into the copies. So the gap covers more sequence numbers than these bytes
+    /// can contain frames, and the copies' numbers do not follow those of the headers.
     fn gap_for(&self, leftover: &Range<u64>) -> Frame {
         let header_bytes = self.identity().header_bytes() as u64;
         let first = self.journal.sequence() + 1;

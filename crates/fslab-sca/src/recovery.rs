@@ -123,8 +123,8 @@ impl<'a> Search<'a> {
         self.found.identity()
     }
 
-    /// Walks over the frames that were appended meanwhile; `length` is the current length of the
-    /// file.
+    /// Walks over the frames that were appended since the previous walk; `length` is the current
+    /// length of the file.
     ///
     /// # Errors
     /// As for [`by_frames`].

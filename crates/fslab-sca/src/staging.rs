@@ -8,7 +8,7 @@
 //! A staged chunk is the next frame of the journal, written at another offset: a raw frame, with
 //! the sequence number that the encoded frame will have. While a file has a staging area, only
 //! these encoded frames are appended. Every other change first ends staging (see
-//! `commit::clear_end`). So recovery can tell which staged frames are not in the journal yet.
+//! `commit::clear_end`). So recovery can determine which staged frames are not in the journal yet.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;

@@ -357,7 +357,7 @@ impl StoredFile {
         let Some(_turn) = self.maintenance.try_lock() else { return Ok(false) };
         let mut state = self.state.write();
         self.access_is_due.store(true, Ordering::Relaxed);
-        // The file may have been changed meanwhile.
+        // The file may have changed before the lock was taken.
         if !self.may_stage(&state, place, data) {
             return Ok(false);
         }
@@ -553,9 +553,9 @@ impl StoredFile {
         log.wants_packing(&self.settings)
     }
 
-    /// Packs the file if that is worthwhile; other users may access it meanwhile. After each step
-    /// `goes_on` receives the number of bytes written and decides whether to continue. The file is
-    /// not locked during this call.
+    /// Packs the file if that is worthwhile; other users may access the file during the packing.
+    /// After each step `goes_on` receives the number of bytes written and decides whether to
+    /// continue. The file is not locked during this call.
     pub fn pack(&self, request: &Request, goes_on: &mut dyn FnMut(u64) -> bool) -> Result<Packed> {
         self.look_into(request)?;
         // This check runs for every file to be packed. A damaged index is rebuilt here, so that
@@ -602,7 +602,7 @@ impl StoredFile {
     }
 
     /// Appends the seek table of a packed file, if its container has one. If another user changes
-    /// the file meanwhile, nothing is appended.
+    /// the file during this call, nothing is appended.
     fn write_closing(&self, request: &Request) -> Result<()> {
         let Some(file) = self.in_steps(request) else { return Ok(()) };
         match unless_gone(closing_in_steps(&file))?.flatten() {

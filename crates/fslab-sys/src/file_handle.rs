@@ -224,7 +224,7 @@ impl FileHandle {
             )
         };
         let descriptor = check(answer)? as libc::c_int;
-        // SAFETY: the kernel has just returned this descriptor, and nobody else owns it.
+        // SAFETY: the kernel has just returned this descriptor, and no other code owns it.
         Ok(unsafe { OwnedFd::from_raw_fd(descriptor) })
     }
 }

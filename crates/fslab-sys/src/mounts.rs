@@ -428,7 +428,7 @@ pub fn processes_naming(path: &Path) -> io::Result<Vec<u32>> {
     for entry in fs::read_dir("/proc")? {
         let name = entry?.file_name();
         let Some(pid) = name.to_str().and_then(|name| name.parse::<u32>().ok()) else { continue };
-        // A process that has exited meanwhile is ignored.
+        // A process that has exited since it was listed is ignored.
         let Ok(arguments) = fs::read(format!("/proc/{pid}/cmdline")) else { continue };
         let mut arguments = arguments.split(|byte| *byte == 0);
         if pid != own && arguments.any(|argument| OsStr::from_bytes(argument) == path.as_os_str()) {

@@ -22,7 +22,7 @@ pub struct Thread {
     pub queued: Duration,
 }
 
-/// Returns the threads of a process. Threads that end meanwhile may be missing.
+/// Returns the threads of a process. Threads that end during this call may be missing.
 ///
 /// # Errors
 /// `NotFound` if there is no such process, or if the kernel does not count the times
@@ -50,7 +50,7 @@ fn is_kernel_thread(path: &Path) -> bool {
     if !path.file_name().and_then(|name| name.to_str()).is_some_and(is_number) {
         return false;
     }
-    // A process that ended meanwhile has no file.
+    // A process that has ended has no such file.
     fs::read_to_string(path.join("stat")).is_ok_and(|text| parent(&text) == Some(2))
 }
 

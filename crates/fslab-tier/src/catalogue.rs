@@ -257,8 +257,8 @@ impl Catalogue {
     }
 
     /// Calls `visit` with each row; for slow callers, because no transaction is open during the
-    /// calls. Rows that are added or deleted meanwhile may be visited or not, and a visited row may
-    /// be outdated.
+    /// calls. Rows that are added or deleted during the visits may be visited or not, and a visited
+    /// row may be outdated.
     ///
     /// # Errors
     /// As [`Self::for_each`].

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::{fs, iter};
 
 /// Files and directories that a command made. They are removed on drop, unless [`Self::keep`] was
-/// called. A directory into which somebody else put files is kept.
+/// called. A directory in which another process created files is kept.
 #[derive(Default)]
 #[must_use = "dropped, it removes what was made"]
 pub struct Cleanup {

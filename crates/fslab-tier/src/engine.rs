@@ -292,7 +292,7 @@ impl Tier {
     }
 
     /// Opens a lower file for reading. If the engine's user may not read it, read permission is
-    /// added and then removed again. The file's state is locked meanwhile, so that the mount does
+    /// added and then removed again. The file's state is locked until then, so that the mount does
     /// not show the changed permissions.
     fn open_to_read(&self, file: &TieredFile) -> fslab_vfs::Result<OwnFile> {
         let _state = file.lock();

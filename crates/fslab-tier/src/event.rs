@@ -296,7 +296,7 @@ impl UsageSums {
     }
 }
 
-/// The receiver of events. It returns `false` once nobody is listening.
+/// The receiver of events. It returns `false` once no client is listening.
 pub type EventSink<'a> = dyn FnMut(Event) -> bool + 'a;
 
 /// Returns an error, which ends the command, if the receiver of events has stopped listening.

@@ -203,7 +203,7 @@ impl FileSystem for TierFs {
                 created => return Ok(self.enter_created(created?, flags)),
             }
             match self.open_existing(request, parent, name, flags) {
-                // The name was removed meanwhile.
+                // The name was removed after the exclusive creation had found it.
                 Err(error) if matches!(error.errno(), Errno::NOENT | Errno::STALE) => {}
                 opened => return opened,
             }

@@ -252,8 +252,9 @@ pub struct Privileges {
 }
 
 /// Runs an operation on a file whose owner, an ordinary user, has no permission to read or write
-/// it. Gives the owner these permissions temporarily. If the process is killed meanwhile, the file
-/// keeps them. Also returns the result of restoring the permissions.
+/// it. Gives the owner these permissions temporarily. If the process is killed during the
+/// operation, the file keeps these permissions. Also returns the result of restoring the
+/// permissions.
 pub(crate) fn with_leave<T>(
     fs: &dyn FileSystem,
     request: &Request,

@@ -7,8 +7,8 @@
 //! name.
 //!
 //! The same key gives the same names, so traces of one tree can be compared. The directories in the
-//! target of a symbolic link are hashed one by one, so links still lead to the same files. The name
-//! of a program may be that of a private script, so it is hashed, too. Numbers (inodes, users,
+//! target of a symbolic link are hashed one by one, so links still refer to the same files. The
+//! name of a program may be that of a private script, so it is hashed, too. Numbers (inodes, users,
 //! groups, processes, sizes, times) are not changed.
 
 use std::path::Path;
@@ -45,7 +45,7 @@ pub struct Anonymiser {
 }
 
 impl Anonymiser {
-    /// Reads the key from a file: at least 16 bytes that nobody can guess.
+    /// Reads the key from a file: at least 16 bytes that can't be guessed.
     ///
     /// # Errors
     /// [`Error::Unfit`] for a shorter key, and errors of the system.

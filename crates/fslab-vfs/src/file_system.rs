@@ -258,7 +258,7 @@ pub trait FileSystem: Send + Sync {
     }
 
     /// Holds an inode with lookups, so that its number is not reused before [`Self::let_go`], even
-    /// if all lookups are released meanwhile. Each hold must be released separately.
+    /// if all lookups are released before that call. Each hold must be released separately.
     ///
     /// # Errors
     /// `ESTALE` if the inode has no lookups.
@@ -340,8 +340,8 @@ pub trait FileSystem: Send + Sync {
 
         /// Lists a directory from `offset` (0 for the start, otherwise the `next_offset` of an
         /// entry) until the sink refuses an entry or the directory ends. An entry that exists
-        /// during the whole listing is delivered exactly once, whatever is created or removed
-        /// meanwhile.
+        /// during the whole listing is delivered exactly once, whatever else is created or removed
+        /// during the listing.
         readdir(
             ino: Ino, handle: Handle, offset: u64, sink: &mut DirectorySink<'_>
         ) -> (), tree_fallback;

@@ -484,7 +484,7 @@ impl FileSystem for HostFs {
                 created => return created,
             }
             match self.open_existing(request, parent, name, flags) {
-                // The name was removed meanwhile.
+                // The name was removed after the exclusive creation had found it.
                 Err(Error::Errno(Errno::NOENT | Errno::STALE)) => {}
                 opened => return opened,
             }

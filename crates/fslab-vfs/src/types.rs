@@ -405,7 +405,7 @@ pub enum LockMode {
     Shared,
     /// Like `Shared`, for a mount. It creates no lock file, and warns if it can't exclude writers.
     ReadOnly,
-    /// For changes; no other program may read or change the tree meanwhile.
+    /// For changes; while the lock is held, no other program may read or change the tree.
     Exclusive,
     /// Like `Exclusive`, for a tool. If this lock creates the lock file, it removes the file
     /// afterwards.

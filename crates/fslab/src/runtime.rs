@@ -273,7 +273,7 @@ fn remove_leftovers(place: &Path) -> std::io::Result<()> {
 }
 
 /// Returns the socket with this name if no process listens on it. The socket is opened before it is
-/// tested, so that a new socket that gets the name meanwhile is not returned.
+/// tested, so that a new socket that takes this name during the test is not returned.
 fn leftover(path: &Path) -> io::Result<Option<OwnedFd>> {
     let itself = match open_itself(path) {
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),

@@ -1,7 +1,7 @@
 //! Recordings of phases beside their samples, on request: stacks of all processors by perf(1), and
 //! the requests of the block device by tracepoints of the kernel.
 //!
-//! Recording slows phases down, so the report says that they were recorded.
+//! Recording slows phases down, so the report states that they were recorded.
 
 use std::fs::{self, File};
 use std::io::{self, Write};
@@ -292,7 +292,7 @@ fn remove_unused(instances: &Path) -> io::Result<()> {
             continue;
         }
         match fs::remove_dir(instances.join(&name)) {
-            // Another process may have removed it meanwhile.
+            // Another process may have removed the instance since it was listed.
             Err(error)
                 if !matches!(
                     error.kind(),

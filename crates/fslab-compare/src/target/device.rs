@@ -69,8 +69,8 @@ impl BlockDevice {
         for part in &parts {
             part.check_use(around)?.map_or(Ok(()), |refusal| Err(refused(refusal)))?;
         }
-        // While this descriptor is open, nobody can mount the device. So it stays open until all
-        // checks and writes are done.
+        // While this descriptor is open, no process can mount the device. So it stays open until
+        // all checks and writes are done.
         let exclusive = match open(&path, OFlags::EXCL) {
             Ok(file) => file,
             Err(error) if error.kind() == io::ErrorKind::ResourceBusy => {

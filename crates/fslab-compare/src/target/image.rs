@@ -115,7 +115,7 @@ enum Upper {
 }
 
 impl Image {
-    /// Mounts the target for the first time and adds the files that the plan asks for. Returns the
+    /// Mounts the target for the first time and adds the files that the plan requires. Returns the
     /// filled share in per cent.
     fn furnish(&mut self) -> Result<Option<f64>> {
         self.mount_lower()?;

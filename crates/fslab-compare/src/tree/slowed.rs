@@ -123,8 +123,8 @@ mod tests {
     #[test]
     fn slowed_operation_takes_the_given_share_longer() {
         for (share, least, most) in [(0.0, 10, 14), (1.0, 20, 26)] {
-            // Other processes may use the processor meanwhile, so the shortest of several attempts
-            // is used.
+            // Other processes may use the processor during an attempt, so the shortest of several
+            // attempts is used.
             let mut shortest = Duration::MAX;
             for _ in 0..9 {
                 let start = Instant::now();

@@ -50,8 +50,8 @@ impl StackTree {
         let (parent, name) = split(path);
         let parent = self.directory(parent)?;
         let ino = self.file_system.lookup(&request(), parent, name_of(name)?)?.attr.ino;
-        // Another thread may have looked up the same directory meanwhile; only one lookup reference
-        // is kept.
+        // Another thread may have looked up the same directory at the same time; only one lookup
+        // reference is kept.
         if self.directories.lock().insert(path.to_owned(), ino).is_some() {
             self.file_system.forget(ino, 1);
         }

@@ -3,8 +3,8 @@
 //! A directory is listed in hash order if it is indexed, or if it has one block and could be
 //! indexed. The position in such a listing is the hash of an entry, so splits, merges and moves of
 //! leaves do not affect it. Every entry that is not removed is listed exactly once, even if the
-//! directory has become linear meanwhile. A linear directory is listed by offset, as is one whose
-//! index has a damaged root. Entries of such directories are never moved.
+//! directory becomes linear during the listing. A linear directory is listed by offset, as is one
+//! whose index has a damaged root. Entries of such directories are never moved.
 
 use fslab_vfs::Errno;
 
@@ -355,8 +355,8 @@ impl Item {
 /// A listing in inode order, for one open directory handle. A program that then opens the files
 /// reads the inode table sequentially, without seeks.
 ///
-/// Names are read and sorted in batches, which bounds the memory. Names added or removed meanwhile
-/// may or may not be listed, as POSIX allows.
+/// Names are read and sorted in batches, which bounds the memory. Names that are added or removed
+/// during the listing may or may not be listed, as POSIX allows.
 #[derive(Debug)]
 pub struct InodeOrder {
     batch: usize,

@@ -56,8 +56,8 @@ impl Server {
         if !listing.has_room(true, listed) {
             return false;
         }
-        // `.` and `..` can't be looked up, and a name may have been removed meanwhile. In these
-        // cases, the entry has node number 0, which means that it has no attributes.
+        // `.` and `..` can't be looked up, and a name may have been removed since it was listed. In
+        // these cases, the entry has node number 0, which means that it has no attributes.
         let found = Name::new(listed.name)
             .map_err(Error::from)
             .and_then(|name| self.file_system.lookup(request, parent, name));

@@ -66,7 +66,7 @@ impl Server {
         self.note_creation(job, wanted.umask)?;
         let (parent, flags) = (job.ino(), self.to_mode(wanted.flags));
         // The kernel checked permissions for a name that did not exist. If another process has
-        // created the file meanwhile, ESTALE makes the kernel look up the name again and check
+        // created the file since then, ESTALE makes the kernel look up the name again and check
         // permissions for that file.
         let exclusive = flags | OpenMode::EXCLUSIVE;
         let created = self.file_system.create(&job.request, parent, name, wanted.mode, exclusive);

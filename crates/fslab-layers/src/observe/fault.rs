@@ -115,7 +115,7 @@ fn build(
 /// Waits for the time of a delay.
 ///
 /// # Errors
-/// `EINTR` if the caller gave up meanwhile.
+/// `EINTR` if the caller gives up during the wait.
 pub type Wait = dyn Fn(Duration, &Cancellation) -> std::result::Result<(), Errno> + Send + Sync;
 
 fn pause(duration: Duration, cancellation: &Cancellation) -> std::result::Result<(), Errno> {

@@ -1,5 +1,5 @@
 //! `pointer-fan-out`, `pointer-depth`: how many pointers a pointer block contains, and how many
-//! levels of such blocks lead to the end of the largest file.
+//! levels of such blocks are needed to reach the end of the largest file.
 //!
 //! A sparse file with a single data block at a growing index uses one, then two, three and four
 //! blocks in total. The number of indices at which it uses two blocks is the fan-out. The number of

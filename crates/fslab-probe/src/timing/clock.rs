@@ -59,7 +59,7 @@ impl Clock {
     }
 
     /// Returns the ticks that `work` takes, or `None` if the thread was moved to another processor
-    /// meanwhile.
+    /// during `work`.
     pub(super) fn ticks(&self, work: impl FnOnce() -> io::Result<()>) -> io::Result<Option<u64>> {
         let begin = self.counter.begin();
         let done = work();

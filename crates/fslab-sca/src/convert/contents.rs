@@ -189,7 +189,7 @@ fn copy(source: &Open<'_>, target: &Open<'_>, size: u64, passed: &dyn Fn(u64)) -
         while offset < place {
             let bytes = source.read(offset, PIECE_BYTES.min(place - offset))?;
             if bytes.is_empty() {
-                // The original was truncated meanwhile; the comparison will detect it.
+                // The original was truncated during the copy; the comparison will detect this.
                 break;
             }
             target.write(offset, &bytes)?;

@@ -144,7 +144,7 @@ impl Conversion {
         taken
     }
 
-    /// Looks up a copy by its path, which may lead to another file by now.
+    /// Looks up a copy by its path, which may now refer to another file.
     fn find_copy(&self, found: &Unfinished) -> Result<Option<Ino>> {
         let (parent, ino) = match self.find(&found.path) {
             Err(error) if error.errno() == Errno::NOENT => return Ok(None),
@@ -196,7 +196,7 @@ impl Conversion {
         done
     }
 
-    /// Removes a temporary name left by an interrupted run. It leads to a copy that never had
+    /// Removes a temporary name left by an interrupted run. It refers to a copy that never had
     /// another name, or to an original. An original may have been written to after its name was
     /// given to the copy. So the name is removed only if another file in the directory has the same
     /// content.

@@ -163,7 +163,7 @@ impl Conversion {
         for name in self.keeping_access_time(directory, listed)? {
             match self.lower.lookup(&self.request, directory, Name::new(&name)?) {
                 Ok(entry) => entries.push((name, entry.attr)),
-                // The file was removed meanwhile.
+                // The file was removed after it was listed.
                 Err(error) if error.errno() == fslab_vfs::Errno::NOENT => {}
                 Err(error) => return Err(error),
             }

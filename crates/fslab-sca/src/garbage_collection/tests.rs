@@ -97,7 +97,8 @@ fn moved_frames_are_not_joined_with_frames_before_the_border() {
 }
 
 /// If two moves overlap, the one that began first may end last: packing runs its own move, and a
-/// write may collect garbage meanwhile. The gaps of the later move extend further, and are kept.
+/// write may collect garbage during that move. The gaps of the later move extend further, and are
+/// kept.
 #[test]
 fn overlapping_move_keeps_the_gaps_of_the_other_move() {
     with_file(|_, io, mut log| {

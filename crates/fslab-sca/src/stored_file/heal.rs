@@ -1,6 +1,6 @@
 //! Rebuilds the damaged index of a stored file from its frames.
 //!
-//! The walk over all frames takes long, so others may use the file meanwhile.
+//! The walk over all frames takes long, so other threads may use the file during the walk.
 
 use std::time::Duration;
 
@@ -70,7 +70,7 @@ impl StoredFile {
         let (io, identity) = (search.io(), *search.identity());
         let mut state = self.state.write();
         if !state.is_stored_as(&identity) {
-            // The file was emptied meanwhile, so it needs no index.
+            // The file was emptied during the search, so it needs no index.
             return Ok(Some(()));
         }
         let Kind::Stored(log) = &mut state.kind else { return Ok(None) };

@@ -38,8 +38,8 @@ fn seek_table_of_a_file_that_was_changed_meanwhile_is_not_appended() {
     }
 }
 
-/// Encoding begins before it is the writer's turn; another writer may move the end of the file
-/// meanwhile.
+/// Encoding begins before it is the writer's turn; until then, another writer may move the end of
+/// the file.
 #[test]
 fn data_encoded_for_another_offset_is_not_written() {
     let (file, _, settings) = new_file();

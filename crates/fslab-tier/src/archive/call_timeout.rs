@@ -264,7 +264,7 @@ impl Archive for TimeoutArchive {
         let (listed, found) = sync_channel(LISTED_AHEAD);
         let (archive, limit) = (Arc::clone(&self.archive), self.limit_of(0, 1));
         let call = self.calls.begin(limit, move || {
-            // The send fails only after a timeout, when nobody reads the list any longer.
+            // The send fails only after a timeout, when no receiver waits for the list any longer.
             archive.list(kind, &mut |id, length| listed.send((id, length)).unwrap_or_default())
         })?;
         loop {

@@ -122,8 +122,8 @@ impl DirectoryArchive {
         write_durably(&settings, text.as_bytes()).map_err(Error::file(root))
     }
 
-    /// Opens an archive of a tier for writing, for a tree without a known identity. Nobody else can
-    /// open it meanwhile.
+    /// Opens an archive of a tier for writing, for a tree without a known identity. While it is
+    /// open, no other process can open it.
     ///
     /// # Errors
     /// Like [`Self::open_for`].
@@ -131,9 +131,9 @@ impl DirectoryArchive {
         Self::open_for(root, owner, None)
     }
 
-    /// Opens an archive of a tier for writing, for a tree with a known identity. Nobody else can
-    /// open it meanwhile. From then on this tree is the writer of the archive. If another tree is
-    /// its writer, the archive is opened for reading.
+    /// Opens an archive of a tier for writing, for a tree with a known identity. While it is open,
+    /// no other process can open it. From then on this tree is the writer of the archive. If
+    /// another tree is its writer, the archive is opened for reading.
     ///
     /// # Errors
     /// If it belongs to another tier, or is in use.
@@ -182,11 +182,11 @@ impl DirectoryArchive {
         Ok(format!("{holder}, last written to at {written}"))
     }
 
-    /// Opens an archive of a tier for reading; nobody can open it for writing meanwhile. Nothing is
-    /// written, so the archive may be a snapshot, or on a write-protected disk.
+    /// Opens an archive of a tier for reading. While it is open, no process can open it for
+    /// writing. Nothing is written, so the archive may be a snapshot, or on a write-protected disk.
     ///
     /// # Errors
-    /// If it belongs to another tier, or somebody writes to it.
+    /// If it belongs to another tier, or another process writes to it.
     pub fn open_to_read(root: &Path, owner: Id) -> Result<Self> {
         let description = Self::describe_own(root, owner)?;
         // Many tools omit empty directories when they copy a tree.
@@ -253,8 +253,8 @@ fn check_place(root: &Path) -> Result<()> {
     }
 }
 
-/// Makes an archive. After a failure no part of it is left, unless somebody else created files
-/// there meanwhile.
+/// Makes an archive. After a failure no part of it remains, unless another process created files in
+/// its directory.
 fn make(root: &Path, new: &NewArchive<'_>) -> Result<Cleanup> {
     let [incoming, files, trees] = directories();
     let mut made = Cleanup::default();
@@ -270,7 +270,7 @@ fn make(root: &Path, new: &NewArchive<'_>) -> Result<Cleanup> {
     }
 }
 
-/// Returns whether an error means that somebody else created files in the archive's directory.
+/// Returns whether an error means that another process created files in the archive's directory.
 fn is_taken(error: &Error) -> bool {
     match error {
         Error::File { source, .. } => source.kind() == ErrorKind::AlreadyExists,

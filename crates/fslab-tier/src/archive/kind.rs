@@ -64,6 +64,6 @@ pub enum Purpose {
     /// To write to the archive. The writer is `None` if the identity of the tree is unknown. If
     /// another tree writes to the archive, the archive is opened read-only and reports the reason.
     Write(Option<Writer>),
-    /// To read from the archive while nobody writes to it. The archive may be write-protected.
+    /// To read from the archive while no process writes to it. The archive may be write-protected.
     Read,
 }

@@ -45,7 +45,7 @@ impl Execution<'_> {
 
     pub(super) fn versions(&mut self, path: &[u8]) -> Result<()> {
         let Self { tier, tell, .. } = self;
-        // The receiver of events may be slow, so no transaction is open meanwhile.
+        // The receiver of events may be slow, so no transaction is open while it runs.
         tier.catalogue().for_each_in_turn(&mut |row| {
             if !is_below(&row.path, path) {
                 return Ok(());

@@ -153,7 +153,7 @@ impl Round<'_> {
     fn tell_recalled(&self, asked: &Asked, tell: &mut EventSink<'_>) -> Result<()> {
         let after = self.tier.resident_bytes(&asked.used.file, asked.size);
         let after = after.map_err(Error::below(&asked.path))?;
-        // The subtraction saturates, because other blocks may have been released meanwhile.
+        // The subtraction saturates, because other blocks may have been released during the recall.
         match after.saturating_sub(asked.resident_before) {
             0 => Ok(()),
             bytes => report_done(tell, "recalled", &asked.path, bytes),

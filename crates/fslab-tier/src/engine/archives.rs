@@ -54,7 +54,7 @@ impl Tier {
 
     /// Returns the available archives. Those that are recorded as having a copy of a version come
     /// first. Others may have a copy, too, because a scrub can't record new copies on a file that
-    /// was renamed meanwhile.
+    /// was renamed during the scrub.
     pub(super) fn may_hold(&self, version: &Version) -> Vec<Arc<dyn Archive>> {
         let mut archives = self.archives();
         archives.sort_by_key(|archive| !version.copies.contains(&archive.id()));

@@ -128,7 +128,7 @@ impl Files {
         }
         let last = table.remove(&ino);
         drop(table);
-        // Closing the lower file may take long, so the table is not locked meanwhile.
+        // Closing the lower file may take long, so the table is unlocked first.
         drop(last);
         true
     }
@@ -380,8 +380,8 @@ impl FileState {
         self.known().is_some_and(|known| !known.offline.is_empty())
     }
 
-    /// Whether some blocks of a range are treated as offline again because a sync failed. Programs
-    /// that read these blocks meanwhile may have read zeros.
+    /// Whether some blocks of a range are treated as offline again because a sync failed. A read
+    /// that overlapped the failed sync may have returned zeros from these blocks.
     pub(super) fn has_lost(&self, blocks: Range<u64>) -> bool {
         let is_offline = |known: &KnownResidency| known.offline.meets(blocks);
         self.sync_failed && self.known().is_some_and(is_offline)

@@ -114,7 +114,8 @@ impl Tier {
         version: &Version,
     ) -> crate::Result<Arc<ObjectReader>> {
         let reader = self.recalls.readers.get(archive, version);
-        // If the archive was detached meanwhile, the cached reader must not keep it open.
+        // If the archive was detached while the reader was opened, the cached reader must not keep
+        // it open.
         if !self.has_archive(archive.id()) {
             self.forget_readers(archive.id());
         }

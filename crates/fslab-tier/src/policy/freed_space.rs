@@ -10,7 +10,7 @@ use crate::error::{Error, Result};
 use crate::lower::own_request;
 
 /// Maximum and minimum of the bytes that are released before the first measurement. If releases
-/// free no space, this many bytes are released in vain.
+/// free no space, this many bytes are released without effect.
 const FIRST_BYTES_MAX: u64 = 64 << 20;
 const FIRST_BYTES_MIN: u64 = 1 << 20;
 
@@ -34,7 +34,7 @@ pub(super) struct Freed {
 pub(super) struct Measured {
     /// Bytes released since the previous measurement.
     pub(super) released: u64,
-    /// Bytes that became free meanwhile.
+    /// Bytes that became free since the previous measurement.
     pub(super) freed: u64,
     /// Bytes still to be freed.
     pub(super) wanted: u64,

@@ -357,7 +357,7 @@ impl Run<'_> {
         Ok(Released { bytes: candidate.space, freed: candidate.space })
     }
 
-    /// Releases a file, unless it was removed, replaced or recalled meanwhile.
+    /// Releases a file, unless it was removed, replaced or recalled since it was selected.
     fn release_now(&self, candidate: &Candidate) -> Result<Released> {
         let found = match Found::at(self.tier.lower(), &candidate.path) {
             Err(error) if is_missing(&error) => return Ok(Released::default()),

@@ -91,8 +91,8 @@ impl Marks {
         Ok(Some(Residency::decode(&value)?))
     }
 
-    /// Like [`Self::read`], for a caller that keeps others from accessing the file meanwhile. If
-    /// the mode denies its owner access, the permission is granted temporarily.
+    /// Like [`Self::read`], for a caller that prevents other accesses to the file during this call.
+    /// If the mode denies its owner access, the permission is granted temporarily.
     ///
     /// # Errors
     /// Errors of the lower file system, or the reason why the value is invalid.
@@ -129,7 +129,7 @@ impl Marks {
     }
 
     /// Writes the residency of a file without a sync. As for [`Self::read_at_rest`], the caller
-    /// keeps others from accessing the file meanwhile.
+    /// prevents other accesses to the file during this call.
     ///
     /// # Errors
     /// `E2BIG` if it has too many runs; errors of the lower file system.

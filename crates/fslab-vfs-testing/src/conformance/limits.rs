@@ -60,7 +60,8 @@ fn statfs_is_sane(client: &Client<'_>, top: Ino) -> Outcome {
 }
 
 fn statfs_counts_space(client: &Client<'_>, top: Ino) -> Outcome {
-    // Other tests may use the same device meanwhile, and free more space than is written here.
+    // Other tests may use the same device at the same time, and free more space than is written
+    // here.
     let attempts: Vec<(u64, u64)> = (0..5)
         .map(|attempt| free_around_a_write(client, top, &format!("file{attempt}")))
         .collect::<Result<_, _>>()?;

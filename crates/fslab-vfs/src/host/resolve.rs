@@ -36,7 +36,7 @@ impl Lower {
         let (identity, reference, stat) = self.find_number(ino)?;
         let entry = self.remember(identity, reference, &stat)?;
         if entry.attr.ino != ino {
-            // An earlier inode with this number came into use meanwhile.
+            // An earlier generation of this inode number came into use after `find_number`.
             self.forget(entry.attr.ino, 1);
             return Err(Errno::STALE.into());
         }

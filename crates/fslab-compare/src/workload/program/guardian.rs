@@ -55,7 +55,7 @@ pub(crate) fn start() -> Result<()> {
     command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null());
     let mut child = command.spawn().map_err(failed)?;
     let input = child.stdin.take().ok_or_else(|| failed(io::ErrorKind::BrokenPipe.into()))?;
-    // If another thread has started a guardian meanwhile, the new guardian exits, because its input
+    // If another thread has already started a guardian, the new guardian exits, because its input
     // is closed.
     drop(GUARDIAN.set(Mutex::new(input)));
     Ok(())

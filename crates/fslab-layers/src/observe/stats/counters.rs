@@ -111,7 +111,7 @@ impl Sum {
     fn add(&mut self, counter: &Counter) {
         let of = |number: &AtomicU64| number.load(Ordering::Relaxed);
         // The counter of ended operations is read first, so that it never exceeds the counter of
-        // begun ones. An operation that ends meanwhile is reported as in flight.
+        // begun ones. An operation that ends between the two reads is reported as in flight.
         self.ended += of(&counter.ended);
         self.begun += of(&counter.begun);
         self.bytes += of(&counter.bytes);

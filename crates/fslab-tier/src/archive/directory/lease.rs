@@ -74,7 +74,7 @@ pub(super) fn take_lease(root: &Path) -> Result<File> {
 }
 
 /// Takes the lease for reading. Some tools do not copy empty files, so a copy of an archive may
-/// lack the lease file. Nobody writes to such a copy.
+/// lack the lease file. No process writes to such a copy.
 pub(super) fn share_lease(root: &Path) -> Result<Option<File>> {
     let path = root.join(LEASE);
     match ConfinedDir::at(root).and_then(|place| place.file(Path::new(LEASE))) {

@@ -209,7 +209,8 @@ impl Scrub<'_> {
             self.found.short += u64::from(self.counted(&whole) < wanted);
             return Ok(Vec::new());
         }
-        // An object that was deleted or moved meanwhile is not damaged, and must not be made again.
+        // An object that was deleted or moved during the scrub is not damaged, and must not be made
+        // again.
         let Some(_stays) = self.tier.hold(row, self.pace.request)? else { return Ok(Vec::new()) };
         let is_lost = is_lost(&row.version, &damaged);
         let from = match whole.first() {

@@ -70,7 +70,8 @@ impl Tier {
                         }
                     }
                     Err(Error::Interrupted) => return Err(Error::Interrupted),
-                    // The archived tree was deleted meanwhile, because a newer tree was archived.
+                    // The archived tree was deleted after it was listed, because a newer tree was
+                    // archived.
                     Err(_) if archive.length((ContainerKind::Tree, container)).is_err() => {}
                     Err(error) => damaged.push(error),
                 }

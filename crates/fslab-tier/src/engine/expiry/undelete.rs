@@ -47,7 +47,8 @@ impl Tier {
             self.catalogue.put(std::slice::from_ref(&row))?;
         }
         let (after, problems) = made?;
-        // The row gets the new inode, unless the file was recorded as removed meanwhile.
+        // The new inode is stored in the row, unless the file was recorded as removed since
+        // `before` was read.
         let change = after.map(|after| RowChange { before, after });
         self.catalogue.put_where_still(&change)?;
         Ok((row.version.size, problems))

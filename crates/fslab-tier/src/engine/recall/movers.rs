@@ -53,7 +53,7 @@ impl Tier {
             let (queue, tier) = (Arc::clone(&self.recalls.queue), Arc::downgrade(self));
             let limit = self.recalls.limit.clone();
             // The thread waits for the rate limit before it chooses a recall, because a more urgent
-            // recall may arrive meanwhile.
+            // recall may arrive during the wait.
             let next = move |queue: &Queue| {
                 limit.iter().for_each(|limit| limit.wait_until_open(|| queue.is_closed()));
                 queue.next()
@@ -158,7 +158,7 @@ impl Tier {
             let wanted = state.known().filter(|known| known.offline.contains(recall.block));
             match wanted {
                 Some(known) => known.recorded.version.clone(),
-                // The block was overwritten or truncated meanwhile.
+                // The block was overwritten or truncated after the recall was queued.
                 None => return Ok(Served::Done),
             }
         };
@@ -167,8 +167,8 @@ impl Tier {
         let has_moved = |known: &KnownResidency| known.recorded.version.object != version.object;
         let bytes = match fetched {
             Ok(Fetched::Block(bytes)) => bytes,
-            // The bundle was repacked meanwhile. Waiting programs request the block again, at its
-            // new location.
+            // The bundle was repacked during the read. Waiting programs request the block again, at
+            // its new location.
             _ if state.known().is_some_and(has_moved) => return Ok(Served::Done),
             Ok(Fetched::Unavailable) => return Ok(Served::Unavailable),
             Err(error) => return Err(error),
@@ -189,7 +189,7 @@ impl Tier {
     ) -> Result<Fetched> {
         let holders = self.may_hold(version);
         // Whether an archive is unavailable is determined before the archives are read, because it
-        // may become available meanwhile.
+        // may become available during the reads.
         let is_said_to_hold = |archive: &Arc<dyn Archive>| version.copies.contains(&archive.id());
         let mut is_unavailable = self.holders_anywhere(version).len()
             > holders.iter().filter(|archive| is_said_to_hold(archive)).count();

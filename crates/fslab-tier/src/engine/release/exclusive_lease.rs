@@ -31,8 +31,8 @@ pub(super) struct LeaseSupport {
     lacks_leases: AtomicBool,
 }
 
-/// An exclusive lease: nobody else has the file open, or can open it until this is dropped. The
-/// kernel revokes a contested lease after `/proc/sys/fs/lease-break-time`.
+/// An exclusive lease: the file is not open elsewhere, and can't be opened until the lease is
+/// dropped. The kernel revokes a contested lease after `/proc/sys/fs/lease-break-time`.
 pub(super) struct ExclusiveLease {
     fs: Arc<dyn FileSystem>,
     ino: Ino,
@@ -51,7 +51,7 @@ impl Tier {
     /// and logs this once.
     ///
     /// # Errors
-    /// If somebody else has the file open, or it may no longer be released.
+    /// If the file is open elsewhere, or may no longer be released.
     pub(super) fn lock_exclusively<'a>(
         &self,
         file: &'a TieredFile,
@@ -98,9 +98,9 @@ impl Tier {
         Ok(ExclusiveLease { fs: Arc::clone(fs), ino, handle })
     }
 
-    /// Whether the lower file system grants leases on files that nobody else has open. Some network
-    /// file systems grant them only if the server confirms that. If leases can't be tested now, the
-    /// result is `true`.
+    /// Whether the lower file system grants leases on files that are not open elsewhere. Some
+    /// network file systems grant them only if the server confirms that. If leases can't be tested
+    /// now, the result is `true`.
     fn can_lease(&self) -> bool {
         self.releases.leases.has_leased.load(Ordering::Relaxed) || {
             let leased = lease_of_new_file(&*self.lower, &self.request());

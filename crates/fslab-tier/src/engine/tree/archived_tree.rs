@@ -2,9 +2,9 @@
 //! rebuild it.
 //!
 //! The archived tree is an object, like an archived file. Its contents are entries, one after the
-//! other. It is written while the tree is in use. Files that are created or changed meanwhile are
-//! in the next archived tree. Files that are renamed meanwhile have a second entry at the end,
-//! under their new name.
+//! other. It is written while the tree is in use. Files that are created or changed during the
+//! writing are in the next archived tree. Files that are renamed during the writing have a second
+//! entry at the end, under their new name.
 
 use std::cmp::Reverse;
 use std::collections::HashSet;
@@ -106,7 +106,7 @@ impl Tier {
         Ok(Visit::Descend)
     }
 
-    /// Adds an entry for a file, unless it was removed meanwhile. If its xattrs can't be read, the
+    /// Adds an entry for a file, unless the file no longer exists. If its xattrs can't be read, the
     /// entry has none, which is better than no entry.
     fn enter_entry(&self, place: &WalkEntry<'_>, entries: &mut Entries) -> Result<()> {
         let archived = self.archived_as(place.found, place.path)?;

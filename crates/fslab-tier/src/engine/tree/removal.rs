@@ -14,8 +14,9 @@ impl Tier {
     /// Removes a name of a file. If it was the last name, the file's object is recorded as
     /// unneeded.
     ///
-    /// The file's state is locked, so that its xattr can't change meanwhile. A concurrent archiving
-    /// or repacking is either recorded before the removal, or fails because the file has no name.
+    /// The file's state is locked, so that its xattr can't change during the removal. A concurrent
+    /// archiving or repacking is either recorded before the removal, or fails because the file has
+    /// no name.
     pub(crate) fn removing<T>(
         self: &Arc<Self>,
         (parent, name): (Ino, Name<'_>),

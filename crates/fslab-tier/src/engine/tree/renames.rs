@@ -35,7 +35,7 @@ pub(super) struct Renames {
 #[derive(Default)]
 struct Noted {
     /// For each renamed inode, whether it was visited after the walk. An inode number may be reused
-    /// meanwhile, but only for a new file, which needs no visit.
+    /// during the walk, but only for a new file, which needs no visit.
     inodes: HashMap<Ino, bool>,
     /// Inodes that are still to be visited.
     pending: Vec<Found>,
@@ -98,8 +98,8 @@ impl Tier {
         }
     }
 
-    /// Walks the whole tree, and then all inodes that were renamed meanwhile. Returns the number of
-    /// skipped directories.
+    /// Walks the whole tree, and then visits all inodes that were renamed during the walk. Returns
+    /// the number of skipped directories.
     ///
     /// # Errors
     /// The errors of [`Self::walk_through`]; also fails if an inode may have been missed.

@@ -69,8 +69,8 @@ impl Tier {
 
     /// Scans the tree and then the archives, and reports the results so far to `heard`.
     ///
-    /// Nothing is repacked or expired meanwhile. If a repack replaced the object of a file that was
-    /// already visited, the new object would seem unneeded and the old one needed.
+    /// Nothing is repacked or expired during the scan. If a repack replaced the object of a file
+    /// that was already visited, the new object would seem unneeded and the old one needed.
     ///
     /// # Errors
     /// Errors of the lower file system, the catalogue, archives and `heard`.

@@ -48,8 +48,8 @@ struct Level {
 
 impl Tier {
     /// Calls `visit` with the entry at a path and all entries under it, directories before their
-    /// contents. Entries that are removed meanwhile are skipped. Returns the number of skipped
-    /// directories.
+    /// contents. Entries that are removed during the walk are skipped. Returns the number of
+    /// skipped directories.
     ///
     /// # Errors
     /// Errors of the lower file system and of `visit`; [`Error::Interrupted`].

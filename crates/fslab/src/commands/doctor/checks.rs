@@ -107,8 +107,8 @@ fn trial_mount() -> (Finding, Option<Granted>) {
     }
 }
 
-/// Mounts and unmounts a temporary directory. Signals are deferred meanwhile, because a signal in
-/// between would leave the mount behind.
+/// Mounts and unmounts a temporary directory. Signals are deferred until the unmount, because a
+/// signal before it would leave the mount behind.
 fn mounted(options: &MountOptions) -> Result<Granted> {
     while_deferred(|| {
         let scratch = tempfile::tempdir().context("can't make a temporary directory")?;

@@ -110,8 +110,8 @@ impl Args {
     fn make(&self, options: &MkfsOptions) -> Result<()> {
         let shown = self.image.display();
         let size = self.new_size()?;
-        // The image is locked before its length changes, so that no other process uses it
-        // meanwhile.
+        // The image is locked before its length changes, so that no other process uses it during
+        // the change.
         let image = match size {
             Some(_) => LockedImage::open_or_create(&self.image)?,
             None => LockedImage::open(&self.image, false)?,
