@@ -13,8 +13,12 @@ use crate::format::Schema;
 /// The name of the manifest in the directory of a data set.
 pub const MANIFEST_FILE: &str = "manifest.json";
 
-/// The version of the format of manifests.
-pub const VERSION: u32 = 1;
+/// The folder of the parts in the directory of a data set. SQL engines that read all files of a
+/// folder as Parquet can read it.
+pub const PARTS_FOLDER: &str = "parts";
+
+/// The version of the format of data sets.
+pub const VERSION: u32 = 2;
 
 /// Maximum number of parts of a data set.
 pub const PARTS_MAX: usize = 4096;
@@ -29,7 +33,7 @@ const BYTES_MAX: u64 = 4 << 20;
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Manifest {
-    /// Version of the format, [`VERSION`].
+    /// Version of the format, at most [`VERSION`].
     pub format: u32,
     /// The kind of the data set, one of [`KINDS`].
     pub kind: String,
@@ -50,7 +54,7 @@ pub struct Manifest {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Part {
-    /// The name of the file in the directory.
+    /// The path of the file, relative to the directory of the data set.
     pub file: String,
     /// Number of rows.
     pub rows: u64,
@@ -156,9 +160,10 @@ impl Manifest {
         }
         let mut rows = 0_u64;
         for (number, part) in self.parts.iter().enumerate() {
-            // File names are fixed, so that no name leads out of the directory or occurs twice.
-            if part.file != Part::file_name(number) {
-                let (found, needed) = (part.file.escape_default(), Part::file_name(number));
+            // Paths are fixed, so that none leads out of the directory or occurs twice.
+            let needed = Part::path(self.format, number);
+            if part.file != needed {
+                let found = part.file.escape_default();
                 return Err(format!("part {number} is '{found}' instead of '{needed}'"));
             }
             rows = rows.checked_add(part.rows).ok_or("the parts have too many rows")?;
@@ -171,10 +176,12 @@ impl Manifest {
 }
 
 impl Part {
-    /// Returns the name of the file of a part.
+    /// Returns the path of a part, relative to the directory of a data set of this format.
     #[must_use]
-    pub fn file_name(number: usize) -> String {
-        format!("part-{number:05}.parquet")
+    pub fn path(format: u32, number: usize) -> String {
+        let name = format!("part-{number:05}.parquet");
+        // Format 1 had no folder for the parts.
+        if format == 1 { name } else { format!("{PARTS_FOLDER}/{name}") }
     }
 
     /// Reads the whole file in `directory`, and compares its hash with the manifest.

@@ -7,9 +7,9 @@
 //! finished row group (its entry in the footer).
 
 use std::collections::BTreeMap;
-use std::fs::File;
+use std::fs::{DirBuilder, File};
 use std::io::{self, Write};
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -23,7 +23,7 @@ use tempfile::TempDir;
 use crate::buffer::Buffer;
 use crate::error::{Error, Result};
 use crate::format::{Cell, Encoding, GROUP_LONG_BYTES, GROUP_ROWS, Schema};
-use crate::manifest::{MANIFEST_FILE, Manifest, PARTS_MAX, Part, VERSION};
+use crate::manifest::{MANIFEST_FILE, Manifest, PARTS_FOLDER, PARTS_MAX, Part, VERSION};
 
 /// Memory for the buffered rows of all parts, in bytes.
 const WAITING_BYTES_MAX: usize = 256 << 20;
@@ -45,6 +45,8 @@ pub struct Writer {
 
 struct PartWriter {
     path: PathBuf,
+    /// The path in the directory of the data set.
+    name: String,
     file: SerializedFileWriter<HashedFile>,
     buffer: Buffer,
     rows: u64,
@@ -79,6 +81,8 @@ impl Writer {
         let beside = parent_of(directory);
         let temporary = tempfile::Builder::new().prefix(".fslab-dataset-").tempdir_in(beside);
         let temporary = temporary.map_err(Error::file(beside))?;
+        let folder = temporary.path().join(PARTS_FOLDER);
+        DirBuilder::new().mode(0o700).create(&folder).map_err(Error::file(&folder))?;
         let properties = properties(schema).map_err(Error::parquet(directory))?;
         let properties = Arc::new(properties);
         let parts = (0..parts)
@@ -161,6 +165,7 @@ impl Writer {
         let mut file = new_file(&path)?;
         let saved = file.write_all(&text).and_then(|()| file.sync_all());
         saved.map_err(Error::file(&path))?;
+        sync_directory(&temporary.path().join(PARTS_FOLDER))?;
         sync_directory(temporary.path())?;
         rename(temporary.path(), &target)?;
         // The directory was renamed, so the temporary directory no longer exists and must not be
@@ -178,13 +183,14 @@ impl PartWriter {
         schema: &Schema,
         properties: &Arc<WriterProperties>,
     ) -> Result<Self> {
-        let path = directory.join(Part::file_name(part));
+        let name = Part::path(VERSION, part);
+        let path = directory.join(&name);
         let file = HashedFile { file: new_file(&path)?, hash: blake3::Hasher::new(), bytes: 0 };
         let begun = schema.to_parquet().and_then(|types| {
             SerializedFileWriter::new(file, Arc::new(types), Arc::clone(properties))
         });
         let file = begun.map_err(Error::parquet(&path))?;
-        Ok(Self { path, file, buffer: Buffer::new(&schema.columns), rows: 0 })
+        Ok(Self { path, name, file, buffer: Buffer::new(&schema.columns), rows: 0 })
     }
 
     fn write_group(&mut self, schema: &Schema) -> Result<()> {
@@ -201,9 +207,8 @@ impl PartWriter {
         self.write_group(schema)?;
         let written = self.file.into_inner().map_err(Error::parquet(&self.path))?;
         written.file.sync_all().map_err(Error::file(&self.path))?;
-        let file = self.path.file_name().unwrap_or_default().to_string_lossy().into_owned();
         let blake3 = written.hash.finalize().to_hex().to_string();
-        Ok(Part { file, rows: self.rows, bytes: written.bytes, blake3 })
+        Ok(Part { file: self.name, rows: self.rows, bytes: written.bytes, blake3 })
     }
 }
 

@@ -43,7 +43,7 @@ database = duckdb.connect()
 database.execute('SET enable_progress_bar = false')
 database.execute(f\"SET memory_limit = '{memory}MiB'\")
 for name, directory in (('before', before), ('after', after)):
-    database.execute(f\"CREATE VIEW {name} AS SELECT * FROM '{directory}/*.parquet'\")
+    database.execute(f\"CREATE VIEW {name} AS SELECT * FROM '{directory}/parts/*.parquet'\")
 answer = database.execute(sql)
 names = [column[0] for column in answer.description]
 print(json.dumps(dict(zip(names, map(int, answer.fetchone())))))
@@ -295,8 +295,7 @@ impl Query {
         let file = cluster.state().join("diff.sql");
         let mut text = String::new();
         for (name, set) in [("before", before), ("after", after)] {
-            let parts = cluster.state().join(format!("parts-{name}"));
-            link_parts(set, &parts)?;
+            let parts = fs::canonicalize(set.join("parts"))?;
             text += &format!(
                 "CREATE EXTERNAL TABLE {name} STORED AS PARQUET LOCATION '{}/';\n",
                 parts.display()
@@ -310,24 +309,6 @@ impl Query {
         query.arg("--file").arg(file);
         Ok(query)
     }
-}
-
-/// Makes a directory with links to the parts of a data set. Ballista reads all files of a directory
-/// as Parquet, so the directory must not contain the manifest.
-fn link_parts(set: &Path, directory: &Path) -> Result<()> {
-    // An earlier run may have linked another data set.
-    if directory.is_dir() {
-        fs::remove_dir_all(directory)?;
-    }
-    fs::create_dir(directory).with_context(|| directory.display().to_string())?;
-    for entry in fs::read_dir(set).with_context(|| set.display().to_string())? {
-        let path = entry?.path();
-        if path.extension().is_some_and(|extension| extension == "parquet") {
-            let name = path.file_name().context("a part has no name")?;
-            std::os::unix::fs::symlink(fs::canonicalize(&path)?, directory.join(name))?;
-        }
-    }
-    Ok(())
 }
 
 fn equal(name: &str, found: &Counts, wanted: &Counts) -> Result<()> {

@@ -166,7 +166,8 @@ fn entry_in_a_wrong_part_or_order_is_an_error() {
     write(&snapshot, &entries());
     write_dataset(&snapshot, &directory, 2).unwrap();
     // Both parts are exchanged in the directory and in the manifest.
-    let parts = ["part-00000.parquet", "part-00001.parquet"].map(|name| directory.join(name));
+    let parts =
+        ["parts/part-00000.parquet", "parts/part-00001.parquet"].map(|name| directory.join(name));
     fs::rename(&parts[0], directory.join("x")).unwrap();
     fs::rename(&parts[1], &parts[0]).unwrap();
     fs::rename(directory.join("x"), &parts[1]).unwrap();
@@ -174,7 +175,7 @@ fn entry_in_a_wrong_part_or_order_is_an_error() {
     let mut manifest = Manifest::parse(&path, &fs::read(&path).unwrap()).unwrap();
     manifest.parts.reverse();
     for (number, part) in manifest.parts.iter_mut().enumerate() {
-        part.file = format!("part-{number:05}.parquet");
+        part.file = format!("parts/part-{number:05}.parquet");
     }
     fs::write(&path, serde_json::to_vec(&manifest).unwrap()).unwrap();
     let error = read(&SnapshotDataset::open(&directory).unwrap()).unwrap_err().to_string();
@@ -208,25 +209,29 @@ fn workload_becomes_a_data_set_with_nulls_for_unused_values() {
     assert!(kinds[0].contains("109, 107, 100, 105, 114"), "mkdir: {}", kinds[0]);
 }
 
-fn golden() -> PathBuf {
-    PathBuf::from("testdata/dataset-snapshot-v1")
-}
+/// The golden data sets, the newest last.
+const GOLDEN: [&str; 2] = ["testdata/dataset-snapshot-v1", "testdata/dataset-snapshot-v2"];
 
-/// `FSLAB_BLESS=1` writes the golden data set. Keep it when the format changes, and add another.
+/// `FSLAB_BLESS=1` writes the newest golden data set. Keep all when the format changes, and add
+/// another.
 #[test]
-fn the_golden_data_set_of_version_1_is_read() {
+fn golden_data_sets_of_all_versions_are_read() {
     let scratch = tempfile::tempdir().unwrap();
     let snapshot = scratch.path().join("snapshot");
     let entries: Vec<_> = entries().into_iter().filter(|entry| entry.inode != 7).collect();
     write(&snapshot, &entries);
     if std::env::var_os("FSLAB_BLESS").is_some() {
-        write_dataset(&snapshot, &golden(), 2).unwrap();
+        write_dataset(&snapshot, Path::new(GOLDEN[1]), 2).unwrap();
     }
-    let dataset = SnapshotDataset::open(&golden()).unwrap();
-    assert_eq!(dataset.taken(), &taken());
-    assert_eq!(read(&dataset).unwrap(), entries);
-    for part in &dataset.manifest().parts {
-        part.check_hash(&golden()).unwrap();
+    for (golden, version) in GOLDEN.iter().zip(1..) {
+        let golden = Path::new(golden);
+        let dataset = SnapshotDataset::open(golden).unwrap();
+        assert_eq!(dataset.manifest().format, version);
+        assert_eq!(dataset.taken(), &taken());
+        assert_eq!(read(&dataset).unwrap(), entries);
+        for part in &dataset.manifest().parts {
+            part.check_hash(golden).unwrap();
+        }
     }
     let found: Vec<_> = SnapshotReader::open(&snapshot).unwrap().map(Result::unwrap).collect();
     assert_eq!(found, entries);

@@ -18,7 +18,7 @@ fn small(directory: &Path) -> (Manifest, Vec<Row>) {
 
 /// Replaces the content of the part by `bytes`, and updates the manifest.
 fn replace(directory: &Path, manifest: &Manifest, bytes: &[u8]) -> Manifest {
-    fs::write(directory.join("part-00000.parquet"), bytes).unwrap();
+    fs::write(directory.join("parts/part-00000.parquet"), bytes).unwrap();
     let mut manifest = manifest.clone();
     manifest.parts[0].bytes = bytes.len() as u64;
     manifest
@@ -42,7 +42,7 @@ fn truncated_part_is_an_error() {
     let scratch = tempfile::tempdir().unwrap();
     let directory = scratch.path().join("set");
     let (manifest, rows) = small(&directory);
-    let good = fs::read(directory.join("part-00000.parquet")).unwrap();
+    let good = fs::read(directory.join("parts/part-00000.parquet")).unwrap();
     assert_eq!(read(&directory, &manifest), Some(rows));
     for length in 0..good.len() {
         let manifest = replace(&directory, &manifest, &good[..length]);
@@ -56,7 +56,7 @@ fn random_damage_is_an_error_or_rows() {
     let scratch = tempfile::tempdir().unwrap();
     let directory = scratch.path().join("set");
     let (manifest, _) = small(&directory);
-    let good = fs::read(directory.join("part-00000.parquet")).unwrap();
+    let good = fs::read(directory.join("parts/part-00000.parquet")).unwrap();
     let mut random = Pcg64::seed_from_u64(seed());
     let (mut errors, cases) = (0, number("FSLAB_DATASET_CASES").unwrap_or(500));
     for _ in 0..cases {
@@ -105,7 +105,7 @@ fn missing_or_longer_part_is_named() {
     let scratch = tempfile::tempdir().unwrap();
     let directory = scratch.path().join("set");
     small(&directory);
-    let part = directory.join("part-00000.parquet");
+    let part = directory.join("parts/part-00000.parquet");
     let longer = [fs::read(&part).unwrap(), vec![0]].concat();
     fs::write(&part, longer).unwrap();
     let error = Manifest::read(&directory).unwrap_err().to_string();

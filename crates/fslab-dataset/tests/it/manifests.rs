@@ -8,9 +8,9 @@ use fslab_vfs_testing::environment::{number, seed};
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64;
 
-const GOOD: &str = r#"{"format": 1, "kind": "snapshot", "columns": 1, "partition": "inode",
+const GOOD: &str = r#"{"format": 2, "kind": "snapshot", "columns": 1, "partition": "inode",
     "facts": {}, "rows": 5, "parts": [
-    {"file": "part-00000.parquet", "rows": 5, "bytes": 7, "blake3": "00"}]}"#;
+    {"file": "parts/part-00000.parquet", "rows": 5, "bytes": 7, "blake3": "00"}]}"#;
 
 fn parse(text: &str) -> Result<Manifest, String> {
     let parsed = Manifest::parse(Path::new("manifest.json"), text.as_bytes());
@@ -24,19 +24,21 @@ fn hostile_manifest_is_refused_in_one_line() {
     let max = u64::MAX.to_string();
     let two_parts = GOOD.replace(
         "}]}",
-        "}, {\"file\": \"part-00000.parquet\", \"rows\": 0, \"bytes\": 7, \"blake3\": \"\"}]}",
+        "}, {\"file\": \"parts/part-00000.parquet\", \"rows\": 0, \"bytes\": 7, \"blake3\": \"\"}]}",
     );
     for (text, what) in [
         (format!("{{\"format\": 1, \"facts\": {}", deep[0]), "EOF"),
         (format!("{{\"format\": 1, \"facts\": {{\"a\": {}}}}}", deep.concat()), "invalid type"),
         (GOOD.replace("{}", &deep.concat()), "invalid type"),
         (String::new(), "EOF"),
-        (GOOD.replace("\"format\": 1", "\"format\": 2"), "use a newer fslab"),
-        (GOOD.replace("\"format\": 1", "\"format\": 0"), "the format 0 is invalid"),
+        (GOOD.replace("\"format\": 2", "\"format\": 3"), "use a newer fslab"),
+        (GOOD.replace("\"format\": 2", "\"format\": 0"), "the format 0 is invalid"),
         (GOOD.replace("snapshot", "\\u001b[2J"), "the kind '\\u{1b}[2J' is unknown"),
         (GOOD.replace("inode", "both"), "the partition 'both' is unknown"),
-        (GOOD.replace("part-00000", "../../etc/part"), "instead of 'part-00000.parquet'"),
-        (two_parts.clone(), "part 1 is 'part-00000.parquet'"),
+        (GOOD.replace("part-00000", "../../etc/part"), "instead of 'parts/part-00000.parquet'"),
+        (GOOD.replace("parts/part", "part"), "instead of 'parts/part-00000.parquet'"),
+        (GOOD.replace("\"format\": 2", "\"format\": 1"), "instead of 'part-00000.parquet'"),
+        (two_parts.clone(), "part 1 is 'parts/part-00000.parquet'"),
         (
             two_parts.replace(
                 "part-00000.parquet\", \"rows\": 0",

@@ -17,7 +17,7 @@ const SQL: &str = "SELECT count(name), sum(size), min(modified), max(inode) FROM
 fn sets() -> (Sets, PathBuf) {
     let sets = Sets::new();
     sets.snapshot("snapshot", 3, (1..2000).map(|inode| file(inode, 0, inode * 7, 1)));
-    let part = sets.path("snapshot/part-00001.parquet");
+    let part = sets.path("snapshot/parts/part-00001.parquet");
     (sets, part)
 }
 
@@ -47,7 +47,7 @@ fn missing_manifest_is_reported() {
 #[test]
 fn file_that_the_manifest_does_not_list_is_not_read() {
     let (sets, part) = sets();
-    fs::copy(&part, sets.path("snapshot/part-00003.parquet")).unwrap();
+    fs::copy(&part, sets.path("snapshot/parts/part-00003.parquet")).unwrap();
     assert_eq!(rows(&sets.query(SQL, &["snapshot"])).unwrap()[0]["count(snapshot.name)"], 1999);
 }
 
@@ -55,7 +55,7 @@ fn file_that_the_manifest_does_not_list_is_not_read() {
 fn part_of_another_kind_is_named() {
     let (sets, part) = sets();
     let other = Sets::of_all_kinds(1);
-    fs::copy(other.path("trace/part-00000.parquet"), &part).unwrap();
+    fs::copy(other.path("trace/parts/part-00000.parquet"), &part).unwrap();
     let path = sets.path("snapshot/manifest.json");
     let mut manifest: serde_json::Value =
         serde_json::from_slice(&fs::read(&path).unwrap()).unwrap();
@@ -140,7 +140,7 @@ fn add_indexes(part: &Path) -> ParquetMetaData {
 fn page_indexes_and_bloom_filters_are_not_read() {
     let sets = Sets::new();
     sets.snapshot("snapshot", 1, (1..2000).map(|inode| file(inode, 0, inode * 7, 1)));
-    let part = sets.path("snapshot/part-00000.parquet");
+    let part = sets.path("snapshot/parts/part-00000.parquet");
     let footer = add_indexes(&part);
     let columns = footer.row_group(0).columns();
     let size = columns.iter().find(|one| one.column_path().string() == "size").unwrap();

@@ -22,7 +22,7 @@ def plain(value):
 for query in json.load(sys.stdin):
     database = duckdb.connect()
     for name, directory in query['tables'].items():
-        files = directory + '/*.parquet'
+        files = directory + '/parts/*.parquet'
         database.execute(f\"CREATE VIEW {name} AS SELECT * FROM '{files}'\")
     answer = database.execute(query['sql'])
     names = [column[0] for column in answer.description]

@@ -9,7 +9,7 @@ fn only_select_statements_over_the_given_tables_run() {
     let sets = Sets::of_all_kinds(1);
     let outside = sets.path("outside");
     let path = outside.display();
-    let part = sets.path("after/part-00000.parquet");
+    let part = sets.path("after/parts/part-00000.parquet");
     for (sql, part) in [
         (format!("COPY snapshot TO '{path}' STORED AS CSV"), "COPY is not allowed"),
         (

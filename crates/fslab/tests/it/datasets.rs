@@ -61,7 +61,7 @@ fn check_finds_a_changed_byte_in_any_part() {
     let checked = json(&["dataset", "check", "--json", text(&set)]);
     assert_eq!((&checked["rows"], &checked["parts"]), (&3000.into(), &5.into()));
     for part in 0..5 {
-        let path = set.join(format!("part-{part:05}.parquet"));
+        let path = set.join(format!("parts/part-{part:05}.parquet"));
         let good = fs::read(&path).unwrap();
         let mut bad = good.clone();
         bad[good.len() / 2] ^= 1;
