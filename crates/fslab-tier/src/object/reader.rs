@@ -23,15 +23,22 @@ use crate::stored::format::{
 };
 use crate::stored::residency::{Location, Version};
 
-/// Objects up to this size are read in one piece, because each read is a round trip to the archive.
-const WHOLE_BYTES_MAX: u64 = 64 << 10;
+/// Objects up to this size are read at once, because each read is a round trip to the archive. The
+/// end of a larger object is read with this size. It has the hashes of the table's pages, and often
+/// the table.
+const END_BYTES_MAX: u64 = 64 << 10;
+
+/// Number of bytes that are read at the beginning of an object. They usually contain all of its
+/// attributes.
+const START_BYTES: u64 = 4 << 10;
 
 /// An object in an archive.
 pub struct ObjectReader {
     archive: Arc<dyn Archive>,
     kind: ContainerKind,
     location: Location,
-    whole: Option<Whole>,
+    /// The end of the object, if it has the whole table; small objects are read completely.
+    end: Option<Piece>,
     heading: Heading,
     attributes: Attributes,
     root: [u8; 32],
@@ -57,22 +64,19 @@ impl BlockSum {
     }
 }
 
-/// All bytes of a small object, and its offset in the container.
-struct Whole {
+/// A part of a container, and its offset.
+struct Piece {
     offset: u64,
     bytes: Vec<u8>,
 }
 
-impl Whole {
-    /// Reads a small object. Returns `None` if the object is large or the read fails; later reads
-    /// of its parts then report the error.
-    fn read(archive: &dyn Archive, kind: ContainerKind, location: Location) -> Option<Self> {
-        let length = usize::try_from(location.length).ok()?;
-        if location.length > WHOLE_BYTES_MAX {
-            return None;
-        }
-        let (offset, mut bytes) = (location.offset, vec![0; length]);
-        let read = archive.read((kind, location.container), offset, &mut bytes);
+impl Piece {
+    /// Reads a part. Returns `None` if the read fails; later reads of the part then report the
+    /// error.
+    fn read(archive: &dyn Archive, container: Container, place: Range<u64>) -> Option<Self> {
+        let length = usize::try_from(place.end - place.start).ok()?;
+        let (offset, mut bytes) = (place.start, vec![0; length]);
+        let read = archive.read(container, offset, &mut bytes);
         read.ok().filter(|count| *count == length).map(|_| Self { offset, bytes })
     }
 
@@ -86,16 +90,17 @@ impl Whole {
 pub(super) struct Source<'a> {
     pub(super) archive: &'a Arc<dyn Archive>,
     pub(super) container: Container,
-    whole: Option<&'a Whole>,
+    /// Parts that were already read.
+    pieces: Vec<&'a Piece>,
 }
 
 impl<'a> Source<'a> {
     pub(super) fn of(archive: &'a Arc<dyn Archive>, container: Container) -> Self {
-        Self { archive, container, whole: None }
+        Self { archive, container, pieces: Vec::new() }
     }
 
     pub(super) fn read(&self, offset: u64, length: usize) -> crate::Result<Vec<u8>> {
-        if let Some(bytes) = self.whole.and_then(|whole| whole.get(offset, length)) {
+        if let Some(bytes) = self.pieces.iter().find_map(|piece| piece.get(offset, length)) {
             return Ok(bytes.to_vec());
         }
         let mut bytes = vec![0; length];
@@ -141,9 +146,11 @@ impl ObjectReader {
         kind: ContainerKind,
         location: Location,
     ) -> crate::Result<Self> {
-        let whole = Whole::read(&**archive, kind, location);
-        let source = Source::of(archive, (kind, location.container));
-        let source = Source { whole: whole.as_ref(), ..source };
+        let container = (kind, location.container);
+        let [start, end] = ends_of(location)
+            .map(|place| place.and_then(|place| Piece::read(&**archive, container, place)));
+        let pieces = start.iter().chain(&end).collect();
+        let source = Source { pieces, ..Source::of(archive, container) };
         let tail = read_tail(&source, location.offset.saturating_add(location.length))?;
         let damaged = |what| source.damaged(what);
         if tail.length.get() != location.length {
@@ -165,11 +172,13 @@ impl ObjectReader {
             return Err(damaged(Corrupt("its description or table of blocks is damaged")));
         }
         let attributes = Attributes::decode(&mut Cursor(&described)).map_err(damaged)?;
+        let table = location.offset + tail.table_offset.get();
+        let end = end.filter(|end| end.offset <= table);
         Ok(Self {
             archive: Arc::clone(archive),
             kind,
             location,
-            whole,
+            end,
             heading,
             attributes,
             root,
@@ -178,6 +187,12 @@ impl ObjectReader {
             page_hashes,
             page: Mutex::new(None),
         })
+    }
+
+    /// Returns a reader that reads each part from the archive, for callers that combine copies.
+    pub(crate) fn without_cached_end(mut self) -> Self {
+        self.end = None;
+        self
     }
 
     /// Returns the heading of the object.
@@ -215,8 +230,8 @@ impl ObjectReader {
     /// Returns the memory in bytes that the reader uses once a page of the table was read.
     pub(crate) fn memory_bytes(&self) -> u64 {
         let page = self.blocks.min(PAGE_ENTRIES) as usize * size_of::<EntryRecord>();
-        let whole = self.whole.as_ref().map_or(0, |whole| whole.bytes.len());
-        (size_of::<Self>() + self.attributes.bytes() + self.page_hashes.len() + page + whole) as u64
+        let end = self.end.as_ref().map_or(0, |end| end.bytes.len());
+        (size_of::<Self>() + self.attributes.bytes() + self.page_hashes.len() + page + end) as u64
     }
 
     /// Returns the number of blocks of the contents.
@@ -227,7 +242,7 @@ impl ObjectReader {
 
     fn source(&self) -> Source<'_> {
         let source = Source::of(&self.archive, (self.kind, self.location.container));
-        Source { whole: self.whole.as_ref(), ..source }
+        Source { pieces: self.end.iter().collect(), ..source }
     }
 
     pub(crate) fn damaged(&self, what: Corrupt) -> Error {
@@ -384,6 +399,14 @@ impl Layout {
         }
         Ok(Self { hashes_offset, hashes_length: (pages * 32) as usize })
     }
+}
+
+/// Returns the two ranges that are read when an object is opened: its start and its end. A small
+/// object needs only the second. Both are `None` if the location is invalid.
+fn ends_of(object: Location) -> [Option<Range<u64>>; 2] {
+    let Some(end) = object.offset.checked_add(object.length) else { return [None, None] };
+    let start = (object.length > END_BYTES_MAX).then(|| object.offset..object.offset + START_BYTES);
+    [start, Some(end.saturating_sub(END_BYTES_MAX).max(object.offset)..end)]
 }
 
 /// Returns the range of an object's tail in its container.

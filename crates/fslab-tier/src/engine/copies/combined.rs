@@ -90,7 +90,7 @@ impl CombinedCopies {
         let object = work.choose(&attributes, || {
             work.choose(&hashes, || ObjectReader::open(&archive, version))
         })?;
-        Ok((work, object))
+        Ok((work, object.without_cached_end()))
     }
 
     /// Reads a part from the first copy in which it is intact. That copy is then preferred for the
