@@ -10,8 +10,10 @@ use crate::rate_limit::RateLimit;
 pub(super) mod archiving;
 pub(super) mod bundling;
 pub(super) mod failover;
+mod marking;
 pub(super) mod repacking;
 pub(super) mod sequences;
+mod shares;
 
 /// State of archiving that all files share.
 pub(super) struct Outbound {

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use zerocopy::{FromBytes, IntoBytes};
 
 use super::reader::{ObjectReader, Source, parse_head, read_tail};
-use super::writer::{Heading, ObjectWriter};
+use super::writer::{BlockEncoder, Heading, ObjectWriter};
 use crate::archive::{Archive, ContainerKind};
 use crate::id::Id;
 use crate::stored::attributes::Attributes;
@@ -81,7 +81,8 @@ pub fn enclose(
     let mut bundle = Vec::new();
     // The list is not compressed. So a reader that finds the last list damaged can compute the
     // length of the first one.
-    let mut writer = ObjectWriter::begin(&mut bundle, &heading, &no_file(), 0)?;
+    let mut raw = BlockEncoder::raw();
+    let mut writer = ObjectWriter::begin(&mut bundle, &heading, &no_file(), &mut raw)?;
     writer.block(&contents)?;
     writer.finish()?;
     let list = bundle.clone();

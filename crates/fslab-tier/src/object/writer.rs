@@ -63,8 +63,33 @@ pub struct ObjectWriter<'a> {
     blocks: u64,
     /// Number of bytes written so far.
     position: u64,
-    /// The zstd level; 0 for no compression.
-    level: i32,
+    encoder: &'a mut BlockEncoder,
+}
+
+/// Compresses blocks. Making its memory takes longer than compressing a small file, so the objects
+/// of a bundle share one encoder.
+pub struct BlockEncoder(Option<zstd::bulk::Compressor<'static>>);
+
+impl BlockEncoder {
+    /// Makes an encoder with a zstd level; 0 for no compression. If memory is short, it does not
+    /// compress either.
+    #[must_use]
+    pub fn new(level: i32) -> Self {
+        Self((level != 0).then(|| zstd::bulk::Compressor::new(level).ok()).flatten())
+    }
+
+    /// Returns an encoder that does not compress.
+    #[must_use]
+    pub fn raw() -> Self {
+        Self(None)
+    }
+
+    /// Compresses a block. Returns `None` if this saves less than a sixteenth of its size, which
+    /// does not justify the time for decoding.
+    fn encode(&mut self, bytes: &[u8]) -> Option<Vec<u8>> {
+        let encoded: io::Result<Vec<u8>> = self.0.as_mut()?.compress(bytes);
+        encoded.ok().filter(|encoded| encoded.len() + bytes.len() / 16 < bytes.len())
+    }
 }
 
 impl<'a> ObjectWriter<'a> {
@@ -76,7 +101,7 @@ impl<'a> ObjectWriter<'a> {
         sink: &'a mut dyn Sink,
         heading: &Heading,
         attributes: &Attributes,
-        level: i32,
+        encoder: &'a mut BlockEncoder,
     ) -> crate::Result<Self> {
         let mut described = Vec::new();
         attributes.encode(&mut described);
@@ -86,7 +111,7 @@ impl<'a> ObjectWriter<'a> {
         hasher.update(&described);
         let (table, page_hashes, page) = (Spool::default(), Vec::new(), Vec::new());
         let (blocks, position) = (0, 0);
-        let mut writer = Self { sink, hasher, table, page_hashes, page, blocks, position, level };
+        let mut writer = Self { sink, hasher, table, page_hashes, page, blocks, position, encoder };
         writer.put(head.as_bytes())?;
         writer.put(&described)?;
         Ok(writer)
@@ -105,7 +130,7 @@ impl<'a> ObjectWriter<'a> {
         if is_zero(bytes) {
             return self.zeros(bytes.len() as u64);
         }
-        let encoded = self.encode(bytes);
+        let encoded = self.encoder.encode(bytes);
         let (form, stored) = match &encoded {
             Some(encoded) => (FORM_ZSTD, &encoded[..]),
             None => (FORM_RAW, bytes),
@@ -120,16 +145,6 @@ impl<'a> ObjectWriter<'a> {
     /// Errors of the file system for temporary files.
     pub fn zeros(&mut self, length: u64) -> crate::Result<()> {
         self.enter(FORM_ZEROS, 0, length, [0; 32])
-    }
-
-    /// Compresses a block. Returns `None` if this saves less than a sixteenth of its size, which
-    /// does not justify the time for decoding.
-    fn encode(&self, bytes: &[u8]) -> Option<Vec<u8>> {
-        if self.level == 0 {
-            return None;
-        }
-        let encoded: io::Result<Vec<u8>> = zstd::bulk::compress(bytes, self.level);
-        encoded.ok().filter(|encoded| encoded.len() + bytes.len() / 16 < bytes.len())
     }
 
     fn enter(&mut self, form: u8, stored: usize, length: u64, hash: [u8; 32]) -> crate::Result<()> {
@@ -214,6 +229,7 @@ pub fn is_zero(bytes: &[u8]) -> bool {
 #[cfg(test)]
 mod tests {
     use std::sync::Arc;
+    use std::sync::atomic::Ordering;
 
     use fslab_vfs::{FileSystem, MemFs};
 
@@ -230,33 +246,89 @@ mod tests {
     /// Slightly more blocks than the number of entries in three blocks of the table.
     const BLOCKS: u64 = 60_000;
 
-    #[test]
-    fn a_table_of_any_length_takes_little_memory() {
-        let memory: Arc<dyn FileSystem> = Arc::new(MemFs::default());
-        let attributes = Attributes::of(&Found::root(&memory).unwrap().attr);
-        let heading = Heading {
+    fn heading(size: u64) -> Heading {
+        Heading {
             kind: KIND_FILE,
             object: CONTAINER,
             file: Id([2; 16]),
             tier: Id([3; 16]),
             sequence: 1,
-            size: BLOCKS * BLOCK_BYTES,
+            size,
             created: Timestamp::default(),
-        };
+        }
+    }
+
+    fn attributes() -> Attributes {
+        let memory: Arc<dyn FileSystem> = Arc::new(MemFs::default());
+        Attributes::of(&Found::root(&memory).unwrap().attr)
+    }
+
+    /// Makes an archive with one container, and returns the location of its object.
+    fn archive_of(bytes: Vec<u8>) -> (Arc<MemoryArchive>, Location) {
+        let location = Location { container: CONTAINER, offset: 0, length: bytes.len() as u64 };
+        let archive = MemoryArchive::new(Id([1; 16]), "memory");
+        archive.put((KIND, CONTAINER), bytes);
+        (Arc::new(archive), location)
+    }
+
+    #[test]
+    fn a_table_of_any_length_takes_little_memory() {
+        let heading = heading(BLOCKS * BLOCK_BYTES);
         let mut bytes = Vec::new();
-        let mut writer = ObjectWriter::begin(&mut bytes, &heading, &attributes, 0).unwrap();
+        let mut raw = BlockEncoder::raw();
+        let mut writer =
+            ObjectWriter::begin(&mut bytes, &heading, &attributes(), &mut raw).unwrap();
         for _ in 0..BLOCKS {
             writer.zeros(BLOCK_BYTES).unwrap();
             let kept = writer.page.len() + writer.table.memory_bytes() + writer.page_hashes.len();
             assert!(kept < BLOCK_BYTES as usize + (64 << 10), "{kept} bytes");
         }
-        let (length, _) = writer.finish().unwrap();
-        let archive = MemoryArchive::new(Id([1; 16]), "memory");
-        archive.put((KIND, CONTAINER), bytes);
-        let archive: Arc<dyn Archive> = Arc::new(archive);
-        let location = Location { container: CONTAINER, offset: 0, length };
+        writer.finish().unwrap();
+        let (archive, location) = archive_of(bytes);
+        let archive: Arc<dyn Archive> = archive;
         let reader = ObjectReader::open_any(&archive, KIND, location).unwrap();
         assert_eq!(reader.blocks(), BLOCKS);
         (0..BLOCKS).for_each(|block| assert!(reader.is_zeros(block).unwrap(), "{block}"));
+    }
+
+    /// Each read of a remote archive is a round trip.
+    #[test]
+    fn first_block_takes_few_reads_of_the_archive() {
+        // The number of blocks, the reads to open the object, and those to read its first block.
+        for (blocks, opening, first) in [(1, 2, 1), (900, 2, 1), (BLOCKS, 2, 2)] {
+            let mut bytes = Vec::new();
+            let heading = heading(blocks * BLOCK_BYTES);
+            let mut raw = BlockEncoder::raw();
+            let mut writer =
+                ObjectWriter::begin(&mut bytes, &heading, &attributes(), &mut raw).unwrap();
+            let block = vec![7; BLOCK_BYTES as usize];
+            writer.block(&block).unwrap();
+            (1..blocks).for_each(|_| writer.zeros(BLOCK_BYTES).unwrap());
+            writer.finish().unwrap();
+            let (archive, location) = archive_of(bytes);
+            let reads = || archive.faults().reads.load(Ordering::SeqCst);
+            let shared: Arc<dyn Archive> = Arc::clone(&archive) as _;
+            let reader = ObjectReader::open_any(&shared, KIND, location).unwrap();
+            assert_eq!(reads(), opening, "{blocks} blocks");
+            assert!(reader.block(0).unwrap() == block);
+            assert_eq!(reads() - opening, first, "{blocks} blocks");
+        }
+    }
+
+    /// A small object is read at once.
+    #[test]
+    fn small_object_takes_one_read_of_the_archive() {
+        let (mut bytes, text) = (Vec::new(), b"a small file".repeat(100));
+        let heading = heading(text.len() as u64);
+        let mut raw = BlockEncoder::raw();
+        let mut writer =
+            ObjectWriter::begin(&mut bytes, &heading, &attributes(), &mut raw).unwrap();
+        writer.block(&text).unwrap();
+        writer.finish().unwrap();
+        let (archive, location) = archive_of(bytes);
+        let shared: Arc<dyn Archive> = Arc::clone(&archive) as _;
+        let reader = ObjectReader::open_any(&shared, KIND, location).unwrap();
+        assert!(reader.block(0).unwrap() == text);
+        assert_eq!(archive.faults().reads.load(Ordering::SeqCst), 1);
     }
 }

@@ -218,7 +218,7 @@ mod tests {
     use super::super::{Attributes, Location};
     use super::*;
     use crate::object::bundle::{enclose, list_bytes};
-    use crate::object::writer::{Heading, ObjectWriter};
+    use crate::object::writer::{BlockEncoder, Heading, ObjectWriter};
 
     const GOLDEN: &str = "tests/golden";
 
@@ -297,8 +297,8 @@ mod tests {
 
     /// Returns an object of an empty file.
     fn object() -> Vec<u8> {
-        let mut object = Vec::new();
-        let writer = ObjectWriter::begin(&mut object, &heading(KIND_FILE), &nameless(), 0);
+        let (mut object, mut raw) = (Vec::new(), BlockEncoder::raw());
+        let writer = ObjectWriter::begin(&mut object, &heading(KIND_FILE), &nameless(), &mut raw);
         writer.unwrap().finish().unwrap();
         object
     }

@@ -11,20 +11,18 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use fslab_vfs::{Attr, FileKind, Ino, Request};
-use parking_lot::MutexGuard;
 
 use crate::archive::{Archive, ContainerKind};
 use crate::catalogue::{ObjectRow, ObjectState};
 use crate::engine::copies::{CopyWriter, verify};
-use crate::engine::files::residency_xattr::PIECES_MAX;
-use crate::engine::files::{FileState, KnownResidency, TieredFile};
+use crate::engine::files::TieredFile;
 use crate::engine::metrics::Counter;
 use crate::engine::recall::movers::Fetched;
 use crate::engine::{FileUse, Tier};
 use crate::error::{Error, Result};
 use crate::id::Id;
-use crate::lower::{SECTOR_BYTES, is_missing};
-use crate::object::writer::{Heading, ObjectWriter};
+use crate::lower::SECTOR_BYTES;
+use crate::object::writer::{BlockEncoder, Heading, ObjectWriter};
 use crate::rate_limit::{Pace, RateLimit};
 use crate::runs::Runs;
 use crate::stored::format::{EntryRecord, KIND_FILE, PAGE_ENTRIES, PAGES_MAX, blocks_of};
@@ -59,7 +57,7 @@ pub(in crate::engine) struct Job {
     used: FileUse,
     pub(in crate::engine) path: Vec<u8>,
     /// The value of `changes` in the file's state when the job began.
-    changes: u64,
+    pub(super) changes: u64,
     pub(in crate::engine) attr: Attr,
     identity: Id,
     before: Option<Residency>,
@@ -109,7 +107,7 @@ impl Tier {
         path: &[u8],
         pace: Pace<'_>,
     ) -> Result<Archived> {
-        match self.begin_job(ino, path, pace.request)? {
+        match self.begin_job(self.enter(ino), path, pace.request)? {
             Some(job) => self.copy_out(&job, pace),
             None => Ok(Archived::Before),
         }
@@ -132,11 +130,11 @@ impl Tier {
     /// Begins to archive a file; returns `None` if archives contain its present state.
     pub(super) fn begin_job(
         self: &Arc<Self>,
-        ino: Ino,
+        used: FileUse,
         path: &[u8],
         request: &Request,
     ) -> Result<Option<Job>> {
-        let (used, below) = (self.enter(ino), || Error::below(path));
+        let below = || Error::below(path);
         let not_now = |why| Error::NotNow { path: crate::error::shown(path), why };
         loop {
             let file = &used.file;
@@ -277,8 +275,8 @@ impl Tier {
         let mut copies = CopyWriter::begin(archives, (ContainerKind::Files, container), pace)?;
         let attributes = self.attributes(&job.attr, &job.path)?;
         let heading = self.heading(row);
-        let level = self.settings.level;
-        let mut writer = ObjectWriter::begin(&mut copies, &heading, &attributes, level)?;
+        let mut encoder = BlockEncoder::new(self.settings.level);
+        let mut writer = ObjectWriter::begin(&mut copies, &heading, &attributes, &mut encoder)?;
         self.each_block(job, pace.request, &mut |block| match block {
             Block::Zeros(length) => writer.zeros(length),
             Block::Bytes(bytes) => writer.block(bytes),
@@ -360,57 +358,6 @@ impl Tier {
         Ok(Archived::Now { bytes: job.attr.size })
     }
 
-    /// Durably records in a file's xattr that it is archived.
-    pub(in crate::engine) fn mark(&self, job: &Job, row: &ObjectRow) -> Result<()> {
-        let mut state = self.unchanged(job)?;
-        self.check_open()?;
-        // The new version contains all bytes. So resident blocks between runs may be recorded as
-        // offline to make the runs fit.
-        let (offline, recorded) =
-            (state.known().map(|known| known.offline.joined(PIECES_MAX)), state.recorded());
-        let residency = Residency {
-            tier: self.settings.tier,
-            file: row.file,
-            inode: row.inode,
-            changed: false,
-            moving: false,
-            poisoned: recorded.is_some_and(|recorded| recorded.poisoned),
-            touched_seconds: recorded.map_or(0, |recorded| recorded.touched_seconds),
-            version: row.version.clone(),
-            offline: offline.unwrap_or_default(),
-        };
-        let below = || Error::below(&job.path);
-        self.sync_below(&mut state).map_err(below())?;
-        self.write_residency(state.ino, &residency).map_err(below())?;
-        let (offline, recorded) = (residency.offline.clone(), residency);
-        state.set_known(KnownResidency { recorded, offline, unsynced: true, is_rewritten: false });
-        let synced = self.sync_below(&mut state);
-        state.close_unused();
-        synced.map_err(below())
-    }
-
-    /// Locks the state of a file; fails if it was changed or removed since the job began. While the
-    /// state is locked, the file's last name can't be removed through the mount.
-    pub(in crate::engine) fn unchanged<'a>(
-        &self,
-        job: &'a Job,
-    ) -> Result<MutexGuard<'a, FileState>> {
-        let below = || Error::below(&job.path);
-        let state = self.state(job.file()).map_err(below())?;
-        let attr = match self.attr_below(job.file().ino(), None) {
-            Err(error) if is_missing(&error) => return Err(removed_meanwhile(&job.path)),
-            attr => attr.map_err(below())?,
-        };
-        if attr.links == 0 {
-            return Err(removed_meanwhile(&job.path));
-        }
-        let is_same = (attr.size, attr.modified) == (job.attr.size, job.attr.modified);
-        if state.changes != job.changes || state.writers > 0 || !is_same {
-            return Err(changed_meanwhile(&job.path));
-        }
-        Ok(state)
-    }
-
     /// Deletes a container and the rows of its objects, which no file needs. If that fails, the
     /// next scan finds them.
     pub(in crate::engine) fn take_back(&self, rows: &[ObjectRow], archives: &[Arc<dyn Archive>]) {
@@ -453,10 +400,10 @@ fn too_large(attr: &Attr, offline: &Runs) -> Option<&'static str> {
     }
 }
 
-fn removed_meanwhile(path: &[u8]) -> Error {
+pub(super) fn removed_meanwhile(path: &[u8]) -> Error {
     Error::busy(path, "was removed while it was archived")
 }
 
-fn changed_meanwhile(path: &[u8]) -> Error {
+pub(super) fn changed_meanwhile(path: &[u8]) -> Error {
     Error::busy(path, "was changed while it was archived")
 }

@@ -3,8 +3,8 @@
 //! 1. The files are read one by one; a file that changes while it is read is skipped.
 //! 2. The catalogue records all objects of the bundle as pending, in one step.
 //! 3. The bundle is written to as many archives as copies are required, and read back from each.
-//! 4. Each file is synced, and its xattr durably refers to the new version, unless a change of the
-//!    file has begun.
+//! 4. The files' xattrs durably refer to the new versions, except for files of which a change has
+//!    begun (`marking`).
 //! 5. The catalogue records the objects as the latest versions of their files, in one step.
 
 use std::collections::HashMap;
@@ -18,12 +18,12 @@ use crate::catalogue::ObjectRow;
 use crate::engine::copies::put_container;
 use crate::engine::metrics::Counter;
 use crate::engine::outbound::archiving::{Archived, Block, Job};
+use crate::engine::outbound::shares::in_shares;
 use crate::engine::{Tier, WalkEntry};
 use crate::error::{Result, shown};
 use crate::id::Id;
-use crate::lower::Found;
 use crate::object::bundle::{enclose, list_bytes};
-use crate::object::writer::{Heading, ObjectWriter};
+use crate::object::writer::{BlockEncoder, Heading, ObjectWriter};
 use crate::rate_limit::{Pace, RateLimit};
 use crate::stored::format::{BLOCK_BYTES, BUNDLE_BYTES_MAX, KIND_BUNDLE, MEMBERS_MAX};
 use crate::stored::{Attributes, Location};
@@ -41,8 +41,6 @@ const WAIT_MAX: Duration = Duration::from_secs(60);
 /// A file in a bundle that is being collected.
 struct Gathered {
     job: Job,
-    /// Keeps the inode's lookup reference until the file is processed.
-    _found: Found,
     /// Other names under which the same file was submitted later.
     names: Vec<Vec<u8>>,
     contents: Contents,
@@ -156,11 +154,8 @@ impl Archiver<'_> {
 
     /// Reads a file into the bundle. Returns an outcome only if the file was not added.
     fn gather(&mut self, ino: Ino, path: &[u8]) -> Result<Option<Archived>> {
-        let found = Found::at(&self.tier.lower, path).map_err(crate::Error::below(path))?;
-        if found.ino() != ino {
-            return Err(crate::Error::busy(path, "was replaced by another file in the meantime"));
-        }
-        let Some(job) = self.tier.begin_job(ino, path, self.pace.request)? else {
+        let held = self.tier.enter_and_hold(ino).map_err(crate::Error::below(path))?;
+        let Some(job) = self.tier.begin_job(held, path, self.pace.request)? else {
             return Ok(Some(Archived::Before));
         };
         if job.attr.size > self.bundled {
@@ -185,7 +180,7 @@ impl Archiver<'_> {
         self.bytes += bytes.len() + attributes.bytes();
         self.inodes.insert(ino, self.gathered.len());
         let (names, contents) = (Vec::new(), Contents { attributes, bytes });
-        self.gathered.push(Gathered { job, _found: found, names, contents });
+        self.gathered.push(Gathered { job, names, contents });
         Ok(None)
     }
 
@@ -224,8 +219,8 @@ impl Archiver<'_> {
             let contents = gathered.iter().map(|gathered| &gathered.contents);
             tier.put_bundle(rows, contents, archives, self.pace)
         })?;
-        let marked = gathered.iter().zip(&rows).map(|(one, row)| tier.mark(&one.job, row));
-        let marked: Vec<Result<()>> = marked.collect();
+        let archived: Vec<_> = gathered.iter().map(|one| &one.job).zip(&rows).collect();
+        let marked = tier.mark_all(&archived);
         let settled = tier.settle_bundle(gathered, rows, &marked);
         tier.counters.add(Counter::Bundles, 1);
         let outcome = |(gathered, marked): (&Gathered, Result<()>)| {
@@ -263,15 +258,15 @@ impl Tier {
     ) -> Result<Vec<ObjectRow>> {
         let before = list_bytes(rows.len());
         let mut objects = Vec::new();
-        for (row, contents) in rows.iter_mut().zip(contents) {
+        let mut members: Vec<_> = rows.iter_mut().zip(contents).collect();
+        let encoded = in_shares(&mut members, |share| self.encode_members(share));
+        let mut rest = &mut members[..];
+        for (length, encoded) in encoded {
+            let share;
+            (share, rest) = rest.split_at_mut(length);
             let offset = before + objects.len() as u64;
-            let (heading, level) = (self.heading(row), self.settings.level);
-            let Contents { attributes, bytes } = contents;
-            let mut writer = ObjectWriter::begin(&mut objects, &heading, attributes, level)?;
-            bytes.chunks(BLOCK_BYTES as usize).try_for_each(|block| writer.block(block))?;
-            let (length, root) = writer.finish()?;
-            row.version.location = Location { offset, length, ..row.version.location };
-            row.version.root = root;
+            share.iter_mut().for_each(|(row, _)| row.version.location.offset += offset);
+            objects.extend(encoded?);
         }
         let Some(first) = rows.first() else { return Ok(rows) };
         let container = first.version.location.container;
@@ -287,6 +282,21 @@ impl Tier {
         let put = put_container(archives, container, &bundle, pace);
         put.inspect_err(|_| self.take_back(&rows, archives))?;
         Ok(rows)
+    }
+
+    /// Encodes files one after another. Their rows receive the offset in the result, the length and
+    /// the root hash.
+    fn encode_members(&self, members: &mut [(&mut ObjectRow, &Contents)]) -> Result<Vec<u8>> {
+        let (mut objects, mut encoder) = (Vec::new(), BlockEncoder::new(self.settings.level));
+        for (row, Contents { attributes, bytes }) in members.iter_mut() {
+            let (heading, offset) = (self.heading(row), objects.len() as u64);
+            let mut writer = ObjectWriter::begin(&mut objects, &heading, attributes, &mut encoder)?;
+            bytes.chunks(BLOCK_BYTES as usize).try_for_each(|block| writer.block(block))?;
+            let (length, root) = writer.finish()?;
+            row.version.location = Location { offset, length, ..row.version.location };
+            row.version.root = root;
+        }
+        Ok(objects)
     }
 
     /// Records an object as live if its file refers to it. Deletes the objects that no file refers

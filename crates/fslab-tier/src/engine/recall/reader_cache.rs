@@ -80,7 +80,7 @@ mod tests {
     use crate::archive::ContainerKind;
     use crate::archive::testing::MemoryArchive;
     use crate::lower::Found;
-    use crate::object::writer::{Heading, ObjectWriter};
+    use crate::object::writer::{BlockEncoder, Heading, ObjectWriter};
     use crate::stored::format::KIND_FILE;
     use crate::stored::{Attributes, Location};
 
@@ -96,8 +96,8 @@ mod tests {
         let root = Found::root(&memory).unwrap();
         let xattrs = vec![(b"user.large".to_vec(), vec![7; 400 << 10])];
         let attributes = Attributes { xattrs, ..Attributes::of(&root.attr) };
-        let mut bytes = Vec::new();
-        let writer = ObjectWriter::begin(&mut bytes, &heading, &attributes, 0).unwrap();
+        let (mut bytes, mut raw) = (Vec::new(), BlockEncoder::raw());
+        let writer = ObjectWriter::begin(&mut bytes, &heading, &attributes, &mut raw).unwrap();
         let (length, root) = writer.finish().unwrap();
         archive.put((ContainerKind::Files, object), bytes);
         let location = Location { container: object, offset: 0, length };

@@ -23,7 +23,7 @@ use crate::error::{Error, Result, shown};
 use crate::id::Id;
 use crate::lower::{Found, is_missing};
 use crate::object::archived_tree::{order, trees};
-use crate::object::writer::{Heading, ObjectWriter};
+use crate::object::writer::{BlockEncoder, Heading, ObjectWriter};
 use crate::rate_limit::Pace;
 use crate::spool::Spool;
 use crate::stored::format::KIND_TREE;
@@ -216,8 +216,8 @@ impl Tier {
         let attributes = self.attributes(&root.attr, b"")?;
         let (archives, pace) = (std::slice::from_ref(archive), Pace { request, limits: [None; 2] });
         let mut sink = CopyWriter::begin(archives, (ContainerKind::Tree, container), pace)?;
-        let mut writer =
-            ObjectWriter::begin(&mut sink, &heading, &attributes, self.settings.level.max(1))?;
+        let mut encoder = BlockEncoder::new(self.settings.level.max(1));
+        let mut writer = ObjectWriter::begin(&mut sink, &heading, &attributes, &mut encoder)?;
         spool.blocks(&mut |bytes| {
             pace.check()?;
             writer.block(bytes)

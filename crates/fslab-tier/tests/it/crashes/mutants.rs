@@ -37,6 +37,12 @@ pub const MUTANTS: &[Mutant] = &[
         plant: |inner| forgetful(inner, Forgets::SyncBefore(|step| step.is_archived())),
     },
     Mutant {
+        bug: "the files of a bundle are not synced before their xattrs record their copies",
+        script: 0,
+        poison: false,
+        plant: |inner| forgetful(inner, Forgets::SyncOfAllBefore(|step| step.is_archived())),
+    },
+    Mutant {
         bug: "the flag for changes is not durable before the change",
         script: 0,
         poison: false,
@@ -73,6 +79,12 @@ pub const MUTANTS: &[Mutant] = &[
         plant: |inner| forgetful(inner, Forgets::SyncOfAllAfter(|step| step.is_moved())),
     },
 ];
+
+/// The xattrs of a bundle are not synced. This loses no data, because an expiry syncs the tree, but
+/// after a power cut the files are no longer archived.
+pub fn without_sync_of_marks(inner: Arc<dyn FileSystem>) -> Arc<dyn FileSystem> {
+    forgetful(inner, Forgets::SyncOfAllAfter(|step| step.is_archived()))
+}
 
 /// The residencies before and after an xattr is set.
 struct Step {
@@ -119,6 +131,8 @@ enum Forgets {
     SyncBefore(fn(&Step) -> bool),
     /// Skips a sync that follows a step for which the function returns true.
     SyncAfter(fn(&Step) -> bool),
+    /// Like `SyncBefore`, for syncs of the whole file system.
+    SyncOfAllBefore(fn(&Step) -> bool),
     /// Like `SyncAfter`, for syncs of the whole file system.
     SyncOfAllAfter(fn(&Step) -> bool),
     /// Does not record that blocks are being moved.
@@ -135,6 +149,8 @@ struct Forgetful {
 struct Pending {
     /// A sync that is postponed until the next call.
     sync: Option<LateSync>,
+    /// A sync of the whole file system that is postponed until the next call.
+    sync_of_all: Option<Request>,
     /// The file whose xattr was just written, if its sync is to be skipped.
     forgotten: Option<Ino>,
 }
@@ -158,7 +174,8 @@ impl Forgetful {
     /// Performs the postponed sync before any other call. From then on, no sync is skipped.
     fn catch_up(&self, below: &dyn FileSystem) -> Result<()> {
         let pending = std::mem::take(&mut *self.pending.lock());
-        pending.sync.map_or(Ok(()), |sync| sync.perform(below))
+        pending.sync.map_or(Ok(()), |sync| sync.perform(below))?;
+        pending.sync_of_all.map_or(Ok(()), |request| below.syncfs(&request, Ino::ROOT))
     }
 
     fn sync(&self, below: &dyn FileSystem, sync: LateSync, ino: Ino) -> Result<Verdict> {
@@ -184,6 +201,9 @@ impl Forgetful {
         match (&self.forgets, &step) {
             (Forgets::SyncBefore(is_such), Some(step)) if is_such(step) => {
                 self.pending.lock().sync = None;
+            }
+            (Forgets::SyncOfAllBefore(is_such), Some(step)) if is_such(step) => {
+                self.pending.lock().sync_of_all = None;
             }
             _ => self.catch_up(below)?,
         }
@@ -232,6 +252,14 @@ impl Bug for Forgetful {
             Call::Open { mode } => self.open(below, *mode),
             Call::SyncFs if self.pending.lock().forgotten.take() == Some(Ino::ROOT) => {
                 Ok(Verdict::Skip)
+            }
+            Call::SyncFs if matches!(self.forgets, Forgets::SyncOfAllBefore(_)) => {
+                self.pending.lock().sync_of_all = Some(request.clone());
+                Ok(Verdict::Skip)
+            }
+            // A script makes this call after each step.
+            Call::StatFs if self.pending.lock().sync_of_all.is_some() => {
+                self.catch_up(below).map(|()| Verdict::Do)
             }
             Call::Read | Call::StatFs => Ok(Verdict::Do),
             _ => self.catch_up(below).map(|()| Verdict::Do),

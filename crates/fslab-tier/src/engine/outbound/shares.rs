@@ -1,0 +1,63 @@
+//! Work on many files by several threads.
+
+use std::thread;
+
+use parking_lot::Mutex;
+
+/// Fewer items than this are processed by the calling thread alone, one after another.
+const SHARED_MIN: usize = 64;
+
+/// Divides items into one consecutive share for each processor, and processes the shares in
+/// parallel. Returns the length and the result of each share, in the order of the items.
+pub(super) fn in_shares<T: Send, R: Send>(
+    items: &mut [T],
+    work: impl Fn(&mut [T]) -> R + Sync,
+) -> Vec<(usize, R)> {
+    let is_shared = items.len() >= SHARED_MIN;
+    let threads =
+        if is_shared { thread::available_parallelism().map_or(1, usize::from) } else { 1 };
+    let length = items.len().div_ceil(threads).max(1);
+    let queue = Mutex::new(items.chunks_mut(length).enumerate());
+    let results = Mutex::new(Vec::new());
+    let work_on = || {
+        loop {
+            let Some((number, share)) = queue.lock().next() else { return };
+            let length = share.len();
+            let result = work(share);
+            results.lock().push((number, (length, result)));
+        }
+    };
+    thread::scope(|scope| {
+        for _ in 1..threads {
+            let builder = thread::Builder::new().name("fslab-archive".to_owned());
+            // Without another thread, this one processes all shares.
+            if builder.spawn_scoped(scope, work_on).is_err() {
+                break;
+            }
+        }
+        work_on();
+    });
+    let mut results = results.into_inner();
+    results.sort_unstable_by_key(|(number, _)| *number);
+    results.into_iter().map(|(_, result)| result).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn results_are_in_the_order_of_the_items() {
+        for count in [0, 1, SHARED_MIN - 1, SHARED_MIN, 1000, 1001] {
+            let mut items: Vec<usize> = (0..count).collect();
+            let shares = in_shares(&mut items, |share| {
+                share.iter_mut().for_each(|item| *item += 1);
+                share.to_vec()
+            });
+            assert!(shares.iter().all(|(length, share)| *length == share.len()));
+            let found: Vec<usize> = shares.into_iter().flat_map(|(_, share)| share).collect();
+            assert_eq!(found, (1..=count).collect::<Vec<_>>());
+            assert_eq!(items, found);
+        }
+    }
+}
