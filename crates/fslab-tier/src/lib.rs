@@ -54,6 +54,7 @@ mod layer;
 mod lower;
 mod maintenance;
 pub mod object;
+mod parallel;
 pub mod poison;
 pub mod policy;
 mod private;

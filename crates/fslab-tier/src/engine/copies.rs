@@ -8,7 +8,8 @@ use crate::archive::{Archive, Container, ContainerKind, Upload};
 use crate::error::{Error, Result};
 use crate::id::Id;
 use crate::object::reader::ObjectReader;
-use crate::object::writer::Sink;
+use crate::object::writer::{BATCH_BLOCKS, Sink};
+use crate::parallel::in_shares;
 use crate::rate_limit::Pace;
 use crate::stored::Version;
 use crate::stored::bytes::Corrupt;
@@ -95,14 +96,23 @@ impl Sink for CopyWriter<'_> {
 pub(super) fn verify(archive: &Arc<dyn Archive>, version: &Version, pace: Pace<'_>) -> Result<()> {
     archive.forget((KIND, version.location.container));
     let reader = ObjectReader::open(archive, version)?;
-    for block in 0..reader.blocks() {
+    let verify_block = |block: &u64| {
         pace.check()?;
-        if !reader.is_zeros(block)? {
-            pace.pass(reader.stored_bytes(block)?)?;
-            reader.block(block)?;
+        if reader.is_zeros(*block)? {
+            return Ok(());
         }
+        pace.pass(reader.stored_bytes(*block)?)?;
+        reader.block(*block).map(drop)
+    };
+    let mut blocks = 0..reader.blocks();
+    loop {
+        let mut batch: Vec<u64> = blocks.by_ref().take(BATCH_BLOCKS).collect();
+        if batch.is_empty() {
+            return Ok(());
+        }
+        let verified = in_shares(&mut batch, 2, |share| share.iter().try_for_each(verify_block));
+        verified.into_iter().try_for_each(|(_, share)| share)?;
     }
-    Ok(())
 }
 
 const KIND: ContainerKind = ContainerKind::Files;

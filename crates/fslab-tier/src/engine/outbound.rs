@@ -13,7 +13,6 @@ pub(super) mod failover;
 mod marking;
 pub(super) mod repacking;
 pub(super) mod sequences;
-mod shares;
 
 /// State of archiving that all files share.
 pub(super) struct Outbound {

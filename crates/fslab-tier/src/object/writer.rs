@@ -6,6 +6,7 @@ use fslab_vfs::Timestamp;
 use zerocopy::IntoBytes;
 
 use crate::id::Id;
+use crate::parallel::in_shares;
 use crate::spool::Spool;
 use crate::stored::attributes::Attributes;
 use crate::stored::format::{
@@ -68,27 +69,59 @@ pub struct ObjectWriter<'a> {
 
 /// Compresses blocks. Making its memory takes longer than compressing a small file, so the objects
 /// of a bundle share one encoder.
-pub struct BlockEncoder(Option<zstd::bulk::Compressor<'static>>);
+pub struct BlockEncoder {
+    level: i32,
+    compressor: Option<zstd::bulk::Compressor<'static>>,
+}
+
+/// The encoding of a block.
+struct Encoded {
+    form: u8,
+    /// The compressed bytes; `None` if the block is stored as it is, or contains only zeros.
+    compressed: Option<Vec<u8>>,
+    length: u64,
+    hash: [u8; 32],
+}
+
+/// Number of blocks that are encoded in parallel. They bound the memory of a writer.
+pub const BATCH_BLOCKS: usize = 8;
 
 impl BlockEncoder {
     /// Makes an encoder with a zstd level; 0 for no compression. If memory is short, it does not
     /// compress either.
     #[must_use]
     pub fn new(level: i32) -> Self {
-        Self((level != 0).then(|| zstd::bulk::Compressor::new(level).ok()).flatten())
+        let compressor = (level != 0).then(|| zstd::bulk::Compressor::new(level).ok());
+        Self { level, compressor: compressor.flatten() }
     }
 
     /// Returns an encoder that does not compress.
     #[must_use]
     pub fn raw() -> Self {
-        Self(None)
+        Self::new(0)
     }
 
     /// Compresses a block. Returns `None` if this saves less than a sixteenth of its size, which
     /// does not justify the time for decoding.
-    fn encode(&mut self, bytes: &[u8]) -> Option<Vec<u8>> {
-        let encoded: io::Result<Vec<u8>> = self.0.as_mut()?.compress(bytes);
+    fn compress(&mut self, bytes: &[u8]) -> Option<Vec<u8>> {
+        let encoded: io::Result<Vec<u8>> = self.compressor.as_mut()?.compress(bytes);
         encoded.ok().filter(|encoded| encoded.len() + bytes.len() / 16 < bytes.len())
+    }
+
+    fn encode(&mut self, bytes: &[u8]) -> Encoded {
+        let length = bytes.len() as u64;
+        if is_zero(bytes) {
+            return Encoded::zeros(length);
+        }
+        let compressed = self.compress(bytes);
+        let form = if compressed.is_some() { FORM_ZSTD } else { FORM_RAW };
+        Encoded { form, compressed, length, hash: *blake3::hash(bytes).as_bytes() }
+    }
+}
+
+impl Encoded {
+    fn zeros(length: u64) -> Self {
+        Self { form: FORM_ZEROS, compressed: None, length, hash: [0; 32] }
     }
 }
 
@@ -127,16 +160,22 @@ impl<'a> ObjectWriter<'a> {
     /// # Errors
     /// Errors of the sink, or of the file system for temporary files.
     pub fn block(&mut self, bytes: &[u8]) -> crate::Result<()> {
-        if is_zero(bytes) {
-            return self.zeros(bytes.len() as u64);
-        }
         let encoded = self.encoder.encode(bytes);
-        let (form, stored) = match &encoded {
-            Some(encoded) => (FORM_ZSTD, &encoded[..]),
-            None => (FORM_RAW, bytes),
-        };
-        self.enter(form, stored.len(), bytes.len() as u64, *blake3::hash(bytes).as_bytes())?;
-        self.put(stored)
+        self.append(&encoded, bytes)
+    }
+
+    /// Adds the next blocks, at most [`BATCH_BLOCKS`], which are encoded in parallel.
+    ///
+    /// # Errors
+    /// Like [`Self::block`].
+    pub fn blocks(&mut self, blocks: &mut [Vec<u8>]) -> crate::Result<()> {
+        let level = self.encoder.level;
+        let shares = in_shares(blocks, 2, |share| {
+            let mut encoder = BlockEncoder::new(level);
+            share.iter().map(|block| encoder.encode(block)).collect::<Vec<_>>()
+        });
+        let encoded = shares.into_iter().flat_map(|(_, share)| share);
+        encoded.zip(blocks).try_for_each(|(encoded, block)| self.append(&encoded, block))
     }
 
     /// Adds a block of zeros.
@@ -144,10 +183,20 @@ impl<'a> ObjectWriter<'a> {
     /// # Errors
     /// Errors of the file system for temporary files.
     pub fn zeros(&mut self, length: u64) -> crate::Result<()> {
-        self.enter(FORM_ZEROS, 0, length, [0; 32])
+        self.append(&Encoded::zeros(length), &[])
     }
 
-    fn enter(&mut self, form: u8, stored: usize, length: u64, hash: [u8; 32]) -> crate::Result<()> {
+    fn append(&mut self, block: &Encoded, bytes: &[u8]) -> crate::Result<()> {
+        let stored = match block.form {
+            FORM_ZEROS => &[],
+            _ => block.compressed.as_deref().unwrap_or(bytes),
+        };
+        self.enter(block, stored.len())?;
+        if stored.is_empty() { Ok(()) } else { self.put(stored) }
+    }
+
+    fn enter(&mut self, block: &Encoded, stored: usize) -> crate::Result<()> {
+        let Encoded { form, length, hash, .. } = *block;
         let entry = EntryRecord {
             offset: self.position.into(),
             stored_length: (stored as u32).into(),

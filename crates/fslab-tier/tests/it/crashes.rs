@@ -161,7 +161,7 @@ fn unarchived_after_a_bundle(plant: Option<Plant>) -> (usize, usize) {
             let found = Found::at(&tree, name.as_bytes());
             found.is_ok_and(|found| Marks::Trusted.read(&*tree, found.ino()).unwrap().is_some())
         };
-        lacking += usize::from(!NAMES.iter().all(|name| is_archived(name)));
+        lacking += usize::from(!NAMES.iter().all(is_archived));
         Ok::<(), String>(())
     };
     let plan = Plan { seed: seed(), subsets: 6, prefixes: 3 };

@@ -22,7 +22,7 @@ use crate::engine::{FileUse, Tier};
 use crate::error::{Error, Result};
 use crate::id::Id;
 use crate::lower::SECTOR_BYTES;
-use crate::object::writer::{BlockEncoder, Heading, ObjectWriter};
+use crate::object::writer::{BATCH_BLOCKS, BlockEncoder, Heading, ObjectWriter};
 use crate::rate_limit::{Pace, RateLimit};
 use crate::runs::Runs;
 use crate::stored::format::{EntryRecord, KIND_FILE, PAGE_ENTRIES, PAGES_MAX, blocks_of};
@@ -277,10 +277,17 @@ impl Tier {
         let heading = self.heading(row);
         let mut encoder = BlockEncoder::new(self.settings.level);
         let mut writer = ObjectWriter::begin(&mut copies, &heading, &attributes, &mut encoder)?;
-        self.each_block(job, pace.request, &mut |block| match block {
-            Block::Zeros(length) => writer.zeros(length),
-            Block::Bytes(bytes) => writer.block(bytes),
+        let mut batch: Vec<Vec<u8>> = Vec::new();
+        self.each_block(job, pace.request, &mut |block| {
+            if let Block::Bytes(bytes) = block {
+                batch.push(bytes.to_vec());
+            }
+            if batch.len() == BATCH_BLOCKS || matches!(block, Block::Zeros(_)) {
+                writer.blocks(&mut std::mem::take(&mut batch))?;
+            }
+            if let Block::Zeros(length) = block { writer.zeros(length) } else { Ok(()) }
         })?;
+        writer.blocks(&mut batch)?;
         let (length, root) = writer.finish()?;
         copies.finish()?;
         let location = Location { length, ..row.version.location };

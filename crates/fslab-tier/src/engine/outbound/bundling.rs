@@ -18,18 +18,21 @@ use crate::catalogue::ObjectRow;
 use crate::engine::copies::put_container;
 use crate::engine::metrics::Counter;
 use crate::engine::outbound::archiving::{Archived, Block, Job};
-use crate::engine::outbound::shares::in_shares;
 use crate::engine::{Tier, WalkEntry};
 use crate::error::{Result, shown};
 use crate::id::Id;
 use crate::object::bundle::{enclose, list_bytes};
 use crate::object::writer::{BlockEncoder, Heading, ObjectWriter};
+use crate::parallel::in_shares;
 use crate::rate_limit::{Pace, RateLimit};
 use crate::stored::format::{BLOCK_BYTES, BUNDLE_BYTES_MAX, KIND_BUNDLE, MEMBERS_MAX};
 use crate::stored::{Attributes, Location};
 
 /// Upper limit of the setting for the maximum size of bundled files, in bytes.
 pub const BUNDLED_BYTES_MAX: u64 = BLOCK_BYTES;
+
+/// Bundles with fewer files than this are encoded and recorded by one thread.
+pub(super) const SHARED_MIN: usize = 64;
 
 /// A bundle is archived once it has this many bytes of files.
 const BUNDLE_BYTES: usize = 8 << 20;
@@ -259,7 +262,7 @@ impl Tier {
         let before = list_bytes(rows.len());
         let mut objects = Vec::new();
         let mut members: Vec<_> = rows.iter_mut().zip(contents).collect();
-        let encoded = in_shares(&mut members, |share| self.encode_members(share));
+        let encoded = in_shares(&mut members, SHARED_MIN, |share| self.encode_members(share));
         let mut rest = &mut members[..];
         for (length, encoded) in encoded {
             let share;

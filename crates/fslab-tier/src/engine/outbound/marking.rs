@@ -9,13 +9,14 @@ use fslab_vfs::{Errno, FileSystem, Ino};
 use parking_lot::MutexGuard;
 
 use super::archiving::{Job, changed_meanwhile, removed_meanwhile};
-use super::shares::in_shares;
+use super::bundling::SHARED_MIN;
 use crate::catalogue::ObjectRow;
 use crate::engine::Tier;
 use crate::engine::files::residency_xattr::PIECES_MAX;
 use crate::engine::files::{FileState, KnownResidency};
 use crate::error::{Error, Result};
 use crate::lower::is_missing;
+use crate::parallel::in_shares;
 use crate::stored::Residency;
 
 impl Tier {
@@ -28,7 +29,7 @@ impl Tier {
         }
         // No file has changed since its job began, so the sync has covered the archived bytes.
         let write = |(job, row): &(&Job, &ObjectRow)| self.write_mark_unsynced(job, row);
-        let written = in_shares(&mut archived.to_vec(), |share| {
+        let written = in_shares(&mut archived.to_vec(), SHARED_MIN, |share| {
             share.iter().map(write).collect::<Vec<Result<()>>>()
         });
         let written: Vec<Result<()>> = written.into_iter().flat_map(|(_, share)| share).collect();

@@ -1,19 +1,18 @@
-//! Work on many files by several threads.
+//! Work on many files or blocks by several threads.
 
 use std::thread;
 
 use parking_lot::Mutex;
 
-/// Fewer items than this are processed by the calling thread alone, one after another.
-const SHARED_MIN: usize = 64;
-
 /// Divides items into one consecutive share for each processor, and processes the shares in
-/// parallel. Returns the length and the result of each share, in the order of the items.
-pub(super) fn in_shares<T: Send, R: Send>(
+/// parallel. Fewer items than `min` are processed by the calling thread alone, as one share.
+/// Returns the length and the result of each share, in the order of the items.
+pub(crate) fn in_shares<T: Send, R: Send>(
     items: &mut [T],
+    min: usize,
     work: impl Fn(&mut [T]) -> R + Sync,
 ) -> Vec<(usize, R)> {
-    let is_shared = items.len() >= SHARED_MIN;
+    let is_shared = items.len() >= min;
     let threads =
         if is_shared { thread::available_parallelism().map_or(1, usize::from) } else { 1 };
     let length = items.len().div_ceil(threads).max(1);
@@ -48,9 +47,9 @@ mod tests {
 
     #[test]
     fn results_are_in_the_order_of_the_items() {
-        for count in [0, 1, SHARED_MIN - 1, SHARED_MIN, 1000, 1001] {
+        for count in [0, 1, 63, 64, 1000, 1001] {
             let mut items: Vec<usize> = (0..count).collect();
-            let shares = in_shares(&mut items, |share| {
+            let shares = in_shares(&mut items, 64, |share| {
                 share.iter_mut().for_each(|item| *item += 1);
                 share.to_vec()
             });
