@@ -32,11 +32,15 @@ unmounted() {
 }
 
 device=$(losetup --show --find --direct-io="$direct" "$image")
-trap 'losetup --detach "$device"' EXIT
+exec 3< <(exec "$calls" provide / 1536)
+provider=$!
+trap 'kill "$provider"; losetup --detach "$device"' EXIT
+read -r _ <&3
 for target in $targets; do
   for job in "$@"; do
     sync
     fresh "$target"
+    "$calls" touch / 256
     (cd "$root" && fio --output-format=json --randseed="$seed" "$jobs/$job.fio") > "$out/$target.$job"
     unmounted "$target"
   done
@@ -44,6 +48,7 @@ done
 if [ "$with_calls" = no ]; then exit; fi
 sync
 fresh ext4
+"$calls" touch / 256
 "$calls" create "$root" "$files" > "$out/calls"
 unmounted ext4
 mount_again ext4
@@ -52,6 +57,7 @@ mount_again ext4
 unmounted ext4
 sync
 fresh ext4
+"$calls" touch / 256
 "$calls" write "$root" 256 >> "$out/calls"
 unmounted ext4
 mount_again ext4

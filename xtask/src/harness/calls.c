@@ -1,6 +1,9 @@
 /* Makes the system calls of three workloads of `fslab compare`, without fslab: `names`, the write
  * of `stream`, and `random-io` with direct reads. Prints the elapsed seconds of each phase as JSON.
- *   calls create|stat|delete|write|random DIRECTORY COUNT */
+ *   calls create|stat|delete|write|random DIRECTORY COUNT
+ * Also prepares memory as fslab does, because the host of a virtual machine may have taken back
+ * free memory (COUNT is in MiB): `touch` uses pages of 2 MiB and ends. `provide` uses small pages,
+ * frees all but one of each 2 MiB, prints "ready" and waits for its end. */
 #define _GNU_SOURCE
 #include <dirent.h>
 #include <err.h>
@@ -9,6 +12,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
@@ -135,6 +139,27 @@ static void random_reads(unsigned long count) {
     stop("random");
 }
 
+static char *touched(unsigned long mib, int advice) {
+    char *memory = mmap(NULL, mib * MIB, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (memory == MAP_FAILED)
+        err(1, "memory");
+    madvise(memory, mib * MIB, advice);
+    for (unsigned long at = 0; at < mib * MIB; at += BLOCK)
+        memory[at] = 1;
+    return memory;
+}
+
+static void provide(unsigned long mib) {
+    char *memory = touched(mib, MADV_NOHUGEPAGE);
+    for (unsigned long at = 0; at < mib * MIB; at += 2 * MIB)
+        if (madvise(memory + at + BLOCK, 2 * MIB - BLOCK, MADV_DONTNEED) < 0)
+            err(1, "memory");
+    puts("ready");
+    fflush(stdout);
+    for (;;)
+        pause();
+}
+
 int main(int argc, char **argv) {
     if (argc != 4)
         errx(2, "wrong number of arguments");
@@ -152,6 +177,10 @@ int main(int argc, char **argv) {
         write_file(count, "write");
     else if (!strcmp(argv[1], "random"))
         random_reads(count);
+    else if (!strcmp(argv[1], "touch"))
+        touched(count, MADV_HUGEPAGE);
+    else if (!strcmp(argv[1], "provide"))
+        provide(count);
     else
         errx(2, "unknown phase %s", argv[1]);
 }
