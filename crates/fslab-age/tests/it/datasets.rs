@@ -1,7 +1,7 @@
 //! Snapshots as data sets.
 
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use fslab_age::Result;
 use fslab_age::diff::{Change, Summary, compare};
