@@ -160,7 +160,8 @@ impl Manifest {
         }
         let mut rows = 0_u64;
         for (number, part) in self.parts.iter().enumerate() {
-            // Paths are fixed, so that none leads out of the directory or occurs twice.
+            // Paths are fixed, so that no path in a manifest leads out of the directory or occurs
+            // twice.
             let needed = Part::path(self.format, number);
             if part.file != needed {
                 let found = part.file.escape_default();

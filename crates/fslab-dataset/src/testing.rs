@@ -22,7 +22,8 @@ pub fn check_manifest(bytes: &[u8]) {
         }
     };
     for part in &manifest.parts {
-        let name = part.file.strip_prefix("parts/").unwrap_or(&part.file);
+        let folder = if manifest.format == 1 { "" } else { "parts/" };
+        let name = part.file.strip_prefix(folder).unwrap_or_default();
         let is_plain = Path::new(name).file_name() == Some(name.as_ref());
         assert!(is_plain && part.rows <= manifest.rows, "{part:?}");
     }

@@ -94,6 +94,9 @@ pub struct Settings {
     pub deny: DenyList,
     /// The order in which the recalls of one user are served.
     pub order: Arc<dyn Order>,
+    /// Minimum number of files of a bundle that are made durable by syncs of the whole lower tree.
+    /// Fewer files are synced one by one.
+    pub synced_together: usize,
     /// Number of threads that recall blocks. The engine starts at least one for each attached
     /// archive; 0 disables recalls.
     pub movers: usize,
@@ -136,6 +139,7 @@ impl Settings {
             late: Errno::AGAIN,
             deny: DenyList::default(),
             order: Arc::new(Fifo),
+            synced_together: 16,
             movers: 4,
             call_limit: Duration::from_secs(60),
             ahead: 4,

@@ -16,6 +16,7 @@ pub(crate) fn in_shares<T: Send, R: Send>(
     let threads =
         if is_shared { thread::available_parallelism().map_or(1, usize::from) } else { 1 };
     let length = items.len().div_ceil(threads).max(1);
+    let threads = items.len().div_ceil(length);
     let queue = Mutex::new(items.chunks_mut(length).enumerate());
     let results = Mutex::new(Vec::new());
     let work_on = || {

@@ -83,6 +83,13 @@ pub trait FileSystem: Send + Sync {
         self.fallback()
     }
 
+    /// Whether syncfs makes all files of the tree durable, and reports every failed write once.
+    /// This is not known for a lower tree that contains FUSE file systems, or file systems without
+    /// file handles.
+    fn syncs_whole_tree(&self) -> bool {
+        self.tree_fallback().is_some_and(|inner| inner.syncs_whole_tree())
+    }
+
     /// The locations of files on the device, if the file system knows them.
     fn layout(&self) -> Option<&dyn Layout> {
         self.fallback().and_then(|inner| inner.layout())

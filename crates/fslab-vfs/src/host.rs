@@ -320,6 +320,10 @@ impl FileSystem for HostFs {
     }
 
     /// A hold is counted as a lookup.
+    fn syncs_whole_tree(&self) -> bool {
+        self.lower.devices.all_have_handles()
+    }
+
     fn hold(&self, ino: Ino) -> Result<()> {
         self.lower.expect_known(ino)?;
         self.lower.inodes.hold(ino)

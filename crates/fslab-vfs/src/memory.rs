@@ -167,6 +167,10 @@ impl FileSystem for MemFs {
     }
 
     /// A hold is counted as a lookup.
+    fn syncs_whole_tree(&self) -> bool {
+        true
+    }
+
     fn hold(&self, ino: Ino) -> Result<()> {
         self.tree.write().enter(ino).map(drop)
     }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use fslab_vfs::{Attr, FileKind, Ino, Request, Timestamp};
+use fslab_vfs::{Attr, FileKind, Request, Timestamp};
 use parking_lot::MutexGuard;
 
 use crate::archive::Archive;
@@ -163,7 +163,7 @@ impl Tier {
         let unseen: Vec<Id> = unseen.map(|archive| archive.id()).collect();
         let is_seen = |row: &ObjectRow| !row.version.copies.iter().any(|id| unseen.contains(id));
         due.retain(|row| is_seen(row) && self.is_in_writable(&row.version));
-        self.lower.syncfs(&self.request(), Ino::ROOT).map_err(Error::below(b""))?;
+        self.sync_tree().map_err(Error::below(b""))?;
         expired.containers += self.delete_rows(&due)?;
         expired.objects += due.len() as u64;
         self.counters.add(Counter::ExpiredObjects, due.len() as u64);

@@ -1,5 +1,7 @@
 //! Archiving: copies files to archives, separately or bundled.
 
+use std::sync::atomic::AtomicBool;
+
 use parking_lot::Mutex;
 
 use crate::engine::Settings;
@@ -21,6 +23,8 @@ pub(super) struct Outbound {
     /// The target archives of uploads in progress. An archive is listed once for each upload.
     uploads: Mutex<Vec<Id>>,
     sequences: sequences::Sequences,
+    /// Whether the files of a bundle are synced one by one, because a sync of the tree has failed.
+    pub(super) syncs_one_by_one: AtomicBool,
     /// The sequence number that was drawn when the engine started. Versions archived by this engine
     /// have greater numbers; earlier versions do not.
     pub(super) first_sequence: u64,
@@ -33,6 +37,7 @@ impl Outbound {
             failed: failover::FailedArchives::default(),
             uploads: Mutex::default(),
             sequences: sequences::Sequences::default(),
+            syncs_one_by_one: AtomicBool::default(),
             first_sequence,
         }
     }

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use fslab_vfs::{FileSystem, Ino, Request, Result};
+use fslab_vfs::{Request, Result};
 use parking_lot::{Mutex, MutexGuard};
 
 use crate::engine::Tier;
@@ -57,7 +57,7 @@ impl Tier {
         // shutdown.
         let alone = self.expiry.try_lock_for(STOP_TIMEOUT);
         if self.lifecycle.has_changes.load(Ordering::SeqCst) {
-            self.lower.syncfs(&self.request(), Ino::ROOT)?;
+            self.sync_tree()?;
         }
         self.root.leave(&*self.lower)?;
         self.warn_of_busy_archives();

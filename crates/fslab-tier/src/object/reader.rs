@@ -24,8 +24,8 @@ use crate::stored::format::{
 use crate::stored::residency::{Location, Version};
 
 /// Objects up to this size are read at once, because each read is a round trip to the archive. The
-/// end of a larger object is read with this size. It has the hashes of the table's pages, and often
-/// the table.
+/// end of a larger object is read with this size. It usually has the hashes of the table's pages,
+/// and often the table.
 const END_BYTES_MAX: u64 = 64 << 10;
 
 /// Number of bytes that are read at the beginning of an object. They usually contain all of its

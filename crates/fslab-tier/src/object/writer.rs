@@ -1,7 +1,5 @@
 //! Writes an object in one pass: head, attributes, blocks, table of blocks, tail.
 
-use std::io;
-
 use fslab_vfs::Timestamp;
 use zerocopy::IntoBytes;
 
@@ -67,8 +65,8 @@ pub struct ObjectWriter<'a> {
     encoder: &'a mut BlockEncoder,
 }
 
-/// Compresses blocks. Making its memory takes longer than compressing a small file, so the objects
-/// of a bundle share one encoder.
+/// Compresses blocks. Making its memory, at the first block, takes longer than compressing a small
+/// file, so the objects of a bundle share one encoder.
 pub struct BlockEncoder {
     level: i32,
     compressor: Option<zstd::bulk::Compressor<'static>>,
@@ -83,16 +81,15 @@ struct Encoded {
     hash: [u8; 32],
 }
 
-/// Number of blocks that are encoded in parallel. They bound the memory of a writer.
+/// Maximum number of blocks that are encoded in parallel. A writer needs the memory of these
+/// blocks, and an encoder for each thread.
 pub const BATCH_BLOCKS: usize = 8;
 
 impl BlockEncoder {
-    /// Makes an encoder with a zstd level; 0 for no compression. If memory is short, it does not
-    /// compress either.
+    /// Makes an encoder with a zstd level; 0 for no compression.
     #[must_use]
     pub fn new(level: i32) -> Self {
-        let compressor = (level != 0).then(|| zstd::bulk::Compressor::new(level).ok());
-        Self { level, compressor: compressor.flatten() }
+        Self { level, compressor: None }
     }
 
     /// Returns an encoder that does not compress.
@@ -104,7 +101,14 @@ impl BlockEncoder {
     /// Compresses a block. Returns `None` if this saves less than a sixteenth of its size, which
     /// does not justify the time for decoding.
     fn compress(&mut self, bytes: &[u8]) -> Option<Vec<u8>> {
-        let encoded: io::Result<Vec<u8>> = self.compressor.as_mut()?.compress(bytes);
+        if self.level == 0 {
+            return None;
+        }
+        let compressor = match self.compressor.take() {
+            Some(compressor) => compressor,
+            None => zstd::bulk::Compressor::new(self.level).ok()?,
+        };
+        let encoded = self.compressor.insert(compressor).compress(bytes);
         encoded.ok().filter(|encoded| encoded.len() + bytes.len() / 16 < bytes.len())
     }
 
@@ -169,6 +173,9 @@ impl<'a> ObjectWriter<'a> {
     /// # Errors
     /// Like [`Self::block`].
     pub fn blocks(&mut self, blocks: &mut [Vec<u8>]) -> crate::Result<()> {
+        if let [block] = blocks {
+            return self.block(block);
+        }
         let level = self.encoder.level;
         let shares = in_shares(blocks, 2, |share| {
             let mut encoder = BlockEncoder::new(level);

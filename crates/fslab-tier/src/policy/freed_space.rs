@@ -1,13 +1,10 @@
 //! Measures how much space releases free, by querying the file system. Blocks shared with a
 //! snapshot or a reflink remain in use, and compressed files have fewer blocks.
 
-use fslab_vfs::{FileSystem, Ino};
-
 use super::Watermarks;
 use super::file_facts::{Fullness, fullness};
 use crate::engine::Tier;
 use crate::error::{Error, Result};
-use crate::lower::own_request;
 
 /// Maximum and minimum of the bytes that are released before the first measurement. If releases
 /// free no space, this many bytes are released without effect.
@@ -67,7 +64,7 @@ impl Freed {
             return Ok(None);
         }
         // Some file systems report freed space only after a sync.
-        tier.lower().syncfs(&own_request(), Ino::ROOT).map_err(Error::below(b""))?;
+        tier.sync_tree().map_err(Error::below(b""))?;
         let now = fullness(tier)?;
         let (released, freed) = (std::mem::take(&mut self.released), now.freed_since(&self.before));
         let wanted = now.above(self.low);

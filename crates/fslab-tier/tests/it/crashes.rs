@@ -16,7 +16,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use fslab_tier::archive::testing::MemoryArchive;
 use fslab_tier::archive::{Archive, ContainerKind};
@@ -29,7 +29,9 @@ use fslab_vfs_testing::crash::history::{are_bytes_of, is_size_of};
 use fslab_vfs_testing::crash::{Order, Plan, State};
 use fslab_vfs_testing::environment::{number, seed};
 
-use mutants::{MUTANTS, Mutant, Plant, without_sync_of_marks};
+use mutants::{
+    AFTER_SYNC_OF_ALL, MUTANTS, Mutant, Plant, interrupted_after_a_sync, without_sync_of_marks,
+};
 use script::{Diary, NAMES, Script};
 use world::{Life, Moment, World};
 
@@ -136,6 +138,70 @@ fn planted_bugs_are_caught() {
     assert!(missed.is_empty(), "not caught: {missed:#?}");
 }
 
+/// Archives the files `a` and `b` in one bundle.
+fn bundle(life: &Life) {
+    let request = own_request();
+    let mut archiver = life.tier.archiver(&request, None, None);
+    for name in NAMES {
+        let found = Found::at(life.tier.lower(), name.as_bytes()).unwrap();
+        let place = WalkEntry { path: name.as_bytes(), found: &found };
+        archiver.archive(&place, &mut |_, outcome| outcome.map(drop)).unwrap();
+    }
+    archiver.finish(&mut |_, outcome| outcome.map(drop)).unwrap();
+}
+
+/// A program reads an offline file after the first of both syncs. The second archiving is made
+/// necessary by a change of both files that recalls nothing.
+#[test]
+fn block_recalled_while_a_bundle_is_recorded_survives_a_power_cut() {
+    let world = World::new(1, false);
+    let life = world.live(Some(interrupted_after_a_sync));
+    let client = Client::new(&*life.fs);
+    let contents = |name: &str| name.repeat(5000).into_bytes();
+    for name in NAMES {
+        client.file(Ino::ROOT, name, &contents(name)).unwrap();
+    }
+    bundle(&life);
+    for name in NAMES {
+        let ino = client.lookup(Ino::ROOT, name).unwrap().ino;
+        assert!(life.tier.release(ino, name.as_bytes(), 0).unwrap().bytes > 0);
+        client.truncate(ino, 5000).unwrap();
+    }
+    // The files are still offline.
+    for name in NAMES {
+        let found = Found::at(life.tier.lower(), name.as_bytes()).unwrap();
+        let residency = Marks::Trusted.read(&**life.tier.lower(), found.ino()).unwrap().unwrap();
+        assert!(residency.changed && !residency.offline.is_empty(), "{residency:?}");
+    }
+    let start = world.crash.position();
+    let (reader, has_read) = (Arc::clone(&life.fs), Arc::new(AtomicBool::default()));
+    let seen = Arc::clone(&has_read);
+    *AFTER_SYNC_OF_ALL.lock() = Some(Box::new(move || {
+        let client = Client::new(&*reader);
+        let ino = client.lookup(Ino::ROOT, NAMES[0]).unwrap().ino;
+        assert_eq!(client.contents(ino).unwrap().len(), 5000);
+        seen.store(true, Ordering::SeqCst);
+    }));
+    bundle(&life);
+    assert!(has_read.load(Ordering::SeqCst), "the bundle was not synced as a whole");
+    let mut visit = |state: &State| {
+        let tree: Arc<dyn FileSystem> = Arc::new(state.open().unwrap());
+        let (life, _) = world.moment(state.point).live(tree, true);
+        let client = Client::new(&*life.fs);
+        for name in NAMES {
+            let ino = client.lookup(Ino::ROOT, name).map_err(|error| error.to_string())?.ino;
+            if client.contents(ino).map_err(|error| error.to_string())? != contents(name) {
+                return Err(format!("{name} has other contents"));
+            }
+        }
+        Ok(())
+    };
+    let plan = Plan { seed: seed(), subsets: 200, prefixes: 3 };
+    let log = world.log();
+    let states = log.for_each_state(Order::Independent, &plan, &|at| at >= start, &mut visit);
+    assert!(states.unwrap() > 0);
+}
+
 /// Returns how many of the states after a power cut lack the residency of a file that was reported
 /// as archived in a bundle, and the number of all states.
 fn unarchived_after_a_bundle(plant: Option<Plant>) -> (usize, usize) {
@@ -145,14 +211,7 @@ fn unarchived_after_a_bundle(plant: Option<Plant>) -> (usize, usize) {
     for name in NAMES {
         client.file(Ino::ROOT, name, name.repeat(5000).as_bytes()).unwrap();
     }
-    let request = own_request();
-    let mut archiver = life.tier.archiver(&request, None, None);
-    for name in NAMES {
-        let found = Found::at(life.tier.lower(), name.as_bytes()).unwrap();
-        let place = WalkEntry { path: name.as_bytes(), found: &found };
-        archiver.archive(&place, &mut |_, outcome| outcome.map(drop)).unwrap();
-    }
-    archiver.finish(&mut |_, outcome| outcome.map(drop)).unwrap();
+    bundle(&life);
     let end = world.crash.position();
     let mut lacking = 0;
     let mut visit = |state: &State| {

@@ -475,6 +475,10 @@ impl FileSystem for CrashFs {
         Ok(())
     }
 
+    fn syncs_whole_tree(&self) -> bool {
+        true
+    }
+
     fn syncfs(&self, request: &Request, ino: Ino) -> Result<()> {
         let mut recorder = self.recorder.lock();
         self.memory.syncfs(request, ino)?;

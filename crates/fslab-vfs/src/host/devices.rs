@@ -68,6 +68,11 @@ impl Devices {
         self.known.read().first().is_some_and(|device| device.mount.is_some())
     }
 
+    /// Whether inodes on all devices found need no descriptors.
+    pub fn all_have_handles(&self) -> bool {
+        self.known.read().iter().all(|device| device.mount.is_some())
+    }
+
     /// Whether file handles on the root's device contain inode numbers. Otherwise,
     /// [`Self::with_telling_handles`] need not be called.
     pub fn root_tells_numbers(&self) -> bool {

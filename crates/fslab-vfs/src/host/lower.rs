@@ -71,7 +71,8 @@ impl Lower {
         })
     }
 
-    /// Writes back all data, on every device found.
+    /// Writes back all data on the device of an inode and on every device found that has file
+    /// handles.
     pub fn synchronize(&self, ino: Ino) -> Result<()> {
         rustix::fs::syncfs(self.open_to_ask(ino)?)?;
         self.devices.mounts().iter().try_for_each(|mount| Ok(rustix::fs::syncfs(mount)?))

@@ -6,7 +6,9 @@
 //! again. The kernel's cached pages are dropped, because a recall would treat lost bytes in them as
 //! edits.
 
-use fslab_vfs::{Errno, Error, FileSystem, Handle, Request, Result};
+use std::sync::atomic::Ordering;
+
+use fslab_vfs::{Errno, Error, FileSystem, Handle, Ino, Request, Result};
 
 use crate::engine::Tier;
 use crate::engine::files::{FileState, TieredFile};
@@ -23,6 +25,22 @@ impl Tier {
         }
         let synced = state.own(self)?.sync();
         self.believe(state, synced)
+    }
+
+    /// Makes everything in the lower tree durable. After a failure, the files of a bundle are
+    /// synced one by one until the next start. The kernel reports each failed write only once here,
+    /// but again when its file is synced.
+    ///
+    /// # Errors
+    /// Errors of the lower file system.
+    pub(crate) fn sync_tree(&self) -> Result<()> {
+        let synced = self.lower.syncfs(&self.request(), Ino::ROOT);
+        synced.inspect_err(|error| {
+            if error.errno() != Errno::INTR {
+                tracing::warn!(%error, "can't sync the lower file system");
+                self.outbound.syncs_one_by_one.store(true, Ordering::SeqCst);
+            }
+        })
     }
 
     /// Handles the result of a sync. An interrupted sync is not treated as failed.

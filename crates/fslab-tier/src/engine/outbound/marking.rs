@@ -1,11 +1,12 @@
 //! Marking: records in the xattrs of files that they are archived.
 //!
 //! The bytes of a file are durable before its xattr refers to their archived version, and the xattr
-//! is durable before the catalogue treats the previous version as replaced. For one file, both are
-//! syncs of the file. For the files of a bundle, both are syncs of the whole lower file system,
-//! which take about as long for thousands of files as for a few.
+//! is durable before the catalogue treats the previous version as replaced. Two syncs of each file
+//! would do this. For a bundle of many files, two syncs of the whole lower tree are faster.
 
-use fslab_vfs::{Errno, FileSystem, Ino};
+use std::sync::atomic::Ordering;
+
+use fslab_vfs::{Errno, FileSystem};
 use parking_lot::MutexGuard;
 
 use super::archiving::{Job, changed_meanwhile, removed_meanwhile};
@@ -22,12 +23,13 @@ use crate::stored::Residency;
 impl Tier {
     /// Durably records in files' xattrs that they are archived. Returns the result of each file.
     pub(super) fn mark_all(&self, archived: &[(&Job, &ObjectRow)]) -> Vec<Result<()>> {
-        let mark_each = || archived.iter().map(|(job, row)| self.mark(job, row)).collect();
-        // If the sync of the file system fails, syncs of each file show which of them are affected.
-        if archived.len() < 2 || self.sync_tree().is_err() {
-            return mark_each();
+        let are_together = archived.len() >= self.settings.synced_together
+            && self.lower.syncs_whole_tree()
+            && !self.outbound.syncs_one_by_one.load(Ordering::SeqCst);
+        // If the sync of the tree fails, syncs of each file show which of them are affected.
+        if !are_together || self.sync_tree().is_err() {
+            return archived.iter().map(|(job, row)| self.mark(job, row)).collect();
         }
-        // No file has changed since its job began, so the sync has covered the archived bytes.
         let write = |(job, row): &(&Job, &ObjectRow)| self.write_mark_unsynced(job, row);
         let written = in_shares(&mut archived.to_vec(), SHARED_MIN, |share| {
             share.iter().map(write).collect::<Vec<Result<()>>>()
@@ -55,11 +57,18 @@ impl Tier {
         synced.map_err(Error::below(&job.path))
     }
 
+    /// Writes the xattr of a file after a sync of the tree. The caller makes the xattr durable. The
+    /// sync has covered the bytes of an unchanged file, except blocks that were recalled since.
     fn write_mark_unsynced(&self, job: &Job, row: &ObjectRow) -> Result<()> {
+        let below = || Error::below(&job.path);
         let mut state = self.unchanged(job)?;
         self.check_open()?;
         if state.sync_failed {
-            return Err(Error::below(&job.path)(Errno::IO.into()));
+            return Err(below()(Errno::IO.into()));
+        }
+        if !state.is_resident() {
+            self.sync_below(&mut state).map_err(below())?;
+            state.close_unused();
         }
         self.write_archived(&mut state, job, row)
     }
@@ -70,11 +79,6 @@ impl Tier {
         let synced = self.sync_below(&mut state);
         state.close_unused();
         synced.map_err(below())
-    }
-
-    /// Makes everything in the lower file system durable.
-    fn sync_tree(&self) -> fslab_vfs::Result<()> {
-        self.lower.syncfs(&self.request(), Ino::ROOT)
     }
 
     /// Writes the xattr of an archived file. The caller makes it durable.

@@ -207,7 +207,7 @@ impl Tier {
         self.catalogue.take_over(&kept)?;
         self.delete_rows(&dead)?;
         // The new locations must be durable before the old objects are deleted.
-        self.lower.syncfs(&self.request(), Ino::ROOT).map_err(Error::below(b""))?;
+        self.sync_tree().map_err(Error::below(b""))?;
         self.delete_rows(&old)?;
         Ok(kept.len())
     }

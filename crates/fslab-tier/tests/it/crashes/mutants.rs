@@ -86,6 +86,30 @@ pub fn without_sync_of_marks(inner: Arc<dyn FileSystem>) -> Arc<dyn FileSystem> 
     forgetful(inner, Forgets::SyncOfAllAfter(|step| step.is_archived()))
 }
 
+/// Runs after the next sync of the whole file system.
+pub static AFTER_SYNC_OF_ALL: Mutex<Option<Box<dyn FnOnce() + Send>>> = Mutex::new(None);
+
+struct RunsAfterSyncOfAll;
+
+impl Bug for RunsAfterSyncOfAll {
+    fn before(&self, _: &dyn FileSystem, _: &Request, _: Ino, _: &Call<'_>) -> Result<Verdict> {
+        Ok(Verdict::Do)
+    }
+
+    fn after(&self, _: &dyn FileSystem, _: &Request, _: Ino, call: &Call<'_>) -> Result<()> {
+        let run = matches!(call, Call::SyncFs).then(|| AFTER_SYNC_OF_ALL.lock().take());
+        if let Some(run) = run.flatten() {
+            run();
+        }
+        Ok(())
+    }
+}
+
+/// No bug: something else happens between two syncs of the whole file system.
+pub fn interrupted_after_a_sync(inner: Arc<dyn FileSystem>) -> Arc<dyn FileSystem> {
+    with_bug(inner, RunsAfterSyncOfAll)
+}
+
 /// The residencies before and after an xattr is set.
 struct Step {
     before: Option<Residency>,

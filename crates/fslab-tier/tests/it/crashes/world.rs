@@ -58,8 +58,17 @@ fn by_owner(attr: &Attr) -> Id {
 
 /// Returns settings in which every archive receives a copy.
 fn settings(copies: usize, poison: bool) -> Settings {
-    // Unneeded objects are deleted at the next expiry.
-    Settings { movers: 1, ahead: 0, keep: Duration::ZERO, copies, poison, ..Settings::of(TIER) }
+    Settings {
+        movers: 1,
+        ahead: 0,
+        // Unneeded objects are deleted at the next expiry.
+        keep: Duration::ZERO,
+        copies,
+        poison,
+        // Scripts have only two files.
+        synced_together: 2,
+        ..Settings::of(TIER)
+    }
 }
 
 fn around(dates: &Arc<Dates>) -> Environment {
