@@ -30,7 +30,8 @@ use fslab_vfs_testing::crash::{Order, Plan, State};
 use fslab_vfs_testing::environment::{number, seed};
 
 use mutants::{
-    AFTER_SYNC_OF_ALL, MUTANTS, Mutant, Plant, interrupted_after_a_sync, without_sync_of_marks,
+    AFTER_SYNC_OF_ALL, MUTANTS, Mutant, Plant, interrupted_after_a_sync, without_sync_of_all,
+    without_sync_of_marks,
 };
 use script::{Diary, NAMES, Script};
 use world::{Life, Moment, World};
@@ -211,6 +212,7 @@ fn unarchived_after_a_bundle(plant: Option<Plant>) -> (usize, usize) {
     for name in NAMES {
         client.file(Ino::ROOT, name, name.repeat(5000).as_bytes()).unwrap();
     }
+    client.sync_directory(Ino::ROOT).unwrap();
     bundle(&life);
     let end = world.crash.position();
     let mut lacking = 0;
@@ -233,6 +235,8 @@ fn unarchived_after_a_bundle(plant: Option<Plant>) -> (usize, usize) {
 fn bundled_files_are_still_archived_after_a_power_cut() {
     let (lacking, states) = unarchived_after_a_bundle(None);
     assert!(lacking == 0 && states > 0, "{lacking} of {states}");
+    let (lacking, states) = unarchived_after_a_bundle(Some(without_sync_of_all));
+    assert!(lacking == 0 && states > 0, "{lacking} of {states}, with syncs of each file");
     let (lacking, states) = unarchived_after_a_bundle(Some(without_sync_of_marks));
     assert!(lacking > 0, "the planted bug is not found in {states} states");
 }

@@ -235,7 +235,9 @@ impl Tier {
         // A modification time that was set after archiving belongs to the version, too. It is not
         // in the catalogue, so the time in the xattr is kept.
         let version = Version { modified: known.recorded.version.modified, ..to.clone() };
-        let written = self.change_mark(&mut state, Durable::Later, |known| known.version = version);
+        // Otherwise the sync of the tree makes the new locations durable.
+        let durable = if self.lower.syncs_whole_tree() { Durable::Later } else { Durable::Now };
+        let written = self.change_mark(&mut state, durable, |known| known.version = version);
         written.map_err(Error::below(b""))?;
         Ok(true)
     }

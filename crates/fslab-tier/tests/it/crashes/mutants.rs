@@ -86,6 +86,27 @@ pub fn without_sync_of_marks(inner: Arc<dyn FileSystem>) -> Arc<dyn FileSystem> 
     forgetful(inner, Forgets::SyncOfAllAfter(|step| step.is_archived()))
 }
 
+/// A lower tree of which a sync of the whole file system syncs nothing, as on FUSE.
+struct WithoutSyncOfAll(Arc<dyn FileSystem>);
+
+impl FileSystem for WithoutSyncOfAll {
+    fn fallback(&self) -> Option<&dyn FileSystem> {
+        Some(&*self.0)
+    }
+
+    fn syncs_whole_tree(&self) -> bool {
+        false
+    }
+
+    fn syncfs(&self, _: &Request, _: Ino) -> Result<()> {
+        Ok(())
+    }
+}
+
+pub fn without_sync_of_all(inner: Arc<dyn FileSystem>) -> Arc<dyn FileSystem> {
+    Arc::new(WithoutSyncOfAll(inner))
+}
+
 /// Runs after the next sync of the whole file system.
 pub static AFTER_SYNC_OF_ALL: Mutex<Option<Box<dyn FnOnce() + Send>>> = Mutex::new(None);
 
