@@ -6,12 +6,12 @@ use parking_lot::Mutex;
 
 /// Divides items into one consecutive share for each processor, and processes the shares in
 /// parallel. Fewer items than `min` are processed by the calling thread alone, as one share.
-/// Returns the length and the result of each share, in the order of the items.
+/// Returns the results of the shares in the order of the items.
 pub(crate) fn in_shares<T: Send, R: Send>(
     items: &mut [T],
     min: usize,
     work: impl Fn(&mut [T]) -> R + Sync,
-) -> Vec<(usize, R)> {
+) -> Vec<R> {
     let is_shared = items.len() >= min;
     let threads =
         if is_shared { thread::available_parallelism().map_or(1, usize::from) } else { 1 };
@@ -22,9 +22,8 @@ pub(crate) fn in_shares<T: Send, R: Send>(
     let work_on = || {
         loop {
             let Some((number, share)) = queue.lock().next() else { return };
-            let length = share.len();
             let result = work(share);
-            results.lock().push((number, (length, result)));
+            results.lock().push((number, result));
         }
     };
     thread::scope(|scope| {
@@ -54,8 +53,7 @@ mod tests {
                 share.iter_mut().for_each(|item| *item += 1);
                 share.to_vec()
             });
-            assert!(shares.iter().all(|(length, share)| *length == share.len()));
-            let found: Vec<usize> = shares.into_iter().flat_map(|(_, share)| share).collect();
+            let found: Vec<usize> = shares.into_iter().flatten().collect();
             assert_eq!(found, (1..=count).collect::<Vec<_>>());
             assert_eq!(items, found);
         }

@@ -111,7 +111,7 @@ pub(super) fn verify(archive: &Arc<dyn Archive>, version: &Version, pace: Pace<'
             return Ok(());
         }
         let verified = in_shares(&mut batch, 2, |share| share.iter().try_for_each(verify_block));
-        verified.into_iter().try_for_each(|(_, share)| share)?;
+        verified.into_iter().collect::<Result<()>>()?;
     }
 }
 

@@ -181,7 +181,7 @@ impl<'a> ObjectWriter<'a> {
             let mut encoder = BlockEncoder::new(level);
             share.iter().map(|block| encoder.encode(block)).collect::<Vec<_>>()
         });
-        let encoded = shares.into_iter().flat_map(|(_, share)| share);
+        let encoded = shares.into_iter().flatten();
         encoded.zip(blocks).try_for_each(|(encoded, block)| self.append(&encoded, block))
     }
 

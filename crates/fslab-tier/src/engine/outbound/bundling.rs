@@ -262,14 +262,15 @@ impl Tier {
         let before = list_bytes(rows.len());
         let mut objects = Vec::new();
         let mut members: Vec<_> = rows.iter_mut().zip(contents).collect();
-        let encoded = in_shares(&mut members, SHARED_MIN, |share| self.encode_members(share));
-        let mut rest = &mut members[..];
-        for (length, encoded) in encoded {
-            let share;
-            (share, rest) = rest.split_at_mut(length);
+        let encoded = in_shares(&mut members, SHARED_MIN, |share| {
+            self.encode_members(share).map(|encoded| (share.len(), encoded))
+        });
+        let mut rest = members.iter_mut();
+        for encoded in encoded {
+            let (count, encoded) = encoded?;
             let offset = before + objects.len() as u64;
-            share.iter_mut().for_each(|(row, _)| row.version.location.offset += offset);
-            objects.extend(encoded?);
+            rest.by_ref().take(count).for_each(|(row, _)| row.version.location.offset += offset);
+            objects.extend(encoded);
         }
         let Some(first) = rows.first() else { return Ok(rows) };
         let container = first.version.location.container;

@@ -34,7 +34,7 @@ impl Tier {
         let written = in_shares(&mut archived.to_vec(), SHARED_MIN, |share| {
             share.iter().map(write).collect::<Vec<Result<()>>>()
         });
-        let written: Vec<Result<()>> = written.into_iter().flat_map(|(_, share)| share).collect();
+        let written: Vec<Result<()>> = written.into_iter().flatten().collect();
         match self.sync_tree() {
             Ok(()) => written,
             Err(_) => {

@@ -3,10 +3,11 @@
 
 use std::ffi::OsStr;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use fslab_tier::stored::{Marks, Residency};
 
-use fslab_vfs::{FileSystem, Ino, OpenMode, Request, Result};
+use fslab_vfs::{Errno, FileSystem, Ino, OpenMode, Request, Result};
 use fslab_vfs_testing::crash::overtaking::{Bug, Call, LateSync, Verdict, with_bug};
 use parking_lot::Mutex;
 
@@ -86,25 +87,62 @@ pub fn without_sync_of_marks(inner: Arc<dyn FileSystem>) -> Arc<dyn FileSystem> 
     forgetful(inner, Forgets::SyncOfAllAfter(|step| step.is_archived()))
 }
 
-/// A lower tree of which a sync of the whole file system syncs nothing, as on FUSE.
-struct WithoutSyncOfAll(Arc<dyn FileSystem>);
+/// A lower tree of which a sync of the whole file system syncs nothing, as on FUSE, or fails.
+struct BadSyncOfAll {
+    inner: Arc<dyn FileSystem>,
+    /// What the lower tree says.
+    syncs_whole_tree: bool,
+    /// The first sync that fails; `None` if each succeeds and syncs nothing.
+    first_failure: Option<usize>,
+    syncs: AtomicUsize,
+}
 
-impl FileSystem for WithoutSyncOfAll {
+impl FileSystem for BadSyncOfAll {
     fn fallback(&self) -> Option<&dyn FileSystem> {
-        Some(&*self.0)
+        Some(&*self.inner)
     }
 
     fn syncs_whole_tree(&self) -> bool {
-        false
+        self.syncs_whole_tree
     }
 
-    fn syncfs(&self, _: &Request, _: Ino) -> Result<()> {
-        Ok(())
+    fn syncfs(&self, request: &Request, ino: Ino) -> Result<()> {
+        let number = self.syncs.fetch_add(1, Ordering::SeqCst);
+        match self.first_failure {
+            None => Ok(()),
+            Some(first) if number >= first => Err(Errno::IO.into()),
+            Some(_) => self.inner.syncfs(request, ino),
+        }
     }
 }
 
+fn bad_sync_of_all(
+    inner: Arc<dyn FileSystem>,
+    syncs_whole_tree: bool,
+    first_failure: Option<usize>,
+) -> Arc<dyn FileSystem> {
+    let syncs = AtomicUsize::default();
+    Arc::new(BadSyncOfAll { inner, syncs_whole_tree, first_failure, syncs })
+}
+
+/// Syncs of the whole file system do nothing, and the lower tree says so.
 pub fn without_sync_of_all(inner: Arc<dyn FileSystem>) -> Arc<dyn FileSystem> {
-    Arc::new(WithoutSyncOfAll(inner))
+    bad_sync_of_all(inner, false, None)
+}
+
+/// Syncs of the whole file system do nothing, and the lower tree says that they work.
+pub fn with_false_sync_of_all(inner: Arc<dyn FileSystem>) -> Arc<dyn FileSystem> {
+    bad_sync_of_all(inner, true, None)
+}
+
+/// Every sync of the whole file system fails.
+pub fn first_sync_of_all_fails(inner: Arc<dyn FileSystem>) -> Arc<dyn FileSystem> {
+    bad_sync_of_all(inner, true, Some(0))
+}
+
+/// The first sync of the whole file system works, and later ones fail.
+pub fn second_sync_of_all_fails(inner: Arc<dyn FileSystem>) -> Arc<dyn FileSystem> {
+    bad_sync_of_all(inner, true, Some(1))
 }
 
 /// Runs after the next sync of the whole file system.
