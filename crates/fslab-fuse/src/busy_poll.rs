@@ -15,6 +15,7 @@ use std::time::{Duration, Instant};
 
 use fslab_vfs::Errno;
 
+use crate::thread_pool::ReadRequest;
 use crate::transport::{ReadMode, Received, Transport};
 
 /// A thread's source of requests.
@@ -28,19 +29,17 @@ pub(crate) struct Reader {
 
 /// A request in the reader's buffer.
 pub(crate) struct NextRequest<'a> {
-    pub length: usize,
     /// The descriptor on which it arrived, to which its reply must be sent.
     pub transport: &'a Arc<dyn Transport>,
-    /// Time from the call of [`Reader::next`] to the arrival of the request.
-    pub waited: Duration,
-    pub arrived: Instant,
+    pub read: ReadRequest,
 }
 
 #[cfg(test)]
 impl<'a> NextRequest<'a> {
     /// A request that arrives now.
     pub fn arriving(transport: &'a Arc<dyn Transport>) -> Self {
-        Self { length: 0, transport, waited: Duration::ZERO, arrived: Instant::now() }
+        let read = ReadRequest { length: 0, waited: Duration::ZERO, arrived: Instant::now() };
+        Self { transport, read }
     }
 }
 
@@ -82,12 +81,8 @@ impl Reader {
         let arrived = Instant::now();
         let waited = arrived - asked;
         self.poll_time.learn(waited);
-        Ok(Some(NextRequest {
-            length,
-            transport: polled.unwrap_or(&self.blocking),
-            waited,
-            arrived,
-        }))
+        let read = ReadRequest { length, waited, arrived };
+        Ok(Some(NextRequest { transport: polled.unwrap_or(&self.blocking), read }))
     }
 
     /// Polls for the poll time, yielding the processor after each attempt.

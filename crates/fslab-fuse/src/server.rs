@@ -24,7 +24,7 @@ use crate::protocol::request::{InHeader, InterruptIn};
 use crate::reply::{self, guarded};
 use crate::reply_buffer::ReplyBuffer;
 use crate::request_timeout;
-use crate::thread_pool::{QueueHistory, ThreadPool};
+use crate::thread_pool::{QueueHistory, ReadRequest, ThreadPool};
 use crate::transport::Transport;
 use crate::uring::Queues;
 use crate::workers::{Worker, Workers};
@@ -227,11 +227,11 @@ impl Server {
         let mut history = QueueHistory::default();
         while self.pool.may_read(worker) {
             let Some(next) = self.next(reader, &mut buffer) else { break };
-            match Incoming::parse(&buffer[..next.length]) {
+            match Incoming::parse(&buffer[..next.read.length]) {
                 Ok(incoming) => {
                     self.serve(worker, &next, incoming, &mut output, &mut history);
                 }
-                Err(error) => tracing::error!(%error, next.length, "ignored an invalid request"),
+                Err(error) => tracing::error!(%error, next.read.length, "ignored an invalid request"),
             }
         }
     }
@@ -253,7 +253,7 @@ impl Server {
     fn serve(
         self: &Arc<Self>,
         worker: &Worker,
-        &NextRequest { transport, arrived, waited, .. }: &NextRequest<'_>,
+        &NextRequest { transport, read: read @ ReadRequest { arrived, .. } }: &NextRequest<'_>,
         incoming: Incoming<'_>,
         output: &mut ReplyBuffer,
         history: &mut QueueHistory,
@@ -269,7 +269,7 @@ impl Server {
         }
         let cancelled = worker.begin(header.unique, arrived, &self.workers);
         self.monitor.wake_if_asleep();
-        if self.pool.note_wait(worker, waited, history) {
+        if self.pool.note_read(worker, read, history) {
             self.add_thread_or_say();
         }
         if opcode.is_slow() && self.pool.hand_off(worker) {

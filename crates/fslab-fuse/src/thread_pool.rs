@@ -7,8 +7,9 @@
 //! requests. Another reader is added
 //! - before an operation that will wait for a device (`hand_off`),
 //! - when the monitor finds the reader busy for over a millisecond (also `hand_off`), and
-//! - when readers repeatedly find requests waiting (`widen`), up to one reader for each processor;
-//!   a reader that repeatedly finds an empty queue stops reading (`narrow`).
+//! - when a reader finds requests waiting, repeatedly or after long requests (`widen`), up to one
+//!   reader for each processor; a reader that repeatedly finds an empty queue stops reading
+//!   (`narrow`).
 //!
 //! One thread must always read, at least to receive interrupts, even if all others wait, for
 //! example for a tape. So if all threads of a mount wait, surplus threads are added (`has_room`).
@@ -16,18 +17,24 @@
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex};
 
 use crate::workers::{Worker, Workers};
 
-/// One more reader is added after this many consecutive reads that found a waiting request.
+/// One more reader is added after this many consecutive reads that found a waiting request,
 const WIDEN_AFTER: u32 = 16;
+/// or after a reader has served such requests for this time, which is much longer than waking
+/// another thread takes.
+const WIDEN_AFTER_SERVING: Duration = Duration::from_millis(1);
 /// One of several readers stops reading after this many consecutive reads that had to wait.
 const NARROW_AFTER: u32 = 64;
-/// A read that takes less time than this counts as having found a waiting request.
+/// A read that takes less time than this, and the time for copying the request, counts as having
+/// found a waiting request.
 const WAITING_MAX: Duration = Duration::from_micros(5);
+/// Bytes of a request that the kernel copies at least in a nanosecond.
+const COPIED_PER_NANOSECOND: usize = 4;
 /// Time for which most threads must have been busy before a surplus thread is added.
 const STALLED_MIN: Duration = Duration::from_millis(100);
 /// Another surplus thread is added if there are at least this many surplus threads for each moving
@@ -69,6 +76,52 @@ struct State {
 pub(crate) struct QueueHistory {
     found_waiting: u32,
     had_to_wait: u32,
+    /// Time spent on requests while others waited, since the last change of the number of readers.
+    serving: Duration,
+    /// Arrival of the request before.
+    last: Option<Instant>,
+}
+
+/// A read of a request.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ReadRequest {
+    /// Length of the request in bytes.
+    pub length: usize,
+    /// Duration of the read.
+    pub waited: Duration,
+    /// Time at which the read returned.
+    pub arrived: Instant,
+}
+
+impl ReadRequest {
+    fn found_waiting(self) -> bool {
+        let copying = Duration::from_nanos((self.length / COPIED_PER_NANOSECOND) as u64);
+        self.waited < WAITING_MAX + copying
+    }
+}
+
+impl QueueHistory {
+    /// Records a read; returns whether one more reader is needed.
+    fn note(&mut self, read: ReadRequest) -> bool {
+        let served = self.last.map_or(Duration::ZERO, |last| {
+            read.arrived.saturating_duration_since(last).saturating_sub(read.waited)
+        });
+        self.last = Some(read.arrived);
+        if !read.found_waiting() {
+            (self.found_waiting, self.serving) = (0, Duration::ZERO);
+            self.had_to_wait += 1;
+            return false;
+        }
+        self.had_to_wait = 0;
+        self.found_waiting += 1;
+        self.serving += served;
+        let is_needed = self.found_waiting.is_multiple_of(WIDEN_AFTER)
+            || self.serving >= WIDEN_AFTER_SERVING;
+        if is_needed {
+            self.serving = Duration::ZERO;
+        }
+        is_needed
+    }
 }
 
 impl ThreadPool {
@@ -164,20 +217,18 @@ impl ThreadPool {
         state.missing() > 0
     }
 
-    /// Records the duration of a read; returns `true` if a new thread must be started.
-    pub fn note_wait(&self, worker: &Worker, waited: Duration, history: &mut QueueHistory) -> bool {
-        if waited < WAITING_MAX {
-            history.had_to_wait = 0;
-            history.found_waiting += 1;
-            history.found_waiting.is_multiple_of(WIDEN_AFTER) && self.widen()
-        } else {
-            history.found_waiting = 0;
-            history.had_to_wait += 1;
-            if history.had_to_wait.is_multiple_of(NARROW_AFTER) {
-                self.narrow(worker);
-            }
-            false
+    /// Records a read; returns `true` if a new thread must be started.
+    pub fn note_read(
+        &self,
+        worker: &Worker,
+        read: ReadRequest,
+        history: &mut QueueHistory,
+    ) -> bool {
+        let needs_reader = history.note(read);
+        if history.had_to_wait > 0 && history.had_to_wait.is_multiple_of(NARROW_AFTER) {
+            self.narrow(worker);
         }
+        needs_reader && self.widen()
     }
 
     fn widen(&self) -> bool {
@@ -242,8 +293,6 @@ impl State {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Instant;
-
     use super::*;
 
     fn pool_of(threads_max: usize) -> ThreadPool {
@@ -353,6 +402,30 @@ mod tests {
         first.finish();
         assert!(pool.may_read(&first), "a thread that comes back takes the place");
         assert_eq!(pool.replace_busy(LONG), 0);
+    }
+
+    /// Records reads of 1 MiB, each after a request that took `served`, and returns after how many
+    /// a second reader is wanted.
+    fn reads_until_widened(served: Duration, waited: Duration) -> Option<usize> {
+        let pool = ThreadPool { readers_max: 2, ..pool_of(2) };
+        let worker = pool.add_thread().unwrap();
+        let (mut history, mut arrived) = (QueueHistory::default(), Instant::now());
+        (1..=40).find(|_| {
+            arrived += served + waited;
+            let read = ReadRequest { length: 1 << 20, waited, arrived };
+            pool.note_read(&worker, read, &mut history);
+            pool.state.lock().wanted == 2
+        })
+    }
+
+    #[test]
+    fn reader_is_added_soon_if_requests_wait_for_long_ones() {
+        let copying = Duration::from_micros(100);
+        assert_eq!(reads_until_widened(Duration::from_millis(3), copying), Some(2));
+        assert_eq!(reads_until_widened(Duration::from_micros(300), copying), Some(5));
+        assert_eq!(reads_until_widened(Duration::from_micros(10), copying), Some(16));
+        let idle = Duration::from_millis(1);
+        assert_eq!(reads_until_widened(Duration::from_millis(3), idle), None, "no request waits");
     }
 
     #[test]
