@@ -231,7 +231,9 @@ impl Server {
                 Ok(incoming) => {
                     self.serve(worker, &next, incoming, &mut output, &mut history);
                 }
-                Err(error) => tracing::error!(%error, next.read.length, "ignored an invalid request"),
+                Err(error) => {
+                    tracing::error!(%error, next.read.length, "ignored an invalid request")
+                }
             }
         }
     }

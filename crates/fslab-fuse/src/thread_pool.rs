@@ -115,8 +115,8 @@ impl QueueHistory {
         self.had_to_wait = 0;
         self.found_waiting += 1;
         self.serving += served;
-        let is_needed = self.found_waiting.is_multiple_of(WIDEN_AFTER)
-            || self.serving >= WIDEN_AFTER_SERVING;
+        let is_needed =
+            self.found_waiting.is_multiple_of(WIDEN_AFTER) || self.serving >= WIDEN_AFTER_SERVING;
         if is_needed {
             self.serving = Duration::ZERO;
         }
