@@ -15,6 +15,15 @@ pub(crate) fn in_shares<T: Send, R: Send>(
     let is_shared = items.len() >= min;
     let threads =
         if is_shared { thread::available_parallelism().map_or(1, usize::from) } else { 1 };
+    in_shares_of(threads, items, work)
+}
+
+/// Like [`in_shares`], with one share for each of this many threads.
+pub(crate) fn in_shares_of<T: Send, R: Send>(
+    threads: usize,
+    items: &mut [T],
+    work: impl Fn(&mut [T]) -> R + Sync,
+) -> Vec<R> {
     let length = items.len().div_ceil(threads).max(1);
     let threads = items.len().div_ceil(length);
     let queue = Mutex::new(items.chunks_mut(length).enumerate());

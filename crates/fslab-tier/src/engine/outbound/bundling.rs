@@ -1,6 +1,6 @@
 //! Bundling: the small files of an archiving run are written to one container.
 //!
-//! 1. The files are read one by one; a file that changes while it is read is skipped.
+//! 1. The files are read, several at once; a file that changes while it is read is skipped.
 //! 2. The catalogue records all objects of the bundle as pending, in one step.
 //! 3. The bundle is written to as many archives as copies are required, and read back from each.
 //! 4. The files' xattrs durably refer to the new versions, except for files of which a change has
@@ -23,7 +23,7 @@ use crate::error::{Result, shown};
 use crate::id::Id;
 use crate::object::bundle::{enclose, list_bytes};
 use crate::object::writer::{BlockEncoder, Heading, ObjectWriter};
-use crate::parallel::in_shares;
+use crate::parallel::{in_shares, in_shares_of};
 use crate::rate_limit::{Pace, RateLimit};
 use crate::stored::format::{BLOCK_BYTES, BUNDLE_BYTES_MAX, KIND_BUNDLE, MEMBERS_MAX};
 use crate::stored::{Attributes, Location};
@@ -31,8 +31,15 @@ use crate::stored::{Attributes, Location};
 /// Upper limit of the setting for the maximum size of bundled files, in bytes.
 pub const BUNDLED_BYTES_MAX: u64 = BLOCK_BYTES;
 
-/// Bundles with fewer files than this are encoded and recorded by one thread.
+/// Bundles with fewer files than this are read, encoded and recorded by one thread.
 pub(super) const SHARED_MIN: usize = 64;
+
+/// Number of files that are read at once by [`READERS`] threads.
+const READ_TOGETHER: usize = 256;
+
+/// Number of threads that read files. It does not depend on the processors, because they mostly
+/// wait for the disk.
+const READERS: usize = 8;
 
 /// A bundle is archived once it has this many bytes of files.
 const BUNDLE_BYTES: usize = 8 << 20;
@@ -44,23 +51,39 @@ const WAIT_MAX: Duration = Duration::from_secs(60);
 /// A file in a bundle that is being collected.
 struct Gathered {
     job: Job,
-    /// Other names under which the same file was submitted later.
-    names: Vec<Vec<u8>>,
     contents: Contents,
 }
 
+/// The files of a bundle by inode, each with other names under which it was submitted later.
+type Names = HashMap<Ino, Vec<Vec<u8>>>;
+
+/// Reports the outcome for each name under which a file was submitted.
+fn tell(
+    path: &[u8],
+    other_names: &[Vec<u8>],
+    outcome: Result<Archived>,
+    told: &mut OutcomeSink<'_>,
+) -> Result<()> {
+    let is_busy = matches!(&outcome, Err(crate::Error::Busy { .. }));
+    let is_archived = outcome.is_ok();
+    told(path, outcome)?;
+    let why = "was not archived, because archiving it under another name failed";
+    other_names.iter().try_for_each(|name| match (is_archived, is_busy) {
+        (true, _) => told(name, Ok(Archived::Before)),
+        (_, true) => told(name, Err(crate::Error::busy(name, why))),
+        (_, false) => told(name, Err(crate::Error::NotNow { path: shown(name), why })),
+    })
+}
+
 impl Gathered {
-    /// Reports the outcome for each name under which the file was submitted.
-    fn tell(&self, outcome: Result<Archived>, told: &mut OutcomeSink<'_>) -> Result<()> {
-        let is_busy = matches!(&outcome, Err(crate::Error::Busy { .. }));
-        let is_archived = outcome.is_ok();
-        told(&self.job.path, outcome)?;
-        let why = "was not archived, because archiving it under another name failed";
-        self.names.iter().try_for_each(|name| match (is_archived, is_busy) {
-            (true, _) => told(name, Ok(Archived::Before)),
-            (_, true) => told(name, Err(crate::Error::busy(name, why))),
-            (_, false) => told(name, Err(crate::Error::NotNow { path: shown(name), why })),
-        })
+    fn tell(
+        &self,
+        names: &Names,
+        outcome: Result<Archived>,
+        told: &mut OutcomeSink<'_>,
+    ) -> Result<()> {
+        let other_names = names.get(&self.job.file().ino()).map_or(&[][..], Vec::as_slice);
+        tell(&self.job.path, other_names, outcome, told)
     }
 }
 
@@ -68,6 +91,12 @@ impl Gathered {
 pub(in crate::engine) struct Contents {
     pub(in crate::engine) attributes: Attributes,
     pub(in crate::engine) bytes: Vec<u8>,
+}
+
+impl Contents {
+    fn bundled_bytes(&self) -> usize {
+        self.bytes.len() + self.attributes.bytes()
+    }
 }
 
 /// Receives the path and the outcome of each file to be archived.
@@ -79,11 +108,14 @@ pub struct Archiver<'a> {
     pace: Pace<'a>,
     /// Files of at most this many bytes are bundled; 0 for none.
     bundled: u64,
+    /// Files that were not read yet.
+    waiting: Vec<Job>,
     gathered: Vec<Gathered>,
-    /// The index of each inode in `gathered`.
-    inodes: HashMap<Ino, usize>,
+    /// The waiting and the gathered files.
+    names: Names,
+    /// Bytes of these files.
     bytes: usize,
-    /// When the first gathered file was added, in nanoseconds of the engine's clock.
+    /// When the first of these files was added, in nanoseconds of the engine's clock.
     since_ns: u64,
 }
 
@@ -98,10 +130,10 @@ impl Tier {
         bundled: Option<u64>,
     ) -> Archiver<'a> {
         let bundled = bundled.unwrap_or(self.settings.bundled);
-        let (gathered, inodes) = (Vec::new(), HashMap::new());
+        let (waiting, gathered, names) = (Vec::new(), Vec::new(), Names::new());
         let pace = self.pace(request, limit);
         let (bytes, since_ns) = (0, 0);
-        Archiver { tier: self, pace, bundled, gathered, inodes, bytes, since_ns }
+        Archiver { tier: self, pace, bundled, waiting, gathered, names, bytes, since_ns }
     }
 }
 
@@ -116,9 +148,8 @@ impl Archiver<'_> {
     pub fn archive(&mut self, place: &WalkEntry<'_>, told: &mut OutcomeSink<'_>) -> Result<()> {
         self.finish_if_due(told)?;
         let (ino, path, size) = (place.found.ino(), place.path, place.found.attr.size);
-        let on_its_way = self.inodes.get(&ino).and_then(|number| self.gathered.get_mut(*number));
-        if let Some(gathered) = on_its_way {
-            gathered.names.push(path.to_vec());
+        if let Some(names) = self.names.get_mut(&ino) {
+            names.push(path.to_vec());
             return Ok(());
         }
         if self.bundled == 0 || size > self.bundled {
@@ -130,21 +161,34 @@ impl Archiver<'_> {
             let archived = self.tier.archive_within(ino, path, self.pace);
             return told(path, archived);
         }
-        match self.gather(ino, path) {
-            Ok(None) if self.is_full() => self.finish(told),
-            Ok(None) => Ok(()),
-            Ok(Some(archived)) => told(path, Ok(archived)),
-            Err(error) => told(path, Err(error)),
+        let job = match self.begin(ino, path) {
+            Ok(Some(job)) => job,
+            Ok(None) => return told(path, Ok(Archived::Before)),
+            Err(error) => return told(path, Err(error)),
+        };
+        if job.attr.size > self.bundled {
+            // The file has grown since it was found.
+            return told(path, self.tier.copy_out(&job, self.pace));
         }
+        if self.names.is_empty() {
+            self.since_ns = self.tier.around.clock.now_ns();
+        }
+        self.names.insert(ino, Vec::new());
+        self.bytes += job.attr.size as usize;
+        self.waiting.push(job);
+        if self.waiting.len() == READ_TOGETHER {
+            self.read_waiting(told)?;
+        }
+        if self.is_full() { self.finish(told) } else { Ok(()) }
     }
 
-    /// Archives the gathered files if the first of them has waited for a minute. Callers that are
+    /// Archives the submitted files if the first of them has waited for a minute. Callers that are
     /// busy with other files call this regularly.
     ///
     /// # Errors
     /// The errors of [`Self::archive`].
     pub fn finish_if_due(&mut self, told: &mut OutcomeSink<'_>) -> Result<()> {
-        if self.gathered.is_empty() {
+        if self.names.is_empty() {
             return Ok(());
         }
         let waited_ns = self.tier.around.clock.now_ns().saturating_sub(self.since_ns);
@@ -152,22 +196,46 @@ impl Archiver<'_> {
     }
 
     fn is_full(&self) -> bool {
-        self.bytes >= BUNDLE_BYTES || self.gathered.len() == MEMBERS_MAX
+        self.bytes >= BUNDLE_BYTES || self.names.len() == MEMBERS_MAX
     }
 
-    /// Reads a file into the bundle. Returns an outcome only if the file was not added.
-    fn gather(&mut self, ino: Ino, path: &[u8]) -> Result<Option<Archived>> {
-        let held = self.tier.enter_and_hold(ino).map_err(crate::Error::below(path))?;
-        let Some(job) = self.tier.begin_job(held, path, self.pace.request)? else {
-            return Ok(Some(Archived::Before));
-        };
-        if job.attr.size > self.bundled {
-            // The file has grown since it was found.
-            return self.tier.copy_out(&job, self.pace).map(Some);
+    /// Reads the waiting files into the bundle, which is archived when it is full. Reports the
+    /// errors of files that are not added.
+    fn read_waiting(&mut self, told: &mut OutcomeSink<'_>) -> Result<()> {
+        let mut waiting = std::mem::take(&mut self.waiting);
+        let threads = if waiting.len() < SHARED_MIN { 1 } else { READERS };
+        let contents = in_shares_of(threads, &mut waiting, |share| {
+            share.iter().map(|job| self.read(job)).collect::<Vec<_>>()
+        });
+        self.bytes = self.gathered.iter().map(|gathered| gathered.contents.bundled_bytes()).sum();
+        for (job, contents) in waiting.into_iter().zip(contents.into_iter().flatten()) {
+            match contents {
+                Ok(contents) => {
+                    self.bytes += contents.bundled_bytes();
+                    self.gathered.push(Gathered { job, contents });
+                    if self.bytes >= BUNDLE_BYTES {
+                        self.archive_gathered(told)?;
+                    }
+                }
+                Err(error) => {
+                    let names = self.names.remove(&job.file().ino()).unwrap_or_default();
+                    tell(&job.path, &names, Err(error), told)?;
+                }
+            }
         }
-        let attributes = self.tier.attributes(&job.attr, path)?;
+        Ok(())
+    }
+
+    fn begin(&self, ino: Ino, path: &[u8]) -> Result<Option<Job>> {
+        let held = self.tier.enter_and_hold(ino).map_err(crate::Error::below(path))?;
+        self.tier.begin_job(held, path, self.pace.request)
+    }
+
+    /// Reads a small file.
+    fn read(&self, job: &Job) -> Result<Contents> {
+        let attributes = self.tier.attributes(&job.attr, &job.path)?;
         let mut bytes = Vec::new();
-        self.tier.each_block(&job, self.pace.request, &mut |block| {
+        self.tier.each_block(job, self.pace.request, &mut |block| {
             match block {
                 Block::Zeros(length) => bytes.resize(bytes.len() + length as usize, 0),
                 Block::Bytes(block) => bytes.extend(block),
@@ -176,34 +244,33 @@ impl Archiver<'_> {
         })?;
         // Checks that the file did not change while it was read, because the archived bytes must be
         // its contents at one moment.
-        drop(self.tier.unchanged(&job)?);
-        if self.gathered.is_empty() {
-            self.since_ns = self.tier.around.clock.now_ns();
-        }
-        self.bytes += bytes.len() + attributes.bytes();
-        self.inodes.insert(ino, self.gathered.len());
-        let (names, contents) = (Vec::new(), Contents { attributes, bytes });
-        self.gathered.push(Gathered { job, names, contents });
-        Ok(None)
+        drop(self.tier.unchanged(job)?);
+        Ok(Contents { attributes, bytes })
     }
 
-    /// Archives the gathered files.
+    /// Archives the submitted files.
     ///
     /// # Errors
     /// The errors of [`Self::archive`].
     pub fn finish(&mut self, told: &mut OutcomeSink<'_>) -> Result<()> {
+        self.read_waiting(told)?;
+        self.archive_gathered(told)
+    }
+
+    fn archive_gathered(&mut self, told: &mut OutcomeSink<'_>) -> Result<()> {
         let gathered = std::mem::take(&mut self.gathered);
-        self.inodes.clear();
+        let inos = gathered.iter().map(|gathered| gathered.job.file().ino());
+        let names = inos.filter_map(|ino| self.names.remove_entry(&ino)).collect();
         self.bytes = 0;
         if gathered.is_empty() {
             return Ok(());
         }
         let (outcomes, settled) = match self.ship(&gathered) {
             Ok(shipped) => shipped,
-            Err(error) => return tell_all(&gathered, error, told),
+            Err(error) => return tell_all(&gathered, &names, error, told),
         };
         let mut told_of = gathered.iter().zip(outcomes);
-        told_of.try_for_each(|(gathered, outcome)| gathered.tell(outcome, told))?;
+        told_of.try_for_each(|(gathered, outcome)| gathered.tell(&names, outcome, told))?;
         // Even if recording failed, the files are archived. The next start or scan records them.
         settled
     }
@@ -239,13 +306,18 @@ impl Archiver<'_> {
 
 /// Reports a failure of the whole bundle, before any file was archived. Only the first file's
 /// report includes the source of the error.
-fn tell_all(gathered: &[Gathered], error: crate::Error, told: &mut OutcomeSink<'_>) -> Result<()> {
+fn tell_all(
+    gathered: &[Gathered],
+    names: &Names,
+    error: crate::Error,
+    told: &mut OutcomeSink<'_>,
+) -> Result<()> {
     let why = "was in a bundle that could not be archived";
     let mut error = Some(error);
     gathered.iter().try_for_each(|gathered| {
         let path = shown(&gathered.job.path);
         let each = error.take().unwrap_or(crate::Error::NotNow { path, why });
-        gathered.tell(Err(each), told)
+        gathered.tell(names, Err(each), told)
     })
 }
 
