@@ -177,8 +177,8 @@ impl Found {
     pub fn text(&self) -> String {
         format!(
             "self-test of {}: {} comparisons of {} rounds, seed {}\n\
-             equal targets called different, measured:   {:>4} of {:>4}  at most {}\n\
-             equal targets called different, simulated:  {:>4} of {:>4}  at most {}\n\
+             equal targets found different, measured:    {:>4} of {:>4}  at most {}\n\
+             equal targets found different, simulated:   {:>4} of {:>4}  at most {}\n\
              delay of {:.0} % found:                        {:>4} of {:>4}  at least {}\n\
              The delay was measured as {:.1} %. An interval of {} rounds is \u{b1}{:.1} % wide.\n",
             self.target,
@@ -207,11 +207,11 @@ impl Found {
         let limits = [
             (
                 self.false_differences > self.false_differences_most,
-                "equal targets are called different too often",
+                "equal targets are found different too often",
             ),
             (
                 self.simulated_false_differences > self.simulated_false_differences_most,
-                "simulated equal targets with the measured noise are called different too often",
+                "simulated equal targets with the measured noise are found different too often",
             ),
             (
                 self.delays_found < self.delays_found_least,
@@ -269,7 +269,7 @@ mod tests {
         let (second, slowed) = (noisy(1.0, 0.02, 1), noisy(1.05, 0.02, 2));
         assert_eq!(missed(&second, &slowed), [""; 0]);
         let unfair = missed(&noisy(1.05, 0.02, 3), &slowed);
-        assert_eq!(unfair, ["equal targets are called different too often"]);
+        assert_eq!(unfair, ["equal targets are found different too often"]);
         for missing in [noisy(1.0, 0.02, 4), noisy(0.95, 0.02, 5), noisy(1.05, 0.2, 6)] {
             let found = missed(&second, &missing);
             assert!(

@@ -71,7 +71,7 @@ pub mod ro_compat {
 /// The superblock.
 #[derive(Clone, Debug, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
-#[allow(missing_docs, reason = "the kernel's names; docs/formats/ext2.md tells what they mean")]
+#[allow(missing_docs, reason = "the kernel's names; docs/formats/ext2.md explains them")]
 pub struct RawSuperblock {
     pub s_inodes_count: U32,
     pub s_blocks_count: U32,
@@ -143,7 +143,7 @@ const _: () = assert!(std::mem::offset_of!(RawSuperblock, s_flags) == 352);
 /// A group descriptor.
 #[derive(Clone, Debug, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
-#[allow(missing_docs, reason = "the kernel's names; docs/formats/ext2.md tells what they mean")]
+#[allow(missing_docs, reason = "the kernel's names; docs/formats/ext2.md explains them")]
 pub struct RawGroup {
     pub bg_block_bitmap: U32,
     pub bg_inode_bitmap: U32,
@@ -162,7 +162,7 @@ const _: () = assert!(size_of::<RawGroup>() == GROUP_BYTES);
 /// The part of an inode that exists for all inode sizes.
 #[derive(Clone, Debug, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
-#[allow(missing_docs, reason = "the kernel's names; docs/formats/ext2.md tells what they mean")]
+#[allow(missing_docs, reason = "the kernel's names; docs/formats/ext2.md explains them")]
 pub struct RawInode {
     pub i_mode: U16,
     pub i_uid: U16,
@@ -196,7 +196,7 @@ const _: () = assert!(size_of::<RawInode>() == INODE_BYTES);
 /// The additional fields of an inode of 256 bytes or more.
 #[derive(Clone, Debug, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
-#[allow(missing_docs, reason = "the kernel's names; docs/formats/ext2.md tells what they mean")]
+#[allow(missing_docs, reason = "the kernel's names; docs/formats/ext2.md explains them")]
 pub struct RawInodeExtra {
     pub i_extra_isize: U16,
     pub i_checksum_hi: U16,
@@ -242,7 +242,7 @@ pub const MAP_ENTRIES: usize = 15;
 /// The header of a separate block of extended attributes.
 #[derive(Clone, Debug, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
-#[allow(missing_docs, reason = "the kernel's names; docs/formats/ext2.md tells what they mean")]
+#[allow(missing_docs, reason = "the kernel's names; docs/formats/ext2.md explains them")]
 pub struct RawXattrHeader {
     pub h_magic: U32,
     pub h_refcount: U32,
@@ -262,7 +262,7 @@ const _: () = assert!(size_of::<RawXattrHeader>() == XATTR_HEADER_BYTES);
 /// bytes.
 #[derive(Clone, Debug, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
-#[allow(missing_docs, reason = "the kernel's names; docs/formats/ext2.md tells what they mean")]
+#[allow(missing_docs, reason = "the kernel's names; docs/formats/ext2.md explains them")]
 pub struct RawXattrEntry {
     pub e_name_len: u8,
     pub e_name_index: u8,

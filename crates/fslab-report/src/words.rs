@@ -359,7 +359,7 @@ fn on_machines(report: &Report) -> String {
             )
         }
         (short, Pooling::Clusters) => {
-            format!(" In {short} rows a machine has too few rounds for an interval of its own.")
+            format!(" In {short} rows, some machines ran too few rounds for separate intervals.")
         }
     };
     let pooled = match report.pooling {

@@ -158,7 +158,7 @@ pub enum Error {
     },
     /// The catalogue can't be read, because it is damaged or not a catalogue.
     #[error(
-        "catalogue {}: is damaged; move it away and run `fslab tier scan`: {source}",
+        "catalogue {}: is damaged; rename it, then run `fslab tier scan`, which makes a new one: {source}",
         path.display()
     )]
     CatalogueUnreadable {
@@ -169,7 +169,7 @@ pub enum Error {
         source: Box<redb::Error>,
     },
     /// The catalogue contains an invalid record.
-    #[error("catalogue {}: {what}; move it away and run `fslab tier scan`", path.display())]
+    #[error("catalogue {}: {what}; rename it, then run `fslab tier scan`, which makes a new one", path.display())]
     CatalogueDamaged {
         /// The catalogue's file.
         path: PathBuf,

@@ -54,7 +54,7 @@ pub struct Args {
     /// Test the harness on this machine, with the baseline or the target of --only-target, in
     /// memory. The test compares this target with itself ten times, and simulates 1,000 such
     /// comparisons from the measured noise. It also injects a delay of 5 %. It fails if equal
-    /// targets are called different too often, or if the delay is not detected often enough. It
+    /// targets are found different too often, or if the delay is not detected often enough. It
     /// prints these counts and their limits. --rounds is the number of rounds of a comparison
     /// [default: 12]
     #[arg(long, conflicts_with_all = ["init", "dry_run", "resume", "cells", "only_workload",

@@ -119,7 +119,7 @@ fn no_such_name(sections: &[Section], what: &str) -> anyhow::Error {
         std::iter::once(section.name).chain(entries)
     });
     Code::BadInput.error(format!(
-        "there is nothing with the name '{what}'{}",
+        "nothing has the name '{what}'{}",
         fslab_report::suggestion(what, names)
     ))
 }

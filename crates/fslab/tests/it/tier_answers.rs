@@ -123,7 +123,7 @@ fn damaged_or_missing_catalogue_message_suggests_a_scan() {
         for (code, message) in [run(&["tier", "scan", tree]), mounted] {
             let told = "home/catalogue.redb: is damaged";
             assert!(code == 1 && message.contains(told), "{code} {message}");
-            assert!(message.contains("move it away and run `fslab tier scan`"), "{message}");
+            assert!(message.contains("rename it, then run `fslab tier scan`"), "{message}");
         }
     }
     fs::rename(&catalogue, aside).unwrap();

@@ -31,7 +31,7 @@ pub(super) fn lease_for(root: &Path, writer: Option<&Writer>) -> Result<Right> {
     }
     let lease = match take_lease(root) {
         Err(error) if is_read_only(&error) => {
-            let why = "lies on a read-only file system: make it writable, then mount again";
+            let why = "is on a read-only file system: make it writable, then mount again";
             return Ok(Right::Reads(why.to_owned()));
         }
         lease => lease?,
