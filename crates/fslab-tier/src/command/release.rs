@@ -3,45 +3,64 @@
 use std::sync::Arc;
 
 use super::Execution;
-use crate::engine::{Tier, WalkEntry};
+use crate::engine::{FileUse, RELEASED_TOGETHER, Tier, WalkEntry, release_several};
 use crate::error::{Error, Result, shown};
-use crate::event::{EventSink, report_done};
+use crate::event::{EventSink, report_done, report_problem};
 use crate::stored::BLOCK_BYTES;
+
+/// A file that will be released.
+struct Waiting {
+    used: FileUse,
+    path: Vec<u8>,
+}
 
 impl Execution<'_> {
     pub(super) fn release(&mut self, paths: &[Vec<u8>], keep_bytes: u64) -> Result<()> {
-        self.release_each(paths, keep_bytes, "released", |tier, place, kept| {
-            Ok(tier.release(place.found.ino(), place.path, kept)?.bytes)
+        self.release_each(paths, keep_bytes, "released", |tier, file, kept| {
+            Ok(tier.release(file.used.file.ino(), &file.path, kept)?.bytes)
         })
     }
 
     pub(super) fn would_release(&mut self, paths: &[Vec<u8>], keep_bytes: u64) -> Result<()> {
-        self.release_each(paths, keep_bytes, "would release", |tier, place, kept| {
-            tier.releasable_bytes(place.found.ino(), place.path, kept)
+        self.release_each(paths, keep_bytes, "would release", |tier, file, kept| {
+            tier.releasable_bytes(file.used.file.ino(), &file.path, kept)
         })
     }
 
-    /// Calls `release` for each file that is not pinned, and reports the number of bytes that it
-    /// returns.
+    /// Calls `release` for each file that is not pinned, for several at once. Reports the numbers
+    /// of bytes that it returns.
     fn release_each(
         &mut self,
         paths: &[Vec<u8>],
         keep_bytes: u64,
         what: &str,
-        release: impl Fn(&Arc<Tier>, &WalkEntry<'_>, u64) -> Result<u64>,
+        release: impl Fn(&Arc<Tier>, &Waiting, u64) -> Result<u64> + Sync,
     ) -> Result<()> {
         let tier = self.tier;
         tier.check_copy_targets()?;
         let kept = keep_bytes.div_ceil(BLOCK_BYTES);
-        self.each_file(paths, &mut |place, tell| {
+        let release_all = |waiting: &mut Vec<Waiting>, tell: &mut EventSink<'_>| {
+            let released = release_several(waiting, |file| release(tier, file, kept));
+            waiting.drain(..).zip(released).try_for_each(|(file, released)| match released {
+                Ok(0) => Ok(()),
+                Ok(bytes) => report_done(tell, what, &file.path, bytes),
+                Err(error) => report_problem(tell, &error),
+            })
+        };
+        let mut waiting = Vec::new();
+        let walked = self.each_file(paths, &mut |place, tell| {
             if tier.is_pinned(&place.found.attr) {
                 return report_pinned(paths, place, tell);
             }
-            match release(tier, place, kept)? {
-                0 => Ok(()),
-                bytes => report_done(tell, what, place.path, bytes),
-            }
-        })
+            let (ino, path) = (place.found.ino(), place.path.to_vec());
+            let used = tier.enter_and_hold(ino).map_err(Error::below(&path))?;
+            waiting.push(Waiting { used, path });
+            if waiting.len() < RELEASED_TOGETHER { Ok(()) } else { release_all(&mut waiting, tell) }
+        });
+        if !matches!(walked, Err(Error::Interrupted)) {
+            release_all(&mut waiting, self.tell)?;
+        }
+        walked
     }
 }
 

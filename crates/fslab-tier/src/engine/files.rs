@@ -195,7 +195,7 @@ impl Tier {
     ///
     /// # Errors
     /// `ESTALE` if there is no lookup reference to the inode.
-    pub(super) fn enter_and_hold(self: &Arc<Self>, ino: Ino) -> Result<FileUse> {
+    pub(crate) fn enter_and_hold(self: &Arc<Self>, ino: Ino) -> Result<FileUse> {
         self.lower.hold(ino)?;
         let mut used = self.enter(ino);
         used.holds = true;

@@ -52,10 +52,14 @@ impl Freed {
         Ok(Self { low: watermarks.low, before: fullness(tier)?, released: 0, step })
     }
 
-    /// Adds released bytes; returns whether a measurement is due.
-    pub(super) fn add(&mut self, bytes: u64) -> bool {
+    /// Adds released bytes.
+    pub(super) fn add(&mut self, bytes: u64) {
         self.released += bytes;
-        self.released >= self.step
+    }
+
+    /// Bytes that may be released before the next measurement is due.
+    pub(super) fn bytes_left(&self) -> u64 {
+        self.step.saturating_sub(self.released)
     }
 
     /// Queries the file system; returns `None` if nothing was released since the last measurement.

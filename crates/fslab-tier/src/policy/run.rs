@@ -1,6 +1,6 @@
 //! Runs a policy, or reports the planned actions.
 //!
-//! Without watermarks there is one walk: each file is released as soon as it is archived. With
+//! Without watermarks there is one walk: files are released soon after they were archived. With
 //! watermarks, freeing space comes before making copies. Archived files are released first, the
 //! least recently used first, until enough space is free. Then copies are made, and more files are
 //! released if needed.
@@ -19,7 +19,10 @@ use super::file_facts::{bytes_wanted, fullness, here_for};
 use super::freed_space::{Freed, Measured};
 use super::selection::{Chosen, Met};
 use super::{Policy, Watermarks};
-use crate::engine::{Archived, Archiver, OutcomeSink, Released, Tier, Visit, WalkEntry};
+use crate::engine::{
+    Archived, Archiver, OutcomeSink, RELEASED_TOGETHER, Released, Tier, Visit, WalkEntry,
+    release_several,
+};
 use crate::error::{Error, Result, shown};
 use crate::event::{Event, EventSink, go_on, report_problem, total};
 use crate::lower::{Found, is_missing};
@@ -53,6 +56,8 @@ struct Run<'a> {
     archiver: Archiver<'a>,
     /// Files that are being archived and are to be released afterwards, by path.
     on_their_way: HashMap<Vec<u8>, Candidate>,
+    /// Files that are released next, several at once.
+    ready: Vec<Candidate>,
     /// A sequence number. Versions archived by this run have greater ones.
     begun: u64,
     /// Bytes of space still to be freed.
@@ -100,6 +105,7 @@ pub(crate) fn run(
         request,
         tell,
         on_their_way: HashMap::new(),
+        ready: Vec::new(),
         has_walked: false,
         has_told_others: false,
         tally: Tally::default(),
@@ -149,7 +155,7 @@ impl Run<'_> {
             if chosen.needs_archiving() {
                 run.archive(place, chosen)
             } else if chosen.may_go() {
-                run.release(&chosen.candidate)
+                run.release(chosen.candidate)
             } else {
                 Ok(())
             }
@@ -205,7 +211,8 @@ impl Run<'_> {
     }
 
     fn release_some(&mut self, next: &[Candidate]) -> Result<()> {
-        for candidate in next {
+        let mut rest = next;
+        while !rest.is_empty() {
             if self.wanted == 0 {
                 // Released bytes do not always become free space.
                 self.measure()?;
@@ -213,9 +220,24 @@ impl Run<'_> {
             if self.wanted == 0 || self.is_in_vain {
                 return Ok(());
             }
-            self.release(candidate)?;
+            let (now, later) = rest.split_at(self.count_to_release(rest));
+            self.release_all(now)?;
+            rest = later;
         }
         self.measure()
+    }
+
+    /// Returns how many candidates are released next: as few as may free enough space, or as are
+    /// released before the next measurement.
+    fn count_to_release(&self, candidates: &[Candidate]) -> usize {
+        let bytes_left = self.freed.as_ref().map_or(u64::MAX, Freed::bytes_left);
+        let (mut space, enough) = (0, self.wanted.min(bytes_left));
+        let is_enough = |candidate: &Candidate| {
+            space += candidate.space;
+            space >= enough
+        };
+        let most = candidates.len().min(RELEASED_TOGETHER);
+        candidates[..most].iter().position(is_enough).map_or(most, |last| last + 1)
     }
 
     /// Measures how much space is still to be freed, and whether releases free any.
@@ -257,6 +279,7 @@ impl Run<'_> {
         })?;
         // Archives the last bundle even if it is not full.
         self.by_archiver(|archiver, told| archiver.finish(told))?;
+        self.release_ready()?;
         self.has_walked = true;
         self.tally.files = self.tally.files.max(met.files);
         Ok(())
@@ -327,48 +350,47 @@ impl Run<'_> {
                 Ok(Archived::Before) => {}
             }
             if let Some(candidate) = candidate {
-                self.release(&candidate)?;
+                self.release(candidate)?;
             }
         }
         Ok(())
     }
 
-    fn release(&mut self, candidate: &Candidate) -> Result<()> {
+    /// Releases a file later, together with others.
+    fn release(&mut self, candidate: Candidate) -> Result<()> {
+        self.ready.push(candidate);
+        if self.ready.len() < RELEASED_TOGETHER { Ok(()) } else { self.release_ready() }
+    }
+
+    fn release_ready(&mut self) -> Result<()> {
+        let ready = std::mem::take(&mut self.ready);
+        self.release_all(&ready)
+    }
+
+    fn release_all(&mut self, candidates: &[Candidate]) -> Result<()> {
         self.request.cancellation.check().or(Err(Error::Interrupted))?;
-        let released =
-            if self.dry_run { self.would_release(candidate) } else { self.release_now(candidate) };
+        let (tier, policy, dry_run) = (self.tier, &self.policy, self.dry_run);
+        let mut candidates: Vec<&Candidate> = candidates.iter().collect();
+        let released = release_several(&mut candidates, |candidate| match dry_run {
+            true => would_release(tier, candidate),
+            false => release_now(tier, policy, candidate),
+        });
+        released.into_iter().try_for_each(|released| self.note_release(released))?;
+        let is_due = self.freed.as_ref().is_some_and(|freed| freed.bytes_left() == 0);
+        if is_due { self.measure() } else { Ok(()) }
+    }
+
+    fn note_release(&mut self, released: Result<Released>) -> Result<()> {
         match released {
             Ok(Released { bytes, freed }) => {
                 self.tally.released += u64::from(bytes > 0);
                 self.tally.released_bytes += freed;
                 self.wanted = self.wanted.saturating_sub(freed);
-                let is_due = self.freed.as_mut().is_some_and(|sum| sum.add(freed));
-                if is_due { self.measure() } else { Ok(()) }
+                self.freed.iter_mut().for_each(|sum| sum.add(freed));
+                Ok(())
             }
             Err(error) => self.pass_over(&error),
         }
-    }
-
-    fn would_release(&self, candidate: &Candidate) -> Result<Released> {
-        let (is_open, _) = self.tier.openings(candidate.ino);
-        if is_open {
-            return Err(Error::busy(&candidate.path, "is in use"));
-        }
-        Ok(Released { bytes: candidate.space, freed: candidate.space })
-    }
-
-    /// Releases a file, unless it was removed, replaced or recalled since it was selected.
-    fn release_now(&self, candidate: &Candidate) -> Result<Released> {
-        let found = match Found::at(self.tier.lower(), &candidate.path) {
-            Err(error) if is_missing(&error) => return Ok(Released::default()),
-            found => found.map_err(Error::below(&candidate.path))?,
-        };
-        let stays =
-            !self.policy.stay.is_zero() && here_for(self.tier, &found.attr) < self.policy.stay;
-        if found.ino() != candidate.ino || stays {
-            return Ok(Released::default());
-        }
-        self.tier.release(found.ino(), &candidate.path, 0)
     }
 
     /// Counts a file that can't be archived or released now; reports other errors.
@@ -386,4 +408,25 @@ impl Run<'_> {
         }
         Ok(())
     }
+}
+
+fn would_release(tier: &Tier, candidate: &Candidate) -> Result<Released> {
+    let (is_open, _) = tier.openings(candidate.ino);
+    if is_open {
+        return Err(Error::busy(&candidate.path, "is in use"));
+    }
+    Ok(Released { bytes: candidate.space, freed: candidate.space })
+}
+
+/// Releases a file, unless it was removed, replaced or recalled since it was selected.
+fn release_now(tier: &Arc<Tier>, policy: &Policy, candidate: &Candidate) -> Result<Released> {
+    let found = match Found::at(tier.lower(), &candidate.path) {
+        Err(error) if is_missing(&error) => return Ok(Released::default()),
+        found => found.map_err(Error::below(&candidate.path))?,
+    };
+    let stays = !policy.stay.is_zero() && here_for(tier, &found.attr) < policy.stay;
+    if found.ino() != candidate.ino || stays {
+        return Ok(Released::default());
+    }
+    tier.release(found.ino(), &candidate.path, 0)
 }

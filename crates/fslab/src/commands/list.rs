@@ -118,10 +118,8 @@ fn no_such_name(sections: &[Section], what: &str) -> anyhow::Error {
         let entries = section.entries.iter().map(|entry| entry.name.as_str());
         std::iter::once(section.name).chain(entries)
     });
-    Code::BadInput.error(format!(
-        "nothing has the name '{what}'{}",
-        fslab_report::suggestion(what, names)
-    ))
+    Code::BadInput
+        .error(format!("nothing has the name '{what}'{}", fslab_report::suggestion(what, names)))
 }
 
 fn all_as_json() -> Value {
