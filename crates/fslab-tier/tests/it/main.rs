@@ -31,6 +31,7 @@ mod hostile;
 mod identity;
 mod lost_archives;
 mod maintenance;
+mod many_files;
 mod marks;
 mod measure;
 mod membership;
