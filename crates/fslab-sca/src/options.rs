@@ -54,7 +54,8 @@ pub const CACHE: OptionSpec = OptionSpec {
 
 pub const MIN_RATIO: OptionSpec = OptionSpec {
     name: "min-ratio",
-    help: "minimum share of a chunk's size that encoding must save; otherwise the chunk is stored raw",
+    help: "minimum share of a chunk's size that encoding must save; otherwise the chunk is stored \
+           raw",
     default: "0.03",
     value: ValueKind::Share,
 };

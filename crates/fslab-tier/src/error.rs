@@ -158,7 +158,8 @@ pub enum Error {
     },
     /// The catalogue can't be read, because it is damaged or not a catalogue.
     #[error(
-        "catalogue {}: is damaged; rename it, then run `fslab tier scan`, which makes a new one: {source}",
+        "catalogue {}: is damaged; rename it, then run `fslab tier scan`, which makes a new one: \
+         {source}",
         path.display()
     )]
     CatalogueUnreadable {
@@ -169,7 +170,10 @@ pub enum Error {
         source: Box<redb::Error>,
     },
     /// The catalogue contains an invalid record.
-    #[error("catalogue {}: {what}; rename it, then run `fslab tier scan`, which makes a new one", path.display())]
+    #[error(
+        "catalogue {}: {what}; rename it, then run `fslab tier scan`, which makes a new one",
+        path.display()
+    )]
     CatalogueDamaged {
         /// The catalogue's file.
         path: PathBuf,

@@ -34,7 +34,8 @@ const SLICE_BLOCKS: usize = 64;
 /// Fewer files than this are released by one thread.
 const SHARED_MIN: usize = 64;
 
-/// Number of files that [`release_several`] should get, so that its threads seldom wait for each other.
+/// Number of files that [`release_several`] should get, so that its threads seldom wait for each
+/// other.
 pub(crate) const RELEASED_TOGETHER: usize = 256;
 
 /// Number of threads that release files. It does not depend on the processors, because they mostly
