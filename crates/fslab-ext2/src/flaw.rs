@@ -142,7 +142,7 @@ flaws! {
     HashOrder: "the hashes of an index are not in order",
     HashBelowLeaf: "a name's hash is below the range of its leaf",
     HashAboveLeaf: "a name's hash is above the range of its leaf",
-    HashUnreachable: "some names with the same hash can't be found through the index",
+    HashUnreachable: "the index does not lead to all names with the same hash",
 }
 
 impl Flaw {

@@ -225,7 +225,13 @@ impl Server {
         }
         let mut output = ReplyBuffer::default();
         let mut history = QueueHistory::default();
-        while self.pool.may_read(worker) {
+        loop {
+            if !worker.reads.load(Ordering::SeqCst) {
+                history.forget_last();
+            }
+            if !self.pool.may_read(worker) {
+                break;
+            }
             let Some(next) = self.next(reader, &mut buffer) else { break };
             match Incoming::parse(&buffer[..next.read.length]) {
                 Ok(incoming) => {
@@ -262,11 +268,13 @@ impl Server {
     ) {
         let header = incoming.header;
         let Some(opcode) = Opcode::from_number(header.opcode) else {
+            history.forget_last();
             reply::send(&**transport, header.unique, Err(Errno::NOSYS));
             return;
         };
         self.activity.store(true, Ordering::Relaxed);
         if opcode == Opcode::Interrupt {
+            history.forget_last();
             return self.interrupt(incoming);
         }
         let cancelled = worker.begin(header.unique, arrived, &self.workers);

@@ -76,9 +76,10 @@ struct State {
 pub(crate) struct QueueHistory {
     found_waiting: u32,
     had_to_wait: u32,
-    /// Time spent on requests while others waited, since the last change of the number of readers.
+    /// Time that this thread spent on requests while others waited, since it last asked for another
+    /// reader.
     serving: Duration,
-    /// Arrival of the request before.
+    /// Arrival of the request before; `None` if another thread has read since.
     last: Option<Instant>,
 }
 
@@ -101,6 +102,11 @@ impl ReadRequest {
 }
 
 impl QueueHistory {
+    /// Forgets the request before, because the time since its arrival was not spent on it alone.
+    pub fn forget_last(&mut self) {
+        self.last = None;
+    }
+
     /// Records a read; returns whether one more reader is needed.
     fn note(&mut self, read: ReadRequest) -> bool {
         let served = self.last.map_or(Duration::ZERO, |last| {

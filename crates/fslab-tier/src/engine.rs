@@ -65,7 +65,7 @@ pub use outbound::bundling::{Archiver, BUNDLED_BYTES_MAX, OutcomeSink};
 pub use pin::PIN_NAME;
 pub use recall::Recall;
 pub use release::Released;
-pub(crate) use release::{RELEASED_TOGETHER, release_several};
+pub(crate) use release::{RELEASED_BYTES, RELEASED_TOGETHER, release_several};
 pub use tree::archived_tree::ArchivedTree;
 pub use tree::scan::Scanned;
 pub use tree::walk::{Visit, WalkEntry};

@@ -15,17 +15,29 @@ pub(crate) fn in_shares<T: Send, R: Send>(
     let is_shared = items.len() >= min;
     let threads =
         if is_shared { thread::available_parallelism().map_or(1, usize::from) } else { 1 };
-    in_shares_of(threads, items, work)
+    by_threads(threads, items.len().div_ceil(threads), items, work)
 }
 
-/// Like [`in_shares`], with one share for each of this many threads.
-pub(crate) fn in_shares_of<T: Send, R: Send>(
+/// Processes each item by whichever of this many threads is free. Returns the results in the order
+/// of the items.
+pub(crate) fn each_by<T: Send, R: Send>(
     threads: usize,
+    items: &mut [T],
+    work: impl Fn(&T) -> R + Sync,
+) -> Vec<R> {
+    let results = by_threads(threads, 1, items, |item| item.iter().map(&work).collect::<Vec<_>>());
+    results.into_iter().flatten().collect()
+}
+
+/// Divides items into shares of this length, and processes them by at most this many threads.
+fn by_threads<T: Send, R: Send>(
+    threads: usize,
+    length: usize,
     items: &mut [T],
     work: impl Fn(&mut [T]) -> R + Sync,
 ) -> Vec<R> {
-    let length = items.len().div_ceil(threads).max(1);
-    let threads = items.len().div_ceil(length);
+    let length = length.max(1);
+    let threads = threads.min(items.len().div_ceil(length));
     let queue = Mutex::new(items.chunks_mut(length).enumerate());
     let results = Mutex::new(Vec::new());
     let work_on = || {
@@ -37,7 +49,7 @@ pub(crate) fn in_shares_of<T: Send, R: Send>(
     };
     thread::scope(|scope| {
         for _ in 1..threads {
-            let builder = thread::Builder::new().name("fslab-archive".to_owned());
+            let builder = thread::Builder::new().name("fslab-tier".to_owned());
             // Without another thread, this one processes all shares.
             if builder.spawn_scoped(scope, work_on).is_err() {
                 break;

@@ -2,8 +2,10 @@
 
 use std::sync::Arc;
 
+use fslab_vfs::Attr;
+
 use super::Execution;
-use crate::engine::{FileUse, RELEASED_TOGETHER, Tier, WalkEntry, release_several};
+use crate::engine::{FileUse, RELEASED_BYTES, RELEASED_TOGETHER, Tier, WalkEntry, release_several};
 use crate::error::{Error, Result, shown};
 use crate::event::{EventSink, report_done, report_problem};
 use crate::stored::BLOCK_BYTES;
@@ -12,6 +14,7 @@ use crate::stored::BLOCK_BYTES;
 struct Waiting {
     used: FileUse,
     path: Vec<u8>,
+    attr: Attr,
 }
 
 impl Execution<'_> {
@@ -39,23 +42,35 @@ impl Execution<'_> {
         let tier = self.tier;
         tier.check_copy_targets()?;
         let kept = keep_bytes.div_ceil(BLOCK_BYTES);
+        let request = self.request;
+        let release_one = |file: &Waiting| {
+            request.cancellation.check().or(Err(Error::Interrupted))?;
+            // It may have been pinned since it was found.
+            if tier.is_pinned(&file.attr) { Ok(0) } else { release(tier, file, kept) }
+        };
         let release_all = |waiting: &mut Vec<Waiting>, tell: &mut EventSink<'_>| {
-            let released = release_several(waiting, |file| release(tier, file, kept));
+            let released = release_several(waiting, release_one);
             waiting.drain(..).zip(released).try_for_each(|(file, released)| match released {
                 Ok(0) => Ok(()),
                 Ok(bytes) => report_done(tell, what, &file.path, bytes),
                 Err(error) => report_problem(tell, &error),
             })
         };
-        let mut waiting = Vec::new();
+        let (mut waiting, mut bytes) = (Vec::new(), 0);
         let walked = self.each_file(paths, &mut |place, tell| {
             if tier.is_pinned(&place.found.attr) {
                 return report_pinned(paths, place, tell);
             }
             let (ino, path) = (place.found.ino(), place.path.to_vec());
             let used = tier.enter_and_hold(ino).map_err(Error::below(&path))?;
-            waiting.push(Waiting { used, path });
-            if waiting.len() < RELEASED_TOGETHER { Ok(()) } else { release_all(&mut waiting, tell) }
+            let attr = place.found.attr.clone();
+            bytes += attr.size;
+            waiting.push(Waiting { used, path, attr });
+            if waiting.len() < RELEASED_TOGETHER && bytes < RELEASED_BYTES {
+                return Ok(());
+            }
+            bytes = 0;
+            release_all(&mut waiting, tell)
         });
         if !matches!(walked, Err(Error::Interrupted)) {
             release_all(&mut waiting, self.tell)?;

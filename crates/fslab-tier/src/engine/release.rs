@@ -16,7 +16,7 @@ use crate::engine::{Settings, Tier};
 use crate::error::{Error, Result};
 use crate::lower::{OwnFile, SECTOR_BYTES};
 use crate::object::reader::{BlockSum, ObjectReader};
-use crate::parallel::in_shares_of;
+use crate::parallel::each_by;
 use crate::poison::{Poison, is_in, is_refusal};
 use crate::runs::Runs;
 use crate::stored::format::blocks_of;
@@ -42,16 +42,16 @@ pub(crate) const RELEASED_TOGETHER: usize = 256;
 /// wait for syncs. Lower file systems perform several syncs at once.
 const THREADS: usize = 8;
 
+/// Files with more bytes than this together are not left waiting for others.
+pub(crate) const RELEASED_BYTES: u64 = 256 << 20;
+
 /// Calls `release` for each file, for several at once. Returns the results in the order of the
 /// files.
 pub(crate) fn release_several<T: Send, R: Send>(
     files: &mut [T],
     release: impl Fn(&T) -> R + Sync,
 ) -> Vec<R> {
-    let threads = if files.len() < SHARED_MIN { 1 } else { THREADS };
-    let shares =
-        in_shares_of(threads, files, |share| share.iter().map(&release).collect::<Vec<_>>());
-    shares.into_iter().flatten().collect()
+    each_by(if files.len() < SHARED_MIN { 1 } else { THREADS }, files, release)
 }
 
 /// The result of a release.
@@ -96,6 +96,7 @@ impl Tier {
         loop {
             let blocks: Vec<u64> = rest.by_ref().take(SLICE_BLOCKS).collect();
             if blocks.is_empty() {
+                file.lock().close_unused();
                 return Ok(released);
             }
             let archived = archived(&copies, &blocks)?;

@@ -5,9 +5,9 @@
 //! least recently used first, until enough space is free. Then copies are made, and more files are
 //! released if needed.
 //!
-//! A run keeps in memory up to [`CANDIDATES_MAX`] candidates, the files of a bundle, files with
-//! several names, and files in use. If there are more candidates, the tree is walked again for the
-//! next ones.
+//! A run keeps in memory up to [`CANDIDATES_MAX`] candidates, the files of a bundle, the files that
+//! are released next, files with several names, and files in use. If there are more candidates, the
+//! tree is walked again for the next ones.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -20,8 +20,8 @@ use super::freed_space::{Freed, Measured};
 use super::selection::{Chosen, Met};
 use super::{Policy, Watermarks};
 use crate::engine::{
-    Archived, Archiver, OutcomeSink, RELEASED_TOGETHER, Released, Tier, Visit, WalkEntry,
-    release_several,
+    Archived, Archiver, OutcomeSink, RELEASED_BYTES, RELEASED_TOGETHER, Released, Tier, Visit,
+    WalkEntry, release_several,
 };
 use crate::error::{Error, Result, shown};
 use crate::event::{Event, EventSink, go_on, report_problem, total};
@@ -359,7 +359,9 @@ impl Run<'_> {
     /// Releases a file later, together with others.
     fn release(&mut self, candidate: Candidate) -> Result<()> {
         self.ready.push(candidate);
-        if self.ready.len() < RELEASED_TOGETHER { Ok(()) } else { self.release_ready() }
+        let bytes: u64 = self.ready.iter().map(|candidate| candidate.space).sum();
+        let is_enough = self.ready.len() >= RELEASED_TOGETHER || bytes >= RELEASED_BYTES;
+        if is_enough { self.release_ready() } else { Ok(()) }
     }
 
     fn release_ready(&mut self) -> Result<()> {
@@ -368,12 +370,16 @@ impl Run<'_> {
     }
 
     fn release_all(&mut self, candidates: &[Candidate]) -> Result<()> {
-        self.request.cancellation.check().or(Err(Error::Interrupted))?;
         let (tier, policy, dry_run) = (self.tier, &self.policy, self.dry_run);
+        let cancellation = &self.request.cancellation;
         let mut candidates: Vec<&Candidate> = candidates.iter().collect();
-        let released = release_several(&mut candidates, |candidate| match dry_run {
-            true => would_release(tier, candidate),
-            false => release_now(tier, policy, candidate),
+        let released = release_several(&mut candidates, |candidate| {
+            cancellation.check().or(Err(Error::Interrupted))?;
+            if dry_run {
+                would_release(tier, candidate)
+            } else {
+                release_now(tier, policy, candidate)
+            }
         });
         released.into_iter().try_for_each(|released| self.note_release(released))?;
         let is_due = self.freed.as_ref().is_some_and(|freed| freed.bytes_left() == 0);
@@ -425,7 +431,8 @@ fn release_now(tier: &Arc<Tier>, policy: &Policy, candidate: &Candidate) -> Resu
         found => found.map_err(Error::below(&candidate.path))?,
     };
     let stays = !policy.stay.is_zero() && here_for(tier, &found.attr) < policy.stay;
-    if found.ino() != candidate.ino || stays {
+    // The file may have been pinned since it was selected.
+    if found.ino() != candidate.ino || stays || tier.is_pinned(&found.attr) {
         return Ok(Released::default());
     }
     tier.release(found.ino(), &candidate.path, 0)

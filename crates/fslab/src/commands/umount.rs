@@ -38,8 +38,8 @@ pub struct Args {
 }
 
 const HELP: &str = "\
-Waits up to 30 s until the daemon has written all data and exited. Does not wait with --lazy, or if
-the file system is also mounted elsewhere. If the daemon fails, umount fails and prints why.";
+Waits up to 30 s for the daemon to write back all data and exit. Does not wait with --lazy, or if
+the file system has another mount point too. If the daemon fails, umount fails and prints why.";
 
 impl Args {
     /// Unmounts, and waits for the daemon.

@@ -23,7 +23,7 @@ use crate::error::{Result, shown};
 use crate::id::Id;
 use crate::object::bundle::{enclose, list_bytes};
 use crate::object::writer::{BlockEncoder, Heading, ObjectWriter};
-use crate::parallel::{in_shares, in_shares_of};
+use crate::parallel::{each_by, in_shares};
 use crate::rate_limit::{Pace, RateLimit};
 use crate::stored::format::{BLOCK_BYTES, BUNDLE_BYTES_MAX, KIND_BUNDLE, MEMBERS_MAX};
 use crate::stored::{Attributes, Location};
@@ -34,7 +34,7 @@ pub const BUNDLED_BYTES_MAX: u64 = BLOCK_BYTES;
 /// Bundles with fewer files than this are read, encoded and recorded by one thread.
 pub(super) const SHARED_MIN: usize = 64;
 
-/// Number of files that are read at once by [`READERS`] threads.
+/// Number of files that [`READERS`] threads get together.
 const READ_TOGETHER: usize = 256;
 
 /// Number of threads that read files. It does not depend on the processors, because they mostly
@@ -179,7 +179,10 @@ impl Archiver<'_> {
         if self.waiting.len() == READ_TOGETHER {
             self.read_waiting(told)?;
         }
-        if self.is_full() { self.finish(told) } else { Ok(()) }
+        if self.is_full() {
+            self.read_waiting(told)?;
+        }
+        if self.is_full() { self.archive_gathered(told) } else { Ok(()) }
     }
 
     /// Archives the submitted files if the first of them has waited for a minute. Callers that are
@@ -204,17 +207,19 @@ impl Archiver<'_> {
     fn read_waiting(&mut self, told: &mut OutcomeSink<'_>) -> Result<()> {
         let mut waiting = std::mem::take(&mut self.waiting);
         let threads = if waiting.len() < SHARED_MIN { 1 } else { READERS };
-        let contents = in_shares_of(threads, &mut waiting, |share| {
-            share.iter().map(|job| self.read(job)).collect::<Vec<_>>()
-        });
+        let contents = each_by(threads, &mut waiting, |job| self.read(job));
         self.bytes = self.gathered.iter().map(|gathered| gathered.contents.bundled_bytes()).sum();
-        for (job, contents) in waiting.into_iter().zip(contents.into_iter().flatten()) {
+        let mut done = Ok(());
+        for (job, contents) in waiting.into_iter().zip(contents) {
             match contents {
                 Ok(contents) => {
                     self.bytes += contents.bundled_bytes();
                     self.gathered.push(Gathered { job, contents });
                     if self.bytes >= BUNDLE_BYTES {
-                        self.archive_gathered(told)?;
+                        match self.archive_gathered(told) {
+                            Err(error @ crate::Error::Interrupted) => return Err(error),
+                            archived => done = done.and(archived),
+                        }
                     }
                 }
                 Err(error) => {
@@ -223,7 +228,7 @@ impl Archiver<'_> {
                 }
             }
         }
-        Ok(())
+        done
     }
 
     fn begin(&self, ino: Ino, path: &[u8]) -> Result<Option<Job>> {
@@ -233,6 +238,7 @@ impl Archiver<'_> {
 
     /// Reads a small file.
     fn read(&self, job: &Job) -> Result<Contents> {
+        drop(self.tier.unchanged(job)?);
         let attributes = self.tier.attributes(&job.attr, &job.path)?;
         let mut bytes = Vec::new();
         self.tier.each_block(job, self.pace.request, &mut |block| {
@@ -262,6 +268,8 @@ impl Archiver<'_> {
         let inos = gathered.iter().map(|gathered| gathered.job.file().ino());
         let names = inos.filter_map(|ino| self.names.remove_entry(&ino)).collect();
         self.bytes = 0;
+        // The remaining files were submitted later.
+        self.since_ns = self.tier.around.clock.now_ns();
         if gathered.is_empty() {
             return Ok(());
         }

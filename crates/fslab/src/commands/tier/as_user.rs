@@ -125,8 +125,8 @@ impl Session<'_> {
             Err(Some(Errno::NODATA)) => {
                 bail_as!(
                     BadInput,
-                    "{} is mounted without the layer `tier`, or by an older fslab that answers \
-                     only the user who mounted it",
+                    "{} is mounted without the layer tier, or by an fslab that answers only the \
+                     user who mounted it",
                     self.root.display()
                 )
             }

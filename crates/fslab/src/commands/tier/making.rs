@@ -136,7 +136,7 @@ fn say_what_umount_leaves(
     };
     let tree = tree.display();
     if wish.umount == Umount::Open {
-        say!("while {tree} is not mounted, users with permission to read its files get {what}");
+        say!("while {tree} is not mounted, anyone who may read its files reads {what}");
         return;
     }
     let (when, except) = match marks {
@@ -145,7 +145,7 @@ fn say_what_umount_leaves(
     };
     say!(
         "from its first use on, {tree} has mode 0400{when}, so ordinary users can't open its \
-         files{except}. Root can, and gets {what}"
+         files{except}. Root can, and reads {what}"
     );
 }
 
