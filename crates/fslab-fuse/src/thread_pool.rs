@@ -23,10 +23,10 @@ use parking_lot::{Condvar, Mutex};
 
 use crate::workers::{Worker, Workers};
 
-/// One more reader is added after this many consecutive reads that found a waiting request,
+/// One more reader is added after this many consecutive reads that found a waiting request.
 const WIDEN_AFTER: u32 = 16;
-/// or after a reader has served such requests for this time, which is much longer than waking
-/// another thread takes.
+/// One more reader is also added after a reader has served requests for this time while others
+/// waited. It is much longer than waking another thread takes.
 const WIDEN_AFTER_SERVING: Duration = Duration::from_millis(1);
 /// One of several readers stops reading after this many consecutive reads that had to wait.
 const NARROW_AFTER: u32 = 64;
@@ -79,7 +79,7 @@ pub(crate) struct QueueHistory {
     /// Time that this thread spent on requests while others waited, since it last asked for another
     /// reader.
     serving: Duration,
-    /// Arrival of the request before; `None` if another thread has read since.
+    /// Arrival of the request before; `None` if the time since then was not spent on it alone.
     last: Option<Instant>,
 }
 
@@ -102,7 +102,8 @@ impl ReadRequest {
 }
 
 impl QueueHistory {
-    /// Forgets the request before, because the time since its arrival was not spent on it alone.
+    /// Forgets the request before. Called after this thread did not read for a while, or read a
+    /// request that is not recorded.
     pub fn forget_last(&mut self) {
         self.last = None;
     }

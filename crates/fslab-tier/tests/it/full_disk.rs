@@ -3,21 +3,11 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use fslab_tier::command::{Command, Event, execute};
+use fslab_tier::command::{Command, Event};
 use fslab_tier::{Archived, own_request};
 use fslab_vfs::{Capacity, FileSystem, Ino, MemFs, OpenMode, Request, Result, StatFs};
 
-use crate::support::{Bench, MIB, noise};
-
-fn told(bench: &Bench, command: &Command) -> Vec<Event> {
-    let mut told = Vec::new();
-    let done = execute(&bench.tier, command, &own_request(), &mut |event| {
-        told.push(event);
-        true
-    });
-    done.unwrap();
-    told
-}
+use crate::support::{Bench, MIB, noise, told};
 
 fn problems(told: &[Event]) -> Vec<String> {
     let what = |event: &Event| match event {

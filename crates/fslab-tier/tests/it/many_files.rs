@@ -1,11 +1,10 @@
 //! Archives and releases more files than one thread processes alone.
 
-use fslab_tier::command::{Command, Event, execute};
-use fslab_tier::own_request;
+use fslab_tier::command::{Command, Event};
 use fslab_vfs::{Ino, OpenMode, SetAttr, SetTime};
 
 use crate::bundles::contents;
-use crate::support::Bench;
+use crate::support::{Bench, told};
 
 /// More files than are read or released together.
 const FILES: u64 = 600;
@@ -16,16 +15,6 @@ fn name(number: u64) -> String {
 
 fn ino_of(bench: &Bench, number: u64) -> Ino {
     bench.client().lookup(Ino::ROOT, name(number)).unwrap().ino
-}
-
-fn told(bench: &Bench, command: &Command) -> Vec<Event> {
-    let mut events = Vec::new();
-    let mut tell = |event| {
-        events.push(event);
-        true
-    };
-    execute(&bench.tier, command, &own_request(), &mut tell).unwrap();
-    events
 }
 
 fn all() -> Vec<Vec<u8>> {

@@ -5,7 +5,7 @@ use std::ffi::OsStr;
 use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
-use fslab_tier::command::{Command, Event, execute};
+use fslab_tier::command::{Command, Event};
 use fslab_tier::stored::Marks;
 use fslab_tier::{Settings, own_request};
 use fslab_vfs::{
@@ -18,7 +18,7 @@ use parking_lot::Mutex;
 use crate::bundles::expire;
 use crate::marks::{OWNER, give};
 use crate::opening::totals;
-use crate::support::{Bench, MIB, TIER, noise};
+use crate::support::{Bench, MIB, TIER, noise, told};
 
 const OTHER: u32 = OWNER + 1;
 
@@ -132,17 +132,6 @@ impl FileSystem for Ordinary {
 
 fn permissions(bench: &Bench, ino: Ino) -> u32 {
     bench.below().attr(ino).unwrap().permissions.bits()
-}
-
-/// Returns the events of a command.
-fn told(bench: &Bench, command: &Command) -> Vec<Event> {
-    let mut told = Vec::new();
-    let mut tell = |event| {
-        told.push(event);
-        true
-    };
-    execute(&bench.tier, command, &own_request(), &mut tell).unwrap();
-    told
 }
 
 #[test]

@@ -4,18 +4,18 @@ use std::ffi::OsStr;
 use std::sync::Arc;
 
 use fslab_tier::archive::testing::MemoryArchive;
-use fslab_tier::command::{Command, Event, Grouping, Query, execute};
+use fslab_tier::command::{Command, Event, Grouping, Query};
 use fslab_tier::stored::Marks;
 use fslab_tier::{Settings, own_request};
 use fslab_vfs::{
     Capacity, Entry, Errno, FallocateMode, FileSystem, Handle, Ino, MemFs, Name, OpenMode, Request,
-    Result, SetAttr, SetTime, StatFs, Timestamp,
+    Result, SetAttr, SetTime, StatFs, Timestamp, XattrMode,
 };
 use fslab_vfs_testing::client::Client;
 use parking_lot::Mutex;
 
 use crate::marks::{OWNER, give};
-use crate::support::{Bench, MIB, TIER, noise};
+use crate::support::{Bench, MIB, TIER, noise, told};
 
 const RELEASE: &str = "[[rule]]\naction = 'release'\n";
 
@@ -28,6 +28,8 @@ struct Watched {
     freed: Mutex<Vec<(Ino, usize)>>,
     unreadable: Mutex<Option<(Ino, &'static str)>>,
     nameless: Mutex<Option<&'static str>>,
+    /// An inode that is pinned when this name is looked up.
+    pinned_at: Mutex<Option<(&'static str, Ino)>>,
     /// Other programs fill the free space once the archive has this many containers.
     filled_at: Mutex<Option<usize>>,
 }
@@ -63,6 +65,11 @@ impl FileSystem for Watched {
         if self.nameless.lock().is_some_and(|nameless| name.as_os_str() == nameless) {
             return Err(Errno::IO.into());
         }
+        let pinned_at = *self.pinned_at.lock();
+        if let Some((_, ino)) = pinned_at.filter(|(at, _)| name.as_os_str() == *at) {
+            let pin = OsStr::new(fslab_tier::command::PIN_NAME);
+            self.memory.setxattr(request, ino, pin, b"1", XattrMode::empty())?;
+        }
         self.memory.lookup(request, parent, name)
     }
 
@@ -89,17 +96,6 @@ impl FileSystem for Watched {
         }
         self.memory.fallocate(request, ino, handle, offset, length, mode)
     }
-}
-
-/// Returns the events of a command.
-fn told(bench: &Bench, command: &Command) -> Vec<Event> {
-    let mut told = Vec::new();
-    let mut tell = |event| {
-        told.push(event);
-        true
-    };
-    execute(&bench.tier, command, &own_request(), &mut tell).unwrap();
-    told
 }
 
 fn policy(rules: &str, dry_run: bool) -> Command {
@@ -371,6 +367,23 @@ fn possibly_pinned_file_stays() {
     assert!(bench.offline_blocks(ino).is_empty());
     *lower.unreadable.lock() = None;
     assert_eq!(figures(&bench, &policy(RELEASE, false), GONE), [0, 1, MIB]);
+}
+
+/// Files are released together, after several of them were found.
+#[test]
+fn file_pinned_after_it_was_found_stays() {
+    let release = Command::Release { paths: vec![Vec::new()], keep_bytes: 0 };
+    for command in [release, policy(RELEASE, false)] {
+        let (lower, bench) = Watched::bench(10 * MIB);
+        let inos = ["file1", "file2"].map(|name| {
+            let ino = bench.client().file(Ino::ROOT, name, &noise(11, MIB)).unwrap();
+            bench.archive(ino, name).unwrap();
+            ino
+        });
+        *lower.pinned_at.lock() = Some(("file2", inos[0]));
+        told(&bench, &command);
+        assert_eq!(lower.freed(), inos[1..], "{command:?}");
+    }
 }
 
 /// The rule may require that the file is kept.

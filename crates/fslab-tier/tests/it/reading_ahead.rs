@@ -5,27 +5,16 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use fslab_tier::Settings;
-use fslab_tier::command::{Command, Event, execute};
-use fslab_tier::own_request;
+use fslab_tier::command::{Command, Event};
 use fslab_vfs::{Ino, MemFs, OpenMode};
 use fslab_vfs_testing::client::Client;
 use fslab_vfs_testing::environment::seed;
 use rand::{RngExt, SeedableRng};
 
-use crate::support::{Bench, MIB, TIER, noise};
+use crate::support::{Bench, MIB, TIER, noise, told};
 
 const BLOCKS: u64 = 24;
 const AHEAD: u64 = 4;
-
-fn told(bench: &Bench, command: &Command) -> Vec<Event> {
-    let mut told = Vec::new();
-    execute(&bench.tier, command, &own_request(), &mut |event| {
-        told.push(event);
-        true
-    })
-    .unwrap();
-    told
-}
 
 /// Returns the number of requested blocks of the file: those being recalled, and those resident.
 fn asked(bench: &Bench) -> u64 {

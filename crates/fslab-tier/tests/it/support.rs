@@ -7,6 +7,7 @@ use std::time::{Duration, Instant, SystemTime};
 use fslab_tier::archive::Archive;
 use fslab_tier::archive::testing::MemoryArchive;
 use fslab_tier::catalogue::Catalogue;
+use fslab_tier::command::{Command, Event, execute};
 use fslab_tier::rebuild::Options;
 use fslab_tier::stored::{Marks, TreeMark};
 use fslab_tier::{
@@ -244,6 +245,17 @@ impl Bench {
             |archive: &Arc<MemoryArchive>| archive.faults().bytes_read.load(Ordering::SeqCst);
         self.archives.iter().map(read).sum()
     }
+}
+
+/// Returns the events of a command.
+pub fn told(bench: &Bench, command: &Command) -> Vec<Event> {
+    let mut events = Vec::new();
+    let mut tell = |event| {
+        events.push(event);
+        true
+    };
+    execute(&bench.tier, command, &own_request(), &mut tell).unwrap();
+    events
 }
 
 pub fn open(
