@@ -8,7 +8,7 @@ use parking_lot::Mutex;
 /// Threads that encode and decode. A caller never waits for a thread that is busy with another job.
 pub struct Workers {
     pool: rayon::ThreadPool,
-    /// Running jobs plus queued jobs.
+    /// Running jobs, queued jobs, and callers that work themselves.
     busy: Arc<AtomicUsize>,
 }
 
@@ -38,8 +38,9 @@ impl Workers {
         items: &mut [I],
         work: &(impl Fn(&mut I) -> T + Sync),
     ) -> Vec<T> {
-        let wanted = (self.count() - 1).min(items.len().saturating_sub(1));
-        let helpers = self.reserve_idle(wanted);
+        // The caller takes a processor too, which other callers must not count on.
+        let _caller = Reserved::new(&self.busy);
+        let helpers = self.reserve_idle(items.len().saturating_sub(1));
         let (waiting, done) = (Mutex::new(items.iter_mut().enumerate()), Mutex::new(Vec::new()));
         let take = || waiting.lock().next();
         let work_on = || {
@@ -62,7 +63,7 @@ impl Workers {
         done.into_iter().map(|(_, answer)| answer).collect()
     }
 
-    /// Reserves at most `wanted` idle threads.
+    /// Reserves at most `wanted` threads, and at most as many as there are idle ones.
     fn reserve_idle(&self, wanted: usize) -> Vec<Reserved> {
         let threads = self.count();
         let most = |busy: usize| wanted.min(threads.saturating_sub(busy));
@@ -96,6 +97,33 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
+
+    /// With as many busy callers as threads, a further helper would only take processor time from
+    /// them.
+    #[test]
+    fn caller_gets_no_help_while_other_callers_keep_all_threads_busy() {
+        const THREADS: usize = 2;
+        let pool = rayon::ThreadPoolBuilder::new().num_threads(THREADS).build().unwrap();
+        let workers = Workers::new(pool);
+        let (gate, (began, begun)) = (Mutex::new(()), mpsc::channel());
+        let closed = gate.lock();
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                workers.side_by_side(&mut [began], &|began| {
+                    began.send(()).unwrap();
+                    drop(gate.lock());
+                })
+            });
+            begun.recv().unwrap();
+            let alone = |_: &mut u64| {
+                thread::sleep(Duration::from_millis(2));
+                thread::current().id()
+            };
+            let threads = workers.side_by_side(&mut (0..50).collect::<Vec<u64>>(), &alone);
+            drop(closed);
+            assert!(threads.iter().all(|thread| *thread == thread::current().id()), "{threads:?}");
+        });
+    }
 
     /// If a helper's job were queued for a busy thread, the caller would wait for that thread's
     /// other job.
