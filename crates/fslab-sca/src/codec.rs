@@ -42,9 +42,9 @@ pub struct CodecSpec {
     pub compresses: bool,
     /// Encodes content into the body of a data frame.
     pub encode: fn(&[u8], i32) -> Result<Vec<u8>, CodecError>,
-    /// Makes the body of a data frame with uncompressed content, in a form that ordinary tools
-    /// decode.
-    pub store: fn(&[u8]) -> Vec<u8>,
+    /// Appends the body of a data frame with uncompressed content to a buffer, in a form that
+    /// ordinary tools decode.
+    pub store: fn(&[u8], &mut Vec<u8>),
     /// Decodes a body into a buffer. Returns the number of bytes filled, which may be less than the
     /// buffer's length, or `None` for malformed input.
     pub decode_into: fn(&[u8], &mut [u8]) -> Option<usize>,
@@ -125,6 +125,13 @@ impl CodecSpec {
 }
 
 impl CodecSpec {
+    /// Returns the body of a data frame with uncompressed content.
+    pub fn stored(&self, content: &[u8]) -> Vec<u8> {
+        let mut body = Vec::new();
+        (self.store)(content, &mut body);
+        body
+    }
+
     /// Decodes a body into exactly `length` bytes.
     pub fn decode(&self, body: &[u8], length: usize) -> Option<Vec<u8>> {
         let mut content = vec![0; length];

@@ -1,7 +1,7 @@
 //! The context of an operation on a stored file: the lower file, the request, the settings.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use fslab_vfs::{Clock, Errno, Error, Ino, Request};
@@ -12,6 +12,7 @@ use super::failed_searches::FailedSearches;
 use super::frame::Encoding;
 use super::lower::LowerFile;
 use super::read_ahead::ReadAhead;
+use super::staged_memory::StagedMemory;
 use super::workers::Workers;
 use fslab_layers::RandomSource;
 
@@ -39,8 +40,8 @@ pub struct Settings {
     pub tails: bool,
     /// Whether appended chunks may be encoded after the write has returned.
     pub stages: bool,
-    /// Number of staged chunks in all files.
-    pub staged: Arc<AtomicUsize>,
+    /// Memory of the staged chunks in all files.
+    pub staged: Arc<StagedMemory>,
     /// Minimum share of the content that encoding must save to be worthwhile.
     pub least_gain: f64,
     /// Whether checksums of content are checked on reading.

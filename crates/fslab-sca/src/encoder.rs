@@ -38,7 +38,7 @@ pub fn encode_all(
 /// Encodes one chunk, or stores it raw if encoding saves too little.
 pub fn encode(settings: &Settings, codec: &'static CodecSpec, content: &[u8]) -> Result<Encoded> {
     if codec.compresses && looks_random(content) {
-        return Ok(Encoded { raw: true, body: (codec.store)(content) });
+        return Ok(Encoded { raw: true, body: codec.stored(content) });
     }
     let body = (codec.encode)(content, settings.level).map_err(|error| {
         tracing::error!(%error, "can't encode a chunk");
@@ -46,7 +46,7 @@ pub fn encode(settings: &Settings, codec: &'static CodecSpec, content: &[u8]) ->
     })?;
     let worth_it = (content.len() as f64 * (1.0 - settings.least_gain)) as usize;
     if codec.compresses && body.len() > worth_it {
-        let stored = (codec.store)(content);
+        let stored = codec.stored(content);
         if stored.len() <= body.len() || content.len() >= SAMPLED_BYTES_MIN {
             return Ok(Encoded { raw: true, body: stored });
         }

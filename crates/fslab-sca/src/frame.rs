@@ -190,12 +190,26 @@ pub fn append(
     frame: Frame,
     body: &[u8],
 ) -> Frame {
-    let offset = base + out.len() as u64;
-    let stored_length = (identity.header_bytes() + body.len()) as u32;
-    let body_crc = crc32c::crc32c(body);
-    let sealed = seal(identity, Frame { body_crc, ..frame }, offset, stored_length);
-    out.extend(header(identity, &sealed));
-    out.extend(body);
+    append_with(out, base, identity, frame, |out| out.extend(body))
+}
+
+/// Appends a frame whose body `make_body` appends to the same bytes. Otherwise like [`append`].
+pub fn append_with(
+    out: &mut Vec<u8>,
+    base: u64,
+    identity: &Identity,
+    frame: Frame,
+    make_body: impl FnOnce(&mut Vec<u8>),
+) -> Frame {
+    let start = out.len();
+    let body_start = start + identity.header_bytes();
+    out.resize(body_start, 0);
+    make_body(out);
+    let stored_length = (out.len() - start) as u32;
+    let body_crc = crc32c::crc32c(&out[body_start..]);
+    let frame = Frame { body_crc, ..frame };
+    let sealed = seal(identity, frame, base + start as u64, stored_length);
+    out[start..body_start].copy_from_slice(&header(identity, &sealed));
     sealed
 }
 

@@ -71,7 +71,7 @@ impl Log {
     /// then reaches them. If the gap or the first frame is not as packing leaves it, the gap is not
     /// changed. Then the packed frames are found only through the slot.
     pub fn shorten_first_gap(&self, io: Io<'_>) -> Result<()> {
-        let nothing = (self.identity().codec.store)(&[]).len();
+        let nothing = self.identity().codec.stored(&[]).len();
         let end = HEAD_BYTES + (self.identity().header_bytes() + nothing) as u64;
         let header = |place| frame_reader::header(io, self.identity(), place);
         let headers = header(HEAD_BYTES).and_then(|gap| Ok((gap, header(end)?)));

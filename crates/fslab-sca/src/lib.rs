@@ -93,6 +93,7 @@ mod recovery;
 mod size_xattr;
 mod slices;
 mod spec;
+mod staged_memory;
 mod staging;
 mod staging_area;
 mod stored_file;

@@ -33,8 +33,8 @@ pub const TAILS: OptionSpec = OptionSpec {
 
 pub const STAGE: OptionSpec = OptionSpec {
     name: "stage",
-    help: "let other threads encode appended chunks after the write has returned (experimental)",
-    default: "off",
+    help: "let other threads encode appended chunks after the write has returned",
+    default: "on",
     value: ValueKind::Switch,
 };
 

@@ -352,7 +352,7 @@ impl Log {
         if end_of(&gaps) < room_end {
             return Err(Errno::NOSPC.into());
         }
-        let nothing = (self.identity().codec.store)(&[]);
+        let nothing = self.identity().codec.stored(&[]);
         let header_bytes = self.identity().header_bytes() as u64;
         let body = HEAD_BYTES + header_bytes;
         io.lower.write(io.request, body, &nothing, WriteOptions::default())?;

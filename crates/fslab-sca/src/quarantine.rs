@@ -78,6 +78,11 @@ impl Log {
             if bytes.is_empty() {
                 break;
             }
+            // Before a staging area, there is a hole of 128 MiB.
+            if bytes.iter().all(|byte| *byte == 0) {
+                place += bytes.len() as u64;
+                continue;
+            }
             let new = self.metadata(Kind::Kept, place, self.size(), &bytes);
             let mut batch = Batch::new(target, sequence + frames.len() as u64);
             let frame = batch.add(self.identity(), new);

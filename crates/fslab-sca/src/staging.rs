@@ -11,14 +11,13 @@
 //! `commit::clear_end`). So recovery can determine which staged frames are not in the journal yet.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
-use fslab_vfs::{Result, WriteOptions};
+use fslab_vfs::{Errno, Result, WriteOptions};
 
 use super::context::{Io, Settings, is_full};
 use super::encoder::encode;
 use super::format::{Kind, SIZE_MAX, STAGING_SLOTS};
-use super::frame::{Frame, NewFrame, append};
+use super::frame::{Frame, NewFrame, append_with};
 use super::journal::Behind;
 use super::log::Log;
 use super::reclaim_policy::free_bytes;
@@ -27,9 +26,6 @@ use super::staging_area::{Area, Job, StagedChunk, find};
 /// Number of chunks that must be appended in a row before staging begins. Small files and files
 /// that are also read or overwritten would not gain.
 const ROW: u32 = 4;
-
-/// Maximum number of staged chunks in all files of a mount, which are also kept in memory.
-const CHUNKS_MAX: usize = 64;
 
 /// Staging begins only if the lower file system has at least this many times the space of a
 /// staging area. So a full disk is usually found before a write returns.
@@ -56,7 +52,7 @@ impl Log {
             && !self.staging.is_refused
             && self.identity().codec.compresses
             && settings.workers.count() > 1
-            && settings.staged.load(Ordering::Relaxed) < CHUNKS_MAX
+            && settings.staged.has_room()
     }
 
     /// Counts a write, to recognise programs that append one chunk after the other.
@@ -87,28 +83,30 @@ impl Log {
         }
         let Some(area) = self.staging_area(io)? else { return Ok(None) };
         let chunk = self.size() / self.map.chunk_bytes();
-        let identity = *self.identity();
-        let (body, size) = ((identity.codec.store)(data), self.size() + data.len() as u64);
+        let (identity, size) = (*self.identity(), self.size() + data.len() as u64);
         let frame = Frame {
             raw: true,
             length: data.len() as u32,
             sequence: self.journal.sequence() + self.staging.chunks.len() as u64 + 1,
             ..Frame::new(Kind::Data, chunk, size)
         };
-        let (slot, mut bytes) = (area.slot(self.staging.count), Vec::new());
-        bytes.reserve_exact(identity.header_bytes() + body.len());
-        let frame = append(&mut bytes, slot, &identity, frame, &body);
-        if bytes.len() as u64 > area.slot_bytes {
+        let slot = area.slot(self.staging.count);
+        let mut written = io.settings.staged.buffer(area.slot_bytes as usize);
+        let frame = append_with(&mut written.bytes, slot, &identity, frame, |bytes| {
+            (identity.codec.store)(data, bytes);
+        });
+        if written.len() as u64 > area.slot_bytes {
             return Ok(None);
         }
-        match io.lower.write(io.request, slot, &bytes, options) {
+        match io.lower.write(io.request, slot, &written, options) {
             // The encoded chunk may need less space.
             Err(error) if is_full(&error) => return Ok(None),
-            written => written?,
+            done => done?,
         }
+        drop(written);
         self.journal.note_write();
         self.map.stage(&frame);
-        let job = Job::new(io.settings, identity.codec, data.to_vec());
+        let job = Job::new(io.settings, identity.codec, data);
         self.staging.chunks.push_back(StagedChunk { frame, job: Some(Arc::clone(&job)) });
         self.staging.count += 1;
         Ok(Some(job))
@@ -127,9 +125,10 @@ impl Log {
             return Ok(None);
         }
         self.journal.prepare_end(io)?;
-        if let Err(error) = io.lower.truncate(io.request, area.end()) {
+        if let Err(error) = extend_by_hole(io, self.end(), area.end()) {
             tracing::debug!(%error, file = %io.lower.name(), "can't make a staging area");
-            self.staging.is_refused = true;
+            let is_lasting = [Errno::OPNOTSUPP, Errno::NOSYS, Errno::FBIG, Errno::PERM];
+            self.staging.is_refused = is_lasting.contains(&error.errno());
             return Ok(None);
         }
         self.journal.note_behind(Behind::Staged);
@@ -140,15 +139,21 @@ impl Log {
 
     /// Appends the frame of the oldest staged chunk.
     fn append_staged(&mut self, io: Io<'_>) -> Result<()> {
-        let Some(head) = self.staging.chunks.front() else { return Ok(()) };
-        let encoded = match &head.job {
+        let Some(head) = self.staging.chunks.front_mut() else { return Ok(()) };
+        let staged = head.frame;
+        let taken = match &head.job {
             Some(job) => job.take(io.settings)?,
+            None => None,
+        };
+        head.job = None;
+        let encoded = match taken {
+            Some(encoded) => encoded,
             None => {
-                let content = self.map.chunk_content(io, head.frame.position)?;
+                let content = self.map.chunk_content(io, staged.position)?;
                 encode(io.settings, self.identity().codec, &content.bytes)?
             }
         };
-        let frame = Frame { raw: encoded.raw, ..head.frame };
+        let frame = Frame { raw: encoded.raw, ..staged };
         // Applying the frame can then no longer fail.
         self.map.load_paths(io, &frame, &[])?;
         let mut batch = self.journal.begin(self.identity().header_bytes() + encoded.body.len());
@@ -235,4 +240,14 @@ impl Log {
             && frame.position.checked_mul(chunk_bytes) == Some(self.size())
             && self.size().checked_add(chunk_bytes) == Some(frame.file_size)
     }
+}
+
+/// Extends a lower file from `end` to `length`. The bytes must take no space.
+///
+/// # Errors
+/// Errors of the lower file, which is then unchanged. `EOPNOTSUPP` if its file system can't free
+/// space within a file: it may then also be unable to leave out a range of a file.
+fn extend_by_hole(io: Io<'_>, end: u64, length: u64) -> Result<()> {
+    io.lower.punch(io.request, end, length - end)?;
+    io.lower.truncate(io.request, length)
 }

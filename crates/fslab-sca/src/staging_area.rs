@@ -2,7 +2,6 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 
 use fslab_vfs::Result;
 use parking_lot::{Condvar, Mutex};
@@ -12,6 +11,7 @@ use super::context::{Io, Settings};
 use super::encoder::{Encoded, encode};
 use super::format::{Kind, STAGING_ALIGNMENT, STAGING_SLACK, STAGING_SLOTS};
 use super::frame::{Frame, Identity, parse};
+use super::staged_memory::{Buffer, Counted};
 
 /// Distance between the last frame and a new staging area. A commit ends staging after half as many
 /// bytes.
@@ -63,15 +63,16 @@ pub struct Staging {
     pub count: u64,
     /// Number of chunks that were appended in a row, since the last change of another kind.
     pub row: u32,
-    /// Whether the lower file system refused to make the area. It is then not tried again.
+    /// Whether the lower file system can't have such an area. It is then not tried again.
     pub is_refused: bool,
 }
 
 /// A staged chunk.
 pub struct StagedChunk {
     pub frame: Frame,
-    /// Its encoding. A chunk that recovery found has none: it is read when it is appended, so that
-    /// many such files do not fill the memory.
+    /// Its encoding. Without one, the chunk is read from its slot when it is appended. That is so
+    /// for chunks that recovery found, because many such files would fill the memory, and for
+    /// chunks that could not be appended.
     pub job: Option<Arc<Job>>,
 }
 
@@ -85,27 +86,27 @@ impl StagedChunk {
 /// The encoding of a chunk, by whichever thread comes first.
 pub struct Job {
     codec: &'static CodecSpec,
-    content: Vec<u8>,
     phase: Mutex<Phase>,
     ended: Condvar,
-    _counted: Counted,
 }
 
 enum Phase {
-    Waiting,
+    /// The content of the chunk waits to be encoded.
+    Waiting(Buffer),
     Running,
-    Done(Encoded),
+    Done {
+        encoded: Encoded,
+        _counted: Counted,
+    },
+    /// [`Job::take`] has returned the encoded chunk.
+    Taken,
 }
 
 impl Job {
-    pub fn new(settings: &Settings, codec: &'static CodecSpec, content: Vec<u8>) -> Arc<Self> {
-        Arc::new(Self {
-            codec,
-            content,
-            phase: Mutex::new(Phase::Waiting),
-            ended: Condvar::new(),
-            _counted: Counted::new(&settings.staged),
-        })
+    pub fn new(settings: &Settings, codec: &'static CodecSpec, content: &[u8]) -> Arc<Self> {
+        let content = settings.staged.copy(content);
+        let phase = Mutex::new(Phase::Waiting(content));
+        Arc::new(Self { codec, phase, ended: Condvar::new() })
     }
 
     /// Encodes the chunk, unless another thread has encoded it or is encoding it.
@@ -114,56 +115,49 @@ impl Job {
     /// `ENOMEM` if encoding fails. It can be tried again.
     pub fn run(&self, settings: &Settings) -> Result<()> {
         let mut phase = self.phase.lock();
-        if !matches!(*phase, Phase::Waiting) {
-            return Ok(());
-        }
-        *phase = Phase::Running;
+        let content = match std::mem::replace(&mut *phase, Phase::Running) {
+            Phase::Waiting(content) => content,
+            before => {
+                *phase = before;
+                return Ok(());
+            }
+        };
         drop(phase);
-        let encoded = encode(settings, self.codec, &self.content);
-        let (phase, answer) = match encoded {
-            Ok(encoded) => (Phase::Done(encoded), Ok(())),
-            Err(error) => (Phase::Waiting, Err(error)),
+        let (phase, answer) = match encode(settings, self.codec, &content) {
+            Ok(encoded) => {
+                let _counted = settings.staged.count(encoded.body.len());
+                (Phase::Done { encoded, _counted }, Ok(()))
+            }
+            Err(error) => (Phase::Waiting(content), Err(error)),
         };
         *self.phase.lock() = phase;
         self.ended.notify_all();
         answer
     }
 
-    /// Returns the encoded chunk: encodes it, or waits for the thread that encodes it.
+    /// Returns the encoded chunk: encodes it, or waits for the thread that encodes it. Returns
+    /// `None` if it was already returned.
     ///
     /// # Errors
     /// As for [`Self::run`].
-    pub fn take(&self, settings: &Settings) -> Result<Encoded> {
+    pub fn take(&self, settings: &Settings) -> Result<Option<Encoded>> {
         loop {
             self.run(settings)?;
             let mut phase = self.phase.lock();
             while matches!(*phase, Phase::Running) {
                 self.ended.wait(&mut phase);
             }
-            if let Phase::Done(encoded) = std::mem::replace(&mut *phase, Phase::Waiting) {
-                return Ok(encoded);
+            match std::mem::replace(&mut *phase, Phase::Taken) {
+                Phase::Done { encoded, .. } => return Ok(Some(encoded)),
+                Phase::Taken => return Ok(None),
+                // Another thread has failed to encode it.
+                before => *phase = before,
             }
         }
     }
 
     fn is_done(&self) -> bool {
-        matches!(*self.phase.lock(), Phase::Done(_))
-    }
-}
-
-/// Counts the staged chunks of a mount.
-struct Counted(Arc<AtomicUsize>);
-
-impl Counted {
-    fn new(count: &Arc<AtomicUsize>) -> Self {
-        count.fetch_add(1, Ordering::Relaxed);
-        Self(Arc::clone(count))
-    }
-}
-
-impl Drop for Counted {
-    fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::Relaxed);
+        matches!(*self.phase.lock(), Phase::Done { .. })
     }
 }
 

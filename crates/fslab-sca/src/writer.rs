@@ -80,7 +80,7 @@ impl Log {
         let codec = self.identity().codec;
         let is_whole = data.len() as u64 == self.map.chunk_bytes();
         let (kind, from, length, encoded, kept) = if self.takes_raw(io, piece)? {
-            let encoded = Encoded { raw: true, body: (codec.store)(data) };
+            let encoded = Encoded { raw: true, body: codec.stored(data) };
             (Kind::Segment, piece.start, data.len(), encoded, Kept::Appended(data))
         } else if is_whole {
             let encode = || encode(io.settings, codec, data);

@@ -13,7 +13,7 @@ pub const SPEC: CodecSpec = CodecSpec {
     levels: Levels::NONE,
     compresses: false,
     encode: |content, _| Ok(content.to_vec()),
-    store: <[u8]>::to_vec,
+    store: |content, body| body.extend_from_slice(content),
     decode_into: |body, content| fill(content, body),
     container: Container {
         header_bytes: RECORD_BYTES,

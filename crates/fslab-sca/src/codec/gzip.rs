@@ -75,8 +75,8 @@ fn encode(content: &[u8], level: i32) -> Result<Vec<u8>, CodecError> {
     })
 }
 
-fn store(content: &[u8]) -> Vec<u8> {
-    let mut body = Vec::with_capacity(content.len() + 5 * content.len() / STORED_BYTES_MAX + 13);
+fn store(content: &[u8], body: &mut Vec<u8>) {
+    body.reserve_exact(content.len() + 5 * (content.len() / STORED_BYTES_MAX) + 13);
     let mut blocks = content.chunks(STORED_BYTES_MAX).peekable();
     while let Some(block) = blocks.next() {
         let length = block.len() as u16;
@@ -89,7 +89,6 @@ fn store(content: &[u8]) -> Vec<u8> {
         body.extend(&NO_CONTENT[..2]);
     }
     body.extend(trailer(content));
-    body
 }
 
 fn trailer(content: &[u8]) -> [u8; TRAILER_BYTES] {

@@ -37,23 +37,24 @@ fn encode(content: &[u8], _level: i32) -> Result<Vec<u8>, CodecError> {
         room.resize(bound.max(room.len()), 0);
         let failed = CodecError { codec: SPEC.name, length: content.len() };
         let length = lz4_flex::block::compress_into(content, room).or(Err(failed))?;
-        Ok(frame(&room[..length], 0))
+        let mut body = Vec::new();
+        append_frame(&mut body, &room[..length], 0);
+        Ok(body)
     })
 }
 
-fn store(content: &[u8]) -> Vec<u8> {
-    frame(content, STORED)
+fn store(content: &[u8], body: &mut Vec<u8>) {
+    append_frame(body, content, STORED);
 }
 
-fn frame(block: &[u8], how: u32) -> Vec<u8> {
-    let mut body = Vec::with_capacity(block.len() + 15);
+fn append_frame(body: &mut Vec<u8>, block: &[u8], how: u32) {
+    body.reserve_exact(block.len() + 15);
     body.extend(FRAME);
     if !block.is_empty() {
         body.extend((block.len() as u32 | how).to_le_bytes());
         body.extend(block);
     }
     body.extend(END);
-    body
 }
 
 fn decode_into(body: &[u8], content: &mut [u8]) -> Option<usize> {

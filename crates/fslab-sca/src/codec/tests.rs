@@ -29,7 +29,7 @@ fn round_trips(codec: &CodecSpec, content: &[u8]) {
         let decoded = codec.decode(&body, content.len());
         assert!(decoded.as_deref() == Some(content), "{} level {level}", codec.name);
     }
-    let stored = (codec.store)(content);
+    let stored = codec.stored(content);
     assert!(codec.decode(&stored, content.len()).as_deref() == Some(content), "{}", codec.name);
 }
 
@@ -44,7 +44,7 @@ fn every_codec_round_trips_fixed_contents() {
 fn decoding_to_a_wrong_length_fails() {
     for codec in CODECS {
         let content = vec![5_u8; 10_000];
-        for body in [(codec.encode)(&content, 1).unwrap(), (codec.store)(&content)] {
+        for body in [(codec.encode)(&content, 1).unwrap(), codec.stored(&content)] {
             for length in [0, 1, 9_999, 10_001, 1 << 20] {
                 assert_eq!(codec.decode(&body, length), None, "{} {length}", codec.name);
             }
@@ -102,7 +102,7 @@ fn packed(codec: &CodecSpec, contents: &[Vec<u8>]) -> Vec<u8> {
     for (index, content) in contents.iter().enumerate() {
         let body = match index % 2 {
             0 => (codec.encode)(content, 1).unwrap(),
-            _ => (codec.store)(content),
+            _ => codec.stored(content),
         };
         file.extend((container.wrap)(&record, Body::Content));
         file.extend(body);

@@ -15,8 +15,12 @@ pub const SPEC: CodecSpec = CodecSpec {
     help: "encodes as printable text, which is a third larger",
     levels: Levels::NONE,
     compresses: false,
-    encode: |content, _| Ok(section(content)),
-    store: section,
+    encode: |content, _| {
+        let mut body = Vec::new();
+        store(content, &mut body);
+        Ok(body)
+    },
+    store,
     decode_into,
     container: Container {
         header_bytes: HEADER_BYTES,
@@ -43,8 +47,10 @@ const LINE_BYTES: usize = 45;
 /// Characters in a line of metadata: few enough for any line-based program.
 const METADATA_LINE_BYTES: usize = 76;
 
-fn section(content: &[u8]) -> Vec<u8> {
-    let mut body = Vec::with_capacity(content.len() / LINE_BYTES * 62 + 96);
+/// Appends a section of encoded lines, which is also the form of content that is not encoded
+/// otherwise.
+fn store(content: &[u8], body: &mut Vec<u8>) {
+    body.reserve_exact(content.len() / LINE_BYTES * 62 + 96);
     body.extend(BEGIN);
     for line in content.chunks(LINE_BYTES) {
         body.push(character(line.len() as u8));
@@ -54,7 +60,6 @@ fn section(content: &[u8]) -> Vec<u8> {
         body.push(b'\n');
     }
     body.extend(END);
-    body
 }
 
 /// Encodes six bits as a character. Zero is a backtick, because programs strip spaces at line ends.

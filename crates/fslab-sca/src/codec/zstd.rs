@@ -35,6 +35,8 @@ const SEEK_TABLE_MAGIC: u32 = 0x8F92_EAB1;
 
 thread_local! {
     static COMPRESSORS: RefCell<HashMap<i32, Compressor<'static>>> = RefCell::default();
+    /// Output buffer; the output may be larger than the input.
+    static ROOM: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
     static DECOMPRESSOR: RefCell<Option<Decompressor<'static>>> = const { RefCell::new(None) };
 }
 
@@ -47,13 +49,19 @@ fn encode(content: &[u8], level: i32) -> Result<Vec<u8>, CodecError> {
                 place.insert(Compressor::new(level).or(Err(failed))?)
             }
         };
-        compressor.compress(content).or(Err(failed))
+        ROOM.with_borrow_mut(|room| {
+            let bound = ::zstd::zstd_safe::compress_bound(content.len());
+            room.resize(bound.max(room.len()), 0);
+            // A slice keeps its length, so the buffer is cleared only when it grows.
+            let length = compressor.compress_to_buffer(content, &mut room[..]).or(Err(failed))?;
+            Ok(room[..length].to_vec())
+        })
     })
 }
 
-/// Makes a zstd frame of raw (uncompressed) blocks.
-fn store(content: &[u8]) -> Vec<u8> {
-    let mut body = Vec::with_capacity(content.len() + 3 * (content.len() / BLOCK_BYTES_MAX) + 16);
+/// Appends a zstd frame of raw (uncompressed) blocks.
+fn store(content: &[u8], body: &mut Vec<u8>) {
+    body.reserve_exact(content.len() + 3 * (content.len() / BLOCK_BYTES_MAX) + 16);
     body.extend(FRAME_MAGIC);
     body.push(DESCRIPTOR);
     body.extend((content.len() as u32).to_le_bytes());
@@ -65,7 +73,6 @@ fn store(content: &[u8]) -> Vec<u8> {
         body.extend(block_header(block.len(), blocks.peek().is_none()));
         body.extend(block);
     }
-    body
 }
 
 /// Makes the header of a raw block: the flag of the last block, type 0, and the length.

@@ -52,8 +52,7 @@ fn copied_chunks_survive_a_killed_daemon() {
     require_mounting!();
     let kills = number("FSLAB_KILLS").unwrap_or(KILLS);
     let seed = seed();
-    let layers =
-        [("gzip:chunk=4KiB,threads=2,stage=on", 4 << 10), ("zstd:threads=2,stage=on", 128 << 10)];
+    let layers = [("gzip:chunk=4KiB,threads=2", 4 << 10), ("zstd:threads=2", 128 << 10)];
     let mut staging = 0;
     for (&(layer, chunk), round) in layers.iter().cycle().zip(0..kills) {
         staging += u64::from(killed_while_copying(layer, chunk, seed.wrapping_add(round)));

@@ -19,8 +19,8 @@ const CHUNK: usize = 4096;
 const CUT_AGAIN: u64 = 512;
 
 const LAYERS: [&str; 2] = [
-    "zstd:chunk=4KiB,threads=2,level=1,cache=0,stage=on",
-    "gzip:chunk=4KiB,threads=3,level=1,cache=0,garbage=8KiB,stage=on",
+    "zstd:chunk=4KiB,threads=2,level=1,cache=0",
+    "gzip:chunk=4KiB,threads=3,level=1,cache=0,garbage=8KiB",
 ];
 
 /// The content after an operation that returned when the log had `position` events.

@@ -415,7 +415,7 @@ fn the_tool_packs_a_file_with_a_damaged_index() {
 fn tools_accept_a_staging_area() {
     const CHUNK: usize = 4096;
     let below = Below::new();
-    let fs = below.mount("gzip:chunk=4KiB,threads=2,stage=on");
+    let fs = below.mount("gzip:chunk=4KiB,threads=2");
     let client = Client::new(&*fs);
     let (_, file) = client.create(Ino::ROOT, "file", 0o600, OpenMode::EXCLUSIVE).unwrap();
     let data = text(12 * CHUNK);

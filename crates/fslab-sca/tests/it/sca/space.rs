@@ -166,7 +166,7 @@ fn staged_chunks_survive_a_full_disk() {
     const CHUNK: usize = 16 << 10;
     for codec in ["gzip", "zstd", "lz4"] {
         let below = Below::of(MemFs::new(Capacity { bytes: 8 * MIB, inodes: 100 }));
-        let layer = format!("{codec}:chunk=16KiB,threads=2,stage=on");
+        let layer = format!("{codec}:chunk=16KiB,threads=2");
         let fs = below.mount(&layer);
         let client = Client::new(&*fs);
         let (_, file) = client.create(Ino::ROOT, "file", 0o600, OpenMode::EXCLUSIVE).unwrap();
@@ -198,6 +198,59 @@ fn staged_chunks_survive_a_full_disk() {
         assert!(read_file(&*below.mount(&layer), "file").unwrap() == expected, "{codec}: next");
         assert!(below.bytes("file").len() < 64 << 20, "{codec}: the staging area is left");
     }
+}
+
+/// Without sparse files below, a staging area would take 128 MiB of zeros.
+#[test]
+fn chunks_are_staged_only_where_ranges_can_be_freed() {
+    const CHUNK: usize = 4096;
+    let layer = "zstd:chunk=4KiB,threads=2";
+    for (rule, is_staged) in [
+        ("", [true, true]),
+        ("fallocate error EOPNOTSUPP", [false, false]),
+        ("fallocate error EIO", [false, true]),
+    ] {
+        let below = Below::new();
+        let failing = Failing::over(&below, layer, rule);
+        let client = Client::new(&*failing.fs);
+        let (_, file) = client.create(Ino::ROOT, "file", 0o600, OpenMode::EXCLUSIVE).unwrap();
+        let data = text(12 * CHUNK);
+        for (part, staged) in is_staged.into_iter().enumerate() {
+            for number in part * 6..(part + 1) * 6 {
+                let place = number * CHUNK;
+                file.write_all(place as u64, &data[place..][..CHUNK]).unwrap();
+            }
+            assert_eq!(below.bytes("file").len() > 64 << 20, staged, "{rule:?}, part {part}");
+            failing.by("");
+        }
+        file.close().unwrap();
+        assert!(read_file(&*failing.fs, "file").unwrap() == data, "{rule:?}");
+    }
+}
+
+/// A power cut may leave a staging area without a valid chunk. The hole before it must not be
+/// copied.
+#[test]
+fn hole_before_unknown_bytes_takes_no_space_in_their_quarantine() {
+    let (below, layer) = (Below::new(), "zstd:chunk=4KiB");
+    let data = text(30_000);
+    write_file(&*below.mount(layer), "file", &data);
+    let unknown = random(9, 50_000);
+    let offset = 129 << 20;
+    let lower = Client::new(&*below.fs);
+    let file = lower.open(lower.lookup(Ino::ROOT, "file").unwrap().ino, OpenMode::READ_WRITE);
+    let file = file.unwrap();
+    file.write_all(offset, &unknown).unwrap();
+    file.close().unwrap();
+    let before = below.allocated("file");
+    write_at(&*below.mount(layer), "file", data.len() as u64, b"next").unwrap();
+    let after = below.allocated("file");
+    assert!(after < before + MIB, "{after} bytes, {before} before");
+    assert!(read_file(&*below.mount(layer), "file").unwrap() == [&data[..], b"next"].concat());
+    let copies = &below.bytes("file")[offset as usize + unknown.len()..];
+    let is_copied = |piece: &&[u8]| copies.windows(piece.len()).any(|window| window == *piece);
+    // The copies are at most three frames, so at most two pieces are divided between two frames.
+    assert!(unknown.chunks(100).filter(is_copied).count() >= 498, "unknown bytes are lost");
 }
 
 fn shrink(codec: &str, file: &File<'_>, data: &mut Vec<u8>) {
