@@ -30,8 +30,8 @@ pub struct ChunkMap {
     is_damaged: AtomicBool,
     /// Raw pieces that were appended to the indexed content of a chunk, the oldest first.
     segments: BTreeMap<u64, Vec<Entry>>,
-    /// Frames of staged chunks, which the journal does not contain yet (see `staging`).
-    staged: BTreeMap<u64, Entry>,
+    /// The pieces of staged chunks, which the journal does not contain yet (see `staging`).
+    staged: BTreeMap<u64, Vec<Entry>>,
     /// Offset in the logical file at which the content of the last data frame ends.
     content_end: u64,
     /// Whether the data frames are in logical order and all of their content is valid.
@@ -151,9 +151,12 @@ impl ChunkMap {
         pieces.map(|entry| u64::from(entry.frame.stored_length)).sum()
     }
 
-    /// The raw pieces of a chunk.
+    /// The raw pieces of a chunk that follow its [entry](Self::entry).
     pub fn segments(&self, chunk: u64) -> &[Entry] {
-        self.segments.get(&chunk).map_or(&[], Vec::as_slice)
+        match self.staged.get(&chunk) {
+            Some(pieces) => pieces.get(1..).unwrap_or_default(),
+            None => self.segments.get(&chunk).map_or(&[], Vec::as_slice),
+        }
     }
 
     /// Chunks with raw pieces, and the number of pieces of each.
@@ -161,9 +164,13 @@ impl ChunkMap {
         self.segments.iter().map(|(chunk, pieces)| (*chunk, pieces.len()))
     }
 
+    /// Returns the frame with the content of a chunk, or with the beginning of its content.
+    ///
+    /// # Errors
+    /// Errors of loading index pages.
     pub fn entry(&self, io: Io<'_>, chunk: u64) -> Result<Option<Entry>> {
-        match self.staged.get(&chunk) {
-            Some(staged) => Ok(Some(*staged)),
+        match self.staged.get(&chunk).and_then(|pieces| pieces.first()) {
+            Some(first) => Ok(Some(*first)),
             None => self.indexed(io, chunk),
         }
     }
@@ -307,16 +314,16 @@ impl ChunkMap {
         Ok(retired)
     }
 
-    /// Adds a staged chunk at the end of the file.
+    /// Adds a piece of a staged chunk at the end of the file.
     pub fn stage(&mut self, frame: &Frame) {
-        self.staged.insert(frame.position, frame.entry());
+        self.staged.entry(frame.position).or_default().push(frame.entry());
         self.size = frame.file_size;
     }
 
     /// End of the last staged chunk, in the logical file.
     fn staged_end(&self) -> Option<u64> {
-        let (chunk, entry) = self.staged.last_key_value()?;
-        Some(chunk * self.chunk_bytes() + u64::from(entry.to))
+        let (chunk, pieces) = self.staged.last_key_value()?;
+        Some(chunk * self.chunk_bytes() + u64::from(pieces.last()?.to))
     }
 
     /// Adds a frame of content to the totals, and checks whether the content is still in order.

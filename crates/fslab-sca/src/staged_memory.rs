@@ -35,13 +35,6 @@ impl StagedMemory {
         Buffer { bytes, counted: self.count(length) }
     }
 
-    /// Returns a copy of the content of a chunk.
-    pub fn copy(self: &Arc<Self>, content: &[u8]) -> Buffer {
-        let mut buffer = self.buffer(content.len());
-        buffer.bytes.extend_from_slice(content);
-        buffer
-    }
-
     /// Counts bytes until the result is dropped.
     pub fn count(self: &Arc<Self>, bytes: usize) -> Counted {
         self.bytes.fetch_add(bytes, Ordering::Relaxed);
@@ -97,16 +90,15 @@ mod tests {
     #[test]
     fn buffers_are_counted_until_they_are_dropped_and_then_used_again() {
         let memory = Arc::new(StagedMemory::default());
-        let content = vec![7; 1 << 20];
-        let mut copies: Vec<Buffer> = (0..7).map(|_| memory.copy(&content)).collect();
+        let mut buffers: Vec<Buffer> = (0..7).map(|_| memory.buffer(1 << 20)).collect();
         assert!(memory.has_room());
         let counted = memory.count(1 << 20);
         assert!(!memory.has_room());
         drop(counted);
-        let address = copies.pop().map(|copy| copy.as_ptr());
+        let address = buffers.pop().map(|buffer| buffer.as_ptr());
         let again = memory.buffer(1 << 20);
         assert_eq!((Some(again.as_ptr()), again.len()), (address, 0));
-        drop((copies, again));
+        drop((buffers, again));
         assert_eq!(memory.bytes.load(Ordering::Relaxed), 0);
         let kept = memory.unused.lock().len();
         assert_eq!(kept, UNUSED_BYTES_MAX >> 20, "buffers that are kept");

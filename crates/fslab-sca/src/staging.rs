@@ -20,96 +20,163 @@ use super::format::{Kind, SIZE_MAX, STAGING_SLOTS};
 use super::frame::{Frame, NewFrame, append_with};
 use super::journal::Behind;
 use super::log::Log;
+use super::reader::{Piece, pieces};
 use super::reclaim_policy::free_bytes;
-use super::staging_area::{Area, Job, StagedChunk, find};
+use super::staging_area::{Area, Job, OpenChunk, StagedChunk, find};
 
 /// Number of chunks that must be appended in a row before staging begins. Small files and files
 /// that are also read or overwritten would not gain.
-const ROW: u32 = 4;
+const ROW_CHUNKS: u64 = 4;
+
+/// Pieces of a chunk that are shorter than the chunk divided by this number do not begin staging,
+/// because a slot has no room for so many headers.
+const PIECES_MAX: u64 = 64;
 
 /// Staging begins only if the lower file system has at least this many times the space of a
 /// staging area. So a full disk is usually found before a write returns.
 const FREE_AREAS: u64 = 16;
 
+/// The effect of staging a write.
+#[derive(Default)]
+pub struct Staged {
+    /// Number of bytes that were staged, which may be less than was to be written.
+    pub bytes: usize,
+    /// The jobs of the chunks that are full now.
+    pub jobs: Vec<Arc<Job>>,
+}
+
 impl Log {
-    /// Whether a write may be staged: it appends exactly one chunk, and follows several such
+    /// Whether a write may be staged: it appends at most one chunk, and follows several such
     /// writes.
     pub fn may_stage(&self, settings: &Settings, offset: u64, length: usize) -> bool {
-        let chunk_bytes = self.map.chunk_bytes();
-        let appends_chunk = offset == self.size()
-            && offset <= SIZE_MAX - chunk_bytes
-            && length as u64 == chunk_bytes
-            && offset.is_multiple_of(chunk_bytes);
-        let is_end_clear = match self.journal.behind() {
-            // No further chunks are staged in an area that recovery found.
-            Behind::Staged => self.staging.count > 0,
-            _ => self.journal.is_end_clear() && self.map.segment_count() == 0,
+        let (chunk_bytes, length) = (self.map.chunk_bytes(), length as u64);
+        let is_aligned = offset.is_multiple_of(chunk_bytes);
+        let is_ready = match self.journal.behind() {
+            // No further chunks are staged in an area that recovery found, nor in one in which a
+            // chunk that is not full could not be appended.
+            Behind::Staged => self.staging.count > 0 && (self.staging.open.is_some() || is_aligned),
+            _ => {
+                let is_end_clear =
+                    self.journal.is_end_clear() && self.map.segment_count() == 0 && is_aligned;
+                is_end_clear && self.staging.appended >= ROW_CHUNKS * chunk_bytes
+            }
         };
         settings.stages
-            && appends_chunk
-            && is_end_clear
-            && self.staging.row >= ROW
+            && is_ready
+            && offset == self.size()
+            && offset <= SIZE_MAX - chunk_bytes
+            && length <= chunk_bytes
             && !self.staging.is_refused
             && self.identity().codec.compresses
             && settings.workers.count() > 1
             && settings.staged.has_room()
     }
 
-    /// Counts a write, to recognise programs that append one chunk after the other.
+    /// Counts a write, to recognise programs that append one piece after the other.
     pub fn note_write_for_staging(&mut self, offset: u64, length: usize) {
-        let appended = offset.checked_add(length as u64) == Some(self.size());
-        let is_chunk =
-            length as u64 == self.map.chunk_bytes() && offset.is_multiple_of(length as u64);
-        self.staging.row =
-            if appended && is_chunk { self.staging.row.saturating_add(1) } else { 0 };
+        let (chunk_bytes, length) = (self.map.chunk_bytes(), length as u64);
+        let is_append = offset.checked_add(length) == Some(self.size());
+        let is_piece = (chunk_bytes / PIECES_MAX..=chunk_bytes).contains(&length);
+        let before = self.staging.appended;
+        self.staging.appended =
+            if is_append && is_piece { before.saturating_add(length) } else { 0 };
     }
 
-    /// Stages a chunk that is appended at the end of the file. Returns its job, or `None` if there
-    /// is no room for it.
+    /// Stages data that is appended at the end of the file, as far as there is room for it.
     ///
     /// # Errors
     /// Errors of the lower file. The file is then unchanged, except that chunks staged earlier may
     /// have been appended.
-    pub fn stage(
+    pub fn stage(&mut self, io: Io<'_>, data: &[u8], options: WriteOptions) -> Result<Staged> {
+        let mut staged = Staged::default();
+        for piece in pieces(self.map.chunk_bytes(), self.size(), data.len() as u64) {
+            match self.stage_piece(io, piece, piece.of(data), options) {
+                Ok(true) => staged.bytes += piece.of(data).len(),
+                Ok(false) => break,
+                // The rest of the data will meet the error again.
+                Err(_) if staged.bytes > 0 => break,
+                Err(error) => return Err(error),
+            }
+            if u64::from(piece.end) == self.map.chunk_bytes() {
+                staged.jobs.extend(self.close_open_chunk());
+            }
+        }
+        Ok(staged)
+    }
+
+    /// Stages a piece of a chunk; returns whether there was room for it.
+    fn stage_piece(
         &mut self,
         io: Io<'_>,
+        piece: Piece,
         data: &[u8],
         options: WriteOptions,
-    ) -> Result<Option<Arc<Job>>> {
+    ) -> Result<bool> {
+        if self.staging.open.is_none() && !self.open_chunk(io, piece.chunk)? {
+            return Ok(false);
+        }
+        let identity = *self.identity();
+        let Some(open) = &mut self.staging.open else { return Ok(false) };
+        let is_chunk = data.len() as u64 == identity.chunk_bytes();
+        let frame = Frame {
+            kind: if is_chunk { Kind::Data } else { Kind::Segment },
+            raw: true,
+            from: piece.start,
+            length: data.len() as u32,
+            file_size: open.frame.file_size + data.len() as u64,
+            ..open.frame
+        };
+        let mut written = io.settings.staged.buffer((open.limit - open.end) as usize);
+        let frame = append_with(&mut written.bytes, open.end, &identity, frame, |bytes| {
+            (identity.codec.store)(data, bytes);
+        });
+        if frame.reference.end() > open.limit {
+            return Ok(false);
+        }
+        match io.lower.write(io.request, open.end, &written, options) {
+            // The encoded chunk may need less space.
+            Err(error) if is_full(&error) => return Ok(false),
+            done => done?,
+        }
+        open.add(data, frame.reference.end());
+        self.journal.note_write();
+        self.map.stage(&frame);
+        Ok(true)
+    }
+
+    /// Prepares a slot for a chunk; returns whether there is one.
+    fn open_chunk(&mut self, io: Io<'_>, chunk: u64) -> Result<bool> {
         while self.staging.chunks.front().is_some_and(StagedChunk::is_encoded)
             || self.staging.chunks.len() as u64 >= STAGING_SLOTS
         {
             self.append_staged(io)?;
         }
-        let Some(area) = self.staging_area(io)? else { return Ok(None) };
-        let chunk = self.size() / self.map.chunk_bytes();
-        let (identity, size) = (*self.identity(), self.size() + data.len() as u64);
-        let frame = Frame {
-            raw: true,
-            length: data.len() as u32,
-            sequence: self.journal.sequence() + self.staging.chunks.len() as u64 + 1,
-            ..Frame::new(Kind::Data, chunk, size)
-        };
+        let Some(area) = self.staging_area(io)? else { return Ok(false) };
+        let sequence = self.journal.sequence() + self.staging.chunks.len() as u64 + 1;
+        let frame = Frame { sequence, ..Frame::new(Kind::Data, chunk, self.size()) };
         let slot = area.slot(self.staging.count);
-        let mut written = io.settings.staged.buffer(area.slot_bytes as usize);
-        let frame = append_with(&mut written.bytes, slot, &identity, frame, |bytes| {
-            (identity.codec.store)(data, bytes);
+        self.map.cool_down();
+        self.staging.open = Some(OpenChunk {
+            frame,
+            content: io.settings.staged.buffer(self.map.chunk_bytes() as usize),
+            end: slot,
+            limit: slot + area.slot_bytes,
         });
-        if written.len() as u64 > area.slot_bytes {
-            return Ok(None);
-        }
-        match io.lower.write(io.request, slot, &written, options) {
-            // The encoded chunk may need less space.
-            Err(error) if is_full(&error) => return Ok(None),
-            done => done?,
-        }
-        drop(written);
-        self.journal.note_write();
-        self.map.stage(&frame);
-        let job = Job::new(io.settings, identity.codec, data);
-        self.staging.chunks.push_back(StagedChunk { frame, job: Some(Arc::clone(&job)) });
         self.staging.count += 1;
-        Ok(Some(job))
+        Ok(true)
+    }
+
+    /// Lets the open chunk be encoded; returns its job.
+    fn close_open_chunk(&mut self) -> Option<Arc<Job>> {
+        let open = self.staging.open.take()?;
+        // A chunk whose first piece could not be written is not needed.
+        if open.content.is_empty() {
+            return None;
+        }
+        let chunk = open.close(self.identity().codec);
+        let job = chunk.job.clone();
+        self.staging.chunks.push_back(chunk);
+        job
     }
 
     /// Returns the staging area, which is made if necessary. Returns `None` if the frames would
@@ -182,6 +249,7 @@ impl Log {
     /// # Errors
     /// Errors of the lower file, such as `ENOSPC`. The chunks that were not appended stay staged.
     pub fn append_all_staged(&mut self, io: Io<'_>) -> Result<()> {
+        self.close_open_chunk();
         while !self.staging.chunks.is_empty() {
             self.append_staged(io)?;
         }
@@ -202,7 +270,7 @@ impl Log {
         io.lower.truncate(io.request, self.end())?;
         self.journal.note_behind(Behind::Nothing);
         self.journal.note_write();
-        (self.staging.area, self.staging.row) = (None, 0);
+        (self.staging.area, self.staging.appended) = (None, 0);
         Ok(())
     }
 
@@ -217,11 +285,9 @@ impl Log {
         let Some(found) = find(io, &identity, last, length)? else { return Ok(false) };
         // Left-out frames show that power failed. A staged chunk that follows them was not synced.
         let is_of_use = !self.journal.has_left_out();
-        for frame in found.frames.into_iter().take_while(|_| is_of_use) {
-            if !self.follows(&frame) {
-                break;
-            }
-            self.map.stage(&frame);
+        for pieces in found.chunks.into_iter().take_while(|_| is_of_use) {
+            let Some(frame) = self.staged_frame(&pieces) else { break };
+            pieces.iter().for_each(|piece| self.map.stage(piece));
             self.staging.chunks.push_back(StagedChunk { frame, job: None });
         }
         self.staging.area = Some(found.area);
@@ -233,12 +299,19 @@ impl Log {
         self.staging.area.map_or(0, |area| area.base.saturating_sub(self.end()))
     }
 
-    /// Whether a frame appends one whole chunk to the file.
-    fn follows(&self, frame: &Frame) -> bool {
-        let chunk_bytes = self.map.chunk_bytes();
-        (frame.from, u64::from(frame.length)) == (0, chunk_bytes)
-            && frame.position.checked_mul(chunk_bytes) == Some(self.size())
-            && self.size().checked_add(chunk_bytes) == Some(frame.file_size)
+    /// Returns the header of the encoded frame for a chunk that recovery found, if its pieces begin
+    /// at the end of the file.
+    fn staged_frame(&self, pieces: &[Frame]) -> Option<Frame> {
+        let (first, last) = (pieces.first()?, pieces.last()?);
+        let start = first.position.checked_mul(self.map.chunk_bytes())?;
+        let is_size_right =
+            |piece: &Frame| start.checked_add(piece.entry().to.into()) == Some(piece.file_size);
+        let length = last.entry().to;
+        let follows = start == self.size()
+            && first.from == 0
+            && u64::from(length) <= self.map.chunk_bytes()
+            && pieces.iter().all(is_size_right);
+        follows.then_some(Frame { kind: Kind::Data, from: 0, length, ..*last })
     }
 }
 

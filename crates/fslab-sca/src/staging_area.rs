@@ -9,7 +9,7 @@ use parking_lot::{Condvar, Mutex};
 use super::codec::CodecSpec;
 use super::context::{Io, Settings};
 use super::encoder::{Encoded, encode};
-use super::format::{Kind, STAGING_ALIGNMENT, STAGING_SLACK, STAGING_SLOTS};
+use super::format::{STAGING_ALIGNMENT, STAGING_SLACK, STAGING_SLOTS};
 use super::frame::{Frame, Identity, parse};
 use super::staged_memory::{Buffer, Counted};
 
@@ -59,16 +59,45 @@ pub struct Staging {
     pub area: Option<Area>,
     /// The chunks that are not in the journal yet, in order.
     pub chunks: VecDeque<StagedChunk>,
+    /// The chunk after these, to which further pieces may be appended.
+    pub open: Option<OpenChunk>,
     /// Number of chunks staged in this area so far.
     pub count: u64,
-    /// Number of chunks that were appended in a row, since the last change of another kind.
-    pub row: u32,
+    /// Number of bytes that were appended in a row, since the last change of another kind.
+    pub appended: u64,
     /// Whether the lower file system can't have such an area. It is then not tried again.
     pub is_refused: bool,
 }
 
+/// A staged chunk that is not full yet.
+pub struct OpenChunk {
+    /// The header of its encoded frame, with the length of the content so far.
+    pub frame: Frame,
+    pub content: Buffer,
+    /// Offset of the next piece in the lower file.
+    pub end: u64,
+    /// End of the slot.
+    pub limit: u64,
+}
+
+impl OpenChunk {
+    /// Adds the content of a piece, whose frame ends at `end` in the lower file.
+    pub fn add(&mut self, data: &[u8], end: u64) {
+        self.content.bytes.extend_from_slice(data);
+        self.frame.length += data.len() as u32;
+        self.frame.file_size += data.len() as u64;
+        self.end = end;
+    }
+
+    /// Ends the chunk, so that it can be encoded.
+    pub fn close(self, codec: &'static CodecSpec) -> StagedChunk {
+        StagedChunk { frame: self.frame, job: Some(Job::new(codec, self.content)) }
+    }
+}
+
 /// A staged chunk.
 pub struct StagedChunk {
+    /// The header of its encoded frame.
     pub frame: Frame,
     /// Its encoding. Without one, the chunk is read from its slot when it is appended. That is so
     /// for chunks that recovery found, because many such files would fill the memory, and for
@@ -103,8 +132,7 @@ enum Phase {
 }
 
 impl Job {
-    pub fn new(settings: &Settings, codec: &'static CodecSpec, content: &[u8]) -> Arc<Self> {
-        let content = settings.staged.copy(content);
+    fn new(codec: &'static CodecSpec, content: Buffer) -> Arc<Self> {
         let phase = Mutex::new(Phase::Waiting(content));
         Arc::new(Self { codec, phase, ended: Condvar::new() })
     }
@@ -164,14 +192,14 @@ impl Job {
 /// A staging area in a lower file.
 pub struct Found {
     pub area: Area,
-    /// The frames that follow the last frame of the journal.
-    pub frames: Vec<Frame>,
+    /// The pieces of each chunk that follows the last frame of the journal.
+    pub chunks: Vec<Vec<Frame>>,
 }
 
 impl Found {
     /// Number of staged chunks that the journal lacks.
     pub fn count(&self) -> usize {
-        self.frames.len()
+        self.chunks.len()
     }
 }
 
@@ -189,32 +217,53 @@ pub fn find(
     let Some(area) = Area::ending_at(identity, end, length) else { return Ok(None) };
     let (mut is_area, mut newer) = (false, BTreeMap::new());
     for number in 0..STAGING_SLOTS {
-        let Some((frame, is_whole)) = read_slot(io, identity, area, number)? else { continue };
+        let Some(slot) = read_slot(io, identity, area, number)? else { continue };
         is_area = true;
-        newer.insert(frame.sequence, (frame, is_whole));
+        newer.insert(slot.sequence, slot.pieces);
     }
     let in_order = (sequence + 1..).map_while(|number| newer.remove(&number));
-    let frames = in_order.map_while(|(frame, is_whole)| is_whole.then_some(frame)).collect();
-    Ok(is_area.then_some(Found { area, frames }))
+    let chunks = in_order.take_while(|pieces| !pieces.is_empty()).collect();
+    Ok(is_area.then_some(Found { area, chunks }))
 }
 
-/// Reads a slot. Returns the frame and whether its content is whole, or `None` if no frame of this
-/// file begins there.
-fn read_slot(
-    io: Io<'_>,
-    identity: &Identity,
-    area: Area,
-    number: u64,
-) -> Result<Option<(Frame, bool)>> {
-    let (at, header_bytes) = (area.slot(number), identity.header_bytes());
+/// The content of a slot.
+struct Slot {
+    sequence: u64,
+    /// The pieces with valid content, up to the first invalid one.
+    pieces: Vec<Frame>,
+}
+
+/// Reads a slot. Returns `None` if no frame of this file begins there.
+fn read_slot(io: Io<'_>, identity: &Identity, area: Area, number: u64) -> Result<Option<Slot>> {
+    let at = area.slot(number);
     let bytes = io.lower.read(io.request, at, area.slot_bytes as usize)?;
-    let Some((header, rest)) = bytes.split_at_checked(header_bytes) else { return Ok(None) };
-    let Ok(frame) = parse(identity, header, at) else { return Ok(None) };
-    if frame.kind != Kind::Data || !frame.raw {
-        return Ok(None);
+    let Some(first) = piece_at(identity, &bytes, at, 0) else { return Ok(None) };
+    let (mut next, mut pieces) = (Some(first), Vec::new());
+    while let Some(piece) = next.filter(|piece| is_whole(identity, &bytes, at, piece)) {
+        pieces.push(piece);
+        next = piece_at(identity, &bytes, at, (piece.reference.end() - at) as usize);
+        next = next.filter(|next| continues(&piece, next));
     }
-    let body = rest.get(..frame.body_bytes(identity));
-    let body = body.filter(|body| crc32c::crc32c(body) == frame.body_crc);
-    let content = body.and_then(|body| identity.codec.decode(body, frame.length as usize));
-    Ok(Some((frame, content.is_some())))
+    Ok(Some(Slot { sequence: first.sequence, pieces }))
+}
+
+/// Returns the frame whose header is at a place in the bytes of a slot.
+fn piece_at(identity: &Identity, bytes: &[u8], slot: u64, place: usize) -> Option<Frame> {
+    let header = bytes.get(place..)?.get(..identity.header_bytes())?;
+    let frame = parse(identity, header, slot + place as u64).ok()?;
+    (frame.kind.has_content() && frame.raw).then_some(frame)
+}
+
+/// Whether a piece follows another one of the same chunk.
+fn continues(piece: &Frame, next: &Frame) -> bool {
+    let of = |piece: &Frame| (piece.sequence, piece.position);
+    of(next) == of(piece) && next.from == piece.entry().to
+}
+
+/// Whether the content of a piece is valid.
+fn is_whole(identity: &Identity, bytes: &[u8], slot: u64, piece: &Frame) -> bool {
+    let start = (piece.reference.offset - slot) as usize + identity.header_bytes();
+    let body = bytes.get(start..).and_then(|rest| rest.get(..piece.body_bytes(identity)));
+    body.filter(|body| crc32c::crc32c(body) == piece.body_crc)
+        .is_some_and(|body| identity.codec.decode(body, piece.length as usize).is_some())
 }

@@ -312,16 +312,17 @@ impl StoredFile {
         let data = &data[..data.len().min(WRITE_BYTES_MAX)];
         self.look_into(request)?;
         let (_turn, prepared) = self.turns.in_order(|| {
-            // Encoding would not make random data smaller.
-            if self.may_stage(&self.state.read(), place, data) && !looks_random(data) {
+            if self.may_stage(&self.state.read(), place, data) {
                 return Ok(None);
             }
             self.pre_encode(place, data).map(Some)
         });
         let mut prepared = match prepared? {
             Some(prepared) => prepared,
-            None if self.stage(request, place, data, options)? => return Ok(data.len()),
-            None => PreEncoded::default(),
+            None => match self.stage(request, place, data, options)? {
+                0 => PreEncoded::default(),
+                staged => return Ok(staged),
+            },
         };
         let mut write = || {
             self.change(request, |state| {
@@ -336,41 +337,42 @@ impl StoredFile {
 
     /// Whether a write may be staged (see `staging`).
     fn may_stage(&self, state: &State, place: Place, data: &[u8]) -> bool {
-        match &state.kind {
-            Kind::Stored(log) if self.settings.stages => {
-                log.may_stage(&self.settings, place.offset(log.size()), data.len())
-            }
-            _ => false,
-        }
+        let Kind::Stored(log) = &state.kind else { return false };
+        log.may_stage(&self.settings, place.offset(log.size()), data.len())
+            // Encoding would not make random data smaller. Pieces of a chunk are not examined,
+            // because staging them is faster than storing them as a tail.
+            && !((data.len() as u64) == log.map.chunk_bytes() && looks_random(data))
     }
 
-    /// Stages a chunk, so that another thread encodes it. Returns `false` if it must be written
-    /// directly.
+    /// Stages appended data, so that other threads encode it. Returns the number of bytes staged.
+    /// The rest must be written directly.
     fn stage(
         &self,
         request: &Request,
         place: Place,
         data: &[u8],
         options: WriteOptions,
-    ) -> Result<bool> {
+    ) -> Result<usize> {
         // The lock's holder may append other frames than those of staged chunks.
-        let Some(_turn) = self.maintenance.try_lock() else { return Ok(false) };
+        let Some(_turn) = self.maintenance.try_lock() else { return Ok(0) };
         let mut state = self.state.write();
         self.access_is_due.store(true, Ordering::Relaxed);
         // The file may have changed before the lock was taken.
         if !self.may_stage(&state, place, data) {
-            return Ok(false);
+            return Ok(0);
         }
         let (io, log) = state.begin_change(request, &self.settings)?;
-        let Some(job) = log.stage(io, data, options)? else { return Ok(false) };
-        let settings = Arc::clone(&self.settings);
-        self.settings.workers.spawn(move || {
-            if let Err(error) = job.run(&settings) {
-                // The next user of the job tries again and returns the error.
-                tracing::debug!(%error, "can't encode a staged chunk");
-            }
-        });
-        Ok(true)
+        let staged = log.stage(io, data, options)?;
+        for job in staged.jobs {
+            let settings = Arc::clone(&self.settings);
+            self.settings.workers.spawn(move || {
+                if let Err(error) = job.run(&settings) {
+                    // The next user of the job tries again and returns the error.
+                    tracing::debug!(%error, "can't encode a staged chunk");
+                }
+            });
+        }
+        Ok(staged.bytes)
     }
 
     /// Appends the staged chunks, if the file is open for writing. Returns whether it had a staging

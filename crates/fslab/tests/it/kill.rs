@@ -46,39 +46,44 @@ const LAYERS: &[&str] = &[
     "uuencode:chunk=8KiB",
 ];
 
-/// Copies files by requests of one chunk, as cp(1) does, so that the layer stages chunks.
+/// Copies files by requests of one chunk, as cp(1) does, and by smaller ones, as tar(1) does, so that
+/// the layer stages chunks.
 #[test]
 fn copied_chunks_survive_a_killed_daemon() {
     require_mounting!();
     let kills = number("FSLAB_KILLS").unwrap_or(KILLS);
     let seed = seed();
-    let layers = [("gzip:chunk=4KiB,threads=2", 4 << 10), ("zstd:threads=2", 128 << 10)];
+    let layers = [
+        ("gzip:chunk=4KiB,threads=2", 4 << 10),
+        ("zstd:threads=2", 128 << 10),
+        ("zstd:chunk=64KiB,threads=2", 10 << 10),
+    ];
     let mut staging = 0;
-    for (&(layer, chunk), round) in layers.iter().cycle().zip(0..kills) {
-        staging += u64::from(killed_while_copying(layer, chunk, seed.wrapping_add(round)));
+    for (&(layer, length), round) in layers.iter().cycle().zip(0..kills) {
+        staging += u64::from(killed_while_copying(layer, length, seed.wrapping_add(round)));
     }
     eprintln!("{kills} kills, {staging} of them while a chunk was staged");
     assert!(staging > 0, "none of {kills} daemons was killed while a chunk was staged");
 }
 
 /// Kills a daemon while a file is copied. Returns whether a staging area was left.
-fn killed_while_copying(layer: &str, chunk: usize, seed: u64) -> bool {
+fn killed_while_copying(layer: &str, length: usize, seed: u64) -> bool {
     let place = Place::mounted(&["-l", layer]);
     let killer = kill_soon(&place, seed);
     let mut data = Vec::new();
     let mut file = fs::File::create_new(place.point.join("copy")).unwrap();
     let copied = (seed..).try_for_each(|number| {
-        let mut chunk = vec![number as u8; chunk];
-        chunk[..8].copy_from_slice(&number.to_le_bytes());
-        data.extend(&chunk);
-        file.write_all(&chunk)
+        let mut piece = vec![number as u8; length];
+        piece[..8].copy_from_slice(&number.to_le_bytes());
+        data.extend(&piece);
+        file.write_all(&piece)
     });
     copied.unwrap_err();
     killer.join().unwrap();
     let is_staging = fs::metadata(place.lower.join("copy")).unwrap().len() > 128 << 20;
     mount_again(&place, layer, seed.is_multiple_of(2));
     let found = fs::read(place.point.join("copy")).unwrap();
-    assert!(found.len() + chunk >= data.len(), "{layer}: {} of {}", found.len(), data.len());
+    assert!(found.len() + length >= data.len(), "{layer}: {} of {}", found.len(), data.len());
     assert!(data.starts_with(&found), "{layer}: other bytes");
     place.umount();
     is_staging

@@ -67,7 +67,7 @@ fn check(layer: &str, script: u64, mutant: Option<&Mutant>) -> Result<u64, Strin
     Ok(checked)
 }
 
-/// Runs random operations on one file. Most append whole chunks. `reads` is whether the content is
+/// Runs random operations on one file. Most append chunks, whole or in pieces. `reads` is whether the content is
 /// also read meanwhile.
 fn run(layer: &dyn FileSystem, crash: &CrashFs, script: u64, reads: bool) -> Vec<Version> {
     let mut draws = Pcg64Mcg::seed_from_u64(script);
@@ -83,9 +83,16 @@ fn run(layer: &dyn FileSystem, crash: &CrashFs, script: u64, reads: bool) -> Vec
     note(&content, true);
     for _ in 0..12 {
         for _ in 0..draws.random_range(1..16) {
-            let mut chunk = vec![draws.random_range(b'a'..=b'z'); CHUNK];
-            chunk[..8].copy_from_slice(&draws.random::<u64>().to_le_bytes());
-            append(&file, &mut content, &chunk);
+            let missing = content.len().next_multiple_of(CHUNK) - content.len();
+            let length = match draws.random_range(0..5) {
+                0 | 1 => draws.random_range(64..=CHUNK),
+                _ if missing > 0 => missing,
+                _ => CHUNK,
+            };
+            let mut piece = vec![draws.random_range(b'a'..=b'z'); length];
+            let count = length.min(8);
+            piece[..count].copy_from_slice(&draws.random::<u64>().to_le_bytes()[..count]);
+            append(&file, &mut content, &piece);
             note(&content, false);
         }
         let is_synced = operate((&client, &file), &mut content, &mut draws);
