@@ -499,6 +499,9 @@ impl FileSystem for Sca {
         let place = if options.append { Place::End } else { Place::At(offset) };
         let count = open.file.write(request, place, data, options.placed())?;
         self.attend(request, open.ino, &open.file);
+        if open.file.take_began_staging() {
+            self.reclaimer.offer_staging(open.ino);
+        }
         if open.mode.contains(OpenMode::DATA_SYNC) {
             open.file.sync(request, !open.mode.contains(OpenMode::SYNC))?;
         }

@@ -2,8 +2,8 @@
 //!
 //! If the changes of a file made maintenance due (see `reclaim_policy`), the thread acts at once,
 //! in parallel with the file's writers. It commits the file or collects its garbage. A file with
-//! garbage is offered for packing when a user closes it. It is packed once no request has arrived
-//! for a while, at most at the configured rate. The thread pauses as soon as requests arrive again.
+//! garbage is offered for packing when a user closes it, and a file with staged chunks when staging
+//! begins. It is packed once no request has arrived for a while, at most at the configured rate. The thread pauses as soon as requests arrive again.
 //! At unmount the remaining files are packed for at most `END_MAX`, because the next mount starts
 //! with an empty queue.
 
@@ -127,6 +127,11 @@ impl Reclaimer {
         if self.pace.is_some() && file.wants_packing() {
             self.push(|queue| &mut queue.packed, ino);
         }
+    }
+
+    /// Offers a file in use whose chunks are staged. Staging ends when the mount is idle.
+    pub fn offer_staging(&self, ino: Ino) {
+        self.push(|queue| &mut queue.packed, ino);
     }
 
     fn push(&self, files: impl FnOnce(&mut Queue) -> &mut Files, ino: Ino) -> bool {

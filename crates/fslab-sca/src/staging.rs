@@ -46,30 +46,34 @@ pub struct Staged {
 }
 
 impl Log {
-    /// Whether a write may be staged: it appends at most one chunk, and follows several such
-    /// writes.
-    pub fn may_stage(&self, settings: &Settings, offset: u64, length: usize) -> bool {
-        let (chunk_bytes, length) = (self.map.chunk_bytes(), length as u64);
-        let is_aligned = offset.is_multiple_of(chunk_bytes);
-        let is_ready = match self.journal.behind() {
-            // No further chunks are staged in an area that recovery found, nor in one in which a
-            // chunk that is not full could not be appended.
-            Behind::Staged => self.staging.count > 0 && (self.staging.open.is_some() || is_aligned),
-            _ => {
-                let is_end_clear =
-                    self.journal.is_end_clear() && self.map.segment_count() == 0 && is_aligned;
-                is_end_clear && self.staging.appended >= ROW_CHUNKS * chunk_bytes
-            }
-        };
-        settings.stages
-            && is_ready
+    /// Returns the number of bytes of a write that must be written directly before the others can be
+    /// staged. It is not zero if the write only begins to fill a chunk after these bytes. Returns
+    /// `None` unless the write appends at most one chunk, and follows several such writes.
+    pub fn staging_start(&self, settings: &Settings, offset: u64, length: usize) -> Option<usize> {
+        let chunk_bytes = self.map.chunk_bytes();
+        let is_possible = settings.stages
             && offset == self.size()
             && offset <= SIZE_MAX - chunk_bytes
-            && length <= chunk_bytes
+            && length as u64 <= chunk_bytes
             && !self.staging.is_refused
             && self.identity().codec.compresses
             && settings.workers.count() > 1
-            && settings.staged.has_room()
+            && settings.staged.has_room();
+        if !is_possible {
+            return None;
+        }
+        let border = (offset.next_multiple_of(chunk_bytes) - offset) as usize;
+        if self.journal.is_staging() {
+            // No further chunks are staged in an area that recovery found, nor in one in which a
+            // chunk that is not full could not be appended.
+            let is_ready = self.staging.open.is_some() || border == 0;
+            return (self.staging.count > 0 && is_ready).then_some(0);
+        }
+        let is_ready = self.journal.is_end_clear()
+            && self.staging.appended >= ROW_CHUNKS * chunk_bytes
+            && border < length
+            && (border > 0 || self.map.segment_count() == 0);
+        is_ready.then_some(border)
     }
 
     /// Counts a write, to recognise programs that append one piece after the other.

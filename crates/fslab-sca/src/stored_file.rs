@@ -7,6 +7,7 @@ mod classify;
 mod heal;
 mod mark;
 mod steps;
+mod writing;
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -21,9 +22,8 @@ use parking_lot::{Mutex, RwLock, RwLockWriteGuard};
 use super::close::closing_in_steps;
 use super::commit::{Steps, clear_end, commit, commit_with_slot, unless_gone};
 use super::context::{Io, Settings, WhenToPack, is_full, too_large};
-use super::encoder::looks_random;
 use super::format::SIZE_MAX;
-use super::frame::{Encoding, Identity};
+use super::frame::Identity;
 use super::garbage_collection::tend;
 use super::log::Log;
 use super::lower::LowerFile;
@@ -37,9 +37,6 @@ use super::writer::check_range;
 use classify::classify;
 use mark::MarkState;
 use steps::InSteps;
-
-/// Maximum number of bytes that one write accepts. Its chunks are encoded in parallel.
-const WRITE_BYTES_MAX: usize = 8 << 20;
 
 /// A file in use.
 pub struct StoredFile {
@@ -55,6 +52,8 @@ pub struct StoredFile {
     packing: Mutex<()>,
     /// Whether the next read must also read the lower file, so that its access time is updated.
     access_is_due: AtomicBool,
+    /// Whether staging has begun since the last call of [`StoredFile::take_began_staging`].
+    began_staging: AtomicBool,
 }
 
 /// An open file of the lower file system.
@@ -109,6 +108,14 @@ impl Place {
         match self {
             Self::At(offset) => offset,
             Self::End => size,
+        }
+    }
+
+    /// Returns the position after this many bytes were written.
+    fn after(self, bytes: usize) -> Self {
+        match self {
+            Self::At(offset) => Self::At(offset + bytes as u64),
+            Self::End => Self::End,
         }
     }
 }
@@ -192,6 +199,7 @@ impl StoredFile {
             maintenance: Mutex::default(),
             packing: Mutex::default(),
             access_is_due: AtomicBool::new(true),
+            began_staging: AtomicBool::new(false),
         }
     }
 
@@ -301,95 +309,6 @@ impl StoredFile {
         }
     }
 
-    /// Writes as much of `data` as possible, at least one byte.
-    pub fn write(
-        &self,
-        request: &Request,
-        place: Place,
-        data: &[u8],
-        options: WriteOptions,
-    ) -> Result<usize> {
-        let data = &data[..data.len().min(WRITE_BYTES_MAX)];
-        self.look_into(request)?;
-        let (_turn, prepared) = self.turns.in_order(|| {
-            if self.may_stage(&self.state.read(), place, data) {
-                return Ok(None);
-            }
-            self.pre_encode(place, data).map(Some)
-        });
-        let mut prepared = match prepared? {
-            Some(prepared) => prepared,
-            None => match self.stage(request, place, data, options)? {
-                0 => PreEncoded::default(),
-                staged => return Ok(staged),
-            },
-        };
-        let mut write = || {
-            self.change(request, |state| {
-                state.write(request, &self.settings, (place, data), &mut prepared, options)
-            })
-        };
-        match write() {
-            Err(error) if is_full(&error) && self.make_room(request)? => write(),
-            answer => answer,
-        }
-    }
-
-    /// Whether a write may be staged (see `staging`).
-    fn may_stage(&self, state: &State, place: Place, data: &[u8]) -> bool {
-        let Kind::Stored(log) = &state.kind else { return false };
-        log.may_stage(&self.settings, place.offset(log.size()), data.len())
-            // Encoding would not make random data smaller. Pieces of a chunk are not examined,
-            // because staging them is faster than storing them as a tail.
-            && !((data.len() as u64) == log.map.chunk_bytes() && looks_random(data))
-    }
-
-    /// Stages appended data, so that other threads encode it. Returns the number of bytes staged.
-    /// The rest must be written directly.
-    fn stage(
-        &self,
-        request: &Request,
-        place: Place,
-        data: &[u8],
-        options: WriteOptions,
-    ) -> Result<usize> {
-        // The lock's holder may append other frames than those of staged chunks.
-        let Some(_turn) = self.maintenance.try_lock() else { return Ok(0) };
-        let mut state = self.state.write();
-        self.access_is_due.store(true, Ordering::Relaxed);
-        // The file may have changed before the lock was taken.
-        if !self.may_stage(&state, place, data) {
-            return Ok(0);
-        }
-        let (io, log) = state.begin_change(request, &self.settings)?;
-        let staged = log.stage(io, data, options)?;
-        for job in staged.jobs {
-            let settings = Arc::clone(&self.settings);
-            self.settings.workers.spawn(move || {
-                if let Err(error) = job.run(&settings) {
-                    // The next user of the job tries again and returns the error.
-                    tracing::debug!(%error, "can't encode a staged chunk");
-                }
-            });
-        }
-        Ok(staged.bytes)
-    }
-
-    /// Appends the staged chunks, if the file is open for writing. Returns whether it had a staging
-    /// area.
-    pub fn end_staging(&self, request: &Request) -> Result<bool> {
-        let is_staging = |state: &State| match &state.kind {
-            Kind::Stored(log) => state.is_writable && log.journal.is_staging(),
-            _ => false,
-        };
-        if !is_staging(&self.state.read()) {
-            return Ok(false);
-        }
-        let Some(file) = self.in_steps(request) else { return Ok(false) };
-        let _turn = file.turn();
-        unless_gone(clear_end(&file)).map(|cleared| cleared.is_some())
-    }
-
     /// Locks the file, invalidates its size xattr if necessary, and changes it with `work`. If
     /// `work` fails because the index is damaged, rebuilds the index and runs `work` again.
     fn change<T>(
@@ -466,21 +385,6 @@ impl StoredFile {
         }
     }
 
-    /// Encodes the complete chunks in a write, with the file's current encoding.
-    fn pre_encode(&self, place: Place, data: &[u8]) -> Result<PreEncoded> {
-        let (encoding, size) = match &self.state.read().kind {
-            Kind::Foreign | Kind::Unread(_) => return Ok(PreEncoded::default()),
-            Kind::Empty => (self.settings.encoding(), 0),
-            Kind::Stored(log) => (Encoding::from(log.identity()), log.size()),
-        };
-        let offset = place.offset(size);
-        let length = SIZE_MAX.saturating_sub(offset).min(data.len() as u64);
-        if length < encoding.chunk_bytes {
-            return Ok(PreEncoded::default());
-        }
-        PreEncoded::new(&self.settings, encoding, offset, &data[..length as usize])
-    }
-
     /// Sets the size. The times are updated even if the size does not change.
     pub fn set_size(&self, request: &Request, size: u64, kill_set_id: bool) -> Result<()> {
         if size > SIZE_MAX {
@@ -555,11 +459,13 @@ impl StoredFile {
         log.wants_packing(&self.settings)
     }
 
-    /// Packs the file if that is worthwhile; other users may access the file during the packing.
+    /// Ends staging, and packs the file if that is worthwhile; other users may access the file during
+    /// the packing.
     /// After each step `goes_on` receives the number of bytes written and decides whether to
     /// continue. The file is not locked during this call.
     pub fn pack(&self, request: &Request, goes_on: &mut dyn FnMut(u64) -> bool) -> Result<Packed> {
         self.look_into(request)?;
+        self.end_staging(request)?;
         // This check runs for every file to be packed. A damaged index is rebuilt here, so that
         // later checks do not find the damage again.
         let gains = || {

@@ -1,5 +1,7 @@
 //! Tests that rewritten files do not grow, and that a full disk loses no data.
 
+use std::time::{Duration, Instant};
+
 use fslab_vfs::{Capacity, Errno, FallocateMode, Ino, MemFs, OpenMode};
 use fslab_vfs_testing::client::{Client, File};
 
@@ -225,6 +227,30 @@ fn chunks_are_staged_only_where_ranges_can_be_freed() {
         }
         file.close().unwrap();
         assert!(read_file(&*failing.fs, "file").unwrap() == data, "{rule:?}");
+    }
+}
+
+/// A program may stop writing without closing its file.
+#[test]
+fn staging_ends_while_the_mount_is_idle() {
+    const PIECE: usize = 3000;
+    for (pack, is_ended) in [("pack-after=10ms", true), ("pack=off", false)] {
+        let below = Below::new();
+        let fs = below.mount(&format!("zstd:chunk=4KiB,threads=2,{pack}"));
+        let client = Client::new(&*fs);
+        let (_, file) = client.create(Ino::ROOT, "file", 0o600, OpenMode::EXCLUSIVE).unwrap();
+        let data = text(20 * PIECE);
+        for (number, piece) in data.chunks(PIECE).enumerate() {
+            file.write_all((number * PIECE) as u64, piece).unwrap();
+        }
+        let is_long = || below.bytes("file").len() > 64 << 20;
+        let deadline = Instant::now() + Duration::from_secs(if is_ended { 30 } else { 1 });
+        while is_long() && Instant::now() < deadline {
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        assert_eq!(is_long(), !is_ended, "{pack}");
+        assert!(read_file(&*below.mount("zstd:chunk=4KiB"), "file").unwrap() == data, "{pack}");
+        file.close().unwrap();
     }
 }
 
