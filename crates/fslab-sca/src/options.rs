@@ -33,7 +33,7 @@ pub const TAILS: OptionSpec = OptionSpec {
 
 pub const STAGE: OptionSpec = OptionSpec {
     name: "stage",
-    help: "let other threads encode appended chunks after the write has returned",
+    help: "let other threads encode appended data after the write has returned",
     default: "on",
     value: ValueKind::Switch,
 };

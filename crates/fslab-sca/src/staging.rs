@@ -1,12 +1,13 @@
-//! Staging: an appended chunk is written unencoded to a *staging area* far behind the last frame,
-//! and the write returns. Other threads encode the chunk, and a later operation appends the encoded
-//! frame.
+//! Staging: appended data is written unencoded to a *staging area* far behind the last frame, and
+//! the write returns. Other threads encode each chunk that is full, and a later operation appends
+//! the encoded frame.
 //!
-//! A program that writes one chunk after the other, such as cp(1), thus keeps all processors busy.
-//! The data is in the lower file when the write returns, so it survives if the daemon is killed.
+//! A program that writes one chunk or piece after the other, such as cp(1) or tar(1), thus keeps
+//! all processors busy. The data is in the lower file when the write returns, so it survives if the
+//! daemon is killed.
 //!
-//! A staged chunk is the next frame of the journal, written at another offset: a raw frame, with
-//! the sequence number that the encoded frame will have. While a file has a staging area, only
+//! A staged chunk is the next frame of the journal, written at another offset: one or several raw
+//! frames, with the sequence number that the encoded frame will have. While a file has a staging area, only
 //! these encoded frames are appended. Every other change first ends staging (see
 //! `commit::clear_end`). So recovery can determine which staged frames are not in the journal yet.
 

@@ -27,7 +27,7 @@ use fslab_vfs::{Errno, FallocateMode, FileSystem, Ino, OpenMode};
 use fslab_vfs_testing::client::Client;
 use fslab_vfs_testing::skip::skip;
 
-use below::{Below, CODECS, mixed, random, read_file, text, write_file};
+use below::{Below, CODECS, mixed, random, read_file, text, write_at, write_file};
 
 fn piped(program: &str, arguments: &[&str], input: &[u8]) -> Option<Vec<u8>> {
     let mut command = Command::new(program);
@@ -403,6 +403,44 @@ fn packed_files_of_version_1_stay_readable() {
         if let Some(decoded) = piped(codec, &["-dc", "-"], &stored) {
             assert!(decoded == golden_content(), "{codec}: {} bytes", decoded.len());
         }
+    }
+}
+
+/// Files with a staging area, which a killed daemon leaves, remain readable too. A golden file has
+/// the frames and the area, but not the hole between them.
+#[test]
+fn staged_files_of_version_1_stay_readable() {
+    const AREA_BYTES: usize = 8 * (4096 + 8192);
+    const AREA: usize = 129 << 20;
+    let content = text(50_000);
+    for codec in ["gzip", "zstd", "lz4"] {
+        let path = format!("tests/golden/sca-1-staged-{codec}");
+        if std::env::var_os("FSLAB_BLESS").is_some() {
+            let below = Below::new();
+            let fs = below.mount(&format!("{codec}:chunk=4KiB,threads=2"));
+            let client = Client::new(&*fs);
+            let (_, file) = client.create(Ino::ROOT, "golden", 0o600, OpenMode::EXCLUSIVE).unwrap();
+            let (chunks, pieces) = content.split_at(8 * 4096);
+            for (number, chunk) in chunks.chunks(4096).enumerate() {
+                file.write_all(number as u64 * 4096, chunk).unwrap();
+            }
+            for (number, piece) in pieces.chunks(1000).enumerate() {
+                file.write_all((chunks.len() + number * 1000) as u64, piece).unwrap();
+            }
+            let lower = below.bytes("golden");
+            assert_eq!(lower.len(), AREA + AREA_BYTES);
+            let end = lower[..AREA].iter().rposition(|byte| *byte != 0).unwrap() + 1;
+            std::fs::write(&path, [&lower[..end], &lower[AREA..]].concat()).unwrap();
+        }
+        let golden = std::fs::read(&path).unwrap();
+        let (frames, area) = golden.split_at(golden.len() - AREA_BYTES);
+        let below = Below::new();
+        write_file(&*below.fs, "golden", frames);
+        write_at(&*below.fs, "golden", AREA as u64, area).unwrap();
+        assert!(read_file(&*below.mount("copy"), "golden").unwrap() == content, "{codec}");
+        write_at(&*below.mount(codec), "golden", content.len() as u64, b"next").unwrap();
+        let expected = [&content[..], b"next"].concat();
+        assert!(read_file(&*below.mount("copy"), "golden").unwrap() == expected, "{codec}: next");
     }
 }
 

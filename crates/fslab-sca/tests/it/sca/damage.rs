@@ -418,9 +418,13 @@ fn tools_accept_a_staging_area() {
     let fs = below.mount("gzip:chunk=4KiB,threads=2");
     let client = Client::new(&*fs);
     let (_, file) = client.create(Ino::ROOT, "file", 0o600, OpenMode::EXCLUSIVE).unwrap();
-    let data = text(12 * CHUNK);
-    for (number, chunk) in data.chunks(CHUNK).enumerate() {
+    let data = text(12 * CHUNK + 700);
+    let whole = 9 * CHUNK;
+    for (number, chunk) in data[..whole].chunks(CHUNK).enumerate() {
         file.write_all((number * CHUNK) as u64, chunk).unwrap();
+    }
+    for (number, piece) in data[whole..].chunks(1000).enumerate() {
+        file.write_all((whole + number * 1000) as u64, piece).unwrap();
     }
     let scratch = TempDir::new_in(scratch::folder(env!("CARGO_TARGET_TMPDIR"))).unwrap();
     let path = scratch.path().join("file");
