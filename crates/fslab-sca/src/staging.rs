@@ -23,13 +23,13 @@ use super::journal::Behind;
 use super::log::Log;
 use super::reader::{Piece, pieces};
 use super::reclaim_policy::free_bytes;
-use super::staging_area::{Area, Job, OpenChunk, StagedChunk, find};
+use super::staging_area::{Appended, Area, Job, OpenChunk, StagedChunk, find};
 
 /// Number of chunks that must be appended in a row before staging begins. Small files and files
 /// that are also read or overwritten would not gain.
 const ROW_CHUNKS: u64 = 4;
 
-/// Pieces of a chunk that are shorter than the chunk divided by this number do not begin staging,
+/// Pieces that are on average shorter than a chunk divided by this number do not begin staging,
 /// because a slot has no room for so many headers.
 const PIECES_MAX: u64 = 64;
 
@@ -71,7 +71,7 @@ impl Log {
             return (self.staging.count > 0 && is_ready).then_some(0);
         }
         let is_ready = self.journal.is_end_clear()
-            && self.staging.appended >= ROW_CHUNKS * chunk_bytes
+            && self.has_appended_enough()
             && border < length
             && (border > 0 || self.map.segment_count() == 0);
         is_ready.then_some(border)
@@ -79,12 +79,20 @@ impl Log {
 
     /// Counts a write, to recognise programs that append one piece after the other.
     pub fn note_write_for_staging(&mut self, offset: u64, length: usize) {
-        let (chunk_bytes, length) = (self.map.chunk_bytes(), length as u64);
+        let length = length as u64;
         let is_append = offset.checked_add(length) == Some(self.size());
-        let is_piece = (chunk_bytes / PIECES_MAX..=chunk_bytes).contains(&length);
-        let before = self.staging.appended;
-        self.staging.appended =
-            if is_append && is_piece { before.saturating_add(length) } else { 0 };
+        let Appended { bytes, writes } = self.staging.appended;
+        self.staging.appended = match is_append && length <= self.map.chunk_bytes() {
+            true => Appended { bytes: bytes.saturating_add(length), writes: writes + 1 },
+            false => Appended::default(),
+        };
+    }
+
+    /// Whether so much was appended in a row, in large enough pieces, that staging may begin.
+    fn has_appended_enough(&self) -> bool {
+        let (chunk_bytes, Appended { bytes, writes }) =
+            (self.map.chunk_bytes(), self.staging.appended);
+        bytes >= ROW_CHUNKS * chunk_bytes && bytes / writes.max(1) >= chunk_bytes / PIECES_MAX
     }
 
     /// Stages data that is appended at the end of the file, as far as there is room for it.
@@ -275,7 +283,7 @@ impl Log {
         io.lower.truncate(io.request, self.end())?;
         self.journal.note_behind(Behind::Nothing);
         self.journal.note_write();
-        (self.staging.area, self.staging.appended) = (None, 0);
+        (self.staging.area, self.staging.appended) = (None, Appended::default());
         Ok(())
     }
 

@@ -63,10 +63,17 @@ pub struct Staging {
     pub open: Option<OpenChunk>,
     /// Number of chunks staged in this area so far.
     pub count: u64,
-    /// Number of bytes that were appended in a row, since the last change of another kind.
-    pub appended: u64,
+    /// The appends in a row since the last change of another kind.
+    pub appended: Appended,
     /// Whether the lower file system can't have such an area. It is then not tried again.
     pub is_refused: bool,
+}
+
+/// Appends that followed each other.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Appended {
+    pub bytes: u64,
+    pub writes: u64,
 }
 
 /// A staged chunk that is not full yet.
