@@ -143,7 +143,11 @@ pub fn clear_end(file: &impl Steps) -> Stepped<()> {
 
 /// Appends all staged chunks and removes the staging area.
 fn end_staging(file: &impl Steps) -> Stepped<()> {
-    // Readers need not wait for the encoding.
+    file.look_and_note(|_, log| {
+        log.close_open_chunk();
+        Ok(())
+    })?;
+    // Readers need not wait for the encoding, except for that of chunks that recovery found.
     file.look(|io, log| log.encode_staged(io))?;
     if file.look(|_, log| Ok(log.is_staging_recovered()))? {
         // Staged chunks that recovery found after a power cut must survive the next power cut.

@@ -81,6 +81,9 @@ impl Sca {
             Due::Soon if self.reclaimer.ask(ino) => {}
             Due::Soon | Due::Now => file.tend(request),
         }
+        if file.take_began_staging() {
+            self.reclaimer.offer_staging(ino);
+        }
     }
 
     /// Calls `ask` for the lower file, with its handle if it is open.
@@ -499,9 +502,6 @@ impl FileSystem for Sca {
         let place = if options.append { Place::End } else { Place::At(offset) };
         let count = open.file.write(request, place, data, options.placed())?;
         self.attend(request, open.ino, &open.file);
-        if open.file.take_began_staging() {
-            self.reclaimer.offer_staging(open.ino);
-        }
         if open.mode.contains(OpenMode::DATA_SYNC) {
             open.file.sync(request, !open.mode.contains(OpenMode::SYNC))?;
         }

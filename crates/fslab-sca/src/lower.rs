@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use fslab_vfs::rules::{CAPABILITY, set_id};
 use fslab_vfs::{
-    Attr, Errno, FallocateMode, FileSystem, Handle, Ino, Permissions, Request, Result, SetAttr,
-    SetTime, WriteOptions, XattrMode,
+    Attr, Errno, FallocateMode, FileSystem, Handle, Ino, Permissions, Request, Result, SeekTo,
+    SetAttr, SetTime, WriteOptions, XattrMode,
 };
 
 /// An open file of the lower file system.
@@ -44,6 +44,16 @@ impl LowerFile {
 
     pub fn read_into(&self, request: &Request, offset: u64, buffer: &mut [u8]) -> Result<usize> {
         self.fs.read_fully(request, self.ino, self.handle, offset, buffer)
+    }
+
+    /// Returns the offset of the next data at or after `offset`, or `u64::MAX` if there is none. If
+    /// the file system does not tell, returns `offset`.
+    pub fn next_data(&self, request: &Request, offset: u64) -> u64 {
+        match self.fs.lseek(request, self.ino, self.handle, offset, SeekTo::Data) {
+            Ok(next) => next.max(offset),
+            Err(error) if error.errno() == Errno::NXIO => u64::MAX,
+            Err(_) => offset,
+        }
     }
 
     /// Writes all of `data`, or fails.

@@ -99,6 +99,16 @@ impl Access {
         })
     }
 
+    /// Ends staging in a file, if it is in use.
+    pub fn end_staging(&self, request: &Request, ino: Ino) -> Result<()> {
+        self.holding(ino, || {
+            let Some(file) = self.files.enter_used(request, ino)? else { return Ok(()) };
+            let ended = file.end_staging(request);
+            let left = self.files.leave(request, ino);
+            ended.and(left)
+        })
+    }
+
     /// Packs a file without changing its access time. For `goes_on`, see [`StoredFile::pack`].
     pub fn pack(
         &self,

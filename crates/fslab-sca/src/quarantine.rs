@@ -73,12 +73,13 @@ impl Log {
         let (mut place, mut target) = (range.start, behind);
         let mut frames = Vec::new();
         while place < range.end {
+            // Before a staging area, there is a hole of 128 MiB.
+            place = io.lower.next_data(io.request, place).min(range.end);
             let count = (range.end - place).min(METADATA_BYTES_MAX as u64) as usize;
             let bytes = io.lower.read(io.request, place, count)?;
             if bytes.is_empty() {
                 break;
             }
-            // Before a staging area, there is a hole of 128 MiB.
             if bytes.iter().all(|byte| *byte == 0) {
                 place += bytes.len() as u64;
                 continue;
@@ -106,7 +107,11 @@ pub fn blank_header(io: Io<'_>, identity: &Identity, offset: u64) -> Result<()> 
 pub fn is_zero(io: Io<'_>, range: &Range<u64>) -> Result<bool> {
     const STEP: u64 = 1 << 20;
     let mut place = range.start;
-    while place < range.end {
+    loop {
+        place = io.lower.next_data(io.request, place);
+        if place >= range.end {
+            return Ok(true);
+        }
         let bytes = io.lower.read(io.request, place, (range.end - place).min(STEP) as usize)?;
         if bytes.is_empty() {
             break;

@@ -2,10 +2,10 @@
 //!
 //! If the changes of a file made maintenance due (see `reclaim_policy`), the thread acts at once,
 //! in parallel with the file's writers. It commits the file or collects its garbage. A file with
-//! garbage is offered for packing when a user closes it, and a file with staged chunks when staging
-//! begins. It is packed once no request has arrived for a while, at most at the configured rate. The thread pauses as soon as requests arrive again.
+//! garbage is offered for packing when a user closes it. It is packed once no request has arrived
+//! for a while, at most at the configured rate. The thread pauses as soon as requests arrive again.
 //! At unmount the remaining files are packed for at most `END_MAX`, because the next mount starts
-//! with an empty queue.
+//! with an empty queue. Staging, too, ends in a file in use once no request has arrived for a while.
 
 use std::collections::{HashSet, VecDeque};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -60,6 +60,8 @@ struct Shared {
 struct Queue {
     /// Files to be committed or to have their garbage collected.
     due: Files,
+    /// Files in which staging is to be ended.
+    staged: Files,
     /// Files to be packed.
     packed: Files,
     ends: bool,
@@ -75,6 +77,7 @@ struct Files {
 /// Next task of the thread.
 enum Job {
     Tend(Ino),
+    EndStaging(Ino),
     Pack(Ino),
 }
 
@@ -97,7 +100,9 @@ impl Files {
 
 impl Queue {
     fn pop(&mut self) -> Option<Job> {
-        self.due.pop().map(Job::Tend).or_else(|| self.packed.pop().map(Job::Pack))
+        let (due, staged) = (self.due.pop().map(Job::Tend), &mut self.staged);
+        due.or_else(|| staged.pop().map(Job::EndStaging))
+            .or_else(|| self.packed.pop().map(Job::Pack))
     }
 }
 
@@ -131,7 +136,7 @@ impl Reclaimer {
 
     /// Offers a file in use whose chunks are staged. Staging ends when the mount is idle.
     pub fn offer_staging(&self, ino: Ino) {
-        self.push(|queue| &mut queue.packed, ino);
+        self.push(|queue| &mut queue.staged, ino);
     }
 
     fn push(&self, files: impl FnOnce(&mut Queue) -> &mut Files, ino: Ino) -> bool {
@@ -211,14 +216,20 @@ struct Run<'a> {
 
 impl Run<'_> {
     fn run(&self) {
-        // Number of requests at the end of the last packing. If it has not changed, the next file
-        // is packed without waiting again.
+        // Number of requests at the end of the last job that needs an idle mount. If it has not
+        // changed, the next such job begins without waiting again.
         let mut seen = None;
         while let Some(job) = self.shared.next() {
+            let is_idle = seen.is_some_and(|seen| self.shared.is_quiet(seen));
             match job {
                 Job::Tend(ino) => tend(self.access, ino),
+                Job::EndStaging(ino) if is_idle || self.wait_until_idle() => {
+                    seen = Some(self.shared.requests.load(Ordering::Relaxed));
+                    end_staging(self.access, ino);
+                }
+                // Staging ends when the file is closed.
+                Job::EndStaging(_) => return,
                 Job::Pack(ino) => {
-                    let is_idle = seen.is_some_and(|seen| self.shared.is_quiet(seen));
                     if !is_idle && !self.wait_until_idle() {
                         self.shared.queue.lock().packed.push(ino);
                         return;
@@ -277,6 +288,11 @@ impl Run<'_> {
 /// Commits a file or collects its garbage if that is due and the file is in use.
 fn tend(access: &Access, ino: Ino) {
     caught(ino, "commit or collect garbage of", || access.tend(&own_request(), ino));
+}
+
+/// Ends staging in a file if it is in use.
+fn end_staging(access: &Access, ino: Ino) {
+    caught(ino, "end staging in", || access.end_staging(&own_request(), ino));
 }
 
 /// Packs a file; returns `None` on failure.

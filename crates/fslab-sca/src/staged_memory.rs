@@ -30,9 +30,11 @@ impl StagedMemory {
 
     /// Returns an empty buffer with room for `length` bytes.
     pub fn buffer(self: &Arc<Self>, length: usize) -> Buffer {
-        let mut bytes = self.unused.lock().pop().unwrap_or_default();
+        let unused = self.unused.lock().pop();
+        // The buffer may come from a file with larger chunks.
+        let mut bytes = unused.filter(|bytes| bytes.capacity() <= 2 * length).unwrap_or_default();
         bytes.reserve_exact(length);
-        Buffer { bytes, counted: self.count(length) }
+        Buffer { counted: self.count(bytes.capacity()), bytes }
     }
 
     /// Counts bytes until the result is dropped.

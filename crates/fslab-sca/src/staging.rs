@@ -58,8 +58,7 @@ impl Log {
             && length as u64 <= chunk_bytes
             && !self.staging.is_refused
             && self.identity().codec.compresses
-            && settings.workers.count() > 1
-            && settings.staged.has_room();
+            && settings.workers.count() > 1;
         if !is_possible {
             return None;
         }
@@ -68,9 +67,10 @@ impl Log {
             // No further chunks are staged in an area that recovery found, nor in one in which a
             // chunk that is not full could not be appended.
             let is_ready = self.staging.open.is_some() || border == 0;
-            return (self.staging.count > 0 && is_ready).then_some(0);
+            return (self.staging.is_own && is_ready).then_some(0);
         }
         let is_ready = self.journal.is_end_clear()
+            && settings.staged.has_room()
             && self.has_appended_enough()
             && border < length
             && (border > 0 || self.map.segment_count() == 0);
@@ -159,15 +159,17 @@ impl Log {
 
     /// Prepares a slot for a chunk; returns whether there is one.
     fn open_chunk(&mut self, io: Io<'_>, chunk: u64) -> Result<bool> {
-        while self.staging.chunks.front().is_some_and(StagedChunk::is_encoded)
-            || self.staging.chunks.len() as u64 >= STAGING_SLOTS
-        {
+        while let Some(oldest) = self.staging.chunks.front() {
+            let is_full = self.staging.chunks.len() as u64 >= STAGING_SLOTS;
+            if !oldest.is_encoded() && !is_full && io.settings.staged.has_room() {
+                break;
+            }
             self.append_staged(io)?;
         }
         let Some(area) = self.staging_area(io)? else { return Ok(false) };
         let sequence = self.journal.sequence() + self.staging.chunks.len() as u64 + 1;
         let frame = Frame { sequence, ..Frame::new(Kind::Data, chunk, self.size()) };
-        let slot = area.slot(self.staging.count);
+        let slot = area.slot(sequence);
         self.map.cool_down();
         self.staging.open = Some(OpenChunk {
             frame,
@@ -175,12 +177,11 @@ impl Log {
             end: slot,
             limit: slot + area.slot_bytes,
         });
-        self.staging.count += 1;
         Ok(true)
     }
 
     /// Lets the open chunk be encoded; returns its job.
-    fn close_open_chunk(&mut self) -> Option<Arc<Job>> {
+    pub fn close_open_chunk(&mut self) -> Option<Arc<Job>> {
         let open = self.staging.open.take()?;
         // A chunk whose first piece could not be written is not needed.
         if open.content.is_empty() {
@@ -213,7 +214,7 @@ impl Log {
         }
         self.journal.note_behind(Behind::Staged);
         self.journal.note_write();
-        (self.staging.area, self.staging.count) = (Some(area), 0);
+        (self.staging.area, self.staging.is_own) = (Some(area), true);
         Ok(Some(area))
     }
 
@@ -262,7 +263,6 @@ impl Log {
     /// # Errors
     /// Errors of the lower file, such as `ENOSPC`. The chunks that were not appended stay staged.
     pub fn append_all_staged(&mut self, io: Io<'_>) -> Result<()> {
-        self.close_open_chunk();
         while !self.staging.chunks.is_empty() {
             self.append_staged(io)?;
         }
@@ -271,7 +271,7 @@ impl Log {
 
     /// Whether recovery found the staging area.
     pub fn is_staging_recovered(&self) -> bool {
-        self.journal.is_staging() && self.staging.count == 0
+        self.journal.is_staging() && !self.staging.is_own
     }
 
     /// Appends the frames of all staged chunks and removes the area.
@@ -303,7 +303,7 @@ impl Log {
             pieces.iter().for_each(|piece| self.map.stage(piece));
             self.staging.chunks.push_back(StagedChunk { frame, job: None });
         }
-        self.staging.area = Some(found.area);
+        (self.staging.area, self.staging.is_own) = (Some(found.area), false);
         Ok(true)
     }
 

@@ -11,6 +11,7 @@ use super::context::{Io, Settings};
 use super::encoder::{Encoded, encode};
 use super::format::{STAGING_ALIGNMENT, STAGING_SLACK, STAGING_SLOTS};
 use super::frame::{Frame, Identity, parse};
+use super::quarantine::is_zero;
 use super::staged_memory::{Buffer, Counted};
 
 /// Distance between the last frame and a new staging area. A commit ends staging after half as many
@@ -39,9 +40,10 @@ impl Area {
         fits.then_some(Self { base, slot_bytes })
     }
 
-    /// Returns the offset of the slot for the chunk with this number.
-    pub fn slot(self, number: u64) -> u64 {
-        self.base + number % STAGING_SLOTS * self.slot_bytes
+    /// Returns the offset of the slot for the chunk with this sequence number. At most as many
+    /// chunks with successive numbers are staged as there are slots, so each has a slot of its own.
+    pub fn slot(self, sequence: u64) -> u64 {
+        self.base + sequence % STAGING_SLOTS * self.slot_bytes
     }
 
     pub fn end(self) -> u64 {
@@ -61,8 +63,8 @@ pub struct Staging {
     pub chunks: VecDeque<StagedChunk>,
     /// The chunk after these, to which further pieces may be appended.
     pub open: Option<OpenChunk>,
-    /// Number of chunks staged in this area so far.
-    pub count: u64,
+    /// Whether this mount made the area. Otherwise recovery found it.
+    pub is_own: bool,
     /// The appends in a row since the last change of another kind.
     pub appended: Appended,
     /// Whether the lower file system can't have such an area. It is then not tried again.
@@ -229,7 +231,10 @@ pub fn find(
         newer.insert(slot.sequence, slot.pieces);
     }
     let in_order = (sequence + 1..).map_while(|number| newer.remove(&number));
-    let chunks = in_order.take_while(|pieces| !pieces.is_empty()).collect();
+    let chunks: Vec<_> = in_order.take_while(|pieces| !pieces.is_empty()).collect();
+    // If no staged chunk follows the last frame, there are only zeros before the area, unless the
+    // header of a frame is damaged. The frames after it must then be kept.
+    let is_area = is_area && (!chunks.is_empty() || is_zero(io, &(end..area.base))?);
     Ok(is_area.then_some(Found { area, chunks }))
 }
 
@@ -258,7 +263,7 @@ fn read_slot(io: Io<'_>, identity: &Identity, area: Area, number: u64) -> Result
 fn piece_at(identity: &Identity, bytes: &[u8], slot: u64, place: usize) -> Option<Frame> {
     let header = bytes.get(place..)?.get(..identity.header_bytes())?;
     let frame = parse(identity, header, slot + place as u64).ok()?;
-    (frame.kind.has_content() && frame.raw).then_some(frame)
+    (frame.kind.has_content() && frame.raw && frame.length > 0).then_some(frame)
 }
 
 /// Whether a piece follows another one of the same chunk.

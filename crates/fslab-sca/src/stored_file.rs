@@ -459,13 +459,11 @@ impl StoredFile {
         log.wants_packing(&self.settings)
     }
 
-    /// Ends staging, and packs the file if that is worthwhile; other users may access the file during
-    /// the packing.
+    /// Packs the file if that is worthwhile; other users may access the file during the packing.
     /// After each step `goes_on` receives the number of bytes written and decides whether to
     /// continue. The file is not locked during this call.
     pub fn pack(&self, request: &Request, goes_on: &mut dyn FnMut(u64) -> bool) -> Result<Packed> {
         self.look_into(request)?;
-        self.end_staging(request)?;
         // This check runs for every file to be packed. A damaged index is rebuilt here, so that
         // later checks do not find the damage again.
         let gains = || {

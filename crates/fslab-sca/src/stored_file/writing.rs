@@ -68,7 +68,8 @@ impl StoredFile {
         let stage = |done: usize| self.stage(request, place.after(done), &data[done..], options);
         let mut rest = || {
             if done == start {
-                done += stage(done)?;
+                // If staging fails, the direct write meets the same error, or repairs its cause.
+                done += stage(done).unwrap_or_default();
             }
             if done < data.len() {
                 done += direct(done, data.len())?;
@@ -132,10 +133,11 @@ impl StoredFile {
         }
         let (io, log) = state.begin_change(request, &self.settings)?;
         let was_staging = log.journal.is_staging();
-        let staged = log.stage(io, data, options)?;
+        let staged = log.stage(io, data, options);
         if !was_staging && log.journal.is_staging() {
             self.began_staging.store(true, Ordering::Relaxed);
         }
+        let staged = staged?;
         for job in staged.jobs {
             let settings = Arc::clone(&self.settings);
             self.settings.workers.spawn(move || {
@@ -180,8 +182,10 @@ impl StoredFile {
         if !is_staging(&self.state.read()) {
             return Ok(false);
         }
-        let Some(file) = self.in_steps(request) else { return Ok(false) };
-        let _turn = file.turn();
-        unless_gone(clear_end(&file)).map(|cleared| cleared.is_some())
+        self.healing(request, || {
+            let Some(file) = self.in_steps(request) else { return Ok(false) };
+            let _turn = file.turn();
+            unless_gone(clear_end(&file)).map(|cleared| cleared.is_some())
+        })
     }
 }

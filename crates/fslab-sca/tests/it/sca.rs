@@ -414,7 +414,7 @@ fn staged_files_of_version_1_stay_readable() {
     const AREA: usize = 129 << 20;
     let content = text(50_000);
     for codec in ["gzip", "zstd", "lz4"] {
-        let path = format!("tests/golden/sca-1-staged-{codec}");
+        let path = format!("tests/golden-staged/sca-1-{codec}");
         if std::env::var_os("FSLAB_BLESS").is_some() {
             let below = Below::new();
             let fs = below.mount(&format!("{codec}:chunk=4KiB,threads=2"));

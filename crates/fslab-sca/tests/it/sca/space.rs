@@ -202,6 +202,46 @@ fn staged_chunks_survive_a_full_disk() {
     }
 }
 
+/// A program may write again and again although the disk is full. No attempt may use the slot of a
+/// staged chunk.
+#[test]
+fn staged_chunks_survive_repeated_writes_to_a_full_disk() {
+    const CHUNK: usize = 16 << 10;
+    for (staged, piece) in [(1, CHUNK), (3, CHUNK), (6, CHUNK), (2, 3000), (5, 7000)] {
+        let below = Below::of(MemFs::new(Capacity { bytes: 8 * MIB, inodes: 100 }));
+        let layer = "zstd:chunk=16KiB,threads=2";
+        let fs = below.mount(layer);
+        let client = Client::new(&*fs);
+        let (_, file) = client.create(Ino::ROOT, "file", 0o600, OpenMode::EXCLUSIVE).unwrap();
+        let (_, filler) = client.create(Ino::ROOT, "filler", 0o600, OpenMode::EXCLUSIVE).unwrap();
+        let data: Vec<u8> =
+            (0..64).flat_map(|n| [text(CHUNK / 2), random(n, CHUNK / 2)].concat()).collect();
+        // A write that is refused may have written its first bytes.
+        let written = || client.attr(file.ino).unwrap().size as usize;
+        let write = || {
+            let place = written();
+            file.write_all(place as u64, &data[place..][..piece])
+        };
+        for _ in 0..4 * CHUNK / piece + 1 + staged * CHUNK / piece {
+            write().unwrap();
+        }
+        assert!(below.bytes("file").len() > 64 << 20, "{staged} chunks, {piece}: not staged");
+        let full = (0..).map(|place| filler.write_all(place * 4096, &random(place, 4096)));
+        full.take(3000).find_map(Result::err).unwrap();
+        let acknowledged = written();
+        let refused = (0..40).filter(|_| write().is_err()).count();
+        assert!(refused > 10, "{staged} chunks, {piece}: {refused} writes were refused");
+        assert!(written() >= acknowledged, "{staged} chunks, {piece}");
+        assert!(read_file(&*fs, "file").unwrap() == data[..written()], "{staged}, {piece}");
+        let killed = below.mount(layer);
+        assert!(read_file(&*killed, "file").unwrap() == data[..written()], "{staged}: killed");
+        filler.truncate(0).unwrap();
+        write().unwrap();
+        file.fsync(false).unwrap();
+        assert!(read_file(&*fs, "file").unwrap() == data[..written()], "{staged}, {piece}: room");
+    }
+}
+
 /// Without sparse files below, a staging area would take 128 MiB of zeros.
 #[test]
 fn chunks_are_staged_only_where_ranges_can_be_freed() {
