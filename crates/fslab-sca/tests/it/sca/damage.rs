@@ -444,6 +444,28 @@ fn tools_accept_a_staging_area() {
     assert!(printed.stdout == data, "gzip prints other content");
 }
 
+/// If a frame header is damaged, the frames after it are found no more. They must be kept also if a
+/// killed daemon has left a staging area after them.
+#[test]
+fn frames_after_a_damaged_header_are_kept_before_a_staging_area() {
+    const CHUNK: usize = 4096;
+    const FRAMES: usize = 1024;
+    let below = Below::new();
+    let fs = below.mount("gzip:chunk=4KiB,threads=2");
+    let client = Client::new(&*fs);
+    let (_, file) = client.create(Ino::ROOT, "file", 0o600, OpenMode::EXCLUSIVE).unwrap();
+    for number in 0..12 {
+        let chunk = [random(number, CHUNK / 2), text(CHUNK / 2)].concat();
+        file.write_all(number * CHUNK as u64, &chunk).unwrap();
+    }
+    let frame = below.bytes("file")[FRAMES + 3000..FRAMES + 5000].to_vec();
+    below.overwrite("file", FRAMES, &[0xEE; 64]);
+    write_at(&*below.mount("gzip:chunk=4KiB"), "file", 0, b"new").unwrap();
+    let lower = below.bytes("file");
+    let is_kept = lower[FRAMES + 5000..].windows(frame.len()).any(|window| window == frame);
+    assert!(is_kept, "{} bytes are left", lower.len());
+}
+
 fn sync(fs: &dyn FileSystem) {
     let client = Client::new(fs);
     let ino = client.lookup(Ino::ROOT, "file").unwrap().ino;
