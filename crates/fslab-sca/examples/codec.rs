@@ -37,8 +37,8 @@ fn encode(content: &[u8], _level: i32) -> Result<Vec<u8>, CodecError> {
     Ok(body)
 }
 
-/// Appends a body with raw content to a buffer. The layer uses this body if the one from `encode` is
-/// not smaller.
+/// Appends a body with raw content to a buffer. The layer uses this body if the one from `encode`
+/// is not smaller.
 fn store(content: &[u8], body: &mut Vec<u8>) {
     body.push(AS_IT_IS);
     body.extend_from_slice(content);

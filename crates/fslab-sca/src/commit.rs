@@ -12,7 +12,7 @@ use super::context::{Io, is_full};
 use super::dead_frames::ToGiveBack;
 use super::journal::Behind;
 use super::log::Log;
-use super::quarantine::{blank_header, is_zero};
+use super::quarantine::blank_header;
 use super::superblock::Slot;
 
 /// A stored file in use, whose lock is held for one step at a time.
@@ -177,7 +177,7 @@ fn keep_aside(file: &impl Steps) -> Stepped<()> {
     let behind = file.look(|_, log| Ok(log.journal.behind().clone()))?;
     let Behind::Unknown(leftover) = behind else { return Ok(()) };
     let is_empty = file.step(|io, log| {
-        let is_empty = is_zero(io, &leftover)?;
+        let is_empty = io.lower.is_zero(io.request, &leftover)?;
         if is_empty {
             io.lower.truncate(io.request, leftover.start)?;
             log.journal.note_behind(Behind::Nothing);

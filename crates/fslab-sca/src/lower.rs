@@ -1,6 +1,7 @@
 //! The lower file: an open file of the lower file system, with complete reads and writes.
 
 use std::ffi::OsStr;
+use std::ops::Range;
 use std::sync::Arc;
 
 use fslab_vfs::rules::{CAPABILITY, set_id};
@@ -53,6 +54,29 @@ impl LowerFile {
             Ok(next) => next.max(offset),
             Err(error) if error.errno() == Errno::NXIO => u64::MAX,
             Err(_) => offset,
+        }
+    }
+
+    /// Whether a range contains only zeros.
+    ///
+    /// # Errors
+    /// Errors of reading the file.
+    pub fn is_zero(&self, request: &Request, range: &Range<u64>) -> Result<bool> {
+        const STEP: u64 = 1 << 20;
+        let mut place = range.start;
+        loop {
+            place = self.next_data(request, place);
+            if place >= range.end {
+                return Ok(true);
+            }
+            let bytes = self.read(request, place, (range.end - place).min(STEP) as usize)?;
+            if bytes.is_empty() {
+                return Ok(true);
+            }
+            if bytes.iter().any(|byte| *byte != 0) {
+                return Ok(false);
+            }
+            place += bytes.len() as u64;
         }
     }
 

@@ -102,24 +102,3 @@ pub fn blank_header(io: Io<'_>, identity: &Identity, offset: u64) -> Result<()> 
     let blank = vec![0; identity.header_bytes()];
     io.lower.write(io.request, offset, &blank, WriteOptions::default())
 }
-
-/// Whether a range contains only zeros.
-pub fn is_zero(io: Io<'_>, range: &Range<u64>) -> Result<bool> {
-    const STEP: u64 = 1 << 20;
-    let mut place = range.start;
-    loop {
-        place = io.lower.next_data(io.request, place);
-        if place >= range.end {
-            return Ok(true);
-        }
-        let bytes = io.lower.read(io.request, place, (range.end - place).min(STEP) as usize)?;
-        if bytes.is_empty() {
-            break;
-        }
-        if bytes.iter().any(|byte| *byte != 0) {
-            return Ok(false);
-        }
-        place += bytes.len() as u64;
-    }
-    Ok(true)
-}

@@ -5,7 +5,7 @@
 //! garbage is offered for packing when a user closes it. It is packed once no request has arrived
 //! for a while, at most at the configured rate. The thread pauses as soon as requests arrive again.
 //! At unmount the remaining files are packed for at most `END_MAX`, because the next mount starts
-//! with an empty queue. Staging, too, ends in a file in use once no request has arrived for a while.
+//! with an empty queue. Staging of a file in use also ends once no request has arrived for a while.
 
 use std::collections::{HashSet, VecDeque};
 use std::panic::{AssertUnwindSafe, catch_unwind};

@@ -7,8 +7,8 @@
 //! daemon is killed.
 //!
 //! A staged chunk is the next frame of the journal, written at another offset: one or several raw
-//! frames, with the sequence number that the encoded frame will have. While a file has a staging area, only
-//! these encoded frames are appended. Every other change first ends staging (see
+//! frames, with the sequence number that the encoded frame will have. While a file has a staging
+//! area, only these encoded frames are appended. Every other change first ends staging (see
 //! `commit::clear_end`). So recovery can determine which staged frames are not in the journal yet.
 
 use std::sync::Arc;
@@ -47,9 +47,9 @@ pub struct Staged {
 }
 
 impl Log {
-    /// Returns the number of bytes of a write that must be written directly before the others can be
-    /// staged. It is not zero if the write only begins to fill a chunk after these bytes. Returns
-    /// `None` unless the write appends at most one chunk, and follows several such writes.
+    /// Returns the number of bytes of a write that must be written directly before the others can
+    /// be staged. It is not zero if the write only begins to fill a chunk after these bytes.
+    /// Returns `None` unless the write appends at most one chunk, and follows several such writes.
     pub fn staging_start(&self, settings: &Settings, offset: u64, length: usize) -> Option<usize> {
         let chunk_bytes = self.map.chunk_bytes();
         let is_possible = settings.stages

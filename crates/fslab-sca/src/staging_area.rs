@@ -11,7 +11,6 @@ use super::context::{Io, Settings};
 use super::encoder::{Encoded, encode};
 use super::format::{STAGING_ALIGNMENT, STAGING_SLACK, STAGING_SLOTS};
 use super::frame::{Frame, Identity, parse};
-use super::quarantine::is_zero;
 use super::staged_memory::{Buffer, Counted};
 
 /// Distance between the last frame and a new staging area. A commit ends staging after half as many
@@ -234,7 +233,8 @@ pub fn find(
     let chunks: Vec<_> = in_order.take_while(|pieces| !pieces.is_empty()).collect();
     // If no staged chunk follows the last frame, there are only zeros before the area, unless the
     // header of a frame is damaged. The frames after it must then be kept.
-    let is_area = is_area && (!chunks.is_empty() || is_zero(io, &(end..area.base))?);
+    let is_area =
+        is_area && (!chunks.is_empty() || io.lower.is_zero(io.request, &(end..area.base))?);
     Ok(is_area.then_some(Found { area, chunks }))
 }
 

@@ -13,7 +13,6 @@ use crate::frame::{self, Entry, Frame};
 use crate::frame_reader;
 use crate::gap::blocks_of;
 use crate::log::Log;
-use crate::quarantine::is_zero;
 use crate::superblock;
 
 impl Tool {
@@ -137,7 +136,8 @@ impl Tool {
         let read = io.lower.read(io.request, 0, superblock::BEGINNING_BYTES);
         let is_of_use =
             |head: Vec<u8>| superblock::slots(&self.identity, &head).iter().any(is_slotted);
-        let found = read.and_then(|head| Ok(!is_of_use(head) && is_zero(io, &blocks)?));
+        let found =
+            read.and_then(|head| Ok(!is_of_use(head) && io.lower.is_zero(io.request, &blocks)?));
         found.map_err(|error| self.failed(error))
     }
 }

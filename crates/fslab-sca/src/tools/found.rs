@@ -11,7 +11,6 @@ use super::{Finding, Tool};
 use crate::frame::{Frame, parse};
 use crate::journal::Behind;
 use crate::log::Log;
-use crate::quarantine::is_zero;
 use crate::recovery::{self, Walk};
 use crate::size_xattr::Clean;
 use crate::superblock;
@@ -83,7 +82,7 @@ impl Tool {
         // Superseded content, which a crash after packing may leave there, does not count as
         // remains of frames.
         let Behind::Unknown(rest) = log.journal.behind() else { return Ok(false) };
-        Ok(!is_zero(self.io(), rest)?)
+        Ok(!self.lower.is_zero(&self.request, rest)?)
     }
 
     /// Whether the size xattr describes other frames than were found. If the xattr records another

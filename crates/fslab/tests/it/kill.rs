@@ -46,8 +46,8 @@ const LAYERS: &[&str] = &[
     "uuencode:chunk=8KiB",
 ];
 
-/// Copies files by requests of one chunk, as cp(1) does, and by smaller ones, as tar(1) does, so that
-/// the layer stages chunks.
+/// Copies files by requests of one chunk, as cp(1) does, and by smaller ones, as tar(1) does. The
+/// layer stages both.
 #[test]
 fn copied_chunks_survive_a_killed_daemon() {
     require_mounting!();

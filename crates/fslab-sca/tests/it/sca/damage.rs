@@ -444,7 +444,7 @@ fn tools_accept_a_staging_area() {
     assert!(printed.stdout == data, "gzip prints other content");
 }
 
-/// If a frame header is damaged, the frames after it are found no more. They must be kept also if a
+/// If a frame header is damaged, the frames after it are not found. They must be kept also if a
 /// killed daemon has left a staging area after them.
 #[test]
 fn frames_after_a_damaged_header_are_kept_before_a_staging_area() {
