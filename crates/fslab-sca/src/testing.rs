@@ -14,9 +14,13 @@ use zerocopy::{FromBytes, IntoBytes};
 
 use super::codec::CODECS;
 use super::dump::{self, Stretch};
-use super::format::{HEAD_BYTES, Kind, SLOT_OFFSETS, SlotRecord, crc_of};
+use super::format::{
+    HEAD_BYTES, Kind, SLOT_OFFSETS, STAGING_ALIGNMENT, STAGING_SLACK, STAGING_SLOTS, SlotRecord,
+    crc_of,
+};
 use super::frame::{self, Frame, Identity, Reference};
 use super::lower::LowerFile;
+use super::staging_area::Area;
 use super::{context::Io, options, superblock};
 use crate::LAYERS;
 use fslab_layers::LayerChoice;
@@ -170,6 +174,9 @@ fn open(fs: &dyn FileSystem) -> Result<(Ino, fslab_vfs::Handle)> {
     Ok((ino, fs.open(&request, ino, OpenMode::READ_WRITE)?.handle))
 }
 
+/// Flag of inputs that end with the pieces in a staging area.
+const STAGED: u8 = 0x10;
+
 /// Returns the bytes as a stored file of some codec with correct checksums, magic numbers and
 /// offsets. Everything else is unchanged.
 fn sealed(how: u8, bytes: &[u8]) -> Vec<u8> {
@@ -177,11 +184,45 @@ fn sealed(how: u8, bytes: &[u8]) -> Vec<u8> {
     let Some(identity) = Identity::from_stored(codec.number, 12 + (how >> 5), FILE_ID) else {
         return bytes.to_vec();
     };
+    let (bytes, staged) = if how & STAGED == 0 { (bytes, None) } else { split(bytes) };
     let mut file = bytes.to_vec();
     file.resize(file.len().max(HEAD_BYTES as usize), 0);
     let frames = seal_frames(&identity, &mut file);
     seal_head(&identity, &mut file, &frames);
+    if let Some(staged) = staged {
+        add_area(&identity, &mut file, frames.len() as u64, staged);
+    }
     file
+}
+
+/// Divides an input after the number of bytes that its first two bytes contain.
+fn split(bytes: &[u8]) -> (&[u8], Option<&[u8]>) {
+    let Some((count, rest)) = bytes.split_first_chunk() else { return (bytes, None) };
+    let (frames, staged) = rest.split_at(rest.len().min(u16::from_le_bytes(*count).into()));
+    (frames, Some(staged))
+}
+
+/// Appends a staging area with pieces that have correct headers. The low bits of a piece's position
+/// select its slot and its sequence number, counted from `last`.
+fn add_area(identity: &Identity, file: &mut Vec<u8>, last: u64, staged: &[u8]) {
+    let base = (file.len() as u64).next_multiple_of(STAGING_ALIGNMENT);
+    let area = Area { base, slot_bytes: identity.chunk_bytes() + STAGING_SLACK };
+    file.resize(area.end() as usize, 0);
+    let (mut at, mut ends) = (0, HashMap::new());
+    while let Some((draft, length)) =
+        staged.get(at..).and_then(|rest| drafted(identity, rest, last))
+    {
+        let sequence = last + draft.position % (STAGING_SLOTS + 2);
+        let start = *ends.entry(sequence).or_insert(area.slot(sequence));
+        let body = &staged[at + identity.header_bytes()..at + length];
+        let mut out = Vec::new();
+        frame::append(&mut out, start, identity, Frame { sequence, ..draft }, body);
+        if let Some(place) = file.get_mut(start as usize..start as usize + length) {
+            place.copy_from_slice(&out);
+        }
+        ends.insert(sequence, start + length as u64);
+        at += length;
+    }
 }
 
 fn seal_head(identity: &Identity, file: &mut [u8], frames: &HashMap<u64, Reference>) {

@@ -44,6 +44,42 @@ fn sealing_makes_damaged_slots_valid() {
     assert_eq!(superblock::slots(&identity, &file).len(), 2);
 }
 
+/// Inputs of the fuzz targets can contain valid staged chunks.
+#[test]
+fn sealed_staging_areas_have_valid_chunks() {
+    for (place, codec) in CODECS.iter().enumerate().filter(|(_, codec)| codec.compresses) {
+        let input = staged_input(place as u8, codec.number);
+        if std::env::var_os("FSLAB_BLESS").is_some() {
+            std::fs::write(format!("{CORPUS}/{}-staged", codec.name), &input).unwrap();
+        }
+        assert_eq!(std::fs::read(format!("{CORPUS}/{}-staged", codec.name)).unwrap(), input);
+        let below = Below::with(&input);
+        let size = below.mounted(|fs, ino, handle| {
+            Ok(fs.getattr(&Request::default(), ino, Some(handle))?.size)
+        });
+        assert_eq!(size.unwrap(), 2 * 4096 + 700, "{}", codec.name);
+        check_all(&input);
+    }
+}
+
+/// Returns an input with a chunk in the journal, and one and a part of one in the staging area.
+fn staged_input(place: u8, codec: u8) -> Vec<u8> {
+    let how = (0..0x20).find(|how| how & STAGED != 0 && how % CODECS.len() as u8 == place);
+    let identity = Identity::from_stored(codec, 12, FILE_ID).unwrap();
+    let piece = |out: &mut Vec<u8>, kind, chunk, from: u32, length: u32| {
+        let file_size = chunk * 4096 + u64::from(from + length);
+        let frame = Frame { raw: true, from, length, ..Frame::new(kind, chunk, file_size) };
+        let body = identity.codec.stored(&vec![b'x'; length as usize]);
+        frame::append(out, 0, &identity, frame, &body);
+    };
+    let (mut frames, mut staged) = (vec![0; HEAD_BYTES as usize], Vec::new());
+    piece(&mut frames, Kind::Data, 0, 0, 4096);
+    piece(&mut staged, Kind::Data, 1, 0, 4096);
+    piece(&mut staged, Kind::Segment, 2, 0, 300);
+    piece(&mut staged, Kind::Segment, 2, 300, 400);
+    [&[how.unwrap()][..], &(frames.len() as u16).to_le_bytes(), &frames, &staged].concat()
+}
+
 /// The sequence numbers of several gaps together exceed the largest number.
 #[test]
 fn gaps_with_overflowing_sequence_numbers_are_refused() {
