@@ -95,7 +95,7 @@ pub(super) fn verdict(against: &Against) -> String {
     let words = match (against.verdict, against.margin) {
         (Verdict::Equal | Verdict::AtMostSlower, Some(margin)) => return margin.words(),
         (Verdict::NotDecided, Some(margin)) => {
-            return format!("not decided: {}", margin.words());
+            return format!("not decided whether {}", margin.words());
         }
         (Verdict::Baseline, _) => "baseline",
         (Verdict::TooFew, _) => "too few rounds",
@@ -401,8 +401,9 @@ const LEGEND_PLAIN: [&str; 2] = [
 const LEGEND_MARGIN: [&str; 4] = [
     "= equal: the whole 95 % interval of the ratio is within the margin.",
     "\u{2264} at most this much slower: the whole interval is below the margin.",
-    "? not decided: the interval crosses the margin, and no difference is shown after Holm's \
-     correction.",
+    "? not decided: the interval is not within the margin, and no difference is shown after \
+     Holm's correction. More rounds may decide it.",
     "Each verdict is wrong with a probability of at most 5 %. So is the joint verdict that all \
-     rows are within their margins. No correction for several rows is applied.",
+     rows are within their margins. The verdicts = and \u{2264} are not corrected for the number \
+     of rows; slower and faster are.",
 ];

@@ -278,7 +278,7 @@ fn rows_are_judged_by_the_margin_of_the_plan() {
     for (margin, verdict, words) in [
         ("5 %", Verdict::Equal, "equal within 5 %"),
         ("at most 5 % slower", Verdict::AtMostSlower, "at most 5 % slower"),
-        ("0.01 %", Verdict::NotDecided, "not decided: equal within 0.01 %"),
+        ("0.01 %", Verdict::NotDecided, "not decided whether equal within 0.01 %"),
     ] {
         let report = with_margin(margin);
         let [base, slow, same] = &report.groups[0].rows[..] else { panic!("three rows") };

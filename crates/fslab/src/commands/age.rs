@@ -45,7 +45,7 @@ enum Command {
     Simulate(simulate::Args),
     /// Age a real file system: replay a workload on it
     Replay(replay::Args),
-    /// Show how contiguous files and free space are
+    /// Show how fragmented files and free space are (layout score)
     Score(score::Args),
     /// Draw the scores over time of several runs in one chart
     Chart(chart::Args),

@@ -3,6 +3,7 @@
 
 mod compact;
 mod convert;
+mod mounted;
 mod recovery;
 mod stat;
 mod verify;
@@ -79,6 +80,7 @@ enum Command {
 impl Args {
     /// Runs the chosen subcommand.
     pub fn run(self) -> Result<()> {
+        mounted::refuse(&self.command.paths())?;
         match self.command {
             Command::Stat(args) => args.run(),
             Command::Check(args) => args.run(Depth::Structure),
@@ -94,6 +96,21 @@ impl Args {
             Command::Compact(args) => args.run(),
             Command::Recovery(args) => args.run(),
             Command::Repair { file, output } => repair(&file, &output),
+        }
+    }
+}
+
+impl Command {
+    /// The stored files, or directories of them, that the command uses.
+    fn paths(&self) -> Vec<&PathBuf> {
+        match self {
+            Self::Stat(args) => args.paths.iter().collect(),
+            Self::Check(args) | Self::Verify(args) => args.paths.iter().collect(),
+            Self::Compact(args) => args.paths.iter().collect(),
+            Self::Encode(args) => vec![&args.tree],
+            Self::Decode(args) => vec![&args.tree],
+            Self::Cat { file } | Self::Dump { file } | Self::Repair { file, .. } => vec![file],
+            Self::Recovery(_) => Vec::new(),
         }
     }
 }

@@ -196,6 +196,11 @@ fn is_dead(mount: &MountEntry) -> bool {
 
 /// Asks the daemon of a mount for its description. Returns `None` if the daemon has no socket for
 /// this.
+/// Returns the layers of a mount of fslab, top first. The list is empty if the daemon does not say.
+pub fn layers_of(mount: &MountEntry) -> Vec<String> {
+    ask(mount).ok().flatten().map(|known| known.layers).unwrap_or_default()
+}
+
 fn ask(mount: &MountEntry) -> Result<Option<Description>> {
     let shown = mount.target.display();
     let Some(socket) = runtime::find_socket(mount, &shown, SERVICE)? else { return Ok(None) };

@@ -201,16 +201,23 @@ fn repair_fails_if_it_cannot_recover_all_content() {
 
 /// Through a mount, stored files look like plain files. Success would hide damage.
 #[test]
-fn verifying_through_a_mount_is_refused() {
+fn tools_refuse_paths_in_a_mount_that_decodes() {
     require_mounting!();
-    let place = Place::mounted(&["-l", "zstd"]);
-    fs::write(place.point.join("file"), "data").unwrap();
+    let place = Place::mounted(&["-l", "stats", "-l", "zstd"]);
+    let file = place.point.join("file");
+    fs::write(&file, "data").unwrap();
     let [point, lower] = [&place.point, &place.lower].map(|path| path.to_str().unwrap());
-    for command in ["verify", "check"] {
+    for command in ["verify", "check", "stat", "compact", "encode", "decode"] {
         let (code, message) = run(&["sca", command, point]);
         assert!(code == 3 && message.contains(lower), "{command}: {code} {message}");
         assert!(message.contains("is a mount: unmount it"), "{command}: {message}");
     }
+    for command in ["verify", "check", "stat", "compact", "cat", "dump"] {
+        let (code, message) = run(&["sca", command, file.to_str().unwrap()]);
+        assert!(code == 3 && message.contains(lower), "{command}: {code} {message}");
+        assert!(message.contains("is in the mount"), "{command}: {message}");
+    }
+    assert_eq!(fs::read(&file).unwrap(), b"data");
     place.umount();
     for command in ["verify", "check"] {
         assert_eq!(run(&["sca", command, lower]).0, 0, "{command}");

@@ -20,11 +20,25 @@ const EXT_MAGIC: i64 = 0xef53;
 /// Default number of threads that read a directory.
 const THREADS: usize = 4;
 
+const HELP: &str = "\
+Figures:
+  from blocks         files with at least this many blocks, up to the next row
+  breaks              blocks that do not directly follow the previous block of their file
+  split               files whose first block is in another group than their directory; such a
+                      file may still be contiguous
+  score               the layout score: 1 - breaks / (blocks - files), without files of one block.
+                      It is 1 if no file is fragmented
+  extents this large  contiguous pieces of files, by their number of blocks
+  distance            from the end of a file to the beginning of the next file in its directory
+
+Other file systems that are mounted in the directory are left out.";
+
 /// Arguments of `fslab age score`.
 #[derive(Debug, clap::Args)]
+#[command(after_help = HELP)]
 pub struct Args {
-    /// Size of a block group. A file in several groups counts as split [default on ext2, ext3 and
-    /// ext4: their group size]
+    /// Size of a block group. A file whose first block is in another group than its directory
+    /// counts as split [default on ext2, ext3 and ext4: their group size]
     #[arg(long, value_name = "SIZE")]
     group_size: Option<Size>,
     /// Threads that read a directory

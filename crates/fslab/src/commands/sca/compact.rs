@@ -16,7 +16,7 @@ use crate::units::{self, counted};
 pub struct Compact {
     /// Stored files, or directories of them, by their paths in the lower directory
     #[arg(required = true)]
-    paths: Vec<PathBuf>,
+    pub(super) paths: Vec<PathBuf>,
     /// Print the space that would be freed, without changing anything
     #[arg(short = 'n', long)]
     dry_run: bool,
@@ -61,8 +61,9 @@ impl Compact {
             return Ok(());
         }
         let code = if totals.given_up == 0 { outcome.first_code() } else { Code::Failure };
+        let are = if left == 1 { "is" } else { "are" };
         Err(code.error(format!(
-            "{} could not be compacted and are unchanged; see `fslab sca verify`",
+            "{} could not be compacted and {are} unchanged; see `fslab sca verify`",
             counted(left, "file")
         )))
     }

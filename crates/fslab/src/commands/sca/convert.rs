@@ -22,7 +22,7 @@ const ANY_CODEC: &str = "copy:pack=off";
 #[derive(Debug, clap::Args)]
 pub struct Encode {
     /// A directory that is not mounted
-    tree: PathBuf,
+    pub(super) tree: PathBuf,
     /// The layer to mount over the directory later, with its options: `zstd`, `gzip:level=9`
     #[arg(short, long, default_value = "zstd", value_parser = parse_layer,
           add = candidates::layers())]
@@ -48,7 +48,7 @@ struct How {
 #[derive(Debug, clap::Args)]
 pub struct Decode {
     /// A directory that is not mounted
-    tree: PathBuf,
+    pub(super) tree: PathBuf,
     /// Print the number of files to decode, without decoding them
     #[arg(short = 'n', long)]
     dry_run: bool,
@@ -57,8 +57,8 @@ pub struct Decode {
 }
 
 /// The reason why files that look like stored files are not decoded.
-const LOOKALIKES: &str =
-    "in a decoded directory, files that look like stored files are ordinary files";
+const LOOKALIKES: &str = "in a decoded directory, files that look like stored files are ordinary \
+                          files; `fslab sca cat` prints the content of such a file";
 
 #[derive(Default)]
 struct Totals {

@@ -19,7 +19,7 @@ use crate::units::{self, counted};
 pub struct Stat {
     /// Stored files, or directories of them, by their paths in the lower directory
     #[arg(required = true)]
-    paths: Vec<PathBuf>,
+    pub(super) paths: Vec<PathBuf>,
     /// Print the figures of each file, including those in directories
     #[arg(short, long)]
     verbose: bool,
@@ -82,12 +82,6 @@ impl Stat {
             );
         } else if outcome.stored_files > 1 || has_directory && !outcome.is_nothing_but_failures() {
             show_sums(&codecs, outcome.plain_files);
-            if outcome.stored_files == 0 {
-                self.paths
-                    .iter()
-                    .filter_map(|path| walk::advice_on_mount(path))
-                    .for_each(|advice| say!("{advice}"));
-            }
         } else if outcome.stored_files > 0 && codecs.is_empty() {
             // Layers store a file without content as an empty file, which has no codec.
             self.paths.iter().for_each(|path| say!("{}: empty", path.display()));

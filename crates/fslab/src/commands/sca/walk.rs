@@ -207,12 +207,3 @@ impl Outcome {
         self.failed.first().copied().unwrap_or(Code::Success)
     }
 }
-
-/// Returns advice if a path is a mount, through which stored files look like plain files.
-pub fn advice_on_mount(path: &Path) -> Option<String> {
-    let mount = fslab_sys::mounts::mounted_on(&path.canonicalize().ok()?).ok()??;
-    (mount.file_system == "fuse.fslab").then(|| {
-        let (shown, lower) = (path.display(), mount.source.display());
-        format!("{shown} is a mount: unmount it, and use its lower directory, {lower}")
-    })
-}

@@ -47,6 +47,9 @@ impl Detail {
     }
 }
 
+/// The action of releasing a file, as events name it.
+const RELEASED: &str = "released";
+
 /// Runs a command and shows its events.
 pub fn run(access: &Access, command: &Command, detail: Detail) -> Result<()> {
     let mut shown = Shown::new(detail, command);
@@ -61,13 +64,10 @@ pub fn run(access: &Access, command: &Command, detail: Detail) -> Result<()> {
     if let Some(note) = nothing_in(command).filter(|_| shown.told == 0 && detail.is_text()) {
         say!("{note}");
     }
-    // `told` also counts the last event of a failed command.
-    let failed = shown.problems + u64::from(shown.error.is_some());
-    let is_done = shown.told > failed && detail.is_text();
     if matches!(command, Command::DryRun { .. }) && detail.is_text() && shown.error.is_none() {
         say!("nothing was changed");
     }
-    if matches!(command, Command::Release { .. }) && is_done {
+    if matches!(command, Command::Release { .. }) && shown.has_released && detail.is_text() {
         say!(
             "Read released files through the mount. Without it they read as zeros, or as a text \
              that mentions the archive."
@@ -100,6 +100,8 @@ struct Shown {
     /// Number of events, except for an end without an error.
     told: u64,
     problems: u64,
+    /// Whether at least one file was released.
+    has_released: bool,
     /// Files and bytes, by action.
     done: BTreeMap<String, (u64, u64)>,
     /// Versions that are not yet printed, with their sort key: path, then time.
@@ -112,7 +114,16 @@ impl Shown {
     fn new(detail: Detail, command: &Command) -> Self {
         let (is_quiet, done) = (detail != Detail::Sums || command.only_asks(), BTreeMap::new());
         let (progress, versions) = (Progress::new("done", is_quiet), Vec::new());
-        Self { detail, progress, told: 0, problems: 0, done, versions, error: None }
+        Self {
+            detail,
+            progress,
+            told: 0,
+            problems: 0,
+            has_released: false,
+            done,
+            versions,
+            error: None,
+        }
     }
 
     fn show(&mut self, event: Event) -> bool {
@@ -149,6 +160,7 @@ impl Shown {
             }
             Event::Total { .. } => self.done.clear(),
             Event::Done { what, bytes, .. } => {
+                self.has_released |= what == RELEASED;
                 let (files, all) = self.done.entry(what.clone()).or_default();
                 (*files, *all) = (*files + 1, *all + bytes);
             }
