@@ -88,7 +88,7 @@ impl Log {
         };
     }
 
-    /// Whether so much was appended in a row, in large enough pieces, that staging may begin.
+    /// Whether the appends in a row are many and large enough for staging to begin.
     fn has_appended_enough(&self) -> bool {
         let (chunk_bytes, Appended { bytes, writes }) =
             (self.map.chunk_bytes(), self.staging.appended);
