@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use parking_lot::Mutex;
 
 /// Number of bytes in memory above which no further chunk is staged in a mount.
-const BYTES_MAX: usize = 8 << 20;
+pub const BYTES_MAX: usize = 8 << 20;
 
 /// Maximum number of bytes in buffers that are kept to be used again.
 const UNUSED_BYTES_MAX: usize = 2 << 20;
@@ -41,6 +41,12 @@ impl StagedMemory {
     pub fn count(self: &Arc<Self>, bytes: usize) -> Counted {
         self.bytes.fetch_add(bytes, Ordering::Relaxed);
         Counted { bytes, memory: Arc::clone(self) }
+    }
+
+    /// Number of bytes in use.
+    #[cfg(test)]
+    pub fn bytes(&self) -> usize {
+        self.bytes.load(Ordering::Relaxed)
     }
 
     fn take_back(&self, mut bytes: Vec<u8>) {
@@ -101,7 +107,7 @@ mod tests {
         let again = memory.buffer(1 << 20);
         assert_eq!((Some(again.as_ptr()), again.len()), (address, 0));
         drop((buffers, again));
-        assert_eq!(memory.bytes.load(Ordering::Relaxed), 0);
+        assert_eq!(memory.bytes(), 0);
         let kept = memory.unused.lock().len();
         assert_eq!(kept, UNUSED_BYTES_MAX >> 20, "buffers that are kept");
     }

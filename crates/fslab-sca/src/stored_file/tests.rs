@@ -1,21 +1,68 @@
 //! Tests of changes between two steps of an operation on a file in use.
 
+use std::sync::mpsc;
+
 use fslab_vfs::MemFs;
 
 use super::*;
 use crate::commit::Stop;
+use crate::staged_memory::BYTES_MAX;
 use crate::testing::logs::file_in;
+use crate::workers::Workers;
 use crate::{codec, options};
 
 /// Returns a new empty file in memory, its lower file, and the settings of a zstd layer.
 fn new_file() -> (StoredFile, LowerFile, Arc<Settings>) {
+    let settings = Arc::new(options::of_packing(&codec::zstd::SPEC, false).unwrap());
+    let (file, lower) = file_with(&settings);
+    (file, lower, settings)
+}
+
+/// Returns a new empty file in memory, and its lower file.
+fn file_with(settings: &Arc<Settings>) -> (StoredFile, LowerFile) {
     let fs: Arc<dyn FileSystem> = Arc::new(MemFs::default());
     let lower = file_in(Arc::clone(&fs));
-    let settings = Arc::new(options::of_packing(&codec::zstd::SPEC, false).unwrap());
     let opened =
         OpenBelow { ino: lower.ino, handle: lower.handle, is_writable: true, is_new: true };
-    let file = StoredFile::open(&fs, &settings, &Request::default(), opened).unwrap();
-    (file, lower, settings)
+    (StoredFile::open(&fs, settings, &Request::default(), opened).unwrap(), lower)
+}
+
+/// If no thread has time to encode, writers encode their oldest chunks themselves.
+#[test]
+fn staged_chunks_of_several_files_take_bounded_memory() {
+    const CHUNK: usize = 1 << 20;
+    const FILES: usize = 6;
+    let pool = rayon::ThreadPoolBuilder::new().num_threads(2).build().unwrap();
+    let settings = Arc::new(Settings {
+        stages: true,
+        chunk_log2: 20,
+        workers: Workers::new(pool),
+        ..options::of_packing(&codec::zstd::SPEC, false).unwrap()
+    });
+    let (end, ended) = mpsc::channel::<()>();
+    let ended = Arc::new(Mutex::new(ended));
+    for _ in 0..2 {
+        let ended = Arc::clone(&ended);
+        settings.workers.spawn(move || assert!(ended.lock().recv().is_err(), "no message is sent"));
+    }
+    let files: Vec<_> = (0..FILES).map(|_| file_with(&settings).0).collect();
+    let (request, mut most) = (Request::default(), 0);
+    for round in 0..14 {
+        for file in &files {
+            let options = WriteOptions::default();
+            assert_eq!(file.write(&request, Place::End, &[round; CHUNK], options).unwrap(), CHUNK);
+            most = most.max(settings.staged.bytes());
+        }
+    }
+    drop(end);
+    assert!(most > BYTES_MAX / 2, "at most {most} bytes were staged");
+    assert!(most <= BYTES_MAX + (FILES + 1) * CHUNK, "{most} bytes");
+    for file in &files {
+        file.sync(&request, true).unwrap();
+        let mut found = vec![0; 14 * CHUNK];
+        assert_eq!(file.read(&request, 0, &mut found, None).unwrap(), found.len());
+        assert!(found.chunks(CHUNK).zip(0..).all(|(chunk, round)| *chunk == [round; CHUNK]));
+    }
 }
 
 /// A seek table that is older than the last frame would direct tools to the wrong bytes.

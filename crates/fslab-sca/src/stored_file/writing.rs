@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use fslab_vfs::{Request, Result, WriteOptions};
+use fslab_vfs::{Error, Request, Result, WriteOptions};
 
 use super::super::commit::{Steps, clear_end, unless_gone};
 use super::super::context::is_full;
@@ -65,22 +65,19 @@ impl StoredFile {
             self.write_directly(request, place, data, &mut PreEncoded::default(), options)
         };
         let mut done = if start > 0 { direct(0, start)? } else { 0 };
-        let stage = |done: usize| self.stage(request, place.after(done), &data[done..], options);
-        let mut rest = || {
-            if done == start {
-                // If staging fails, the direct write meets the same error, or repairs its cause.
-                done += stage(done).unwrap_or_default();
-            }
-            if done < data.len() {
-                done += direct(done, data.len())?;
-            }
-            Ok(())
-        };
-        match rest() {
+        if done == start {
+            let staged = self.stage(request, place.after(done), &data[done..], options);
+            // The direct write meets the same error, or repairs its cause.
+            done += staged.unwrap_or_else(|error| not_staged(&error));
+        }
+        if done == data.len() {
+            return Ok(done);
+        }
+        match direct(done, data.len()) {
+            Ok(count) => Ok(done + count),
             // The caller writes the rest again, and gets the error then.
-            Err(_) if done > 0 => Ok(done),
+            Err(error) if done > 0 => Ok(done + not_staged(&error)),
             Err(error) => Err(error),
-            Ok(()) => Ok(done),
         }
     }
 
@@ -128,7 +125,8 @@ impl StoredFile {
         let mut state = self.state.write();
         self.access_is_due.store(true, Ordering::Relaxed);
         // The file may have changed before the lock was taken.
-        if self.staging_start(&state, place, data) != Some(0) {
+        let Kind::Stored(log) = &state.kind else { return Ok(0) };
+        if log.staging_start(&self.settings, place.offset(log.size()), data.len()) != Some(0) {
             return Ok(0);
         }
         let (io, log) = state.begin_change(request, &self.settings)?;
@@ -188,4 +186,10 @@ impl StoredFile {
             unless_gone(clear_end(&file)).map(|cleared| cleared.is_some())
         })
     }
+}
+
+/// Logs why a part of a write was not staged or written; returns the number of its bytes that were.
+fn not_staged(error: &Error) -> usize {
+    tracing::debug!(%error, "a part of a write is tried again");
+    0
 }

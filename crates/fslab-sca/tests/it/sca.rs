@@ -23,7 +23,7 @@ mod waiting;
 use std::io::{ErrorKind, Write};
 use std::process::{Command, Stdio};
 
-use fslab_vfs::{Errno, FallocateMode, FileSystem, Ino, OpenMode};
+use fslab_vfs::{Errno, FallocateMode, FileSystem, Ino, OpenMode, SeekTo};
 use fslab_vfs_testing::client::Client;
 use fslab_vfs_testing::skip::skip;
 
@@ -437,7 +437,18 @@ fn staged_files_of_version_1_stay_readable() {
         let below = Below::new();
         write_file(&*below.fs, "golden", frames);
         write_at(&*below.fs, "golden", AREA as u64, area).unwrap();
-        assert!(read_file(&*below.mount("copy"), "golden").unwrap() == content, "{codec}");
+        let before = below.bytes("golden");
+        let fs = below.mount("copy");
+        assert!(read_file(&*fs, "golden").unwrap() == content, "{codec}");
+        let client = Client::new(&*fs);
+        let ino = client.lookup(Ino::ROOT, "golden").unwrap().ino;
+        let file = client.open(ino, OpenMode::empty()).unwrap();
+        let size = content.len() as u64;
+        assert_eq!(file.seek(45_000, SeekTo::Data).unwrap(), 45_000, "{codec}");
+        assert_eq!(file.seek(0, SeekTo::Hole).unwrap(), size, "{codec}");
+        file.close().unwrap();
+        fs.shutdown().unwrap();
+        assert!(below.bytes("golden") == before, "{codec}: reading has changed the stored file");
         write_at(&*below.mount(codec), "golden", content.len() as u64, b"next").unwrap();
         let expected = [&content[..], b"next"].concat();
         assert!(read_file(&*below.mount("copy"), "golden").unwrap() == expected, "{codec}: next");

@@ -80,7 +80,8 @@ enum Command {
 impl Args {
     /// Runs the chosen subcommand.
     pub fn run(self) -> Result<()> {
-        mounted::refuse(&self.command.paths())?;
+        let encodes = matches!(self.command, Command::Encode(_) | Command::Decode(_));
+        mounted::refuse(&self.command.paths(), encodes)?;
         match self.command {
             Command::Stat(args) => args.run(),
             Command::Check(args) => args.run(Depth::Structure),

@@ -196,9 +196,12 @@ fn is_dead(mount: &MountEntry) -> bool {
 
 /// Asks the daemon of a mount for its description. Returns `None` if the daemon has no socket for
 /// this.
-/// Returns the layers of a mount of fslab, top first. The list is empty if the daemon does not say.
-pub fn layers_of(mount: &MountEntry) -> Vec<String> {
-    ask(mount).ok().flatten().map(|known| known.layers).unwrap_or_default()
+/// Returns the layers of a mount of fslab, top first; `None` if its daemon has no socket.
+///
+/// # Errors
+/// The present user may not ask the daemon, or it does not answer.
+pub fn layers_of(mount: &MountEntry) -> Result<Option<Vec<String>>> {
+    Ok(ask(mount)?.map(|known| known.layers))
 }
 
 fn ask(mount: &MountEntry) -> Result<Option<Description>> {

@@ -6,6 +6,7 @@ use std::path::Path;
 
 use fslab_vfs::{FileSystem, Ino, OpenMode};
 use fslab_vfs_testing::client::Client;
+use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 
 use crate::support::{Place, fslab, require_mounting, run, sca_stack};
@@ -216,6 +217,14 @@ fn tools_refuse_paths_in_a_mount_that_decodes() {
         let (code, message) = run(&["sca", command, file.to_str().unwrap()]);
         assert!(code == 3 && message.contains(lower), "{command}: {code} {message}");
         assert!(message.contains("is in the mount"), "{command}: {message}");
+    }
+    // A busy daemon may not answer in time.
+    let daemon = Pid::from_raw(place.daemon().try_into().unwrap()).unwrap();
+    kill_process(daemon, Signal::STOP).unwrap();
+    let refused = ["encode", "decode"].map(|command| run(&["sca", command, point]));
+    kill_process(daemon, Signal::CONT).unwrap();
+    for (code, message) in refused {
+        assert!(code != 0 && message.contains("can't find out the layers"), "{code} {message}");
     }
     assert_eq!(fs::read(&file).unwrap(), b"data");
     place.umount();

@@ -4,17 +4,18 @@
 use std::path::PathBuf;
 
 use anyhow::{Context, Result};
-use fslab_sys::mounts::{self, MountEntry};
+use fslab_sys::mounts;
 use rustix::fs::{Mode, OFlags};
 
 use crate::commands::status;
 
-/// Fails if a path lies in a mount whose stack has a codec layer.
+/// Fails if a path lies in a mount whose stack has a codec layer. If the layers of a mount are not
+/// known, fails only if the command `encodes` or decodes files.
 ///
 /// # Errors
 /// The path and the lower directory to be used instead; the list of mounts can't be read. A path
-/// that can't be opened is no error here, nor is a mount whose daemon does not answer.
-pub fn refuse(paths: &[&PathBuf]) -> Result<()> {
+/// that can't be opened is no error here.
+pub fn refuse(paths: &[&PathBuf], encodes: bool) -> Result<()> {
     let mut accepted = Vec::new();
     for path in paths {
         // O_PATH does not access the mounted file system, whose daemon may be dead.
@@ -25,13 +26,24 @@ pub fn refuse(paths: &[&PathBuf]) -> Result<()> {
         if accepted.contains(&mount.id) {
             continue;
         }
-        if has_codec(&mount) {
+        let target = mount.target.display();
+        let has_codec = match status::layers_of(&mount) {
+            Ok(Some(layers)) => layers.iter().any(|layer| is_codec(layer)),
+            Ok(None) if encodes => {
+                bail_as!(BadInput, "can't find out the layers of the mount {target}: unmount it")
+            }
+            Err(error) if encodes => {
+                let unknown = format!("can't find out the layers of the mount {target}");
+                return Err(error.context(unknown));
+            }
+            // Reading does no harm.
+            Ok(None) | Err(_) => false,
+        };
+        if has_codec {
             let (shown, lower) = (path.display(), mount.source.display());
             let is_root = path.canonicalize().is_ok_and(|path| path == mount.target);
-            let what = match is_root {
-                true => "a mount".to_owned(),
-                false => format!("in the mount {}", mount.target.display()),
-            };
+            let what =
+                if is_root { "a mount".to_owned() } else { format!("in the mount {target}") };
             bail_as!(
                 BadInput,
                 "{shown} is {what}: unmount it, and use its lower directory, {lower}"
@@ -42,10 +54,8 @@ pub fn refuse(paths: &[&PathBuf]) -> Result<()> {
     Ok(())
 }
 
-fn has_codec(mount: &MountEntry) -> bool {
-    let is_codec = |layer: &String| {
-        let name = layer.split(':').next().unwrap_or_default();
-        fslab_sca::CODECS.iter().any(|codec| codec.name == name)
-    };
-    status::layers_of(mount).iter().any(is_codec)
+/// Whether a layer, as `fslab mount -l` accepts it, is a codec.
+fn is_codec(layer: &str) -> bool {
+    let name = layer.split_once(':').map_or(layer, |(name, _)| name);
+    fslab_sca::CODECS.iter().any(|codec| codec.name == name)
 }
