@@ -21,7 +21,7 @@ pub(crate) use again::Made;
 pub(crate) use handles::{Found, Open, OpenHandles, Restored};
 pub(crate) use records::{Before, Record, Records, Stage};
 pub(crate) use state::Connection;
-pub use state::KeptState;
+pub use state::{DaemonEnd, KeptState};
 
 /// Flag that the kernel sets in the number of a request that it resends.
 pub(crate) const SENT_AGAIN: u64 = 1 << 63;

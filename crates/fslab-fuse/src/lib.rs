@@ -65,7 +65,7 @@ mod workers;
 
 pub use error::{Error, Result};
 pub use features::{FEATURES, Feature};
-pub use kept::KeptState;
+pub use kept::{DaemonEnd, KeptState};
 pub use negotiate::Granted;
 pub use options::{MountOptions, TransportChoice};
 pub use session::{Breaker, Session, mount, mount_kept, take_over};

@@ -355,7 +355,7 @@ impl Server {
             Stage::GivenUp => {
                 tracing::error!(
                     ?header,
-                    "a request fails with EIO, because two daemons died during it"
+                    "a request fails with EIO, because several daemons died while performing it"
                 );
                 Some(Err(Errno::IO))
             }

@@ -32,8 +32,11 @@ pub const ASKS_FOR_ANOTHER: i32 = libc::SIGUSR2;
 /// The reason why a worker ended.
 #[derive(Clone, Copy, Debug)]
 pub enum End {
-    /// The worker ended by itself, or another process killed it.
+    /// The worker ended by itself, for example by a fault in its program.
     Own,
+    /// SIGKILL ended the worker, or the reason is unknown because a thread of the worker is still in
+    /// the kernel.
+    Killed,
     /// The supervisor killed the worker, because it was asked to continue with another program.
     ForAnother,
 }
@@ -124,7 +127,11 @@ fn wait_and_pass_on(
     let ended = |status: Option<WaitStatus>, unheard, is_killed| {
         let by_kill =
             status.is_none_or(|status| status.terminating_signal() == Some(libc::SIGKILL));
-        let end = if is_killed && by_kill { End::ForAnother } else { End::Own };
+        let end = match (by_kill, is_killed) {
+            (true, true) => End::ForAnother,
+            (true, false) => End::Killed,
+            (false, _) => End::Own,
+        };
         Ended { end, status, unheard }
     };
     loop {
@@ -273,7 +280,7 @@ impl Inherited {
                 // SAFETY: the descriptor was not open when the supervisor began. Neither the
                 // supervisor nor this worker has opened anything since. So the owner has exited,
                 // and nothing else uses it.
-                found.add(unsafe { OwnedFd::from_raw_fd(number) })?;
+                found.add(unsafe { OwnedFd::from_raw_fd(number) });
             }
         }
         Ok(Self { found: Mutex::new(found) })
@@ -368,8 +375,10 @@ impl Inherited {
 }
 
 impl Found {
-    fn add(&mut self, descriptor: OwnedFd) -> io::Result<()> {
-        let stat = rustix::fs::fstat(&descriptor)?;
+    fn add(&mut self, descriptor: OwnedFd) {
+        // A descriptor that can't be examined is not a lower file. An example is a directory of
+        // /proc that belongs to the killed worker.
+        let Ok(stat) = rustix::fs::fstat(&descriptor) else { return self.others.push(descriptor) };
         match FileType::from_raw_mode(stat.st_mode) {
             FileType::RegularFile | FileType::Directory | FileType::Symlink => {
                 // Ends a lease, because opening the file would wait for the holder of the lease,
@@ -379,7 +388,6 @@ impl Found {
             }
             _ => self.others.push(descriptor),
         }
-        Ok(())
     }
 }
 
@@ -400,8 +408,27 @@ mod tests {
     fn inherited(file: std::fs::File) -> (Inherited, u64, u64) {
         let stat = rustix::fs::fstat(&file).unwrap();
         let inherited = Inherited::default();
-        inherited.lock().add(file.into()).unwrap();
+        inherited.lock().add(file.into());
         (inherited, stat.st_dev, stat.st_ino)
+    }
+
+    /// A worker may be killed while it reads a directory of /proc.
+    #[test]
+    fn descriptor_of_a_dead_process_is_inherited() {
+        let mut child = std::process::Command::new("/bin/cat")
+            .stdin(std::process::Stdio::piped())
+            .stdout(std::process::Stdio::null())
+            .spawn()
+            .unwrap();
+        let directory = std::fs::File::open(format!("/proc/{}/fd", child.id())).unwrap();
+        child.kill().unwrap();
+        child.wait().unwrap();
+        assert_eq!(rustix::fs::fstat(&directory).unwrap_err(), rustix::io::Errno::NOENT);
+        let inherited = Inherited::default();
+        inherited.lock().add(directory.into());
+        assert_eq!(inherited.count(), 1);
+        inherited.close_others();
+        assert_eq!(inherited.count(), 0);
     }
 
     #[test]

@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use fslab_vfs::Errno;
 use parking_lot::Mutex;
 
-use super::state::{KeptState, PAYLOAD_BYTES_MAX, RECORDS_MAX};
+use super::state::{DaemonEnd, KeptState, PAYLOAD_BYTES_MAX, RECORDS_MAX};
 use super::{SENT_AGAIN, has_one_effect};
 use crate::protocol::opcode::Opcode;
 
@@ -21,14 +21,48 @@ const BEGUN: u64 = 1;
 const DONE: u64 = 2;
 
 /// Indices of the words of a record after its stage, which is word 0. `ATTEMPT` contains the opcode
-/// and the number of daemons that died while performing the request. `ANSWER` contains the reply's
-/// error and length. The state before the request begins at `BEFORE`.
+/// and the [`Suspicion`]. `ANSWER` contains the reply's error and length. The state before the
+/// request begins at `BEFORE`.
 const UNIQUE: usize = 1;
 const ATTEMPT: usize = 2;
 const ANSWER: usize = 3;
 const BEFORE: usize = 4;
 const HAS_NUMBERS: usize = 7;
 const PAYLOAD: usize = 8;
+
+/// The suspicion at which a request is given up: two crashes, or four kills.
+const SUSPICION_MAX: u64 = 4;
+
+/// How likely it is that a request makes daemons die.
+#[derive(Clone, Copy, Debug, Default)]
+struct Suspicion {
+    /// The sum over the daemons that died while performing the request. A crash counts twice as
+    /// much as a kill, whose reason is probably outside the daemon.
+    level: u64,
+    /// Whether a daemon is performing the request.
+    is_performed: bool,
+}
+
+impl Suspicion {
+    /// The suspicion after the end of a daemon that was or was not performing the request.
+    fn after(self, end: DaemonEnd) -> Self {
+        let added = match end {
+            DaemonEnd::Replaced => 0,
+            DaemonEnd::Killed => 1,
+            DaemonEnd::Crashed => 2,
+        };
+        let level = self.level + if self.is_performed { added } else { 0 };
+        Self { level: level.min(SUSPICION_MAX), is_performed: false }
+    }
+
+    fn to_number(self) -> u64 {
+        self.level << 1 | u64::from(self.is_performed)
+    }
+
+    fn from_number(number: u64) -> Self {
+        Self { level: (number >> 1).min(SUSPICION_MAX), is_performed: number & 1 != 0 }
+    }
+}
 
 /// The progress of an earlier daemon with a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -39,7 +73,7 @@ pub(crate) enum Stage {
     Begun(Before),
     /// The request was performed with this result.
     Done(Result<Vec<u8>, Errno>),
-    /// Two daemons died while performing the request.
+    /// Several daemons died while performing the request ([`SUSPICION_MAX`]).
     GivenUp,
 }
 
@@ -71,8 +105,8 @@ pub(crate) struct Before {
 #[derive(Debug)]
 pub(crate) struct Records {
     state: Arc<KeptState>,
-    /// Whether the previous daemon died, perhaps during one of its requests.
-    has_died: bool,
+    /// How the previous daemon ended, perhaps because of one of its requests.
+    last_end: DaemonEnd,
     free: Mutex<Vec<usize>>,
     /// Records of the previous daemon, by request.
     earlier: Mutex<HashMap<u64, Earlier>>,
@@ -81,7 +115,7 @@ pub(crate) struct Records {
 #[derive(Clone, Debug)]
 struct Earlier {
     index: usize,
-    attempts: u64,
+    suspicion: Suspicion,
     stage: Stage,
 }
 
@@ -98,25 +132,32 @@ impl Records {
     /// Makes the records of the first daemon of a mount.
     pub fn new(state: &Arc<KeptState>) -> Self {
         let free = Mutex::new((0..RECORDS_MAX).rev().collect());
-        Self { state: Arc::clone(state), has_died: false, free, earlier: Mutex::default() }
+        Self {
+            state: Arc::clone(state),
+            last_end: DaemonEnd::default(),
+            free,
+            earlier: Mutex::default(),
+        }
     }
 
     /// Takes over the records of the previous daemon.
     pub fn taken_over(state: &Arc<KeptState>) -> Self {
-        let has_died = !state.take_hand_over();
+        let last_end = state.last_end();
         let (mut free, mut earlier) = (Vec::new(), HashMap::new());
         let end = state.records_end();
         free.extend((end..RECORDS_MAX).rev());
         for index in (0..end).rev() {
             match read(state.record(index)) {
-                Some((unique, attempts, stage)) => {
-                    earlier.insert(unique, Earlier { index, attempts, stage });
+                Some((unique, suspicion, stage)) => {
+                    let suspicion = suspicion.after(last_end);
+                    set_suspicion(state.record(index), suspicion);
+                    earlier.insert(unique, Earlier { index, suspicion, stage });
                 }
                 None => free.push(index),
             }
         }
         let (free, earlier) = (free.into(), earlier.into());
-        Self { state: Arc::clone(state), has_died, free, earlier }
+        Self { state: Arc::clone(state), last_end, free, earlier }
     }
 
     /// Whether the previous daemon died between the beginning and the completion of a request.
@@ -141,20 +182,24 @@ impl Records {
             true => None,
             false => self.earlier.lock().remove(&number),
         };
-        let is_again = unique != number;
+        // An idempotent request has no record until it is sent again, so the previous daemon may
+        // have been performing it.
+        let is_performed = unique != number && !has_one_effect(opcode);
+        let unrecorded = || Suspicion { level: 0, is_performed }.after(self.last_end);
+        let suspicion = earlier.as_ref().map_or_else(unrecorded, |earlier| earlier.suspicion);
         let index = match &earlier {
             Some(earlier) => earlier.index,
             None => self.take_free()?,
         };
-        let attempts = earlier.as_ref().map_or(0, |earlier| earlier.attempts);
         let mut stage = earlier.map_or(Stage::New, |earlier| earlier.stage);
-        if attempts > 0 && self.has_died && !matches!(stage, Stage::Done(_)) {
+        if suspicion.level >= SUSPICION_MAX && !matches!(stage, Stage::Done(_)) {
             stage = Stage::GivenUp;
         }
         self.state.use_record(index);
         // The state recorded by an earlier daemon is kept until this one records its own.
         let words = self.state.record(index);
-        let attempt = join(opcode as u32, attempts + u64::from(is_again && self.has_died));
+        let suspicion = Suspicion { is_performed: true, ..suspicion };
+        let attempt = join(opcode as u32, suspicion.to_number());
         if stage == Stage::New {
             // The previous content of the record must not be attributed to this request.
             words[0].store(0, Ordering::Release);
@@ -235,12 +280,11 @@ impl Record<'_> {
     }
 }
 
-/// Reads a record: the number of the request, how many daemons died while performing it, and its
-/// stage.
-fn read(words: &[AtomicU64]) -> Option<(u64, u64, Stage)> {
+/// Reads a record: the number of the request, its suspicion, and its stage.
+fn read(words: &[AtomicU64]) -> Option<(u64, Suspicion, Stage)> {
     let get = |index: usize| words[index].load(Ordering::Relaxed);
     let stage = words[0].load(Ordering::Acquire);
-    let (opcode, attempts) = split(get(ATTEMPT));
+    let (opcode, suspicion) = split(get(ATTEMPT));
     let opcode = Opcode::from_number(opcode);
     let numbers = (get(HAS_NUMBERS) != 0).then(|| [get(BEFORE + 1), get(BEFORE + 2)]);
     let now_ns = get(BEFORE);
@@ -253,7 +297,12 @@ fn read(words: &[AtomicU64]) -> Option<(u64, u64, Stage)> {
         DONE => Stage::Done(read_answer(words)?),
         _ => return None,
     };
-    Some((get(UNIQUE), attempts, stage))
+    Some((get(UNIQUE), Suspicion::from_number(suspicion), stage))
+}
+
+fn set_suspicion(words: &[AtomicU64], suspicion: Suspicion) {
+    let (opcode, _) = split(words[ATTEMPT].load(Ordering::Relaxed));
+    words[ATTEMPT].store(join(opcode, suspicion.to_number()), Ordering::Relaxed);
 }
 
 fn read_answer(words: &[AtomicU64]) -> Option<Result<Vec<u8>, Errno>> {
@@ -306,18 +355,62 @@ mod tests {
         assert_eq!(stage_of(&next, 5), Stage::New);
     }
 
-    #[test]
-    fn request_that_killed_two_daemons_is_given_up() {
+    /// Performs a request in one daemon for each end, and returns the stage that the daemon after
+    /// them finds.
+    fn stage_after(opcode: Opcode, ends: &[DaemonEnd]) -> Stage {
         let state = state();
+        drop(Records::new(&state).begin(opcode, 7));
+        let mut stage = Stage::New;
+        for end in ends {
+            state.note_end(*end);
+            stage = Records::taken_over(&state).begin(opcode, 7 | SENT_AGAIN).unwrap().stage;
+        }
+        stage
+    }
+
+    #[test]
+    fn request_is_given_up_after_two_crashes_or_four_kills() {
+        use DaemonEnd::{Crashed, Killed, Replaced};
         for opcode in [Opcode::Mkdir, Opcode::Read] {
-            let first = Records::new(&state);
-            drop(first.begin(opcode, 7));
-            let second = Records::taken_over(&state);
-            assert_ne!(second.begin(opcode, 7 | SENT_AGAIN).unwrap().stage, Stage::GivenUp);
-            let third = Records::taken_over(&state);
-            let given_up = third.begin(opcode, 7 | SENT_AGAIN).unwrap();
-            assert_eq!(given_up.stage, Stage::GivenUp, "{opcode:?}");
-            given_up.end();
+            let given_up: [&[DaemonEnd]; 4] = [
+                &[Crashed, Crashed],
+                &[Crashed, Replaced, Crashed],
+                &[Killed, Killed, Killed, Killed],
+                &[Killed, Crashed, Killed],
+            ];
+            for ends in given_up {
+                assert_eq!(stage_after(opcode, ends), Stage::GivenUp, "{opcode:?} {ends:?}");
+                let earlier = &ends[..ends.len() - 1];
+                assert_ne!(stage_after(opcode, earlier), Stage::GivenUp, "{opcode:?} {ends:?}");
+            }
+            assert_ne!(stage_after(opcode, &[Replaced; 9]), Stage::GivenUp, "{opcode:?}");
+        }
+    }
+
+    /// A daemon that dies while it takes over was not performing the request.
+    #[test]
+    fn deaths_during_a_takeover_are_not_attributed_to_requests() {
+        let state = state();
+        drop(Records::new(&state).begin(Opcode::Mkdir, 7));
+        for _ in 0..9 {
+            state.note_end(DaemonEnd::Crashed);
+            drop(Records::taken_over(&state));
+        }
+        let last = Records::taken_over(&state);
+        let record = last.begin(Opcode::Mkdir, 7 | SENT_AGAIN).unwrap();
+        assert_ne!(record.stage, Stage::GivenUp);
+    }
+
+    /// A request that waited to be performed when daemons died did not cause these deaths.
+    #[test]
+    fn deaths_are_not_attributed_to_requests_that_were_not_begun() {
+        let state = state();
+        for _ in 0..9 {
+            state.note_end(DaemonEnd::Crashed);
+            let records = Records::taken_over(&state);
+            let record = records.begin(Opcode::Mkdir, 7 | SENT_AGAIN).unwrap();
+            assert_eq!(record.stage, Stage::New);
+            record.end();
         }
     }
 

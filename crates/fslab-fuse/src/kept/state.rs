@@ -31,16 +31,15 @@ const WORDS: usize = HANDLES_START + HANDLES_MAX * HANDLE_WORDS;
 
 /// Version of the layout. Increase it with each change, because another version of fslab may take
 /// over a mount.
-const LAYOUT: u64 = 1;
+const LAYOUT: u64 = 2;
 
 /// Words of the header.
 #[derive(Clone, Copy)]
 enum Head {
     Layout,
     Stage,
-    /// Not zero if the previous daemon was stopped to be replaced, and so did not die during a
-    /// request.
-    IsHandedOver,
+    /// How the previous daemon ended, as a number of [`DaemonEnd`].
+    LastEnd,
     Device,
     MountDevice,
     Protocol,
@@ -56,6 +55,22 @@ enum Head {
 /// Values of [`Head::Stage`].
 const SERVED: u64 = 1;
 const ENDED: u64 = 2;
+
+/// How a daemon of a kept mount ended.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum DaemonEnd {
+    /// SIGKILL ended it, or the reason is unknown.
+    #[default]
+    Killed,
+    /// It was stopped to be replaced by another version of the program.
+    Replaced,
+    /// It crashed, for example because of a request that it was performing.
+    Crashed,
+}
+
+impl DaemonEnd {
+    const ALL: [Self; 3] = [Self::Killed, Self::Replaced, Self::Crashed];
+}
 
 /// The shared memory of a kept mount, passed from daemon to daemon: 33 MiB, of which only written
 /// pages occupy memory.
@@ -111,20 +126,17 @@ impl KeptState {
         Ok(state)
     }
 
-    /// Records that the daemon was stopped to be replaced.
-    pub fn hand_over(&self) {
-        self.head(Head::IsHandedOver).store(1, Ordering::Release);
+    /// Records how the daemon ended, for the next one.
+    pub fn note_end(&self, end: DaemonEnd) {
+        self.head(Head::LastEnd).store(end as u64, Ordering::Release);
     }
 
-    /// Whether the previous daemon was stopped to be replaced.
+    /// How the previous daemon ended.
     #[must_use]
-    pub fn is_handed_over(&self) -> bool {
-        self.head(Head::IsHandedOver).load(Ordering::Acquire) != 0
-    }
-
-    /// Returns whether the previous daemon was stopped to be replaced, and clears this flag.
-    pub(super) fn take_hand_over(&self) -> bool {
-        self.head(Head::IsHandedOver).swap(0, Ordering::Acquire) != 0
+    pub fn last_end(&self) -> DaemonEnd {
+        let number = self.head(Head::LastEnd).load(Ordering::Acquire);
+        let end = DaemonEnd::ALL.into_iter().find(|end| *end as u64 == number);
+        end.unwrap_or_default()
     }
 
     /// Whether a daemon has begun to serve the mount and the mount has not ended.

@@ -5,7 +5,7 @@ use std::io::{Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use fslab_sys::make_file_system::Kind;
@@ -56,7 +56,7 @@ pub fn kill_daemon(place: &Place) {
 }
 
 fn mount_kept(place: &Place, (layer, options): (&str, &str)) {
-    let options = format!("{options}keep=200");
+    let options = format!("{options}keep=256");
     place.mount(&["-o", &options, "-l", layer]);
 }
 
@@ -143,6 +143,67 @@ fn work_goes_on_while_daemons_are_killed() {
             assert!(done.iter().all(|count| *count > 0), "{stack:?}: {done:?}");
         });
         assert_eq!(umount_unused(&place.point).0, 0);
+    }
+}
+
+/// A daemon that is killed while it takes over was not performing the requests that wait for it.
+#[test]
+fn work_goes_on_while_daemons_are_killed_during_takeovers() {
+    require_mounting!();
+    let kills = number("FSLAB_KILLS").unwrap_or(KILLS);
+    for stack in [("null:passthrough=off", ""), ("zstd", "")] {
+        let place = Place::on_disk();
+        mount_kept(&place, stack);
+        let is_over = AtomicBool::new(false);
+        let done = [const { AtomicU64::new(0) }; 3];
+        std::thread::scope(|scope| {
+            let start = |(number, done)| {
+                let (directory, is_over) = (place.point.join(format!("{number}")), &is_over);
+                scope.spawn(move || make_and_remove(&directory, done, is_over))
+            };
+            let workers: Vec<_> = done.iter().enumerate().map(start).collect();
+            for burst in 0..kills.div_ceil(6) {
+                let random = seed().wrapping_add(burst).wrapping_mul(2_654_435_761);
+                kill_three_in_a_row(&place, Duration::from_micros(random % 20_000));
+                let before = done.each_ref().map(|done| done.load(Ordering::Relaxed));
+                let go_on = |(now, old): (&AtomicU64, u64)| now.load(Ordering::Relaxed) > old + 1;
+                soon("each program has continued or failed", || {
+                    done.iter().zip(before).all(go_on)
+                        || workers.iter().any(|one| one.is_finished())
+                });
+            }
+            is_over.store(true, Ordering::Relaxed);
+        });
+        assert_eq!(umount_unused(&place.point).0, 0);
+    }
+}
+
+/// Kills the daemon and the next two. These have at most `pause` to take over.
+fn kill_three_in_a_row(place: &Place, pause: Duration) {
+    let mut killed = None;
+    for _ in 0..3 {
+        let mut daemon = killed;
+        soon("there is another daemon", || {
+            daemon = processes(place).1;
+            daemon.is_some() && daemon != killed
+        });
+        kill_process(daemon.unwrap(), Signal::KILL).unwrap();
+        killed = daemon;
+        std::thread::sleep(pause);
+    }
+}
+
+/// Makes, renames and removes a file until `is_over`; counts the files in `done`.
+fn make_and_remove(directory: &Path, done: &AtomicU64, is_over: &AtomicBool) {
+    fs::create_dir(directory).unwrap();
+    let (one, other) = (directory.join("one"), directory.join("other"));
+    while !is_over.load(Ordering::Relaxed) {
+        let mut file = File::create_new(&one).unwrap();
+        file.write_all(b"bytes").unwrap();
+        fs::rename(&one, &other).unwrap();
+        assert_eq!(fs::read(&other).unwrap(), b"bytes");
+        fs::remove_file(&other).unwrap();
+        done.fetch_add(1, Ordering::Relaxed);
     }
 }
 
@@ -266,7 +327,7 @@ fn seek_among_dirty_pages(path: &Path, is_over: &AtomicBool) -> u64 {
 fn a_tier_goes_on_while_daemons_are_killed() {
     require_mounting!();
     let tiered = Tiered::over(Some(Kind::Ext4));
-    tiered.place().mount(&["-o", "keep=200", "-l", "tier"]);
+    tiered.place().mount(&["-o", "keep=256", "-l", "tier"]);
     let (path, bytes) = (tiered.path("still"), noise(seed(), (3 << 20) + 5));
     fs::write(&path, &bytes).unwrap();
     let unlinked = File::create_new(tiered.path("unlinked")).unwrap();
@@ -453,7 +514,7 @@ fn supervisor_ends_if_unmounted_without_a_daemon() {
     require_mounting!();
     let place = Place::on_disk();
     let log = place.lower.with_file_name("log");
-    let options = format!("keep=200,log={}", log.display());
+    let options = format!("keep=256,log={}", log.display());
     place.mount(&["-o", &options, "-l", "null"]);
     let (supervisor, daemon) = processes(&place);
     kill_process(supervisor, Signal::STOP).unwrap();

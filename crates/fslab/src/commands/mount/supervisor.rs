@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
-use fslab_fuse::KeptState;
+use fslab_fuse::{DaemonEnd, KeptState};
 use fslab_sys::exec;
 use fslab_sys::mounts;
 use fslab_sys::signals::ENDING;
@@ -84,6 +84,8 @@ pub fn begin(plan: &Plan) -> Result<Part> {
         Some(resumed) => Held::of(resumed)?,
         None => Held::new(plan)?,
     };
+    // A worker that fails must not close these either.
+    let (state, root) = (ManuallyDrop::new(state), ManuallyDrop::new(root));
     let program = Program::of_this(&place)?;
     let (watched, mut deaths) = (Arc::clone(&state), VecDeque::new());
     let numbers = [state.as_fd().as_raw_fd(), root.as_raw_fd()];
@@ -94,9 +96,13 @@ pub fn begin(plan: &Plan) -> Result<Part> {
         // If the mount has ended or was never made, no other daemon is started, because it would
         // mount again.
         _ if !watched.is_served() => false,
-        End::Own => may_be_replaced(&mut deaths, plan.options.deaths_max),
+        End::Own | End::Killed => {
+            let is_killed = matches!(end, End::Killed);
+            watched.note_end(if is_killed { DaemonEnd::Killed } else { DaemonEnd::Crashed });
+            may_be_replaced(&mut deaths, plan.options.deaths_max)
+        }
         End::ForAnother => {
-            watched.hand_over();
+            watched.note_end(DaemonEnd::Replaced);
             let Err(error) = program.replace_supervisor(numbers);
             tracing::error!(
                 "can't replace the supervisor of the mount on {}: {error:#}",
@@ -113,8 +119,7 @@ pub fn begin(plan: &Plan) -> Result<Part> {
             // The inherited files are never dropped, because the next daemon needs them if taking
             // over fails.
             std::mem::forget(inherited.clone());
-            let (state, root) = (ManuallyDrop::new(state), ManuallyDrop::new(root));
-            let is_upgraded = state.is_handed_over();
+            let is_upgraded = state.last_end() == DaemonEnd::Replaced;
             Part::Daemon(Kept { state, root, place, inherited, is_upgraded, supervisor, program })
         }
         Role::Supervisor(status) => Part::Supervisor(end(plan, &state, status)),
