@@ -34,8 +34,8 @@ pub const ASKS_FOR_ANOTHER: i32 = libc::SIGUSR2;
 pub enum End {
     /// The worker ended by itself, for example by a fault in its program.
     Own,
-    /// SIGKILL ended the worker, or the reason is unknown because a thread of the worker is still in
-    /// the kernel.
+    /// SIGKILL ended the worker, or the reason is unknown because one of the worker's threads is
+    /// still in the kernel.
     Killed,
     /// The supervisor killed the worker, because it was asked to continue with another program.
     ForAnother,
