@@ -21,6 +21,7 @@ use table::Table;
 pub(crate) use table::{Hashing, hashing};
 
 use crate::error::Result;
+use crate::kept_changes::Recent;
 use crate::types::{BlockNo, BlockSize};
 
 pub(crate) type Block = Arc<[u8]>;
@@ -49,6 +50,17 @@ pub(crate) enum Role {
     Bitmap,
 }
 
+impl Role {
+    /// The role of a block that need not be written after other blocks with the same purpose.
+    pub fn without_delay(self) -> Self {
+        match self {
+            Self::DirectoryLate(_) => Self::Directory,
+            Self::MapLate => Self::Map,
+            role => role,
+        }
+    }
+}
+
 /// The step in which a delayed directory block is written, from 1 to [`STEPS_MAX`].
 pub(crate) type Step = u8;
 
@@ -70,6 +82,8 @@ pub(crate) struct BlockCache {
     changed: HashSet<BlockNo, Hashing>,
     /// For each slot, the block that it contains, or the last block that it contained.
     holders: Vec<BlockNo>,
+    /// Blocks that were changed or written, for the record of changes of a kept mount.
+    pub touched: Recent<BlockNo>,
     /// The slot after which the search for an unchanged block continues.
     hand: usize,
 }
@@ -94,13 +108,14 @@ pub(crate) enum Left {
 /// Blocks that were written to the device and not yet passed to [`BlockCache::note`].
 pub(crate) type Written = Vec<(BlockNo, Left)>;
 
-#[derive(Clone, Copy)]
-struct Change {
-    role: Role,
+/// How a changed block must be written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Change {
+    pub role: Role,
     /// The block is new: the device does not refer to it yet.
-    fresh: bool,
+    pub fresh: bool,
     /// The block must be written even if it is freed first.
-    pinned: bool,
+    pub pinned: bool,
 }
 
 /// Returns the role of a block that is changed again before it is written.
@@ -131,6 +146,7 @@ impl BlockCache {
             held_max: held_bytes / block_size.bytes(),
             changed: HashSet::with_hasher(hashing),
             holders: Vec::new(),
+            touched: Recent::default(),
             hand: 0,
         }
     }
@@ -199,6 +215,7 @@ impl BlockCache {
         let slot = match self.held.get_mut(block) {
             Some(Held { slot, change: Some(earlier) }) => {
                 earlier.role = joined(earlier.role, role);
+                self.touched.add(block);
                 *slot
             }
             Some(Held { slot, change: None }) => {
@@ -230,6 +247,7 @@ impl BlockCache {
     }
 
     fn keep(&mut self, block: BlockNo, slot: Slot, change: Change) {
+        self.touched.add(block);
         self.changed.insert(block);
         self.held.insert(block, Held { slot, change: Some(change) });
         if self.holders.len() <= slot.index() {
@@ -300,6 +318,7 @@ impl BlockCache {
     }
 
     fn change_mut(&mut self, block: BlockNo) -> Option<&mut Change> {
+        self.touched.add(block);
         self.held.get_mut(block)?.change.as_mut()
     }
 
@@ -325,10 +344,38 @@ impl BlockCache {
     /// Drops a block, even if it is changed or pinned.
     pub fn forget(&mut self, block: BlockNo) {
         if let Some(held) = self.held.remove(block) {
+            self.touched.add(block);
             self.changed.remove(&block);
             self.arena.give_back(held.slot);
         }
         self.clean.remove(&block);
+    }
+
+    /// Returns all changed blocks: how each must be written, and its bytes.
+    pub fn all_changed(&self) -> impl Iterator<Item = (BlockNo, Change, &[u8])> {
+        self.changed.iter().filter_map(|block| {
+            let (change, bytes) = self.changed(*block)?;
+            Some((*block, change, bytes))
+        })
+    }
+
+    /// Reads the bytes that the device has of a block.
+    pub fn on_device(&self, block: BlockNo) -> Result<Block> {
+        self.load(block)
+    }
+
+    /// Returns how a changed block must be written, and its bytes; `None` for an unchanged block.
+    pub fn changed(&self, block: BlockNo) -> Option<(Change, &[u8])> {
+        let held = self.held.get(block)?;
+        Some((held.change?, self.arena.get(held.slot)))
+    }
+
+    /// Adds a changed block, as another process has left it. `bytes` has the size of a block.
+    pub fn restore(&mut self, block: BlockNo, change: Change, bytes: &[u8]) {
+        self.forget(block);
+        let slot = self.take_slot();
+        self.arena.get_mut(slot).copy_from_slice(bytes);
+        self.keep(block, slot, change);
     }
 
     /// Whether there is a changed block with this role.

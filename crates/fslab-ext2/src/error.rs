@@ -26,6 +26,10 @@ pub enum Error {
     /// The file system uses features that this crate does not know and that forbid the operation.
     #[error("{0}")]
     UnknownFeatures(ForeignFeatures),
+    /// The memory that the daemon of a mount with `-o keep` left contains no valid records of this
+    /// file system.
+    #[error("the earlier daemon left no valid record of its changes to this file system")]
+    NotKept,
     /// The parameters are invalid, or not possible for this file system.
     #[error("can't make or change the file system: {0}")]
     BadParameters(&'static str),
@@ -101,9 +105,10 @@ impl From<Error> for fslab_vfs::Error {
                 tracing::error!("damaged file system: {damage}");
                 Errno::IO.into()
             }
-            Error::NotExt2(_) | Error::UnknownFeatures(_) | Error::BadParameters(_) => {
-                Errno::INVAL.into()
-            }
+            Error::NotExt2(_)
+            | Error::UnknownFeatures(_)
+            | Error::NotKept
+            | Error::BadParameters(_) => Errno::INVAL.into(),
         }
     }
 }

@@ -21,6 +21,7 @@ use crate::error::{Error, Place, Result};
 use crate::flaw::Flaw;
 use crate::geometry::Geometry;
 use crate::group::Group;
+use crate::kept_changes::{Freeing, Recent};
 use crate::types::{BlockNo, GroupNo, InodeNo};
 
 /// The time at which freed blocks and inodes may be reused.
@@ -45,6 +46,8 @@ pub(crate) struct Space {
     waiting_blocks: u64,
     waiting_inodes: u64,
     reuse: Reuse,
+    /// Blocks and inodes that were freed, for the record of changes of a kept mount.
+    pub recently_freed: Recent<Freeing>,
     /// The policy and its state. Methods with `&self` lock it; methods with `&mut self` need no
     /// lock.
     placement: Mutex<Placement>,
@@ -132,6 +135,7 @@ impl Space {
             waiting_blocks: 0,
             waiting_inodes: 0,
             reuse,
+            recently_freed: Recent::default(),
             changed: false,
         }
     }
@@ -302,6 +306,7 @@ impl Space {
             return Err(damaged(Flaw::BelongsTwice));
         }
         self.waiting_blocks += 1;
+        self.recently_freed.add(Freeing::Block(block));
         self.changed = true;
         cache.release(block);
         Ok(())
@@ -366,13 +371,90 @@ impl Space {
         group.directories -= directory;
         self.directories -= u64::from(directory);
         self.waiting_inodes += 1;
+        self.recently_freed.add(Freeing::Inode(no));
         self.changed = true;
         if self.reuse == Reuse::AtOnce { self.settle(cache) } else { Ok(()) }
     }
 
+    /// Passes the blocks and inodes that were freed and can't be reused yet.
+    pub fn each_freed(&self, mut call: impl FnMut(Freeing)) {
+        for (no, freed) in &self.freed {
+            let first = self.geometry.first_block(*no);
+            bits::each_set(&freed.blocks.bits, |at| call(Freeing::Block(BlockNo(first.0 + at))));
+            bits::each_set(&freed.inodes.bits, |at| {
+                call(Freeing::Inode(self.geometry.inode_at(*no, at)));
+            });
+        }
+    }
+
+    /// Adds a block or inode that another process has freed; `None` if the volume has no such one.
+    pub fn restore_freed(&mut self, one: Freeing) -> Option<()> {
+        match one {
+            Freeing::Block(block) => {
+                let (no, at) =
+                    self.geometry.place_of_block(block).filter(|_| self.is_data(block))?;
+                let is_new = Self::freed_in(&mut self.freed, &self.geometry, no).blocks.add(at);
+                self.waiting_blocks += u64::from(is_new);
+            }
+            Freeing::Inode(inode) => {
+                let (no, at) = self.geometry.place_of_inode(inode)?;
+                let is_new = Self::freed_in(&mut self.freed, &self.geometry, no).inodes.add(at);
+                self.waiting_inodes += u64::from(is_new);
+            }
+        }
+        Some(())
+    }
+
+    /// Sets the free blocks, free inodes and directories of a group; `None` if they are too many.
+    pub fn restore_group(&mut self, no: GroupNo, counts: [u32; 3]) -> Option<()> {
+        let [blocks, inodes, directories] = counts;
+        let group = self.groups.get_mut(no.0 as usize)?;
+        if blocks > self.geometry.blocks_in(no) || inodes > self.geometry.inodes_per_group {
+            return None;
+        }
+        self.free_blocks = self.free_blocks - u64::from(group.free_blocks) + u64::from(blocks);
+        self.free_inodes = self.free_inodes - u64::from(group.free_inodes) + u64::from(inodes);
+        self.directories = self.directories - u64::from(group.directories) + u64::from(directories);
+        (group.free_blocks, group.free_inodes, group.directories) = (blocks, inodes, directories);
+        Some(())
+    }
+
     /// Allows reuse of freed blocks and inodes, which the device must no longer refer to. If the
     /// bitmaps of a group cannot be read, its freed blocks and inodes wait for the next call.
+    ///
+    /// On a kept mount, what the present operation has freed also waits for the next call, because
+    /// another daemon may restore the state before the operation.
     pub fn settle(&mut self, cache: &mut BlockCache) -> Result<()> {
+        let recent = self.recently_freed.get().to_vec();
+        recent.iter().for_each(|one| self.withdraw(*one));
+        let answer = self.settle_all(cache);
+        for one in recent {
+            // The volume has it, because it was freed here.
+            let _ = self.restore_freed(one);
+        }
+        answer
+    }
+
+    /// Removes a block or inode from those that were freed.
+    fn withdraw(&mut self, one: Freeing) {
+        let place = match one {
+            Freeing::Block(block) => self.geometry.place_of_block(block),
+            Freeing::Inode(no) => self.geometry.place_of_inode(no),
+        };
+        let Some((no, index)) = place else { return };
+        let Some(freed) = self.freed.get_mut(&no) else { return };
+        let (bits, waiting) = match one {
+            Freeing::Block(_) => (&mut freed.blocks, &mut self.waiting_blocks),
+            Freeing::Inode(_) => (&mut freed.inodes, &mut self.waiting_inodes),
+        };
+        if bits::is_set(&bits.bits, index) {
+            bits::clear(&mut bits.bits, index);
+            bits.count -= 1;
+            *waiting -= 1;
+        }
+    }
+
+    fn settle_all(&mut self, cache: &mut BlockCache) -> Result<()> {
         while let Some((no, freed)) = self.freed.pop_first() {
             if let Err(error) = freed.clear_bits(cache, &self.groups[no.0 as usize]) {
                 self.freed.insert(no, freed);

@@ -5,9 +5,11 @@
 //! and 2 in ext2.
 
 use std::ffi::{OsStr, OsString};
+use std::ops::{Deref, DerefMut};
 use std::os::unix::ffi::OsStringExt;
 use std::sync::Arc;
 
+use fslab_sys::shared_memory::SharedMemory;
 use fslab_vfs::rules::namespace::Namespace;
 use fslab_vfs::rules::{self};
 use fslab_vfs::{
@@ -21,6 +23,7 @@ use crate::dir::{self, InodeOrder};
 use crate::error::Result;
 use crate::error_state::ErrorState;
 use crate::inode::Inode;
+use crate::kept_changes;
 use crate::namei::{NamePlace, New};
 use crate::superblock::Superblock;
 use crate::types::{FileBlock, InodeNo};
@@ -50,6 +53,7 @@ fn change_alone<'a>(volume: Shared<'a>, change: impl FnOnce(&mut Volume)) -> Sha
     let change = tests::counted(change);
     let mut volume = RwLockUpgradableReadGuard::upgrade(volume);
     change(&mut volume);
+    volume.commit();
     RwLockWriteGuard::downgrade_to_upgradable(volume)
 }
 
@@ -77,6 +81,30 @@ fn flush_device(volume: RwLockWriteGuard<'_, Volume>) -> Result<RwLockWriteGuard
     Ok(volume)
 }
 
+/// Exclusive access to a volume for one operation. Its changes are committed when this is dropped
+/// ([`crate::kept_changes`]).
+struct Changing<'a>(RwLockWriteGuard<'a, Volume>);
+
+impl Deref for Changing<'_> {
+    type Target = Volume;
+
+    fn deref(&self) -> &Volume {
+        &self.0
+    }
+}
+
+impl DerefMut for Changing<'_> {
+    fn deref_mut(&mut self) -> &mut Volume {
+        &mut self.0
+    }
+}
+
+impl Drop for Changing<'_> {
+    fn drop(&mut self) {
+        self.0.commit();
+    }
+}
+
 /// An ext2 file system on a device.
 ///
 /// File content is written to the device immediately. Metadata is written by [`sync`](Self::sync),
@@ -101,16 +129,46 @@ impl Ext2 {
     /// # Errors
     /// Fails if the device has no ext2 file system, or if these options do not allow its use.
     pub fn open(device: Arc<dyn BlockDevice>, options: VolumeOptions) -> Result<Self> {
-        let sync_on_close = options.sync_on_close;
-        let volume = Volume::open(device, options)?;
+        let mut volume = Volume::open(device, options)?;
+        if !volume.options.read_only {
+            volume.release_orphans();
+        }
+        Ok(Self::of(volume))
+    }
+
+    /// Opens the file system on a device for a mount that outlives its daemon. All changes are
+    /// recorded in `memory`, which has [`KEPT_WORDS`](crate::KEPT_WORDS) words. If it contains the
+    /// changes of an earlier daemon, these are restored and made durable first.
+    ///
+    /// # Errors
+    /// The same as [`open`](Self::open), and [`Error::NotKept`] if the memory contains no valid
+    /// records of this file system.
+    pub fn open_kept(
+        device: Arc<dyn BlockDevice>,
+        mut options: VolumeOptions,
+        memory: Arc<SharedMemory>,
+    ) -> Result<Self> {
+        options.dirty_bytes_max = options.dirty_bytes_max.min(kept_changes::DIRTY_BYTES_MAX);
+        let mut volume = Volume::open(device, options)?;
+        volume.keep_changes(memory)?;
+        Ok(Self::of(volume))
+    }
+
+    fn of(volume: Volume) -> Self {
+        let sync_on_close = volume.options.sync_on_close;
         let trouble = volume.trouble.clone();
         let volume = RwLock::new(volume);
-        Ok(Self { volume, handles: RwLock::default(), sync_on_close, trouble })
+        Self { volume, handles: RwLock::default(), sync_on_close, trouble }
     }
 
     /// Locks the volume for reading.
     pub(crate) fn volume(&self) -> parking_lot::RwLockReadGuard<'_, Volume> {
         self.volume.read()
+    }
+
+    /// Locks the volume for a change.
+    fn change(&self) -> Changing<'_> {
+        Changing(self.volume.write())
     }
 
     /// Makes durable all changes that were completed before this call. Afterwards the image is
@@ -227,7 +285,7 @@ impl Ext2 {
         name: Name<'_>,
         new: &New<'_>,
     ) -> VfsResult<Entry> {
-        let mut volume = self.volume.write();
+        let mut volume = self.change();
         let no = self.see(volume.create(request, place(parent, name)?, new))?;
         Ok(self.enter(&volume, no)?)
     }
@@ -240,7 +298,7 @@ impl Ext2 {
         if !is_unused {
             return Ok(());
         }
-        self.see(self.volume.write().delete_inode(no))
+        self.see(self.change().delete_inode(no))
     }
 }
 
@@ -268,11 +326,12 @@ impl FileSystem for Ext2 {
     }
 
     fn shutdown(&self) -> VfsResult<()> {
-        let mut volume = self.volume.write();
+        let mut volume = self.change();
         let mut unnamed = volume.known.lock().all_unnamed();
         unnamed.retain(|_| !volume.options.read_only);
         let deleted: Vec<_> =
             unnamed.into_iter().map(|no| self.see(volume.delete_inode(no))).collect();
+        volume.commit();
         // If a file cannot be deleted, everything else is still written.
         self.see(volume.flush())?;
         Ok(deleted.into_iter().collect::<Result<()>>()?)
@@ -348,7 +407,7 @@ impl FileSystem for Ext2 {
         _: Option<Handle>,
         changes: &SetAttr,
     ) -> VfsResult<Attr> {
-        let mut volume = self.volume.write();
+        let mut volume = self.change();
         self.see(volume.set_attributes(request, to_no(ino)?, changes))?;
         let inode = self.inode(&volume, ino)?;
         Ok(volume.attr(ino, &inode))
@@ -362,7 +421,7 @@ impl FileSystem for Ext2 {
             (self.see(volume.target(&inode))?, volume.access_is_due(&inode, request.now))
         };
         if is_due {
-            self.volume.write().touch_access(no, request);
+            self.change().touch_access(no, request);
         }
         Ok(OsString::from_vec(target))
     }
@@ -402,11 +461,11 @@ impl FileSystem for Ext2 {
     }
 
     fn unlink(&self, request: &Request, parent: Ino, name: Name<'_>) -> VfsResult<()> {
-        Ok(self.see(self.volume.write().unlink(request, place(parent, name)?))?)
+        Ok(self.see(self.change().unlink(request, place(parent, name)?))?)
     }
 
     fn rmdir(&self, request: &Request, parent: Ino, name: Name<'_>) -> VfsResult<()> {
-        Ok(self.see(self.volume.write().rmdir(request, place(parent, name)?))?)
+        Ok(self.see(self.change().rmdir(request, place(parent, name)?))?)
     }
 
     fn rename(
@@ -419,7 +478,7 @@ impl FileSystem for Ext2 {
         mode: RenameMode,
     ) -> VfsResult<()> {
         let (from, to) = (place(parent, name)?, place(new_parent, new_name)?);
-        Ok(self.see(self.volume.write().rename(request, from, to, mode))?)
+        Ok(self.see(self.change().rename(request, from, to, mode))?)
     }
 
     fn link(
@@ -429,14 +488,14 @@ impl FileSystem for Ext2 {
         new_parent: Ino,
         new_name: Name<'_>,
     ) -> VfsResult<Entry> {
-        let mut volume = self.volume.write();
+        let mut volume = self.change();
         let no = to_no(ino)?;
         self.see(volume.link(request, no, place(new_parent, new_name)?))?;
         Ok(self.enter(&volume, no)?)
     }
 
     fn open(&self, request: &Request, ino: Ino, mode: OpenMode) -> VfsResult<Opened> {
-        let mut volume = self.volume.write();
+        let mut volume = self.change();
         Ok(self.opened(self.see(self.open_in(&mut volume, request, to_no(ino)?, mode))?))
     }
 
@@ -574,7 +633,7 @@ impl FileSystem for Ext2 {
         value: &[u8],
         mode: XattrMode,
     ) -> VfsResult<()> {
-        let mut volume = self.volume.write();
+        let mut volume = self.change();
         Ok(self.see(volume.change_xattr(request, to_no(ino)?, name, value, mode))?)
     }
 
@@ -585,7 +644,7 @@ impl FileSystem for Ext2 {
     }
 
     fn removexattr(&self, request: &Request, ino: Ino, name: &OsStr) -> VfsResult<()> {
-        Ok(self.see(self.volume.write().drop_xattr(request, to_no(ino)?, name))?)
+        Ok(self.see(self.change().drop_xattr(request, to_no(ino)?, name))?)
     }
 
     fn fileattr_get(&self, _: &Request, ino: Ino, form: FileAttrForm) -> VfsResult<FileAttr> {
@@ -593,7 +652,7 @@ impl FileSystem for Ext2 {
     }
 
     fn fileattr_set(&self, request: &Request, ino: Ino, attr: &FileAttr) -> VfsResult<()> {
-        Ok(self.see(self.volume.write().set_file_attr(request, to_no(ino)?, attr))?)
+        Ok(self.see(self.change().set_file_attr(request, to_no(ino)?, attr))?)
     }
 
     fn fallocate(

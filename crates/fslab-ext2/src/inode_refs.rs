@@ -8,6 +8,9 @@ use crate::types::InodeNo;
 #[derive(Debug, Default)]
 pub(crate) struct Known {
     uses: HashMap<InodeNo, Uses>,
+    /// Whether the kernel may refer to inodes without an entry, because another daemon has answered
+    /// the lookups.
+    has_unknown: bool,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -33,6 +36,10 @@ impl Known {
 
     /// Adds a lookup of an inode that is referenced or open; returns `false` for other inodes.
     pub fn hold(&mut self, no: InodeNo) -> bool {
+        if self.has_unknown {
+            self.remember(no);
+            return true;
+        }
         let uses = self.uses.get_mut(&no).filter(|uses| uses.is_used());
         uses.map(|uses| uses.lookups += 1).is_some()
     }
@@ -64,8 +71,28 @@ impl Known {
         self.uses.get(&no).is_some_and(|uses| uses.opens > 0)
     }
 
+    /// Records that the kernel may refer to inodes that are not recorded here.
+    pub fn expect_more_references(&mut self) {
+        self.has_unknown = true;
+    }
+
+    /// Records an inode without a name that the kernel looked up in another daemon. The number of
+    /// lookups is not known, but the kernel forgets all of them at once.
+    pub fn inherit_unnamed(&mut self, no: InodeNo, linkable: bool) {
+        self.uses.insert(no, Uses { lookups: 1, opens: 0, unnamed: true, linkable });
+    }
+
+    /// Drops an inode that got a name again or was deleted.
+    pub fn disinherit(&mut self, no: InodeNo) {
+        self.uses.remove(&no);
+    }
+
     /// Records that an inode lost its last name; returns whether it is still referenced or open.
     pub fn lost_name(&mut self, no: InodeNo) -> bool {
+        if self.has_unknown && !self.uses.contains_key(&no) {
+            self.inherit_unnamed(no, false);
+            return true;
+        }
         match self.uses.get_mut(&no) {
             Some(uses) if uses.is_used() => {
                 uses.unnamed = true;

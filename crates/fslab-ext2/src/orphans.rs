@@ -6,6 +6,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 
+use crate::kept_changes::{OrphanChange, Recent};
 use crate::types::InodeNo;
 
 /// The orphan list, as it is on the device or will be after the next flush.
@@ -16,6 +17,8 @@ pub(crate) struct Orphans {
     next_age: u64,
     /// Orphans with a lower number in `by_age` are on the device, each linked to its predecessor.
     settled_age: u64,
+    /// Changes of the list, for the record of changes of a kept mount.
+    pub recent: Recent<OrphanChange>,
 }
 
 impl Orphans {
@@ -48,11 +51,18 @@ impl Orphans {
         self.by_age.insert(self.next_age, no);
         self.ages.insert(no, self.next_age);
         self.next_age += 1;
+        self.recent.add(OrphanChange::Added(no));
+    }
+
+    /// Passes the orphans in the order of the list, and whether the device has each of them.
+    pub fn each(&self, mut call: impl FnMut(InodeNo, bool)) {
+        self.by_age.iter().for_each(|(age, no)| call(*no, *age < self.settled_age));
     }
 
     pub fn remove(&mut self, no: InodeNo) {
         if let Some(age) = self.ages.remove(&no) {
             self.by_age.remove(&age);
+            self.recent.add(OrphanChange::Removed(no));
         }
     }
 

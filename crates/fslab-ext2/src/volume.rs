@@ -21,6 +21,7 @@ use crate::geometry::Geometry;
 use crate::group::Group;
 use crate::inode::Inode;
 use crate::inode_refs::Known;
+use crate::kept_changes::KeptChanges;
 use crate::orphans::Orphans;
 use crate::superblock::Superblock;
 use crate::types::{BlockNo, BlockSize, InodeNo};
@@ -83,6 +84,8 @@ pub(crate) struct Volume {
     pub(crate) orphans: Orphans,
     pub(crate) known: Mutex<Known>,
     pub(crate) order: Order,
+    /// The record of changes for the next daemon, on a kept mount.
+    pub(crate) kept: Option<KeptChanges>,
     pub(crate) options: VolumeOptions,
     /// The time of the request that is being served.
     pub(crate) now: Timestamp,
@@ -119,7 +122,7 @@ impl Volume {
         let policy = (options.policy, options.seed);
         let space = Space::new(geometry, groups, reserved, options.reuse, policy);
         let is_clean = superblock.is_clean();
-        let mut volume = Self {
+        Ok(Self {
             rules: rules(&superblock, &options),
             superblock,
             cache,
@@ -127,6 +130,7 @@ impl Volume {
             orphans: Orphans::default(),
             known: Mutex::default(),
             order: Order::default(),
+            kept: None,
             options,
             now: Timestamp::default(),
             privileged: false,
@@ -135,11 +139,7 @@ impl Volume {
             trouble: ErrorState::default(),
             data_written: false,
             reuse_waits: false,
-        };
-        if !volume.options.read_only {
-            volume.release_orphans();
-        }
-        Ok(volume)
+        })
     }
 
     pub fn geometry(&self) -> &Geometry {

@@ -56,7 +56,7 @@ impl Ext2 {
         mode: u32,
         flags: OpenMode,
     ) -> VfsResult<(Entry, Handle)> {
-        let mut volume = self.volume.write();
+        let mut volume = self.change();
         let (no, handle) = match self.see(volume.search(at))? {
             Search::Found(_) if flags.contains(OpenMode::EXCLUSIVE) => {
                 return Err(Errno::EXIST.into());
@@ -83,7 +83,7 @@ impl Ext2 {
         mode: u32,
         flags: OpenMode,
     ) -> VfsResult<(Entry, Handle)> {
-        let mut volume = self.volume.write();
+        let mut volume = self.change();
         let no = self.see(volume.create_unnamed(request, parent, mode))?;
         volume.known.lock().unnamed(no, !flags.contains(OpenMode::EXCLUSIVE));
         let handle = self.add_handle(&volume, Open::File { no, mode: flags - OpenMode::TRUNCATE });
@@ -120,7 +120,7 @@ impl Ext2 {
             (length, volume.access_is_due(&inode, request.now))
         };
         if is_due && !buffer.is_empty() && !mode.contains(OpenMode::NO_ACCESS_TIME) {
-            self.volume.write().touch_access(no, request);
+            self.change().touch_access(no, request);
         }
         Ok(length)
     }
@@ -134,7 +134,7 @@ impl Ext2 {
         options: WriteOptions,
     ) -> Result<usize> {
         let (no, mode) = self.handles.read().writable(handle)?;
-        let mut volume = self.volume.write();
+        let mut volume = self.change();
         volume.begin(request)?;
         let mut inode = volume.inode(no)?;
         check_regular(&inode)?;
@@ -166,7 +166,7 @@ impl Ext2 {
         length: u64,
         mode: FallocateMode,
     ) -> Result<()> {
-        let mut volume = self.volume.write();
+        let mut volume = self.change();
         let end = rules::check_range(offset, length, volume.geometry().size_max())?;
         rules::check_fallocate(mode)?;
         let (no, _) = self.handles.read().writable(handle)?;

@@ -52,7 +52,7 @@ impl Ext2 {
             Result::Ok(volume.access_is_due(&volume.inode(no)?, request.now))
         };
         if offset == 0 && is_due()? {
-            self.volume.write().touch_access(no, request);
+            self.change().touch_access(no, request);
         }
         let mut from = Cookie(offset);
         loop {

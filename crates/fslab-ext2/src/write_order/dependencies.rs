@@ -24,6 +24,7 @@ impl Volume {
         if waits && !self.order.late_inodes.contains_key(&no) {
             let before = self.inode_bytes(no, |bytes| Box::<[u8]>::from(bytes))?;
             self.order.late_inodes.insert(no, before);
+            self.order.recently_late.add(no);
         }
         Ok(())
     }

@@ -84,6 +84,7 @@ impl Volume {
     pub(crate) fn flush_step(&mut self, step: FlushStep) -> Result<()> {
         match step {
             FlushStep::Begin => {
+                self.keep_state_of_flush()?;
                 let head = self.orphans.settled_head();
                 if self.says_clean || head != self.superblock.raw().s_last_orphan.get() {
                     self.write_superblock(false, head)?;
@@ -98,6 +99,7 @@ impl Volume {
             FlushStep::Late => self.write_late(),
             FlushStep::Settled => {
                 self.orphans.settled();
+                self.end_state_of_flush();
                 Ok(())
             }
         }

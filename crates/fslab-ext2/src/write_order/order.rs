@@ -4,6 +4,7 @@
 use std::collections::{BTreeMap, HashMap, HashSet};
 
 use crate::cache::{Hashing, hashing};
+use crate::kept_changes::Recent;
 use crate::types::{BlockNo, InodeNo};
 
 /// Assumed average memory for a name, in bytes.
@@ -14,6 +15,8 @@ const NAME_BYTES: usize = 32;
 pub(crate) struct Order {
     /// Inodes whose changes must reach the device after the directories, with their earlier bytes.
     pub late_inodes: BTreeMap<InodeNo, Box<[u8]>>,
+    /// Inodes that were added to `late_inodes`, for the record of changes of a kept mount.
+    pub recently_late: Recent<InodeNo>,
     /// Directory blocks that gained moved names, or that contain the names of new directories.
     /// Other blocks must be written after them.
     pub early_blocks: HashSet<BlockNo>,

@@ -33,5 +33,6 @@ mod script;
 mod seeking;
 mod speed;
 mod support;
+mod takeover;
 mod tools;
 mod verdicts;

@@ -5,13 +5,14 @@
 //! A block of the file system is written completely or not at all (see SEMANTICS). A split rewrites
 //! a directory block, and no order of writes could protect against half a block.
 
+use std::cell::{Cell, LazyCell};
 use std::collections::BTreeMap;
 use std::collections::HashSet;
 use std::process::Command;
 use std::sync::Arc;
 
 use fslab_ext2::alloc::Clustering;
-use fslab_ext2::{Ext2, MkfsOptions, Superblock, VolumeOptions, mkfs};
+use fslab_ext2::{Ext2, KEPT_WORDS, MkfsOptions, Superblock, VolumeOptions, mkfs};
 use fslab_vfs::{BlockDevice, Ino, OpenMode};
 use fslab_vfs_testing::client::Client;
 use fslab_vfs_testing::crash::{CrashDevice, DeviceState, Plan};
@@ -21,6 +22,7 @@ use rand::{Rng, RngExt, SeedableRng};
 use rand_pcg::Pcg64;
 
 use crate::support::{Image, has, options};
+use crate::takeover::shared;
 
 const IMAGE_BYTES: u64 = 20 << 20;
 /// Default number of points at which the power is cut; the environment variable `FSLAB_EXT2_CUTS`
@@ -120,6 +122,8 @@ fn parent<'a>(client: &Client<'_>, path: &'a str) -> fslab_vfs::Result<(Ino, &'a
 struct Work<'a> {
     client: Client<'a>,
     device: &'a CrashDevice,
+    /// Makes the client of the next daemon of a kept mount.
+    take_over: &'a dyn Fn() -> Client<'a>,
     random: Pcg64,
     promises: Promises,
     directories: Vec<Ino>,
@@ -167,6 +171,7 @@ impl Work<'_> {
                 self.promise(100_000 + round * 10 + number);
                 self.disturb();
             }
+            self.client = (self.take_over)();
             self.overwrite();
             if round == 0 {
                 self.sync_all();
@@ -482,7 +487,7 @@ fn points(all: Vec<usize>, begin: usize, cuts: usize, random: &mut Pcg64) -> Has
 }
 
 #[track_caller]
-fn survives(block_bytes: u32, options_of_volume: VolumeOptions) {
+fn survives(block_bytes: u32, options_of_volume: VolumeOptions, is_kept: bool) {
     if !has("e2fsck") {
         return;
     }
@@ -491,9 +496,25 @@ fn survives(block_bytes: u32, options_of_volume: VolumeOptions) {
     let device = Arc::new(CrashDevice::new(IMAGE_BYTES, u64::from(block_bytes)).unwrap());
     let made = MkfsOptions { bytes_per_inode: 4096, ..options(block_bytes) };
     mkfs(&*device, &made).unwrap();
-    let shared: Arc<dyn BlockDevice> = Arc::clone(&device) as Arc<dyn BlockDevice>;
-    let ext2 = Ext2::open(shared, options_of_volume).unwrap();
-    let client = Client::new(&ext2);
+    let device_of_mount: Arc<dyn BlockDevice> = Arc::clone(&device) as Arc<dyn BlockDevice>;
+    let memory = shared(KEPT_WORDS);
+    let open = || {
+        let (device, options) = (Arc::clone(&device_of_mount), options_of_volume.clone());
+        match is_kept {
+            true => Ext2::open_kept(device, options, Arc::clone(&memory)).unwrap(),
+            false => Ext2::open(device, options).unwrap(),
+        }
+    };
+    // Of a mount that is not kept, one daemon does all the work.
+    let daemons: [LazyCell<Ext2, _>; ROUNDS as usize + 1] =
+        std::array::from_fn(|_| LazyCell::new(open));
+    let ext2 = &*daemons[0];
+    let next = Cell::new(0);
+    let take_over = || {
+        next.set(next.get() + usize::from(is_kept));
+        Client::new(&*daemons[next.get()])
+    };
+    let client = Client::new(ext2);
     let directories = (0..DIRECTORIES)
         .map(|index| client.mkdir(Ino::ROOT, format!("d{index}")).unwrap())
         .collect();
@@ -501,6 +522,7 @@ fn survives(block_bytes: u32, options_of_volume: VolumeOptions) {
     let mut work = Work {
         client,
         device: &device,
+        take_over: &take_over,
         random: Pcg64::seed_from_u64(seed),
         promises: Promises::default(),
         directories,
@@ -530,10 +552,16 @@ fn survives(block_bytes: u32, options_of_volume: VolumeOptions) {
 
 #[test]
 fn fsynced_files_survive_power_cuts_at_1_kib() {
-    survives(1024, VolumeOptions::default());
+    survives(1024, VolumeOptions::default(), false);
 }
 
 #[test]
 fn fsynced_files_survive_power_cuts_at_4_kib() {
-    survives(4096, VolumeOptions { clustering: Clustering::Smart, ..VolumeOptions::default() });
+    let smart = VolumeOptions { clustering: Clustering::Smart, ..VolumeOptions::default() };
+    survives(4096, smart, false);
+}
+
+#[test]
+fn fsynced_files_survive_power_cuts_after_daemons_were_killed() {
+    survives(1024, VolumeOptions::default(), true);
 }

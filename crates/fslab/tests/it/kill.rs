@@ -69,9 +69,9 @@ fn copied_chunks_survive_a_killed_daemon() {
 /// Kills a daemon while a file is copied. Returns whether a staging area was left.
 fn killed_while_copying(layer: &str, length: usize, seed: u64) -> bool {
     let place = Place::mounted(&["-l", layer]);
-    let killer = kill_soon(&place, seed);
     let mut data = Vec::new();
     let mut file = fs::File::create_new(place.point.join("copy")).unwrap();
+    let killer = kill_soon(&place, seed);
     let copied = (seed..).try_for_each(|number| {
         let mut piece = vec![number as u8; length];
         piece[..8].copy_from_slice(&number.to_le_bytes());

@@ -1,0 +1,366 @@
+//! Changes that outlive the daemon: on a mount with `-o keep`, a volume records each change that is
+//! not on the device yet in memory that the next daemon inherits.
+//!
+//! The recorded changes of an operation are valid all at once, before its caller gets a reply. After
+//! the death of a daemon, the next one restores the changes of all completed operations and writes
+//! them to the device in the usual order ([`crate::write_order`]). So the device is consistent even
+//! if the power fails meanwhile. The content of files needs no record, because it is written to the
+//! device immediately.
+//!
+//! The memory has two halves. New records are appended to the active half. If it is full, a
+//! complete set of records is written to the other half, which then becomes the active one. The
+//! same is done after each flush, when there are hardly any records left.
+
+mod memory;
+mod record;
+
+use std::collections::HashSet;
+use std::sync::Arc;
+
+use fslab_sys::shared_memory::SharedMemory;
+
+use crate::cache::{Change, Hashing, hashing};
+use crate::error::{Error, Result};
+use crate::group::Group;
+use crate::types::{BlockNo, GroupNo, InodeNo};
+use crate::volume::Volume;
+use memory::Halves;
+use record::{Record, Records};
+
+/// Maximum number of bytes of changed metadata in memory on a mount with `-o keep`.
+pub(crate) const DIRTY_BYTES_MAX: usize = 16 << 20;
+
+/// Size of the shared memory in 64-bit words. Each half has room for three times the maximum of
+/// changed metadata. Only written pages need memory.
+pub const KEPT_WORDS: usize = 2 * 3 * DIRTY_BYTES_MAX / size_of::<u64>();
+
+/// Bits of the volume's properties: it was marked clean when it was mounted; errors were found.
+const WAS_CLEAN: u64 = 1;
+const HAS_TROUBLE: u64 = 2;
+
+/// The changes of one kind since the last commit. Empty if changes are not recorded.
+#[derive(Debug)]
+pub(crate) struct Recent<T>(Option<Vec<T>>);
+
+// A derived implementation would require that `T` has a default value.
+impl<T> Default for Recent<T> {
+    fn default() -> Self {
+        Self(None)
+    }
+}
+
+impl<T> Recent<T> {
+    pub fn add(&mut self, change: T) {
+        if let Some(changes) = &mut self.0 {
+            changes.push(change);
+        }
+    }
+
+    fn begin(&mut self) {
+        self.0 = Some(Vec::new());
+    }
+
+    pub fn get(&self) -> &[T] {
+        self.0.as_deref().unwrap_or_default()
+    }
+
+    fn take(&mut self) -> Vec<T> {
+        self.0.as_mut().map(std::mem::take).unwrap_or_default()
+    }
+}
+
+/// A block or inode that was freed and can't be reused yet.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Freeing {
+    Block(BlockNo),
+    Inode(InodeNo),
+}
+
+/// A change of the orphan list.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum OrphanChange {
+    Added(InodeNo),
+    Removed(InodeNo),
+}
+
+/// The record of the changes of a volume.
+pub(crate) struct KeptChanges {
+    halves: Halves,
+    /// Whether the next commit writes a complete set of records.
+    is_due: bool,
+    /// Whether the latest flush is a part of an operation.
+    flushes_within_operation: bool,
+    /// The blocks and groups of which the committed state is recorded, because the device may have
+    /// another state.
+    blocks: HashSet<BlockNo, Hashing>,
+    groups: HashSet<GroupNo>,
+    /// A buffer for encoding.
+    buffer: Records,
+}
+
+impl KeptChanges {
+    /// No daemon can take over until a complete set of records has room again.
+    fn give_up(&mut self) {
+        tracing::warn!(
+            "too many changes of this file system are not on the device yet; until they are \
+             written, no other daemon could continue after this one"
+        );
+        self.halves.end();
+        self.is_due = true;
+    }
+}
+
+/// Encodes the counts of a group.
+fn put_group(no: GroupNo, groups: &[Group], records: &mut Records) {
+    let Some(group) = groups.get(no.0 as usize) else { return };
+    let counts = [group.free_blocks, group.free_inodes, group.directories];
+    records.put(&Record::Group { no, counts });
+}
+
+impl Volume {
+    /// Restores the changes that an earlier daemon has recorded in `memory`, if it served the same
+    /// volume, and makes them durable. Then records all further changes there.
+    ///
+    /// # Errors
+    /// The memory contains no valid records of this volume; errors of the device.
+    pub(crate) fn keep_changes(&mut self, memory: Arc<SharedMemory>) -> Result<()> {
+        let identity = self.superblock.uuid_tag().into();
+        let halves = Halves::new(memory);
+        if !halves.is_begun() {
+            self.release_orphans();
+        } else {
+            let (records, flags) = halves.read(identity).ok_or(Error::NotKept)?;
+            self.restore(&records).ok_or(Error::NotKept)?;
+            self.was_clean = flags & WAS_CLEAN != 0;
+            if flags & HAS_TROUBLE != 0 {
+                self.trouble.note();
+            }
+            // Files may be deleted before the first request, which would provide the time.
+            self.now.seconds = i64::from(self.superblock.raw().s_wtime.get());
+            self.known.get_mut().expect_more_references();
+            self.space.changed = true;
+            self.flush()?;
+        }
+        self.cache.touched.begin();
+        self.space.recently_freed.begin();
+        self.order.recently_late.begin();
+        self.orphans.recent.begin();
+        self.kept = Some(KeptChanges {
+            halves,
+            is_due: true,
+            flushes_within_operation: false,
+            blocks: HashSet::with_hasher(hashing()),
+            groups: HashSet::new(),
+            buffer: Records::default(),
+        });
+        self.commit();
+        Ok(())
+    }
+
+    /// Makes the changes since the last commit part of the state that the next daemon restores.
+    /// Called when an operation is complete.
+    pub(crate) fn commit(&mut self) {
+        let Some(mut kept) = self.kept.take() else { return };
+        let is_appended = !kept.is_due && {
+            kept.buffer.clear();
+            self.put_recent(&mut kept);
+            kept.halves.append(kept.buffer.words(), self.flags())
+        };
+        if !is_appended {
+            self.put_all(&mut kept);
+        }
+        self.kept = Some(kept);
+    }
+
+    /// Prepares a flush, which may be a part of an operation. If the daemon dies before the
+    /// operation is complete, the next daemon restores the state before the operation. So this
+    /// records the present state on the device of each part that the operation has changed first.
+    pub(crate) fn keep_state_of_flush(&mut self) -> Result<()> {
+        let Some(mut kept) = self.kept.take() else { return Ok(()) };
+        kept.buffer.clear();
+        // The flush changes the device even if it fails.
+        kept.is_due = true;
+        kept.flushes_within_operation = !self.cache.touched.get().is_empty();
+        let answer = self.put_state_on_device(&mut kept);
+        if answer.is_ok() && !kept.halves.append(kept.buffer.words(), self.flags()) {
+            kept.give_up();
+        }
+        self.kept = Some(kept);
+        answer
+    }
+
+    /// After a flush, the state consists of the changes since then. If the flush was a part of an
+    /// operation, the state remains the one before the operation until the operation is complete.
+    pub(crate) fn end_state_of_flush(&mut self) {
+        if self.kept.as_ref().is_some_and(|kept| !kept.flushes_within_operation) {
+            self.commit();
+        }
+    }
+
+    /// Encodes the state that the device has of the blocks and groups that were changed since the
+    /// last commit. New blocks are not used in the committed state.
+    fn put_state_on_device(&mut self, kept: &mut KeptChanges) -> Result<()> {
+        let (blocks, groups) = self.recently_changed();
+        for block in blocks {
+            let Some((change, _)) = self.cache.changed(block).filter(|(change, _)| !change.fresh)
+            else {
+                continue;
+            };
+            if kept.blocks.insert(block) {
+                let bytes = self.cache.on_device(block)?;
+                let change = Change { role: change.role.without_delay(), ..change };
+                kept.buffer.put(&Record::Changed(block, change, &bytes));
+            }
+        }
+        let new: Vec<_> = groups.into_iter().filter(|no| kept.groups.insert(*no)).collect();
+        if !new.is_empty() {
+            let on_device = Group::read_all(self.cache.device(), self.geometry())?;
+            new.iter().for_each(|no| put_group(*no, &on_device, &mut kept.buffer));
+        }
+        Ok(())
+    }
+
+    fn flags(&self) -> u64 {
+        let was_clean = if self.was_clean { WAS_CLEAN } else { 0 };
+        was_clean | if self.trouble.is_noted() { HAS_TROUBLE } else { 0 }
+    }
+
+    /// Writes a complete set of records to the inactive half.
+    fn put_all(&mut self, kept: &mut KeptChanges) {
+        // These changes are part of the complete set.
+        self.cache.touched.take();
+        self.space.recently_freed.take();
+        self.order.recently_late.take();
+        self.orphans.recent.take();
+        kept.blocks.clear();
+        kept.groups.clear();
+        kept.buffer.clear();
+        self.put_everything(kept);
+        let identity = u64::from(self.superblock.uuid_tag());
+        kept.is_due = false;
+        if !kept.halves.begin_again(identity, kept.buffer.words(), self.flags()) {
+            kept.give_up();
+            self.order.must_flush = true;
+        }
+    }
+
+    /// Returns the blocks and groups that were changed since the last commit.
+    fn recently_changed(&self) -> (Vec<BlockNo>, Vec<GroupNo>) {
+        let mut blocks = self.cache.touched.get().to_vec();
+        blocks.sort_unstable();
+        blocks.dedup();
+        let of_bitmap = |block: &BlockNo| {
+            let (no, _) = self.geometry().place_of_block(*block)?;
+            let group = &self.space.groups()[no.0 as usize];
+            [group.block_bitmap, group.inode_bitmap].contains(block).then_some(no)
+        };
+        let of_freed = |one: &Freeing| match one {
+            Freeing::Block(block) => self.geometry().place_of_block(*block).map(|place| place.0),
+            Freeing::Inode(no) => self.geometry().place_of_inode(*no).map(|place| place.0),
+        };
+        let freed = self.space.recently_freed.get().iter().filter_map(of_freed);
+        let mut groups: Vec<_> = blocks.iter().filter_map(of_bitmap).chain(freed).collect();
+        groups.sort_unstable();
+        groups.dedup();
+        (blocks, groups)
+    }
+
+    /// Encodes the changes since the last commit.
+    fn put_recent(&mut self, kept: &mut KeptChanges) {
+        let (blocks, groups) = self.recently_changed();
+        self.cache.touched.take();
+        for block in blocks {
+            match self.cache.changed(block) {
+                Some((change, bytes)) => {
+                    kept.blocks.insert(block);
+                    kept.buffer.put(&Record::Changed(block, change, bytes));
+                }
+                None if kept.blocks.remove(&block) => kept.buffer.put(&Record::Unchanged(block)),
+                None => {}
+            }
+        }
+        kept.buffer.put_freed(self.space.recently_freed.take());
+        for no in self.order.recently_late.take() {
+            if let Some(before) = self.order.late_inodes.get(&no) {
+                kept.buffer.put(&Record::Late(no, before));
+            }
+        }
+        for change in self.orphans.recent.take() {
+            kept.buffer.put(&match change {
+                OrphanChange::Added(no) => self.orphan(no, false),
+                OrphanChange::Removed(no) => Record::OrphanRemoved(no),
+            });
+        }
+        for no in groups {
+            kept.groups.insert(no);
+            put_group(no, self.space.groups(), &mut kept.buffer);
+        }
+    }
+
+    /// Encodes all changes that are not on the device.
+    fn put_everything(&self, kept: &mut KeptChanges) {
+        let records = &mut kept.buffer;
+        for (block, change, bytes) in self.cache.all_changed() {
+            kept.blocks.insert(block);
+            records.put(&Record::Changed(block, change, bytes));
+        }
+        for (no, before) in &self.order.late_inodes {
+            records.put(&Record::Late(*no, before));
+        }
+        self.space.each_freed(|one| records.put_freed([one]));
+        self.orphans.each(|no, is_settled| records.put(&self.orphan(no, is_settled)));
+        if self.space.changed {
+            for no in self.geometry().all_groups() {
+                kept.groups.insert(no);
+                put_group(no, self.space.groups(), records);
+            }
+        }
+    }
+
+    fn orphan(&self, no: InodeNo, is_settled: bool) -> Record<'static> {
+        let is_linkable = self.known.lock().is_linkable(no);
+        Record::OrphanAdded { no, is_settled, is_linkable }
+    }
+
+    /// Applies records; `None` if one of them is invalid.
+    fn restore(&mut self, words: &[u64]) -> Option<()> {
+        let block_bytes = self.block_size().bytes();
+        let inode_bytes = self.geometry().inode_size as usize;
+        let mut records = record::parse(words, block_bytes, inode_bytes);
+        records.try_for_each(|record| self.apply(record?))
+    }
+
+    fn apply(&mut self, record: Record<'_>) -> Option<()> {
+        match record {
+            Record::Changed(block, change, bytes) => {
+                self.geometry().place_of_block(block)?;
+                self.cache.restore(block, change, bytes);
+            }
+            Record::Unchanged(block) => self.cache.forget(block),
+            Record::Late(no, before) => {
+                self.place_of_bytes(no).ok()?;
+                self.order.late_inodes.insert(no, before.into());
+            }
+            Record::FreedBlocks(first, count) => {
+                for number in first.0..first.0.checked_add(count)? {
+                    self.space.restore_freed(Freeing::Block(BlockNo(number)))?;
+                }
+            }
+            Record::FreedInode(no) => self.space.restore_freed(Freeing::Inode(no))?,
+            Record::Group { no, counts } => self.space.restore_group(no, counts)?,
+            Record::OrphanAdded { no, is_settled, is_linkable } => {
+                self.place_of_bytes(no).ok()?;
+                self.orphans.add(no);
+                if is_settled {
+                    self.orphans.settled();
+                }
+                self.known.get_mut().inherit_unnamed(no, is_linkable);
+            }
+            Record::OrphanRemoved(no) => {
+                self.orphans.remove(no);
+                self.known.get_mut().disinherit(no);
+            }
+        }
+        Some(())
+    }
+}
