@@ -21,7 +21,7 @@ use table::Table;
 pub(crate) use table::{Hashing, hashing};
 
 use crate::error::Result;
-use crate::kept_changes::Recent;
+use crate::recent::Recent;
 use crate::types::{BlockNo, BlockSize};
 
 pub(crate) type Block = Arc<[u8]>;

@@ -21,7 +21,7 @@ use crate::error::{Error, Place, Result};
 use crate::flaw::Flaw;
 use crate::geometry::Geometry;
 use crate::group::Group;
-use crate::kept_changes::{Freeing, Recent};
+use crate::recent::Recent;
 use crate::types::{BlockNo, GroupNo, InodeNo};
 
 /// The time at which freed blocks and inodes may be reused.
@@ -32,6 +32,13 @@ pub enum Reuse {
     AfterFlush,
     /// Immediately, as in the kernel's ext2. For simulating the kernel's layout.
     AtOnce,
+}
+
+/// A block or inode that was freed and can't be reused yet.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Freeing {
+    Block(BlockNo),
+    Inode(InodeNo),
 }
 
 /// The free space of a volume.

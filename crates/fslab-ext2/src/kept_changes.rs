@@ -1,11 +1,11 @@
 //! Changes that outlive the daemon: on a mount with `-o keep`, a volume records each change that is
 //! not on the device yet in memory that the next daemon inherits.
 //!
-//! The recorded changes of an operation are valid all at once, before its caller gets a reply. After
-//! the death of a daemon, the next one restores the changes of all completed operations and writes
-//! them to the device in the usual order ([`crate::write_order`]). So the device is consistent even
-//! if the power fails meanwhile. The content of files needs no record, because it is written to the
-//! device immediately.
+//! The recorded changes of an operation become valid all at once, before its caller gets a reply.
+//! After the death of a daemon, the next one restores the changes of all completed operations and
+//! writes them to the device in the usual order ([`crate::write_order`]). So the device is
+//! consistent even if the power fails meanwhile. The content of files needs no record, because it
+//! is written to the device immediately.
 //!
 //! The memory has two halves. New records are appended to the active half. If it is full, a
 //! complete set of records is written to the other half, which then becomes the active one. The
@@ -13,19 +13,23 @@
 
 mod memory;
 mod record;
+pub(crate) mod state;
 
-use std::collections::HashSet;
 use std::sync::Arc;
 
 use fslab_sys::shared_memory::SharedMemory;
 
-use crate::cache::{Change, Hashing, hashing};
+use crate::cache::Change;
 use crate::error::{Error, Result};
+use crate::free_space::Freeing;
 use crate::group::Group;
+use crate::orphans::OrphanChange;
 use crate::types::{BlockNo, GroupNo, InodeNo};
 use crate::volume::Volume;
 use memory::Halves;
+pub use memory::KEPT_LAYOUT;
 use record::{Record, Records};
+use state::KeptChanges;
 
 /// Maximum number of bytes of changed metadata in memory on a mount with `-o keep`.
 pub(crate) const DIRTY_BYTES_MAX: usize = 16 << 20;
@@ -37,78 +41,6 @@ pub const KEPT_WORDS: usize = 2 * 3 * DIRTY_BYTES_MAX / size_of::<u64>();
 /// Bits of the volume's properties: it was marked clean when it was mounted; errors were found.
 const WAS_CLEAN: u64 = 1;
 const HAS_TROUBLE: u64 = 2;
-
-/// The changes of one kind since the last commit. Empty if changes are not recorded.
-#[derive(Debug)]
-pub(crate) struct Recent<T>(Option<Vec<T>>);
-
-// A derived implementation would require that `T` has a default value.
-impl<T> Default for Recent<T> {
-    fn default() -> Self {
-        Self(None)
-    }
-}
-
-impl<T> Recent<T> {
-    pub fn add(&mut self, change: T) {
-        if let Some(changes) = &mut self.0 {
-            changes.push(change);
-        }
-    }
-
-    fn begin(&mut self) {
-        self.0 = Some(Vec::new());
-    }
-
-    pub fn get(&self) -> &[T] {
-        self.0.as_deref().unwrap_or_default()
-    }
-
-    fn take(&mut self) -> Vec<T> {
-        self.0.as_mut().map(std::mem::take).unwrap_or_default()
-    }
-}
-
-/// A block or inode that was freed and can't be reused yet.
-#[derive(Clone, Copy, Debug)]
-pub(crate) enum Freeing {
-    Block(BlockNo),
-    Inode(InodeNo),
-}
-
-/// A change of the orphan list.
-#[derive(Clone, Copy, Debug)]
-pub(crate) enum OrphanChange {
-    Added(InodeNo),
-    Removed(InodeNo),
-}
-
-/// The record of the changes of a volume.
-pub(crate) struct KeptChanges {
-    halves: Halves,
-    /// Whether the next commit writes a complete set of records.
-    is_due: bool,
-    /// Whether the latest flush is a part of an operation.
-    flushes_within_operation: bool,
-    /// The blocks and groups of which the committed state is recorded, because the device may have
-    /// another state.
-    blocks: HashSet<BlockNo, Hashing>,
-    groups: HashSet<GroupNo>,
-    /// A buffer for encoding.
-    buffer: Records,
-}
-
-impl KeptChanges {
-    /// No daemon can take over until a complete set of records has room again.
-    fn give_up(&mut self) {
-        tracing::warn!(
-            "too many changes of this file system are not on the device yet; until they are \
-             written, no other daemon could continue after this one"
-        );
-        self.halves.end();
-        self.is_due = true;
-    }
-}
 
 /// Encodes the counts of a group.
 fn put_group(no: GroupNo, groups: &[Group], records: &mut Records) {
@@ -145,14 +77,7 @@ impl Volume {
         self.space.recently_freed.begin();
         self.order.recently_late.begin();
         self.orphans.recent.begin();
-        self.kept = Some(KeptChanges {
-            halves,
-            is_due: true,
-            flushes_within_operation: false,
-            blocks: HashSet::with_hasher(hashing()),
-            groups: HashSet::new(),
-            buffer: Records::default(),
-        });
+        self.kept = Some(KeptChanges::new(halves));
         self.commit();
         Ok(())
     }
@@ -182,7 +107,7 @@ impl Volume {
         kept.is_due = true;
         kept.flushes_within_operation = !self.cache.touched.get().is_empty();
         let answer = self.put_state_on_device(&mut kept);
-        if answer.is_ok() && !kept.halves.append(kept.buffer.words(), self.flags()) {
+        if answer.is_err() || !kept.halves.append(kept.buffer.words(), self.flags()) {
             kept.give_up();
         }
         self.kept = Some(kept);
@@ -307,7 +232,9 @@ impl Volume {
         for (no, before) in &self.order.late_inodes {
             records.put(&Record::Late(*no, before));
         }
-        self.space.each_freed(|one| records.put_freed([one]));
+        let mut freed = Vec::new();
+        self.space.each_freed(|one| freed.push(one));
+        records.put_freed(freed);
         self.orphans.each(|no, is_settled| records.put(&self.orphan(no, is_settled)));
         if self.space.changed {
             for no in self.geometry().all_groups() {

@@ -55,6 +55,7 @@ mod mkfs;
 mod namei;
 mod orphans;
 mod pointer_tree;
+mod recent;
 mod superblock;
 #[cfg(feature = "testing")]
 pub mod testing;
@@ -76,7 +77,7 @@ pub use geometry::Geometry;
 pub use group::Group;
 pub use grow::{Resized, grow};
 pub use inode::Inode;
-pub use kept_changes::KEPT_WORDS;
+pub use kept_changes::{KEPT_LAYOUT, KEPT_WORDS};
 pub use lazy_features::Feature;
 pub use mkfs::{MkfsOptions, mkfs};
 pub use superblock::Superblock;

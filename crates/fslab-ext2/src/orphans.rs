@@ -6,8 +6,15 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use crate::kept_changes::{OrphanChange, Recent};
+use crate::recent::Recent;
 use crate::types::InodeNo;
+
+/// A change of the orphan list.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum OrphanChange {
+    Added(InodeNo),
+    Removed(InodeNo),
+}
 
 /// The orphan list, as it is on the device or will be after the next flush.
 #[derive(Debug, Default)]

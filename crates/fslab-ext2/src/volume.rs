@@ -21,7 +21,7 @@ use crate::geometry::Geometry;
 use crate::group::Group;
 use crate::inode::Inode;
 use crate::inode_refs::Known;
-use crate::kept_changes::KeptChanges;
+use crate::kept_changes::state::KeptChanges;
 use crate::orphans::Orphans;
 use crate::superblock::Superblock;
 use crate::types::{BlockNo, BlockSize, InodeNo};

@@ -110,11 +110,13 @@ impl BackingFiles {
         inode.backing
     }
 
-    /// Counts an open that an earlier daemon answered, with its backing file.
+    /// Counts an open that an earlier daemon answered, with its backing file. If the earlier daemon
+    /// died while closing a file, this open has no backing file, but others of the inode may have.
     pub fn restore(&self, ino: Ino, handle: Handle, mode: OpenMode, backing: Option<i32>) {
         let mut open = self.open.lock();
-        let new = || OpenInode { backing, ..OpenInode::default() };
-        open.entry(ino).or_insert_with(new).count(handle, mode);
+        let inode = open.entry(ino).or_default();
+        inode.backing = inode.backing.or(backing);
+        inode.count(handle, mode);
     }
 
     /// Releases the backing files of unanswered opens, unless other opens use them.
@@ -209,6 +211,26 @@ impl BackingFiles {
         let released = backing.map(|id| self.transport.release_backing(id));
         if let Some(Err(error)) = released {
             tracing::error!(%error, "can't release a backing file");
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::ScriptedChannel;
+
+    /// The daemon died while it closed the first of two handles, so only the second one has the
+    /// backing file. A third must get the same one, or the kernel fails its open with EIO.
+    #[test]
+    fn inode_with_a_half_closed_handle_keeps_its_backing_file() {
+        let mode = OpenMode::READ_WRITE;
+        for backings in [[None, Some(5)], [Some(5), None]] {
+            let files = BackingFiles::new(Arc::new(ScriptedChannel::default()));
+            for (backing, handle) in backings.into_iter().zip(0..) {
+                files.restore(Ino(7), Handle(handle), mode, backing);
+            }
+            assert_eq!(files.open(Ino(7), Handle(2), mode, None), Some(5), "{backings:?}");
         }
     }
 }

@@ -16,6 +16,6 @@ mod refused;
 mod sent_again;
 
 pub use script::{BY_ROOT, RAW, Record, WRONG_LENGTH, encode};
-#[cfg(test)]
-pub(crate) use subject::all_granted;
 pub use subject::check_conversation;
+#[cfg(test)]
+pub(crate) use subject::{ScriptedChannel, all_granted};

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::sync::Arc;
 
+use fslab_sys::shared_memory::SharedMemory;
 use fslab_sys::supervise::Inherited;
 use fslab_vfs::{AccessTimes, Errno, FileSystem, HostFs, HostOptions, MemFs};
 
@@ -48,6 +49,9 @@ pub struct ForeignLeaf {
     pub scheme: &'static str,
     /// Opens the text after the scheme.
     pub open: OpenLeaf,
+    /// The size of [`LeafOptions::changes`], in 64-bit words, for the text after the scheme. `None`
+    /// if the leaf's changes are lost with its process.
+    pub change_words: fn(&str) -> Option<usize>,
 }
 
 /// Opens the text after the scheme of a foreign leaf.
@@ -63,6 +67,9 @@ pub struct LeafOptions {
     pub access_times: AccessTimes,
     /// Open descriptors handed over by an earlier process that served the same directory.
     pub inherited: Option<Arc<Inherited>>,
+    /// Memory in which a foreign leaf records the changes that it has not written yet, for the next
+    /// process that serves it. It may contain the changes of an earlier process.
+    pub changes: Option<Arc<SharedMemory>>,
 }
 
 impl PartialEq for ForeignLeaf {
@@ -147,6 +154,16 @@ impl Leaf {
             Self::Memory => MEMORY,
         };
         spec.stability.caution()
+    }
+
+    /// The size of [`LeafOptions::changes`], in 64-bit words; `None` if the leaf records no
+    /// changes.
+    #[must_use]
+    pub fn change_words(&self) -> Option<usize> {
+        match self {
+            Self::Foreign(leaf, argument) => (leaf.change_words)(argument),
+            Self::Directory(_) | Self::Memory => None,
+        }
     }
 
     /// The path if the leaf is a directory.

@@ -255,7 +255,7 @@ pub struct Inherited {
 #[derive(Debug, Default)]
 struct Found {
     by_inode: HashMap<(u64, u64), Vec<OwnedFd>>,
-    /// Descriptors of all other kinds, such as devices, pipes and sockets.
+    /// Descriptors of all other kinds, such as character devices, pipes and sockets.
     others: Vec<OwnedFd>,
     /// Inodes for which [`Inherited::lead_to`] returned a descriptor.
     led_to: HashSet<(u64, u64)>,
@@ -380,7 +380,10 @@ impl Found {
         // /proc that belongs to the killed worker.
         let Ok(stat) = rustix::fs::fstat(&descriptor) else { return self.others.push(descriptor) };
         match FileType::from_raw_mode(stat.st_mode) {
-            FileType::RegularFile | FileType::Directory | FileType::Symlink => {
+            FileType::RegularFile
+            | FileType::Directory
+            | FileType::Symlink
+            | FileType::BlockDevice => {
                 // Ends a lease, because opening the file would wait for the holder of the lease,
                 // which has exited. An error means that this descriptor has no lease, like most.
                 let _without_lease = lease::give_back(&descriptor);

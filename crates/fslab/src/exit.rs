@@ -211,7 +211,7 @@ fn of_ext2(error: &fslab_ext2::Error) -> Code {
     use fslab_ext2::Error;
     match error {
         Error::NotExt2(_) | Error::UnknownFeatures(_) | Error::BadParameters(_) => Code::BadInput,
-        Error::Vfs(_) | Error::Damaged(_) => Code::Failure,
+        Error::Vfs(_) | Error::Damaged(_) | Error::NotKept => Code::Failure,
     }
 }
 

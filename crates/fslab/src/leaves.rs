@@ -2,6 +2,7 @@
 
 use std::fs::File;
 use std::io::ErrorKind;
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::sync::{Arc, Weak};
 use std::time::{Duration, SystemTime};
@@ -10,6 +11,7 @@ use anyhow::{Context, Result};
 use fslab_ext2::alloc::{self, Clustering};
 use fslab_ext2::{Ext2, Form, MkfsOptions, VolumeOptions, mkfs};
 use fslab_layers::{ForeignLeaf, Leaf, LeafOptions, LeafSpec, Stability};
+use fslab_sys::supervise::Inherited;
 use fslab_vfs::{BlockDevice, FileDevice, FileSystem, MemoryDevice, Size, SliceDevice, Timestamp};
 use rustix::fs::{FlockOperation, Mode, OFlags};
 
@@ -39,6 +41,10 @@ pub const FOREIGN: &[ForeignLeaf] = &[ForeignLeaf {
     open: |argument, options| {
         open_leaf(argument, options)
             .map_err(anyhow::Error::reallocate_into_boxed_dyn_error_without_backtrace)
+    },
+    change_words: |argument| {
+        let is_in_memory = parse(argument).is_ok_and(|wanted| wanted.is_in_memory());
+        (!is_in_memory).then_some(fslab_ext2::KEPT_WORDS)
     },
 }];
 
@@ -70,7 +76,16 @@ fn open_leaf(argument: &str, options: &LeafOptions) -> Result<Arc<dyn FileSystem
         return Ok(Arc::new(make_in_memory(&wanted)?));
     }
     wanted.options.read_only = options.read_only;
-    let ext2 = Arc::new(open(wanted.image, &wanted.options)?);
+    let image = LockedImage::inherit(wanted.image, options.read_only, options.inherited.as_deref());
+    let device = image?.device()?;
+    let ext2 = match options.changes.clone().filter(|_| !options.read_only) {
+        Some(changes) => Ext2::open_kept(Arc::new(device), wanted.options, changes),
+        None => Ext2::open(Arc::new(device), wanted.options),
+    };
+    let ext2 = Arc::new(or_say_where(ext2, wanted.image)?);
+    if options.inherited.is_none() {
+        warn_if_unclean(&ext2, wanted.image);
+    }
     if !options.read_only {
         write_back_from_time_to_time(&ext2)?;
     }
@@ -198,15 +213,23 @@ pub fn memory_bytes() -> u64 {
 /// Opens the file system of an image. Fails if another fslab has it open.
 pub fn open(image: &Path, options: &VolumeOptions) -> Result<Ext2> {
     let device = open_device(image, options.read_only)?;
-    let ext2 = Ext2::open(Arc::new(device), options.clone());
-    let ext2 = ext2.with_context(|| image.display().to_string())?;
+    let ext2 = or_say_where(Ext2::open(Arc::new(device), options.clone()), image)?;
+    warn_if_unclean(&ext2, image);
+    Ok(ext2)
+}
+
+/// Names the image in an error.
+fn or_say_where(opened: fslab_ext2::Result<Ext2>, image: &Path) -> Result<Ext2> {
+    opened.with_context(|| image.display().to_string())
+}
+
+fn warn_if_unclean(ext2: &Ext2, image: &Path) {
     if !ext2.superblock().is_clean() {
         tracing::warn!(
             "{} was not cleanly unmounted or has errors; run e2fsck on it",
             image.display()
         );
     }
-    Ok(ext2)
 }
 
 /// A file or device, and the part of it that contains the file system.
@@ -251,6 +274,12 @@ impl<'a> LockedImage<'a> {
     /// # Errors
     /// The image does not exist, can't be opened, or is in use by another process.
     pub fn open(image: &'a Path, read_only: bool) -> Result<Self> {
+        Self::inherit(image, read_only, None)
+    }
+
+    /// Like [`open`](Self::open), but if an earlier process left the image open, uses its
+    /// descriptor, which still has the lock.
+    fn inherit(image: &'a Path, read_only: bool, inherited: Option<&Inherited>) -> Result<Self> {
         let access = if read_only { OFlags::RDONLY } else { OFlags::RDWR };
         let flags = access | OFlags::CLOEXEC | OFlags::NONBLOCK;
         let (part, shown) = (Part::parse(image), image.display());
@@ -263,9 +292,12 @@ impl<'a> LockedImage<'a> {
             }
             file => File::from(file.with_context(|| format!("can't open the image {shown}"))?),
         };
-        if file.metadata().is_ok_and(|found| found.is_dir()) {
+        let found = file.metadata().with_context(|| format!("can't inspect {shown}"))?;
+        if found.is_dir() {
             bail_as!(BadInput, "{shown} is a directory, not an image");
         }
+        let earlier = inherited.and_then(|inherited| inherited.lead_to(found.dev(), found.ino()));
+        let file = earlier.map_or(file, File::from);
         Self { image, part, file, is_new: false }.locked(read_only)
     }
 

@@ -10,7 +10,7 @@ use fslab_sys::shared_memory::SharedMemory;
 
 /// Version of the layout and the records. Increase it with each change, because another version of
 /// fslab may take over a mount.
-const LAYOUT: u64 = 1;
+pub const KEPT_LAYOUT: u64 = 1;
 
 /// Words of the header.
 #[derive(Clone, Copy)]
@@ -56,7 +56,7 @@ impl Halves {
     pub fn read(&self, identity: u64) -> Option<(Vec<u64>, u64)> {
         let get = |word| self.head(word).load(Ordering::Acquire);
         let half = get(Head::Active).checked_sub(1).filter(|half| *half < 2)? as usize;
-        if get(Head::Layout) != LAYOUT || get(Head::Identity) != identity {
+        if get(Head::Layout) != KEPT_LAYOUT || get(Head::Identity) != identity {
             return None;
         }
         let length = usize::try_from(get(Self::end_of(half))).ok();
@@ -64,7 +64,8 @@ impl Halves {
         Some((words.iter().map(|word| word.load(Ordering::Relaxed)).collect(), get(Head::Flags)))
     }
 
-    /// Appends records, which become valid all at once. Returns `false` if there is not enough room.
+    /// Appends records, which become valid all at once. Returns `false` if there is not enough
+    /// room.
     pub fn append(&mut self, records: &[u64], flags: u64) -> bool {
         let end = self.length + records.len();
         if end > self.size {
@@ -77,12 +78,12 @@ impl Halves {
         true
     }
 
-    /// Replaces all records by these. Returns `false` if there is not enough room. There are then no
-    /// valid records.
+    /// Replaces all records by these. Returns `false` if there is not enough room, and there are no
+    /// valid records then.
     pub fn begin_again(&mut self, identity: u64, records: &[u64], flags: u64) -> bool {
         let has_room = records.len() <= self.size;
         let store = |word, value: u64| self.head(word).store(value, Ordering::Relaxed);
-        store(Head::Layout, LAYOUT);
+        store(Head::Layout, KEPT_LAYOUT);
         store(Head::Identity, identity);
         store(Head::Flags, flags);
         let half = 1 - self.active;
@@ -149,7 +150,7 @@ mod tests {
     #[test]
     fn damaged_header_yields_no_records() {
         for (word, value) in [
-            (Head::Layout, LAYOUT + 1),
+            (Head::Layout, KEPT_LAYOUT + 1),
             (Head::Active, 3),
             (Head::Active, 0),
             (Head::SecondEnd, 11),

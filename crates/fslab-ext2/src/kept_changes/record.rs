@@ -1,12 +1,12 @@
 //! The records of changes, as 64-bit words.
 //!
 //! The first word of a record contains its kind and a 32-bit number. The other words depend on the
-//! kind. The reader trusts none of them: whoever applies a record checks its numbers.
+//! kind. The parser checks only the form of a record; its numbers are checked when it is applied.
 
 use zerocopy::IntoBytes;
 
-use super::Freeing;
 use crate::cache::{Change, Role, STEPS_MAX};
+use crate::free_space::Freeing;
 use crate::types::{BlockNo, GroupNo, InodeNo};
 
 /// One change, or a part of the state of a volume.

@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, HashMap, HashSet};
 
 use crate::cache::{Hashing, hashing};
-use crate::kept_changes::Recent;
+use crate::recent::Recent;
 use crate::types::{BlockNo, InodeNo};
 
 /// Assumed average memory for a name, in bytes.

@@ -98,8 +98,8 @@ fn sync_a_new_file(subject: &Client<'_>, model: &Client<'_>, name: &str) {
     }
 }
 
-/// Kills the daemon before one of its requests to the device: from then on, nothing that it does has
-/// an effect.
+/// Kills the daemon before one of its requests to the device: from then on, nothing that it does
+/// has an effect.
 struct Killer {
     memory: Arc<SharedMemory>,
     /// Number of requests before the one at which the daemon is killed; negative if it is not.
@@ -198,8 +198,8 @@ impl Action {
     }
 }
 
-/// After a kill in a sync, the next daemon finds all changes. After a kill in another operation, the
-/// file system is consistent.
+/// After a kill in a sync, the next daemon finds all changes. After a kill in another operation,
+/// the file system is consistent.
 #[test]
 fn daemon_may_be_killed_at_any_request_to_the_device() {
     let kills = number("FSLAB_TAKEOVERS").unwrap_or(60);
@@ -242,6 +242,29 @@ fn open_files_without_a_name_are_kept_until_the_kernel_forgets_them() {
     assert_eq!(free, before);
     next.shutdown().unwrap();
     is_whole(&device, "at the end");
+}
+
+/// More changes than the shared memory has room for can't be restored. The next change writes them
+/// first, and then everything can be taken over again.
+#[test]
+fn too_many_changes_prevent_a_takeover_until_they_are_written() {
+    const WORDS: usize = 64 + 2 * (64 << 10) / 8;
+    let (device, memory) = (new_device(SMALL_BYTES, 1024), shared(WORDS));
+    let ext2 = kept(&device, &memory);
+    let client = Client::new(&ext2);
+    let mut prevented = 0;
+    for number in 1..=200 {
+        client.symlink(Ino::ROOT, format!("{number}"), "t".repeat(900)).unwrap();
+        let words = words_of(&memory);
+        let options = VolumeOptions::default();
+        match Ext2::open_kept(new_copy(&device), options, Arc::clone(&memory)) {
+            Ok(next) => assert_eq!(Client::new(&next).names(Ino::ROOT).unwrap().len(), number + 1),
+            Err(Error::NotKept) => prevented += 1,
+            Err(error) => panic!("{error}"),
+        }
+        restore(&memory, &words);
+    }
+    assert!((1..20).contains(&prevented), "{prevented}");
 }
 
 #[test]

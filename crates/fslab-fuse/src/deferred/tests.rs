@@ -472,7 +472,7 @@ fn end_of_the_mount_forgets_deferred_requests() {
 /// If the daemon dies while a request is deferred, its successor must treat the request as new.
 #[test]
 fn deferred_request_of_a_kept_mount_has_no_record() {
-    let state = Arc::new(KeptState::new().unwrap());
+    let state = Arc::new(KeptState::new(0).unwrap());
     let mount = Mount::with(None, Some(Kept::new(Arc::clone(&state))), BYTES_MAX);
     mount.write(7, 50);
     assert_eq!(mount.deferred().count(), 1);

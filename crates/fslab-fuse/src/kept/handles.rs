@@ -177,7 +177,7 @@ mod tests {
 
     #[test]
     fn open_fails_when_the_handle_table_is_full() {
-        let state = Arc::new(KeptState::new().unwrap());
+        let state = Arc::new(KeptState::new(0).unwrap());
         let handles = OpenHandles::new(&state);
         let open = Open { ino: Ino(7), flags: Some(OpenMode::READ_WRITE.bits()) };
         let add = |unique| handles.add(&open, Handle(unique), unique);

@@ -329,7 +329,7 @@ mod tests {
     use super::*;
 
     fn state() -> Arc<KeptState> {
-        Arc::new(KeptState::new().unwrap())
+        Arc::new(KeptState::new(0).unwrap())
     }
 
     fn stage_of(records: &Records, unique: u64) -> Stage {

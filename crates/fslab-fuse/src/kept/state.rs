@@ -46,6 +46,8 @@ enum Head {
     WriteBytesMax,
     RequestTimeMax,
     Features,
+    /// The version of the records of the lower file system.
+    LowerLayout,
     /// One more than the highest index of a record ever used, and the same for handles. Later
     /// entries are not read.
     RecordsEnd,
@@ -93,12 +95,14 @@ pub(crate) struct Connection {
 }
 
 impl KeptState {
-    /// Makes the state of a new mount.
+    /// Makes the state of a new mount. `lower_layout` is the version of what the lower file system
+    /// itself records for the next daemon.
     ///
     /// # Errors
     /// Errors of the kernel.
-    pub fn new() -> io::Result<Self> {
+    pub fn new(lower_layout: u64) -> io::Result<Self> {
         let state = Self { memory: SharedMemory::new("fslab-kept-mount", WORDS)? };
+        state.head(Head::LowerLayout).store(lower_layout, Ordering::Relaxed);
         state.head(Head::Layout).store(LAYOUT, Ordering::Relaxed);
         Ok(state)
     }
@@ -124,6 +128,12 @@ impl KeptState {
             return refused("the mount has features that this fslab version does not support");
         }
         Ok(state)
+    }
+
+    /// The version of the records of the lower file system, as passed to [`new`](Self::new).
+    #[must_use]
+    pub fn lower_layout(&self) -> u64 {
+        self.head(Head::LowerLayout).load(Ordering::Acquire)
     }
 
     /// Records how the daemon ended, for the next one.
@@ -236,7 +246,7 @@ mod tests {
 
     #[test]
     fn connection_is_restored_until_it_has_ended() {
-        let state = KeptState::new().unwrap();
+        let state = KeptState::new(0).unwrap();
         assert_eq!(state.connection(), None);
         let device = std::fs::File::open("/dev/null").unwrap();
         let connection = Connection {
@@ -259,7 +269,7 @@ mod tests {
     #[test]
     fn state_of_an_incompatible_version_is_refused() {
         let with = |head: Head, value: u64| {
-            let state = KeptState::new().unwrap();
+            let state = KeptState::new(0).unwrap();
             state.head(Head::Stage).store(SERVED, Ordering::Relaxed);
             state.head(head).store(value, Ordering::Relaxed);
             KeptState::of_file(state.as_fd().try_clone_to_owned().unwrap()).map(drop)

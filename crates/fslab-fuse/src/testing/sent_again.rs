@@ -248,7 +248,7 @@ fn contents(memory: &MemFs) -> BTreeMap<OsString, String> {
 /// A memory file system, the state of a kept mount, its first daemon, and the handle of the open
 /// file.
 fn first() -> (Arc<MemFs>, Arc<KeptState>, Daemon, u64) {
-    let (memory, state) = (memory(), Arc::new(KeptState::new().unwrap()));
+    let (memory, state) = (memory(), Arc::new(KeptState::new(0).unwrap()));
     let daemon = Daemon::new(&memory, &state, true);
     // The file is open write-only, as by a logger, so the appended bytes can't be read through this
     // handle.

@@ -19,15 +19,19 @@ use crate::tiering::{Tiered, noise};
 /// Number of kills of a daemon under load; `FSLAB_KILLS` replaces it.
 const KILLS: u64 = 12;
 
+/// The stack over an ext2 image, without a layer.
+const EXT2: &str = "ext2";
+
 /// Stacks whose daemons are killed, with mount options. On a kept mount over a codec, the kernel
 /// buffers writes unless `nowriteback` is given.
-const STACKS: [(&str, &str); 6] = [
+const STACKS: [(&str, &str); 7] = [
     ("null", ""),
     ("gzip:chunk=4KiB", ""),
     ("null:passthrough=off", ""),
     ("zstd", "nowriteback,"),
     ("null", "writeback,"),
     ("lz4", ""),
+    (EXT2, ""),
 ];
 
 /// Returns the supervisor of a kept mount and its present daemon, if it has one.
@@ -56,15 +60,42 @@ pub fn kill_daemon(place: &Place) {
 }
 
 fn mount_kept(place: &Place, (layer, options): (&str, &str)) {
-    let options = format!("{options}keep=256");
-    place.mount(&["-o", &options, "-l", layer]);
+    let options = format!(
+        "{options}keep=256,log=/tmp/kl/{}",
+        place.point.parent().unwrap().file_name().unwrap().display()
+    );
+    let layers: &[&str] = if layer == EXT2 { &[] } else { &["-l", layer] };
+    place.mount(&[&["-o", &options], layers].concat());
+}
+
+/// Makes a place for a stack; for [`EXT2`] its lower file system is a new image.
+fn place_for((layer, _): (&str, &str)) -> Place {
+    let mut place = Place::on_disk();
+    if layer == EXT2 {
+        let image = crate::ext2::image(&place, "256MiB");
+        place.lower = format!("ext2:{}", image.display()).into();
+    }
+    place
+}
+
+/// Unmounts, and checks the image if there is one.
+fn umount_whole(place: &Place) {
+    assert_eq!(umount_unused(&place.point).0, 0);
+    if let Some(image) = place.lower.to_str().unwrap().strip_prefix("ext2:") {
+        // The lock of the image is released when the processes have exited.
+        soon("daemon and supervisor have exited", || {
+            crate::support::daemons_naming(&place.point).is_empty()
+        });
+        let (code, said) = run(&["ext2", "check", image]);
+        assert_eq!(code, 0, "{said}");
+    }
 }
 
 #[test]
 fn programs_continue_after_a_daemon_is_killed() {
     require_mounting!();
     for stack in STACKS {
-        let place = Place::on_disk();
+        let place = place_for(stack);
         mount_kept(&place, stack);
         let layer = stack.0;
         let path = |name: &str| place.point.join(name);
@@ -124,7 +155,7 @@ fn work_goes_on_while_daemons_are_killed() {
     require_mounting!();
     let kills = number("FSLAB_KILLS").unwrap_or(KILLS);
     for (stack, round) in STACKS.into_iter().zip(0..) {
-        let place = Place::on_disk();
+        let place = place_for(stack);
         mount_kept(&place, stack);
         let is_over = AtomicBool::new(false);
         std::thread::scope(|scope| {
@@ -142,7 +173,7 @@ fn work_goes_on_while_daemons_are_killed() {
             let done = workers.map(|worker| worker.join().unwrap());
             assert!(done.iter().all(|count| *count > 0), "{stack:?}: {done:?}");
         });
-        assert_eq!(umount_unused(&place.point).0, 0);
+        umount_whole(&place);
     }
 }
 
@@ -151,8 +182,8 @@ fn work_goes_on_while_daemons_are_killed() {
 fn work_goes_on_while_daemons_are_killed_during_takeovers() {
     require_mounting!();
     let kills = number("FSLAB_KILLS").unwrap_or(KILLS);
-    for stack in [("null:passthrough=off", ""), ("zstd", "")] {
-        let place = Place::on_disk();
+    for stack in [("null:passthrough=off", ""), ("zstd", ""), (EXT2, "")] {
+        let place = place_for(stack);
         mount_kept(&place, stack);
         let is_over = AtomicBool::new(false);
         let done = [const { AtomicU64::new(0) }; 3];
@@ -174,7 +205,7 @@ fn work_goes_on_while_daemons_are_killed_during_takeovers() {
             }
             is_over.store(true, Ordering::Relaxed);
         });
-        assert_eq!(umount_unused(&place.point).0, 0);
+        umount_whole(&place);
     }
 }
 
@@ -551,7 +582,8 @@ fn unsupported_uses_of_keep_are_refused_in_one_line() {
     let point = place.point.to_str().unwrap();
     let lower = place.lower.to_str().unwrap();
     for (options, lower, part) in [
-        ("keep", "mem:", "-o keep works only for directories"),
+        ("keep", "mem:", "-o keep works only for directories and ext2 images"),
+        ("keep", "ext2:memory", "-o keep works only for directories and ext2 images"),
         ("keep,transport=uring", lower, "keep and transport=uring exclude each other"),
         ("keep=0", lower, "'0' is not a number from 1 to 256"),
     ] {

@@ -73,7 +73,8 @@ fn serve_mount(plan: Plan, kept: Option<Kept>, ready: Ready) -> Result<()> {
     let mut mount_options = options.mount;
     let (read_only, access_times) = (mount_options.read_only, mount_options.access_times);
     let inherited = kept.as_ref().and_then(|kept| kept.inherited.clone());
-    let leaf_options = LeafOptions { read_only, access_times, inherited };
+    let changes = kept.as_ref().and_then(Kept::changes);
+    let leaf_options = LeafOptions { read_only, access_times, inherited, changes };
     let context = crate::stack_context::of_program().with_leaf_options(leaf_options);
     let build = || build(&stack, kept.as_ref(), dead.as_ref(), &context);
     mount_options.source = stack.leaf.to_string();
@@ -163,7 +164,8 @@ fn build(
     context: &StackContext,
 ) -> Result<Arc<dyn FileSystem>> {
     if let Some(kept) = kept {
-        let leaf = stack.leaf.open_directory(kept.root()?, context.leaf_options())?;
+        let Some(root) = kept.root()? else { return Ok(stack.build_in(context)?) };
+        let leaf = stack.leaf.open_directory(root, context.leaf_options())?;
         if kept.inherited.is_some() {
             // Dropping the leaf would release the lock of the tree. The next daemon needs this lock
             // if the present one fails. The lock is released when all these processes have exited.

@@ -8,14 +8,17 @@
 use std::collections::{BTreeSet, VecDeque};
 use std::mem::ManuallyDrop;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
+use fslab_ext2::KEPT_LAYOUT;
 use fslab_fuse::{DaemonEnd, KeptState};
+use fslab_layers::Leaf;
 use fslab_sys::exec;
 use fslab_sys::mounts;
+use fslab_sys::shared_memory::SharedMemory;
 use fslab_sys::signals::ENDING;
 use fslab_sys::supervise::{End, Inherited, Role, supervise};
 use fslab_vfs::{HostFs, HostOptions};
@@ -30,14 +33,60 @@ use crate::runtime;
 /// The period over which deaths of daemons are counted.
 const DEATHS_WITHIN: Duration = Duration::from_secs(60);
 
+/// What all daemons of a mount share of the lower file system.
+enum Lower {
+    /// The lower directory, even if something was mounted over its path later.
+    Directory(OwnedFd),
+    /// The changes of an image that are not written yet.
+    Image(Arc<SharedMemory>),
+}
+
+impl Lower {
+    fn new(leaf: &Leaf) -> Result<Self> {
+        if let Some(path) = leaf.directory() {
+            return Self::of_directory(path);
+        }
+        let Some(words) = leaf.change_words() else {
+            bail_as!(
+                BadInput,
+                "-o keep works only for directories and ext2 images, because a file system in \
+                 memory ends with its daemon"
+            );
+        };
+        Ok(Self::Image(Arc::new(SharedMemory::new("fslab-kept-changes", words)?)))
+    }
+
+    fn of_directory(path: &Path) -> Result<Self> {
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let root = rustix::fs::open(path, flags, Mode::empty());
+        let root = root.with_context(|| path.display().to_string())?;
+        let copy = rustix::io::fcntl_dupfd_cloexec(&root, 0)?;
+        if !HostFs::from_descriptor(copy, &HostOptions::default())?.can_be_taken_over() {
+            bail_as!(
+                Missing,
+                "-o keep needs a lower file system that can open files by file handle, such as \
+                 ext4, XFS or Btrfs; {} is on one that can't",
+                path.display()
+            );
+        }
+        Ok(Self::Directory(root))
+    }
+
+    fn number(&self) -> RawFd {
+        match self {
+            Self::Directory(root) => root.as_raw_fd(),
+            Self::Image(changes) => changes.as_fd().as_raw_fd(),
+        }
+    }
+}
+
 /// The data that a daemon receives with `-o keep`.
 pub struct Kept {
     /// State that a daemon records for the next one. The descriptor is never closed here, because
     /// all daemons share it.
     pub state: ManuallyDrop<Arc<KeptState>>,
-    /// The lower directory, even if something was mounted over its path later. All daemons share
-    /// this descriptor too.
-    root: ManuallyDrop<OwnedFd>,
+    /// What all daemons share of the lower file system. Never closed either.
+    lower: ManuallyDrop<Lower>,
     /// The mount point, resolved before anything was mounted.
     pub place: PathBuf,
     /// Files that an earlier daemon left open; `None` for the first daemon.
@@ -51,12 +100,23 @@ pub struct Kept {
 }
 
 impl Kept {
-    /// Returns the lower directory.
+    /// Returns the lower directory; `None` for an image.
     ///
     /// # Errors
     /// This process has too many open files.
-    pub fn root(&self) -> Result<OwnedFd> {
-        Ok(rustix::io::fcntl_dupfd_cloexec(&*self.root, 0)?)
+    pub fn root(&self) -> Result<Option<OwnedFd>> {
+        Ok(match &*self.lower {
+            Lower::Directory(root) => Some(rustix::io::fcntl_dupfd_cloexec(root, 0)?),
+            Lower::Image(_) => None,
+        })
+    }
+
+    /// Returns the memory for the changes of an image that are not written yet.
+    pub fn changes(&self) -> Option<Arc<SharedMemory>> {
+        match &*self.lower {
+            Lower::Directory(_) => None,
+            Lower::Image(changes) => Some(Arc::clone(changes)),
+        }
     }
 
     /// Returns the service that replaces this daemon on request.
@@ -80,15 +140,15 @@ pub enum Part {
 /// # Errors
 /// The mount can't be made with `-o keep`, or can't be taken over.
 pub fn begin(plan: &Plan) -> Result<Part> {
-    let Held { state, root, place, left } = match &plan.resumed {
-        Some(resumed) => Held::of(resumed)?,
+    let Held { state, lower, place, left } = match &plan.resumed {
+        Some(resumed) => Held::of(plan, resumed)?,
         None => Held::new(plan)?,
     };
     // A worker that fails must not close these either.
-    let (state, root) = (ManuallyDrop::new(state), ManuallyDrop::new(root));
+    let (state, lower) = (ManuallyDrop::new(state), ManuallyDrop::new(lower));
     let program = Program::of_this(&place)?;
     let (watched, mut deaths) = (Arc::clone(&state), VecDeque::new());
-    let numbers = [state.as_fd().as_raw_fd(), root.as_raw_fd()];
+    let numbers = [state.as_fd().as_raw_fd(), lower.number()];
     // The limit is raised before a daemon starts. A daemon lists the files that earlier daemons
     // left open, and these may exceed the soft limit.
     runtime::raise_descriptor_limit();
@@ -120,7 +180,7 @@ pub fn begin(plan: &Plan) -> Result<Part> {
             // over fails.
             std::mem::forget(inherited.clone());
             let is_upgraded = state.last_end() == DaemonEnd::Replaced;
-            Part::Daemon(Kept { state, root, place, inherited, is_upgraded, supervisor, program })
+            Part::Daemon(Kept { state, lower, place, inherited, is_upgraded, supervisor, program })
         }
         Role::Supervisor(status) => Part::Supervisor(end(plan, &state, status)),
     })
@@ -129,7 +189,7 @@ pub fn begin(plan: &Plan) -> Result<Part> {
 /// The data shared by the supervisor and all daemons of a mount.
 struct Held {
     state: Arc<KeptState>,
-    root: OwnedFd,
+    lower: Lower,
     place: PathBuf,
     /// Descriptors that were open when the previous program of the supervisor executed this one.
     left: BTreeSet<RawFd>,
@@ -137,13 +197,6 @@ struct Held {
 
 impl Held {
     fn new(plan: &Plan) -> Result<Self> {
-        let Some(path) = plan.stack.leaf.directory() else {
-            bail_as!(
-                BadInput,
-                "-o keep works only for directories, because a file system in memory or in an \
-                 image ends with its daemon"
-            );
-        };
         if plan.dead.is_some() {
             bail_as!(
                 BadInput,
@@ -151,34 +204,27 @@ impl Held {
                  `fslab umount`, and omit -o replace"
             );
         }
-        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        let root = rustix::fs::open(path, flags, Mode::empty());
-        let root = root.with_context(|| path.display().to_string())?;
-        let copy = rustix::io::fcntl_dupfd_cloexec(&root, 0)?;
-        if !HostFs::from_descriptor(copy, &HostOptions::default())?.can_be_taken_over() {
-            bail_as!(
-                Missing,
-                "-o keep needs a lower file system that can open files by file handle, such as \
-                 ext4, XFS or Btrfs; {} is on one that can't",
-                path.display()
-            );
-        }
         let place = mounts::place_of(&plan.mount_point).context("can't find the mount point")?;
-        let state = Arc::new(KeptState::new().context("can't prepare a mount with -o keep")?);
-        Ok(Self { state, root, place, left: BTreeSet::new() })
+        let lower = Lower::new(&plan.stack.leaf).context("can't prepare a mount with -o keep")?;
+        let state = KeptState::new(KEPT_LAYOUT).context("can't prepare a mount with -o keep")?;
+        Ok(Self { state: Arc::new(state), lower, place, left: BTreeSet::new() })
     }
 
     /// Takes over from the previous program of the supervisor.
-    fn of(resumed: &Resumed) -> Result<Self> {
-        let numbers = [resumed.state, resumed.root];
+    fn of(plan: &Plan, resumed: &Resumed) -> Result<Self> {
+        let numbers = [resumed.state, resumed.lower];
         if numbers.iter().any(|number| *number <= 2) {
             bail_as!(BadInput, "only fslab itself may pass descriptors to keep a mount");
         }
         let cant = || format!("can't take over the mount on {}", resumed.place.display());
         let left = exec::open_besides(&numbers).with_context(cant)?;
-        let [state, root] = exec::take(numbers).with_context(cant)?;
+        let [state, lower] = exec::take(numbers).with_context(cant)?;
         let state = Arc::new(KeptState::of_file(state).with_context(cant)?);
-        Ok(Self { state, root, place: resumed.place.clone(), left })
+        let lower = match plan.stack.leaf.change_words() {
+            Some(words) => Lower::Image(SharedMemory::of(lower, words).with_context(cant)?.into()),
+            None => Lower::Directory(lower),
+        };
+        Ok(Self { state, lower, place: resumed.place.clone(), left })
     }
 }
 

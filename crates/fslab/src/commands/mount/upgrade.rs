@@ -6,6 +6,7 @@
 
 use std::convert::Infallible;
 use std::ffi::OsString;
+use std::fmt::Display;
 use std::os::fd::{AsFd, OwnedFd, RawFd};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::MetadataExt;
@@ -16,6 +17,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use anyhow::{Context, Result, anyhow, bail};
+use fslab_ext2::KEPT_LAYOUT;
 use fslab_fuse::KeptState;
 use fslab_layers::Service;
 use fslab_sys::exec::{self, TrustedProgram};
@@ -47,8 +49,8 @@ const RESUMED: &str = "--resumed=";
 pub struct Resumed {
     /// The descriptor of the [`KeptState`].
     pub state: RawFd,
-    /// The descriptor of the lower directory.
-    pub root: RawFd,
+    /// The descriptor of the lower directory, or of the changes of an image.
+    pub lower: RawFd,
     /// The mount point, resolved before anything was mounted.
     pub place: PathBuf,
 }
@@ -61,10 +63,10 @@ impl Resumed {
     pub fn parse(value: &OsString) -> Result<Self> {
         let mut parts = value.as_bytes().splitn(3, |byte| *byte == b',');
         let mut number = || RawFd::from_str(std::str::from_utf8(parts.next()?).ok()?).ok();
-        let (state, root) = (number(), number());
+        let (state, lower) = (number(), number());
         let place = parts.next().map(|place| OsString::from_vec(place.to_vec()).into());
-        match (state, root, place) {
-            (Some(state), Some(root), Some(place)) => Ok(Self { state, root, place }),
+        match (state, lower, place) {
+            (Some(state), Some(lower), Some(place)) => Ok(Self { state, lower, place }),
             _ => bail_as!(BadInput, "{RESUMED} is reserved for fslab itself"),
         }
     }
@@ -75,9 +77,13 @@ impl Resumed {
     /// This version does not understand a part of the mount's state.
     pub fn look(&self) -> Result<()> {
         let [state] = exec::take([self.state]).context("can't inspect the mount")?;
-        KeptState::of_file(state)
-            .map(drop)
-            .map_err(|error| anyhow!("fslab {} can't serve the mount: {error}", version()))
+        let refused =
+            |why: &dyn Display| anyhow!("fslab {} can't serve the mount: {why}", version());
+        let state = KeptState::of_file(state).map_err(|error| refused(&error))?;
+        if state.lower_layout() != KEPT_LAYOUT {
+            return Err(refused(&"its changes of an image are recorded in another format"));
+        }
+        Ok(())
     }
 }
 
@@ -103,8 +109,8 @@ impl Program {
         Ok(Self { path, arguments, place: place.to_owned() })
     }
 
-    fn arguments(&self, [state, root]: [RawFd; 2]) -> Vec<OsString> {
-        let mut resumed = OsString::from(format!("{RESUMED}{state},{root},"));
+    fn arguments(&self, [state, lower]: [RawFd; 2]) -> Vec<OsString> {
+        let mut resumed = OsString::from(format!("{RESUMED}{state},{lower},"));
         resumed.push(&self.place);
         let mut arguments = self.arguments.clone();
         // The option comes right after the subcommand, because after `--` it would not be an
@@ -231,7 +237,7 @@ mod tests {
         assert_eq!(arguments.len(), 7);
         let value = arguments[2].as_bytes().strip_prefix(RESUMED.as_bytes()).unwrap();
         let read = Resumed::parse(&OsString::from_vec(value.to_vec())).unwrap();
-        assert_eq!((read.state, read.root, read.place), (5, 7, program.place));
+        assert_eq!((read.state, read.lower, read.place), (5, 7, program.place));
         for wrong in ["", "1", "1,2", "a,2,/", "1,,/"] {
             assert!(Resumed::parse(&wrong.into()).is_err(), "{wrong}");
         }

@@ -1,0 +1,46 @@
+//! The state of recording the changes of a volume.
+
+use std::collections::HashSet;
+
+use super::memory::Halves;
+use super::record::Records;
+use crate::cache::{Hashing, hashing};
+use crate::types::{BlockNo, GroupNo};
+
+/// The record of the changes of a volume.
+pub(crate) struct KeptChanges {
+    pub(super) halves: Halves,
+    /// Whether the next commit writes a complete set of records.
+    pub(super) is_due: bool,
+    /// Whether the latest flush is a part of an operation.
+    pub(super) flushes_within_operation: bool,
+    /// The blocks and groups of which the committed state is recorded, because the device may have
+    /// another state.
+    pub(super) blocks: HashSet<BlockNo, Hashing>,
+    pub(super) groups: HashSet<GroupNo>,
+    /// A buffer for encoding.
+    pub(super) buffer: Records,
+}
+
+impl KeptChanges {
+    pub(super) fn new(halves: Halves) -> Self {
+        Self {
+            halves,
+            is_due: true,
+            flushes_within_operation: false,
+            blocks: HashSet::with_hasher(hashing()),
+            groups: HashSet::new(),
+            buffer: Records::default(),
+        }
+    }
+
+    /// No daemon can take over until a complete set of records has room again.
+    pub(super) fn give_up(&mut self) {
+        tracing::warn!(
+            "too many changes of this file system are not on the device yet; until they are \
+             written, no other daemon could continue after this one"
+        );
+        self.halves.end();
+        self.is_due = true;
+    }
+}

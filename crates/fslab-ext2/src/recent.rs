@@ -1,0 +1,34 @@
+//! Changes since the last commit, for the record of a kept mount ([`crate::kept_changes`]).
+
+/// The changes of one kind since the last commit. Empty if changes are not recorded.
+#[derive(Debug)]
+pub(crate) struct Recent<T>(Option<Vec<T>>);
+
+// A derived implementation would require that `T` has a default value.
+impl<T> Default for Recent<T> {
+    fn default() -> Self {
+        Self(None)
+    }
+}
+
+impl<T> Recent<T> {
+    pub fn add(&mut self, change: T) {
+        if let Some(changes) = &mut self.0 {
+            changes.push(change);
+        }
+    }
+
+    /// Records all changes from now on.
+    pub fn begin(&mut self) {
+        self.0 = Some(Vec::new());
+    }
+
+    pub fn get(&self) -> &[T] {
+        self.0.as_deref().unwrap_or_default()
+    }
+
+    /// Returns the changes, and begins anew.
+    pub fn take(&mut self) -> Vec<T> {
+        self.0.as_mut().map(std::mem::take).unwrap_or_default()
+    }
+}
