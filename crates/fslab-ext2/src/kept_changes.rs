@@ -14,6 +14,8 @@
 mod memory;
 mod record;
 pub(crate) mod state;
+#[cfg(test)]
+mod tests;
 
 use std::sync::Arc;
 

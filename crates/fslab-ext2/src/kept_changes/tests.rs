@@ -1,0 +1,121 @@
+//! Tests that the records of a volume describe its whole state.
+
+use std::sync::Arc;
+
+use fslab_sys::shared_memory::SharedMemory;
+use fslab_vfs::{BlockDevice, Ino, MemoryDevice, OpenMode};
+use fslab_vfs_testing::client::Client;
+use fslab_vfs_testing::environment::seed;
+use rand::{RngExt, SeedableRng};
+use rand_pcg::Pcg64;
+
+use super::record::Record;
+use super::state::KeptChanges;
+use super::{Halves, KEPT_WORDS};
+use crate::fs::Ext2;
+use crate::mkfs::{MkfsOptions, mkfs};
+use crate::types::{BlockSize, InodeNo};
+use crate::volume::{Volume, VolumeOptions};
+
+fn memory() -> Arc<SharedMemory> {
+    Arc::new(SharedMemory::new("fslab-test", KEPT_WORDS).unwrap())
+}
+
+fn device() -> Arc<dyn BlockDevice> {
+    let device = MemoryDevice::new(32 << 20);
+    let block_size = BlockSize::new(1024).unwrap();
+    mkfs(&device, &MkfsOptions { block_size, ..MkfsOptions::default() }).unwrap();
+    Arc::new(device)
+}
+
+/// All records of the state of a volume, in a fixed order. Those of groups are complete only if one
+/// has changed.
+fn state(volume: &Volume, memory: &Arc<SharedMemory>) -> Vec<String> {
+    let mut kept = KeptChanges::new(Halves::new(Arc::clone(memory)));
+    volume.put_everything(&mut kept);
+    let (block, inode) = (volume.block_size().bytes(), volume.geometry().inode_size as usize);
+    let records = super::record::parse(kept.buffer.words(), block, inode).map(Option::unwrap);
+    let mut records: Vec<_> = records
+        .filter(|record| !matches!(record, Record::Group { .. }))
+        .map(|record| format!("{record:?}"))
+        .collect();
+    records.sort();
+    let groups = volume.space.groups();
+    records.extend(groups.iter().map(|group| format!("{group:?}")));
+    records
+}
+
+/// Changes a random name.
+fn change(client: &Client<'_>, random: &mut Pcg64) {
+    let names = client.names(Ino::ROOT).unwrap();
+    let one = names[random.random_range(0..names.len())].clone();
+    let other = format!("{:0>30}", random.random_range(0..400));
+    // Some of these names are missing or exist, which is an error without effect.
+    let _ = match random.random_range(0..8) {
+        0 => client.mkdir(Ino::ROOT, &other).map(drop),
+        1 | 2 => client.file(Ino::ROOT, &other, &[1; 20_000]).map(drop),
+        3 => client.rename(Ino::ROOT, &one, Ino::ROOT, &other),
+        4 => client.unlink(Ino::ROOT, &one),
+        5 => client.rmdir(Ino::ROOT, &one),
+        6 => client.symlink(Ino::ROOT, &other, "t".repeat(500)).map(drop),
+        _ => client
+            .lookup(Ino::ROOT, &one)
+            .and_then(|found| client.truncate(found.ino, random.random_range(0..30_000)))
+            .map(drop),
+    };
+}
+
+/// Restored from the records of single operations, a volume has the same changed blocks with the
+/// same roles, delayed inodes, freed blocks, orphans and counts.
+#[test]
+fn restored_state_equals_the_recorded_one() {
+    let (device, memory) = (device(), memory());
+    let options = VolumeOptions::default();
+    let ext2 = Ext2::open_kept(Arc::clone(&device), options, Arc::clone(&memory)).unwrap();
+    let client = Client::new(&ext2);
+    let mut random = Pcg64::seed_from_u64(seed());
+    let mut open = Vec::new();
+    for round in 0..400 {
+        (0..random.random_range(1..8)).for_each(|_| change(&client, &mut random));
+        match random.random_range(0..12) {
+            0 => ext2.sync().unwrap(),
+            1 | 2 => {
+                let name = format!("open-{round}");
+                let flags = OpenMode::EXCLUSIVE;
+                let (_, file) = client.create(Ino::ROOT, &name, 0o600, flags).unwrap();
+                file.fsync(false).unwrap();
+                client.unlink(Ino::ROOT, &name).unwrap();
+                open.push(file);
+            }
+            3 => drop(open.pop()),
+            _ => {}
+        }
+        let volume = ext2.volume();
+        let identity = volume.superblock.uuid_tag().into();
+        let (words, _) = Halves::new(Arc::clone(&memory)).read(identity).unwrap();
+        let mut restored = Volume::open(Arc::clone(&device), VolumeOptions::default()).unwrap();
+        restored.restore(&words).unwrap();
+        let when = format!("FSLAB_SEED={}, round {round}", seed());
+        assert_eq!(state(&restored, &memory), state(&volume, &memory), "{when}");
+    }
+}
+
+/// A flush within an operation must not make blocks reusable that the operation has freed, because
+/// the next daemon may restore the state before the operation.
+#[test]
+fn flush_within_an_operation_does_not_free_its_blocks() {
+    let (device, memory) = (device(), memory());
+    let mut volume = Volume::open(device, VolumeOptions::default()).unwrap();
+    volume.keep_changes(memory).unwrap();
+    let before = volume.space.totals();
+    let root = volume.inode(InodeNo::ROOT).unwrap();
+    let (no, _) = volume.take_inode(InodeNo::ROOT, root.kind).unwrap();
+    volume.commit();
+    volume.space.free_inode(&mut volume.cache, no, root.kind).unwrap();
+    volume.flush_within_operation().unwrap();
+    assert!(volume.space.is_waiting());
+    volume.commit();
+    volume.flush().unwrap();
+    assert!(!volume.space.is_waiting());
+    assert_eq!(volume.space.totals(), before);
+}
