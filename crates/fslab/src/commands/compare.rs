@@ -255,7 +255,7 @@ impl Args {
         words.extend(self.chosen());
         if !self.run.is_empty() {
             words.push("--".to_owned());
-            words.extend(self.run.iter().map(|word| quoted(Path::new(word))));
+            words.push(fslab_report::command_line(&self.run));
         }
         words.join(" ")
     }
@@ -460,7 +460,5 @@ pub(super) fn report_leftovers(work_parent: &Path) -> Result<()> {
 }
 
 pub(super) fn quoted(path: &Path) -> String {
-    let text = path.display().to_string();
-    let plain = |c: char| c.is_ascii_alphanumeric() || "/._-".contains(c);
-    if text.chars().all(plain) { text } else { format!("'{}'", text.replace('\'', r"'\''")) }
+    fslab_report::quoted(&path.display().to_string())
 }

@@ -67,6 +67,14 @@ fn dry_run_names_targets_that_cannot_be_made() {
 }
 
 #[test]
+fn command_of_a_workload_keeps_its_quotes() {
+    let scratch = folder();
+    let compare = ["compare", "plan.toml", "--rounds", "1", "--out", "out", "--dry-run"];
+    let told = scratch.done(&[&compare[..], &["--", "sh", "-c", "ls | wc -l"]].concat());
+    assert!(told.contains("sh -c 'ls | wc -l'"), "{told}");
+}
+
+#[test]
 fn plans_are_not_accepted_as_samples() {
     let scratch = folder();
     let (code, _, message) = scratch.fslab(&["report", "plan.toml"]);
