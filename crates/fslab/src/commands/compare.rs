@@ -31,6 +31,9 @@ const DEFAULT_PLAN: &str = "default";
 const QUICK_PLAN: &str = "quick";
 const IN_PROCESS_PLAN: &str = "in-process";
 
+/// The report in the output directory.
+const PAGE: &str = "report.html";
+
 /// Arguments of `fslab compare`.
 #[derive(Debug, Default, clap::Args)]
 pub struct Args {
@@ -187,7 +190,7 @@ impl Args {
     fn compare(&self, comparison: &Comparison) -> Result<()> {
         let outcome = comparison.execute()?;
         let out = &comparison.out;
-        let gates = self.shown.show(&[samples_path(out)], Some(&out.join("report.html")))?;
+        let gates = self.shown.show(&[samples_path(out)], Some(&out.join(PAGE)))?;
         match outcome.end.reason {
             EndReason::Interrupted => bail!(
                 "interrupted; the samples so far are kept and reported. \
@@ -360,7 +363,7 @@ fn write_page(out: &Path) -> Result<()> {
     let records = sample::read(&samples_path(out))?;
     let mut report = Report::new(&records);
     report.workload_help = super::report::workload_help;
-    super::report::write("html", &out.join("report.html"), &report)
+    super::report::write("html", &out.join(PAGE), &report)
 }
 
 /// Returns the absolute path of a program of `--ab`. Fails if it is not executable.
@@ -416,17 +419,21 @@ fn anything_measured(outcome: &Outcome, out: &Path) -> Result<()> {
 
 fn make_out(out: &Path) -> Result<()> {
     let samples = samples_path(out);
-    if !samples.exists() {
-        // Leftovers of a killed comparison are removed later, so they are ignored here.
-        return places::make_out(out, |name| is_work_directory(Path::new(name)));
+    let has_file = samples.exists();
+    if has_file && sample::has_samples(&samples)? {
+        bail_as!(
+            BadInput,
+            "{} contains samples, which are never overwritten; choose another --out, or resume \
+             with --resume {}",
+            samples.display(),
+            quoted(out)
+        );
     }
-    bail_as!(
-        BadInput,
-        "{} exists, and samples are never overwritten; choose another --out, or resume with \
-         --resume {}",
-        samples.display(),
-        quoted(out)
-    )
+    // A failed run without samples is replaced. Leftovers of a killed run are removed later.
+    places::make_out(out, |name| {
+        let is_written = has_file && (samples.ends_with(name) || name == PAGE);
+        is_written || is_work_directory(Path::new(name))
+    })
 }
 
 /// Returns the reason why mounting is impossible here, if there is one.
