@@ -34,8 +34,15 @@ const IN_PROCESS_PLAN: &str = "in-process";
 /// The report in the output directory.
 const PAGE: &str = "report.html";
 
+const HELP: &str = "\
+Names of targets:
+A plan gives each target (a file system to compare) a unique name of your choice. --only-target and
+--baseline take this name, and reports print it. --dry-run lists the targets of a plan, and
+--init writes a plan for you to change.";
+
 /// Arguments of `fslab compare`.
 #[derive(Debug, Default, clap::Args)]
+#[command(after_help = HELP)]
 pub struct Args {
     /// A plan file, or a built-in plan by its name (`fslab list plans`) [default: ext4, XFS, Btrfs
     /// and ext4 under the null layer]
