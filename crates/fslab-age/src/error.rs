@@ -3,6 +3,8 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
+use rustix::io::Errno;
+
 /// The result of operations in this crate.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
@@ -159,6 +161,19 @@ impl Error {
     pub fn file<E: Into<io::Error>>(path: &Path) -> impl FnOnce(E) -> Self {
         let path = path.to_owned();
         move |source| Self::File { path, source: source.into() }
+    }
+
+    /// Returns a function for `map_err` that adds a path to errors of FIEMAP.
+    pub(crate) fn extents(path: &Path) -> impl FnOnce(io::Error) -> Self {
+        let path = path.to_owned();
+        move |source| match Errno::from_io_error(&source) {
+            Some(Errno::OPNOTSUPP) => Self::unfit(
+                &path,
+                "its file system does not report the extents of files; use a directory on a disk \
+                 file system, such as ext4, XFS or Btrfs",
+            ),
+            _ => Self::File { path, source },
+        }
     }
 
     /// Returns a function for `map_err` that adds a path to Parquet errors.

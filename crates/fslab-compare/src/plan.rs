@@ -17,7 +17,7 @@ use fslab_sys::make_file_system::Kind;
 
 use crate::error::{Error, Result};
 use crate::workload::{Parameters, Spec, command};
-use fslab_report::Cells;
+use fslab_report::{Cells, command_line};
 use fslab_stats::{Margin, Margins};
 
 pub use fslab_report::Form;
@@ -319,7 +319,7 @@ impl Plan {
     pub fn with_command(mut self, words: Vec<String>) -> Self {
         self.command.clone_from(&words);
         self.workloads = vec![WorkloadPlan {
-            label: words.join(" "),
+            label: command_line(&words),
             spec: &command::SPEC,
             parameters: command::parameters_for(words),
             margin: None,

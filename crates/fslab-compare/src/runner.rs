@@ -63,7 +63,7 @@ pub struct RunOptions<'a> {
     /// The cells of the plan to run, the number of repetitions of a disturbed block, and the work
     /// directory.
     pub choice: Choice,
-    /// The samples file. It must not exist, unless the run is resumed.
+    /// The samples file. Unless the run is resumed, it must not contain samples.
     pub samples: &'a Path,
     /// Whether to resume an interrupted run.
     pub resume: bool,

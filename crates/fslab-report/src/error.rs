@@ -69,6 +69,16 @@ pub enum Error {
         /// The samples file.
         path: PathBuf,
     },
+    /// The samples file of a new run contains samples.
+    #[error(
+        "{} contains samples, which are never overwritten; choose another --out, or resume that \
+         run with --resume",
+        path.display()
+    )]
+    SamplesExist {
+        /// The samples file.
+        path: PathBuf,
+    },
     /// A target, workload or baseline with this name does not exist.
     #[error("no {what} is named `{name}`; nearest: {nearest}")]
     Unknown {

@@ -41,6 +41,7 @@ mod parquet;
 mod pooling;
 mod provenance;
 pub mod sample;
+mod shell;
 mod terminal;
 mod time_parts;
 mod why;
@@ -61,6 +62,7 @@ pub use model::{
 pub use names::{distinct, nearest, suggestion};
 pub use pooling::Pooling;
 pub use provenance::{Form, Provenance};
+pub use shell::{command_line, quoted};
 
 /// The style sheet of reports. A page must include it after the style sheets of charts.
 pub const STYLE: &str = include_str!("../templates/report.css");

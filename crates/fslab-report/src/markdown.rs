@@ -42,7 +42,8 @@ fn head(report: &Report) -> String {
         provenance.seed
     );
     let notes = report.notes.iter().map(words::note_line);
-    for line in notes.chain(words::on_samples(report)).chain(words::doubts(report)) {
+    let remarks = words::on_samples(report, words::Marked::No);
+    for line in notes.chain(remarks).chain(words::doubts(report)) {
         text.push_str(&format!("\n- {}", plain(&line)));
     }
     text

@@ -7,6 +7,7 @@ use std::path::PathBuf;
 use serde::{Deserialize, Serialize};
 
 use crate::choice::Choice;
+use crate::shell::command_line;
 use fslab_stats::Margins;
 
 /// The first record of a samples file.
@@ -143,7 +144,10 @@ impl Provenance {
         [
             ("fslab", self.fslab.clone()),
             ("plan", plan),
-            ("form of the plan", format!("{:?} {}", self.form, self.workload_command.join(" "))),
+            (
+                "form of the plan",
+                format!("{:?} {}", self.form, command_line(&self.workload_command)),
+            ),
             ("programs that are compared", format!("{:?}", self.programs)),
             ("seed", self.seed.to_string()),
             ("baseline", self.baseline.clone()),

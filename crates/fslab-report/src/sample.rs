@@ -10,5 +10,5 @@ mod reader;
 mod writer;
 
 pub use format::*;
-pub use reader::{is_ended, read, read_all, read_prefix, sessions};
+pub use reader::{has_samples, is_ended, read, read_all, read_prefix, sessions};
 pub use writer::Writer;

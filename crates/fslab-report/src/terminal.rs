@@ -220,8 +220,9 @@ fn foot(report: &Report) -> Vec<String> {
     let mut lines = vec![String::new()];
     lines.extend(words::legend(report));
     lines.push("\u{b1} is the standard deviation as a share of the mean.".to_owned());
-    lines.extend(words::on_samples(report).into_iter().map(|line| format!("{line}.")));
-    lines.extend(words::doubts(report).into_iter().map(|line| format!("{line}.")));
+    let remarks = words::on_samples(report, words::Marked::No);
+    let remarks = remarks.into_iter().chain(words::doubts(report));
+    lines.extend(remarks.map(|line| format!("{line}.")));
     if report.groups.iter().any(|group| group.size_bytes.is_some()) {
         lines.push(
             "The figures of each size are on the HTML page and in the output of --json.".to_owned(),

@@ -282,17 +282,29 @@ fn places(samples: &[&Sample]) -> String {
     format!("{}{more}", places.join("; "))
 }
 
+/// Whether the charts of an output mark disturbed samples and outliers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Marked {
+    No,
+    InCharts,
+}
+
 /// Returns the remarks on the samples themselves.
-pub(super) fn on_samples(report: &Report) -> Vec<String> {
+pub(super) fn on_samples(report: &Report, marked: Marked) -> Vec<String> {
     let all = report.samples;
+    let [hollow, ringed] = match marked {
+        Marked::No => [""; 2],
+        Marked::InCharts => {
+            [", and are hollow dots in the charts", ", and are ringed in the charts"]
+        }
+    };
     let contaminated = format!(
-        "{} of {all} samples were disturbed by other work on the machine; they are used and \
-         marked",
+        "{} of {all} samples were disturbed by other work on the machine; they are used{hollow}",
         report.contaminated
     );
     let outliers = format!(
         "{} of {all} samples are outliers among the samples of the same row (modified z-score \
-         above {}, Iglewicz and Hoaglin 1993); they are used and marked",
+         above {}, Iglewicz and Hoaglin 1993); they are used{ringed}",
         report.outliers,
         fslab_stats::MODIFIED_Z_MOST
     );
@@ -333,10 +345,12 @@ pub(super) fn legend(report: &Report) -> Vec<String> {
     let judged = |against: &&Against| against.ratio.is_some();
     let with = all().filter(judged).any(|against| against.margin.is_some());
     let without = all().filter(judged).any(|against| against.margin.is_none());
+    let too_few = all().any(|against| against.verdict == Verdict::TooFew);
     let mut items =
         vec!["A ratio above 1 is slower.".to_owned(), "No mark: a difference is shown.".to_owned()];
     items.extend(LEGEND_PLAIN.iter().filter(|_| without).map(|item| (*item).to_owned()));
     items.extend(LEGEND_MARGIN.iter().filter(|_| with).map(|item| (*item).to_owned()));
+    items.extend(too_few.then(|| LEGEND_TOO_FEW.to_owned()));
     items.extend(has_noise_floor(report).then(|| on_noise_floor(report)));
     items.extend((report.machines.len() > 1).then(|| on_machines(report)));
     items
@@ -397,6 +411,9 @@ const LEGEND_PLAIN: [&str; 2] = [
     "? possibly by chance: the interval excludes 1, but among this many comparisons, some \
      intervals exclude 1 by chance (p after Holm's correction is 0.05 or more).",
 ];
+
+const LEGEND_TOO_FEW: &str = "too few rounds: no ratio is shown, because a ratio needs at least \
+     two rounds of both targets.";
 
 const LEGEND_MARGIN: [&str; 4] = [
     "= equal: the whole 95 % interval of the ratio is within the margin.",

@@ -43,12 +43,13 @@ pub(crate) struct ClosedRoot {
 
 /// What an engine does with the root directory of its tree.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Treatment {
-    /// The engine closes the root directory.
+pub enum Treatment {
+    /// The engine closes the root directory, so that programs can access the tree only through the
+    /// mount.
     Close,
     /// The engine opens the root directory if an earlier engine closed it.
     Open,
-    /// The engine leaves the root directory unchanged.
+    /// The engine leaves the root directory unchanged, because it only answers a query.
     Leave,
 }
 

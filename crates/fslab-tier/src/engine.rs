@@ -117,9 +117,9 @@ pub struct Settings {
     pub policy: Option<PathBuf>,
     /// The archives that the home lists when the engine starts, attached or not.
     pub known_archives: Vec<ArchiveEntry>,
-    /// Whether the root of the tree is closed, so that programs can access the tree only through
-    /// the mount.
-    pub closes: bool,
+    /// What the engine does with the root directory of the tree. An engine of a read-only tree
+    /// leaves it unchanged.
+    pub root: Treatment,
     /// Whether released files show poison instead of zeros in the lower directory. This needs a
     /// lower file system in which files can share blocks.
     pub poison: bool,
@@ -149,17 +149,13 @@ impl Settings {
             home: None,
             policy: None,
             known_archives: Vec::new(),
-            closes: true,
+            root: Treatment::Close,
             poison: true,
         }
     }
 
     fn treatment(&self) -> Treatment {
-        match (self.read_only, self.closes) {
-            (true, _) => Treatment::Leave,
-            (false, true) => Treatment::Close,
-            (false, false) => Treatment::Open,
-        }
+        if self.read_only { Treatment::Leave } else { self.root }
     }
 }
 

@@ -573,7 +573,10 @@ impl Home {
             home: Some(self.path.clone()),
             policy: Some(self.path.join(POLICY)),
             known_archives: self.description.archives.clone(),
-            closes: self.description.umount == Umount::Closed,
+            root: match self.description.umount {
+                Umount::Closed => Treatment::Close,
+                Umount::Open => Treatment::Open,
+            },
             poison: self.description.poison == Poison::Auto,
             ..Settings::of(self.description.tier)
         }

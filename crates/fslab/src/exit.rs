@@ -284,6 +284,7 @@ fn code_of_report(error: &fslab_report::Error) -> Option<Code> {
         | Error::NoProvenance { .. }
         | Error::NewerFormat { .. }
         | Error::SamplesInUse { .. }
+        | Error::SamplesExist { .. }
         | Error::Unknown { .. }
         | Error::NoSuchRow { .. } => Some(Code::BadInput),
         Error::Dataset(error) => Some(of_dataset(error)),

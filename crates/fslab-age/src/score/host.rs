@@ -80,7 +80,7 @@ impl Scorer {
         last: &mut Option<u64>,
         score: &mut Score,
     ) -> Result<()> {
-        let Some(told) = present(extents_of(path)).map_err(Error::file(path))? else {
+        let Some(told) = present(extents_of(path)).map_err(Error::extents(path))? else {
             return Ok(());
         };
         if let Some(reason) = told.left_out {

@@ -147,7 +147,7 @@ impl Capturer<'_> {
         if kind == EntryKind::Directory {
             return Ok(Entry { generation, ..Entry::default() });
         }
-        let told = extents_of_file(&file).map_err(Error::file(path))?;
+        let told = extents_of_file(&file).map_err(Error::extents(path))?;
         let layout = match told.left_out {
             None => layout_of(&told.extents, size, self.block_bytes),
             Some(_) => FileLayout::default(),

@@ -11,6 +11,7 @@ use std::process::{Child, Command, Stdio};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
+use fslab_report::command_line;
 use fslab_sys::make_file_system::one_line;
 use fslab_sys::mounts::{self, Mount, Unmounted};
 use rustix::process::{Pid, Signal, kill_process, test_kill_process};
@@ -258,5 +259,5 @@ fn refused(command: &[OsString], status: std::process::ExitStatus, messages: &Pa
 
 /// Returns a command line as one string, for messages.
 pub(super) fn line(command: &[OsString]) -> String {
-    command.iter().map(|word| word.to_string_lossy()).collect::<Vec<_>>().join(" ")
+    command_line(&command.iter().map(|word| word.to_string_lossy()).collect::<Vec<_>>())
 }

@@ -16,6 +16,7 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use std::thread::sleep;
 use std::time::Duration;
 
+use fslab_report::command_line;
 use fslab_sys::make_file_system::one_line;
 use fslab_sys::signals::Interrupt;
 use fslab_sys::usage::Instant;
@@ -116,7 +117,7 @@ impl<'a> Program<'a> {
     pub fn start(mut self) -> Result<Started> {
         let messages = tempfile::tempfile().map_err(Error::file(&std::env::temp_dir()))?;
         let errors = messages.try_clone().map_err(Error::file(&std::env::temp_dir()))?;
-        let line = self.words.join(" ");
+        let line = command_line(self.words);
         let failed = |source| Error::Start { program: line.clone(), source };
         let child = self.command.stderr(errors).spawn().map_err(failed)?;
         guardian::hold(child.id());

@@ -131,7 +131,7 @@ fn lead(report: &Report) -> String {
 fn notes(report: &Report) -> Vec<NoteLine> {
     let mut lines: Vec<NoteLine> = report.notes.iter().map(note_line).collect();
     let plain = |text: String| NoteLine { grave: false, heading: String::new(), text };
-    lines.extend(words::on_samples(report).into_iter().map(plain));
+    lines.extend(words::on_samples(report, words::Marked::InCharts).into_iter().map(plain));
     lines.extend(words::doubts(report).into_iter().map(plain));
     if report.contaminated * 10 > report.samples {
         lines.push(NoteLine {

@@ -59,6 +59,14 @@ pub fn read_prefix(path: &Path) -> Result<Vec<Record>> {
     }
 }
 
+/// Whether a samples file contains a sample.
+///
+/// # Errors
+/// Those of [`read`].
+pub fn has_samples(path: &Path) -> Result<bool> {
+    Ok(read(path)?.iter().any(|record| matches!(record, Record::Sample(_))))
+}
+
 /// Reads the samples files of one campaign, in the order given.
 ///
 /// # Errors

@@ -1,10 +1,11 @@
 //! Appends to a samples file.
 
 use std::fs::{File, OpenOptions, TryLockError};
-use std::io::{self, Read, Seek, Write};
+use std::io::{self, ErrorKind, Read, Seek, Write};
 use std::path::{Path, PathBuf};
 
 use super::format::Record;
+use super::reader;
 use crate::error::{Error, Result};
 
 /// A samples file that is being written. It is locked, so that two runs never write to one file.
@@ -20,10 +21,13 @@ pub struct Writer {
 }
 
 impl Writer {
-    /// Creates the file, which must not exist: samples are never overwritten.
+    /// Creates the file. Replaces a samples file without samples, which a failed run left.
+    /// Samples are never overwritten.
     pub fn create(path: &Path) -> Result<Self> {
-        let file = OpenOptions::new().append(true).create_new(true).open(path);
-        let file = file.map_err(Error::file(path))?;
+        let file = match OpenOptions::new().append(true).create_new(true).open(path) {
+            Err(error) if error.kind() == ErrorKind::AlreadyExists => return Self::replace(path),
+            created => created.map_err(Error::file(path))?,
+        };
         match file.try_lock() {
             // The lock is not needed, because no other run writes to a new file.
             Err(TryLockError::Error(error)) if has_no_locks(&error) => {
@@ -32,6 +36,15 @@ impl Writer {
             }
             result => Self::locked(path, file, result),
         }
+    }
+
+    fn replace(path: &Path) -> Result<Self> {
+        let writer = Self::resume(path)?;
+        if reader::has_samples(path)? {
+            return Err(Error::SamplesExist { path: path.to_owned() });
+        }
+        writer.file.set_len(0).map_err(Error::file(path))?;
+        Ok(writer)
     }
 
     /// Opens an existing file for appending. An incomplete last line is removed, so that the next

@@ -80,6 +80,11 @@ pub fn records() -> Vec<Record> {
 fn the_model_pairs_rounds_sums_sweeps_and_gives_reasons() {
     let report = Report::new(&records());
     assert_eq!((report.samples, report.contaminated), (60, 6));
+    let disturbed = "6 of 60 samples were disturbed by other work on the machine; they are used";
+    let text = fslab_report::terminal(&report).replace('\n', " ");
+    assert!(text.contains(&format!("{disturbed}.")), "{text}");
+    let page = fslab_report::html(&report).unwrap();
+    assert!(page.contains(&format!("{disturbed}, and are hollow dots in the charts")), "{page}");
     let shape: Vec<_> = report.groups.iter().map(|g| (g.size_bytes, g.is_sum)).collect();
     assert_eq!(shape, [(None, true), (Some(0), false), (Some(1024), false)]);
     let [base, slow, same] = &report.groups[0].rows[..] else { panic!("three rows") };
@@ -490,8 +495,9 @@ fn samples_of_format_1_are_read() {
     assert_eq!((report.samples, report.superseded), (2, 0));
     let row = &report.groups[0].rows[1];
     assert_eq!((row.target.as_str(), row.proven), ("xfs", 1));
-    assert!(fslab_report::terminal(&report).contains("too few rounds"));
-    fslab_report::html(&report).unwrap();
+    for text in [fslab_report::terminal(&report), fslab_report::html(&report).unwrap()] {
+        assert!(text.contains("too few rounds: no ratio is shown"), "{text}");
+    }
 }
 
 /// Older samples have one histogram of reads and writes together; newer ones have one for each

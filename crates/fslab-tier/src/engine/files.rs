@@ -83,6 +83,14 @@ pub struct KnownResidency {
 }
 
 impl KnownResidency {
+    /// Returns the residency of a file of `size` bytes that was not in use until now. An earlier
+    /// user of the file may have left the xattr unsynced.
+    fn at_rest(recorded: Residency, size: u64) -> Self {
+        let mut offline = recorded.offline.clone();
+        offline.cut(crate::stored::format::blocks_of(size));
+        Self { recorded, offline, unsynced: true, is_rewritten: false }
+    }
+
     /// Whether all bytes are resident, and the xattr records that.
     #[must_use]
     pub fn is_resident(&self) -> bool {
@@ -237,10 +245,7 @@ impl Tier {
         if !self.is_own(&recorded, &attr) {
             return Ok(self.load_foreign(ino, &recorded));
         }
-        let mut offline = recorded.offline.clone();
-        offline.cut(crate::stored::format::blocks_of(attr.size));
-        // An earlier user of the file may have left the xattr unsynced.
-        let mut known = KnownResidency { recorded, offline, unsynced: true, is_rewritten: false };
+        let mut known = KnownResidency::at_rest(recorded, attr.size);
         if !self.find_rewrite_below(ino, &attr, &mut known)? {
             tracing::error!(
                 "{}: a program changed this file in the lower directory while bytes of it were \

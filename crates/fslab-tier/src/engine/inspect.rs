@@ -92,8 +92,9 @@ impl Tier {
             Ok(None) => (plain_state(path, attr.size), None),
             Ok(Some(known)) if self.is_own(&known, attr) => {
                 let changed = self.is_changed(&known, attr);
-                let known = Residency { changed, ..known };
-                (tiered_state(path, attr.size, &known), Some(known.version))
+                let (offline, edited_bytes) = self.offline_below(attr, &known).map_err(below)?;
+                let known = Residency { changed, offline, ..known };
+                (tiered_state(path, attr.size, &known, edited_bytes), Some(known.version))
             }
             Ok(Some(_)) | Err(Unreadable::Corrupt(_)) => {
                 let state = Residence::Damaged;
@@ -163,9 +164,9 @@ fn plain_state(path: String, bytes: u64) -> FileSummary {
     }
 }
 
-fn tiered_state(path: String, bytes: u64, known: &Residency) -> FileSummary {
-    let resident_bytes = resident(bytes, &known.offline);
-    let state = match (known.offline.is_empty(), known.changed) {
+fn tiered_state(path: String, bytes: u64, known: &Residency, edited_bytes: u64) -> FileSummary {
+    let resident_bytes = resident(bytes, &known.offline) + edited_bytes;
+    let state = match (resident_bytes == bytes, known.changed) {
         (true, true) => Residence::Changed,
         (true, false) => Residence::Archived,
         (false, _) if resident_bytes == 0 => Residence::Offline,

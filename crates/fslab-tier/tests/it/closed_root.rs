@@ -3,6 +3,7 @@
 use std::ffi::{OsStr, OsString};
 use std::sync::Arc;
 
+use fslab_tier::closed_root::Treatment;
 use fslab_tier::stored::{Marks, TreeMark};
 use fslab_tier::{Settings, own_request};
 use fslab_vfs::{Attr, Errno, FileSystem, Handle, Ino, MemFs, Request, Result, SetAttr, XattrMode};
@@ -216,7 +217,7 @@ fn access_list_clears_the_set_group_id_bit_of_a_closed_root() {
         assert_eq!(mode(&below.attr(Ino::ROOT).unwrap()) & 0o2000, 0);
         assert_eq!(mode(&bench.client().attr(Ino::ROOT).unwrap()) & 0o2000, 0);
         bench.tier.shutdown().unwrap();
-        let open = Settings { closes: false, ..Settings::of(TIER) };
+        let open = Settings { root: Treatment::Open, ..Settings::of(TIER) };
         Bench::with(Arc::clone(&lower), open, 1).tier.shutdown().unwrap();
         assert_eq!(mode(&below.attr(Ino::ROOT).unwrap()) & 0o2000, 0);
     }
@@ -272,10 +273,34 @@ fn root_mode_set_below_the_mount_is_adopted() {
     assert_eq!(mode(&bench.client().attr(Ino::ROOT).unwrap()), 0o750);
     assert_eq!(mode(&below.attr(Ino::ROOT).unwrap()), 0o400);
     bench.tier.shutdown().unwrap();
-    let open = Settings { closes: false, ..Settings::of(TIER) };
+    let open = Settings { root: Treatment::Open, ..Settings::of(TIER) };
     let bench = Bench::with(Arc::clone(&lower), open, 1);
     assert_eq!(mode(&below.attr(Ino::ROOT).unwrap()), 0o750);
     assert_eq!(Marks::Trusted.read_mode(&*lower).unwrap(), None);
     bench.client().chmod(Ino::ROOT, 0o700).unwrap();
     assert_eq!(mode(&below.attr(Ino::ROOT).unwrap()), 0o700);
+}
+
+#[test]
+fn queries_leave_the_root_mode_unchanged() {
+    for (marks, closed) in [(Marks::Trusted, 0o400), (Marks::Own(0), 0o700)] {
+        let lower: Arc<dyn FileSystem> = Arc::new(MemFs::default());
+        let below = Client::new(&*lower);
+        below.chmod(Ino::ROOT, 0o755).unwrap();
+        let found = || mode(&below.attr(Ino::ROOT).unwrap());
+        let query = || {
+            let settings = Settings { root: Treatment::Leave, ..Settings::of(TIER) };
+            Bench::of(Arc::clone(&lower), settings, marks)
+        };
+        query().tier.shutdown().unwrap();
+        assert_eq!(found(), 0o755, "a new tree");
+        let bench = Bench::of(Arc::clone(&lower), Settings::of(TIER), marks);
+        assert_eq!(found(), closed);
+        bench.tier.shutdown().unwrap();
+        query().tier.shutdown().unwrap();
+        assert_eq!(found(), 0o400, "a closed tree");
+        below.chmod(Ino::ROOT, 0o750).unwrap();
+        query().tier.shutdown().unwrap();
+        assert_eq!(found(), 0o750, "a tree that its owner opened");
+    }
 }

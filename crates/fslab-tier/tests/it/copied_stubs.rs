@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use fslab_tier::catalogue::Catalogue;
-use fslab_tier::command::{Command, Event, FileSummary, Residence, execute};
+use fslab_tier::command::Residence;
 use fslab_tier::stored::{Marks, Residency};
 use fslab_tier::{Found, Runs, own_request, rebuild};
 use fslab_vfs::{FileSystem, Ino, MemFs};
@@ -12,7 +12,7 @@ use fslab_vfs::{FileSystem, Ino, MemFs};
 use crate::bundles::{bundled, contents, expire, ino_of, replace};
 use crate::expiry::seen_by_no_scan;
 use crate::opening::totals;
-use crate::support::{Bench, MIB, TIER, noise};
+use crate::support::{Bench, MIB, TIER, noise, state};
 
 const CONTENTS: u64 = 81;
 
@@ -146,20 +146,6 @@ fn copy_with_its_mark(bench: &Bench) {
     let copy = below.file(Ino::ROOT, "file", &noise(CONTENTS + 1, MIB)).unwrap();
     let known = Residency { offline: Runs::new(), ..known };
     Marks::Trusted.write(&*bench.lower, &own_request(), copy, &known).unwrap();
-}
-
-fn state(bench: &Bench, path: &str) -> FileSummary {
-    let command = Command::State { paths: vec![path.into()], recursive: false };
-    let mut told = Vec::new();
-    let mut tell = |event| {
-        told.push(event);
-        true
-    };
-    execute(&bench.tier, &command, &own_request(), &mut tell).unwrap();
-    match told.remove(0) {
-        Event::State(state) => state,
-        event => panic!("{event:?}"),
-    }
 }
 
 /// Rebuilds the tree from only the archive.

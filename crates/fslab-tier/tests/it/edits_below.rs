@@ -3,14 +3,15 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
+use fslab_tier::command::Residence;
 use fslab_tier::stored::Residency;
-use fslab_tier::{Archived, own_request};
+use fslab_tier::{Archived, Settings, own_request};
 use fslab_vfs::{
     Errno, FallocateMode, FileSystem, Handle, Ino, MemFs, OpenMode, Request, Result, SeekTo,
 };
 use fslab_vfs_testing::client::File;
 
-use crate::support::{Bench, MIB, noise};
+use crate::support::{Bench, Cloning, MIB, TIER, noise, state};
 
 /// A change of the lower file, and the expected contents.
 struct Deed {
@@ -74,15 +75,7 @@ const DEEDS: [Deed; 9] = [
         below: |file| file.write_all(MIB - 5200, &noise(6, 14_000)).unwrap(),
         expected: |bytes| overwritten(bytes, MIB as usize - 5200, &noise(6, 14_000)),
     },
-    Deed {
-        what: "writes it anew",
-        size: 2 * MIB,
-        below: |file| {
-            file.truncate(0).unwrap();
-            file.write_all(0, &record()).unwrap();
-        },
-        expected: |_| record(),
-    },
+    Deed { what: "writes it anew", size: 2 * MIB, below: rewrite, expected: |_| record() },
     Deed {
         what: "makes it longer",
         size: MIB + 10,
@@ -93,6 +86,11 @@ const DEEDS: [Deed; 9] = [
         },
     },
 ];
+
+fn rewrite(file: &File<'_>) {
+    file.truncate(0).unwrap();
+    file.write_all(0, &record()).unwrap();
+}
 
 /// Changes a released file while no engine runs.
 fn behind(bench: &mut Bench, ino: Ino, deed: fn(&File<'_>)) {
@@ -131,6 +129,40 @@ fn edit_below_the_mount_of_a_released_file_stays() {
         assert!(matches!(bench.archive(ino, "file").unwrap(), Archived::Now { .. }));
         bench.release(ino, "file").unwrap();
         assert!(client.contents(ino).unwrap() == expected, "{what}, once more");
+    }
+}
+
+/// Asking for the state neither opens the file in the tier nor changes it. A poisoned file has the
+/// same states as a file with holes.
+#[test]
+fn state_of_a_released_file_includes_edits_below_the_mount() {
+    type Edit = fn(&File<'_>);
+    let edit: Edit = |file| file.write_all(MIB + 1000, b"here").unwrap();
+    let append: Edit = |file| file.write_all(2 * MIB, &noise(5, MIB)).unwrap();
+    let replace: Edit = |file| file.write_all(0, &noise(9, 2 * MIB)).unwrap();
+    let truncate: Edit = |file| file.truncate(0).map(drop).unwrap();
+    let cases: [(Edit, Residence, u64); 6] = [
+        (|_| {}, Residence::Offline, 0),
+        (edit, Residence::PartlyResident, 4),
+        (append, Residence::PartlyResident, MIB),
+        (rewrite, Residence::Changed, record().len() as u64),
+        (replace, Residence::Changed, 2 * MIB),
+        (truncate, Residence::Changed, 0),
+    ];
+    for (number, (below, expected, resident_bytes)) in cases.into_iter().enumerate() {
+        for poison in [false, true] {
+            let lower = Cloning::over(Arc::new(MemFs::default()));
+            let settings = Settings { poison, ..Settings::of(TIER) };
+            let mut bench = Bench::with(lower, settings, 1);
+            let ino = bench.offline(&bench.client(), "file", &noise(85, 2 * MIB));
+            behind(&mut bench, ino, below);
+            let known = || bench.around.marks.read(&*bench.lower, ino).unwrap();
+            let before = known();
+            let found = state(&bench, "file");
+            let found = (found.state, found.resident_bytes);
+            assert_eq!(found, (expected, resident_bytes), "case {number}, poison: {poison}");
+            assert!(known() == before, "case {number}, poison: {poison}");
+        }
     }
 }
 
@@ -295,10 +327,7 @@ fn rewritten_file_stays_though_its_xattr_cannot_be_written() {
         let lower = Arc::new(Unsure::default());
         let mut bench = Bench::over(Arc::clone(&lower) as Arc<dyn FileSystem>);
         let ino = bench.offline(&bench.client(), "file", &noise(84, 2 * MIB));
-        behind(&mut bench, ino, |file| {
-            file.truncate(0).unwrap();
-            file.write_all(0, &record()).unwrap();
-        });
+        behind(&mut bench, ino, rewrite);
         lower.fails_after.store(call, Ordering::SeqCst);
         let opened = bench.client().contents(ino);
         lower.fails_after.store(0, Ordering::SeqCst);

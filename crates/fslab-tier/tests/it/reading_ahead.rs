@@ -5,13 +5,13 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use fslab_tier::Settings;
-use fslab_tier::command::{Command, Event};
+use fslab_tier::command::Command;
 use fslab_vfs::{Ino, MemFs, OpenMode};
 use fslab_vfs_testing::client::Client;
 use fslab_vfs_testing::environment::seed;
 use rand::{RngExt, SeedableRng};
 
-use crate::support::{Bench, MIB, TIER, noise, told};
+use crate::support::{Bench, MIB, TIER, noise, state, told};
 
 const BLOCKS: u64 = 24;
 const AHEAD: u64 = 4;
@@ -20,12 +20,7 @@ const AHEAD: u64 = 4;
 fn asked(bench: &Bench) -> u64 {
     // Waiting blocks are counted first, so that a block recalled meanwhile is not missed.
     let waiting = told(bench, &Command::Queue).len() as u64;
-    let [Event::State(state)] =
-        &told(bench, &Command::State { paths: vec![b"file".to_vec()], recursive: false })[..]
-    else {
-        panic!("one file");
-    };
-    waiting + state.resident_bytes / MIB
+    waiting + state(bench, "file").resident_bytes / MIB
 }
 
 /// Waits until no recalls are left.

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant, SystemTime};
 use fslab_tier::archive::Archive;
 use fslab_tier::archive::testing::MemoryArchive;
 use fslab_tier::catalogue::Catalogue;
-use fslab_tier::command::{Command, Event, execute};
+use fslab_tier::command::{Command, Event, FileSummary, execute};
 use fslab_tier::rebuild::Options;
 use fslab_tier::stored::{Marks, TreeMark};
 use fslab_tier::{
@@ -256,6 +256,16 @@ pub fn told(bench: &Bench, command: &Command) -> Vec<Event> {
     };
     execute(&bench.tier, command, &own_request(), &mut tell).unwrap();
     events
+}
+
+/// Returns the state of a file.
+#[track_caller]
+pub fn state(bench: &Bench, path: &str) -> FileSummary {
+    let command = Command::State { paths: vec![path.into()], recursive: false };
+    match told(bench, &command).remove(0) {
+        Event::State(state) => state,
+        event => panic!("{event:?}"),
+    }
 }
 
 pub fn open(

@@ -31,8 +31,18 @@ const DEFAULT_PLAN: &str = "default";
 const QUICK_PLAN: &str = "quick";
 const IN_PROCESS_PLAN: &str = "in-process";
 
+/// The report in the output directory.
+const PAGE: &str = "report.html";
+
+const HELP: &str = "\
+Names of targets:
+A plan gives each target (a file system to compare) a unique name of your choice. --only-target and
+--baseline take this name, and reports print it. --dry-run lists the targets of a plan, and
+--init writes a plan for you to change.";
+
 /// Arguments of `fslab compare`.
 #[derive(Debug, Default, clap::Args)]
+#[command(after_help = HELP)]
 pub struct Args {
     /// A plan file, or a built-in plan by its name (`fslab list plans`) [default: ext4, XFS, Btrfs
     /// and ext4 under the null layer]
@@ -187,7 +197,7 @@ impl Args {
     fn compare(&self, comparison: &Comparison) -> Result<()> {
         let outcome = comparison.execute()?;
         let out = &comparison.out;
-        let gates = self.shown.show(&[samples_path(out)], Some(&out.join("report.html")))?;
+        let gates = self.shown.show(&[samples_path(out)], Some(&out.join(PAGE)))?;
         match outcome.end.reason {
             EndReason::Interrupted => bail!(
                 "interrupted; the samples so far are kept and reported. \
@@ -255,7 +265,7 @@ impl Args {
         words.extend(self.chosen());
         if !self.run.is_empty() {
             words.push("--".to_owned());
-            words.extend(self.run.iter().map(|word| quoted(Path::new(word))));
+            words.push(fslab_report::command_line(&self.run));
         }
         words.join(" ")
     }
@@ -360,7 +370,7 @@ fn write_page(out: &Path) -> Result<()> {
     let records = sample::read(&samples_path(out))?;
     let mut report = Report::new(&records);
     report.workload_help = super::report::workload_help;
-    super::report::write("html", &out.join("report.html"), &report)
+    super::report::write("html", &out.join(PAGE), &report)
 }
 
 /// Returns the absolute path of a program of `--ab`. Fails if it is not executable.
@@ -416,17 +426,21 @@ fn anything_measured(outcome: &Outcome, out: &Path) -> Result<()> {
 
 fn make_out(out: &Path) -> Result<()> {
     let samples = samples_path(out);
-    if !samples.exists() {
-        // Leftovers of a killed comparison are removed later, so they are ignored here.
-        return places::make_out(out, |name| is_work_directory(Path::new(name)));
+    let has_file = samples.exists();
+    if has_file && sample::has_samples(&samples)? {
+        bail_as!(
+            BadInput,
+            "{} contains samples, which are never overwritten; choose another --out, or resume \
+             with --resume {}",
+            samples.display(),
+            quoted(out)
+        );
     }
-    bail_as!(
-        BadInput,
-        "{} exists, and samples are never overwritten; choose another --out, or resume with \
-         --resume {}",
-        samples.display(),
-        quoted(out)
-    )
+    // A failed run without samples is replaced. Leftovers of a killed run are removed later.
+    places::make_out(out, |name| {
+        let is_written = has_file && (samples.ends_with(name) || name == PAGE);
+        is_written || is_work_directory(Path::new(name))
+    })
 }
 
 /// Returns the reason why mounting is impossible here, if there is one.
@@ -460,7 +474,5 @@ pub(super) fn report_leftovers(work_parent: &Path) -> Result<()> {
 }
 
 pub(super) fn quoted(path: &Path) -> String {
-    let text = path.display().to_string();
-    let plain = |c: char| c.is_ascii_alphanumeric() || "/._-".contains(c);
-    if text.chars().all(plain) { text } else { format!("'{}'", text.replace('\'', r"'\''")) }
+    fslab_report::quoted(&path.display().to_string())
 }

@@ -23,8 +23,19 @@ use crate::exit::Code;
 use crate::runtime;
 use access::Access;
 
+const HELP: &str = "\
+To end a tier, recall all files, unmount the tree, and restore the mode of its directory:
+  fslab tier recall ~/photos
+  fslab tier state -r ~/photos      # no file is offline or partly-resident
+  fslab umount ~/photos
+  chmod \"$(getfattr --only-values -n trusted.fslab.tier.mode ~/photos)\" ~/photos
+  setfattr -x trusted.fslab.tier.mode ~/photos
+If an ordinary user made the tier, the xattr is user.fslab.tier.mode. Now all files are ordinary
+files, and you can delete the tier's home and its archives.";
+
 /// Arguments of `fslab tier`. Experimental: keep other copies of the files in the tree.
 #[derive(Debug, clap::Args)]
+#[command(after_help = HELP)]
 pub struct Args {
     /// Print JSON, one object per line
     #[arg(long, global = true)]

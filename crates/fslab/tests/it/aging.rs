@@ -496,6 +496,17 @@ fn recorded_workload_ages_a_tree_and_yields_scores_over_time() {
 }
 
 #[test]
+fn score_names_a_file_system_without_extents() {
+    let Ok(scratch) = TempDir::new_in("/dev/shm") else { return };
+    let file = scratch.path().join("file");
+    std::fs::write(&file, "x").unwrap();
+    let (code, message) = run(&["age", "score", text(scratch.path())]);
+    let expected = "its file system does not report the extents of files; use a directory on a \
+                    disk file system, such as ext4, XFS or Btrfs\n";
+    assert_eq!((code, message), (3, format!("fslab: {}: {expected}", file.display())));
+}
+
+#[test]
 fn ageing_commands_name_invalid_input() {
     let scratch = TempDir::new().unwrap();
     let workload = workload(&scratch, "1");

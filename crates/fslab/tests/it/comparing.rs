@@ -67,6 +67,29 @@ fn dry_run_names_targets_that_cannot_be_made() {
 }
 
 #[test]
+fn failed_run_without_samples_does_not_block_the_next_one() {
+    let scratch = folder();
+    let compare = ["compare", "plan.toml", "--rounds", "1", "--out", "out"];
+    let bad = PLAN.replace("null / mem:", "nul / mem:").replace("\"mem:\"", "\"nul / mem:\"");
+    fs::write(scratch.path("plan.toml"), bad).unwrap();
+    let (code, _, message) = scratch.fslab(&compare);
+    assert!(code != 0 && message.contains("unknown layer 'nul'"), "{code} {message}");
+    fs::write(scratch.path("plan.toml"), PLAN).unwrap();
+    let told = scratch.done(&compare);
+    assert!(told.contains("too few rounds: no ratio is shown"), "{told}");
+    let (code, _, message) = scratch.fslab(&compare);
+    assert!(code == BAD_INPUT && message.contains("never overwritten"), "{code} {message}");
+}
+
+#[test]
+fn command_of_a_workload_keeps_its_quotes() {
+    let scratch = folder();
+    let compare = ["compare", "plan.toml", "--rounds", "1", "--out", "out", "--dry-run"];
+    let told = scratch.done(&[&compare[..], &["--", "sh", "-c", "ls | wc -l"]].concat());
+    assert!(told.contains("sh -c 'ls | wc -l'"), "{told}");
+}
+
+#[test]
 fn plans_are_not_accepted_as_samples() {
     let scratch = folder();
     let (code, _, message) = scratch.fslab(&["report", "plan.toml"]);

@@ -158,6 +158,11 @@ fn verify_skips_a_directory_in_use_and_checks_others() {
         assert!(errors.ends_with(end), "{errors}");
         assert_eq!(told.matches(&format!("{free}/")).count(), NAMES.len(), "{told}");
     }
+    for conversion in ["encode", "decode"] {
+        let (code, message) = run(&["sca", conversion, used]);
+        let expected = format!("fslab: {used} is in use by the mount on {point}: unmount it first");
+        assert_eq!((code, message.trim_end()), (3, &*expected));
+    }
     place.umount();
 }
 

@@ -127,8 +127,12 @@ fn closed_tree_is_opened_by_two_commands_without_fslab() {
     assert!(Command::new("chmod").arg(mode).arg(tree).status().unwrap().success());
     rustix::fs::removexattr(tree, "trusted.fslab.tier.mode").unwrap();
     is_read(&tree.join("file"));
-    // The next command sets mode 0400 on the tree again.
-    tiered.ok(&["du", tree.to_str().unwrap()]);
+    // Queries leave the mode unchanged. The next other command sets mode 0400 on the tree again.
+    for query in ["state", "du", "archives"] {
+        tiered.ok(&[query, tree.to_str().unwrap()]);
+    }
+    is_read(&tree.join("file"));
+    tiered.ok(&["archive", tree.to_str().unwrap()]);
     is_refused(&tree.join("file"));
 }
 

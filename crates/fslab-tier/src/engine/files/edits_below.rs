@@ -169,6 +169,30 @@ impl Tier {
         self.repair(&own, known, Residency { offline: Runs::new(), ..known.recorded.clone() })
     }
 
+    /// Returns the offline blocks of a file, and the number of bytes in them that were written in
+    /// the lower directory. A rewritten file has no offline blocks. A file that is in use, or
+    /// recorded as changed or moving, is not examined.
+    pub(in crate::engine) fn offline_below(
+        &self,
+        attr: &Attr,
+        recorded: &Residency,
+    ) -> Result<(Runs, u64)> {
+        let mut known = KnownResidency::at_rest(recorded.clone(), attr.size);
+        let is_said = recorded.changed || recorded.moving || is_same(recorded, attr);
+        let is_examined = !is_said && self.in_use(attr.ino).is_none();
+        if !is_examined || !self.find_rewrite_below(attr.ino, attr, &mut known)? {
+            return Ok((known.offline, 0));
+        }
+        let own = self.open_own(attr.ino, false)?;
+        let look = DataBelow::new(&own, attr, recorded);
+        let mut edited_bytes = 0;
+        for block in known.offline.iter().flatten() {
+            let edits = self.edits_in(&look, block)?;
+            edited_bytes += edits.iter().map(|edit| edit.end - edit.start).sum::<u64>();
+        }
+        Ok((known.offline, edited_bytes))
+    }
+
     /// Whether a file was changed since it was archived. Its size and time reveal changes in the
     /// lower directory, unless the engine uses the file or a recall was interrupted.
     pub(crate) fn is_changed(&self, known: &Residency, attr: &Attr) -> bool {

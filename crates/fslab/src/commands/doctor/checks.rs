@@ -170,11 +170,14 @@ fn io_uring() -> Finding {
         Ok(value) if value.trim() == "Y" => {
             finding(part, name, State::Yes, "possible with -o transport=uring (experimental)")
         }
-        Ok(_) => finding(part, name, State::Limited, "switched off in the kernel").with_advice(
-            format!("to switch it on for the whole machine, as root: echo Y > {SWITCH}"),
-        ),
+        Ok(_) => {
+            finding(part, name, State::Limited, "switched off in the kernel").with_advice(format!(
+                "to switch it on for the whole machine, as root: echo Y > {SWITCH}; then mount \
+                 with -o transport=uring (experimental)"
+            ))
+        }
         Err(_) => finding(part, name, State::Limited, "not supported by this kernel")
-            .with_advice("needs Linux 6.14 or newer"),
+            .with_advice("-o transport=uring needs Linux 6.14 or newer"),
     }
 }
 

@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
 use fslab_layers::LayerChoice;
+use fslab_sca::Error;
 use fslab_sca::convert::{self, Conversion, DecodedFiles, Direction, Outcome};
 use fslab_vfs::Size;
 use parking_lot::Mutex;
@@ -147,8 +148,7 @@ impl How {
             progress.expect(files, bytes);
         }
         let totals = Mutex::new(Totals::default());
-        let mut conversion =
-            Conversion::open(tree, layer, direction, &stack_context::of_program())?;
+        let mut conversion = open(tree, layer, direction)?;
         let (within, root) = (progress.within(), tree.to_owned());
         conversion.report_shares(move |path, share| {
             let path = root.join(path);
@@ -167,6 +167,17 @@ impl How {
             .with_context(|| format!("{}: run the command again to resume", tree.display()))?;
         drop(progress);
         totals.into_inner().end(done, self.verbosity.quiet)
+    }
+}
+
+/// Opens a directory for conversion. If it is in use, the error names its mount, not the layer of
+/// the conversion.
+fn open(tree: &Path, layer: &LayerChoice, direction: Direction) -> Result<Conversion> {
+    match Conversion::open(tree, layer, direction, &stack_context::of_program()) {
+        Err(Error::Layers(fslab_layers::Error::InUse { .. })) => {
+            bail_as!(BadInput, "{}", walk::in_use(tree))
+        }
+        opened => Ok(opened?),
     }
 }
 

@@ -151,15 +151,7 @@ impl<F: FnMut(&Path, Tool) -> Result<()>> Walk<'_, F> {
     fn leave_tree_of(&mut self, file: &Path) {
         let above = file.ancestors().skip(1).take_while(|path| path.starts_with(self.named));
         let tree = above.filter(|path| has_lock(path)).last().unwrap_or(self.named).to_owned();
-        let shown = tree.display();
-        let user = match mount_over(&tree) {
-            Some(point) => format!("by the mount on {}: unmount it first", point.display()),
-            None => {
-                "by a mount or another fslab command: unmount it, or wait until the command ends"
-                    .into()
-            }
-        };
-        self.progress.print(|| eprintln!("fslab: {shown} is in use {user}"));
+        self.progress.print(|| eprintln!("fslab: {}", in_use(&tree)));
         self.outcome.failed.push(Code::BadInput);
         self.outcome.failed_directories += 1;
         self.in_use = Some(tree);
@@ -171,6 +163,16 @@ impl<F: FnMut(&Path, Tool) -> Result<()>> Walk<'_, F> {
         self.progress.print(|| eprintln!("fslab: {about}{line}"));
         self.outcome.failed.push(Code::of(error));
     }
+}
+
+/// Returns the error message for a tree that is in use. It names the mount, if that is known.
+pub fn in_use(tree: &Path) -> String {
+    let user = match mount_over(tree) {
+        Some(point) => format!("by the mount on {}: unmount it first", point.display()),
+        None => "by a mount or another fslab command: unmount it, or wait until the command ends"
+            .to_owned(),
+    };
+    format!("{} is in use {user}", tree.display())
 }
 
 impl Outcome {

@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail};
 use fslab_sys::dead_mount::DeadMount;
 use fslab_sys::mounts::{self, MountEntry};
+use fslab_tier::closed_root::Treatment;
 use fslab_tier::command::{self, Command, Event};
 use fslab_tier::home::Home;
 use fslab_tier::stored::Marks;
@@ -101,7 +102,7 @@ impl Access {
             }
             Self::Mounted(mount) => ask_daemon(mount, command, told),
             Self::Directory(root) => {
-                let tier = open(root).inspect_err(|_| close_owners_tree(root))?;
+                let tier = open(root, command).inspect_err(|_| close_owners_tree(root))?;
                 let done = command::execute(&tier, command, &own_request(), told);
                 let ended = tier.shutdown();
                 told(crate::layers::ended(done));
@@ -193,10 +194,15 @@ fn connect(mount: &MountEntry) -> Result<UnixStream> {
     }
 }
 
-/// Opens the tree of a tier that is not mounted.
-fn open(root: &Path) -> Result<Arc<Tier>> {
+/// Opens the tree of a tier that is not mounted. If the command is a query, the mode of the tree's
+/// root directory is left unchanged.
+fn open(root: &Path, command: &Command) -> Result<Arc<Tier>> {
     let tree: Arc<dyn FileSystem> = Arc::new(super::own_tree(root)?);
     let home = Home::read(&crate::layers::home_of(&*tree)?)?;
     let around = around(&crate::stack_context::of_program());
-    Ok(home.open(tree, home.settings(), around)?)
+    let mut settings = home.settings();
+    if command.only_asks() {
+        settings.root = Treatment::Leave;
+    }
+    Ok(home.open(tree, settings, around)?)
 }
