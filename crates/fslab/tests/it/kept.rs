@@ -60,10 +60,7 @@ pub fn kill_daemon(place: &Place) {
 }
 
 fn mount_kept(place: &Place, (layer, options): (&str, &str)) {
-    let options = format!(
-        "{options}keep=256,log=/tmp/kl/{}",
-        place.point.parent().unwrap().file_name().unwrap().display()
-    );
+    let options = format!("{options}keep=256");
     let layers: &[&str] = if layer == EXT2 { &[] } else { &["-l", layer] };
     place.mount(&[&["-o", &options], layers].concat());
 }
