@@ -62,7 +62,10 @@ pub fn kill_daemon(place: &Place) {
 fn mount_kept(place: &Place, (layer, options): (&str, &str)) {
     let options = format!("{options}keep=256");
     let layers: &[&str] = if layer == EXT2 { &[] } else { &["-l", layer] };
-    place.mount(&[&["-o", &options], layers].concat());
+    let mut command = place.mount_command(&[&["-o", &options], layers].concat());
+    // Daemons log which requests the kernel resends.
+    let (code, message) = crate::support::ended(command.env("FSLAB_LOG", "info"));
+    assert_eq!(code, 0, "{message}");
 }
 
 /// Makes a place for a stack; for [`EXT2`] its lower file system is a new image.
@@ -151,10 +154,14 @@ fn programs_continue_after_a_daemon_is_killed() {
 fn work_goes_on_while_daemons_are_killed() {
     require_mounting!();
     let kills = number("FSLAB_KILLS").unwrap_or(KILLS);
+    let mut all = Resent::default();
     for (stack, round) in STACKS.into_iter().zip(0..) {
         let place = place_for(stack);
-        mount_kept(&place, stack);
+        let log = place.point.with_file_name("log");
+        let options = format!("{}log={},", stack.1, log.display());
+        mount_kept(&place, (stack.0, &options));
         let is_over = AtomicBool::new(false);
+        let mut resent = Resent::default();
         std::thread::scope(|scope| {
             let workers = [
                 scope.spawn(|| append_lines(&place.point, &is_over)),
@@ -164,6 +171,7 @@ fn work_goes_on_while_daemons_are_killed() {
             for kill in 0..kills.div_ceil(STACKS.len() as u64) {
                 let random = seed().wrapping_add(round * 1000 + kill).wrapping_mul(2_654_435_761);
                 std::thread::sleep(Duration::from_micros(500 + random % 100_000));
+                resent.count(&log);
                 kill_daemon(&place);
             }
             is_over.store(true, Ordering::Relaxed);
@@ -171,6 +179,38 @@ fn work_goes_on_while_daemons_are_killed() {
             assert!(done.iter().all(|count| *count > 0), "{stack:?}: {done:?}");
         });
         umount_whole(&place);
+        resent.count(&log);
+        eprintln!("{stack:?}: {resent:?}");
+        all.kills_in_flight += resent.kills_in_flight;
+    }
+    assert!(all.kills_in_flight > 0, "no daemon was killed during a request");
+}
+
+/// Numbers of kills after which the kernel resent requests, as logged by the next daemons.
+#[derive(Debug, Default)]
+struct Resent {
+    /// Kills during requests.
+    kills_in_flight: u64,
+    /// Kills during requests that are not idempotent. The killed daemon had begun to perform them.
+    kills_begun: u64,
+    /// Kills after such a request was performed, and before its reply.
+    kills_done: u64,
+    counted_bytes: usize,
+}
+
+impl Resent {
+    /// Counts the requests that were resent after the latest kill.
+    fn count(&mut self, log: &Path) {
+        let text = fs::read_to_string(log).unwrap();
+        let new = &text[self.counted_bytes..];
+        self.counted_bytes = text.len();
+        let has = |part: &str| {
+            let mut lines = new.lines().filter(|line| line.contains("the kernel resent a request"));
+            u64::from(lines.any(|line| line.contains(part)))
+        };
+        self.kills_in_flight += has("");
+        self.kills_begun += has("stage=\"begun\"");
+        self.kills_done += has("stage=\"done\"");
     }
 }
 

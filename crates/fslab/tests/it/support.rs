@@ -55,7 +55,7 @@ pub fn run(arguments: &[&str]) -> (i32, String) {
     ended(&mut fslab(arguments))
 }
 
-fn ended(command: &mut Command) -> (i32, String) {
+pub fn ended(command: &mut Command) -> (i32, String) {
     let output: Output = command.output().unwrap();
     let code = output.status.code().unwrap_or(-1);
     (code, String::from_utf8_lossy(&output.stderr).into_owned())
