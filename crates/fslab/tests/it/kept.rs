@@ -20,7 +20,7 @@ use crate::tiering::{Tiered, noise};
 const KILLS: u64 = 12;
 
 /// The stack over an ext2 image, without a layer.
-const EXT2: &str = "ext2";
+pub const EXT2: &str = "ext2";
 
 /// Stacks whose daemons are killed, with mount options. On a kept mount over a codec, the kernel
 /// buffers writes unless `nowriteback` is given.
@@ -61,15 +61,20 @@ pub fn kill_daemon(place: &Place) {
 
 fn mount_kept(place: &Place, (layer, options): (&str, &str)) {
     let options = format!("{options}keep=256");
-    let layers: &[&str] = if layer == EXT2 { &[] } else { &["-l", layer] };
-    let mut command = place.mount_command(&[&["-o", &options], layers].concat());
+    let arguments = [&["-o", &options], &arguments_for(layer)[..]].concat();
+    let mut command = place.mount_command(&arguments);
     // Daemons log which requests the kernel resends.
     let (code, message) = crate::support::ended(command.env("FSLAB_LOG", "info"));
     assert_eq!(code, 0, "{message}");
 }
 
+/// The arguments that select a layer; none for [`EXT2`].
+pub fn arguments_for(layer: &str) -> Vec<&str> {
+    if layer == EXT2 { Vec::new() } else { vec!["-l", layer] }
+}
+
 /// Makes a place for a stack; for [`EXT2`] its lower file system is a new image.
-fn place_for((layer, _): (&str, &str)) -> Place {
+pub fn place_for((layer, _): (&str, &str)) -> Place {
     let mut place = Place::on_disk();
     if layer == EXT2 {
         let image = crate::ext2::image(&place, "256MiB");
@@ -79,7 +84,7 @@ fn place_for((layer, _): (&str, &str)) -> Place {
 }
 
 /// Unmounts, and checks the image if there is one.
-fn umount_whole(place: &Place) {
+pub fn umount_whole(place: &Place) {
     assert_eq!(umount_unused(&place.point).0, 0);
     if let Some(image) = place.lower.to_str().unwrap().strip_prefix("ext2:") {
         // The lock of the image is released when the processes have exited.
