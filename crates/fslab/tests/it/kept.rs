@@ -223,32 +223,44 @@ impl Resent {
 #[test]
 fn work_goes_on_while_daemons_are_killed_during_takeovers() {
     require_mounting!();
-    let kills = number("FSLAB_KILLS").unwrap_or(KILLS);
     for stack in [("null:passthrough=off", ""), ("zstd", ""), (EXT2, "")] {
         let place = place_for(stack);
         mount_kept(&place, stack);
-        let is_over = AtomicBool::new(false);
-        let done = [const { AtomicU64::new(0) }; 3];
-        std::thread::scope(|scope| {
-            let start = |(number, done)| {
-                let (directory, is_over) = (place.point.join(format!("{number}")), &is_over);
-                scope.spawn(move || make_and_remove(&directory, done, is_over))
-            };
-            let workers: Vec<_> = done.iter().enumerate().map(start).collect();
-            for burst in 0..kills.div_ceil(6) {
-                let random = seed().wrapping_add(burst).wrapping_mul(2_654_435_761);
-                kill_three_in_a_row(&place, Duration::from_micros(random % 20_000));
-                let before = done.each_ref().map(|done| done.load(Ordering::Relaxed));
-                let go_on = |(now, old): (&AtomicU64, u64)| now.load(Ordering::Relaxed) > old + 1;
-                soon("each program has continued or failed", || {
-                    done.iter().zip(before).all(go_on)
-                        || workers.iter().any(|one| one.is_finished())
-                });
-            }
-            is_over.store(true, Ordering::Relaxed);
-        });
+        work_during_takeovers(&place);
         umount_whole(&place);
     }
+}
+
+#[test]
+fn a_tier_goes_on_while_daemons_are_killed_during_takeovers() {
+    require_mounting!();
+    let tiered = Tiered::over(Some(Kind::Ext4));
+    tiered.place().mount(&["-o", "keep=256", "-l", "tier"]);
+    work_during_takeovers(tiered.place());
+    assert_eq!(umount_unused(&tiered.place().point).0, 0);
+}
+
+fn work_during_takeovers(place: &Place) {
+    let kills = number("FSLAB_KILLS").unwrap_or(KILLS);
+    let is_over = AtomicBool::new(false);
+    let done = [const { AtomicU64::new(0) }; 3];
+    std::thread::scope(|scope| {
+        let start = |(number, done)| {
+            let (directory, is_over) = (place.point.join(format!("{number}")), &is_over);
+            scope.spawn(move || make_and_remove(&directory, done, is_over))
+        };
+        let workers: Vec<_> = done.iter().enumerate().map(start).collect();
+        for burst in 0..kills.div_ceil(6) {
+            let random = seed().wrapping_add(burst).wrapping_mul(2_654_435_761);
+            kill_three_in_a_row(place, Duration::from_micros(random % 20_000));
+            let before = done.each_ref().map(|done| done.load(Ordering::Relaxed));
+            let go_on = |(now, old): (&AtomicU64, u64)| now.load(Ordering::Relaxed) > old + 1;
+            soon("each program has continued or failed", || {
+                done.iter().zip(before).all(go_on) || workers.iter().any(|one| one.is_finished())
+            });
+        }
+        is_over.store(true, Ordering::Relaxed);
+    });
 }
 
 /// Kills the daemon and the next two. These have at most `pause` to take over.
