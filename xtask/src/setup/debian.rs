@@ -57,6 +57,12 @@ const TEST: &[Package] = &[
         "/lib/systemd/systemd",
         "the units of the package are not tested under systemd",
     ),
+    package("nfs-ganesha-vfs", "ganesha.nfsd", "exports by NFS are not tested"),
+    package("rpcbind", "rpcbind", "exports by NFS are not tested"),
+    package("libnfs-utils", "nfs-cp", "exports by NFS are not tested"),
+    package("samba", "smbd", "exports by Samba are not tested"),
+    package("smbclient", "smbclient", "exports by Samba are not tested"),
+    package("iproute2", "ip", "exports by NFS and Samba are not tested"),
     package("acl", "setfacl", "tests that read ACLs with other programs are skipped"),
     package(
         "attr",
