@@ -35,7 +35,7 @@ pub enum Reuse {
 }
 
 /// A block or inode that was freed and can't be reused yet.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Freeing {
     Block(BlockNo),
     Inode(InodeNo),

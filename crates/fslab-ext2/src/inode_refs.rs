@@ -45,7 +45,10 @@ impl Known {
     }
 
     pub fn open(&mut self, no: InodeNo) {
-        self.uses.entry(no).or_default().opens += 1;
+        // An open of an inode without an entry shows that the kernel looked it up elsewhere.
+        let lookups = u64::from(self.has_unknown);
+        let unknown = Uses { lookups, ..Uses::default() };
+        self.uses.entry(no).or_insert(unknown).opens += 1;
     }
 
     /// Subtracts lookups; returns whether the inode must be deleted.

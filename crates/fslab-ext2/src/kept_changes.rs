@@ -29,7 +29,7 @@ use crate::orphans::OrphanChange;
 use crate::types::{BlockNo, GroupNo, InodeNo};
 use crate::volume::Volume;
 use memory::Halves;
-pub use memory::KEPT_LAYOUT;
+pub use memory::{KEPT_LAYOUT, image_of, note_image};
 use record::{Record, Records};
 use state::KeptChanges;
 
@@ -101,19 +101,25 @@ impl Volume {
 
     /// Prepares a flush, which may be a part of an operation. If the daemon dies before the
     /// operation is complete, the next daemon restores the state before the operation. So this
-    /// records the present state on the device of each part that the operation has changed first.
+    /// first records, for each part that the operation has changed, the state that the device has.
     pub(crate) fn keep_state_of_flush(&mut self) -> Result<()> {
         let Some(mut kept) = self.kept.take() else { return Ok(()) };
         kept.buffer.clear();
         // The flush changes the device even if it fails.
         kept.is_due = true;
-        kept.flushes_within_operation = !self.cache.touched.get().is_empty();
+        kept.flushes_within_operation = self.has_uncommitted();
         let answer = self.put_state_on_device(&mut kept);
         if answer.is_err() || !kept.halves.append(kept.buffer.words(), self.flags()) {
             kept.give_up();
         }
         self.kept = Some(kept);
         answer
+    }
+
+    fn has_uncommitted(&self) -> bool {
+        !self.cache.touched.get().is_empty()
+            || !self.space.recently_freed.get().is_empty()
+            || !self.order.recently_late.get().is_empty()
     }
 
     /// After a flush, the state consists of the changes since then. If the flush was a part of an

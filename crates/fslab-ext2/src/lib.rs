@@ -77,7 +77,7 @@ pub use geometry::Geometry;
 pub use group::Group;
 pub use grow::{Resized, grow};
 pub use inode::Inode;
-pub use kept_changes::{KEPT_LAYOUT, KEPT_WORDS};
+pub use kept_changes::{KEPT_LAYOUT, KEPT_WORDS, image_of, note_image};
 pub use lazy_features::Feature;
 pub use mkfs::{MkfsOptions, mkfs};
 pub use superblock::Superblock;

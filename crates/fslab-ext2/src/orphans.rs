@@ -10,7 +10,7 @@ use crate::recent::Recent;
 use crate::types::InodeNo;
 
 /// A change of the orphan list.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum OrphanChange {
     Added(InodeNo),
     Removed(InodeNo),

@@ -12,8 +12,14 @@ impl<T> Default for Recent<T> {
 }
 
 impl<T> Recent<T> {
-    pub fn add(&mut self, change: T) {
-        if let Some(changes) = &mut self.0 {
+    /// Adds a change, unless it repeats the latest one.
+    pub fn add(&mut self, change: T)
+    where
+        T: PartialEq,
+    {
+        if let Some(changes) = &mut self.0
+            && changes.last() != Some(&change)
+        {
             changes.push(change);
         }
     }

@@ -111,6 +111,8 @@ struct Ended {
 
 /// Interval at which the supervisor checks whether its worker is alive.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
+/// Number of times that threads are counted before a process is refused as a supervisor.
+const THREAD_LOOKS: u32 = 100;
 /// Maximum time to wait until the threads of a dead worker leave the kernel.
 const LEAVE_TIME_MAX: Duration = Duration::from_millis(200);
 
@@ -182,7 +184,15 @@ fn has_memory(worker: Pid) -> bool {
 }
 
 fn expect_one_thread() -> io::Result<()> {
-    if std::fs::read_dir("/proc/self/task")?.count() > 1 {
+    let has_others = || Ok::<_, io::Error>(std::fs::read_dir("/proc/self/task")?.count() > 1);
+    // The kernel lists a thread that was joined for a moment longer.
+    for _ in 0..THREAD_LOOKS {
+        if !has_others()? {
+            return Ok(());
+        }
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    if has_others()? {
         let why = "a process with several threads can't be forked";
         return Err(io::Error::new(io::ErrorKind::Unsupported, why));
     }

@@ -2,6 +2,7 @@
 
 use std::fs::File;
 use std::io::ErrorKind;
+use std::os::fd::OwnedFd;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::sync::{Arc, Weak};
@@ -11,7 +12,6 @@ use anyhow::{Context, Result};
 use fslab_ext2::alloc::{self, Clustering};
 use fslab_ext2::{Ext2, Form, MkfsOptions, VolumeOptions, mkfs};
 use fslab_layers::{ForeignLeaf, Leaf, LeafOptions, LeafSpec, Stability};
-use fslab_sys::supervise::Inherited;
 use fslab_vfs::{BlockDevice, FileDevice, FileSystem, MemoryDevice, Size, SliceDevice, Timestamp};
 use rustix::fs::{FlockOperation, Mode, OFlags};
 
@@ -76,8 +76,7 @@ fn open_leaf(argument: &str, options: &LeafOptions) -> Result<Arc<dyn FileSystem
         return Ok(Arc::new(make_in_memory(&wanted)?));
     }
     wanted.options.read_only = options.read_only;
-    let image = LockedImage::inherit(wanted.image, options.read_only, options.inherited.as_deref());
-    let device = image?.device()?;
+    let device = open_kept_image(wanted.image, options)?.device()?;
     let ext2 = match options.changes.clone().filter(|_| !options.read_only) {
         Some(changes) => Ext2::open_kept(Arc::new(device), wanted.options, changes),
         None => Ext2::open(Arc::new(device), wanted.options),
@@ -90,6 +89,33 @@ fn open_leaf(argument: &str, options: &LeafOptions) -> Result<Arc<dyn FileSystem
         write_back_from_time_to_time(&ext2)?;
     }
     Ok(ext2)
+}
+
+/// Opens the image of a leaf. On a kept mount, the first daemon opens it, and each later daemon
+/// uses the descriptor of an earlier one, which has the lock.
+fn open_kept_image<'a>(image: &'a Path, options: &LeafOptions) -> Result<LockedImage<'a>> {
+    let Some(changes) = &options.changes else {
+        return LockedImage::open(image, options.read_only);
+    };
+    let opened = match fslab_ext2::image_of(changes) {
+        None => {
+            let opened = LockedImage::open(image, options.read_only)?;
+            let found = opened.file.metadata().context("can't inspect the image")?;
+            fslab_ext2::note_image(changes, (found.dev(), found.ino()));
+            opened
+        }
+        Some((device, inode)) => {
+            let inherited = options.inherited.as_ref();
+            let left = inherited.and_then(|inherited| inherited.lead_to(device, inode));
+            let left = left.with_context(|| {
+                format!("the earlier daemon did not leave {} open", image.display())
+            })?;
+            LockedImage::of_locked(image, left)
+        }
+    };
+    // This copy is never closed, because the next daemon needs it if this one fails.
+    std::mem::forget(opened.file.try_clone().context("can't keep the image open")?);
+    Ok(opened)
 }
 
 /// Checks that the present user can write to a leaf, and that no other program uses its image.
@@ -274,12 +300,6 @@ impl<'a> LockedImage<'a> {
     /// # Errors
     /// The image does not exist, can't be opened, or is in use by another process.
     pub fn open(image: &'a Path, read_only: bool) -> Result<Self> {
-        Self::inherit(image, read_only, None)
-    }
-
-    /// Like [`open`](Self::open), but if an earlier process left the image open, uses its
-    /// descriptor, which still has the lock.
-    fn inherit(image: &'a Path, read_only: bool, inherited: Option<&Inherited>) -> Result<Self> {
         let access = if read_only { OFlags::RDONLY } else { OFlags::RDWR };
         let flags = access | OFlags::CLOEXEC | OFlags::NONBLOCK;
         let (part, shown) = (Part::parse(image), image.display());
@@ -292,12 +312,9 @@ impl<'a> LockedImage<'a> {
             }
             file => File::from(file.with_context(|| format!("can't open the image {shown}"))?),
         };
-        let found = file.metadata().with_context(|| format!("can't inspect {shown}"))?;
-        if found.is_dir() {
+        if file.metadata().is_ok_and(|found| found.is_dir()) {
             bail_as!(BadInput, "{shown} is a directory, not an image");
         }
-        let earlier = inherited.and_then(|inherited| inherited.lead_to(found.dev(), found.ino()));
-        let file = earlier.map_or(file, File::from);
         Self { image, part, file, is_new: false }.locked(read_only)
     }
 
@@ -315,6 +332,11 @@ impl<'a> LockedImage<'a> {
             Err(error) if error.kind() == ErrorKind::AlreadyExists => Self::open(image, false),
             Err(error) => Err(error).with_context(|| format!("can't make {}", image.display())),
         }
+    }
+
+    /// Uses a descriptor of the image that has the lock.
+    fn of_locked(image: &'a Path, file: OwnedFd) -> Self {
+        Self { image, part: Part::parse(image), file: file.into(), is_new: false }
     }
 
     /// Whether [`open_or_create`](Self::open_or_create) created the file.

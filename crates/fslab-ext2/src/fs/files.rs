@@ -70,7 +70,9 @@ impl Ext2 {
                 let new = New::of_kind(FileKind::Regular, mode);
                 let no = self.see(volume.create_at(request, at, &new, &vacancy))?;
                 let flags = flags - OpenMode::TRUNCATE;
-                (no, self.add_handle(&volume, Open::File { no, mode: flags }))
+                // The lookup is counted first, because the kernel has no earlier one.
+                let entry = self.enter(&volume, no)?;
+                return Ok((entry, self.add_handle(&volume, Open::File { no, mode: flags })));
             }
         };
         Ok((self.enter(&volume, no)?, handle))

@@ -8,8 +8,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use fslab_sys::shared_memory::SharedMemory;
 
-/// Version of the layout and the records. Increase it with each change, because another version of
-/// fslab may take over a mount.
+/// Version of the layout, the records and their size ([`super::KEPT_WORDS`]). Increase it with each
+/// change, because another version of fslab may take over a mount.
 pub const KEPT_LAYOUT: u64 = 1;
 
 /// Words of the header.
@@ -25,6 +25,30 @@ enum Head {
     /// Numbers of valid words in the two halves.
     FirstEnd,
     SecondEnd,
+    /// Device and inode number of the image file; 0 if it is not known yet.
+    ImageDevice,
+    ImageInode,
+}
+
+/// The device and inode number of the image to which a kept mount's changes belong; `None` if no
+/// daemon has served it yet.
+#[must_use]
+pub fn image_of(changes: &SharedMemory) -> Option<(u64, u64)> {
+    let get = |word| head_of(changes, word).map(|word| word.load(Ordering::Acquire));
+    let image = (get(Head::ImageDevice)?, get(Head::ImageInode)?);
+    Some(image).filter(|image| image.1 != 0)
+}
+
+/// Records the device and inode number of the image of a kept mount, which the first daemon has
+/// opened.
+pub fn note_image(changes: &SharedMemory, (device, inode): (u64, u64)) {
+    for (word, value) in [(Head::ImageDevice, device), (Head::ImageInode, inode)] {
+        head_of(changes, word).into_iter().for_each(|word| word.store(value, Ordering::Release));
+    }
+}
+
+fn head_of(memory: &SharedMemory, word: Head) -> Option<&AtomicU64> {
+    memory.words().get(word as usize)
 }
 
 const HEADER_WORDS: usize = 64;
@@ -43,7 +67,10 @@ impl Halves {
     /// Uses the memory, which may contain records of an earlier process.
     pub fn new(memory: Arc<SharedMemory>) -> Self {
         let size = memory.words().len().saturating_sub(HEADER_WORDS) / 2;
-        Self { memory, size, active: 0, length: 0 }
+        let mut halves = Self { memory, size, active: 0, length: 0 };
+        // The valid half must not be overwritten first.
+        halves.active = halves.valid().unwrap_or(0);
+        halves
     }
 
     /// Whether a process has written records to the memory.
@@ -55,13 +82,19 @@ impl Halves {
     /// another file system or have another layout.
     pub fn read(&self, identity: u64) -> Option<(Vec<u64>, u64)> {
         let get = |word| self.head(word).load(Ordering::Acquire);
-        let half = get(Head::Active).checked_sub(1).filter(|half| *half < 2)? as usize;
+        let half = self.valid()?;
         if get(Head::Layout) != KEPT_LAYOUT || get(Head::Identity) != identity {
             return None;
         }
         let length = usize::try_from(get(Self::end_of(half))).ok();
         let words = self.half(half).get(..length?)?;
         Some((words.iter().map(|word| word.load(Ordering::Relaxed)).collect(), get(Head::Flags)))
+    }
+
+    /// The index of the half with the valid records.
+    fn valid(&self) -> Option<usize> {
+        let number = self.head(Head::Active).load(Ordering::Acquire);
+        number.checked_sub(1).filter(|half| *half < 2).map(|half| half as usize)
     }
 
     /// Appends records, which become valid all at once. Returns `false` if there is not enough
@@ -140,6 +173,12 @@ mod tests {
         assert_eq!(next(), Some((vec![1, 2, 3, 4, 5], 9)));
         assert!(halves.begin_again(7, &[6], 9));
         assert_eq!(next(), Some((vec![6], 9)));
+        for _ in 0..3 {
+            // The next process begins again too, and leaves the valid half as it is meanwhile.
+            let mut halves = Halves::new(Arc::clone(&memory));
+            assert_ne!(halves.valid(), Some(1 - halves.active));
+            assert!(halves.begin_again(7, &[6], 9));
+        }
         assert!(Halves::new(Arc::clone(&memory)).read(8).is_none(), "another file system");
         assert!(!halves.begin_again(7, &[0; 11], 9));
         assert!(halves.is_begun() && next().is_none());

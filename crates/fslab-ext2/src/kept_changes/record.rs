@@ -26,8 +26,8 @@ pub(super) enum Record<'a> {
         no: GroupNo,
         counts: [u32; 3],
     },
-    /// An inode without a name that is still in use. It is settled if the device has it as the head
-    /// of the orphan list.
+    /// An inode without a name that is still in use. It is settled if it is in the orphan list on
+    /// the device.
     OrphanAdded {
         no: InodeNo,
         is_settled: bool,

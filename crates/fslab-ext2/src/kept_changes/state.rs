@@ -34,7 +34,7 @@ impl KeptChanges {
         }
     }
 
-    /// No daemon can take over until a complete set of records has room again.
+    /// No daemon can take over until a complete set of records fits again.
     pub(super) fn give_up(&mut self) {
         tracing::warn!(
             "too many changes of this file system are not on the device yet; until they are \

@@ -13,6 +13,7 @@ use super::record::Record;
 use super::state::KeptChanges;
 use super::{Halves, KEPT_WORDS};
 use crate::fs::Ext2;
+use crate::group::Group;
 use crate::mkfs::{MkfsOptions, mkfs};
 use crate::types::{BlockSize, InodeNo};
 use crate::volume::{Volume, VolumeOptions};
@@ -105,7 +106,7 @@ fn restored_state_equals_the_recorded_one() {
 #[test]
 fn flush_within_an_operation_does_not_free_its_blocks() {
     let (device, memory) = (device(), memory());
-    let mut volume = Volume::open(device, VolumeOptions::default()).unwrap();
+    let mut volume = Volume::open(Arc::clone(&device), VolumeOptions::default()).unwrap();
     volume.keep_changes(memory).unwrap();
     let before = volume.space.totals();
     let root = volume.inode(InodeNo::ROOT).unwrap();
@@ -118,4 +119,6 @@ fn flush_within_an_operation_does_not_free_its_blocks() {
     volume.flush().unwrap();
     assert!(!volume.space.is_waiting());
     assert_eq!(volume.space.totals(), before);
+    let on_device = Group::read_all(&*device, volume.geometry()).unwrap();
+    assert_eq!(volume.space.groups(), on_device);
 }

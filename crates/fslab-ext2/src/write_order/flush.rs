@@ -210,7 +210,8 @@ impl Volume {
             let geometry = self.geometry();
             let at = geometry.offset_of(geometry.descriptors_of(GroupNo(0)));
             self.cache.device().write_at(at, &descriptor_table(self.space.groups()))?;
-            self.space.changed = false;
+            // What a settled group still withholds changes its counts later.
+            self.space.changed = self.space.is_waiting();
         }
         self.write_superblock(false, self.orphans.head())
     }

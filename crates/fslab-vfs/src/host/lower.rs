@@ -28,8 +28,8 @@ pub(super) struct Lower {
     /// `O_PATH` descriptors of recently used parent directories. The lower file system can't free a
     /// cached directory, so a directory is dropped from the cache when it is forgotten.
     directories: Cache<Ino, Arc<OwnedFd>>,
-    root_number: u64,
-    root_device: u64,
+    pub(super) root_number: u64,
+    pub(super) root_device: u64,
     /// Opens inodes on the root's device by their number, if that is possible.
     pub(super) numbers: Option<Numbers>,
     /// Descriptors of an earlier process. Inodes that it looked up may be in use although they are

@@ -1,11 +1,11 @@
 //! Finds inodes by their numbers. The kernel may request an inode that it has forgotten, or one
 //! that was looked up before this process served the tree.
 
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
 use fslab_sys::file_handle::FileHandle;
-use rustix::fs::{Mode, OFlags, Statx};
+use rustix::fs::{Dir, Mode, OFlags, ResolveFlags, Statx, StatxAttributes};
 
 use crate::error::{Errno, Result};
 use crate::host::attr;
@@ -102,7 +102,11 @@ impl Lower {
         if ino == Ino::ROOT {
             return Err(Errno::STALE.into());
         }
-        let parent = Arc::new(open_above(&*self.path(ino)?)?);
+        let path = self.path(ino)?;
+        let Some(parent) = self.open_above(&path, &attr::stat(&path)?)? else {
+            return self.resolve(Ino::ROOT);
+        };
+        let parent = Arc::new(parent);
         self.walk_up(Arc::clone(&parent), |_| Ok(()))?;
         let stat = attr::stat(&parent)?;
         if self.is_root(&stat) { self.root_entry(&stat) } else { self.enter(parent, &stat) }
@@ -124,7 +128,7 @@ impl Lower {
                 return Ok(());
             }
             meet(&at)?;
-            let above = open_above(&at)?;
+            let Some(above) = self.open_above(&at, &stat)? else { return Ok(()) };
             let above_stat = attr::stat(&above)?;
             if is_same(&stat, &above_stat) {
                 break;
@@ -132,6 +136,40 @@ impl Lower {
             (at, stat) = (Arc::new(above), above_stat);
         }
         Err(Errno::STALE.into())
+    }
+
+    /// Opens the parent of a directory. Returns `None` if the parent is the root and another file
+    /// system, such as the mount of this tree, is mounted over it: `..` would lead there.
+    fn open_above(&self, directory: impl AsFd, stat: &Statx) -> Result<Option<OwnedFd>> {
+        let directory = directory.as_fd();
+        let open = |resolve| {
+            let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+            rustix::fs::openat2(directory, "..", flags, Mode::empty(), resolve)
+        };
+        match open(ResolveFlags::NO_XDEV) {
+            Ok(above) => Ok(Some(above)),
+            Err(Errno::XDEV) if is_mount_root(stat) => Ok(Some(open(ResolveFlags::empty())?)),
+            Err(Errno::XDEV) if self.is_below_root(directory, stat)? => Ok(None),
+            // Another directory of the tree is hidden by a mount.
+            Err(Errno::XDEV) => Err(Errno::STALE.into()),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Whether the parent of a directory is the root, according to the directory itself.
+    fn is_below_root(&self, directory: BorrowedFd<'_>, stat: &Statx) -> Result<bool> {
+        if attr::device_of(stat) != self.root_device {
+            return Ok(false);
+        }
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let names = Dir::new(rustix::fs::openat(directory, ".", flags, Mode::empty())?)?;
+        for name in names {
+            let name = name?;
+            if name.file_name() == c".." {
+                return Ok(name.ino() == self.root_number);
+            }
+        }
+        Ok(false)
     }
 
     /// Finds the inode that currently has a number on the root's device and a name.
@@ -165,9 +203,11 @@ impl Lower {
     }
 }
 
-fn open_above(directory: impl AsFd) -> Result<OwnedFd> {
-    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-    Ok(rustix::fs::openat(directory, "..", flags, Mode::empty())?)
+/// Whether a directory is the root of a mount. Kernels before Linux 5.8 do not tell this, so the
+/// answer is then yes.
+fn is_mount_root(stat: &Statx) -> bool {
+    let told = stat.stx_attributes_mask.contains(StatxAttributes::MOUNT_ROOT);
+    !told || stat.stx_attributes.contains(StatxAttributes::MOUNT_ROOT)
 }
 
 fn is_same(one: &Statx, other: &Statx) -> bool {

@@ -13,7 +13,7 @@ use rustix::fs::OFlags;
 use rustix::io::Errno;
 
 use crate::ext2;
-use crate::support::{Place, require_mounting, run, soon};
+use crate::support::{Place, require_mounting, run, soon, umount_unused};
 use crate::tiering::Ground;
 
 /// A mount over the root directory of a separate file system, which is dropped after the mount.
@@ -120,7 +120,7 @@ fn handles_outlive_caches(place: &Place, arguments: &[&str]) {
         for (handle, number) in handles.iter().zip(numbers) {
             assert_eq!(named(point, handle).metadata().unwrap().ino(), number);
         }
-        place.umount();
+        assert_eq!(umount_unused(&place.point).0, 0);
         place.mount(arguments);
     }
     fs::remove_file(point.join("another name")).unwrap();
@@ -134,6 +134,19 @@ fn handles_outlive_caches(place: &Place, arguments: &[&str]) {
 
 fn outlive_over(kind: Kind, arguments: &[&str]) {
     handles_outlive_caches(&Exported::new(kind, arguments).place, arguments);
+}
+
+/// A mount over its own lower directory hides that directory, so `..` in it leads to the mount.
+#[test]
+fn file_handles_survive_dropped_kernel_caches_of_a_mount_over_its_lower_directory() {
+    require_mounting!();
+    for layer in ["null", "zstd"] {
+        let (mut place, ground) = (Place::in_memory(), Ground::new(Kind::Ext4));
+        (place.lower, place.point) = (ground.root(), ground.root());
+        place.mount(&["-l", layer]);
+        handles_outlive_caches(&place, &["-l", layer]);
+        assert_eq!(umount_unused(&place.point).0, 0);
+    }
 }
 
 #[test]

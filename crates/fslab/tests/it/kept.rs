@@ -476,6 +476,51 @@ fn a_mount_whose_daemons_keep_dying_is_given_up() {
     place.umount();
 }
 
+/// The next daemon uses the image that is open, not the one that has its path now.
+#[test]
+fn a_kept_image_is_taken_over_after_another_got_its_name() {
+    require_mounting!();
+    let place = place_for((EXT2, ""));
+    mount_kept(&place, (EXT2, ""));
+    fs::write(place.point.join("file"), b"bytes").unwrap();
+    let image = place.lower.to_str().unwrap().strip_prefix("ext2:").unwrap().to_owned();
+    let copy = format!("{image}.copy");
+    fs::copy(&image, &copy).unwrap();
+    fs::rename(&copy, &image).unwrap();
+    let before = fs::read(&image).unwrap();
+    for _ in 0..3 {
+        kill_daemon(&place);
+        assert_eq!(fs::read(place.point.join("file")).unwrap(), b"bytes");
+        fs::write(place.point.join("file"), b"bytes").unwrap();
+    }
+    assert_eq!(umount_unused(&place.point).0, 0);
+    assert!(fs::read(&image).unwrap() == before, "the copy was changed");
+}
+
+/// As the systemd unit does after a dead mount. The mount may cover its own lower directory.
+#[test]
+fn a_dead_mount_is_replaced_by_a_kept_one() {
+    require_mounting!();
+    for is_covering in [false, true] {
+        let mut place = Place::on_disk();
+        if is_covering {
+            place.point.clone_from(&place.lower);
+        }
+        place.mount(&["-l", "zstd"]);
+        fs::write(place.point.join("file"), b"bytes").unwrap();
+        let daemon = Pid::from_raw(place.daemon().try_into().unwrap()).unwrap();
+        kill_process(daemon, Signal::KILL).unwrap();
+        soon("the mount is dead", || fs::read_dir(&place.point).is_err());
+        place.mount(&["-o", "keep,replace", "-l", "zstd"]);
+        for _ in 0..3 {
+            kill_daemon(&place);
+            assert_eq!(fs::read(place.point.join("file")).unwrap(), b"bytes");
+        }
+        assert_eq!(umount_unused(&place.point).0, 0);
+        assert!(!is_mounted(&place.point));
+    }
+}
+
 /// The kernel buffers writes on these mounts.
 #[test]
 fn closed_and_synced_files_survive_a_dead_mount() {

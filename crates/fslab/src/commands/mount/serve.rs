@@ -99,7 +99,8 @@ fn serve_mount(plan: Plan, kept: Option<Kept>, ready: Ready) -> Result<()> {
     // the files and sockets of the killed daemon.
     let sockets = if has_predecessor { place_for_sockets(&context)? } else { sockets };
     let guard = DetachOnPanic(session.unmounter());
-    if let Some(dead) = dead {
+    // The first daemon of a kept mount has replaced the dead mount.
+    if let Some(dead) = dead.filter(|_| !has_predecessor) {
         let yielded = dead.yield_to_its_successor();
         yielded.inspect_err(|_| detach_or_say(&session.unmounter())).with_context(|| {
             format!("can't replace the dead mount on {}", dead.place().display())

@@ -16,6 +16,7 @@ use anyhow::{Context, Result, bail};
 use fslab_ext2::KEPT_LAYOUT;
 use fslab_fuse::{DaemonEnd, KeptState};
 use fslab_layers::Leaf;
+use fslab_sys::dead_mount::DeadMount;
 use fslab_sys::exec;
 use fslab_sys::mounts;
 use fslab_sys::shared_memory::SharedMemory;
@@ -42,9 +43,10 @@ enum Lower {
 }
 
 impl Lower {
-    fn new(leaf: &Leaf) -> Result<Self> {
+    /// If a dead mount covers the lower directory, that directory is opened beneath it.
+    fn new(leaf: &Leaf, dead: Option<&DeadMount>) -> Result<Self> {
         if let Some(path) = leaf.directory() {
-            return Self::of_directory(path);
+            return Self::of_directory(path, dead.filter(|dead| dead.is_at(path)));
         }
         let Some(words) = leaf.change_words() else {
             bail_as!(
@@ -56,9 +58,12 @@ impl Lower {
         Ok(Self::Image(Arc::new(SharedMemory::new("fslab-kept-changes", words)?)))
     }
 
-    fn of_directory(path: &Path) -> Result<Self> {
+    fn of_directory(path: &Path, dead: Option<&DeadMount>) -> Result<Self> {
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        let root = rustix::fs::open(path, flags, Mode::empty());
+        let root = match dead {
+            Some(dead) => dead.beneath(),
+            None => rustix::fs::open(path, flags, Mode::empty()).map_err(Into::into),
+        };
         let root = root.with_context(|| path.display().to_string())?;
         let copy = rustix::io::fcntl_dupfd_cloexec(&root, 0)?;
         if !HostFs::from_descriptor(copy, &HostOptions::default())?.can_be_taken_over() {
@@ -70,6 +75,14 @@ impl Lower {
             );
         }
         Ok(Self::Directory(root))
+    }
+
+    /// The version of the records of an image's changes; 0 for a directory, which needs none.
+    fn layout(&self) -> u64 {
+        match self {
+            Self::Directory(_) => 0,
+            Self::Image(_) => KEPT_LAYOUT,
+        }
     }
 
     fn number(&self) -> RawFd {
@@ -197,16 +210,10 @@ struct Held {
 
 impl Held {
     fn new(plan: &Plan) -> Result<Self> {
-        if plan.dead.is_some() {
-            bail_as!(
-                BadInput,
-                "-o keep and -o replace exclude each other; unmount the dead mount with \
-                 `fslab umount`, and omit -o replace"
-            );
-        }
         let place = mounts::place_of(&plan.mount_point).context("can't find the mount point")?;
-        let lower = Lower::new(&plan.stack.leaf).context("can't prepare a mount with -o keep")?;
-        let state = KeptState::new(KEPT_LAYOUT).context("can't prepare a mount with -o keep")?;
+        let lower = Lower::new(&plan.stack.leaf, plan.dead.as_ref())
+            .context("can't prepare a mount with -o keep")?;
+        let state = KeptState::new(lower.layout()).context("can't prepare a mount with -o keep")?;
         Ok(Self { state: Arc::new(state), lower, place, left: BTreeSet::new() })
     }
 

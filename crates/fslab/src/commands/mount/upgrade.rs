@@ -80,7 +80,7 @@ impl Resumed {
         let refused =
             |why: &dyn Display| anyhow!("fslab {} can't serve the mount: {why}", version());
         let state = KeptState::of_file(state).map_err(|error| refused(&error))?;
-        if state.lower_layout() != KEPT_LAYOUT {
+        if ![0, KEPT_LAYOUT].contains(&state.lower_layout()) {
             return Err(refused(&"its changes of an image are recorded in another format"));
         }
         Ok(())
