@@ -32,8 +32,8 @@ const SIMULATED: usize = 1000;
 /// one in 250 self-tests exceeds it.
 const MEASURED_MOST: usize = 3;
 
-/// Allowed number of false differences in the simulation: the nominal 5 %, and 2 % that the stop
-/// rule may add.
+/// Allowed number of false differences among the 1,000 comparisons of the simulation: the nominal
+/// 5 %, and 2 % that the stop rule may add.
 const SIMULATED_MOST: usize = 70;
 
 /// Number of the ten delays that must be detected. At a true rate of 95 %, one in 90 self-tests

@@ -72,7 +72,8 @@ pub struct Settings {
     /// without a valid size xattr. If so, recovery leaves this content out. Otherwise opening the
     /// file fails.
     pub may_leave_out: bool,
-    /// The key that seals the ids of new files while a conversion encodes a tree.
+    /// The key that marks the ids of new files while a conversion encodes a tree, so that its files
+    /// can be recognised later.
     pub run_key: Option<u64>,
 }
 

@@ -74,8 +74,8 @@ impl OpenFiles {
         Ok(file)
     }
 
-    /// Ends a use of a file. The last user prepares the file for a fast open (see
-    /// [`StoredFile::settle`]) and closes the lower file. Later users reopen it.
+    /// Ends a use of a file. The end of the last use prepares the file for a fast open (see
+    /// [`StoredFile::settle`]) and closes the lower file. A later use reopens it.
     pub fn leave(&self, request: &Request, ino: Ino) -> Result<()> {
         let (mut settled, mut settled_at) = (Ok(()), None);
         let opening = loop {

@@ -15,7 +15,7 @@ pub const BYTES_MAX: usize = 8 << 20;
 /// Maximum number of bytes in buffers that are kept to be used again.
 const UNUSED_BYTES_MAX: usize = 2 << 20;
 
-/// Memory of the staged chunks in all files of a mount.
+/// The memory that staged chunks use in all files of a mount.
 #[derive(Default)]
 pub struct StagedMemory {
     bytes: AtomicUsize,

@@ -21,8 +21,8 @@ use super::summary::mean;
 /// A cut with a corrected p-value above this is rejected.
 const P_MOST: f64 = 0.05;
 
-/// Permutations are drawn until this many of them reach the t of the real order. At most this
-/// number divided by the required p-value are drawn (Besag and Clifford 1991).
+/// Permutations are drawn until this many of them reach the t of the real order. The search draws
+/// at most this number divided by the required p-value (Besag and Clifford 1991).
 const AS_CLEAR_MOST: u32 = 10;
 
 /// Smallest change of level that is reported, as a share.

@@ -136,7 +136,10 @@ impl Poison {
     /// created.
     pub fn is_ready(&self, size: u64) -> bool {
         let said = |error: &fslab_vfs::Error| {
-            tracing::info!(%error, "can't create poison, so released files get holes instead");
+            tracing::info!(
+                %error,
+                "can't create the text for released files (poison); they get holes instead"
+            );
         };
         self.is_wanted && self.source(size).inspect_err(said).is_ok()
     }

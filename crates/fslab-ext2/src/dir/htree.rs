@@ -164,7 +164,7 @@ struct Split {
     from: u32,
 }
 
-/// A live record of a leaf that is split.
+/// A directory entry in use, in a leaf that is being split.
 #[derive(Clone, Copy, Debug)]
 struct Record {
     hash: u32,
