@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use fslab_sys::shared_memory::SharedMemory;
-use fslab_vfs::{BlockDevice, Ino, MemoryDevice, OpenMode};
+use fslab_vfs::{BlockDevice, Errno, Ino, MemoryDevice, OpenMode};
 use fslab_vfs_testing::client::Client;
 use fslab_vfs_testing::environment::seed;
 use rand::{RngExt, SeedableRng};
@@ -49,10 +49,9 @@ fn state(volume: &Volume, memory: &Arc<SharedMemory>) -> Vec<String> {
 /// Changes a random name.
 fn change(client: &Client<'_>, random: &mut Pcg64) {
     let names = client.names(Ino::ROOT).unwrap();
-    let one = names[random.random_range(0..names.len())].clone();
     let other = format!("{:0>30}", random.random_range(0..400));
-    // Some of these names are missing or exist, which is an error without effect.
-    let _ = match random.random_range(0..8) {
+    let one = names.get(random.random_range(0..names.len().max(1))).unwrap_or(&other).clone();
+    let answer = match random.random_range(0..8) {
         0 => client.mkdir(Ino::ROOT, &other).map(drop),
         1 | 2 => client.file(Ino::ROOT, &other, &[1; 20_000]).map(drop),
         3 => client.rename(Ino::ROOT, &one, Ino::ROOT, &other),
@@ -64,6 +63,11 @@ fn change(client: &Client<'_>, random: &mut Pcg64) {
             .and_then(|found| client.truncate(found.ino, random.random_range(0..30_000)))
             .map(drop),
     };
+    // Some of these names are missing, exist or are of the wrong kind.
+    let errno = answer.err().map(|error| error.errno());
+    let expected =
+        [Errno::NOENT, Errno::EXIST, Errno::ISDIR, Errno::NOTDIR, Errno::NOTEMPTY, Errno::INVAL];
+    assert!(errno.is_none_or(|errno| expected.contains(&errno)), "{errno:?}");
 }
 
 /// Restored from the records of single operations, a volume has the same changed blocks with the
