@@ -166,7 +166,7 @@ fn unsupported_mount_options_are_refused_in_one_line() {
         ),
         (
             "lazytime",
-            "mount option lazytime: not supported, because the file system of LOWER writes",
+            "mount option lazytime: not supported, because the file system that contains LOWER",
         ),
     ] {
         let (code, message) = place.try_mount(&["-o", option]);

@@ -120,8 +120,8 @@ impl Options {
             ),
             ("lazytime", None) => bail_as!(
                 BadInput,
-                "not supported: the file system that contains LOWER writes the timestamps; mount \
-                 that one with lazytime instead"
+                "not supported, because the file system that contains LOWER writes the timestamps; \
+                 mount that one with lazytime instead"
             ),
             ("sync", None) => mount.synchronous = Some(Synchronous::Everything),
             ("dirsync", None) => mount.synchronous = mount.synchronous.or(Some(Synchronous::Names)),
