@@ -189,7 +189,8 @@ impl BlockCache {
         Ok(bytes)
     }
 
-    fn load(&self, block: BlockNo) -> Result<Block> {
+    /// Reads the bytes that the device has of a block, which may differ from those in memory.
+    pub fn load(&self, block: BlockNo) -> Result<Block> {
         let mut bytes = self.zeros();
         self.device.read_at(self.offset(block), Arc::make_mut(&mut bytes))?;
         Ok(bytes)
@@ -357,11 +358,6 @@ impl BlockCache {
             let (change, bytes) = self.changed(*block)?;
             Some((*block, change, bytes))
         })
-    }
-
-    /// Reads the bytes that the device has of a block.
-    pub fn on_device(&self, block: BlockNo) -> Result<Block> {
-        self.load(block)
     }
 
     /// Returns how a changed block must be written, and its bytes; `None` for an unchanged block.

@@ -435,10 +435,8 @@ impl Space {
         let recent = self.recently_freed.get().to_vec();
         recent.iter().for_each(|one| self.withdraw(*one));
         let answer = self.settle_all(cache);
-        for one in recent {
-            // The volume has it, because it was freed here.
-            let _ = self.restore_freed(one);
-        }
+        let unknown = recent.into_iter().filter(|one| self.restore_freed(*one).is_none()).count();
+        debug_assert_eq!(unknown, 0, "the volume has what it has freed");
         answer
     }
 

@@ -140,7 +140,7 @@ impl Volume {
                 continue;
             };
             if kept.blocks.insert(block) {
-                let bytes = self.cache.on_device(block)?;
+                let bytes = self.cache.load(block)?;
                 let change = Change { role: change.role.without_delay(), ..change };
                 kept.buffer.put(&Record::Changed(block, change, &bytes));
             }
