@@ -291,7 +291,7 @@ impl Ext2 {
     }
 
     fn opened(&self, handle: Handle) -> Opened {
-        Opened { no_flush: !self.sync_on_close, ..Opened::new(handle) }
+        Opened { keep_cache: true, no_flush: !self.sync_on_close, ..Opened::new(handle) }
     }
 
     fn delete_if(&self, is_unused: bool, no: InodeNo) -> Result<()> {

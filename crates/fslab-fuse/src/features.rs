@@ -67,7 +67,7 @@ pub const FEATURES: &[Feature] = &[
         name: "pages-follow-times",
         promise: "cached pages are dropped when the lower file's size or modification time changes",
         test: "fslab_fuse::cached_pages_are_dropped_when_the_file_changes_below",
-        wanted: always,
+        wanted: |options| !options.exclusive,
     },
     // The lower file system applies the umask, because only it knows whether a default ACL
     // overrides it.
@@ -196,6 +196,6 @@ pub const FEATURES: &[Feature] = &[
         name: "io-uring",
         promise: "requests are served on the processor on which they were made",
         test: "fslab_fuse::uring::requests_are_served_on_the_processor_that_makes_them",
-        wanted: |options| options.transport == TransportChoice::Uring,
+        wanted: |options| options.transport != TransportChoice::Device,
     },
 ];

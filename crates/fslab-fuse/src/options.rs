@@ -8,11 +8,12 @@ use rustix::mount::MountFlags;
 /// Selects how requests are received from the kernel.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum TransportChoice {
-    /// The preferred transport, at present /dev/fuse.
-    #[default]
-    Auto,
     /// /dev/fuse.
+    #[default]
     Device,
+    /// io_uring if this machine and process can use it, otherwise /dev/fuse. The log contains the
+    /// reason.
+    Auto,
     /// io_uring (Linux 6.14), without a fallback.
     Uring,
 }
@@ -46,6 +47,9 @@ pub struct MountOptions {
     pub id_maps: bool,
     /// Support file handles, for example for NFS, if the file system can find inodes by number.
     pub file_handles: bool,
+    /// The files change only through the mount. So cached pages remain valid when the modification
+    /// time of a file changes.
+    pub exclusive: bool,
     /// How long the kernel may cache a name; 0 to request it each time.
     pub entry_timeout: Duration,
     /// How long the kernel may cache attributes; 0 to request them each time.
@@ -77,6 +81,7 @@ impl Default for MountOptions {
             writeback: false,
             id_maps: false,
             file_handles: true,
+            exclusive: false,
             entry_timeout: Duration::from_secs(1),
             attr_timeout: Duration::from_secs(1),
             threads: None,

@@ -9,7 +9,7 @@ use std::time::Duration;
 use fslab_sys::supervise::Inherited;
 use fslab_vfs::{FileSystem, Handle, OpenMode, Request};
 
-use crate::connect::{attach, greet};
+use crate::connect::{NO_URING, attach, greet};
 use crate::convert::to_open_mode;
 use crate::error::{Error, Result};
 use crate::idle_unmount::unmount_when_idle;
@@ -163,12 +163,13 @@ fn start(
     options: &MountOptions,
     kept: Option<Arc<KeptState>>,
 ) -> io::Result<Arc<Server>> {
-    if options.transport == TransportChoice::Uring {
-        uring::check(&rings)?;
-    }
     let file_handles = options.file_handles && file_system.can_resolve();
-    let options = &MountOptions { file_handles, ..options.clone() };
+    let choice = usable_transport(&rings, options.transport)?;
+    let options = &MountOptions { file_handles, transport: choice, ..options.clone() };
     let mut granted = greet(&*transport, options)?;
+    if choice == TransportChoice::Auto && !granted.uring() {
+        tracing::info!("requests arrive through /dev/fuse: {NO_URING}");
+    }
     if granted.passthrough()
         && let Err(error) = try_passthrough(&*transport)
     {
@@ -194,6 +195,18 @@ fn start(
     let server = Arc::new(server);
     server.start()?;
     Ok(server)
+}
+
+/// Returns the choice of the transport, or /dev/fuse if io_uring was preferred but can't be used.
+fn usable_transport(device: &OwnedFd, choice: TransportChoice) -> io::Result<TransportChoice> {
+    let unusable = match choice {
+        TransportChoice::Device => return Ok(choice),
+        TransportChoice::Uring => return uring::check(device).map(|()| choice),
+        TransportChoice::Auto => uring::check_preferred(device).err(),
+    };
+    let Some(error) = unusable else { return Ok(choice) };
+    tracing::info!("requests arrive through /dev/fuse: {error}");
+    Ok(TransportChoice::Device)
 }
 
 fn warn_of_limit(limit: &Duration) {

@@ -23,7 +23,7 @@ use std::sync::atomic::Ordering;
 use std::sync::mpsc::{Sender, channel};
 use std::time::Instant;
 
-use fslab_sys::fuse_ring::{FuseRing, Taken};
+use fslab_sys::fuse_ring::{FuseRing, IDLE_BYTES_MAX, Taken};
 use fslab_sys::processors;
 use fslab_vfs::Errno;
 
@@ -46,6 +46,10 @@ const THREADS_OF_A_QUEUE: usize = 4;
 /// Initial number of threads in each queue: one serves, and one waits.
 const FIRST_THREADS: usize = 2;
 
+/// Maximum number of processors for which io_uring is preferred. The threads of an idle mount then
+/// need at most 4 MiB.
+const PREFERRED_PROCESSORS_MAX: usize = (4 << 20) / (FIRST_THREADS * IDLE_BYTES_MAX);
+
 /// Checks whether this process can serve through io_uring. Whether the kernel supports it is only
 /// known at the start of the connection.
 ///
@@ -60,6 +64,23 @@ pub(crate) fn check(device: &OwnedFd) -> io::Result<()> {
     }
     let ring = FuseRing::new(Arc::new(device.try_clone()?), 0, 4096);
     ring.map(drop).map_err(|error| io::Error::new(error.kind(), format!("io_uring: {error}")))
+}
+
+/// The same check for a mount that can also be served through /dev/fuse. On a machine with very many
+/// processors, an idle mount would need too much memory.
+///
+/// # Errors
+/// The reason why it can't, or should not.
+pub(crate) fn check_preferred(device: &OwnedFd) -> io::Result<()> {
+    let processors = processors::possible_count()?;
+    if processors > PREFERRED_PROCESSORS_MAX {
+        return Err(io::Error::other(format!(
+            "io_uring: this machine may have {processors} processors, and an idle mount would need up to {} \
+             KiB of memory for each",
+            (FIRST_THREADS * IDLE_BYTES_MAX) >> 10
+        )));
+    }
+    check(device)
 }
 
 impl Server {

@@ -40,7 +40,8 @@ pub struct LeafSpec {
     pub stability: Stability,
 }
 
-/// A leaf of another crate, provided by the program that joins the crates.
+/// A leaf of another crate, provided by the program that joins the crates. No other program can
+/// change the files of such a leaf while it is open.
 #[derive(Clone, Copy, Debug)]
 pub struct ForeignLeaf {
     /// Its description, as shown in lists of leaves.
@@ -164,6 +165,12 @@ impl Leaf {
             Self::Foreign(leaf, argument) => (leaf.change_words)(argument),
             Self::Directory(_) | Self::Memory => None,
         }
+    }
+
+    /// Whether no other program can change the files of the open leaf.
+    #[must_use]
+    pub fn is_exclusive(&self) -> bool {
+        self.directory().is_none()
     }
 
     /// The path if the leaf is a directory.

@@ -112,6 +112,31 @@ impl Stack {
         }
     }
 
+    /// Whether every change of a file's content and attributes is made through the stack, and
+    /// completed before the operation that makes it returns. Codecs do not fulfil this, because
+    /// they free space of stored files later.
+    #[must_use]
+    pub fn is_exclusive(&self) -> bool {
+        let observes = |layer: &LayerChoice| layer.spec().kind == LayerKind::Observer;
+        self.leaf.is_exclusive() && self.layers.iter().all(observes)
+    }
+
+    /// Whether the kernel may read and write the files of the lower directory itself.
+    #[must_use]
+    pub fn passes_data(&self) -> bool {
+        let passes = |layer: &LayerChoice| {
+            let has_option = layer.spec().options.iter().any(|option| option.name == "passthrough");
+            has_option && layer.options().is_on("passthrough")
+        };
+        self.leaf.directory().is_some() && self.layers.iter().all(passes)
+    }
+
+    /// Whether a layer has commands that change the files of the leaf.
+    #[must_use]
+    pub fn is_grounded(&self) -> bool {
+        self.layers.iter().any(|layer| layer.spec().kind == LayerKind::Grounded)
+    }
+
     /// Whether the top layer is a codec: a layer that changes the stored bytes and does not need
     /// the unchanged files of the directory.
     #[must_use]

@@ -37,7 +37,7 @@ const OUT_HEADER_BYTES: usize = 16;
 const PAYLOAD_START: usize = 4096;
 
 /// Bytes of memory that the payload of an idle entry may keep.
-const IDLE_BYTES_MAX: usize = 64 << 10;
+pub const IDLE_BYTES_MAX: usize = 64 << 10;
 /// Time after which an idle entry frees its memory beyond [`IDLE_BYTES_MAX`].
 const IDLE_TIME: Duration = Duration::from_secs(1);
 

@@ -9,6 +9,7 @@ use fslab_vfs::{
 use super::data::check_range;
 use crate::convert::{to_attr, to_statx};
 use crate::job::{Answer, Job};
+use crate::notifications::invalidate_attributes;
 use crate::protocol::flags::{GETATTR_FH, SetattrValid};
 use crate::protocol::reply::{AttrOut, StatfsOut, StatxOut};
 use crate::protocol::request::{GetattrIn, SetattrIn, StatxIn};
@@ -33,6 +34,18 @@ impl Server {
             Duration::ZERO
         } else {
             self.options.attr_timeout
+        }
+    }
+
+    /// Makes the kernel request the attributes of an inode at their next use, after a request that
+    /// the kernel does not expect to change them.
+    pub(super) fn expire_attributes(&self, ino: Ino) {
+        if let Err(error) = invalidate_attributes(&*self.transport, ino) {
+            tracing::warn!(
+                %error,
+                "the kernel may show outdated attributes of a file whose inode flags or extended \
+                 attributes were changed"
+            );
         }
     }
 

@@ -4,7 +4,6 @@
 use fslab_vfs::{Errno, FileAttr, FileAttrForm, Result};
 
 use crate::job::{Answer, Job};
-use crate::notifications::invalidate_attributes;
 use crate::protocol::reply::IoctlOut;
 use crate::protocol::request::IoctlIn;
 use crate::server::Server;
@@ -50,13 +49,7 @@ impl Server {
         let attr = attr.ok_or(Errno::INVAL)?;
         self.file_system.fileattr_set(&job.request, job.ino(), &attr)?;
         // The kernel does not know that this updates the change time.
-        if let Err(error) = invalidate_attributes(&*self.transport, job.ino()) {
-            tracing::warn!(
-                %error,
-                "the kernel may show an outdated change time for a file whose inode flags were \
-                 changed"
-            );
-        }
+        self.expire_attributes(job.ino());
         job.output.put(&DONE);
         Ok(Answer::Now)
     }

@@ -146,10 +146,7 @@ impl Args {
         }
         let stack = Stack { layers, leaf: self.lower };
         stack.check()?;
-        // If the daemon is killed, writes that the kernel has buffered are lost, unless `keep`
-        // starts another daemon.
-        let is_collected = options.mount.keep && stack.is_encoded();
-        options.mount.writeback = options.writeback.unwrap_or(is_collected);
+        options.apply_to(&stack)?;
         let mount_point = self.mount_point;
         let resumed = self.resumed.as_ref().map(Resumed::parse).transpose()?;
         if resumed.is_some() {

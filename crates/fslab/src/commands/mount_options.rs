@@ -19,6 +19,7 @@ pub(super) const NAMES: &[&str] = &[
     "allow_self",
     "writeback",
     "nowriteback",
+    "exclusive",
     "idmap",
     "entry_timeout=",
     "attr_timeout=",

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use fslab_fuse::{MountOptions, TransportChoice};
-use fslab_layers::LayerChoice;
+use fslab_layers::{LayerChoice, Stack};
 use fslab_vfs::{AccessTimes, Synchronous};
 
 use super::parse_layer;
@@ -25,14 +25,17 @@ Mount options (-o):
   allow_other, allow_self   give access to all users, or only to the mounting one [all for root]
   writeback, nowriteback    buffer writes in the kernel or not; writeback excludes passthrough
                             [writeback for codecs with `keep`, else nowriteback]
+  exclusive                 no other program changes LOWER, so the kernel may cache names and
+                            attributes for a day (with allow_other only for root; not for tiers)
   idmap                     allow id-mapped mounts of the mount
-  entry_timeout=DURATION    how long the kernel may cache a name [1s]
-  attr_timeout=DURATION     how long the kernel may cache attributes [1s]
+  entry_timeout=DURATION    how long the kernel may cache a name [1s, exclusive: 1d]
+  attr_timeout=DURATION     how long the kernel may cache attributes [as for names]
   threads=NUMBER            maximum number of worker threads [8 to 32]
   poll=DURATION             busy-poll this long for the next request under load [50us]
   transport=auto|device|uring
-                            receive requests by /dev/fuse or by io_uring (experimental); auto is
-                            the device for now [auto]
+                            receive requests by /dev/fuse or by io_uring (experimental); auto uses
+                            io_uring if the machine allows it, data does not pass through the
+                            daemon, and `keep` is not given [auto]
   keep[=DEATHS]             start another daemon when one is killed, unless DEATHS of them die
                             within a minute [5] (experimental)
   busy_timeout=DURATION     how long to wait for another fslab that uses LOWER [3s]
@@ -45,6 +48,13 @@ Options for mount(8) itself (defaults, auto, user, nofail, x-...) are ignored.";
 
 /// Default number of daemon deaths within a minute after which `keep` starts no other daemon.
 const DEATHS_MAX: usize = 5;
+
+/// How long the kernel may cache names and attributes that other programs may change in the lower
+/// directory.
+const VALIDITY: Duration = Duration::from_secs(1);
+
+/// How long the kernel may cache names and attributes that change only through the mount.
+const EXCLUSIVE_VALIDITY: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// The options given with `-o`.
 #[derive(Debug, Default)]
@@ -59,6 +69,12 @@ pub struct Options {
     pub replace: bool,
     /// Whether the kernel should buffer writes; `None` if not specified.
     pub writeback: Option<bool>,
+    /// How long the kernel may cache a name; `None` if not specified.
+    pub entry_timeout: Option<Duration>,
+    /// How long the kernel may cache attributes; `None` if not specified.
+    pub attr_timeout: Option<Duration>,
+    /// How requests are received; `None` to choose by the stack.
+    pub transport: Option<TransportChoice>,
     /// How long to wait for another fslab that uses the lower directory.
     pub busy_timeout: Duration,
     /// Number of daemon deaths within a minute after which `keep` starts no other daemon.
@@ -95,7 +111,7 @@ impl Options {
 
     fn expect_consistent(&self) -> Result<()> {
         let mount = &self.mount;
-        if mount.keep && mount.transport == TransportChoice::Uring {
+        if mount.keep && self.transport == Some(TransportChoice::Uring) {
             bail_as!(
                 BadInput,
                 "keep and transport=uring exclude each other, because the kernel does not resend \
@@ -103,6 +119,60 @@ impl Options {
             );
         }
         Ok(())
+    }
+
+    /// Sets the options that depend on the stack.
+    ///
+    /// # Errors
+    /// The stack can't be mounted with these options.
+    pub fn apply_to(&mut self, stack: &Stack) -> Result<()> {
+        let mount = &mut self.mount;
+        // If the daemon is killed, writes that the kernel has buffered are lost, unless `keep`
+        // starts another daemon.
+        let is_collected = mount.keep && stack.is_encoded();
+        mount.writeback = self.writeback.unwrap_or(is_collected);
+        if mount.exclusive && stack.is_grounded() {
+            bail_as!(
+                BadInput,
+                "exclusive: not possible with the layer 'tier', whose commands change the lower \
+                 directory"
+            );
+        }
+        let is_shared = mount.allow_other == Some(true) && !rustix::process::geteuid().is_root();
+        if mount.exclusive && is_shared {
+            bail_as!(
+                Missing,
+                "exclusive: only root may use it together with allow_other, because other users \
+                 would see outdated files if a program changed the lower directory"
+            );
+        }
+        mount.transport = self.transport.unwrap_or_default();
+        if self.reason_for_device(stack).is_none() {
+            self.mount.transport = self.transport.unwrap_or(TransportChoice::Auto);
+        }
+        let mount = &mut self.mount;
+        mount.exclusive |= stack.is_exclusive();
+        let validity = if mount.exclusive { EXCLUSIVE_VALIDITY } else { VALIDITY };
+        mount.entry_timeout = self.entry_timeout.unwrap_or(validity);
+        mount.attr_timeout = self.attr_timeout.unwrap_or(validity);
+        Ok(())
+    }
+
+    /// Returns the reason why requests are received by /dev/fuse if the user does not choose a
+    /// transport. Returns `None` if io_uring is preferred.
+    ///
+    /// Requests about names are faster over io_uring. Data is read faster through /dev/fuse,
+    /// because several processors then serve the requests of one reader.
+    pub fn reason_for_device(&self, stack: &Stack) -> Option<&'static str> {
+        if self.mount.keep {
+            Some("the kernel resends only requests that were read from /dev/fuse, as keep needs")
+        } else if !stack.passes_data() || self.mount.writeback {
+            Some("the daemon reads and writes data, and data is read slower over io_uring")
+        } else if !rustix::process::geteuid().is_root() {
+            Some("only the daemon of root can let the kernel read and write lower files itself")
+        } else {
+            None
+        }
     }
 
     /// Sets an option. Returns `false` if it is unknown.
@@ -135,17 +205,18 @@ impl Options {
                 mount.keep = true;
                 self.deaths_max = deaths.map(count).transpose()?.unwrap_or(DEATHS_MAX);
             }
+            ("exclusive", None) => mount.exclusive = true,
             ("idmap", None) => mount.id_maps = true,
             ("nonempty", None) => self.non_empty = true,
             ("replace", None) => self.replace = true,
             // This has no effect, because the kernel checks permissions in every mount of fslab.
             ("default_permissions", None) => {}
-            ("entry_timeout", Some(value)) => mount.entry_timeout = duration(value)?,
-            ("attr_timeout", Some(value)) => mount.attr_timeout = duration(value)?,
+            ("entry_timeout", Some(value)) => self.entry_timeout = Some(duration(value)?),
+            ("attr_timeout", Some(value)) => self.attr_timeout = Some(duration(value)?),
             ("busy_timeout", Some(value)) => self.busy_timeout = duration(value)?,
             ("idle_timeout", Some(value)) => mount.idle_timeout = Some(duration(value)?),
             ("poll", Some(value)) => mount.poll = duration(value)?,
-            ("transport", Some(value)) => mount.transport = transport(value)?,
+            ("transport", Some(value)) => self.transport = transport(value)?,
             ("threads", Some(value)) => mount.threads = Some(count(value)?),
             ("layer", Some(value)) => self.layers.push(parse_layer(&value.replace(';', ","))?),
             ("log", Some(value)) => self.log = Some(value.into()),
@@ -166,11 +237,12 @@ fn duration(text: &str) -> Result<Duration> {
     crate::units::parse_duration(text).map_err(|message| Code::BadInput.error(message))
 }
 
-fn transport(text: &str) -> Result<TransportChoice> {
+/// Parses the value of `transport`. Returns `None` for `auto`.
+fn transport(text: &str) -> Result<Option<TransportChoice>> {
     Ok(match text {
-        "auto" => TransportChoice::Auto,
-        "device" => TransportChoice::Device,
-        "uring" => TransportChoice::Uring,
+        "auto" => None,
+        "device" => Some(TransportChoice::Device),
+        "uring" => Some(TransportChoice::Uring),
         _ => bail_as!(BadInput, "'{text}' is not auto, device or uring"),
     })
 }
@@ -217,7 +289,12 @@ impl AccessTimeOptions {
 
 #[cfg(test)]
 mod tests {
+    use fslab_layers::Foreign;
+
     use super::*;
+
+    const FOREIGN: Foreign =
+        Foreign { leaves: crate::leaves::FOREIGN, layers: crate::layers::FOREIGN };
 
     fn parse(text: &str) -> Result<Options> {
         Options::parse(&[text.to_owned()], false)
@@ -283,9 +360,63 @@ mod tests {
     #[test]
     fn time_options_accept_units() {
         let options = parse("attr_timeout=0,entry_timeout=1.5s,idle_timeout=10m").unwrap();
-        assert_eq!(options.mount.attr_timeout, Duration::ZERO);
-        assert_eq!(options.mount.entry_timeout, Duration::from_millis(1500));
+        assert_eq!(options.attr_timeout, Some(Duration::ZERO));
+        assert_eq!(options.entry_timeout, Some(Duration::from_millis(1500)));
         assert_eq!(options.mount.idle_timeout, Some(Duration::from_secs(600)));
+    }
+
+    #[test]
+    fn names_and_attributes_are_cached_longer_if_only_the_mount_changes_them() {
+        let applied = |stack: &str, text| {
+            let stack = Stack::parse(stack, FOREIGN).unwrap();
+            let mut options = parse(text).unwrap();
+            options.apply_to(&stack).map(|()| options.mount)
+        };
+        let day = Duration::from_secs(86_400);
+        for (stack, text, validity) in [
+            ("null / /x", "rw", VALIDITY),
+            ("null / /x", "exclusive", day),
+            ("zstd / /x", "exclusive", day),
+            ("ext2:/x", "rw", day),
+            ("null / ext2:/x", "rw", day),
+            ("zstd / ext2:/x", "rw", VALIDITY),
+        ] {
+            let mount = applied(stack, text).unwrap();
+            assert_eq!((mount.entry_timeout, mount.attr_timeout), (validity, validity), "{stack}");
+            assert_eq!(mount.exclusive, validity == day, "{stack}");
+        }
+        let mount = applied("ext2:/x", "attr_timeout=2s").unwrap();
+        assert_eq!((mount.entry_timeout, mount.attr_timeout), (day, Duration::from_secs(2)));
+        let message = applied("tier / /x", "exclusive").unwrap_err().to_string();
+        assert!(message.contains("not possible with the layer 'tier'"), "{message}");
+    }
+
+    #[test]
+    fn io_uring_is_preferred_only_if_the_kernel_reads_and_writes_lower_files() {
+        let chosen = |stack: &str, text| {
+            let stack = Stack::parse(stack, FOREIGN).unwrap();
+            let mut options = parse(text).unwrap();
+            options.apply_to(&stack).unwrap();
+            options.mount.transport
+        };
+        let is_root = rustix::process::geteuid().is_root();
+        let preferred = if is_root { TransportChoice::Auto } else { TransportChoice::Device };
+        for (stack, text, expected) in [
+            ("/x", "rw", preferred),
+            ("null / /x", "transport=auto", preferred),
+            ("stats:passthrough=on / null / /x", "rw", preferred),
+            ("null / /x", "transport=device", TransportChoice::Device),
+            ("null:passthrough=off / /x", "rw", TransportChoice::Device),
+            ("stats / /x", "rw", TransportChoice::Device),
+            ("zstd / /x", "rw", TransportChoice::Device),
+            ("tier / /x", "rw", TransportChoice::Device),
+            ("ext2:/x", "rw", TransportChoice::Device),
+            ("null / /x", "keep", TransportChoice::Device),
+            ("null / /x", "writeback", TransportChoice::Device),
+            ("zstd / /x", "transport=uring", TransportChoice::Uring),
+        ] {
+            assert_eq!(chosen(stack, text), expected, "{stack}, {text}");
+        }
     }
 
     #[test]

@@ -70,6 +70,10 @@ fn serve_mount(plan: Plan, kept: Option<Kept>, ready: Ready) -> Result<()> {
         // The supervisor blocks these signals in its daemons until the handlers are installed.
         supervise::let_come(&ENDING).context("can't unblock signals")?;
     }
+    if let Some(reason) = options.reason_for_device(&stack).filter(|_| options.transport.is_none())
+    {
+        tracing::info!("requests arrive through /dev/fuse: {reason}");
+    }
     let mut mount_options = options.mount;
     let (read_only, access_times) = (mount_options.read_only, mount_options.access_times);
     let inherited = kept.as_ref().and_then(|kept| kept.inherited.clone());
