@@ -189,7 +189,7 @@ impl DirectoryArchive {
     /// If it belongs to another tier, or another process writes to it.
     pub fn open_to_read(root: &Path, owner: Id) -> Result<Self> {
         let description = Self::describe_own(root, owner)?;
-        // Many tools omit empty directories when they copy a tree.
+        // Many tools omit empty directories when they copy an archive.
         check_directories(root, Missing::IsEmpty)?;
         Ok(Self::with(root, description, share_lease(root)?))
     }
@@ -253,8 +253,8 @@ fn check_place(root: &Path) -> Result<()> {
     }
 }
 
-/// Makes an archive. After a failure no part of it remains, unless another process created files in
-/// its directory.
+/// Makes an archive. After a failure nothing of the archive remains, unless another process created
+/// files in its directory.
 fn make(root: &Path, new: &NewArchive<'_>) -> Result<Cleanup> {
     let [incoming, files, trees] = directories();
     let mut made = Cleanup::default();
@@ -283,7 +283,8 @@ fn directories() -> [&'static str; 3] {
     [INCOMING, directory_of(ContainerKind::Files), directory_of(ContainerKind::Tree)]
 }
 
-/// Returns when a container was last added or removed, from the times of the directories.
+/// Returns the time when a container was last added or removed, according to the modification times
+/// of the directories.
 fn last_write(root: &Path) -> io::Result<SystemTime> {
     let mut last = SystemTime::UNIX_EPOCH;
     let mut places: Vec<PathBuf> = directories().iter().map(|name| root.join(name)).collect();
@@ -396,7 +397,7 @@ impl Archive for DirectoryArchive {
     fn list(&self, kind: ContainerKind, visit: &mut dyn FnMut(Id, u64)) -> io::Result<()> {
         let (root, top) = (self.place()?, directory_of(kind));
         let place = match (root.directory(top), kind) {
-            // Many tools omit empty directories when they copy a tree.
+            // Many tools omit empty directories when they copy an archive.
             (Err(error), ContainerKind::Tree) if error.kind() == ErrorKind::NotFound => {
                 return self.check();
             }
@@ -438,8 +439,8 @@ impl Archive for DirectoryArchive {
         Some(found.f_bavail.saturating_mul(found.f_frsize))
     }
 
-    /// Treats each container as a separate medium, because offsets show how far apart two parts are
-    /// only within one file.
+    /// Treats each container as a separate medium, because offsets can be compared only within one
+    /// file.
     fn position(&self, container: Id, offset: u64) -> (u64, u64) {
         ((u128::from_be_bytes(container.0) >> 64) as u64, offset)
     }
@@ -454,8 +455,8 @@ impl Archive for DirectoryArchive {
     }
 }
 
-/// Converts an error of reading the description. The archive is treated as unavailable, unless the
-/// error means that this process lacks memory, descriptors or permissions.
+/// Converts an error that occurred while reading the description. Most errors mean that the archive
+/// is unavailable. The exceptions are a lack of memory, descriptors or permissions in this process.
 fn unseen(error: Error) -> io::Error {
     use fslab_vfs::Errno;
     match error {
