@@ -14,8 +14,7 @@ use crate::policy::{Conditions, Facts, glob, is_one_of};
 const MINUTE: u64 = 60;
 const DAY: u64 = 24 * 60 * MINUTE;
 
-/// Ages that divide files into groups, in seconds. Each age is the upper limit of the group with
-/// this name.
+/// The groups of files by age: exclusive upper limits in seconds, and names.
 const AGES: [(u64, &str); 6] = [
     (DAY, "used within a day"),
     (7 * DAY, "used within a week"),
@@ -25,8 +24,7 @@ const AGES: [(u64, &str); 6] = [
     (u64::MAX, "not used for a year"),
 ];
 
-/// Sizes that divide files into groups, in bytes. Each size is the upper limit of the group with
-/// this name.
+/// The groups of files by size: exclusive upper limits in bytes, and names.
 const SIZES: [(u64, &str); 7] = [
     (1, "empty"),
     (4 << 10, "below 4 KiB"),
@@ -174,7 +172,7 @@ pub struct Sums<'a> {
 }
 
 impl<'a> Sums<'a> {
-    /// Returns empty sums: one for each path, or with `by` a single one for all paths.
+    /// Returns empty sums: one for each path, or a single one for all paths if `by` is set.
     pub fn of(paths: &'a [Vec<u8>], by: Option<Grouping>) -> impl Iterator<Item = Self> {
         let together = if by.is_some() { paths.len().max(1) } else { 1 };
         let (sums, met) = (BTreeMap::new(), HashSet::new());
