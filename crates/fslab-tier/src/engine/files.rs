@@ -176,8 +176,7 @@ impl FileUse {
         // that holds the lock may be about to change the state.
         let in_order =
             |file: &TieredFile| file.state.try_lock().is_some_and(|state| state.is_in_order());
-        // This is repeated, because other users may enter and leave while the residency is being
-        // written.
+        // Retries, because other users may enter and leave while the residency is being written.
         while !self.tier.files.leave(self.file.ino, in_order) {
             if let Err(error) = self.tier.settle(&self.file) {
                 // The xattr still records recalled blocks as offline, so no data is lost.
@@ -216,7 +215,7 @@ impl Tier {
         self.files.get(ino)
     }
 
-    /// Locks the state of a file; reads its residency if that was not done yet.
+    /// Locks the state of a file, and reads its residency if it is not loaded yet.
     ///
     /// # Errors
     /// `EIO` if the file is damaged; errors of the lower file system.

@@ -8,7 +8,7 @@
 //!
 //! A file without holes may have been rewritten completely, including zeros. Then none of its
 //! blocks is offline. It is treated as rewritten only if its modification time or size differs, and
-//! the engine has neither changed nor moved its bytes.
+//! its residency records neither a change nor an unfinished recall or release.
 
 use std::ops::Range;
 
@@ -85,7 +85,7 @@ impl<'a> DataBelow<'a> {
         Ok(())
     }
 
-    /// Returns the start of the data after the zeros that may pad its first page.
+    /// Returns the offset at which the data starts, after any zeros that pad its first page.
     fn start_of(&self, data: &Range<u64>) -> Result<u64> {
         let page = (data.start / self.page_bytes + 1) * self.page_bytes;
         let end = page.min(data.end).min(self.archived);
@@ -102,7 +102,7 @@ impl<'a> DataBelow<'a> {
         })
     }
 
-    /// Returns the end of the data before the zeros that may pad its last page.
+    /// Returns the offset at which the data ends, before any zeros that pad its last page.
     fn end_of(&self, data: &Range<u64>) -> Result<u64> {
         let is_cut = data.end == self.size && self.size != self.archived;
         if data.end > self.archived || is_cut {
@@ -135,8 +135,8 @@ impl Tier {
     ) -> Result<bool> {
         let recorded = &known.recorded;
         let is_said = recorded.changed || recorded.moving;
-        // The test is skipped for a file recorded as changed or moving, because its time may differ
-        // anyway. It is also skipped for a poisoned file, in which each edit is recognized
+        // The test is skipped for a file recorded as changed or `moving`, because its time may
+        // differ anyway. It is also skipped for a poisoned file, in which each edit is recognized
         // separately.
         let is_plain = known.offline.is_empty() || recorded.is_poisoned();
         if is_plain || is_said || is_same(recorded, attr) {
@@ -171,7 +171,7 @@ impl Tier {
 
     /// Returns the offline blocks of a file, and the number of bytes in them that were written in
     /// the lower directory. A rewritten file has no offline blocks. A file that is in use, or
-    /// recorded as changed or moving, is not examined.
+    /// recorded as changed or `moving`, is not examined.
     pub(in crate::engine) fn offline_below(
         &self,
         attr: &Attr,

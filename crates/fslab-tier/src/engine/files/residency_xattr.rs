@@ -228,8 +228,8 @@ impl Tier {
         Ok(())
     }
 
-    /// Updates the xattr before a file grows. Otherwise blocks that the xattr records as offline at
-    /// or past the present end would be recalled into the new part.
+    /// Updates the xattr before a file grows, if it still records blocks at or past the present end
+    /// as offline. Otherwise these blocks would be recalled into the new part.
     pub(super) fn record_before_growth(&self, state: &mut FileState, size: u64) -> Result<()> {
         if state.known().is_some_and(|known| names_too_much(known, size)) {
             if let Some(known) = state.known_mut() {

@@ -10,7 +10,8 @@ use crate::engine::recall::queue::Queue;
 use crate::engine::recall::waiting::{Recall, WaitingFor};
 
 /// A registered waiting process; dropping this removes the registration. It is created while the
-/// file's state is locked, so that no thread cancels the recall as unneeded before this.
+/// file's state is locked, so that no thread cancels the recall as unneeded before the
+/// registration.
 pub(super) struct Waiter {
     pub(super) recall: Arc<Recall>,
     queue: Arc<Queue>,
