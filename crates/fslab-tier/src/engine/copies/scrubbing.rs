@@ -73,9 +73,9 @@ impl Tier {
         self.read_copies(request, limit, None, heard)
     }
 
-    /// Copies the contents of an archive to others, until each version has as many copies elsewhere
-    /// as the tier requires. A copy elsewhere is counted only after it was verified. The archive
-    /// itself is read only if another copy is missing or damaged.
+    /// Copies the contents of an archive to other archives, until these have as many copies of each
+    /// version as the tier requires. Their copies are verified before they are counted. The drained
+    /// archive itself is read only if another copy is missing or damaged.
     ///
     /// # Errors
     /// The errors of [`Self::scrub_within`].
@@ -321,7 +321,8 @@ impl Scrub<'_> {
 
     /// Verifies and repairs the lists of a bundle's members. Without the lists, the members can be
     /// found only with the catalogue. A damaged list is repaired from an intact list of any copy.
-    /// Only if a copy has no intact list, another copy's list determines its contents.
+    /// The contents of a copy are determined by its own list, or by another copy's list if its own
+    /// lists are damaged.
     fn lists(&mut self, row: &ObjectRow) -> Result<()> {
         let holders = self.tier.holders(&row.version);
         let kept = || holders.iter().filter(|archive| !self.is_drained(archive));
@@ -417,8 +418,7 @@ impl Scrub<'_> {
         self.tell(told, path).map(|()| is_whole)
     }
 
-    /// Reports that an archive became unavailable; does so once for each archive, not for each of
-    /// its copies.
+    /// Reports that an archive became unavailable, once for each archive.
     fn note_unavailable(&mut self, error: &Error) {
         let Error::Archive { archive, .. } = error else { return };
         if self.unavailable.insert(archive.clone()) {

@@ -210,8 +210,8 @@ impl Tier {
 
     /// Whether a file needs no new copies. Copies in an unavailable archive are counted, because
     /// the archive is expected to return. Copies in an archive that another tree writes to are
-    /// counted only if the file has offline blocks. New copies of these blocks would have to be
-    /// read from archives, so they are left to a scrub.
+    /// counted only if the file has offline blocks. Copying these blocks means reading them from
+    /// archives, which is left to a scrub.
     fn is_archived(&self, before: &Residency) -> bool {
         let mut holders = self.holders_anywhere(&before.version);
         holders.retain(|archive| !before.offline.is_empty() || archive.refusal().is_none());

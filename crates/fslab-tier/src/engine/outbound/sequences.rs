@@ -1,6 +1,6 @@
 //! Sequence numbers of versions that are being uploaded. A tree that is archived during an upload
-//! must get a lower number than the upload. Otherwise a rebuild would treat a version that is
-//! missing in the archived tree as older than that tree, and omit it.
+//! must get a lower number than the upload. Otherwise the uploaded version, which is missing in the
+//! archived tree, would seem older than that tree, and a rebuild would omit it.
 
 use std::collections::BTreeSet;
 
