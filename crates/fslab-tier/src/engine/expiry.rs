@@ -45,7 +45,8 @@ impl Tier {
         Ok(known.filter(|(attr, _)| self.around.is_of(row.inode, attr)).map(|(_, known)| known))
     }
 
-    /// Returns the attributes and the residency of the file at a row's path, whatever its inode.
+    /// Returns the attributes and the residency of the file at a row's path, even if its inode is
+    /// not the row's inode.
     fn residency_in_place_of(
         &self,
         row: &ObjectRow,
@@ -63,12 +64,12 @@ impl Tier {
 
     /// Deletes rows, and the containers that then contain no object. Returns the number of deleted
     /// containers. Rows with a copy in an unavailable archive, or in one that another tree writes
-    /// to, are kept, because that copy is kept.
+    /// to, are kept, because that copy can't be deleted.
     pub(super) fn delete_rows(&self, rows: &[ObjectRow]) -> Result<u64> {
         let mut rows = rows.to_vec();
         rows.retain(|row| self.is_in_writable(&row.version));
-        // Rows are deleted before objects. A row without an object would refer to a missing copy,
-        // but the next scan finds an object without a row.
+        // Rows are deleted before objects, because a row without an object would refer to a missing
+        // copy. The next scan finds an object without a row.
         let unused = self.catalogue.remove(&rows)?;
         let archives = self.writable_archives();
         let deleted: Vec<Result<()>> =
@@ -86,8 +87,8 @@ impl Tier {
         self.holders_anywhere(version).iter().all(is_own)
     }
 
-    /// Deletes objects that were replaced or removed at least the retention time ago, and repacks
-    /// bundles that are then mostly unneeded.
+    /// Deletes objects past their retention time, and repacks bundles that are then mostly
+    /// unneeded.
     ///
     /// After a crash, a removed name may exist again, with a file that needs its object. So
     /// removals of names are made durable before objects are deleted, and after a crash, every file
@@ -214,8 +215,8 @@ impl Tier {
     }
 
     /// Whether the file at a row's path refers to the row's object, or may do so because it can't
-    /// be read. A stub at this path is included even if it is another inode, because moving a tree
-    /// creates such stubs.
+    /// be read. A stub at this path counts even if its inode is not the row's inode, because moving
+    /// a tree gives its stubs new inodes.
     fn may_be_named(&self, row: &ObjectRow) -> bool {
         let names_it = |(attr, known): &(Attr, Residency)| {
             let means_it = self.around.is_of(row.inode, attr) || !known.offline.is_empty();

@@ -1,4 +1,4 @@
-//! Pinning: an xattr on a file keeps its bytes in the tree, whatever the policy says.
+//! Pinning: an xattr on a file that prevents its release, regardless of the policy.
 
 use std::ffi::OsStr;
 

@@ -34,19 +34,20 @@ const SLICE_BLOCKS: usize = 64;
 /// Fewer files than this are released by one thread.
 const SHARED_MIN: usize = 64;
 
-/// Number of files that [`release_several`] should get, so that its threads seldom wait for each
-/// other.
+/// Number of files to collect for one call of [`release_several`], so that its threads seldom wait
+/// for each other.
 pub(crate) const RELEASED_TOGETHER: usize = 256;
 
-/// Number of threads that release files. It does not depend on the processors, because they mostly
-/// wait for syncs. Lower file systems perform several syncs at once.
+/// Number of threads that release files. It does not depend on the number of processors, because
+/// the threads mostly wait for syncs. Lower file systems perform several syncs at once.
 const THREADS: usize = 8;
 
-/// Files with more bytes than this together are not left waiting for others.
+/// Collected files are released at once if they have more bytes than this together, even if they
+/// are few.
 pub(crate) const RELEASED_BYTES: u64 = 256 << 20;
 
-/// Calls `release` for each file, for several at once. Returns the results in the order of the
-/// files.
+/// Calls `release` for each file, in parallel for several files. Returns the results in the order
+/// of the files.
 pub(crate) fn release_several<T: Send, R: Send>(
     files: &mut [T],
     release: impl Fn(&T) -> R + Sync,
@@ -313,8 +314,8 @@ impl Tier {
                         "{name}: can't reflink poison into the released file, so holes are punched \
                          instead"
                     );
-                    // That the file gets no poison is recorded durably before it gets its first
-                    // hole.
+                    // The change from poison to holes is recorded durably before the first hole is
+                    // punched.
                     self.change_mark(state, Durable::Now, |known| known.poisoned = false)?;
                 }
                 freed => return freed.map(Some),

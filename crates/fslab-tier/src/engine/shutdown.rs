@@ -1,8 +1,8 @@
 //! Shutdown of an engine, even while recalls and commands are running.
 //!
-//! The process may exit right after the shutdown. So the engine moves no further blocks once
-//! shutdown has begun, and waits for moves in progress. A file's state is locked from before its
-//! blocks are moved until its modification time is restored.
+//! The process may exit right after the shutdown. So once shutdown has begun, the engine writes and
+//! frees no further blocks, and waits for files on which it is doing so. The state of such a file
+//! is locked until its modification time is restored.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -27,7 +27,7 @@ const PAUSES: u32 = 6;
 pub(super) struct LeaseSupport {
     /// Whether a lease was granted.
     has_leased: AtomicBool,
-    /// Whether a missing lease was logged.
+    /// Whether the lack of leases was logged.
     lacks_leases: AtomicBool,
 }
 
@@ -99,8 +99,8 @@ impl Tier {
     }
 
     /// Whether the lower file system grants leases on files that are not open elsewhere. Some
-    /// network file systems grant them only if the server confirms that. If leases can't be tested
-    /// now, the result is `true`.
+    /// network file systems grant them only with the consent of the server. If leases can't be
+    /// tested now, the result is `true`.
     fn can_lease(&self) -> bool {
         self.releases.leases.has_leased.load(Ordering::Relaxed) || {
             let leased = lease_of_new_file(&*self.lower, &self.request());

@@ -30,7 +30,7 @@ use crate::stored::format::KIND_TREE;
 use crate::stored::residency::Unreadable;
 use crate::stored::{Attributes, TreeEntry, Version};
 
-/// Number of newest archived trees that each archive keeps, however old they are.
+/// Number of newest archived trees that each archive keeps regardless of their age.
 const TREES_KEPT: usize = 3;
 
 const DAY_SECONDS: i64 = 24 * 3600;
@@ -143,8 +143,8 @@ impl Tier {
 
     /// Returns the sequence number for a new archived tree. It is lower than the numbers of all
     /// objects that may be missing in the archived tree, such as uploads in progress during the
-    /// walk. Versions that are only being moved to another object are ignored, because they are not
-    /// newer, and a rebuild finds them in either place. If they counted, they would lower the
+    /// walk. Versions that repacking is copying to a new object are ignored, because they are not
+    /// newer, and a rebuild finds them in either object. If they counted, they would lower the
     /// number and make the archived tree seem outdated.
     fn tree_sequence(&self) -> Result<u64> {
         let drawn = self.sequence_below_pending()?;
@@ -228,8 +228,8 @@ impl Tier {
         Ok(container)
     }
 
-    /// Deletes old archived trees, except those that `thinned` selects. Keeps the new one whatever
-    /// its date.
+    /// Deletes old archived trees, except those that `thinned` selects. Always keeps the new tree
+    /// `made`.
     fn drop_old_trees(&self, archive: &Arc<dyn Archive>, made: Id) -> Result<()> {
         let mut trees = trees(archive)?;
         let rank = |container: Id, tree: &Heading| (container == made, order(tree));

@@ -1,6 +1,6 @@
 //! Scans of a tree that is not mounted. Programs may change it directly, so the scan is not
-//! notified of renames. It detects them by the modification times of directories, which each change
-//! of a name updates.
+//! notified of renames. It detects them by the modification times of directories, because every
+//! change of a name updates such a time.
 
 use std::sync::atomic::Ordering;
 
