@@ -7,7 +7,7 @@ use zerocopy::little_endian::{I64, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 /// The xattr that contains a file's residency. The first name is for root's tiers, the second for
-/// those of ordinary users. The same applies to all following names.
+/// those of ordinary users. The other pairs of names below have the same order.
 pub const RESIDENCY_NAMES: [&str; 2] = ["trusted.fslab.tier", "user.fslab.tier"];
 /// The xattr on the root of a tree that identifies its tier.
 pub const TREE_NAMES: [&str; 2] = ["trusted.fslab.tier.tree", "user.fslab.tier.tree"];
@@ -66,8 +66,8 @@ pub const TAG_BYTES: u64 = 16;
 
 /// The file was changed since its last version was archived. Its resident blocks are authoritative.
 pub const FLAG_CHANGED: u8 = 1;
-/// Blocks were being moved when this was written. So the modification time of the lower file may
-/// differ from the one that programs see.
+/// A recall or a release was in progress when this was written. So the modification time of the
+/// lower file may differ from the one that programs see.
 pub const FLAG_MOVING: u8 = 2;
 
 /// The version of a residency whose offline blocks contain poison in the lower file. Versions of
@@ -177,7 +177,8 @@ pub struct EntryRecord {
     /// Offset from the beginning of the object.
     pub offset: U64,
     pub stored_length: U32,
-    /// Bytes of the block; only the last one is shorter than a block.
+    /// Length of the block's contents in bytes; only the last block is shorter than
+    /// [`BLOCK_BYTES`].
     pub length: U32,
     pub form: u8,
     pub zero: [u8; 7],

@@ -319,8 +319,9 @@ mod tests {
         object.attributes().clone()
     }
 
-    /// A list determines the contents of a bundle that was truncated. Without a list, the limit on
-    /// objects ends the walk from object to object.
+    /// In a truncated bundle, the list determines the contents, up to the maximum length of a
+    /// bundle. Without a list, the walk from object to object ends at the maximum number of
+    /// objects.
     #[test]
     fn objects_per_container_and_bytes_per_bundle_are_limited() {
         let object = object();
@@ -351,7 +352,7 @@ mod tests {
         assert_eq!(check_encrypted(&head), 0);
     }
 
-    /// With an invalid checksum, the table would be refused before the later checks run.
+    /// Without a valid checksum, the table would be refused before its values are checked.
     #[test]
     fn invalid_table_with_valid_checksum_is_refused() {
         let mut file = golden().swap_remove(1);
@@ -364,7 +365,8 @@ mod tests {
         assert!(says(sealed(&file)).contains("table of blocks is inconsistent"));
     }
 
-    /// The object is not the first one of its container, so adding its offset overflows too.
+    /// The invalid object is the second one in its container, so adding the object's offset
+    /// overflows, too.
     #[test]
     fn block_offset_that_overflows_is_refused() {
         let (first, mut last) = (object(), golden().swap_remove(1));

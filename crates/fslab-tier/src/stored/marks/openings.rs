@@ -54,7 +54,7 @@ impl Marks {
     }
 
     /// Records durably that a tree opens an archive. If there are too many archives, the records of
-    /// those that were opened the longest ago are dropped.
+    /// the least recently opened ones are dropped.
     ///
     /// # Errors
     /// Errors of the lower file system.
