@@ -41,7 +41,7 @@ pub enum Event {
         /// Total size of those files that are archived, in bytes.
         archived_bytes: u64,
     },
-    /// The same numbers for a group of files.
+    /// The numbers of resident and archived bytes in a group of files.
     GroupUsage {
         /// The name of the group.
         group: String,

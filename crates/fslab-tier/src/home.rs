@@ -210,7 +210,7 @@ impl Home {
         }
         let tier = around.identities.make();
         let mut description = TierDescription { tier, ..wish.clone() };
-        // Checked before anything is made.
+        // Reports invalid inputs before anything is created.
         for archive in &mut description.archives {
             archive.key.as_deref().map(Key::read).transpose()?;
             archive.address.check_place()?;
@@ -235,7 +235,7 @@ impl Home {
     }
 
     fn make(path: &Path, description: TierDescription) -> Result<Self> {
-        // Checked before anything is made.
+        // Reports invalid inputs before anything is created.
         settings_text(&path.join(SETTINGS), &description)?;
         private::create_dir_all(path).map_err(Error::file(path))?;
         let path = path.canonicalize().map_err(Error::file(path))?;
@@ -351,7 +351,7 @@ impl Home {
     /// If the archive belongs to another tier, the key is wrong, or another attached archive with
     /// this identity is still in use.
     pub fn attach(&mut self, archive: &ArchiveAddress, id: Id, key: Option<PathBuf>) -> Result<()> {
-        // Checked before anything is made.
+        // Reports invalid inputs before anything is created.
         let usage = ArchiveUsage::Active;
         let wanted = ArchiveEntry { id, address: archive.clone(), key: key.clone(), usage };
         settings_text(&self.path.join(SETTINGS), &wanted)?;
@@ -418,7 +418,7 @@ impl Home {
         let key = key.or_else(|| old.key.clone());
         let usage = ArchiveUsage::Active;
         let wanted = ArchiveEntry { id: lost, address: archive.clone(), key, usage };
-        // Checked before anything is made.
+        // Reports invalid inputs before anything is created.
         settings_text(&self.path.join(SETTINGS), &wanted)?;
         archive.check_place()?;
         let made = make_archive(&wanted, self.description.tier)?;
@@ -431,7 +431,7 @@ impl Home {
     /// Changes how an archive is used.
     ///
     /// # Errors
-    /// If fewer archives would accept copies than copies are required.
+    /// If too few archives would accept copies for the required number of copies.
     pub fn set_usage(&mut self, archive: Id, usage: ArchiveUsage) -> Result<()> {
         self.change_usage(archive, usage)?;
         self.save()

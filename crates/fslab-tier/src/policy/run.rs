@@ -179,7 +179,8 @@ impl Run<'_> {
             self.wanted = if self.dry_run { 0 } else { bytes_wanted(self.tier, &self.policy)? };
             return self.release_by_use(&|_, _, chosen| !chosen.needs_archiving());
         }
-        // Files archived before this run were already released as far as possible.
+        // Considers only files archived by this run, because earlier ones were already released as
+        // far as possible.
         self.release_by_use(&|run, place, chosen| {
             if run.dry_run { run.would_archive(place, chosen) } else { run.is_new(place) }
         })
@@ -214,7 +215,7 @@ impl Run<'_> {
         let mut rest = next;
         while !rest.is_empty() {
             if self.wanted == 0 {
-                // Released bytes do not always become free space.
+                // Measures the free space, because released bytes do not always become free.
                 self.measure()?;
             }
             if self.wanted == 0 || self.is_in_vain {
@@ -227,8 +228,8 @@ impl Run<'_> {
         self.measure()
     }
 
-    /// Returns how many candidates are released next: as few as may free enough space, or as are
-    /// released before the next measurement.
+    /// Returns the number of candidates to release next: just enough to free the wanted space, or
+    /// to reach the next measurement.
     fn count_to_release(&self, candidates: &[Candidate]) -> usize {
         let bytes_left = self.freed.as_ref().map_or(u64::MAX, Freed::bytes_left);
         let (mut space, enough) = (0, self.wanted.min(bytes_left));
