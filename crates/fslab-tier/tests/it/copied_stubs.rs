@@ -1,5 +1,5 @@
-//! Stubs on other inodes than those they were written for, and files with unreadable residencies.
-//! The objects that they need are kept in the archives.
+//! Stubs that were copied to other inodes, and files with unreadable residencies. The archives keep
+//! the objects that such files need.
 
 use std::sync::Arc;
 

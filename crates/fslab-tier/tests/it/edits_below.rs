@@ -1,4 +1,5 @@
-//! Writes to released files in the lower directory, while no engine moves their bytes.
+//! Writes to released files in the lower directory, while no engine archives, releases or recalls
+//! them.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};

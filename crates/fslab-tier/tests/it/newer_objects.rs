@@ -136,7 +136,8 @@ fn second_rebuild_restores_removed_hard_links() {
     rebuild_in(&bench, &lower);
     let (below, deep) = (Client::new(&*lower), b"dir/deep");
     let deep = fslab_tier::Found::at(&lower, deep).unwrap().ino();
-    // Removes one name of each pair: the one that is first or last in the archived tree.
+    // Removes one name of each hard-linked file: of some the first name in the archived tree, of
+    // others the last.
     below.unlink(deep, "file5").unwrap();
     below.unlink(Ino::ROOT, "link10").unwrap();
     below.unlink(deep, "file1").unwrap();
@@ -167,7 +168,7 @@ fn file_renamed_between_two_rebuilds_is_not_duplicated() {
 }
 
 /// After a rebuild, two files may be versions of one file: the renamed and changed one, and the one
-/// in the archived tree. Then the objects of both are moved.
+/// in the archived tree. Here the objects of both are then moved to another bundle.
 #[test]
 fn two_versions_of_one_file_are_rebuilt_as_two_files() {
     let bench = Bench::new();

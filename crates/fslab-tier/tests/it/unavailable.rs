@@ -378,7 +378,7 @@ fn postponed_recall_is_queued_again_once_its_archive_is_back() {
     });
 }
 
-/// Ends a hang when it is dropped, even after a failed test.
+/// When dropped, ends a hang, even after a failed test.
 struct Hang<'a>(&'a Place);
 
 impl<'a> Hang<'a> {
