@@ -131,7 +131,7 @@ impl Store {
         Err(self.no_archive(format!("belongs to tier {}, not to {owner}", description.owner)))
     }
 
-    /// Checks that an archive can be created: the store answers, and it honours conditional writes.
+    /// Checks that an archive can be created: the store must respond and honour conditional writes.
     fn check_place(&self) -> Result<()> {
         let found = probe(&self.bucket).map_err(|failure| self.failed(failure))?;
         found.refusal().map_or(Ok(()), |why| Err(self.no_archive(why)))
@@ -305,7 +305,7 @@ impl Store {
         writer: Option<&Writer>,
     ) -> Result<Option<String>> {
         let failed = |failure| self.failed(failure);
-        // Only for a rebuilt tree does it matter whether the archive has containers.
+        // Whether the archive has containers matters only for a rebuilt tree.
         let is_asked = writer.is_some_and(|writer| writer.mark.is_rebuilt);
         let mut is_fresh = true;
         for folder in CONTAINERS.into_iter().filter(|_| is_asked) {

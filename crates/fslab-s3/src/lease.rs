@@ -33,7 +33,7 @@ const VERSION: u32 = 1;
 /// The number of renewals within the duration of a lease.
 const RENEWALS: u32 = 4;
 
-/// The number of times a waiting process reads a held lease within its duration.
+/// The number of times that a waiting process reads a held lease within the lease's duration.
 const LOOKS: u32 = 12;
 
 /// The number of attempts to acquire the lease while other processes try to acquire it.

@@ -37,7 +37,7 @@ pub struct Profile {
     pub token: Option<String>,
     pub region: Option<String>,
     pub endpoint_url: Option<String>,
-    /// A setting of the profile that needs an unsupported method of getting credentials.
+    /// The name of a setting in the profile that selects an unsupported credential method.
     pub unsupported: Option<&'static str>,
 }
 
@@ -47,7 +47,7 @@ impl fmt::Debug for Profile {
     }
 }
 
-/// Settings of methods of getting credentials that this program does not support.
+/// Settings that select credential methods which this program does not support.
 const UNSUPPORTED: [&str; 5] =
     ["credential_process", "role_arn", "sso_session", "sso_start_url", "web_identity_token_file"];
 
@@ -165,7 +165,7 @@ fn text_of(file: &Path) -> Result<Option<String>, Lacking> {
 }
 
 fn read_file(path: &Path) -> io::Result<String> {
-    // Opening a FIFO would otherwise wait for a writer.
+    // Without `O_NONBLOCK`, opening a FIFO would wait for a writer.
     let mut options = OpenOptions::new();
     let options = options.read(true).custom_flags(OFlags::NONBLOCK.bits() as i32);
     let file: File = options.open(path)?;

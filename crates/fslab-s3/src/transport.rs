@@ -1,7 +1,7 @@
 //! The only path to the store: signs requests, sends them, retries, and classifies the answers.
 //!
-//! Timeouts depend on progress: a request may take any time while bytes move. Redirects are not
-//! followed and no proxy is used, so signed requests reach only the given host.
+//! Timeouts depend on progress: a request may take any time as long as bytes are transferred.
+//! Redirects are not followed and no proxy is used, so signed requests reach only the given host.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
