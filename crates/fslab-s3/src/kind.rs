@@ -209,8 +209,9 @@ impl Store {
         Ok(marks.objects())
     }
 
-    /// Determines whether a tree may write or only read. If the tree may write, takes the lease and
-    /// resolves the leftovers of earlier writers. Also returns the marked objects.
+    /// Determines whether a tree may write or only read. If the tree may write, takes the lease,
+    /// and resolves the marks and unfinished uploads of earlier writers. Also returns the marked
+    /// objects.
     fn right(
         &self,
         archive: Id,
@@ -244,8 +245,8 @@ impl Store {
         }
     }
 
-    /// Takes the lease and resolves the leftovers of earlier writers. Returns the marked objects
-    /// that could not be deleted.
+    /// Takes the lease, and resolves the marks and unfinished uploads of earlier writers. Returns
+    /// the marked objects that could not be deleted.
     fn take_lease(
         &self,
         record: &dyn Fn(FoundRecord) -> std::result::Result<Option<WriterRecord>, Refused>,
@@ -324,7 +325,8 @@ impl Store {
         let record = |_: FoundRecord| {
             WriterRecord::of_take_over(writer, description.id).map(Some).map_err(Refused::Tree)
         };
-        // The lease is released immediately. The tree acquires it again when it is used.
+        // The lease is released immediately. The tree takes the lease again when the tree is
+        // opened.
         self.take_lease(&record).map(drop).map_err(|refused| self.refused(refused))
     }
 

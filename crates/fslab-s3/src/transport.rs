@@ -85,7 +85,7 @@ pub struct Transport {
 }
 
 impl Transport {
-    /// Creates a connection to the store of these credentials.
+    /// Creates a connection to a store with these credentials.
     ///
     /// # Errors
     /// Fails if the TLS library finds no trusted certificates.

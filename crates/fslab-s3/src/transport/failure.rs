@@ -69,7 +69,8 @@ impl Failure {
         self
     }
 
-    /// Marks the failure as that of the given attempt: earlier attempts may have succeeded.
+    /// Records, given the number of the failed attempt, whether an earlier attempt may have
+    /// succeeded.
     pub fn after(mut self, attempt: u32) -> Self {
         self.is_ambiguous = attempt > 1 || self.cause == Cause::Unavailable;
         self

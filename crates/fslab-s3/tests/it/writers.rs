@@ -146,7 +146,7 @@ fn mark_that_arrives_during_a_take_over_deletes_nothing() {
     }
 }
 
-/// A tree that asks for the lease does not become the writer again after another one took over.
+/// A tree that asks for the lease does not become the writer again after another tree took over.
 #[test]
 fn tree_that_is_replaced_while_it_waits_for_the_lease_only_reads() {
     let world = World::new();
