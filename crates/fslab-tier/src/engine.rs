@@ -100,7 +100,7 @@ pub struct Settings {
     /// Number of threads that recall blocks. The engine starts at least one for each attached
     /// archive; 0 disables recalls.
     pub movers: usize,
-    /// Time limit of a call to an archive, in addition to the time for the transferred bytes. With
+    /// Time limit of a call to an archive, not counting the time for transferring bytes. With
     /// [`Duration::MAX`], calls have no limit and run in the caller's thread.
     pub call_limit: Duration,
     /// Number of blocks that are read ahead of a sequential reader.

@@ -452,7 +452,7 @@ impl Home {
     /// Sets the required number of copies. A scrub makes the missing ones.
     ///
     /// # Errors
-    /// If fewer archives accept copies.
+    /// If fewer archives than `copies` accept copies.
     pub fn ask_for_copies(&mut self, copies: usize) -> Result<()> {
         self.check_copies(copies, 0)?;
         self.description.copies = copies;
@@ -462,7 +462,7 @@ impl Home {
     /// Checks that `copies` copies are possible after `more` archives are attached.
     ///
     /// # Errors
-    /// If fewer archives would accept copies.
+    /// If fewer archives than `copies` would accept copies.
     pub fn check_copies(&self, copies: usize, more: usize) -> Result<()> {
         check_copies(copies, self.description.active_archives() + more)
     }
@@ -652,7 +652,8 @@ impl Home {
     /// Makes a tree of the tier the writer of an archive, in place of the previous writer.
     ///
     /// # Errors
-    /// If the tree can't be identified, the archive is another tier's, or the archive is in use.
+    /// If the tree can't be identified, the archive belongs to another tier, or the archive is in
+    /// use.
     pub fn take_over(
         &self,
         archive: &ArchiveAddress,

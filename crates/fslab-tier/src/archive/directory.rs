@@ -131,9 +131,9 @@ impl DirectoryArchive {
         Self::open_for(root, owner, None)
     }
 
-    /// Opens an archive of a tier for writing, for a tree with a known identity. While it is open,
-    /// no other process can open it. From then on this tree is the writer of the archive. If
-    /// another tree is its writer, the archive is opened for reading.
+    /// Opens an archive for writing, for a tree with a known identity. The tree becomes the
+    /// archive's writer. If another tree already is the writer, the archive is opened for reading.
+    /// While an archive is open for writing, no other process can open it.
     ///
     /// # Errors
     /// If it belongs to another tier, or is in use.
@@ -517,8 +517,8 @@ impl DirectoryUpload {
                 Err(error) if error.kind() == ErrorKind::AlreadyExists => false,
                 Err(error) => return Err(error),
             };
-            // The directory may not be durable yet, because the process that made it may not have
-            // synced it.
+            // Syncs even an existing directory, because the process that made it may not have
+            // synced its name.
             if is_new || !self.durable.lock()[usize::from(digits)] {
                 files.sync()?;
                 self.durable.lock()[usize::from(digits)] = true;

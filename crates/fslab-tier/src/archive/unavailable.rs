@@ -170,7 +170,7 @@ impl Shared {
         self.place.lock().state = state;
         if is_back {
             tracing::warn!("the archive {} is available again", self.label);
-            // Set after the state. So a caller that sees the flag set finds the archive open.
+            // Set after the state, so that a caller that sees this flag finds the archive open.
             self.came_back.store(true, Ordering::SeqCst);
         }
     }

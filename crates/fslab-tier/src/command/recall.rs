@@ -1,7 +1,7 @@
 //! Recalling files on a user's command.
 //!
 //! The command requests the blocks of several files before it waits for the first file. So the
-//! queue can choose an order, and small files keep all mover threads busy.
+//! queue can choose an order, and small files keep all recall threads busy.
 
 use std::collections::VecDeque;
 use std::ops::Range;

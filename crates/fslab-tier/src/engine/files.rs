@@ -405,8 +405,8 @@ impl FileState {
         Ok(self.own.insert(own))
     }
 
-    /// Closes the lower file unless a program has it open. Without this, archiving a bundle of
-    /// thousands of files would keep as many descriptors open.
+    /// Closes the lower file unless a program has it open. Otherwise archiving a bundle of
+    /// thousands of files would keep thousands of descriptors open.
     pub(super) fn close_unused(&mut self) {
         if self.handles == 0 {
             self.own = None;

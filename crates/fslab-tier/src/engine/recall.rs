@@ -115,7 +115,7 @@ impl Tier {
     ) -> crate::Result<Arc<ObjectReader>> {
         let reader = self.recalls.readers.get(archive, version);
         // If the archive was detached while the reader was opened, the cached reader must not keep
-        // it open.
+        // the archive open.
         if !self.has_archive(archive.id()) {
             self.forget_readers(archive.id());
         }

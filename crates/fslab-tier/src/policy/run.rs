@@ -58,7 +58,8 @@ struct Run<'a> {
     on_their_way: HashMap<Vec<u8>, Candidate>,
     /// Files that are released next, several at once.
     ready: Vec<Candidate>,
-    /// A sequence number. Versions archived by this run have greater ones.
+    /// The sequence number at the beginning of the run. Versions archived by this run have greater
+    /// ones.
     begun: u64,
     /// Bytes of space still to be freed.
     wanted: u64,
@@ -241,7 +242,7 @@ impl Run<'_> {
         candidates[..most].iter().position(is_enough).map_or(most, |last| last + 1)
     }
 
-    /// Measures how much space is still to be freed, and whether releases free any.
+    /// Measures how much space is still to be freed, and whether releases free any space.
     fn measure(&mut self) -> Result<()> {
         let Some(freed) = &mut self.freed else { return Ok(()) };
         let Some(measured) = freed.measure(self.tier)? else { return Ok(()) };

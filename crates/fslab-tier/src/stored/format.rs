@@ -28,13 +28,13 @@ pub const VERSION: u8 = 1;
 pub const BLOCK_BYTES: u64 = 1 << 20;
 /// The base-2 logarithm of [`BLOCK_BYTES`].
 pub const BLOCK_LOG2: u8 = 20;
-/// The largest file: offsets are signed numbers in the kernel.
+/// Maximum size of a file in bytes. Offsets are signed 64-bit numbers in the kernel.
 pub const SIZE_MAX: u64 = i64::MAX as u64;
 /// The longest residency xattr. The xattrs of an inode of ext4 share one block of 4096 bytes.
 pub const RESIDENCY_BYTES_MAX: usize = 2048;
 /// Maximum number of archives that may contain a copy of a file.
 pub const COPIES_MAX: usize = 8;
-/// The longest description of a file: path, target and xattrs.
+/// Maximum length in bytes of the description of a file: path, target and xattrs.
 pub const ATTRIBUTES_BYTES_MAX: usize = 1 << 20;
 /// Number of entries in a page of the table of blocks. Each page has one hash.
 pub const PAGE_ENTRIES: u64 = 1024;
@@ -202,7 +202,7 @@ pub struct MemberRecord {
 #[repr(C)]
 pub struct TailRecord {
     pub magic: [u8; 8],
-    /// Length of the whole object. It leads a backward reader to the previous object.
+    /// Length of the whole object. Readers that begin at the tail need it to find the head.
     pub length: U64,
     /// Offset of the table from the beginning of the object.
     pub table_offset: U64,

@@ -70,8 +70,8 @@ impl Marks {
     /// Returns the residency of a file; `None` for a file that was never archived.
     ///
     /// # Errors
-    /// `EACCES` if the file is this user's, but its mode denies reading. Errors of the lower file
-    /// system, or the reason why the value is invalid.
+    /// `EACCES` if the file belongs to this user, but its mode denies reading. Errors of the lower
+    /// file system, or the reason why the value is invalid.
     pub fn read(self, fs: &dyn FileSystem, ino: Ino) -> ReadResidency {
         let value = match get(fs, ino, self.residency_name()) {
             // A file that this user neither owns nor can read can't have been marked by this user's
@@ -128,8 +128,8 @@ impl Marks {
         Ok(known.is_some_and(|known| !known.offline.is_empty()))
     }
 
-    /// Writes the residency of a file without a sync. As for [`Self::read_at_rest`], the caller
-    /// prevents other accesses to the file during this call.
+    /// Writes the residency of a file without a sync. The caller prevents other accesses to the
+    /// file during this call, as for [`Self::read_at_rest`].
     ///
     /// # Errors
     /// `E2BIG` if it has too many runs; errors of the lower file system.

@@ -318,7 +318,7 @@ fn repacking_keeps_a_modification_time_set_by_hand() {
     let bench = Bench::new();
     bundled(&bench, 10);
     replace(&bench, 0..8);
-    // This scan ends the doubt about the catalogue, so no later scan updates it.
+    // After this scan, the catalogue is no longer in doubt, so no later scan updates it.
     bench.tier.scan(&own_request()).unwrap();
     let modified = Timestamp { seconds: 1_000_000, nanoseconds: 5 };
     let changes = SetAttr { modified: Some(SetTime::To(modified)), ..SetAttr::default() };
@@ -472,8 +472,8 @@ fn bundling_keeps_few_files_open() {
     assert!((1..=4).contains(&most), "{most} files open at a time");
 }
 
-/// Reads fail at once, so that programs request one file after the other. No thread serves these
-/// recalls.
+/// A read of an offline file fails at once, but its recall remains queued. No thread serves the
+/// queue, so it would grow with each file that is read.
 #[test]
 fn queue_of_recalls_without_waiting_readers_is_bounded() {
     const FILES: u64 = OF_A_USER_MAX as u64 + 50;

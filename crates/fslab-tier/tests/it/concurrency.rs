@@ -105,7 +105,7 @@ fn mostly_unneeded(bench: &Bench) {
     for number in 7..10 {
         bench.release(ino_of(bench, number), &format!("file{number}")).unwrap();
     }
-    // This scan ends the doubt about the catalogue.
+    // After this scan, the catalogue is no longer in doubt.
     bench.tier.scan(&own_request()).unwrap();
 }
 

@@ -11,8 +11,8 @@
 //!
 //! Each script runs with holes in place of released bytes, and with poison.
 //!
-//! `FSLAB_TIER_SCRIPTS` sets the number of scripts, `FSLAB_SEED` the seed. One in
-//! `FSLAB_TIER_AGAIN` states (default 64) is crashed once more.
+//! `FSLAB_TIER_SCRIPTS` sets the number of scripts, `FSLAB_SEED` the seed. In one of
+//! `FSLAB_TIER_AGAIN` states (default 64), the power fails once more.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::sync::Arc;
@@ -44,7 +44,7 @@ mod world;
 const SCRIPTS: u64 = 6;
 const STEPS: usize = 16;
 
-/// One state in this many is crashed once more.
+/// In one of this number of states, the power fails once more.
 const CRASHED_AGAIN: u64 = 64;
 
 /// The seed of the first of the scripts that find the planted bugs.
@@ -59,7 +59,7 @@ struct Case {
     seed: u64,
     order: Order,
     plan: Plan,
-    /// One state in this many is crashed once more; with 0, no state is.
+    /// In one of this number of states, the power fails once more; 0 means in none.
     again: u64,
     /// The planted fault of the archives, if any.
     archives: Archives,
@@ -305,7 +305,7 @@ struct Planted {
 }
 
 impl Planted {
-    /// Returns how a script finds a planted bug, or `None`.
+    /// Returns the failure by which a script finds a planted bug, or `None` if it misses the bug.
     fn by(&mut self, mutant: &Mutant, script: u64) -> Option<String> {
         let poison = mutant.poison;
         let case = Case { poison, ..Case::planted(PLANTED_SEED + script) };

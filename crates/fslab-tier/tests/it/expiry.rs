@@ -21,7 +21,7 @@ use crate::support::{Bench, MIB, TIER, noise, open, open_over};
 
 const CONTENTS: u64 = 97;
 
-/// Records in the catalogue that a scan has confirmed all unneeded objects.
+/// Records in the catalogue that a scan has confirmed that all removed objects are unneeded.
 pub fn seen_by_no_scan(bench: &Bench) {
     let catalogue = bench.tier.catalogue();
     let number = catalogue.begin_scan().unwrap();
@@ -39,7 +39,7 @@ fn say_removed(bench: &Bench) {
 fn renamed_and_said_to_be_gone() -> (Bench, Ino) {
     let bench = Bench::new();
     let ino = bench.offline(&bench.client(), "file", &noise(CONTENTS, MIB));
-    // This scan ends the doubt about the catalogue.
+    // After this scan, the catalogue is no longer in doubt.
     bench.tier.scan(&own_request()).unwrap();
     say_removed(&bench);
     bench.client().rename(Ino::ROOT, "file", Ino::ROOT, "other").unwrap();

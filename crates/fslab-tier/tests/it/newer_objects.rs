@@ -146,7 +146,7 @@ fn second_rebuild_restores_removed_hard_links() {
     assert_eq!(picture(&*fresh_over(&bench, Arc::clone(&lower)).fs), picture(&*bench.fs));
 }
 
-/// If two files shared one object, neither would know that the other needs it.
+/// The second rebuild finds the renamed file, so it makes no second file for the same object.
 #[test]
 fn file_renamed_between_two_rebuilds_is_not_duplicated() {
     let bench = Bench::new();

@@ -386,7 +386,7 @@ fn file_pinned_after_it_was_found_stays() {
     }
 }
 
-/// With the unreadable value, the rule might require that the file is kept.
+/// If the value could be read, the rule might require that the file is kept.
 #[test]
 fn file_with_an_unreadable_rule_xattr_is_skipped_and_reported() {
     let (lower, bench) = Watched::bench(10 * MIB);

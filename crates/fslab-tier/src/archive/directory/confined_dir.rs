@@ -166,7 +166,7 @@ fn wants_name(error: &io::Error) -> bool {
     matches!(error.kind(), ErrorKind::StaleNetworkFileHandle | ErrorKind::NotFound)
 }
 
-/// Returns a file if it is a regular file.
+/// Returns the given file, if it is a regular file.
 ///
 /// # Errors
 /// `InvalidData` if it is not.

@@ -350,8 +350,8 @@ impl Scrub<'_> {
         };
         let places = list_places(&contents, location.container);
         let root = places.iter().find_map(|place| whole_list(teller, place).ok());
-        // The other archives are tried first, because they may also have further bytes that this
-        // copy lacks.
+        // Another archive is preferred as the source of the list, because the repair also takes
+        // other bytes from the source that this copy lacks.
         let others = holders.iter().filter(|other| other.id() != archive.id()).chain([teller]);
         let whole = others
             .flat_map(|other| places.map(|place| (other, place)))

@@ -34,8 +34,8 @@ impl Tier {
         state.handles += 1;
         state.writers += usize::from(mode.writes());
         if truncates && let Err(error) = self.emptied(&mut state) {
-            // The error is only logged, because blocks past the end, which the xattr still records,
-            // are ignored.
+            // The error is only logged: the xattr still records blocks past the end as offline, but
+            // they are ignored.
             let name = self.name(file.ino());
             tracing::warn!(%error, "{name}: can't update its residency xattr");
         }

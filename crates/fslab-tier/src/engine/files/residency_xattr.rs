@@ -183,9 +183,9 @@ impl Tier {
     /// Repairs a modification time that a crash left wrong, and finds changes made in the lower
     /// directory.
     ///
-    /// If blocks were being moved, a different time may come from writing such a block, or from a
-    /// later change in the lower directory. So the file is treated as changed. Its time is restored
-    /// only after this is durably recorded, because only the time reveals a change.
+    /// After an interrupted recall or release, a different time may come from that operation, or
+    /// from a later change in the lower directory. So the file is treated as changed. Its time is
+    /// restored only after this is durably recorded, because only the time reveals a change.
     pub(super) fn repair_times(
         &self,
         ino: Ino,

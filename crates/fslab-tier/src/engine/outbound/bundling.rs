@@ -28,7 +28,7 @@ use crate::rate_limit::{Pace, RateLimit};
 use crate::stored::format::{BLOCK_BYTES, BUNDLE_BYTES_MAX, KIND_BUNDLE, MEMBERS_MAX};
 use crate::stored::{Attributes, Location};
 
-/// Upper limit of the setting for the maximum size of bundled files, in bytes.
+/// The highest permitted setting for the maximum size of bundled files, in bytes.
 pub const BUNDLED_BYTES_MAX: u64 = BLOCK_BYTES;
 
 /// Bundles with fewer files than this are read, encoded and recorded by one thread.

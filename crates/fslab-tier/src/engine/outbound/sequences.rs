@@ -29,8 +29,8 @@ impl Tier {
         Ok(ReservedSequence { sequences: &self.outbound.sequences, number })
     }
 
-    /// Returns a number that is less than the numbers of all versions that are being uploaded. Each
-    /// number that was drawn before the first of these uploads is at most this number.
+    /// Returns a number that is lower than those of all versions being uploaded, but not lower than
+    /// the numbers that were drawn before the first of these uploads.
     pub(in crate::engine) fn sequence_below_pending(&self) -> Result<u64> {
         let under_way = self.outbound.sequences.0.lock();
         let drawn = self.catalogue.next_sequence(self.around.calendar.now(), 0)?;

@@ -3,8 +3,8 @@
 //!
 //! So after the walk, the scan visits every inode that got a new name. Directories are visited with
 //! their contents. Each inode is visited only once, so that a program that renames a file
-//! repeatedly can't keep a scan from ending. One visit is enough, because an inode that is later
-//! moved into a visited directory gets a new name itself.
+//! repeatedly can't keep a scan from ending. One visit of a directory is enough, because an inode
+//! that is later moved into it is recorded itself.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
