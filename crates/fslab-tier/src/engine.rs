@@ -175,7 +175,7 @@ pub struct Tier {
     outbound: outbound::Outbound,
     releases: release::Releases,
     tree: tree::TreeState,
-    /// Serializes operations that delete or move objects, or determine which objects are needed.
+    /// Serialises operations that delete or move objects, or determine which objects are needed.
     /// Examples are scans, expiry, repacking and undelete.
     expiry: Mutex<()>,
     counters: metrics::Counters,

@@ -161,8 +161,8 @@ fn class_of(classes: &[(u64, &str)], value: u64) -> (u64, String) {
     (index as u64, classes[index].1.to_owned())
 }
 
-/// The sums of files at a path, or by group at several paths. Each file is counted once, as by
-/// du(1), even if it has several names or several of the paths contain it.
+/// The sums of the files at one path, or for each group of files at several paths. Each file is
+/// counted once, as by du(1), even if it has several names or several of the paths contain it.
 pub struct Sums<'a> {
     paths: &'a [Vec<u8>],
     by: Option<Grouping>,

@@ -39,8 +39,8 @@ impl Tier {
         archives.iter().filter(holds).cloned().collect()
     }
 
-    /// Whether an attached archive that contains a version is unavailable. Such an archive can
-    /// neither return the version nor delete it.
+    /// Returns whether an attached archive that contains a version is unavailable. Such an archive
+    /// can neither return the version nor delete it.
     pub(super) fn is_partly_unavailable(&self, version: &Version) -> bool {
         self.holders_anywhere(version).iter().any(|archive| archive.why_unavailable().is_some())
     }

@@ -78,8 +78,8 @@ impl Tier {
         Ok(unused.len() as u64)
     }
 
-    /// Whether all attached archives that contain a version are available and writable for this
-    /// tree.
+    /// Returns whether all attached archives that contain a version are available and writable for
+    /// this tree.
     fn is_in_writable(&self, version: &Version) -> bool {
         let is_own = |archive: &Arc<dyn Archive>| {
             archive.why_unavailable().is_none() && archive.refusal().is_none()
@@ -186,7 +186,7 @@ impl Tier {
         Ok(due)
     }
 
-    /// Whether some object is past its retention time, but no scan has confirmed that it is
+    /// Returns whether some object is past its retention time, but no scan has confirmed that it is
     /// unneeded.
     fn has_unproven(&self) -> Result<bool> {
         let (now, scanned) = (self.around.calendar.now(), self.catalogue.scanned()?);
@@ -198,7 +198,7 @@ impl Tier {
         Ok(is_found)
     }
 
-    /// Whether an object has been recorded as unneeded for at least the retention time.
+    /// Returns whether an object has been recorded as unneeded for at least the retention time.
     fn is_old(&self, row: &ObjectRow, now: Timestamp) -> bool {
         let is_unused = matches!(row.state, ObjectState::Replaced | ObjectState::Removed);
         is_unused && age(row.since, now) >= self.settings.keep
@@ -214,9 +214,9 @@ impl Tier {
         is_open || self.may_be_named(row)
     }
 
-    /// Whether the file at a row's path refers to the row's object, or may do so because it can't
-    /// be read. A stub at this path counts even if its inode is not the row's inode, because moving
-    /// a tree gives its stubs new inodes.
+    /// Returns whether the file at a row's path refers to the row's object, or may do so because it
+    /// can't be read. A stub at this path counts even if its inode is not the row's inode, because
+    /// moving a tree gives its stubs new inodes.
     fn may_be_named(&self, row: &ObjectRow) -> bool {
         let names_it = |(attr, known): &(Attr, Residency)| {
             let means_it = self.around.is_of(row.inode, attr) || !known.offline.is_empty();
@@ -235,14 +235,14 @@ impl Tier {
     }
 }
 
-/// Whether a scan that began after an object was recorded as unneeded has examined every file. If a
-/// file referred to the object, the scan would have recorded it as needed.
+/// Returns whether a scan that began after an object was recorded as unneeded has examined every
+/// file. If a file referred to the object, the scan would have recorded it as needed.
 fn is_proven(row: &ObjectRow, scanned: u64) -> bool {
     row.seen < scanned
 }
 
-/// Whether an error means that there is no file at a path. Other errors mean that the file can't be
-/// examined.
+/// Returns whether an error means that there is no file at a path. Other errors mean that the file
+/// can't be examined.
 fn is_elsewhere(error: &fslab_vfs::Error) -> bool {
     use fslab_vfs::Errno;
     matches!(error.errno(), Errno::NOENT | Errno::NOTDIR | Errno::STALE)

@@ -172,8 +172,8 @@ impl Tier {
         Ok(Released { bytes, freed })
     }
 
-    /// Whether blocks have the archived bytes. Size and modification time do not prove this,
-    /// because stores through a mapping update the time late, and programs can reset it.
+    /// Returns whether blocks have the archived bytes. Size and modification time do not prove
+    /// this, because stores through a mapping update the time late, and programs can reset it.
     fn are_archived<'a>(
         &self,
         state: &mut FileState,
@@ -288,8 +288,8 @@ impl Tier {
         freed
     }
 
-    /// Whether freed bytes are replaced by poison instead of holes. A file has either poison or
-    /// holes until it is resident again.
+    /// Returns whether freed bytes are replaced by poison instead of holes. A file has either
+    /// poison or holes until it is resident again.
     fn gets_poison(&self, known: &KnownResidency) -> bool {
         if known.offline.is_empty() && known.recorded.offline.is_empty() {
             return self.releases.poison.is_ready(known.recorded.version.size);
@@ -330,7 +330,7 @@ impl Tier {
         Ok((before > 0).then(|| before.saturating_sub(after) * SECTOR_BYTES))
     }
 
-    /// Whether any of the blocks contain poison.
+    /// Returns whether any of the blocks contain poison.
     fn has_poison(&self, state: &mut FileState, runs: &Runs) -> fslab_vfs::Result<bool> {
         let own = state.own(self)?;
         let mut buffer = vec![0; BLOCK_BYTES as usize];

@@ -30,7 +30,7 @@ impl Chosen {
     }
 }
 
-/// The files that a walk has met.
+/// The files that a walk has found.
 #[derive(Default)]
 pub(super) struct Met {
     /// Files with several names, with the greatest action for the names so far.

@@ -44,7 +44,7 @@ mod world;
 const SCRIPTS: u64 = 6;
 const STEPS: usize = 16;
 
-/// In one of this number of states, the power fails once more.
+/// The inverse of the fraction of states in which the power fails once more.
 const CRASHED_AGAIN: u64 = 64;
 
 /// The seed of the first of the scripts that find the planted bugs.
@@ -59,7 +59,7 @@ struct Case {
     seed: u64,
     order: Order,
     plan: Plan,
-    /// In one of this number of states, the power fails once more; 0 means in none.
+    /// The inverse of the fraction of states in which the power fails once more; 0 for none.
     again: u64,
     /// The planted fault of the archives, if any.
     archives: Archives,

@@ -167,8 +167,8 @@ fn file_renamed_between_two_rebuilds_is_not_duplicated() {
     }
 }
 
-/// After a rebuild, two files may be versions of one file: the renamed and changed one, and the one
-/// in the archived tree. Here the objects of both are then moved to another bundle.
+/// After a rebuild, two files may be versions of one file: the file that was renamed and changed,
+/// and the file in the archived tree. Here the objects of both are then moved to another bundle.
 #[test]
 fn two_versions_of_one_file_are_rebuilt_as_two_files() {
     let bench = Bench::new();

@@ -133,7 +133,7 @@ fn is_unreadable(error: &io::Error) -> bool {
     Errno::from_io_error(error) == Some(Errno::IO)
 }
 
-/// Whether an error means that the bytes are missing or damaged.
+/// Returns whether an error means that the bytes are missing or damaged.
 fn is_gone(error: &io::Error) -> bool {
     matches!(error.kind(), ErrorKind::InvalidData | ErrorKind::UnexpectedEof | ErrorKind::NotFound)
 }

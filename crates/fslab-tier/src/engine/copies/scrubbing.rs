@@ -263,7 +263,7 @@ impl Scrub<'_> {
         archives
     }
 
-    /// Makes copies in other archives until there are as many as required.
+    /// Makes copies in other archives until the required number of copies exists.
     fn make_missing(
         &mut self,
         row: &ObjectRow,
@@ -429,8 +429,8 @@ impl Scrub<'_> {
     }
 }
 
-/// Whether every copy was verified and is damaged or missing. A copy that was not read, for example
-/// in an unavailable archive, may be intact.
+/// Returns whether every copy was verified and is damaged or missing. A copy that was not read, for
+/// example in an unavailable archive, may be intact.
 fn is_lost(version: &Version, damaged: &[(Arc<dyn Archive>, Error)]) -> bool {
     let is_lost = |error: &Error| match error {
         Error::Damaged { .. } => true,
@@ -443,7 +443,7 @@ fn is_lost(version: &Version, damaged: &[(Arc<dyn Archive>, Error)]) -> bool {
     damaged.len() >= version.copies.len() && damaged.iter().all(|(_, error)| is_lost(error))
 }
 
-/// Whether an archive accepts no more data, because it is full, over quota or read-only.
+/// Returns whether an archive accepts no more data, because it is full, over quota or read-only.
 fn is_full(error: &Error) -> bool {
     use fslab_vfs::Errno;
     let Error::Archive { source, .. } = error else { return false };
@@ -456,7 +456,7 @@ fn list_places(contents: &Contents, container: Id) -> [Location; 2] {
     [0, contents.length() - length].map(|offset| Location { container, offset, length })
 }
 
-/// Whether a copy of a bundle has both of its lists, intact and equal.
+/// Returns whether a copy of a bundle has both of its lists, intact and equal.
 fn has_lists(archive: &Arc<dyn Archive>, member: Location) -> bool {
     let both = |contents: Contents| {
         let [first, last] = list_places(&contents, member.container);

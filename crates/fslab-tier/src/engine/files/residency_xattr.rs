@@ -112,9 +112,9 @@ impl Tier {
         }
     }
 
-    /// Whether a file's residency refers to an object, or may do so because it is unreadable. The
-    /// object must then be kept. The caller keeps a lookup reference to the inode, so the file is
-    /// found under any name.
+    /// Returns whether a file's residency refers to an object, or may do so because it is
+    /// unreadable. The object must then be kept. The caller keeps a lookup reference to the inode,
+    /// so the file is found under any name.
     pub(in crate::engine) fn may_name(&self, ino: Ino, object: Id) -> bool {
         match self.residency_below(ino) {
             Ok(known) => known.is_some_and(|known| known.version.object == object),
@@ -241,8 +241,8 @@ impl Tier {
     }
 }
 
-/// Whether the xattr wrongly records blocks past the end of a file, or its incomplete last block,
-/// as offline.
+/// Returns whether the xattr wrongly records blocks past the end of a file, or its incomplete last
+/// block, as offline.
 fn names_too_much(known: &KnownResidency, size: u64) -> bool {
     behind(&known.recorded.offline, size) != behind(&known.offline, size)
 }

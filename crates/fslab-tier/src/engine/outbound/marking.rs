@@ -1,8 +1,8 @@
 //! Marking: records in the xattrs of files that they are archived.
 //!
-//! The bytes of a file are durable before its xattr refers to their archived version, and the xattr
-//! is durable before the catalogue treats the previous version as replaced. This order needs two
-//! syncs of each file. For a bundle of many files, two syncs of the whole lower tree are faster.
+//! The bytes of a file are durable before its xattr refers to their archived version. The xattr is
+//! durable before the catalogue treats the previous version as replaced. This order needs two syncs
+//! of each file. For a bundle of many files, two syncs of the whole lower tree are faster.
 
 use std::sync::atomic::Ordering;
 

@@ -41,7 +41,7 @@ struct Needed {
     is_live: bool,
 }
 
-/// Whether a file may refer to an object, according to the catalogue.
+/// Returns whether a file may refer to an object, according to the catalogue.
 fn is_live(row: &ObjectRow) -> bool {
     matches!(row.state, ObjectState::Live | ObjectState::Pending)
 }

@@ -51,8 +51,8 @@ impl Waiter {
         }
     }
 
-    /// Whether the caller must stop waiting, because it can continue with other files and the
-    /// recall was postponed during the wait.
+    /// Returns whether the caller must stop waiting, because it can continue with other files and
+    /// the recall was postponed during the wait.
     pub(super) fn goes_on(&self) -> bool {
         self.class != Class::Waiting
             && self.recall.times_postponed.load(Ordering::SeqCst) > self.times_postponed

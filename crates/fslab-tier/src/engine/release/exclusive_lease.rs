@@ -98,8 +98,8 @@ impl Tier {
         Ok(ExclusiveLease { fs: Arc::clone(fs), ino, handle })
     }
 
-    /// Whether the lower file system grants leases on files that are not open elsewhere. Some
-    /// network file systems grant them only with the consent of the server. If leases can't be
+    /// Returns whether the lower file system grants leases on files that are not open elsewhere.
+    /// Some network file systems grant them only with the consent of the server. If leases can't be
     /// tested now, the result is `true`.
     fn can_lease(&self) -> bool {
         self.releases.leases.has_leased.load(Ordering::Relaxed) || {
@@ -119,7 +119,7 @@ impl Tier {
     }
 }
 
-/// Whether an error means that leases are not supported, or not permitted to this user.
+/// Returns whether an error means that leases are not supported, or not permitted to this user.
 fn is_lack(errno: Errno) -> bool {
     use Errno as E;
     matches!(errno, E::INVAL | E::OPNOTSUPP | E::NOSYS | E::NOLCK | E::ACCESS | E::AGAIN)

@@ -58,8 +58,7 @@ struct Entries {
 }
 
 impl Tier {
-    /// Writes the names and attributes of the present tree to as many archives as copies are
-    /// required.
+    /// Writes the names and attributes of the present tree to the required number of archives.
     ///
     /// # Errors
     /// Errors of the lower file system and of archives.
@@ -130,7 +129,7 @@ impl Tier {
         entries.spool.put(&TreeEntry { attributes, size: attr.size, archived }.encode())
     }
 
-    /// Whether a renamed inode still has the name under which it was found after the walk.
+    /// Returns whether a renamed inode still has the name under which it was found after the walk.
     fn is_still_there(&self, place: &WalkEntry<'_>) -> bool {
         let found = Found::at(&self.lower, place.path);
         found.is_ok_and(|found| found.ino() == place.found.ino())

@@ -23,7 +23,7 @@ const NOTED_MAX: usize = 1 << 16;
 /// Inodes that were renamed during a scan.
 #[derive(Default)]
 pub(super) struct Renames {
-    /// Serializes scans.
+    /// Serialises scans.
     scanning: Mutex<()>,
     /// Held for reading while a name changes, until the change is recorded.
     under_way: RwLock<()>,
@@ -145,7 +145,7 @@ impl Tier {
         walked.map(|skipped| (skipped, noted.is_some_and(|noted| !noted.has_gaps)))
     }
 
-    /// Whether the walk has ended, so that the renamed inodes are now being visited.
+    /// Returns whether the walk has ended, so that the renamed inodes are now being visited.
     pub(super) fn is_walking_renamed(&self) -> bool {
         self.tree.renames.noted.lock().as_ref().is_some_and(|noted| noted.is_behind)
     }

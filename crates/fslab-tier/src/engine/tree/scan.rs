@@ -49,7 +49,7 @@ pub struct Scanned {
 }
 
 impl Scanned {
-    /// Whether all objects that files refer to were found.
+    /// Returns whether all objects that files refer to were found.
     fn has_met_all(&self) -> bool {
         self.unknown == 0 && !self.is_overtaken
     }
@@ -240,7 +240,7 @@ impl Scan<'_> {
     }
 
     /// Returns a file's residency and the catalogue's row of its object, both as of the same
-    /// moment, so that a change after this moment is recognized.
+    /// moment, so that a change after this moment is recognised.
     fn residency_and_row(
         &mut self,
         place: &WalkEntry<'_>,

@@ -90,7 +90,7 @@ pub fn without_sync_of_marks(inner: Arc<dyn FileSystem>) -> Arc<dyn FileSystem> 
 /// A lower tree on which a sync of the whole file system fails, or syncs nothing, as on FUSE.
 struct BadSyncOfAll {
     inner: Arc<dyn FileSystem>,
-    /// Whether the lower tree claims that such a sync works.
+    /// Whether the lower tree claims that a sync of the whole file system works.
     syncs_whole_tree: bool,
     /// The number of the first sync that fails; `None` if every sync succeeds but syncs nothing.
     first_failure: Option<usize>,
