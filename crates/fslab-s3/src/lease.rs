@@ -140,7 +140,7 @@ pub struct Wish<'a> {
     pub record: &'a dyn Fn(FoundRecord) -> Result<Option<WriterRecord>, Refused>,
     /// Called between reading the lease and writing it on the condition that it has not changed. If
     /// that write succeeds, no writer renewed the lease in between. So this call has seen every
-    /// mark whose writer renewed the lease afterwards.
+    /// mark whose writer renewed the lease after writing the mark.
     pub before_writing: &'a dyn Fn() -> Result<(), Failure>,
 }
 
