@@ -133,8 +133,8 @@ const BATCH: usize = 500;
 /// The options of a rebuild.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Options {
-    /// Restores the tree as it was at this time, as far as archives go back. Later objects are
-    /// treated as removed.
+    /// Restores the tree as it was at this time, as far as archives still contain its versions.
+    /// Later objects are treated as removed.
     pub before: Option<Timestamp>,
     /// Restores set-id bits, capabilities and devices from unencrypted archives too. Anyone who can
     /// write to such an archive could have planted them.

@@ -113,7 +113,7 @@ impl Execution<'_> {
     }
 }
 
-/// Checks that a place is outside of a tree and does not contain it. Returns a message if the check
+/// Checks that a path is outside of a tree and does not contain it. Returns a message if the check
 /// fails. Both paths are absolute.
 #[must_use]
 pub fn overlap(place: &Path, tree: &Path) -> Option<String> {

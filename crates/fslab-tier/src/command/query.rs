@@ -224,7 +224,8 @@ impl Execution<'_> {
         })
     }
 
-    /// Reports the sums of the selected files at each path, or by group for all paths together.
+    /// Reports the sums of the selected files at each path. With `by`, reports the sums of each
+    /// group of files at all paths.
     pub(super) fn usage(
         &mut self,
         paths: &[Vec<u8>],

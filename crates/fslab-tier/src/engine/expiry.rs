@@ -171,8 +171,8 @@ impl Tier {
         Ok(())
     }
 
-    /// Returns the next rows after the object `behind` that may be deleted. Their retention time is
-    /// over, and a scan has confirmed that they are unneeded.
+    /// Returns the next rows that may be deleted, after the object `behind`. Their retention time
+    /// is over, and a scan has confirmed that they are unneeded.
     fn due(&self, behind: Option<Id>, scanned: u64) -> Result<Vec<ObjectRow>> {
         let now = self.around.calendar.now();
         let mut due: Vec<ObjectRow> = Vec::new();

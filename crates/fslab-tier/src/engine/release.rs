@@ -120,8 +120,8 @@ impl Tier {
         Ok(blocks.iter().flatten().map(length).sum())
     }
 
-    /// Returns the blocks of a file that may be released, except for its first `kept` ones, and
-    /// their copies.
+    /// Returns the blocks of a file that may be released, without its first `kept` blocks. Also
+    /// returns its version and the copies of the version.
     fn releasable(
         self: &Arc<Self>,
         file: &Arc<TieredFile>,

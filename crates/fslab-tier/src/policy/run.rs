@@ -56,7 +56,7 @@ struct Run<'a> {
     archiver: Archiver<'a>,
     /// Files that are being archived and are to be released afterwards, by path.
     on_their_way: HashMap<Vec<u8>, Candidate>,
-    /// Files that are released next, several at once.
+    /// Files that will be released together next.
     ready: Vec<Candidate>,
     /// The sequence number at the beginning of the run. Versions archived by this run have greater
     /// ones.
@@ -68,7 +68,7 @@ struct Run<'a> {
     /// Whether measurements have shown that releases free no space.
     is_in_vain: bool,
     has_walked: bool,
-    /// Whether an [`Error::OthersArchive`] was reported. Later ones are not reported.
+    /// Whether an [`Error::OthersArchive`] was reported. Only the first one is reported.
     has_told_others: bool,
     tally: Tally,
 }

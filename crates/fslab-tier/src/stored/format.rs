@@ -30,7 +30,8 @@ pub const BLOCK_BYTES: u64 = 1 << 20;
 pub const BLOCK_LOG2: u8 = 20;
 /// Maximum size of a file in bytes. Offsets are signed 64-bit numbers in the kernel.
 pub const SIZE_MAX: u64 = i64::MAX as u64;
-/// The longest residency xattr. The xattrs of an inode of ext4 share one block of 4096 bytes.
+/// Maximum length of a residency xattr in bytes. The xattrs of an inode of ext4 share one block of
+/// 4096 bytes.
 pub const RESIDENCY_BYTES_MAX: usize = 2048;
 /// Maximum number of archives that may contain a copy of a file.
 pub const COPIES_MAX: usize = 8;
@@ -43,7 +44,7 @@ pub const PAGE_ENTRIES: u64 = 1024;
 pub const PAGES_MAX: u64 = 1 << 21;
 /// Maximum length of a stored block in bytes. Encoding may make a block slightly longer.
 pub const STORED_BLOCK_BYTES_MAX: u32 = (1 << 20) + (1 << 16);
-/// The longest entry of a tree: attributes and the other fields.
+/// Maximum length in bytes of an entry of an archived tree: attributes and the other fields.
 pub const TREE_ENTRY_BYTES_MAX: usize = ATTRIBUTES_BYTES_MAX + 1024;
 
 /// The first bytes of the residency of a file.
@@ -66,8 +67,8 @@ pub const TAG_BYTES: u64 = 16;
 
 /// The file was changed since its last version was archived. Its resident blocks are authoritative.
 pub const FLAG_CHANGED: u8 = 1;
-/// A recall or a release was in progress when this was written. So the modification time of the
-/// lower file may differ from the one that programs see.
+/// A recall or a release was in progress when this residency was written. So the modification time
+/// of the lower file may differ from the one that programs see.
 pub const FLAG_MOVING: u8 = 2;
 
 /// The version of a residency whose offline blocks contain poison in the lower file. Versions of

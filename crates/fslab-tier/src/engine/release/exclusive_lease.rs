@@ -17,9 +17,9 @@ use crate::error::{Error, Result};
 use crate::id::Id;
 
 /// Number of pauses to wait for others to close the file. The first is 1 ms and each is twice as
-/// long as the one before, 63 ms in total. Two short uses end within this time. First, the kernel
-/// may release a file shortly after `close` has returned. Second, a process that is being started
-/// shares its parent's open files for a moment.
+/// long as the one before, 63 ms in total. Two kinds of short use end within this time. First, the
+/// kernel may release a file shortly after `close` has returned. Second, a process that is being
+/// started shares its parent's open files for a moment.
 const PAUSES: u32 = 6;
 
 /// Whether the lower file system supports leases, as far as that is known.

@@ -264,8 +264,8 @@ pub(in crate::engine) fn last_number(archives: &[Arc<dyn Archive>]) -> u64 {
 }
 
 /// Returns for each archived tree, from the newest to the oldest, whether it is kept. The newest
-/// [`TREES_KEPT`] are kept. Within the retention time, one tree a day is kept for a week, and one
-/// tree a week before that.
+/// [`TREES_KEPT`] are kept. Of the other trees within the retention time, one a day is kept if it
+/// is less than a week old, otherwise one a week.
 fn thinned(created: &[Timestamp], now: Timestamp, keep: Duration) -> Vec<bool> {
     let mut times = HashSet::new();
     let is_kept = |(number, created): (usize, &Timestamp)| {
